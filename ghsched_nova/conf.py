@@ -480,8 +480,8 @@ def bottleneck_limits(section: Any) -> bottleneck.Limits:
     :raises ValueError: naming what is no figure.
     """
     try:
-        return bottleneck.limits(section.bottleneck_thresholds,
-                                 section.bottleneck_hysteresis)
+        return bottleneck.make_limits(section.bottleneck_thresholds,
+                                      section.bottleneck_hysteresis)
     except ValueError as error:
         raise ValueError(
             f'[ghsched]bottleneck_thresholds: {error}') from error

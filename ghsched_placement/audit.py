@@ -10,12 +10,12 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Where Placement, Nova and the hosts do not agree (pure).
+"""Find disagreements between Placement, Nova and the hosts (pure).
 
-Three things are compared for each host: its providers with the shape that
-:mod:`ghsched_placement.tree` gives them, what consumers hold of them with the
-flavors of the servers there, and, where a host told, its domains and control
-groups with both. What could not be compared is named as well.
+Three things are compared for each host: the providers of the host with the
+tree of :mod:`ghsched_placement.tree`, the allocations of the host with the
+flavors of its servers, and, if the host reports them, its domains and control
+groups with both. What could not be compared is a finding, too.
 """
 
 from collections.abc import Iterable
@@ -44,49 +44,60 @@ _NEXT_REPORT = ('nova-compute puts it right with its next report; look at '
                 'its log if it does not')
 
 
-def audit(host: capacity.Host, servers: Iterable[Server],
-          holdings: Holdings, others: Others | None = None,
-          accounting: Accounting = 'min') -> tuple[Finding, ...]:
-    """All that does not agree about one host.
+def audit_host_allocations(host: capacity.Host, servers: Iterable[Server],
+                           holdings: Holdings, others: Others | None = None,
+                           accounting: Accounting = 'min') -> tuple[Finding,
+                                                                    ...]:
+    """Return the disagreements of Placement, Nova and one host.
 
-    :param servers: of this host.
-    :param holdings: what consumers hold of the providers of this host.
+    :param servers: servers of this host.
+    :param holdings: allocations of this host's providers, by consumer.
+    :param others: servers and migrations of other hosts.
     """
     servers, others = tuple(servers), others or Others()
-    found = [*_providers(host)]
+    found = [*_check_providers(host)]
     for server in servers:
         if not server.moving:
             held = holdings.get(server.uuid, {})
-            found += _server(host, server, held, accounting)
-            found += audit_host.guest(
-                host, server, is_shared(host, server.policy))
+            found += _check_server(host, server, held, accounting)
+            found += audit_host.check_guest(
+                host, server, can_share_groups(host, server.policy))
     accounted = {*others.known, *(server.uuid for server in servers)}
     for consumer in sorted(holdings.keys() - accounted):
         held, owner = holdings[consumer], others.owners.get(consumer)
-        found.append(_kept(host, consumer, held, owner) if owner else
-                     _ownerless(host, consumer, held,
-                                others.servers.get(consumer)))
-    return (*found, *audit_host.sums(host, servers, allocated(host, holdings)))
+        found.append(_find_stale_migration(host, consumer, held, owner)
+                     if owner else _find_orphaned_allocation(
+                         host, consumer, held, others.servers.get(consumer)))
+    return (*found, *audit_host.check_guarantees(
+        host, servers, sum_bandwidth_by_node(host, holdings)))
 
 
-def _kept(host: capacity.Host, consumer: str,
-          held: Mapping[str, Mapping[str, int]], owner: str) -> Finding:
-    """What a migration holds of a server that never left."""
+def _find_stale_migration(host: capacity.Host, consumer: str,
+                          held: Mapping[str, Mapping[str, int]],
+                          owner: str) -> Finding:
+    """Return the finding of an ended migration that still has an allocation.
+
+    :param consumer: UUID of the migration.
+    :param owner: UUID of the server, which has stayed on this host.
+    """
+    what = describe_allocation(host, held) or _list_resources(held)
     return Finding(
         host.name, 'allocation-kept', consumer,
-        f'holds {ours(host, held) or _plain(held)} of the server {owner}, '
+        f'holds {what} of the server {owner}, '
         'whose migration has ended', 'Placement or nova-compute was away when '
         'Nova wanted to give it back; --fix does', owner)
 
 
-def _ownerless(host: capacity.Host, consumer: str,
-               held: Mapping[str, Mapping[str, int]],
-               place: str | None) -> Finding:
-    """An allocation of this host that no server of it has.
+def _find_orphaned_allocation(host: capacity.Host, consumer: str,
+                              held: Mapping[str, Mapping[str, int]],
+                              place: str | None) -> Finding:
+    """Return the finding of an allocation whose consumer is not on this host.
 
-    :param place: see :attr:`ghsched_placement.findings.Others.servers`.
+    :param place: name of the host that the server is on; empty if it is on
+        none, None if Nova has no such server.
     """
-    text = f'holds {ours(host, held) or _plain(held)}, and '
+    what = describe_allocation(host, held) or _list_resources(held)
+    text = f'holds {what}, and '
     if place is None:
         return Finding(
             host.name, 'allocation-without-server', consumer,
@@ -108,11 +119,11 @@ def _ownerless(host: capacity.Host, consumer: str,
 # -- providers ----------------------------------------------------------------
 
 
-def _providers(host: capacity.Host) -> Iterator[Finding]:
+def _check_providers(host: capacity.Host) -> Iterator[Finding]:
     controls = bool(_CONTROLS & host.root.traits)
     for node in host.nodes:
-        yield from _node(host, node, controls)
-    yield from _stock(host, host.name, 'control groups', host.groups)
+        yield from _check_node(host, node, controls)
+    yield from _check_usage(host, host.name, 'control groups', host.groups)
     offered = any(node.bandwidth for node in host.nodes)
     if offered and not controls:
         yield Finding(
@@ -135,8 +146,8 @@ def _providers(host: capacity.Host) -> Iterator[Finding]:
                 '(/sys/bus/pci/devices/*/numa_node)?')
 
 
-def _node(host: capacity.Host, node: capacity.Node,
-          controls: bool) -> Iterator[Finding]:
+def _check_node(host: capacity.Host, node: capacity.Node,
+                controls: bool) -> Iterator[Finding]:
     if node.number is None:
         yield Finding(
             host.name, 'provider-unknown', node.name,
@@ -157,12 +168,12 @@ def _node(host: capacity.Host, node: capacity.Node,
             f'it has no {names.MEM_BW_PCT}, other nodes of the host can be '
             'controlled', 'nova-compute tells in its log which nodes the '
             'kernel can control')
-    yield from _stock(host, node.name, '% of memory bandwidth',
-                      node.bandwidth)
+    yield from _check_usage(host, node.name, '% of memory bandwidth',
+                            node.bandwidth)
 
 
-def _stock(host: capacity.Host, name: str, unit: str,
-           stock: capacity.Stock | None) -> Iterator[Finding]:
+def _check_usage(host: capacity.Host, name: str, unit: str,
+                 stock: capacity.Stock | None) -> Iterator[Finding]:
     if stock is None or stock.used <= stock.capacity:
         return
     if not stock.capacity:
@@ -181,9 +192,9 @@ def _stock(host: capacity.Host, name: str, unit: str,
 # -- servers ------------------------------------------------------------------
 
 
-def _server(host: capacity.Host, server: Server,
-            held: Mapping[str, Mapping[str, int]],
-            accounting: Accounting) -> Iterator[Finding]:
+def _check_server(host: capacity.Host, server: Server,
+                  held: Mapping[str, Mapping[str, int]],
+                  accounting: Accounting) -> Iterator[Finding]:
     if server.problem:
         yield Finding(host.name, 'flavor-invalid', server.uuid,
                       f'{server.name}: {server.problem}',
@@ -192,7 +203,7 @@ def _server(host: capacity.Host, server: Server,
     policy = server.policy or GuestPolicy()
     if held or not (policy.controlled or policy.vfs
                     or policy.resources(accounting)):
-        yield from _holds(host, server, policy, held, accounting)
+        yield from _check_allocation(host, server, policy, held, accounting)
     else:
         yield Finding(
             host.name, 'allocation-differs', server.uuid,
@@ -219,23 +230,24 @@ def _server(host: capacity.Host, server: Server,
             'again, or delete it')
 
 
-def _holds(host: capacity.Host, server: Server, policy: GuestPolicy,
-           held: Mapping[str, Mapping[str, int]],
-           accounting: Accounting) -> Iterator[Finding]:
-    yield from _shares(host, server, policy, held, accounting)
-    yield from _beside(host, server, policy, held, accounting)
+def _check_allocation(host: capacity.Host, server: Server, policy: GuestPolicy,
+                      held: Mapping[str, Mapping[str, int]],
+                      accounting: Accounting) -> Iterator[Finding]:
+    yield from _check_bandwidth(host, server, policy, held, accounting)
+    yield from _check_node_resources(host, server, policy, held, accounting)
     groups = held.get(host.uuid, {}).get(names.RESCTRL_GROUP, 0)
     if groups != int(policy.controlled) and not (
-            groups == 0 and is_shared(host, policy)):
+            groups == 0 and can_share_groups(host, policy)):
         yield Finding(
             host.name, 'allocation-differs', server.uuid,
             f'{server.name} holds {groups} control groups, its flavor needs '
             f'{int(policy.controlled)}', _MOVE_IT)
-    yield from _vfs(host, server, policy, held)
+    yield from _check_vfs(host, server, policy, held)
 
 
-def is_shared(host: capacity.Host, policy: GuestPolicy | None) -> bool:
-    """Whether guests may have a control group together there."""
+def can_share_groups(host: capacity.Host, policy: GuestPolicy | None) -> bool:
+    """Return True if guests of one policy can share a control group on a host.
+    """
     if policy is None:
         return False
     trait = names.shares_trait(policy.fingerprint, 0)
@@ -246,10 +258,10 @@ _MOVE_IT = ('live-migrate or resize it, so that it is scheduled again; was '
             'it forced onto the host, or started before ghsched was there?')
 
 
-def _shares(host: capacity.Host, server: Server, policy: GuestPolicy,
-            held: Mapping[str, Mapping[str, int]],
-            accounting: Accounting) -> Iterator[Finding]:
-    """Bandwidth that it holds against what its flavor asks for."""
+def _check_bandwidth(host: capacity.Host, server: Server, policy: GuestPolicy,
+                     held: Mapping[str, Mapping[str, int]],
+                     accounting: Accounting) -> Iterator[Finding]:
+    """Yield a finding if a server's bandwidth differs from its flavor."""
     have = bandwidth_by_node(host, held)
     want = policy.demand(accounting)
     where = {node: want[guest] for guest, node in enumerate(server.nodes)
@@ -272,10 +284,15 @@ def _shares(host: capacity.Host, server: Server, policy: GuestPolicy,
         f'{asked}', _MOVE_IT)
 
 
-def _beside(host: capacity.Host, server: Server, policy: GuestPolicy,
-            held: Mapping[str, Mapping[str, int]],
-            accounting: Accounting) -> Iterator[Finding]:
-    """What is counted beside bandwidth, and held on other nodes or not."""
+def _check_node_resources(host: capacity.Host, server: Server,
+                          policy: GuestPolicy,
+                          held: Mapping[str, Mapping[str, int]],
+                          accounting: Accounting) -> Iterator[Finding]:
+    """Yield a finding for each other resource whose allocation is wrong.
+
+    These are CPUs, memory, L3 ways and bursts of each NUMA node that the
+    server runs on, compared with its flavor.
+    """
     wanted = {server.nodes[guest]: amounts for guest, amounts
               in policy.resources(accounting).items()
               if guest < len(server.nodes)}
@@ -291,17 +308,18 @@ def _beside(host: capacity.Host, server: Server, policy: GuestPolicy,
                     f'node {node.number}, its flavor needs {want}', _MOVE_IT)
 
 
-def _vfs(host: capacity.Host, server: Server, policy: GuestPolicy,
-         held: Mapping[str, Mapping[str, int]]) -> Iterator[Finding]:
-    """VFs that it holds against those that its flavor asks for.
+def _check_vfs(host: capacity.Host, server: Server, policy: GuestPolicy,
+               held: Mapping[str, Mapping[str, int]]) -> Iterator[Finding]:
+    """Yield a finding if a server has too few VFs, or VFs of wrong NUMA nodes.
 
-    It may hold more, for ports or other keys of the flavor.
+    It may have more than its flavor asks for: ports and other keys of the
+    flavor may have VFs, too.
     """
     want = Counter[int]()
     for one in policy.vfs:
         want[one.guest_node] += one.count
-    have = {node.number: _devices(node.pfs, held) for node in host.nodes}
-    total = _devices(host.pfs, held)
+    have = {node.number: _count_vfs(node.pfs, held) for node in host.nodes}
+    total = _count_vfs(host.pfs, held)
     if total < want.total():
         yield Finding(
             host.name, 'vfs-missing', server.uuid,
@@ -318,13 +336,14 @@ def _vfs(host: capacity.Host, server: Server, policy: GuestPolicy,
                     f'node {node}, its flavor needs {count} there', _MOVE_IT)
 
 
-def _devices(pfs: Iterable[capacity.Pf],
-             held: Mapping[str, Mapping[str, int]]) -> int:
+def _count_vfs(pfs: Iterable[capacity.Pf],
+               held: Mapping[str, Mapping[str, int]]) -> int:
     return sum(held.get(pf.uuid, {}).get(pf.resource_class, 0) for pf in pfs)
 
 
-def allocated(host: capacity.Host, holdings: Holdings) -> dict[int, int]:
-    """Percent that all consumers hold together, by host NUMA node."""
+def sum_bandwidth_by_node(host: capacity.Host,
+                          holdings: Holdings) -> dict[int, int]:
+    """Return the percent of bandwidth allocated of each host NUMA node."""
     total = Counter[int]()
     for held in holdings.values():
         total.update(bandwidth_by_node(host, held))
@@ -334,7 +353,10 @@ def allocated(host: capacity.Host, holdings: Holdings) -> dict[int, int]:
 def bandwidth_by_node(host: capacity.Host,
                       held: Mapping[str, Mapping[str, int]]
                       ) -> dict[int, int]:
-    """Percent that a consumer holds, by host NUMA node."""
+    """Return the percent of bandwidth of each host NUMA node in an allocation.
+
+    :param held: amounts by provider UUID and resource class.
+    """
     found = {}
     for node in host.nodes:
         share = held.get(node.uuid, {}).get(names.MEM_BW_PCT, 0)
@@ -343,9 +365,14 @@ def bandwidth_by_node(host: capacity.Host,
     return found
 
 
-def ours(host: capacity.Host,
-         held: Mapping[str, Mapping[str, int]]) -> str:
-    """What a consumer holds that ghsched counts, in words; empty: nothing.
+def describe_allocation(host: capacity.Host,
+                        held: Mapping[str, Mapping[str, int]]) -> str:
+    """Describe bandwidth, groups and VFs of an allocation in words.
+
+    Resources that ghsched does not count are omitted; empty if only those
+    are allocated.
+
+    :param held: amounts by provider UUID and resource class.
     """
     parts = []
     shares = bandwidth_by_node(host, held)
@@ -365,8 +392,8 @@ def ours(host: capacity.Host,
     return _list(parts) if parts else ''
 
 
-def _plain(held: Mapping[str, Mapping[str, int]]) -> str:
-    """What is not counted by ghsched, as Placement has it."""
+def _list_resources(held: Mapping[str, Mapping[str, int]]) -> str:
+    """List all resource classes of an allocation with their amounts."""
     total = Counter[str]()
     for resources in held.values():
         total.update(resources)

@@ -10,9 +10,9 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Where a host does not agree with what Nova and Placement say (pure).
+"""Find domains and control groups that disagree with Nova's flavors (pure).
 
-A host reports about its domains and control groups in the diagnostics of its
+A host reports its domains and control groups in the diagnostics of its
 guests, see :mod:`ghsched_placement.diagnostics`.
 """
 
@@ -30,15 +30,16 @@ _NEXT_REPORT = ('nova-compute puts it right with its next report; look at '
                 'its log if it does not')
 
 
-def guest(host: capacity.Host, server: Server,
-          shared: bool) -> Iterator[Finding]:
-    """The domain and the control group of a guest against its flavor.
+def check_guest(host: capacity.Host, server: Server,
+                shared: bool) -> Iterator[Finding]:
+    """Yield where a guest's domain or control group differs from its flavor.
 
-    A host rounds caps and guarantees, and its kernel may show a little less
-    than was written, so only what the host itself takes for wrong is told, if
-    it gives the guest less than it was promised, or no cap at all.
+    Hosts round caps and guarantees, and a kernel may show a little less than
+    was written. So a control group is only a finding if the host itself takes
+    it for wrong and it has less than is guaranteed, or no cap at all.
 
-    :param shared: whether the caps of several guests may add up to none.
+    :param shared: whether several guests share the control group, so that
+        their caps may add up to none.
     """
     if server.effective is None or server.policy is None:
         return
@@ -47,8 +48,8 @@ def guest(host: capacity.Host, server: Server,
             return
         node = server.nodes[number]
         real = server.effective.get(node)
-        other = _domain(asked, real)
-        text = other or _shortfall(asked, real, shared)
+        other = _compare_domain(asked, real)
+        text = other or _compare_control_group(asked, real, shared)
         if text:
             yield Finding(
                 host.name, 'domain-differs' if other else 'host-differs',
@@ -58,8 +59,9 @@ def guest(host: capacity.Host, server: Server,
                 'run "ghsched-host plan" on the host; ' + _NEXT_REPORT)
 
 
-def _domain(asked: NodePolicy, real: diagnostics.GuestNode | None) -> str:
-    """What the XML of the domain has instead; empty when it agrees."""
+def _compare_domain(asked: NodePolicy,
+                    real: diagnostics.GuestNode | None) -> str:
+    """Describe how a domain differs from its flavor; return '' if equal."""
     if real is None or None in (real.asked_minimum, real.asked_maximum):
         return ''
     found = real.asked_minimum, real.asked_maximum
@@ -69,11 +71,12 @@ def _domain(asked: NodePolicy, real: diagnostics.GuestNode | None) -> str:
             f'for {asked.minimum} % to {asked.maximum} %')
 
 
-def _shortfall(asked: NodePolicy, real: diagnostics.GuestNode | None,
-               shared: bool) -> str:
-    """What is set to less than was asked for; empty when nothing is.
+def _compare_control_group(asked: NodePolicy, real: diagnostics.GuestNode
+                           | None, shared: bool) -> str:
+    """Describe in what a control group has less than the flavor, or return ''.
 
-    :param shared: whether the caps of several guests may add up to none.
+    :param shared: whether several guests share the control group, so that
+        their caps may add up to none.
     """
     if real is None:
         return 'no control group is set for it'
@@ -91,25 +94,25 @@ def _shortfall(asked: NodePolicy, real: diagnostics.GuestNode | None,
     return ''
 
 
-def sums(host: capacity.Host, servers: Iterable[Server],
-         allocated: Mapping[int, int]) -> Iterator[Finding]:
-    """Whether the guests of a node hold more than is allocated of it.
+def check_guarantees(host: capacity.Host, servers: Iterable[Server],
+                     allocated: Mapping[int, int]) -> Iterator[Finding]:
+    """Yield host NUMA nodes that guarantee more than Placement allocated.
 
-    What a host makes of a guarantee by its own rounding counts as the
-    guarantee.
+    A guarantee that the host rounded up counts as it was asked for.
 
-    :param allocated: percent of each host NUMA node, to all consumers.
+    :param allocated: percent of bandwidth allocated of each host NUMA node,
+        to all consumers.
     """
     told = [one for one in servers if one.effective is not None]
     for node in host.nodes:
         if node.number is None:
             continue
-        # A part of each burst is held as a guarantee, all of them together
-        # no more than is kept for them.
+        # The kernel guarantees a part of each burst, in all no more than the
+        # node's pool for bursts.
         bursts = (min(node.bursts.total, node.bursts.used) if node.bursts
                   else 0)
         most = allocated.get(node.number, 0) + bursts
-        held = sum(promised(
+        held = sum(yield_guarantees(
             real for one in told for number, real
             in (one.effective or {}).items() if number == node.number))
         if held > most:
@@ -120,8 +123,8 @@ def sums(host: capacity.Host, servers: Iterable[Server],
                 'put right the allocations named beside this one')
 
 
-def promised(guests: Iterable[diagnostics.GuestNode]) -> Iterator[int]:
-    """Percent that each guest, or group of guests, is guaranteed."""
+def yield_guarantees(guests: Iterable[diagnostics.GuestNode]) -> Iterator[int]:
+    """Yield the percent guaranteed to each guest or shared control group."""
     shared: dict[str, int] = {}
     for real in guests:
         if real.as_wanted and real.asked_minimum is not None:
@@ -133,12 +136,13 @@ def promised(guests: Iterable[diagnostics.GuestNode]) -> Iterator[int]:
     yield from shared.values()
 
 
-def left(host: capacity.Host, servers: Iterable[Server],
-         reports: Iterable[diagnostics.Report]
-         ) -> Iterator[Finding]:
-    """What a host has of guests that are not there (any more).
+def find_leftovers(host: capacity.Host, servers: Iterable[Server],
+                   reports: Iterable[diagnostics.Report]
+                   ) -> Iterator[Finding]:
+    """Yield domains and control groups whose server is not on this host.
 
-    :param servers: all of Nova that are there, or may be there.
+    :param servers: all servers that Nova has, or may have, on this host.
+    :param reports: diagnostics of the guests of this host.
     """
     known = {server.uuid for server in servers}
     domains: set[str] = set()
@@ -159,9 +163,9 @@ def left(host: capacity.Host, servers: Iterable[Server],
             _NEXT_REPORT)
 
 
-def unchecked(host: capacity.Host, servers: Iterable[Server],
-              state: str | None) -> Iterator[Finding]:
-    """What could not be compared, because nobody told.
+def find_unreported(host: capacity.Host, servers: Iterable[Server],
+                    state: str | None) -> Iterator[Finding]:
+    """Yield the servers whose host reported no domains or control groups.
 
     :param state: of nova-compute; None where Nova does not know the host.
     """
@@ -185,5 +189,5 @@ def _unchecked(host: str, subject: str, text: str,
     return Finding(host, NOT_CHECKED, subject, text, remedy)
 
 
-#: Kind of what could not be compared.
+#: Kind of the findings of servers and hosts that could not be compared.
 NOT_CHECKED = 'not-checked'

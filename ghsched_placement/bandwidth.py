@@ -10,11 +10,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The four values of memory bandwidth, in one record and one serialization.
+"""Memory bandwidth policy of a NUMA node, and its serialization.
 
-They are the same for what a flavor asks for, what crosses to a host, what the
-metadata of a domain keeps and what a control group holds. ``min``, ``max``,
-``hardlimit`` and ``priority`` are what the extra specs have after ``mem_bw_``.
+The values are the same in a flavor, in messages to a host, in the metadata of
+a domain and for a control group. ``min``, ``max``, ``hardlimit`` and
+``priority`` are the names of the extra specs after ``mem_bw_``.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ Accounting = Literal['min', 'max']
 
 @dataclass(frozen=True)
 class Bandwidth:
-    """On one NUMA node; None for what is not known or cannot be held.
+    """Memory bandwidth of a guest on one NUMA node; None: unknown or not set.
 
     :param minimum: guarantee, percent.
     :param maximum: cap, percent; 100 is no cap.
@@ -43,14 +43,14 @@ class Bandwidth:
     priority: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """As it is written, in this order."""
+        """Return min, max, hardlimit and priority as a dict, in this order."""
         return {'min': self.minimum, 'max': self.maximum,
                 'hardlimit': self.hardlimit, 'priority': self.priority}
 
 
 @dataclass(frozen=True)
 class NodePolicy(Bandwidth):
-    """Memory bandwidth and L3 of one guest NUMA node, as it is asked for.
+    """Memory bandwidth and L3 that a flavor asks for one guest NUMA node.
 
     Shares are percent of the theoretical bandwidth of the one host NUMA node
     that backs the guest node.
@@ -58,11 +58,11 @@ class NodePolicy(Bandwidth):
     :param minimum: guaranteed share, 0..100.
     :param maximum: cap, 1..100; 100 is no cap.
     :param hardlimit: whether the cap holds while bandwidth is idle.
-    :param priority: 0..7, the higher wins; None leaves the host's default.
-    :param l3_ways: ways that it has to itself in each L3 of the host node; 0
-        shares those that are left to all.
-    :param burst: share beyond the guaranteed one that it gets most of the
-        time, 0..100.
+    :param priority: 0..7, the higher wins; None: the host's default.
+    :param l3_ways: exclusive ways in each L3 cache of the host node; 0
+        shares the ways that no guest has exclusively.
+    :param burst: share on top of the guaranteed one that the guest gets
+        most of the time, 0..100.
     """
 
     minimum: int = 0
@@ -74,12 +74,13 @@ class NodePolicy(Bandwidth):
 
     @property
     def capped(self) -> bool:
+        """True if the guest has a cap below 100 percent."""
         return self.maximum < 100
 
     def counted_burst(self, accounting: Accounting) -> int:
-        """Percent that Placement counts as burst.
+        """Return the percent of the burst that Placement counts.
 
-        Where the cap is counted, all that the guest can use is, in full.
+        0 where Placement counts the cap: the cap includes the burst.
         """
         return self.burst if accounting == 'min' else 0
 
@@ -91,15 +92,15 @@ class NodePolicy(Bandwidth):
                 + (f',{self.l3_ways}' if self.l3_ways else '')
                 + (f',burst={self.burst}' if self.burst else ''))
 
-    def packed(self) -> dict[str, Any]:
-        """The values, and ``l3_ways`` and ``burst`` where it has some."""
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the policy as a mapping, l3_ways and burst only if set."""
         more = {'l3_ways': self.l3_ways, 'burst': self.burst}
         return {**self.as_dict(), **{name: value for name, value
                                      in more.items() if value}}
 
     @classmethod
-    def unpacked(cls, packed: Mapping[str, Any]) -> Self:
-        """The reverse of :meth:`packed`; what is more is passed over.
+    def from_mapping(cls, packed: Mapping[str, Any]) -> Self:
+        """Parse a policy from its mapping; ignore keys that are not known.
 
         :raises KeyError: when a value is missing.
         :raises TypeError: when one is of another type.
@@ -108,18 +109,20 @@ class NodePolicy(Bandwidth):
         hardlimit, priority = packed['hardlimit'], packed['priority']
         if not isinstance(hardlimit, bool):
             raise TypeError(f'hardlimit is {hardlimit!r}')
-        return cls(
-            minimum=number(packed['min'], 100),
-            maximum=number(packed['max'], 100, least=1), hardlimit=hardlimit,
-            priority=None if priority is None else number(priority, 7),
-            l3_ways=number(packed.get('l3_ways', 0), 64),
-            burst=number(packed.get('burst', 0), 100))
+        return cls(minimum=check_integer(packed['min'], 100),
+                   maximum=check_integer(packed['max'], 100, least=1),
+                   hardlimit=hardlimit, priority=None if priority is None
+                   else check_integer(priority, 7),
+                   l3_ways=check_integer(packed.get('l3_ways', 0), 64),
+                   burst=check_integer(packed.get('burst', 0), 100))
 
 
-def number(value: object, most: int = 2 ** 16, least: int = 0) -> int:
-    """A whole number that came from elsewhere.
+def check_integer(value: object, most: int = 2 ** 16, least: int = 0) -> int:
+    """Return a value if it is an integer within limits, and raise otherwise.
 
-    :raises TypeError: when it is none.
+    For values from other processes.
+
+    :raises TypeError: when it is not an integer.
     :raises ValueError: when it is out of range.
     """
     if isinstance(value, bool) or not isinstance(value, int):

@@ -11,13 +11,13 @@
 # under the License.
 
 
-"""Which NUMA nodes of a host are bottlenecks (pure).
+"""Decide which NUMA nodes of a host are bottlenecks (pure).
 
-A node is one at a resource from when its load, or its waiting, reaches a
-threshold until it has fallen well below it. Between the two it stays what it
-was, so that a figure near the threshold does not make guests go to and fro.
-What is not known begins nothing and ends nothing; a node without guests is
-known to have nobody who waits for a CPU.
+A node becomes a bottleneck for a resource when its load, or its waiting time,
+reaches a threshold, and stops being one when the figure has fallen well below
+the threshold. This hysteresis keeps guests from being moved to and fro. An
+unknown figure changes nothing; on a node without guests nobody waits for a
+CPU.
 """
 
 from collections.abc import Iterable
@@ -48,11 +48,12 @@ HYSTERESIS = 20
 
 @dataclass(frozen=True)
 class Limits:
-    """When a node becomes a bottleneck, and when it ceases to be one.
+    """Thresholds at which a node becomes a bottleneck, and stops being one.
 
-    :param begin: by resource, shares as in the record; a resource without
-        one is not judged.
-    :param hysteresis: part of the threshold.
+    :param begin: threshold by resource, in the units of the load record; a
+        resource without a threshold is not judged.
+    :param hysteresis: part of the threshold by which a figure has to fall
+        below it.
     """
 
     begin: Mapping[str, float]
@@ -61,9 +62,9 @@ class Limits:
 
 @dataclass(frozen=True)
 class Change:
-    """A node that has become a bottleneck, or is none any more.
+    """Begin or end of a bottleneck on a host NUMA node.
 
-    :param value: of the figure that says so.
+    :param value: the figure that crossed its threshold.
     """
 
     node: int
@@ -72,12 +73,13 @@ class Change:
     value: float
 
 
-def limits(percent: Mapping[str, int],
-           hysteresis: int = HYSTERESIS) -> Limits:
-    """What an admin asks for; the defaults for what is left out.
+def make_limits(percent: Mapping[str, int],
+                hysteresis: int = HYSTERESIS) -> Limits:
+    """Return the configured thresholds, completed by the defaults.
 
-    :param percent: by resource; 0 has it not judged.
-    :raises ValueError: naming what is no resource.
+    :param percent: thresholds by resource; 0: the resource is not judged.
+    :param hysteresis: percent of each threshold.
+    :raises ValueError: if a name is not one of RESOURCES.
     """
     for name in percent:
         if name not in RESOURCES:
@@ -87,27 +89,31 @@ def limits(percent: Mapping[str, int],
                   hysteresis / 100)
 
 
-def judge(load: Load, before: Load | None, limits: Limits) -> Load:
-    """The record with its bottlenecks.
+def mark_bottlenecks(load: Load, before: Load | None, limits: Limits) -> Load:
+    """Return the load record of a host with the bottlenecks of each NUMA node.
 
-    :param before: the record of the time before, judged.
+    :param before: the previous record, with its bottlenecks.
     """
     earlier = before.by_node() if before else {}
     return dataclasses.replace(load, nodes=tuple(
-        dataclasses.replace(node, bottlenecks=_of(
-            node, _known(earlier.get(node.node)), limits))
+        dataclasses.replace(node, bottlenecks=_find_bottlenecks(
+            node, _get_bottlenecks(earlier.get(node.node)), limits))
         for node in load.nodes))
 
 
-def _known(node: HostNode | None) -> Iterable[str]:
+def _get_bottlenecks(node: HostNode | None) -> Iterable[str]:
     return (node.bottlenecks or ()) if node else ()
 
 
-def _of(node: HostNode, before: Iterable[str],
-        limits: Limits) -> tuple[str, ...]:
+def _find_bottlenecks(node: HostNode, before: Iterable[str],
+                      limits: Limits) -> tuple[str, ...]:
+    """Return the resources of which a host NUMA node is a bottleneck.
+
+    :param before: resources of which the node was a bottleneck before.
+    """
     figures = node.figures()
     if node.vcpus == 0:
-        # Those that waited have gone, and with them who could tell the end.
+        # A node without guests reports no waiting time; it is 0.
         figures.setdefault('cpu_wait', 0.0)
     found = []
     for name, begin in limits.begin.items():
@@ -119,13 +125,13 @@ def _of(node: HostNode, before: Iterable[str],
     return tuple(sorted(found, key=RESOURCES.index))
 
 
-def changes(before: Load | None, now: Load) -> tuple[Change, ...]:
-    """What has begun and what has ended between two judged records."""
+def find_changes(before: Load | None, now: Load) -> tuple[Change, ...]:
+    """Return the bottlenecks that began or ended between two load records."""
     earlier = before.by_node() if before else {}
     found = []
     for node in now.nodes:
-        was, is_now = (frozenset(_known(earlier.get(node.node))),
-                       frozenset(_known(node)))
+        was, is_now = (frozenset(_get_bottlenecks(earlier.get(node.node))),
+                       frozenset(_get_bottlenecks(node)))
         figures = node.figures()
         found += [Change(node.node, name, name in is_now,
                          figures.get(name, 0.0))

@@ -10,32 +10,31 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""How much bandwidth a host NUMA node may promise as bursts (pure).
+"""Percent of a host NUMA node's bandwidth to promise as bursts (pure).
 
-A part of each node, the pool, is kept for bursts. Guests are promised more of
-it in all than there is, because they seldom want it at the same time. How
-seldom is measured: in each period, what all guests of the node use of their
-bursts is a share of what they are promised, from 0 to 1. Its distribution is
-taken for a beta distribution with the mean and the variance that have been
-measured: that is right for a single guest which is either idle or busy (its
-limit has two points), and near to normal for many guests, and it never leaves
-0 to 1. With more guests the variance falls, as far as they are independent of
-each other::
+A part of each node, the pool, is reserved for bursts. Guests are promised more
+than the pool in all, because they seldom use their bursts at the same time.
+How seldom is measured: in each period, the use of all guests is a share of
+what they are promised, from 0 to 1. Its distribution is modeled as a beta
+distribution with the measured mean and variance: that is exact for a single
+guest which is either idle or busy, close to normal for many guests, and never
+leaves 0 to 1. With more guests the variance falls, as far as they are
+independent of each other::
 
     variance of the sum's share = v * (correlation + (1 - correlation) / n)
 
-where v is the variance of one guest's share and n the number of guests, that
-of equal ones with the same variance (sum squared over sum of squares).
+where v is the variance of one guest's share and n the effective number of
+guests (sum squared over sum of squares).
 
 A window shows few of the times at which many guests are busy together, and
 what it shows varies by chance: nodes that happen to look idle would be filled,
-and their guests stay. So what is offered is the least that was allowed in any
-hour of the last window.
+and their guests stay. So the percent offered is the least that was allowed in
+any hour of the last window.
 
-What is allowed is the most that is promised so that the pool is too small in
-no more than the allowed part of the periods. This decides what Placement may
-give to guests that come. What the kernel holds for a guest does not depend on
-it, and nothing follows the load from period to period.
+The percent allowed is the largest one with which the pool is too small in no
+more than the configured part of the periods. It limits what Placement gives to
+new guests. It does not change what the kernel guarantees to a guest, and does
+not follow the load from period to period.
 """
 
 import bisect
@@ -52,13 +51,13 @@ FULL = 0.95
 #: Part of the hours of a window that must have been measured.
 _COVERED = 0.9
 
-#: How many times what was promised over the window may be promised: a few
-#: guests say little of many, and what many do together is measured before
-#: there are still more.
+#: Factor by which the promised percent may grow beyond the average of the
+#: window: the use of few guests does not predict that of many, so growth is
+#: measured step by step.
 _GROWTH = 1.5
 
-#: By what part an allowed amount must exceed the one before to be offered, so
-#: that a figure which wavers is not written to Placement each time.
+#: Part by which an allowed percent must exceed the offered one to be offered,
+#: so that small variations are not written to Placement.
 _RAISE = 0.1
 
 _HOUR = 3600
@@ -69,13 +68,13 @@ _EXACT = 1e-12
 
 @dataclass(frozen=True)
 class Limits:
-    """What an admin decides.
+    """Limits that the operator sets for bursts.
 
-    :param window: hours that are looked back on.
+    :param window: hours of measurements that count.
     :param percentile: percent of the periods in which the pool suffices.
-    :param correlation: what guests have in common at least, 0 to 1.
-    :param safety: how many times as busy as measured guests are taken to be.
-    :param ratio: how many times the pool is promised at most.
+    :param correlation: correlation of the guests' use at least, 0 to 1.
+    :param safety: factor on the measured mean use.
+    :param ratio: times the pool that may be promised at most.
     """
 
     window: int = 24
@@ -101,16 +100,16 @@ class Share:
 
 @dataclass(frozen=True)
 class Hour:
-    """Sums over the periods of one hour.
+    """Use of a host NUMA node's bursts, summed over the periods of one hour.
 
     :param number: hours since 1970.
-    :param periods: how many.
+    :param periods: number of periods.
     :param promised: percent, summed.
-    :param mean: shares of what is promised that are used, summed.
+    :param mean: shares of the promised percent that are used, summed.
     :param square: squares of these, summed.
-    :param own: squares of the guests' own shares, by what each is promised,
-        summed.
-    :param guests: how many equal guests they are like, summed.
+    :param own: squares of the guests' own shares, weighted by what each is
+        promised, summed.
+    :param guests: effective number of guests, summed.
     :param over: periods in which bursts used all of the pool, or more.
     :param short: those of them in which the node was full besides, and some
         guest had less than its burst.
@@ -127,7 +126,7 @@ class Hour:
     short: int = 0
 
     def plus(self, other: 'Hour') -> 'Hour':
-        """Both together, with the number of this one."""
+        """Return the sums of both hours, with the number of this one."""
         return Hour(self.number, *map(
             operator.add, list(vars(self).values())[1:],
             list(vars(other).values())[1:]))
@@ -135,13 +134,13 @@ class Hour:
 
 @dataclass(frozen=True)
 class Measured:
-    """Of the guests of a node over a window.
+    """Use of bursts by the guests of a host NUMA node over a window.
 
     :param promised: percent, on average.
     :param mean: share of it that is used.
     :param variance: of one guest's share.
     :param correlation: of the guests with each other.
-    :param guests: how many equal guests they are like.
+    :param guests: effective number of guests (of equal ones).
     :param over: part of the periods in which they used all of the pool.
     """
 
@@ -153,13 +152,15 @@ class Measured:
     over: float = 0.0
 
 
-def period(number: int, shares: Sequence[Share], pool: float,
-           full: bool) -> Hour:
-    """What one period adds to its hour; nothing where nobody has a burst.
+def make_hour(number: int, shares: Sequence[Share], pool: float,
+              full: bool) -> Hour:
+    """Return the use of bursts in one period, as an hour with one period.
+
+    Without periods if no guest has a burst.
 
     :param number: of the hour, see :class:`Hour`.
     :param pool: percent of the node that is really there for bursts.
-    :param full: whether the node can deliver no more.
+    :param full: whether the node can deliver no more bandwidth.
     """
     promised = sum(share.promised for share in shares)
     if not promised:
@@ -176,8 +177,10 @@ def period(number: int, shares: Sequence[Share], pool: float,
         int(over), int(over and full and used < promised))
 
 
-def added(hours: Iterable[Hour], one: Hour, window: int) -> tuple[Hour, ...]:
-    """The hours of the window with one more period, the oldest first."""
+def add_period(hours: Iterable[Hour], one: Hour, window: int) -> tuple[Hour,
+                                                                       ...]:
+    """Return the hours of the window with one more period, the oldest first.
+    """
     kept = [hour for hour in hours
             if one.number - window < hour.number <= one.number]
     if kept and kept[-1].number == one.number:
@@ -187,15 +190,15 @@ def added(hours: Iterable[Hour], one: Hour, window: int) -> tuple[Hour, ...]:
     return tuple(kept)
 
 
-def hour_of(now: float) -> int:
-    """Number of the hour of a time in seconds since 1970."""
+def to_hour(now: float) -> int:
+    """Convert a time in seconds since 1970 to the number of its hour."""
     return int(now // _HOUR)
 
 
-def measured(hours: Sequence[Hour], limits: Limits) -> Measured | None:
-    """What is known of a window; None before all of it has been seen.
+def summarize_hours(hours: Sequence[Hour], limits: Limits) -> Measured | None:
+    """Return the use of bursts over the window; None if the window has gaps.
 
-    A load that comes once a day is not in what was measured for less.
+    A shorter time would miss a load that comes once a day.
     """
     known = [hour for hour in hours if hour.periods]
     if (len(known) < _COVERED * limits.window
@@ -215,12 +218,12 @@ def measured(hours: Sequence[Hour], limits: Limits) -> Measured | None:
         else limits.correlation, guests, total.over / count)
 
 
-def short_chance(found: Measured, promised: float, pool: float,
-                 limits: Limits) -> float:
-    """Part of the periods in which a pool is too small (0 to 1).
+def compute_shortage(found: Measured, promised: float, pool: float,
+                     limits: Limits) -> float:
+    """Return the part of the periods, 0 to 1, in which the pool is too small.
 
-    :param promised: percent, in all.
-    :param pool: percent.
+    :param promised: percent of the node that is promised to all guests.
+    :param pool: percent of the node.
     """
     if promised <= pool:
         return 0.0
@@ -235,32 +238,33 @@ def short_chance(found: Measured, promised: float, pool: float,
     return _beta_above(mean, variance, pool / promised)
 
 
-def allowed(hours: Sequence[Hour], pool: float, limits: Limits) -> int:
-    """Percent that may be promised as bursts, in all.
+def compute_allowed(hours: Sequence[Hour], pool: float, limits: Limits) -> int:
+    """Return the percent of the node that may be promised as bursts in all.
 
-    The pool itself, as if no burst were oversubscribed, where too little is
-    known.
+    It is the pool itself (no overcommit) until a whole window is measured.
     """
     base = max(0, math.floor(pool))
-    found = measured(hours, limits)
+    found = summarize_hours(hours, limits)
     if found is None:
         return base
     chance = 1 - limits.percentile / 100
-    # Whatever the model says: where it has been too much, there is no more.
+    # Where the pool has been too small, promise no more, whatever the model
+    # allows.
     growth = _GROWTH if found.over <= chance else 1
     most = math.floor(min(pool * limits.ratio,
                           max(pool, found.promised * growth)))
     # The more is promised, the likelier it is too much.
     return base + bisect.bisect(
         range(base + 1, most + 1), chance,
-        key=lambda promised: short_chance(found, promised, pool, limits))
+        key=lambda promised: compute_shortage(found, promised, pool, limits))
 
 
-def lowest(before: Sequence[tuple[int, int]], hour: int, now: int,
-           window: int) -> tuple[tuple[int, int], ...]:
-    """The least that was allowed in each hour of a window, the oldest first.
+def add_to_minima(before: Sequence[tuple[int, int]], hour: int, now: int,
+                  window: int) -> tuple[tuple[int, int], ...]:
+    """Return the least percent allowed in each hour of the window.
 
-    :param before: number of the hour and percent, without the last period.
+    :param before: pairs (number of the hour, percent) until the last period,
+        the oldest first.
     :param now: percent that the last period allows.
     """
     kept = [one for one in before if hour - window < one[0] <= hour]
@@ -271,13 +275,20 @@ def lowest(before: Sequence[tuple[int, int]], hour: int, now: int,
     return tuple(kept)
 
 
-def settled(before: int, now: int) -> int:
-    """What to offer: less at once, more only when it is clearly more."""
+def smooth_offer(before: int, now: int) -> int:
+    """Return the percent of bursts to offer to Placement.
+
+    A lower percent is offered at once, a higher one only if it is clearly
+    higher, so that small changes do not cause writes.
+
+    :param before: percent offered until now.
+    :param now: percent allowed.
+    """
     return now if now < before or now >= before * (1 + _RAISE) else before
 
 
 def _beta_above(mean: float, variance: float, value: float) -> float:
-    """Chance that a beta distributed quantity exceeds a value.
+    """Return the probability that a beta distributed value is above another.
 
     :param value: between 0 and 1, both excluded.
     """
@@ -292,10 +303,10 @@ def _beta_above(mean: float, variance: float, value: float) -> float:
 
 
 def _beta_below(a: float, b: float, x: float) -> float:
-    """Regularized incomplete beta function, by its continued fraction.
+    """Return the regularized incomplete beta function I_x(a, b).
 
-    DLMF 8.17.22 (https://dlmf.nist.gov/8.17#v), evaluated from the front
-    (modified Lentz method).
+    DLMF 8.17.22 (https://dlmf.nist.gov/8.17#v), a continued fraction
+    evaluated from the front (modified Lentz method).
     """
     if x > (a + 1) / (a + b + 2):
         return 1.0 - _beta_below(b, a, 1.0 - x)
@@ -305,7 +316,7 @@ def _beta_below(a: float, b: float, x: float) -> float:
     lower = 1.0 / _not_zero(1.0 - (a + b) * x / (a + 1.0))
     upper, value = 1.0, lower
     for step in range(2, 600):
-        term = _term(a, b, x, step)
+        term = _compute_numerator(a, b, x, step)
         lower = 1.0 / _not_zero(1.0 + term * lower)
         upper = _not_zero(1.0 + term / upper)
         value *= lower * upper
@@ -314,8 +325,8 @@ def _beta_below(a: float, b: float, x: float) -> float:
     return min(1.0, front * value)
 
 
-def _term(a: float, b: float, x: float, step: int) -> float:
-    """Numerator of the continued fraction, from the second on."""
+def _compute_numerator(a: float, b: float, x: float, step: int) -> float:
+    """Return one numerator of the continued fraction, from the second on."""
     half, odd = divmod(step, 2)
     if odd:
         return (-(a + half) * (a + b + half) * x

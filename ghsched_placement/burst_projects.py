@@ -10,29 +10,29 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Limit of what a host NUMA node may promise as bursts, by project (pure).
+"""Limit, by project, of the bursts that a host NUMA node promises (pure).
 
 Guests of one project are often replicas of one service, which are busy at the
 same time. A node with guests of few projects has few independent loads: a day
 of measurements holds few samples of them, and one service that becomes busier
 fills the node for days. So no more is promised than fits when the project that
-adds most is busy all at once, and the others use what is usual::
+adds most is busy all at once, and the others have their usual use::
 
     worst = promised to the project that adds most
           + sum of the others' mean use * safety
           + standard deviation of that sum
 
-Of three equal projects two are busy at once. Between two and three projects
-the second counts in part. With more it counts less again: a day then has more
-samples of projects that are busy together, and
-:func:`ghsched_placement.burst.allowed` goes by these.
+Of three equal projects two are assumed to be busy at once. Between two and
+three projects the second counts in part. With more it counts less again: a day
+then has more samples of projects that are busy together, and
+:func:`ghsched_placement.burst.compute_allowed` covers these.
 
-Guests that come count in full where there are two equal projects or fewer,
-because they are likely of one of them::
+If the node has two equal projects or fewer, new guests are likely of one of
+them, and count in full::
 
     promised <= pool + promised now - worst
 
-and like those that are there where there are three or more::
+If it has three or more, new guests count like those that are there::
 
     promised <= pool * promised now / worst
 """
@@ -82,10 +82,12 @@ class Use:
     used_sum: float = 0.0
     square_sum: float = 0.0
 
-    def after(self, weight: float, promised: int, used: float) -> 'Use':
+    def add_period(self, weight: float, promised: int, used: float) -> 'Use':
         """Return the use with one more period.
 
-        :param weight: of all periods before.
+        :param weight: factor on the sums of all periods before.
+        :param promised: percent of the node in the new period.
+        :param used: percent of the node in the new period.
         """
         return Use(self.project, promised,
                    self.promised_sum * weight + promised,
@@ -93,11 +95,11 @@ class Use:
                    self.square_sum * weight
                    + (used ** 2 / promised if promised else 0.0))
 
-    def usual(self, periods: float) -> tuple[float, float]:
-        """Return mean and standard deviation of the part used, 0 to 1.
+    def compute_usual(self, periods: float) -> tuple[float, float]:
+        """Return mean and standard deviation of the part that is used, 0 to 1.
 
-        :param periods: number of periods, weighted as the sums are. In those
-            before the project's guests came they count as busy.
+        :param periods: number of periods, weighted as the sums are. Periods
+            before the project's first guest count as fully used.
         """
         full = max(self.promised_sum, self.promised * periods)
         if not full:
@@ -131,23 +133,25 @@ class Uses:
 
     @property
     def largest(self) -> int:
-        """Percent of the node that is promised to one project at most."""
+        """Largest percent of the node that is promised to a single project."""
         return max((use.promised for use in self.projects), default=0)
 
     @property
     def equal(self) -> float:
-        """Number of equal projects that these are like.
+        """Effective number of projects: sum squared over sum of squares.
 
-        Sum squared over sum of squares of what they are promised.
+        Projects with equal shares count as their number, others as fewer.
         """
         squares = sum(use.promised ** 2 for use in self.projects)
         return self.promised ** 2 / squares if squares else 0.0
 
 
-def advance(before: Uses, hour: int, shares: Iterable[burst.Share],
-            window: int) -> Uses:
-    """Return the uses with one more period.
+def add_period(before: Uses, hour: int, shares: Iterable[burst.Share],
+               window: int) -> Uses:
+    """Return the use of bursts by project, with one more period.
 
+    :param hour: number of the hour of the period.
+    :param shares: use of each guest's burst in the period.
     :param window: hours after which a period counts for 37 percent (1/e).
     """
     weight = math.exp(-max(0, hour - before.hour) / window)
@@ -158,7 +162,7 @@ def advance(before: Uses, hour: int, shares: Iterable[burst.Share],
         promised[project] += share.promised
         used[project] += min(share.used, share.promised)
     known = {use.project: use for use in before.projects}
-    found = [known.get(project, Use(project)).after(
+    found = [known.get(project, Use(project)).add_period(
         weight, promised[project], used[project])
         for project in known.keys() | promised.keys()]
     kept = heapq.nlargest(
@@ -170,12 +174,12 @@ def advance(before: Uses, hour: int, shares: Iterable[burst.Share],
                 tuple(sorted(kept, key=lambda use: use.project)))
 
 
-def allowed(uses: Uses, pool: float, limits: burst.Limits) -> int:
-    """Return the percent that may be promised as bursts in all.
+def compute_allowed(uses: Uses, pool: float, limits: burst.Limits) -> int:
+    """Return the percent of the node that may be promised as bursts in all.
 
-    At least the pool. No more where one project has all guests, or where
-    projects were measured for less than a window. Without a limit by project
-    where guests have nothing in common (``limits.correlation`` is 0).
+    At least the pool. Only the pool where one project has all guests, or
+    where projects were measured for less than a window. No limit by project
+    where guests are taken for independent (``limits.correlation`` is 0).
     """
     base = max(0, math.floor(pool))
     most = max(base, math.floor(pool * limits.ratio))
@@ -183,7 +187,7 @@ def allowed(uses: Uses, pool: float, limits: burst.Limits) -> int:
         return most
     if uses.hour - uses.since < limits.window - 2 or not uses.promised:
         return base
-    worst = _worst(uses, limits.safety)
+    worst = _compute_worst_use(uses, limits.safety)
     in_full = pool + uses.promised - worst
     alike = pool * uses.promised / worst
     part = min(1.0, max(0.0, uses.equal - 2))
@@ -192,11 +196,14 @@ def allowed(uses: Uses, pool: float, limits: burst.Limits) -> int:
     return max(base, math.floor(min(most, round(found, 6))))
 
 
-def _worst(uses: Uses, safety: float) -> float:
-    """Return the percent used when the projects that add most are busy."""
+def _compute_worst_use(uses: Uses, safety: float) -> float:
+    """Return the percent of the node that is used in the worst case.
+
+    Then the projects that add most are busy all at once.
+    """
     rest = []
     for use in uses.projects:
-        mean, deviation = use.usual(uses.periods)
+        mean, deviation = use.compute_usual(uses.periods)
         usual = use.promised * min(1.0, mean * safety)
         rest.append((use.promised - usual, usual, use.promised * deviation))
     rest.sort(reverse=True)
@@ -211,9 +218,11 @@ def _worst(uses: Uses, safety: float) -> float:
 
 
 def from_mapping(found: Mapping[str, Any]) -> Uses:
-    """Return the uses of a record, without names that are new here.
+    """Parse the use of bursts by project from a record.
 
-    :raises KeyError, TypeError, ValueError: where it is none.
+    Keys that this release does not know are ignored.
+
+    :raises KeyError, TypeError, ValueError: if the record is malformed.
     """
     return Uses(
         int(found['since']), int(found['hour']), float(found['periods']),

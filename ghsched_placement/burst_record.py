@@ -10,10 +10,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What a host remembers of the bursts of its NUMA nodes (pure).
+"""Measurements of the bursts of a host's NUMA nodes, as kept in a file (pure).
 
-It outlives nova-compute as a small file of JSON: hours of measuring would be
-lost otherwise, and all that is promised more than once with them.
+The record is kept in a small JSON file, so that it survives restarts of
+nova-compute: without it no bursts could be oversubscribed until a whole window
+has been measured again.
 """
 
 from collections.abc import Mapping
@@ -36,17 +37,17 @@ _UNREADABLE = (AttributeError, KeyError, OverflowError, RecursionError,
 
 @dataclass(frozen=True)
 class Record:
-    """One host NUMA node.
+    """Measured bursts of one host NUMA node.
 
-    :param hours: those of the window, the oldest first.
+    :param hours: hours of the window, the oldest first.
     :param pool: percent that was there for bursts in the last period.
-    :param promised: percent, in all, in the last period.
+    :param promised: percent promised to all guests in the last period.
     :param offered: percent that may be promised.
-    :param chance: of the pool being too small in a period, as long as no
-        more than this is promised; None while too little is known.
-    :param lowest: the least that was allowed in each hour of the window.
-        What is offered is no more than the least of these: a few quiet
-        hours are no reason, as guests stay when they are over.
+    :param chance: probability that the pool is too small in a period, as long
+        as no more than this is promised; None before a window is measured.
+    :param lowest: least percent that was allowed in each hour of the window.
+        No more than the least of these is offered: guests that come in a
+        few quiet hours stay when they are over.
     :param uses: use of bursts by project.
     """
 
@@ -60,18 +61,17 @@ class Record:
 
     @property
     def total(self) -> burst.Hour:
-        """All hours of the window together."""
+        """Sums over all hours of the window."""
         return functools.reduce(burst.Hour.plus, self.hours, burst.Hour(0))
 
 
 @dataclass(frozen=True)
 class Period:
-    """What was measured on a node since the time before.
+    """Use of bursts on a host NUMA node since the previous measurement.
 
-    :param shares: of the guests with a burst; None where that is not known
-        of all of them.
+    :param shares: use of each guest with a burst; None if one is unknown.
     :param pool: percent that is really there for bursts.
-    :param full: whether the node can deliver no more.
+    :param full: whether the node can deliver no more bandwidth.
     """
 
     shares: Sequence[burst.Share] | None
@@ -79,39 +79,39 @@ class Period:
     full: bool = False
 
 
-def advance(before: Record, hour: int, now: Period,
-            limits: burst.Limits) -> Record:
-    """The record with one more period.
+def add_period(before: Record, hour: int, now: Period,
+               limits: burst.Limits) -> Record:
+    """Return the record of a host NUMA node with one more period.
 
-    A period of which not all is known adds nothing, and a window of too few
-    periods promises nothing twice.
+    A period with an unknown share adds nothing, and a window of too few
+    periods allows no overcommit.
 
-    :param hour: its number, see :func:`ghsched_placement.burst.hour_of`.
+    :param hour: its number, see :func:`ghsched_placement.burst.to_hour`.
     """
     shares = now.shares or ()
     promised = (before.promised if now.shares is None
                 else sum(share.promised for share in shares))
-    hours = burst.added(before.hours, burst.period(
+    hours = burst.add_period(before.hours, burst.make_hour(
         hour, shares, now.pool, now.full), limits.window)
-    found = burst.measured(hours, limits)
-    uses = before.uses if now.shares is None else burst_projects.advance(
+    found = burst.summarize_hours(hours, limits)
+    uses = before.uses if now.shares is None else burst_projects.add_period(
         before.uses, hour, shares, limits.window)
-    lowest = burst.lowest(before.lowest, hour, min(
-        burst.allowed(hours, now.pool, limits),
-        burst_projects.allowed(uses, now.pool, limits)), limits.window)
+    lowest = burst.add_to_minima(before.lowest, hour, min(
+        burst.compute_allowed(hours, now.pool, limits),
+        burst_projects.compute_allowed(uses, now.pool, limits)), limits.window)
     return Record(
         hours, now.pool, promised,
-        burst.settled(before.offered, min(least for _, least in lowest)),
+        burst.smooth_offer(before.offered, min(least for _, least in lowest)),
         None if found is None
-        else burst.short_chance(found, promised, now.pool, limits), lowest,
+        else burst.compute_shortage(found, promised, now.pool, limits), lowest,
         uses)
 
 
-def write(records: Mapping[int, Record]) -> str:
-    """Return the JSON of the records of a host, by NUMA node.
+def to_json(records: Mapping[int, Record]) -> str:
+    """Return the records of a host's NUMA nodes as JSON.
 
-    What is known by project stands beside the nodes: releases that know
-    nothing of projects refuse a node with a name that is new to them.
+    The uses by project are a part of their own: older releases refuse a node
+    with a name that they do not know.
     """
     nodes = {str(node): dataclasses.asdict(record)
              for node, record in sorted(records.items())}
@@ -119,33 +119,36 @@ def write(records: Mapping[int, Record]) -> str:
         node: record.pop('uses') for node, record in nodes.items()}})
 
 
-def read(text: str) -> dict[int, Record]:
-    """Return the records of :func:`write`, of any release.
+def from_json(text: str) -> dict[int, Record]:
+    """Parse the records of a host's NUMA nodes from JSON of any release.
 
-    Empty where the text is not readable; without uses by project where those
-    are not.
+    Empty if the text is malformed; without uses by project if only these are
+    malformed.
     """
     try:
         found = json.loads(text)
         if found['version'] != VERSION:
             return {}
-        uses = _uses(found)
+        uses = _parse_uses(found)
         return {int(node): dataclasses.replace(
-            _record(one), uses=uses.get(node, burst_projects.Uses()))
+            _parse_record(one), uses=uses.get(node, burst_projects.Uses()))
             for node, one in found['nodes'].items()}
     except _UNREADABLE:
         return {}
 
 
-def of_file(path: Path | None) -> dict[int, Record]:
-    """What a file has; empty without one, and where it cannot be read."""
+def from_file(path: Path | None) -> dict[int, Record]:
+    """Read the records of a host's NUMA nodes from a file.
+
+    Empty without a path, or if the file cannot be read.
+    """
     try:
-        return read(path.read_text()) if path else {}
+        return from_json(path.read_text()) if path else {}
     except (OSError, UnicodeDecodeError):
         return {}
 
 
-def _uses(found: Mapping[str, Any]) -> dict[str, burst_projects.Uses]:
+def _parse_uses(found: Mapping[str, Any]) -> dict[str, burst_projects.Uses]:
     try:
         return {node: burst_projects.from_mapping(one)
                 for node, one in found['projects'].items()}
@@ -153,16 +156,16 @@ def _uses(found: Mapping[str, Any]) -> dict[str, burst_projects.Uses]:
         return {}
 
 
-def _record(found: Mapping[str, Any]) -> Record:
-    """Return a record without what this release does not know."""
-    hours = tuple(burst.Hour(**_known(burst.Hour, hour))
+def _parse_record(found: Mapping[str, Any]) -> Record:
+    """Parse the record of one NUMA node; ignore keys that are not known."""
+    hours = tuple(burst.Hour(**_select_fields(burst.Hour, hour))
                   for hour in found['hours'])
     lowest = tuple((int(hour), int(least))
                    for hour, least in found.get('lowest', ()))
-    return Record(**{**_known(Record, found), 'hours': hours,
+    return Record(**{**_select_fields(Record, found), 'hours': hours,
                      'lowest': lowest})
 
 
-def _known(kind: type, found: Mapping[str, Any]) -> dict[str, Any]:
+def _select_fields(kind: type, found: Mapping[str, Any]) -> dict[str, Any]:
     names = {field.name for field in dataclasses.fields(kind)} - {'uses'}
     return {name: value for name, value in found.items() if name in names}

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Allocation candidates and the host NUMA nodes that they stand for (pure).
+"""Allocation candidates, and the host NUMA nodes that they allocate (pure).
 
 See :mod:`ghsched_placement.node_assignment`, which compares them.
 """
@@ -59,7 +59,7 @@ TOO_FAR = Lack(
 
 @dataclass(frozen=True)
 class VfRequest:
-    """One of Nova's PCI requests that stands for VFs of a guest NUMA node.
+    """PCI request of Nova for VFs of one guest NUMA node.
 
     :param request_id: of the InstancePCIRequest.
     """
@@ -69,22 +69,22 @@ class VfRequest:
     count: int
 
     def suffixes(self) -> list[str]:
-        """Request group suffixes that Nova expects, one per VF."""
+        """Return the request group suffixes that Nova expects, one per VF."""
         return [names.vf_suffix(self.request_id, number)
                 for number in range(self.count)]
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Groups of a request whose providers are read from its candidates.
+    """Request groups that decide the host NUMA nodes of a guest.
 
     :param suffixes: suffix of the group whose provider is the host node, by
         guest NUMA node; see :func:`ghsched_placement.request.node_suffixes`.
-    :param vfs: the VFs, see :func:`fan_out`.
+    :param vfs: the VFs, see :func:`map_vfs_to_pfs`.
     :param locality: how far a VF may be, of
         :data:`ghsched_placement.request.LOCALITIES`.
-    :param guest_nodes: how many the guest has. Those without a group are
-        given host nodes as well, so that they leave alone what others need.
+    :param guest_nodes: number of guest NUMA nodes. Those without a group are
+        assigned host nodes as well, to keep off nodes that others need.
     :param near: whether the other devices, which no candidate puts on a NUMA
         node, have to be on host nodes of the guest.
     """
@@ -95,22 +95,23 @@ class Wanted:
     guest_nodes: int = 0
     near: bool = False
 
-    def ours(self) -> frozenset[str]:
-        """Every suffix that :func:`place` looks at."""
+    def all_suffixes(self) -> frozenset[str]:
+        """Return the request group suffixes of all guest NUMA nodes and VFs.
+        """
         return frozenset(self.suffixes.values()).union(
             *(vf.suffixes() for vf in self.vfs))
 
 
 @dataclass(frozen=True)
 class Host:
-    """Where the providers of one host are.
+    """NUMA node and socket of the providers of one host.
 
     :param node_of_numa: host NUMA node by UUID of its own provider.
-    :param node_of_pf: host NUMA node by UUID of a PF's provider; None when
-        the host does not tell.
+    :param node_of_pf: host NUMA node by UUID of a PF's provider; None if the
+        host does not report it.
     :param socket_of: socket by host NUMA node, None when unknown.
-    :param busy: cost of host NUMA nodes by their load; those without one
-        are all alike.
+    :param busy: cost of host NUMA nodes by their load; without a cost all
+        nodes are equal.
     """
 
     node_of_numa: Mapping[str, int]
@@ -119,13 +120,14 @@ class Host:
     busy: Mapping[int, node_choice.Cost] = field(default_factory=dict)
 
     def distance(self, node: int, other: int | None) -> int:
-        """Index into LOCALITIES of how far apart two nodes are."""
+        """Return the distance of two host NUMA nodes, an index of LOCALITIES.
+        """
         return request.distance(node, other, self.socket_of)
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A way to give the guest NUMA nodes host NUMA nodes.
+    """Assignment of guest NUMA nodes to host NUMA nodes, with its candidates.
 
     :param nodes: host NUMA node by guest NUMA node; empty when nothing is
         requested that is on a node.
@@ -154,20 +156,21 @@ class Placed:
 
     @property
     def candidate(self) -> Mapping[str, Any]:
-        """The candidate with the fewest PFs."""
+        """Allocation candidate of this assignment with the fewest PFs."""
         return self.candidates[0]
 
     def order(self) -> tuple[int, ...]:
-        """Return the host NUMA node of each guest NUMA node."""
+        """Return the host NUMA node of each guest NUMA node, in guest order.
+        """
         return tuple(node for _guest, node in sorted(self.nodes.items()))
 
     @property
     def rank(self) -> tuple[Any, ...]:
-        """Order among the ways of a host: Placement's own is arbitrary.
+        """Sort key of the assignments on one host; the smallest is the best.
 
-        The nearest VFs first; then ways that leave VFs to others and are on
-        few sockets; then the least loaded nodes; then the least cost to
-        others, and nodes whose turn it is; then few PFs.
+        In order of importance: near VFs; VFs left for guests that need them,
+        and few sockets; little load; little cost to other guests; the node
+        whose turn it is; few PFs. Placement's own order is arbitrary.
         """
         off_node, off_socket = self.far
         busy, turn = node_choice.parts(self.busy)
@@ -175,14 +178,14 @@ class Placed:
                 self.cost, turn, self.order(), len(set(self.pfs)), self.pfs)
 
 
-def fan_out(candidates: Sequence[Mapping[str, Any]],
-            vfs: Sequence[VfRequest]) -> None:
-    """Name the PF of each VF, as Nova expects it.
+def map_vfs_to_pfs(candidates: Sequence[Mapping[str, Any]],
+                   vfs: Sequence[VfRequest]) -> None:
+    """Add the PF of each VF to the mappings of candidates, as Nova expects.
 
-    A group for several VFs has the suffix of the first of them, so the VFs
-    that are missing are of the same PF as the one before. The mappings are
-    changed in place: conductor and compute read them out of the candidate
-    that is claimed.
+    One request group for several VFs has the suffix of the first VF, so VFs
+    without a mapping get the PF of the VF before. The mappings are changed in
+    place: nova-conductor and nova-compute read them from the candidate that is
+    claimed.
     """
     for candidate in candidates:
         mappings = candidate['mappings']
@@ -194,8 +197,12 @@ def fan_out(candidates: Sequence[Mapping[str, Any]],
                     mappings[suffix] = list(provider)
 
 
-def no_room(nodes: Iterable[int]) -> Lack:
-    """Return the reason for host nodes without what Nova looks after."""
+def make_no_room_lack(nodes: Iterable[int]) -> Lack:
+    """Return the reason that the named host NUMA nodes lack CPUs or memory.
+
+    They have the bandwidth and VFs of the guest, but not the CPUs, memory,
+    networks or other devices that Nova places with them.
+    """
     numbers = ', '.join(map(str, sorted(set(nodes))))
     return Lack(
         None, 'CPUs, memory, networks or devices', reason='the host NUMA '

@@ -10,10 +10,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What the hosts of a cloud have and have left, as Placement tells (pure).
+"""Capacity and usage of hosts, from Placement's providers (pure).
 
-The providers of all hosts go in, as they are; a :class:`Host` for each host
-of ours comes out, with its NUMA nodes and what is on them.
+:func:`build_hosts` turns the resource providers of a cloud into a
+:class:`Host` for each host with ghsched's driver, with its NUMA nodes, and
+their bandwidth and devices.
 """
 
 from collections.abc import Iterable
@@ -34,11 +35,11 @@ _NODE = re.compile(r'.*_NUMA([0-9]{1,6})', re.DOTALL)
 
 @dataclass(frozen=True)
 class Provider:
-    """A resource provider as it is.
+    """Resource provider with its inventories, usage and traits.
 
     :param root: UUID of the compute node's provider.
     :param inventories: by resource class.
-    :param used: what is allocated, by resource class.
+    :param used: amount that is allocated, by resource class.
     """
 
     uuid: str
@@ -50,7 +51,7 @@ class Provider:
     traits: frozenset[str] = frozenset()
 
     def stock(self, resource_class: str) -> 'Stock | None':
-        """None where it has no inventory of the class."""
+        """Return inventory and usage of a resource class; None without one."""
         record = self.inventories.get(resource_class)
         if record is None:
             return None
@@ -59,7 +60,7 @@ class Provider:
 
 @dataclass(frozen=True)
 class Stock:
-    """An inventory and what is used of it."""
+    """Inventory of one resource class of a provider, and its usage."""
 
     record: tree.Inventory
     used: int
@@ -74,7 +75,7 @@ class Stock:
 
     @property
     def capacity(self) -> int:
-        """All that can be allocated, with the allocation ratio in."""
+        """Amount that can be allocated in all, allocation ratio included."""
         return tree.free(self.record, 0)
 
     @property
@@ -83,24 +84,24 @@ class Stock:
 
     @property
     def least(self) -> int:
-        """What a request asks for at least."""
+        """Smallest amount that one allocation can have (min_unit)."""
         return int(self.record.get('min_unit', 1))
 
     @property
     def step(self) -> int:
-        """What each request is a multiple of."""
+        """Amount that each allocation is a multiple of (step_size)."""
         return int(self.record.get('step_size', 1))
 
     @property
     def at_once(self) -> int:
-        """The most that a single request can have now."""
+        """Largest amount that a single new allocation can have."""
         most = min(self.free, int(self.record['max_unit']))
         return most - most % self.step
 
 
 @dataclass(frozen=True)
 class Pf:
-    """A provider of PCI devices: a PF with its VFs.
+    """Provider of PCI devices: a PF with its VFs.
 
     :param address: PCI address.
     """
@@ -113,18 +114,18 @@ class Pf:
 
 @dataclass(frozen=True)
 class Node:
-    """A host NUMA node.
+    """Host NUMA node with the capacity that Placement has of it.
 
     :param number: None where the provider is not one that nova-compute of
         this release makes.
-    :param bandwidth: percent of what it can deliver in theory; None where it
-        cannot be controlled.
-    :param bursts: percent that may be promised beyond guarantees; None where
-        nothing is kept for that.
+    :param bandwidth: percent of the node's theoretical bandwidth; None where
+        bandwidth cannot be controlled.
+    :param bursts: percent that may be promised as bursts; None where the host
+        reserves no bandwidth for bursts.
     :param room: CPUs and memory, which Placement does not know; None where
-        the host has not been asked for them or does not report them.
-    :param stocks: all that Placement counts on the node for guests, by
-        resource class of :data:`names.NODE_CLASSES`.
+        the host was not asked for them or does not report them.
+    :param stocks: inventory and usage by resource class of
+        :data:`names.NODE_CLASSES`.
     """
 
     number: int | None
@@ -137,15 +138,15 @@ class Node:
     room: NodeRoom | None = None
     stocks: Mapping[str, Stock] = field(default_factory=dict)
 
-    def vfs(self, resource_class: str) -> int:
-        """VFs that are free."""
+    def count_free_vfs(self, resource_class: str) -> int:
+        """Return the number of free VFs of a resource class."""
         return sum(pf.stock.free for pf in self.pfs
                    if pf.resource_class == resource_class)
 
 
 @dataclass(frozen=True)
 class Host:
-    """A compute host with our driver.
+    """Compute host with ghsched's driver.
 
     :param groups: its control groups for guests; None without any.
     :param elsewhere: PFs that are below no NUMA node.
@@ -172,30 +173,29 @@ class Host:
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """Names (:data:`names.CAPABILITY_TRAITS`) of what it can hold."""
+        """Names (:data:`names.CAPABILITY_TRAITS`) of the host's features."""
         return tuple(sorted(
             name for name, trait in names.CAPABILITY_TRAITS.items()
             if trait in self.root.traits))
 
     def largest_guarantee(self, node: Node) -> int:
-        """Percent that one more guest could be guaranteed on a node.
+        """Return the largest percent to guarantee to a new guest on a node.
 
-        With a control group of its own, so 0 where none is left. A guest
-        that can share one may still have something: as much as those that it
-        shares with, which Placement does not tell (a trait has no more than
-        a digest of it). :func:`ghsched_placement.fitting.check` finds it for
-        a guest that is known.
+        The guest needs a control group of its own, so 0 if none is free.
+        Guests that can share a control group are not considered: Placement
+        does not know with which policy (a trait holds a digest of it only).
+        Use :func:`ghsched_placement.fitting.check_host` for a given guest.
         """
         if node.bandwidth is None or not self.groups or not self.groups.free:
             return 0
         return node.bandwidth.at_once
 
 
-def fragmentation(host: Host) -> int | None:
-    """Percent of the free bandwidth that is on nodes in use already.
+def compute_fragmentation(host: Host) -> int | None:
+    """Return the percent of a host's free bandwidth that is on nodes in use.
 
-    0 when all that is free is on nodes that no guest has a guarantee on, 100
-    when there is no such node. None when nothing is free.
+    0 when all free bandwidth is on nodes without any guarantee, 100 when there
+    is no such node. None when no bandwidth is free.
     """
     stocks = [node.bandwidth for node in host.nodes if node.bandwidth]
     free = sum(stock.free for stock in stocks)
@@ -205,28 +205,28 @@ def fragmentation(host: Host) -> int | None:
     return round(100 * broken / free)
 
 
-def with_rooms(host: Host, rooms: Iterable[NodeRoom]) -> Host:
-    """Return a host whose NUMA nodes have these CPUs and memory."""
+def set_rooms(host: Host, rooms: Iterable[NodeRoom]) -> Host:
+    """Return a host with the given CPUs and memory of its NUMA nodes."""
     known: dict[int | None, NodeRoom] = {room.node: room for room in rooms}
     return replace(host, nodes=tuple(
         replace(node, room=known.get(node.number)) for node in host.nodes))
 
 
-def even_rooms(host: Host) -> tuple[NodeRoom, ...]:
-    """Return rooms as if a host's CPUs and memory were spread evenly."""
+def spread_evenly(host: Host) -> tuple[NodeRoom, ...]:
+    """Return a host's CPUs and memory, spread evenly over its NUMA nodes."""
     numbers = [node.number for node in host.nodes if node.number is not None]
     parts = len(numbers)
-    cpus, vcpus_used, cpu_ratio = _part(host, orc.VCPU, parts)
-    dedicated, dedicated_used, _one = _part(host, orc.PCPU, parts)
-    memory, memory_used, ram_ratio = _part(host, orc.MEMORY_MB, parts)
+    cpus, vcpus_used, cpu_ratio = _divide_stock(host, orc.VCPU, parts)
+    dedicated, dedicated_used, _one = _divide_stock(host, orc.PCPU, parts)
+    memory, memory_used, ram_ratio = _divide_stock(host, orc.MEMORY_MB, parts)
     return tuple(NodeRoom(
         number, cpus, vcpus_used, cpu_ratio, dedicated, dedicated_used,
         memory, memory_used, ram_ratio) for number in numbers)
 
 
-def _part(host: Host, resource_class: str,
-          parts: int) -> tuple[int, int, float]:
-    """Return total, use and allocation ratio of an even part of a host."""
+def _divide_stock(host: Host, resource_class: str,
+                  parts: int) -> tuple[int, int, float]:
+    """Return total, usage and allocation ratio of an even part of a host."""
     stock = host.root.stock(resource_class)
     if stock is None or not parts:
         return 0, 0, 1.0
@@ -234,20 +234,22 @@ def _part(host: Host, resource_class: str,
             float(stock.record['allocation_ratio']))
 
 
-def hosts(providers: Iterable[Provider]) -> tuple[Host, ...]:
-    """The hosts with our driver among some providers, by name."""
+def build_hosts(providers: Iterable[Provider]) -> tuple[Host, ...]:
+    """Return the hosts with ghsched's driver among the providers, by name."""
     by_root: dict[str, list[Provider]] = {}
     for provider in providers:
         by_root.setdefault(provider.root, []).append(provider)
-    found = (_host(root, members) for root, members in by_root.items())
+    found = (_build_host(root, members) for root, members in by_root.items())
     return tuple(sorted((host for host in found if host is not None),
                         key=lambda host: host.name))
 
 
 def node_number(root: str, uuid: str, name: str) -> int | None:
-    """Number of the host NUMA node that a provider is of.
+    """Return the number of a provider's host NUMA node.
 
-    :returns: None when it is not the provider that belongs to its name.
+    None if the provider's UUID does not belong to its name.
+
+    :param root: UUID of the compute node's provider.
     """
     match = _NODE.fullmatch(name)
     if match is None:
@@ -256,7 +258,7 @@ def node_number(root: str, uuid: str, name: str) -> int | None:
     return number if names.numa_provider_uuid(root, number) == uuid else None
 
 
-def _host(uuid: str, members: list[Provider]) -> Host | None:
+def _build_host(uuid: str, members: list[Provider]) -> Host | None:
     root = next((one for one in members if one.uuid == uuid), None)
     of_nodes = [one for one in members
                 if names.NUMA_NODE_TRAIT in one.traits]
@@ -267,18 +269,18 @@ def _host(uuid: str, members: list[Provider]) -> Host | None:
     pfs: dict[str | None, list[Pf]] = {}
     for one in members:
         if one is not root and one not in of_nodes:
-            pfs.setdefault(one.parent, []).extend(_pfs(one, root))
-    nodes = [_node(one, root, pfs.pop(one.uuid, [])) for one in of_nodes]
+            pfs.setdefault(one.parent, []).extend(_build_pfs(one, root))
+    nodes = [_build_node(one, root, pfs.pop(one.uuid, [])) for one in of_nodes]
     return Host(root, root.stock(names.RESCTRL_GROUP),
-                tuple(sorted(nodes, key=_order)),
+                tuple(sorted(nodes, key=_node_key)),
                 tuple(pf for found in pfs.values() for pf in found))
 
 
-def _order(node: Node) -> tuple[bool, int, str]:
+def _node_key(node: Node) -> tuple[bool, int, str]:
     return node.number is None, node.number or 0, node.name
 
 
-def _node(provider: Provider, root: Provider, pfs: list[Pf]) -> Node:
+def _build_node(provider: Provider, root: Provider, pfs: list[Pf]) -> Node:
     return Node(
         node_number(root.uuid, provider.uuid, provider.name), provider.uuid,
         provider.name, provider.stock(names.MEM_BW_PCT),
@@ -288,8 +290,8 @@ def _node(provider: Provider, root: Provider, pfs: list[Pf]) -> Node:
                 if (stock := provider.stock(name)) is not None})
 
 
-def _pfs(provider: Provider, root: Provider) -> list[Pf]:
-    """Each resource class of a provider of devices."""
+def _build_pfs(provider: Provider, root: Provider) -> list[Pf]:
+    """Return a PF for each device class of a provider."""
     address = provider.name.removeprefix(f'{root.name}_')
     found = []
     for resource_class in sorted(provider.inventories):

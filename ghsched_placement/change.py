@@ -10,11 +10,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Another bandwidth policy for a guest that exists (pure).
+"""Change of the bandwidth policy of an existing guest (pure).
 
-What may change is what a control group holds: guarantee, cap, hard limit and
-priority. All else in ``ghsched:`` decides where a guest can run or what it is
-made of, and needs a resize.
+The values of a control group may change: guarantee, cap, hard limit and
+priority. All other ``ghsched:`` keys decide where a guest can run, or what its
+domain has, and need a resize.
 """
 
 from collections.abc import Container
@@ -42,7 +42,7 @@ _BY_NAME = {key.name: key for key in CHANGEABLE}
 
 @dataclass(frozen=True)
 class Change:
-    """A change that makes sense for a guest.
+    """Accepted change of a guest's bandwidth policy.
 
     :param extra_specs: all extra specs of the flavor afterwards.
     """
@@ -52,10 +52,11 @@ class Change:
     extra_specs: Mapping[str, str]
 
 
-def extra_spec(name: str) -> str:
-    """The whole extra spec of a key that was named without ``ghsched:``.
+def to_extra_spec(name: str) -> str:
+    """Return the extra spec of a changeable key from its short name.
 
-    :param name: as ``mem_bw_max``, ``mem-bw-max`` or ``mem_bw_max.0``.
+    :param name: as ``mem_bw_max``, ``mem-bw-max`` or ``mem_bw_max.0``, with
+        or without ``ghsched:``.
     :raises PolicyError: when it is no key that can be changed.
     """
     prefix = keys.NAMESPACE + ':'
@@ -70,15 +71,16 @@ def extra_spec(name: str) -> str:
     return key.extra_spec + dot + node
 
 
-def merge(extra_specs: Mapping[str, str], wish: Wish) -> dict[str, str]:
-    """The extra specs of a flavor with some of them changed.
+def merge_extra_specs(extra_specs: Mapping[str, str], wish: Wish) -> dict[str,
+                                                                          str]:
+    """Return the extra specs of a flavor with the wished changes.
 
     :raises PolicyError: for a key that cannot be changed, or a value that it
         cannot have.
     """
     merged = dict(extra_specs)
     for name, text in wish.items():
-        name = extra_spec(name)
+        name = to_extra_spec(name)
         if text is None:
             merged.pop(name, None)
         else:
@@ -87,21 +89,21 @@ def merge(extra_specs: Mapping[str, str], wish: Wish) -> dict[str, str]:
     return merged
 
 
-def decide(extra_specs: Mapping[str, str], wish: Wish,
-           guest_nodes: int) -> Change:
-    """What a wish makes of a guest.
+def check_change(extra_specs: Mapping[str, str], wish: Wish,
+                 guest_nodes: int) -> Change:
+    """Return the wished change of a guest's policy, or refuse it.
 
     :param extra_specs: of the flavor that the guest has now.
     :param guest_nodes: number of its NUMA nodes.
     :raises PolicyError: when the policy makes no sense, or needs a control
         group where the guest was started without one, or the reverse.
     """
-    merged = merge(extra_specs, wish)
+    merged = merge_extra_specs(extra_specs, wish)
     before = policies.parse(extra_specs, guest_nodes) or GuestPolicy()
     after = policies.parse(merged, guest_nodes) or GuestPolicy()
     if before.controlled != after.controlled:
         raise policies.PolicyError(
-            extra_spec(next(iter(wish))),
+            to_extra_spec(next(iter(wish))),
             'the guest was started without ghsched:mem_bw_* and has no '
             'control group; resize it to a flavor with them'
             if after.controlled else
@@ -117,13 +119,14 @@ def decide(extra_specs: Mapping[str, str], wish: Wish,
 Amounts = Mapping[tuple[str, str], int]
 
 
-def amounts(policy: GuestPolicy, accounting: Accounting,
-            host_nodes: Sequence[int], compute_node_uuid: str,
-            classes: Iterable[str]) -> dict[tuple[str, str], int]:
-    """Return what Placement is to hold of each host node of a guest.
+def compute_amounts(policy: GuestPolicy, accounting: Accounting,
+                    host_nodes: Sequence[int], compute_node_uuid: str,
+                    classes: Iterable[str]) -> dict[tuple[str, str], int]:
+    """Return the amounts that a guest allocates of its host NUMA nodes.
 
     :param host_nodes: host NUMA node of each guest NUMA node.
     :param classes: resource classes, each named for each host node.
+    :returns: amounts by UUID of the provider and resource class.
     """
     asked = policy.resources(accounting)
     found: dict[tuple[str, str], int] = {}
@@ -136,11 +139,12 @@ def amounts(policy: GuestPolicy, accounting: Accounting,
     return found
 
 
-def held(allocations: Mapping[str, Any],
-         classes: Container[str]) -> dict[tuple[str, str], int]:
-    """Return what is allocated to a consumer of some resource classes.
+def select_amounts(allocations: Mapping[str, Any],
+                   classes: Container[str]) -> dict[tuple[str, str], int]:
+    """Return the amounts of the given resource classes in an allocation.
 
     :param allocations: ``{provider: {'resources': {class: amount}}}``.
+    :returns: amounts by UUID of the provider and resource class.
     """
     return {(provider, name): int(amount)
             for provider, one in allocations.items()
@@ -148,13 +152,13 @@ def held(allocations: Mapping[str, Any],
             if amount and name in classes}
 
 
-def reallocate(answer: Mapping[str, Any],
-               wanted: Amounts) -> dict[str, Any] | None:
-    """Return the body of PUT /allocations/{consumer} for other amounts.
+def make_allocation_body(answer: Mapping[str, Any],
+                         wanted: Amounts) -> dict[str, Any] | None:
+    """Return the body of PUT /allocations/{consumer} for new amounts.
 
-    :param answer: what GET /allocations/{consumer} gave (Placement 1.28 or
+    :param answer: body of GET /allocations/{consumer} (Placement 1.28 or
         later, up to 1.37).
-    :param wanted: 0 is nothing; what is not named stays as it is.
+    :param wanted: new amounts; 0 removes one, others stay as they are.
     :returns: None when nothing would change.
     """
     allocations = {
@@ -176,16 +180,19 @@ def reallocate(answer: Mapping[str, Any],
         'consumer_generation': answer['consumer_generation']}
 
 
-def larger(some: Amounts, others: Amounts) -> dict[tuple[str, str], int]:
-    """Return the larger amount of each provider and class.
+def take_maxima(some: Amounts, others: Amounts) -> dict[tuple[str, str], int]:
+    """Return the larger amount of each provider and resource class.
 
-    Enough for a guest of which nobody knows which of the two it has.
+    It suffices for a guest that has one of two policies, if it is not known
+    which.
     """
     return {key: max(some.get(key, 0), others.get(key, 0))
             for key in {**some, **others}}
 
 
-def elsewhere(now: Amounts, providers: Iterable[str]) -> frozenset[str]:
-    """Return providers of some amounts that are none of the given ones."""
+def find_other_providers(now: Amounts,
+                         providers: Iterable[str]) -> frozenset[str]:
+    """Return the providers of an allocation that are not among the given ones.
+    """
     return frozenset(provider for provider, _name in now) - frozenset(
         providers)

@@ -50,7 +50,7 @@ def wish(arguments: argparse.Namespace) -> dict[str, str | None]:
     """
     found: dict[str, str | None] = {}
     for name, text in _named(arguments):
-        extra_spec = changes.extra_spec(name)
+        extra_spec = changes.to_extra_spec(name)
         if extra_spec in found:
             raise policies.PolicyError(extra_spec, 'is given twice')
         found[extra_spec] = text
@@ -58,7 +58,7 @@ def wish(arguments: argparse.Namespace) -> dict[str, str | None]:
         raise policies.PolicyError(
             'server set', 'nothing to change is given, see --help')
     # The values alone, without the guest.
-    changes.merge({}, found)
+    changes.merge_extra_specs({}, found)
     return found
 
 

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""libvirt's text for a set of CPUs, e.g. ``0-3,8``."""
+"""Parser and writer of libvirt's lists of CPUs, e.g. ``0-3,8``."""
 
 from collections.abc import Iterable
 import re
@@ -24,14 +24,14 @@ _RULE = re.compile(r'(?P<no>\^?)(?P<first>[0-9]{1,5})'
 
 
 class CpuListError(ValueError):
-    """Text that names no set of CPUs."""
+    """Malformed list of CPUs."""
 
 
 def parse(text: str) -> frozenset[int]:
-    """The CPUs that a list names.
+    """Parse a list of CPUs such as ``0-3,^2,8``; return the CPU numbers.
 
     Blanks around a rule are allowed, and ``^N`` or ``^N-M`` takes CPUs out
-    again wherever it stands, as Nova and libvirt have it. Empty text is the
+    again wherever it stands, as in Nova and libvirt. Empty text is the
     empty set.
 
     :raises CpuListError: for anything else, and for a CPU number of
@@ -56,7 +56,7 @@ def parse(text: str) -> frozenset[int]:
 
 
 def render(cpus: Iterable[int]) -> str:
-    """The one text that libvirt itself writes for these CPUs.
+    """Return a set of CPUs as libvirt's canonical text, e.g. ``0-3,8``.
 
     Two neighbours make a range (``0-1``), as in virBitmapFormat. libvirt
     also names control groups by this text (``vcpus_0-3``).

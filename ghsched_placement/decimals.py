@@ -17,13 +17,12 @@ import re
 _DECIMAL = re.compile(r'[0-9]{1,20}')
 
 
-def decimal(text: str) -> int | None:
-    """Return the number that a text is; None for any other text.
+def parse_decimal(text: str) -> int | None:
+    """Parse a decimal number of at most 20 digits; None for any other text.
 
-    int() reads digits of all scripts, and raises for one that it does not
-    read ('²'.isdigit() is true) or for more than 4300 digits.
-
-    :param text: with at most 20 digits and blanks around them.
+    Blanks around the number are ignored. int() is too lax for texts of the
+    kernel: it accepts digits of all scripts, signs and underscores, and
+    raises for other texts and for more than 4300 digits.
     """
     stripped = text.strip()
     return int(stripped) if _DECIMAL.fullmatch(stripped) else None

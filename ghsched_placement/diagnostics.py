@@ -10,12 +10,12 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What nova-compute reports about a guest in its diagnostics (pure).
+"""Reports of nova-compute in the diagnostics of a guest (pure).
 
-Nova hands on what a driver says (``GET /servers/{id}/diagnostics`` before
-microversion 2.48, for admins). It is the only way on which an admin learns
-through the API what a host has really set for a guest: Nova keeps the stats
-of a compute node to itself.
+Nova passes on the diagnostics of a virt driver unchanged (``GET
+/servers/{id}/diagnostics`` before microversion 2.48, for admins). It is the
+only way in which the API shows an admin the limits that a host has really set
+for a guest: Nova does not publish the stats of a compute node.
 """
 
 from collections.abc import Mapping
@@ -33,20 +33,20 @@ T = TypeVar('T', 'GuestNode', 'HostNode')
 
 @dataclass(frozen=True)
 class GuestNode:
-    """A guest on a host NUMA node; None for what is not known.
+    """Limits and traffic of a guest on a host NUMA node; None: unknown.
 
-    :param minimum: percent that its control group guarantees, to all that
-        have it.
-    :param maximum: percent of what the node can deliver; 100 is no cap.
+    :param minimum: percent that its control group guarantees, to all of its
+        guests together.
+    :param maximum: cap in percent of the node's bandwidth; 100 is no cap.
     :param hardlimit: whether the cap holds while bandwidth is idle.
     :param priority: the higher wins.
-    :param used: bytes per second since it was asked before.
-    :param group: the control group that it has together with others; empty
+    :param used: bytes per second since the previous request.
+    :param group: control group that the guest shares with others; empty
         when it has its own.
-    :param asked_minimum: percent that the host was told to guarantee it.
-    :param asked_maximum: the cap that the host was told, percent.
-    :param as_wanted: whether the group holds all that the host makes of what
-        it was told, by its own rounding.
+    :param asked_minimum: percent that the policy on the host guarantees.
+    :param asked_maximum: cap of the policy on the host, percent.
+    :param as_wanted: whether the control group has all values that follow
+        from the policy, by the host's rounding.
     """
 
     host_node: int
@@ -66,29 +66,35 @@ class GuestNode:
                          self.priority)
 
     def holds(self, minimum: int, maximum: int) -> bool:
-        """Whether it is known to hold a guarantee and a cap, rounded."""
-        return self.as_wanted is True and self._is_of(minimum, maximum)
+        """Return True if the control group has this guarantee and this cap.
+
+        The host may have rounded both.
+        """
+        return self.as_wanted is True and self._is_policy(minimum, maximum)
 
     def differs(self, minimum: int, maximum: int) -> bool:
-        """Whether it is known not to hold what follows from them."""
-        return self.as_wanted is False and self._is_of(minimum, maximum)
+        """Return True if the control group lacks this guarantee or cap.
 
-    def _is_of(self, minimum: int, maximum: int) -> bool:
+        False, too, where that is not known.
+        """
+        return self.as_wanted is False and self._is_policy(minimum, maximum)
+
+    def _is_policy(self, minimum: int, maximum: int) -> bool:
         return (minimum, maximum) == (self.asked_minimum, self.asked_maximum)
 
 
 @dataclass(frozen=True)
 class HostNode:
-    """A host NUMA node as a whole; None for what is not known.
+    """Bandwidth and bursts of a whole host NUMA node; None: unknown.
 
     :param used: bytes per second of all guests and of the host itself.
     :param capacity: bytes per second that it can deliver.
-    :param bursts_pool: percent that is there for bursts; None where nothing
-        is kept for them. So with all that follows.
+    :param bursts_pool: percent reserved for bursts; this and the others are
+        None on a node that reserves nothing for bursts.
     :param bursts_promised: percent that guests are promised as bursts.
     :param bursts_offered: percent that may be promised.
-    :param bursts_chance: of the pool being too small in a period, 0 to 1;
-        None, too, before enough has been measured.
+    :param bursts_chance: probability, 0 to 1, that the pool is too small in
+        a period; None, too, before enough has been measured.
     :param bursts_periods: measured over the window.
     :param bursts_over: those in which bursts used all of the pool.
     :param bursts_short: those in which the node was full besides.
@@ -111,18 +117,18 @@ class HostNode:
 
 @dataclass(frozen=True)
 class Report:
-    """What a host reports about one of its guests.
+    """Report of a host about one of its guests.
 
-    :param problem: why it can tell nothing.
-    :param not_held: why the guest's policy did not hold when nova-compute
-        last looked after it; empty when it held.
-    :param domains: UUIDs of all domains that run there with a policy; None
-        where the host does not tell.
-    :param left: names of the control groups there whose guest does not run.
-    :param uncounted: why Placement did not count what the guest is promised
-        at the last report; empty when it did.
+    :param problem: why the host cannot report about the guest.
+    :param not_held: why the guest's policy was not enforced at the last
+        check of nova-compute; empty when it was.
+    :param domains: UUIDs of all domains of the host with a policy; None if
+        the host does not report them.
+    :param left: names of control groups of the host whose guest does not run.
+    :param uncounted: why Placement did not have the guest's amounts at the
+        last report; empty when it had.
     :param accounting: ``min`` or ``max``, what nova-compute counts in
-        Placement; empty where it does not tell.
+        Placement; empty if it does not report it.
     :param missing_devices: for each PCI request of the guest that has fewer
         devices than it asks for, how many of which it has.
     :param runs: whether the guest runs on the host; nova-compute reports
@@ -141,26 +147,26 @@ class Report:
     runs: bool = True
 
     def by_node(self) -> dict[int, GuestNode]:
-        """What is set for the guest, by host NUMA node."""
+        """Return the limits of the guest by host NUMA node."""
         return {node.host_node: node for node in self.guest}
 
 
-def write(report: Report) -> dict[str, Any]:
-    """To be added to the diagnostics of a guest."""
+def to_diagnostics(report: Report) -> dict[str, Any]:
+    """Return a report as a dict to add to the diagnostics of a guest."""
     return {KEY: dataclasses.asdict(report)}
 
 
-def read(diagnostics: Mapping[str, Any]) -> Report | None:
-    """What is in the diagnostics of a guest; None when nothing is of ours.
-    """
+def from_diagnostics(diagnostics: Mapping[str, Any]) -> Report | None:
+    """Parse the report in the diagnostics of a guest; None without one."""
     found = diagnostics.get(KEY)
     if not isinstance(found, Mapping):
         return None
     domains = found.get('domains')
     try:
         return Report(
-            tuple(_made(GuestNode, one) for one in found.get('guest') or ()),
-            tuple(_made(HostNode, one) for one in found.get('host') or ()),
+            tuple(_build_node(GuestNode, one) for one in found.get('guest')
+                  or ()), tuple(_build_node(HostNode, one)
+                                for one in found.get('host') or ()),
             str(found.get('problem') or ''), str(found.get('not_held') or ''),
             None if domains is None else tuple(map(str, domains)),
             tuple(map(str, found.get('left') or ())),
@@ -169,11 +175,13 @@ def read(diagnostics: Mapping[str, Any]) -> Report | None:
             tuple(map(str, found.get('missing_devices') or ())),
             found.get('runs') is not False)
     except (AttributeError, TypeError):
-        return Report(problem='it is told in a way that is not known here')
+        return Report(problem='its report is malformed')
 
 
-def _made(kind: type[T], told: Mapping[str, Any]) -> T:
-    """Of what a nova-compute of any release tells; what is new is dropped.
+def _build_node(kind: type[T], told: Mapping[str, Any]) -> T:
+    """Build a GuestNode or HostNode from a mapping; ignore unknown keys.
+
+    Other releases of nova-compute may report more keys.
     """
     known = {field.name for field in dataclasses.fields(kind)}
     return kind(**{name: value for name, value in told.items()

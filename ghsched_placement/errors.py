@@ -11,11 +11,11 @@
 # under the License.
 
 
-"""What is wrong with a flavor, as an exception."""
+"""Exceptions for flavors that cannot be used."""
 
 
 class PolicyError(ValueError):
-    """An extra spec that cannot be honoured; says which one and why."""
+    """Extra spec that cannot be honoured, with the key and the reason."""
 
     def __init__(self, key: str, reason: str) -> None:
         super().__init__(f'{key}: {reason}')

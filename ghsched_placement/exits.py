@@ -10,9 +10,9 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What every command of ghsched ends with.
+"""Exit codes of all ghsched commands.
 
-The numbers are stable. argparse ends with 2 on wrong usage.
+The numbers are stable. argparse exits with 2 on wrong usage.
 """
 
 #: All is well, or it is done.

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What is compared of a host, and what is found (pure data)."""
+"""Servers, consumers and findings of an audit (pure data)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,13 +25,13 @@ Holdings = Mapping[str, Mapping[str, Mapping[str, int]]]
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is not as it should be.
+    """Disagreement between Placement, Nova and a host.
 
-    :param kind: a word for scripts, which stays.
-    :param subject: name or UUID of what it is about.
-    :param text: what is wrong.
-    :param remedy: what an admin can do about it.
-    :param owner: UUID of the server that the subject holds something for.
+    :param kind: stable word for scripts.
+    :param subject: name or UUID of the server, provider or consumer.
+    :param text: description of the problem.
+    :param remedy: advice for the admin.
+    :param owner: UUID of the server whose resources the subject still holds.
     """
 
     host: str
@@ -44,26 +44,25 @@ class Finding:
 
 @dataclass(frozen=True)
 class Server:
-    """A server as Nova reports it.
+    """Server of a host as Nova and its host report it.
 
     :param host: name of its compute node's provider.
     :param policy: of its flavor; None without one.
-    :param problem: why the flavor has no policy that makes sense.
+    :param problem: reason that the flavor's policy is invalid.
     :param nodes: host NUMA node of each guest NUMA node; empty where that is
         not known.
-    :param moving: whether it is on its way to another host or flavor, so
-        that what it holds may be of either.
-    :param effective: what the host has set for it, by host NUMA node; None
-        where the host was not asked or did not tell.
-    :param running: whether Nova says that it runs.
-    :param active: whether Nova says that it is ACTIVE and does nothing with
-        it.
+    :param moving: whether the server is being migrated or resized, so that
+        its allocation may be of either host or flavor.
+    :param effective: limits that the host has set for it, by host NUMA node;
+        None where the host was not asked or did not report them.
+    :param running: whether its power state in Nova is running.
+    :param active: whether it is ACTIVE in Nova, without a task.
     :param absent: whether it is active, and its host, which was asked, runs
         no domain of it.
-    :param not_held: why the host could not hold its policy, see
+    :param not_held: why the host could not enforce its policy, see
         :class:`diagnostics.Report`.
     :param missing_devices: see :class:`diagnostics.Report`.
-    :param silent: why its host, which was asked, tells nothing of it.
+    :param silent: why its host, which was asked, reported nothing about it.
     """
 
     uuid: str
@@ -84,14 +83,14 @@ class Server:
 
 @dataclass(frozen=True)
 class Others:
-    """Consumers of a host that are no servers there.
+    """Consumers of a host's providers that are not servers of the host.
 
-    :param known: UUIDs of those that are all right, such as migrations in
+    :param known: UUIDs of consumers that are in order, such as migrations in
         progress.
-    :param servers: where servers are that are not on their way, by UUID:
-        name of the compute node; empty for one that is nowhere.
-    :param owners: UUIDs of servers that hold nothing, by that of the
-        migration that has ended and still holds it for them.
+    :param servers: name of the compute node of each server that is not being
+        migrated, by UUID; empty for one that is on no host.
+    :param owners: UUIDs of servers without an allocation, by UUID of the
+        ended migration that still has it.
     """
 
     known: frozenset[str] = frozenset()

@@ -10,19 +10,19 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Whether a host can take a guest now, why not, and how many (pure).
+"""Decide whether, and how often, a guest fits on a host now (pure).
 
 Placement answers for a cloud as a whole; this module judges each host by
-itself. It counts what Placement counts (CPUs and memory of the host as a
+itself. It counts the resources of Placement (CPUs and memory of the host as a
 whole, bandwidth and VFs by host NUMA node) and, where the host reports them,
 CPUs and memory by host NUMA node as Nova counts them
 (:mod:`ghsched_placement.node_room`). Other checks of Nova (threads of cores,
 sockets, server groups, ...) are not made, so a host that fits here may still
-refuse.
+refuse the guest.
 
-A guest has a control group of its own where there is one. Where none is left
-it may go to the host nodes on which it can share one, as ``nova-scheduler``
-asks for in its last try (:func:`ghsched_placement.request.build`, joining).
+A guest gets a control group of its own where one is free. Otherwise it may use
+host nodes with a group that it can share, as ``nova-scheduler`` requests in
+its last try (:func:`ghsched_placement.request.build`, joining).
 """
 
 from collections.abc import Iterator
@@ -53,15 +53,15 @@ MOST = 1000
 
 @dataclass(frozen=True)
 class Wish:
-    """What one guest asks for.
+    """Resources and traits that one guest asks for.
 
     :param guest_nodes: 0 for a guest without a NUMA topology.
-    :param amounts: what it takes of the compute node's own provider, by
-        resource class.
+    :param amounts: amounts of the compute node's own provider, by resource
+        class.
     :param required: traits that the compute node must have.
     :param forbidden: traits that it must not have.
-    :param classes: resource class of the VFs of each alias; an alias that is
-        missing is not looked at.
+    :param classes: resource class of the VFs of each alias; VFs of other
+        aliases are not counted.
     :param needs: CPUs and memory of each guest NUMA node; empty: not counted
         by NUMA node.
     :param page_size: of the memory pages that the guest asks for.
@@ -77,8 +77,11 @@ class Wish:
     needs: tuple[GuestNode, ...] = ()
     page_size: PageSize = None
 
-    def vfs(self, guest_node: int | None = None) -> dict[str, int]:
-        """VFs by resource class, of one guest NUMA node or of all."""
+    def count_vfs(self, guest_node: int | None = None) -> dict[str, int]:
+        """Return the number of VFs by resource class.
+
+        :param guest_node: count only those of this guest NUMA node.
+        """
         found: dict[str, int] = {}
         for need in self.policy.vfs:
             known = self.classes.get(need.alias)
@@ -86,13 +89,13 @@ class Wish:
                 found[known] = found.get(known, 0) + need.count
         return found
 
-    def counted(self, guest_node: int) -> dict[str, int]:
-        """Return what Placement counts of a guest NUMA node, by class."""
+    def node_amounts(self, guest_node: int) -> dict[str, int]:
+        """Return the amounts of a guest NUMA node in Placement, by class."""
         return self.policy.resources(self.accounting).get(guest_node, {})
 
     def shortages(self, room: NodeRoom | None,
                   guest_node: int) -> list[Shortage]:
-        """Return what a host NUMA node lacks of CPUs and memory.
+        """Return the CPUs and memory that a host node lacks for a guest node.
 
         :param room: None where the host does not report it.
         """
@@ -103,15 +106,16 @@ class Wish:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a wish on a host.
+    """Result of checking whether a host has room for a guest.
 
-    :param nodes: host NUMA node of each guest NUMA node, one way to do it;
-        empty when the guest is refused.
-    :param guests: how many such guests have room, one after the other; at
-        least, where the guest NUMA nodes differ or some guests share.
-    :param sharing: how many of them, the last ones, would share a control
-        group that is there, because none is left.
-    :param lacks: why there is no room for one.
+    :param nodes: host NUMA node of each guest NUMA node, as an example; empty
+        when the guest is refused.
+    :param guests: number of such guests that fit, one after the other; a
+        lower bound where the guest NUMA nodes differ or some guests share a
+        control group.
+    :param sharing: number of them, the last ones, that would share a control
+        group of other guests, because none is free.
+    :param lacks: reasons of the refusal.
     """
 
     host: str
@@ -122,38 +126,39 @@ class Verdict:
 
     @property
     def reasons(self) -> tuple[str, ...]:
+        """Reasons of the refusal, as texts."""
         return tuple(map(str, self.lacks))
 
     @property
     def joins(self) -> bool:
-        """Whether already the first guest would share a control group."""
+        """True if even the first guest has to share a control group."""
         return 0 < self.guests == self.sharing
 
 
-def check(host: capacity.Host, wish: Wish) -> Verdict:
-    """Whether a host can take a guest, and how many of its kind."""
-    lacks = tuple(_lacks(host, wish))
+def check_host(host: capacity.Host, wish: Wish) -> Verdict:
+    """Check whether a host can take a guest, and how many of its kind."""
+    lacks = tuple(_find_lacks(host, wish))
     if lacks:
         return Verdict(host.name, lacks=lacks)
     room = _Room(host, wish)
-    first = room.take()
+    first = room.add_guest()
     if first is None:
         return Verdict(host.name, lacks=(lack.too_few_nodes(
             wish.guest_nodes, ' and a control group to share'
             if _must_join(host, wish) else ''),))
     guests = 1
-    while guests < MOST and room.take() is not None:
+    while guests < MOST and room.add_guest() is not None:
         guests += 1
     return Verdict(host.name, first, guests, sharing=room.sharing)
 
 
 def _must_join(host: capacity.Host, wish: Wish) -> bool:
-    """Whether a guest needs a control group, and none is left for it."""
+    """Return True if the guest needs a control group and none is free."""
     return wish.policy.controlled and not (host.groups and host.groups.free)
 
 
 def _can_join(node: capacity.Node, wish: Wish, guest_node: int) -> bool:
-    """Whether a host node has a group that a guest node can share."""
+    """Return True if a host node has a group that the guest node can share."""
     return node.traits >= request.shares(wish.policy).get(
         guest_node, frozenset())
 
@@ -161,11 +166,11 @@ def _can_join(node: capacity.Node, wish: Wish, guest_node: int) -> bool:
 # -- what is lacking ---------------------------------------------------------
 
 
-def _lacks(host: capacity.Host, wish: Wish) -> Iterator[Lack]:
+def _find_lacks(host: capacity.Host, wish: Wish) -> Iterator[Lack]:
     yield from lack.traits(host.root.traits, wish.required, wish.forbidden)
-    yield from _amounts(host, wish)
+    yield from _check_amounts(host, wish)
     joining = _must_join(host, wish)
-    if joining and not _is_shared(host, wish):
+    if joining and not _can_share_everywhere(host, wish):
         # What the host nodes have left is listed as for any other guest.
         joining = False
         yield Lack(None, lack.GROUPS, reason=(
@@ -176,18 +181,18 @@ def _lacks(host: capacity.Host, wish: Wish) -> Iterator[Lack]:
                    f'it has {len(host.nodes)} NUMA nodes, the guest has '
                    f'{wish.guest_nodes}')
     if wish.policy.vfs_locality != 'node':
-        yield from _distant_vfs(host, wish)
+        yield from _check_host_vfs(host, wish)
     for guest_node in range(wish.guest_nodes):
-        yield from _nodes(host, wish, guest_node, joining)
+        yield from _check_nodes(host, wish, guest_node, joining)
 
 
-def _is_shared(host: capacity.Host, wish: Wish) -> bool:
-    """Whether each guest node has a host node with a group to share."""
+def _can_share_everywhere(host: capacity.Host, wish: Wish) -> bool:
+    """Return True if each guest node has a host node with a group to share."""
     return all(any(_can_join(node, wish, guest_node) for node in host.nodes)
                for guest_node in range(len(wish.policy.nodes)))
 
 
-def _amounts(host: capacity.Host, wish: Wish) -> Iterator[Lack]:
+def _check_amounts(host: capacity.Host, wish: Wish) -> Iterator[Lack]:
     for resource_class, need in sorted(wish.amounts.items()):
         stock = host.root.stock(resource_class)
         word = lack.WORDS.get(resource_class, resource_class)
@@ -201,8 +206,8 @@ def _amounts(host: capacity.Host, wish: Wish) -> Iterator[Lack]:
             yield found
 
 
-def _distant_vfs(host: capacity.Host, wish: Wish) -> Iterator[Lack]:
-    for resource_class, need in sorted(wish.vfs().items()):
+def _check_host_vfs(host: capacity.Host, wish: Wish) -> Iterator[Lack]:
+    for resource_class, need in sorted(wish.count_vfs().items()):
         free = sum(pf.stock.free for pf in host.pfs
                    if pf.resource_class == resource_class)
         found = lack.amount(f'VFs of {resource_class}', need, free,
@@ -211,50 +216,54 @@ def _distant_vfs(host: capacity.Host, wish: Wish) -> Iterator[Lack]:
             yield found
 
 
-def _nodes(host: capacity.Host, wish: Wish, guest_node: int,
-           joining: bool) -> Iterator[Lack]:
-    """Why no host NUMA node can take a guest NUMA node; node by node."""
-    misfits = [(node, tuple(_misfits(node, wish, guest_node, joining)))
+def _check_nodes(host: capacity.Host, wish: Wish, guest_node: int,
+                 joining: bool) -> Iterator[Lack]:
+    """Yield why each host NUMA node cannot take a guest NUMA node.
+
+    Nothing if at least one host NUMA node can.
+    """
+    misfits = [(node, tuple(_check_node(node, wish, guest_node, joining)))
                for node in host.nodes]
     if all(found for _node, found in misfits):
         for node, found in misfits:
             yield replace(found[0], node=node.number, reason=(
-                f'NUMA node {_called(node)} cannot take guest NUMA node '
+                f'NUMA node {_format_node(node)} cannot take guest NUMA node '
                 f'{guest_node}: {", ".join(one.text for one in found)}'))
 
 
-def _called(node: capacity.Node) -> str:
+def _format_node(node: capacity.Node) -> str:
     return node.name if node.number is None else str(node.number)
 
 
-def _misfits(node: capacity.Node, wish: Wish, guest_node: int,
-             joining: bool) -> Iterator[Lack]:
-    """Yield what keeps a guest NUMA node from a host NUMA node."""
+def _check_node(node: capacity.Node, wish: Wish, guest_node: int,
+                joining: bool) -> Iterator[Lack]:
+    """Yield the reasons that a guest node does not fit on a host NUMA node."""
     if node.number is None:
         yield Lack(None, 'number', reason='it is not known which node it is')
     if joining and not _can_join(node, wish, guest_node):
         yield Lack(None, lack.GROUPS, reason='no control group is left and it '
                    'has none that can be shared')
-    for name, need in sorted(wish.counted(guest_node).items(), key=_order):
-        yield from _stock_misfits(name, node.stocks.get(name), need)
+    for name, need in sorted(wish.node_amounts(guest_node).items(),
+                             key=_resource_key):
+        yield from _check_stock(name, node.stocks.get(name), need)
     needed = []
     if wish.policy.vfs_locality == 'node':
-        needed = [(f'VFs of {name}', need, node.vfs(name))
-                  for name, need in sorted(wish.vfs(guest_node).items())]
+        needed = [(f'VFs of {name}', need, node.count_free_vfs(name))
+                  for name, need in sorted(wish.count_vfs(guest_node).items())]
     lacks = [lack.amount(*short) for short
              in wish.shortages(node.room, guest_node)]
     lacks += [lack.amount(*item) for item in needed]
     yield from filter(None, lacks)
 
 
-def _order(item: tuple[str, int]) -> tuple[bool, str]:
-    """Sort bandwidth before all else."""
+def _resource_key(item: tuple[str, int]) -> tuple[bool, str]:
+    """Sort key of resource classes: bandwidth first, others by name."""
     return item[0] != names.MEM_BW_PCT, item[0]
 
 
-def _stock_misfits(name: str, stock: capacity.Stock | None,
-                   need: int) -> Iterator[Lack]:
-    """Yield what keeps an amount from a host NUMA node.
+def _check_stock(name: str, stock: capacity.Stock | None,
+                 need: int) -> Iterator[Lack]:
+    """Yield the reasons that an inventory cannot serve an amount.
 
     :param name: resource class of the amount.
     """
@@ -279,9 +288,9 @@ def _stock_misfits(name: str, stock: capacity.Stock | None,
 
 
 class _Room:
-    """What is left of a host while guests are put on it.
+    """Free resources of a host while guests are put on it.
 
-    :ivar sharing: guests that share a control group that was there before.
+    :ivar sharing: guests that share a control group of other guests.
     """
 
     def __init__(self, host: capacity.Host, wish: Wish) -> None:
@@ -296,7 +305,7 @@ class _Room:
         self._amounts = {
             name: stock.free for name in wish.amounts
             if (stock := host.root.stock(name)) is not None}
-        classes = sorted(set(wish.vfs()))
+        classes = sorted(set(wish.count_vfs()))
         self._vfs = {name: sum(pf.stock.free for pf in host.pfs
                                if pf.resource_class == name)
                      for name in classes}
@@ -306,16 +315,17 @@ class _Room:
             node.number: {
                 **dict.fromkeys(names.NODE_CLASSES, 0),
                 **{name: stock.free for name, stock in node.stocks.items()},
-                **{name: node.vfs(name) for name in classes}}
+                **{name: node.count_free_vfs(name) for name in classes}}
             for node in host.nodes if node.number is not None}
 
-    def take(self) -> tuple[int, ...] | None:
-        """Put a guest there; its host NUMA nodes, or None without room."""
-        needs = [self._needs(node) for node in range(self._wish.guest_nodes)]
-        if not self._has_room():
+    def add_guest(self) -> tuple[int, ...] | None:
+        """Put one guest on the host; return its host nodes, None if full."""
+        needs = [self._sum_needs(node)
+                 for node in range(self._wish.guest_nodes)]
+        if not self._has_host_resources():
             return None
         joins = self._wish.policy.controlled and self._groups < 1
-        nodes = self._match(needs, joins)
+        nodes = self._match_nodes(needs, joins)
         if nodes is None:
             return None
         for guest_node, node in enumerate(nodes):
@@ -329,46 +339,46 @@ class _Room:
         self.sharing += joins
         for name in self._amounts:
             self._amounts[name] -= self._wish.amounts[name]
-        for name, amount in self._wish.vfs().items():
+        for name, amount in self._wish.count_vfs().items():
             self._vfs[name] -= amount
         return nodes
 
-    def _has_room(self) -> bool:
+    def _has_host_resources(self) -> bool:
         return (all(free >= self._wish.amounts[name]
                     for name, free in self._amounts.items())
                 and all(self._vfs[name] >= amount
-                        for name, amount in self._wish.vfs().items()))
+                        for name, amount in self._wish.count_vfs().items()))
 
-    def _needs(self, guest_node: int) -> dict[str, int]:
-        needs = dict(self._wish.counted(guest_node))
+    def _sum_needs(self, guest_node: int) -> dict[str, int]:
+        needs = dict(self._wish.node_amounts(guest_node))
         if self._local:
-            needs |= self._wish.vfs(guest_node)
+            needs |= self._wish.count_vfs(guest_node)
         return needs
 
-    def _fits(self, guest_node: int, node: int, need: Mapping[str, int],
-              joins: bool) -> bool:
+    def _is_free(self, guest_node: int, node: int, need: Mapping[str, int],
+                 joins: bool) -> bool:
         return ((not joins or node in self._joinable[guest_node])
-                and self._holds(node, self._wish.counted(guest_node))
+                and self._can_hold(node, self._wish.node_amounts(guest_node))
                 and not self._wish.shortages(self._rooms[node], guest_node)
                 and all(self._nodes[node][name] >= amount
                         for name, amount in need.items()))
 
-    def _holds(self, node: int, counted: Mapping[str, int]) -> bool:
-        """Whether a node can hold amounts of such a size at all."""
+    def _can_hold(self, node: int, counted: Mapping[str, int]) -> bool:
+        """Return True if a node's inventories allow amounts of this size."""
         stocks = self._stocks[node]
         return all(name in stocks and amount >= stocks[name].least
                    and amount % stocks[name].step == 0
                    for name, amount in counted.items())
 
-    def _match(self, needs: Sequence[Mapping[str, int]],
-               joins: bool) -> tuple[int, ...] | None:
-        """A host NUMA node for each guest NUMA node, the emptiest first.
+    def _match_nodes(self, needs: Sequence[Mapping[str, int]],
+                     joins: bool) -> tuple[int, ...] | None:
+        """Return a host NUMA node for each guest NUMA node, or None.
 
-        Which of the nodes have one and the same group Placement does not
-        tell; nova-compute sees to that.
+        The emptiest nodes are tried first. Placement does not know which host
+        nodes have the same control group to share; nova-compute checks that.
 
-        Augmenting paths (Kuhn): a guest node that finds all its host nodes
-        taken pushes another one aside if that has somewhere else to go.
+        Augmenting paths (Kuhn): a guest node whose host nodes are all taken
+        pushes another guest node off one of them if that fits elsewhere.
         """
         order = sorted(self._nodes, key=lambda node: (
             -self._nodes[node][names.MEM_BW_PCT], node))
@@ -376,7 +386,7 @@ class _Room:
 
         def push(guest_node: int, seen: set[int]) -> bool:
             for node in order:
-                if node in seen or not self._fits(
+                if node in seen or not self._is_free(
                         guest_node, node, needs[guest_node], joins):
                     continue
                 seen.add(node)

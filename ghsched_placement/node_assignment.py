@@ -37,7 +37,7 @@ from ghsched_placement.candidates import Cost
 from ghsched_placement.candidates import Far
 from ghsched_placement.candidates import HasRoom
 from ghsched_placement.candidates import Host
-from ghsched_placement.candidates import no_room
+from ghsched_placement.candidates import make_no_room_lack
 from ghsched_placement.candidates import ONE_NODE_FOR_TWO
 from ghsched_placement.candidates import Placed
 from ghsched_placement.candidates import TOO_FAR
@@ -220,7 +220,7 @@ class _Reader:
                        if self._has_room(guest.number, node)]
             wasted = () if guest.vfs else self._with_pfs
             guest.rows[key] = (
-                TOO_FAR if not near else no_room(near) if not open_to
+                TOO_FAR if not near else make_no_room_lack(near) if not open_to
                 else _Row({node: near[node] * self._unit + (node in wasted)
                            for node in open_to}))
         return guest.rows[key]
@@ -375,7 +375,7 @@ class _Ways:
                  steps: matching.Steps) -> None:
         self._host, self._reader = host, reader
         self._alike, self._steps = alike, steps
-        self._ours = wanted.ours()
+        self._ours = wanted.all_suffixes()
         self._vfs = tuple(itertools.chain.from_iterable(
             vf.suffixes() for vf in wanted.vfs))
         self._loads = _Loads(host, len(reader.guests), steps)

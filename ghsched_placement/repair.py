@@ -92,7 +92,7 @@ def is_about(finding: Finding) -> bool:
 def given_back(host: capacity.Host, consumer: str,
                held: Amounts) -> Repair | None:
     """Nothing more of a host for a consumer that holds anything of ours."""
-    text = audit.ours(host, held)
+    text = audit.describe_allocation(host, held)
     if not text:
         return None
     return Repair(host.name, consumer, f'remove what it holds here: {text}, '
@@ -106,7 +106,7 @@ def handed_over(host: capacity.Host, consumer: str, held: Amounts,
     """All that a migration holds for the server that it was of."""
     return Repair(
         host.name, consumer, f'give it back to {server.name}: '
-        + audit.ours(host, held), {}, server.uuid)
+        + audit.describe_allocation(host, held), {}, server.uuid)
 
 
 def healed(host: capacity.Host, server: Server, held: Amounts,
@@ -132,7 +132,7 @@ def healed(host: capacity.Host, server: Server, held: Amounts,
             for number, amounts in by_node.items()):
         return None
     groups = int(policy.controlled)
-    if groups and audit.is_shared(host, policy):
+    if groups and audit.can_share_groups(host, policy):
         groups = min(1, held.get(host.uuid, {}).get(names.RESCTRL_GROUP, 0))
     wanted: dict[str, dict[str, int]] = {
         node.uuid: {name: by_node.get(number, {}).get(name, 0)
@@ -144,7 +144,7 @@ def healed(host: capacity.Host, server: Server, held: Amounts,
     return Repair(
         host.name, server.uuid,
         f'have {server.name} hold '
-        f'{audit.ours(host, wanted) or "no bandwidth"}', wanted)
+        f'{audit.describe_allocation(host, wanted) or "no bandwidth"}', wanted)
 
 
 def changed(held: Amounts, wanted: Amounts) -> dict[str, dict[str, int]]:

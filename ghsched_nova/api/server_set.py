@@ -127,7 +127,8 @@ def wish_of(asked: Any) -> tuple[dict[str, str | None], bool]:
             for value in specs.values()):
         raise policies.PolicyError(
             'extra_specs', 'must map keys to texts, or to null')
-    changes.merge({}, specs)    # the values alone, without the guest
+    # Check the values alone, without the guest.
+    changes.merge_extra_specs({}, specs)
     return specs, asked.get('dry_run') is True
 
 
@@ -195,7 +196,8 @@ def _done(context: Any, uuid: str, asked: Any) -> dict[str, Any]:
                 servers.move(cell, uuid, nodes, dry_run), dry_run)
     specs, dry_run = wish_of(asked)
     api.enforce_limits(context, server.project_id, limits.raised(
-        server.flavor, changes.merge(server.flavor.extra_specs, specs)))
+        server.flavor,
+        changes.merge_extra_specs(server.flavor.extra_specs, specs)))
     with records.in_cell(uuid, context) as cell:
         return change_report.document(
             servers.change(cell, uuid, specs, dry_run), dry_run)

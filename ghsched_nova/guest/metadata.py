@@ -41,7 +41,7 @@ _BOOLEAN = {'true': True, 'false': False}
 _PROJECT = ('metadata/{http://openstack.org/xmlns/libvirt/nova/1.1}instance/'
             '{*}owner/{*}project')
 #: Attributes of a node element that belong to its policy.
-_VALUES = frozenset(NodePolicy(l3_ways=1, burst=1).packed())
+_VALUES = frozenset(NodePolicy(l3_ways=1, burst=1).to_mapping())
 #: Value of the group attribute if a domain shares its control group.
 SHARED = 'shared'
 
@@ -136,7 +136,7 @@ def _fill(policy: etree._Element, domain: DomainPolicy, tag: str,
                                strict=True):
         element = etree.SubElement(policy, tag)
         element.set('host', str(host_node))
-        for name, value in node.packed().items():
+        for name, value in node.to_mapping().items():
             if value is not None:
                 element.set(name, _text(value))
     # Real time has elements of its own, because earlier releases read each
@@ -213,7 +213,7 @@ def _node_policy(element: etree._Element) -> NodePolicy:
     values = {str(name): _BOOLEAN[str(text)] if text in _BOOLEAN else int(text)
               for name, text in element.attrib.items()
               if name in _VALUES}
-    return NodePolicy.unpacked({'priority': None, **values})
+    return NodePolicy.from_mapping({'priority': None, **values})
 
 
 def _text(value: bool | int) -> str:

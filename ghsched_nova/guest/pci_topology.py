@@ -227,7 +227,7 @@ def read_topology(devices: etree._Element) -> Topology:
     behind: dict[int, int] = {}
     for index, element in controllers.items():
         if element.get('model') == EXPANDER:
-            expanders[index] = decimals.decimal(
+            expanders[index] = decimals.parse_decimal(
                 element.findtext('target/node', ''))
     for index, element in controllers.items():
         bus = guest_bus(element)

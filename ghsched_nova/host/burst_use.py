@@ -72,7 +72,7 @@ class BurstUse:
             if snapshot is None or not any(config.bursts.values()):
                 return
             with self._measuring:
-                self._add(periods(snapshot, config), burst.hour_of(now))
+                self._add(periods(snapshot, config), burst.to_hour(now))
         except Exception as error:
             LOG.warning('ghsched: cannot measure the use of bursts: %r',
                         error)
@@ -83,15 +83,15 @@ class BurstUse:
         limits = conf.burst_limits(self._section)
         records = dict(self.records)
         for node, period in measured.items():
-            records[node] = burst_record.advance(
+            records[node] = burst_record.add_period(
                 records.get(node, burst_record.Record()), hour, period,
                 limits)
         self._records = records
-        atomic_file.replace(self._path, burst_record.write(records))
+        atomic_file.replace(self._path, burst_record.to_json(records))
 
     def _read(self) -> dict[int, burst_record.Record]:
         try:
-            return burst_record.read(self._path.read_text())
+            return burst_record.from_json(self._path.read_text())
         except FileNotFoundError:
             return {}
         except (OSError, UnicodeDecodeError) as error:

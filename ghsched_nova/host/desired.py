@@ -295,7 +295,7 @@ def _vcpus(root: etree._Element) -> tuple[int, int]:
     element = root.find('vcpu')
     text = (element.text or '') if element is not None else ''
     current = element.get('current', text) if element is not None else ''
-    most, now = map(decimals.decimal, (text, current))
+    most, now = map(decimals.parse_decimal, (text, current))
     if most is None or now is None:
         raise DomainError('the domain has no number of vCPUs')
     return most, now

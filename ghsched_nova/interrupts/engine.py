@@ -96,7 +96,7 @@ def read_route(path: Path) -> model.Route | None:
         effective = frozenset()
     # The kernel shows -1 for a device without a node.
     return model.Route(cpus, effective,
-                       decimals.decimal(_text(path / 'node')))
+                       decimals.parse_decimal(_text(path / 'node')))
 
 
 def _text(path: Path) -> str:

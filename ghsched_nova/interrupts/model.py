@@ -166,11 +166,11 @@ def parse_interrupts(text: str) -> list[Interrupt]:
 
 def _line(line: str) -> Iterator[Interrupt]:
     begin, _colon, rest = line.partition(':')
-    number = decimals.decimal(begin)
+    number = decimals.parse_decimal(begin)
     if number is None or 'vfio-' not in rest:
         return
     counts = itertools.takewhile(lambda count: count is not None,
-                                 map(decimals.decimal, rest.split()))
+                                 map(decimals.parse_decimal, rest.split()))
     # The first part begins with the chip and its name of the interrupt.
     users = [part.split()[-1] for part in rest.split(', ') if part.split()]
     found = [match for user in users if (match := _NAME.fullmatch(user))]

@@ -209,17 +209,17 @@ class LiveChange:
 
     def _plan(self, wish: changes.Wish) -> Plan:
         guest = self.records.read()
-        change = changes.decide(guest.extra_specs, wish,
-                                len(guest.host_nodes))
+        change = changes.check_change(guest.extra_specs, wish,
+                                      len(guest.host_nodes))
         if not change.after.controlled:
             raise policies.PolicyError(
-                changes.extra_spec(next(iter(wish), 'mem_bw_max')),
+                changes.to_extra_spec(next(iter(wish), 'mem_bw_max')),
                 'the guest has no policy that could change')
         shares = self.shares_of(guest)
         shares.check_traits(guest.compute_node, change.after)
         answer = self._asked(guest, change)
         held = shares.held()
-        wanted = changes.amounts(
+        wanted = changes.compute_amounts(
             change.after, self.accounting, guest.host_nodes,
             guest.compute_node, {names.MEM_BW_PCT})
         return Plan(
@@ -244,7 +244,7 @@ class LiveChange:
         self._undo.append(lambda: self._room_back(plan))
         # What the guest gives up could be somebody else's before the host has
         # refused, and then it could not go back.
-        shares.put(changes.larger(plan.held, plan.wanted))
+        shares.put(changes.take_maxima(plan.held, plan.wanted))
         if plan.guest.running:
             self._set(plan)
         shares.put(plan.wanted)
@@ -305,13 +305,13 @@ class LiveChange:
         """What the host may hold must not be given to somebody else."""
         held = plan.held
         if self._host_may_differ:
-            held = changes.larger(held, plan.wanted)
+            held = changes.take_maxima(held, plan.wanted)
         return put_back(self.shares_of(plan.guest), held)
 
     def _keep_both(self, plan: Plan) -> str:
         """Nobody knows which policy holds: Placement has room for either."""
         told = put_back(self.shares_of(plan.guest),
-                        changes.larger(plan.held, plan.wanted))
+                        changes.take_maxima(plan.held, plan.wanted))
         return ' '.join(filter(None, [
             f'whether the host {plan.guest.host} has the new policy is not '
             'known; Placement holds the larger share of both, and the flavor '

@@ -32,8 +32,8 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
+from ghsched_placement.bandwidth import check_integer
 from ghsched_placement.bandwidth import NodePolicy
-from ghsched_placement.bandwidth import number
 
 #: oslo.messaging: our namespace on the topic of nova-compute.
 NAMESPACE = 'ghsched'
@@ -52,7 +52,7 @@ class MessageError(ValueError):
 def pack(nodes: Sequence[NodePolicy],
          host_nodes: Sequence[int]) -> list[dict[str, Any]]:
     """A policy with the host NUMA node of each guest NUMA node."""
-    return [{'host_node': host_node, **node.packed()}
+    return [{'host_node': host_node, **node.to_mapping()}
             for node, host_node in zip(nodes, host_nodes, strict=True)]
 
 
@@ -63,8 +63,8 @@ def unpack(packed: Sequence[Node]
     :raises MessageError: when something is missing or of another type.
     """
     try:
-        return (tuple(map(NodePolicy.unpacked, packed)),
-                tuple(number(one['host_node']) for one in packed))
+        return (tuple(map(NodePolicy.from_mapping, packed)),
+                tuple(check_integer(one['host_node']) for one in packed))
     except (KeyError, TypeError, ValueError) as error:
         raise MessageError(f'this is no bandwidth policy: {error!r}') from (
             error)

@@ -166,7 +166,7 @@ class NodeMove:
         if plan.wanted:
             self._undo.append(lambda: change.put_back(self._shares(plan),
                                                       plan.held))
-            self._shares(plan).put(changes.larger(plan.held, plan.wanted))
+            self._shares(plan).put(changes.take_maxima(plan.held, plan.wanted))
         if plan.request.move.needed:
             self._move(plan, lock)
         # From here on the guest is there; nothing is taken back.
@@ -258,7 +258,8 @@ class NodeMove:
                                 guest.vcpus)
         if policy is None or not policy.resources(self.accounting):
             return {}, {}
-        wanted = changes.amounts(policy, self.accounting, nodes,
-                                 guest.compute_node, names.NODE_CLASSES)
+        wanted = changes.compute_amounts(policy, self.accounting, nodes,
+                                         guest.compute_node,
+                                         names.NODE_CLASSES)
         held = self.shares_of(guest, tuple(place.host)).held()
         return held, {key: wanted.get(key, 0) for key in held}

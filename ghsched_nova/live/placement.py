@@ -78,7 +78,7 @@ class Shares:
             something of a node that it does not run on.
         """
         now = self._held()
-        strange = change.elsewhere(now, self._nodes) - self._left
+        strange = change.find_other_providers(now, self._nodes) - self._left
         if strange:
             held = ', '.join(sorted({lack.WORDS[name] for provider, name in now
                                      if provider in strange}))
@@ -103,7 +103,7 @@ class Shares:
             be asked.
         """
         for _ in range(_TRIES):
-            body = change.reallocate(self._get(), wanted)
+            body = change.make_allocation_body(self._get(), wanted)
             if body is None:
                 return False
             try:
@@ -157,7 +157,7 @@ class Shares:
         return answer
 
     def _held(self) -> dict[tuple[str, str], int]:
-        return change.held(self._get()['allocations'], self._classes)
+        return change.select_amounts(self._get()['allocations'], self._classes)
 
     def _shortages(self, wanted: change.Amounts) -> Iterator[str]:
         now = self._held()

@@ -60,7 +60,7 @@ class Collector(registry.Collector):
         """Yield one gauge per burst statistic, with a sample per host NUMA
         node.
         """
-        records = burst_record.of_file(self._path)
+        records = burst_record.from_file(self._path)
         for name, text, figure in _METRICS:
             family = core.GaugeMetricFamily(f'ghsched_bursts_{name}', text,
                                             labels=['node'])

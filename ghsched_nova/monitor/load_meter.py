@@ -69,6 +69,6 @@ class LoadMeter:
         if found is None:
             return ()
         before, self._sample = self.load, now
-        self.load = bottleneck.judge(load_rates.smooth(
+        self.load = bottleneck.mark_bottlenecks(load_rates.smooth(
             before, found, self._smoothing), before, self._limits)
-        return bottleneck.changes(before, self.load)
+        return bottleneck.find_changes(before, self.load)

@@ -64,7 +64,7 @@ class Source:
         return dataclasses.replace(
             view.make_snapshot(usage, self.guests()), short={
                 node: record.chance for node, record in
-                burst_record.of_file(self.bursts).items()
+                burst_record.from_file(self.bursts).items()
                 if record.chance is not None and record.promised})
 
     def guests(self) -> tuple[view.Guest, ...]:
@@ -156,5 +156,5 @@ def make_source(arguments: argparse.Namespace) -> Source:
         None if arguments.no_libvirt else guests.Libvirt(arguments.connect),
         load_meter.LoadMeter(
             load_reader.LoadReader(load_reader.Paths(arguments.sysfs)),
-            bottleneck.limits({}), period=LOAD_PERIOD),
+            bottleneck.make_limits({}), period=LOAD_PERIOD),
         bursts=arguments.bursts)

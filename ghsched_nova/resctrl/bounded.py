@@ -68,7 +68,8 @@ def _split(line: schemata.Line, held: schemata.Schemata | None
     before = dict(found.values) if found else {}
 
     def lowered(item: tuple[int, str]) -> bool:
-        return int(item[1]) < (decimals.decimal(before.get(item[0], '')) or 0)
+        return int(item[1]) < (decimals.parse_decimal(before.get(item[0], ''))
+                               or 0)
 
     return (tuple(filter(lowered, line.values)),
             tuple(item for item in line.values if not lowered(item)))
@@ -91,7 +92,7 @@ def _released(actual: model.Actual,
         values = tuple(
             (domain, str(reset)) for domain, text
             in (line.values if line else ())
-            if domain in taken and (decimals.decimal(text) or 0) > reset)
+            if domain in taken and (decimals.parse_decimal(text) or 0) > reset)
         if values:
             yield model.Action(
                 'write line', '', 'guests are guaranteed what the default '

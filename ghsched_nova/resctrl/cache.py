@@ -322,4 +322,4 @@ def _mask(text: str) -> int:
 
 
 def _count(text: str) -> int:
-    return decimals.decimal(text) or 0
+    return decimals.parse_decimal(text) or 0

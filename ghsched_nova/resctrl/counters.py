@@ -77,7 +77,7 @@ def _assigned(group: str, text: str) -> dict[model.Counted, frozenset[int]]:
         found[group, event] = frozenset(
             number for domain, _, state in (
                 item.partition('=') for item in rest.split(';'))
-            if state == 'e' and (number := decimals.decimal(domain))
+            if state == 'e' and (number := decimals.parse_decimal(domain))
             is not None)
     return found
 

@@ -338,7 +338,7 @@ def _measured(dialect: Dialect, info: Info) -> Dialect:
                 info.get('MB/features', '').split() if '@' in word)
 
     def measured(knob: Knob) -> Knob:
-        highest = decimals.decimal(told.get(knob.feature, ''))
+        highest = decimals.parse_decimal(told.get(knob.feature, ''))
         if highest is None:
             return knob
         return replace(knob, maximum=min(knob.maximum, highest))

@@ -234,7 +234,7 @@ def _process_in(proc: Path, tids: Iterable[int], uuid: str) -> int:
     """
     found = {process for tid in tasks.vcpu_threads(tids, proc)
              for process in tasks.process_of(proc, tid)}
-    number = decimals.decimal(found.pop() if len(found) == 1 else '')
+    number = decimals.parse_decimal(found.pop() if len(found) == 1 else '')
     return number if number and _is_of(proc, number, uuid) else 0
 
 
@@ -274,7 +274,7 @@ def _helpers(proc: Path) -> dict[int, dict[int, str]]:
     found: dict[int, dict[int, str]] = {}
     for tid in _numbers(proc):
         name = tasks.thread_name(proc, tid)
-        process = (decimals.decimal(name.removeprefix('vhost-'))
+        process = (decimals.parse_decimal(name.removeprefix('vhost-'))
                    if name.startswith('vhost-') else None)
         if process is not None and _is_of_kernel(proc, tid):
             found.setdefault(process, {})[tid] = name

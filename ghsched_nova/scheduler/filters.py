@@ -65,7 +65,7 @@ LOG = logging.getLogger(__name__)
 request_filter.register()
 fixes.require(registry.SCHEDULER)
 numa.steer_fit()
-scheduler.change_group_mapping(lambda spec, mapping: candidates.fan_out(
+scheduler.change_group_mapping(lambda spec, mapping: candidates.map_vfs_to_pfs(
     [{'mappings': mapping}], vf_requests(spec)))
 fixes.install(registry.SCHEDULER)
 
@@ -169,7 +169,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
             return NOT_STEERED
         if not scheduler.satisfies_cpu_policy(self, view, spec):
             return CPU_POLICY
-        candidates.fan_out(view.allocation_candidates, wanted.vfs)
+        candidates.map_vfs_to_pfs(view.allocation_candidates, wanted.vfs)
         room = _Room(view, spec)
         placed, refusal = node_assignment.place(
             view.allocation_candidates, wanted, _host(view), room.holds,
@@ -277,7 +277,7 @@ def _too_little(nodes: Sequence[int], devices: str | bool) -> Lack:
     :param nodes: host nodes of a candidate, which may be none.
     :param devices: those that have to be near.
     """
-    lack = candidates.no_room(nodes) if nodes else NO_ROOM
+    lack = candidates.make_no_room_lack(nodes) if nodes else NO_ROOM
     if not devices:
         return lack
     return dataclasses.replace(lack, detail='; '.join(filter(None, (

@@ -35,7 +35,7 @@ from ghsched_nova.scheduler.host_index import Device
 from ghsched_nova.scheduler.host_index import Index
 from ghsched_nova.scheduler.host_index import NodeRoom
 from ghsched_nova.scheduler.host_index import Row
-from ghsched_placement.bandwidth import number
+from ghsched_placement.bandwidth import check_integer
 from ghsched_placement import headroom
 from ghsched_placement import names
 
@@ -282,7 +282,7 @@ def _document(report: Mapping[str, Any], column: str) -> Any:
 
 def _number(value: object) -> int:
     """Check one number of a report."""
-    return number(value, MAX_NUMBER)
+    return check_integer(value, MAX_NUMBER)
 
 
 def _ratio(value: object) -> float:

@@ -314,8 +314,8 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         hosts = super()._get_sorted_hosts(spec_obj, host_states, index)
         if scheduler.is_forced(spec_obj) and request_filter.is_ours(spec_obj):
             for host in hosts:
-                candidates.fan_out(host.allocation_candidates,
-                                   filters.vf_requests(spec_obj))
+                candidates.map_vfs_to_pfs(host.allocation_candidates,
+                                          filters.vf_requests(spec_obj))
         return hosts
 
     def _select(self, *args: Any, **kwargs: Any) -> Any:

@@ -87,7 +87,7 @@ def sent(before: Mapping[str, Flow], flows: Iterable[Flow],
                           floors.get(flow.destination, 0))
         if last is not None:
             base = last.count if last.count <= flow.count else 0
-        pair = affinity.pair(flow.source, flow.destination)
+        pair = affinity.make_pair(flow.source, flow.destination)
         found[pair] = found.get(pair, 0) + max(0, flow.count - base)
     return found
 
@@ -120,10 +120,11 @@ class Meter:
         else:
             known = [flow for flow in flows.values()
                      if {flow.source, flow.destination} & self._addresses]
-            ties = affinity.observed(
+            ties = affinity.update_ties(
                 self.ties, sent(self._before, known, self._floors), now,
                 self._settings)
-            self.ties = affinity.strongest(ties, addresses, MAX_PEERS)
+            self.ties = affinity.select_strongest_ties(ties, addresses,
+                                                       MAX_PEERS)
         self._before, self._addresses = flows, addresses
         # A plug-in need not call the constructor of its base.
         self._floors = getattr(self._source, 'floors', {})

@@ -105,7 +105,7 @@ class GuestDiagnostics:
     def _render(self, uuid: str,
                 report: diagnostics.Report) -> dict[str, Any]:
         """Render a report, with the problems of the last reconciliation."""
-        return diagnostics.write(dataclasses.replace(
+        return diagnostics.to_diagnostics(dataclasses.replace(
             report, not_held=self._host.not_held.get(uuid, ''),
             uncounted=self._host.uncounted.get(uuid, ''),
             accounting=shared.config().ghsched.bandwidth_accounting))

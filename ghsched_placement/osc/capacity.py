@@ -72,7 +72,7 @@ class ShowCapacity(base.Lister):
 def rows(host: capacity.Host) -> Iterator[tuple[Any, ...]]:
     """A row for each NUMA node, and one for devices that are on none."""
     of_host = (columns.known(host.groups.free if host.groups else None),
-               columns.known(capacity.fragmentation(host)))
+               columns.known(capacity.compute_fragmentation(host)))
     for node in host.nodes:
         stock = node.bandwidth
         figures: tuple[int | None, ...] = (None,) * 5

@@ -71,7 +71,7 @@ class Client(nova_reader.NovaReader):
                 f'/resource_providers?in_tree={root}')['resource_providers'],
             sorted(roots))
         records = [record for tree in trees for record in tree]
-        found = capacity.hosts(
+        found = capacity.build_hosts(
             provider for provider in self.each(self._provider, records)
             if provider is not None)
         missing = sorted(set(wanted) - {host.name for host in found})

@@ -272,7 +272,7 @@ def judge(client: clients.Client, host: capacity.Host, wish: fitting.Wish,
         its own.
     :param joining: those for a guest that shares one.
     """
-    verdict = fitting.check(host, wish)
+    verdict = fitting.check_host(host, wish)
     if verdict.guests and not client.has_candidate(
             host, joining if verdict.joins else asked):
         return fitting.Verdict(host.name, lacks=(lack.Lack(

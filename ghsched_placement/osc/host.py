@@ -117,7 +117,7 @@ class ShowHost(base.ShowOne):
         reported = ({} if parsed_args.no_effective
                     else _reported(cloud, seen))
         found = document(
-            dataclasses.replace(seen, host=capacity.with_rooms(
+            dataclasses.replace(seen, host=capacity.set_rooms(
                 seen.host, node_room.read(reported))), load.read(reported))
         return tuple(found), tuple(found.values())
 
@@ -145,16 +145,16 @@ def document(seen: observe.Observed,
         'status': columns.known(seen.status),
         'capabilities': columns.Lines(list(host.capabilities)),
         'numa_nodes': Nodes(list(_nodes(seen))),
-        'load': Loads([
-            {name: value for name, value in vars(node).items()
-             if value is not None}
-            for node in (measured.nodes if measured else ())]),
+        'load': Loads([{name: value for name, value in vars(node).items()
+                        if value is not None}
+                       for node in (measured.nodes if measured else ())]),
         'devices_without_node': columns.Vfs(shown.vfs(host.elsewhere)),
         'control_groups_total': columns.known(groups and groups.total),
         'control_groups_reserved': columns.known(groups and groups.reserved),
         'control_groups_used': columns.known(groups and groups.used),
         'control_groups_free': columns.known(groups and groups.free),
-        'fragmentation_percent': columns.known(capacity.fragmentation(host)),
+        'fragmentation_percent':
+        columns.known(capacity.compute_fragmentation(host)),
         'guests': Guests(list(_guests(seen))),
         'drift': Drift([vars(finding) for finding in seen.findings]),
     }

@@ -62,7 +62,7 @@ def read(client: clients.Client, bounds: affinity.Bounds
                     running), strict=True))
     loads = measured(running, said)
     accounting = observe.counted(
-        filter(None, map(diagnostics.read, said.values())), 'min')
+        filter(None, map(diagnostics.from_diagnostics, said.values())), 'min')
     guests = [found for server in running
               if (found := guest(server, said[server.uuid], accounting))]
     busy = {server.host for server in servers}
@@ -70,10 +70,10 @@ def read(client: clients.Client, bounds: affinity.Bounds
              for node in _nodes(host, loads.get(name), guests,
                                 host.uuid not in closed, name not in busy)]
     members = list(_members(servers, guests, records, client.soft_affinity()))
-    ties = affinity.declared(members, _ties(said, records), DECLARED)
+    ties = affinity.add_declared_ties(members, _ties(said, records), DECLARED)
     return move_plan.Cloud(
         tuple(nodes), tuple(guests), ties,
-        affinity.groups(members, ties, bounds)), records
+        affinity.build_groups(members, ties, bounds)), records
 
 
 def measured(servers: Iterable[Server], said: Mapping[str, Mapping[str, Any]]

@@ -51,7 +51,7 @@ class Rooms:
     def added_to(self, hosts: Iterable[capacity.Host]
                  ) -> tuple[capacity.Host, ...]:
         """Return hosts with what is known of their NUMA nodes."""
-        return tuple(capacity.with_rooms(
+        return tuple(capacity.set_rooms(
             host, self.by_host.get(host.uuid, ())) for host in hosts)
 
     def assumed(self) -> list[str]:
@@ -83,7 +83,7 @@ def read(client: nova_reader.NovaReader, hosts: Sequence[capacity.Host],
     for host, rooms in zip(hosts, answers, strict=True):
         if rooms is None:
             spread.append(host.name)
-            rooms = capacity.even_rooms(host)
+            rooms = capacity.spread_evenly(host)
         elif not rooms:
             unknown.append(host.name)
         found[host.uuid] = rooms

@@ -228,7 +228,7 @@ class NovaReader:
             return diagnostics.Report(runs=False)
         if response is None or response.status_code != 200:
             return None
-        return diagnostics.read(dict(response.json()))
+        return diagnostics.from_diagnostics(dict(response.json()))
 
     def load(self, uuid: str) -> load.Load | None:
         """What the host of a server has measured; None without that."""

@@ -168,12 +168,13 @@ def _observed(client: clients.Client, host: capacity.Host,
     others = _others(client, host, servers, holdings, migrations)
     return Observed(
         host, tuple(servers), holdings,
-        (*audit.audit(host, servers, holdings, others, accounting),
-         *audit_host.left(host, servers, reports)),
+        (*audit.audit_host_allocations(host, servers, holdings, others,
+                                       accounting),
+         *audit_host.find_leftovers(host, servers, reports)),
         state, node.get('status'),
         max((report.host for report in reports), key=len, default=()),
-        tuple(audit_host.unchecked(host, servers, state)) if ask_host else (),
-        accounting)
+        tuple(audit_host.find_unreported(host, servers, state)) if ask_host
+        else (), accounting)
 
 
 def counted(reports: Iterable[diagnostics.Report],

@@ -11,16 +11,17 @@
 # under the License.
 
 
-"""Which guests belong together, by what they say to each other (pure).
+"""Groups of guests that exchange much network traffic (pure).
 
-Between two guests there is a tie: bytes per second, as a mean over the recent
-past that halves with every half-life in which they say nothing (numa-icon:
-``s = s / 2^t``). Guests with ties, and guests that a flavor or a server group
-puts together, are merged to groups, the smaller load into the larger one, as
-long as the whole stays within bounds.
+Two guests that exchange traffic have a tie: its strength is their traffic in
+bytes per second, as an exponential mean over the recent past that halves with
+every half-life without traffic (numa-icon: ``s = s / 2^t``). Guests with ties,
+and guests that a flavor or a server group puts together, are merged to groups,
+the smaller load into the larger one, as long as the merged group stays within
+its bounds.
 
-What is counted is what passes the host: the traffic of a VF does not. Guests
-share no memory on their host, so that is no source either.
+Only traffic that passes the host's bridges is measured: the traffic of a VF is
+not. Guests share no memory on their host, so memory makes no tie.
 """
 
 from collections.abc import Iterable
@@ -38,7 +39,7 @@ Pair = tuple[str, str]
 
 
 class Level(enum.IntEnum):
-    """How strong a tie is among others."""
+    """Strength of a tie, compared with the other ties."""
 
     WEAK = 1
     MEDIUM = 2
@@ -47,12 +48,13 @@ class Level(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Settings:
-    """How ties are kept.
+    """How fast the tie of two guests decays.
 
-    :param half_life: seconds in which a tie that is not used halves.
+    :param half_life: seconds without traffic after which the strength of a
+        tie has halved.
     :param least: bytes per second below which a tie has decayed. 1 MB/s is
         a hundredth of a 1 Gbit/s port: less gains nothing by being near.
-    :param delay: seconds until guests with a tie that has decayed part.
+    :param delay: seconds between the decay of a tie and its removal.
     """
 
     half_life: float = 300.0
@@ -62,10 +64,10 @@ class Settings:
 
 @dataclass(frozen=True)
 class Bounds:
-    """What no group exceeds: one of a single member may.
+    """Limits of a group of guests; a single guest may exceed them.
 
     :param load: CPUs that its members keep busy.
-    :param members: how many.
+    :param members: number of guests.
     :param memory: MiB.
     """
 
@@ -73,17 +75,18 @@ class Bounds:
     members: int = 16
     memory: float = math.inf
 
-    def hold(self, group: 'Group') -> bool:
+    def are_met_by(self, group: 'Group') -> bool:
+        """Return True if a group has no more load, members and memory."""
         return (group.load <= self.load and len(group.members) <= self.members
                 and group.memory <= self.memory)
 
 
 @dataclass(frozen=True)
 class Tie:
-    """What two guests say to each other.
+    """Network traffic between two guests.
 
     :param strength: bytes per second, see :class:`Settings`.
-    :param alive: when it last had not decayed, seconds.
+    :param alive: time in seconds when the tie last had not decayed.
     """
 
     strength: float
@@ -92,7 +95,7 @@ class Tie:
 
 @dataclass(frozen=True)
 class Ties:
-    """All ties at a time.
+    """Ties of all guests at one time.
 
     :param time: seconds, of any clock that only goes forward.
     """
@@ -101,19 +104,22 @@ class Ties:
     by_pair: Mapping[Pair, Tie] = field(default_factory=dict)
 
     def strength(self, one: str, other: str) -> float:
-        """Bytes per second; 0 without a tie, or with one that has decayed."""
-        tie = self.by_pair.get(pair(one, other))
+        """Return the traffic of two guests in bytes per second.
+
+        0 if they have no tie, or one that has decayed.
+        """
+        tie = self.by_pair.get(make_pair(one, other))
         return tie.strength if tie and tie.alive == self.time else 0.0
 
 
 @dataclass(frozen=True)
 class Member:
-    """A guest that may belong to a group.
+    """Guest that can be put into a group of guests.
 
-    :param load: CPUs that it keeps busy.
+    :param load: CPUs that the guest keeps busy.
     :param memory: MiB.
-    :param declared: group that it was put into, with whose it is: names of
-        different projects are different names. Empty for none.
+    :param declared: name of the group that a user put the guest into, with
+        the project; empty for none.
     """
 
     uuid: str
@@ -124,10 +130,10 @@ class Member:
 
 @dataclass(frozen=True)
 class Group:
-    """Guests that belong together.
+    """Guests that are to run on the same host NUMA node.
 
-    :param lead: the member that the others are brought to: that of the
-        larger part each time that two were merged.
+    :param lead: UUID of the member that the others are moved to. When two
+        groups merge, the lead of the larger one stays.
     """
 
     lead: str
@@ -137,26 +143,25 @@ class Group:
 
     @property
     def size(self) -> tuple[float, float, str]:
-        """Which of two groups is the larger; equal ones differ by name."""
+        """Sort key of a group: its load, its memory, the UUID of its lead."""
         return self.load, self.memory, self.lead
 
 
-def pair(one: str, other: str) -> Pair:
-    """Two guests; it does not matter who talks to whom."""
+def make_pair(one: str, other: str) -> Pair:
+    """Return the UUIDs of two guests in order, as the key of their tie."""
     return (one, other) if one <= other else (other, one)
 
 
-def observed(ties: Ties, sent: Mapping[Pair, float], now: float,
-             settings: Settings) -> Ties:
-    """The ties after some more time.
+def update_ties(ties: Ties, sent: Mapping[Pair, float], now: float,
+                settings: Settings) -> Ties:
+    """Return the ties updated by the traffic since they were measured.
 
-    The mean is one of an exponential window: it does not depend on how the
-    time is cut into periods, and with nothing said it is s / 2^t, with t in
-    half-lives.
+    The mean has an exponential window: it does not depend on how the time is
+    cut into periods. Without traffic it is s / 2^t, with t in half-lives.
 
-    :param sent: bytes between two guests since ``ties.time``, in either
-        order, both of which are counted.
-    :param now: not before ``ties.time``.
+    :param sent: bytes that each pair of guests exchanged since
+        ``ties.time``; both orders of a pair are added up.
+    :param now: seconds of the same clock, not before ``ties.time``.
     """
     elapsed = now - ties.time
     if elapsed <= 0:
@@ -174,10 +179,11 @@ def observed(ties: Ties, sent: Mapping[Pair, float], now: float,
     return Ties(now, found)
 
 
-def strongest(ties: Ties, names: Iterable[str], most: int) -> Ties:
-    """Return the strongest ties of each of some names.
+def select_strongest_ties(ties: Ties, names: Iterable[str], most: int) -> Ties:
+    """Return the strongest ties of each of the named guests.
 
-    :param most: number of ties that a name keeps.
+    :param names: UUIDs of guests.
+    :param most: number of ties to return for each guest.
     """
     by_name: dict[str, list[Pair]] = {name: [] for name in names}
     for key in ties.by_pair:
@@ -194,36 +200,39 @@ def _rates(sent: Mapping[Pair, float], seconds: float) -> dict[Pair, float]:
     summed: dict[Pair, list[float]] = {}
     for (one, other), count in sent.items():
         if one != other and count > 0:
-            summed.setdefault(pair(one, other), []).append(count / seconds)
+            summed.setdefault(make_pair(one, other),
+                              []).append(count / seconds)
     return {key: math.fsum(counts) for key, counts in summed.items()}
 
 
-def groups(members: Iterable[Member], ties: Ties,
-           bounds: Bounds) -> tuple[Group, ...]:
-    """Every guest in one group, the largest first.
+def build_groups(members: Iterable[Member], ties: Ties,
+                 bounds: Bounds) -> tuple[Group, ...]:
+    """Group the guests by their ties; return the groups, the largest first.
 
-    What is declared comes first, then the strongest ties. Two groups that
-    would exceed a bound together stay apart, and a later, weaker tie may
-    still merge each of them with another.
+    Each guest is in exactly one group. Declared groups are merged first, then
+    the pairs with the strongest ties. Two groups that would exceed a bound
+    together stay apart; a later, weaker tie may still merge each of them with
+    another group.
     """
     known = {member.uuid: member for member in members}
     at = {uuid: Group(uuid, frozenset({uuid}), member.load, member.memory)
           for uuid, member in known.items()}
-    for one, other in (*_declared(known.values()), *_strongest(ties)):
+    for one, other in (*_pair_declared_members(known.values()),
+                       *_sort_pairs(ties)):
         if one not in at or other not in at:
             continue
         mine, theirs = at[one], at[other]
         if mine is theirs:
             continue
-        whole = _merged(mine, theirs, known)
-        if bounds.hold(whole):
+        whole = _merge_groups(mine, theirs, known)
+        if bounds.are_met_by(whole):
             at.update(dict.fromkeys(whole.members, whole))
     return tuple(sorted(set(at.values()), key=lambda group: group.size,
                         reverse=True))
 
 
-def _declared(members: Iterable[Member]) -> list[Pair]:
-    """Each declared member with the largest of its name."""
+def _pair_declared_members(members: Iterable[Member]) -> list[Pair]:
+    """Pair each guest of a declared group with the group's largest guest."""
     by_name: dict[str, list[Member]] = {}
     for member in members:
         if member.declared:
@@ -236,13 +245,18 @@ def _declared(members: Iterable[Member]) -> list[Pair]:
     return found
 
 
-def _strongest(ties: Ties) -> list[Pair]:
+def _sort_pairs(ties: Ties) -> list[Pair]:
     return sorted(ties.by_pair,
                   key=lambda key: (-ties.by_pair[key].strength, key))
 
 
-def _merged(one: Group, other: Group, known: Mapping[str, Member]) -> Group:
-    """Sums are taken of all members, so that they are the same each time."""
+def _merge_groups(one: Group, other: Group,
+                  known: Mapping[str, Member]) -> Group:
+    """Return two groups as one.
+
+    Load and memory are summed over all members again, so that the rounding of
+    the sums does not depend on the order of merges.
+    """
     members = one.members | other.members
     return Group(
         max(one, other, key=lambda group: group.size).lead, members,
@@ -250,33 +264,35 @@ def _merged(one: Group, other: Group, known: Mapping[str, Member]) -> Group:
         math.fsum(known[uuid].memory for uuid in members))
 
 
-def declared(members: Iterable[Member], ties: Ties,
-             strength: float) -> Ties:
-    """Ties with those of a wish, which need not say a word.
+def add_declared_ties(members: Iterable[Member], ties: Ties,
+                      strength: float) -> Ties:
+    """Return the ties, with those that users declared.
 
-    Each member of a name is tied to the largest of it.
+    Each member of a declared group gets a tie to the largest of the group,
+    whether they exchange traffic or not.
 
-    :param strength: bytes per second that a wish counts for at least.
+    :param strength: bytes per second that a declared tie has at least.
     """
     found = dict(ties.by_pair)
-    for one, other in _declared(members):
-        key = pair(one, other)
+    for one, other in _pair_declared_members(members):
+        key = make_pair(one, other)
         if ties.strength(one, other) < strength:
             found[key] = Tie(strength, ties.time)
     return Ties(ties.time, found)
 
 
-def belonging(group: Group, ties: Ties) -> dict[str, float]:
-    """Bytes per second of each member to all others of its group."""
+def sum_ties_in_group(group: Group, ties: Ties) -> dict[str, float]:
+    """Return the traffic of each member with its group in bytes per second."""
     return {uuid: math.fsum(ties.strength(uuid, other)
                             for other in group.members - {uuid})
             for uuid in sorted(group.members)}
 
 
-def levels(strengths: Mapping[str, float]) -> dict[str, Level]:
-    """Strengths as weak, medium and strong, by thirds of their range.
+def classify_strengths(strengths: Mapping[str, float]) -> dict[str, Level]:
+    """Classify the strength of each guest as weak, medium or strong.
 
-    All are strong where they are equal and above 0, and weak at 0.
+    The classes are thirds of the range of all strengths. If all strengths are
+    equal, all are strong, or weak at 0.
     """
     if not strengths:
         return {}
@@ -292,7 +308,10 @@ def _level(part: float) -> Level:
     return Level(min(3, 1 + int(3 * part)))
 
 
-def weakest_first(group: Group, ties: Ties) -> Sequence[str]:
-    """Members in the order in which they may leave."""
-    strengths = belonging(group, ties)
+def sort_weakest_first(group: Group, ties: Ties) -> Sequence[str]:
+    """Return the members of a group, those with the least traffic in it first.
+
+    In this order they may be moved out of the group.
+    """
+    strengths = sum_ties_in_group(group, ties)
     return sorted(strengths, key=lambda uuid: (strengths[uuid], uuid))

@@ -53,8 +53,8 @@ class AuditTestCase(base.TestCase):
         self.host = clouds.host(clouds.node(0), clouds.node(1))
 
     def kinds(self, host=None, servers=(), holdings=None, **more):
-        self.found = audit.audit(host or self.host, servers, holdings or {},
-                                 **more)
+        self.found = audit.audit_host_allocations(host or self.host, servers,
+                                                  holdings or {}, **more)
         return [finding.kind for finding in self.found]
 
 
@@ -187,14 +187,15 @@ class EffectiveTest(AuditTestCase):
     def test_what_the_host_could_not_hold_is_shown_with_its_reason(self):
         host = clouds.host(clouds.node(0))
         server = Server(A, 'web', 'a', not_held='no group is free')
-        finding, = audit.audit(host, [server], {})
+        finding, = audit.audit_host_allocations(host, [server], {})
         self.assertEqual('not-protected', finding.kind)
         self.assertIn('no group is free', finding.text)
 
     def test_server_with_too_few_devices_is_named(self):
         server = Server(A, 'web', 'a', missing_devices=(
             '1 of 2 devices of alias fast',))
-        finding, = audit.audit(clouds.host(clouds.node(0)), [server], {})
+        finding, = audit.audit_host_allocations(clouds.host(clouds.node(0)),
+                                                [server], {})
         self.assertEqual(('devices-missing', A),
                          (finding.kind, finding.subject))
         self.assertIn('web has 1 of 2 devices of alias fast', finding.text)
@@ -202,12 +203,12 @@ class EffectiveTest(AuditTestCase):
     def test_active_server_whose_host_runs_no_domain_is_named(self):
         host = clouds.host(clouds.node(0))
         server = Server(A, 'web', 'a', active=True, absent=True)
-        finding, = audit.audit(host, [server], {})
+        finding, = audit.audit_host_allocations(host, [server], {})
         self.assertEqual('domain-missing', finding.kind)
         self.assertIn('reboot --hard', finding.remedy)
         # On its way it may have none for a while.
-        self.assertEqual((), audit.audit(host, [dataclasses.replace(
-            server, moving=True)], {}))
+        self.assertEqual((), audit.audit_host_allocations(
+            host, [dataclasses.replace(server, moving=True)], {}))
 
     def test_less_is_guaranteed(self):
         for minimum in (None, 20):
@@ -296,7 +297,7 @@ class LeftTest(AuditTestCase):
     """What a host has of guests that are gone."""
 
     def left(self, servers, *reports):
-        return [(one.kind, one.subject) for one in audit_host.left(
+        return [(one.kind, one.subject) for one in audit_host.find_leftovers(
             self.host, servers, reports)]
 
     def test_a_domain_without_a_server(self):
@@ -317,7 +318,7 @@ class UncheckedTest(AuditTestCase):
 
     def unchecked(self, *servers, state='up'):
         return [(one.kind, one.subject, one.text) for one
-                in audit_host.unchecked(self.host, servers, state)]
+                in audit_host.find_unreported(self.host, servers, state)]
 
     def test_who_tells_is_checked(self):
         self.assertEqual([], self.unchecked(guest(30)))

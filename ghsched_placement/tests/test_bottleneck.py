@@ -21,7 +21,7 @@ from ghsched_placement.load import HostNode
 from ghsched_placement.load import Load
 from ghsched_placement.tests import base
 
-LIMITS = bottleneck.limits({})
+LIMITS = bottleneck.make_limits({})
 FIGURES = st.none() | st.floats(0, 10)
 NODES = st.builds(HostNode, st.just(0), cpu_load=FIGURES, cpu_wait=FIGURES,
                   memory_load=FIGURES, memory_wait=FIGURES, io_load=FIGURES,
@@ -33,8 +33,8 @@ def _load(node):
 
 
 def _cpu(value, before=None):
-    return bottleneck.judge(_load(HostNode(0, cpu_load=value)), before,
-                            LIMITS)
+    return bottleneck.mark_bottlenecks(_load(HostNode(0, cpu_load=value)),
+                                       before, LIMITS)
 
 
 class NodeTest(base.TestCase):
@@ -59,10 +59,10 @@ class NodeTest(base.TestCase):
 
     def test_waiting_ends_when_all_guests_have_left(self):
         def after(vcpus):
-            waited = bottleneck.judge(
+            waited = bottleneck.mark_bottlenecks(
                 _load(HostNode(0, vcpus=2, cpu_wait=0.5)), None, LIMITS)
-            return bottleneck.judge(_load(HostNode(0, vcpus=vcpus)), waited,
-                                    LIMITS).nodes[0].bottlenecks
+            return bottleneck.mark_bottlenecks(_load(
+                HostNode(0, vcpus=vcpus)), waited, LIMITS).nodes[0].bottlenecks
         self.assertEqual((), after(0))
         # They are there, or may be, and their waiting is not known.
         self.assertEqual(('cpu_wait',), after(2))
@@ -71,25 +71,25 @@ class NodeTest(base.TestCase):
     def test_each_of_load_and_waiting_is_enough(self):
         for name in bottleneck.DEFAULTS:
             node = dataclasses.replace(HostNode(0), **{name: 100.0})
-            found = bottleneck.judge(_load(node), None, LIMITS)
+            found = bottleneck.mark_bottlenecks(_load(node), None, LIMITS)
             self.assertEqual((name,), found.nodes[0].bottlenecks)
 
     def test_a_resource_can_be_left_out(self):
-        limits = bottleneck.limits({'cpu_load': 0})
-        found = bottleneck.judge(_load(HostNode(0, cpu_load=1.0)), None,
-                                 limits)
+        limits = bottleneck.make_limits({'cpu_load': 0})
+        found = bottleneck.mark_bottlenecks(_load(HostNode(0, cpu_load=1.0)),
+                                            None, limits)
         self.assertEqual((), found.nodes[0].bottlenecks)
 
     def test_what_is_no_resource_is_named(self):
         with self.assertRaisesRegex(ValueError, 'cpu_lod.* is none of'):
-            bottleneck.limits({'cpu_lod': 1})
+            bottleneck.make_limits({'cpu_lod': 1})
 
     @given(st.lists(NODES, min_size=1, max_size=5))
     def test_changes_lead_from_each_record_to_the_next(self, nodes):
         before, known = None, frozenset()
         for node in nodes:
-            now = bottleneck.judge(_load(node), before, LIMITS)
-            for change in bottleneck.changes(before, now):
+            now = bottleneck.mark_bottlenecks(_load(node), before, LIMITS)
+            for change in bottleneck.find_changes(before, now):
                 self.assertEqual(change.begins, change.resource not in known)
                 known ^= {change.resource}
             self.assertEqual(known, set(now.nodes[0].bottlenecks))

@@ -35,7 +35,7 @@ def seen(rows, promised=10, pool=80, per_hour=60):
     """Hours in which equal guests used such parts of what they have."""
     hours = ()
     for number, row in enumerate(rows):
-        hours = burst.added(hours, burst.period(
+        hours = burst.add_period(hours, burst.make_hour(
             number // per_hour,
             [burst.Share(promised, promised * part) for part in row],
             pool, False), WINDOW)
@@ -75,7 +75,7 @@ class PeriodTest(base.TestCase):
 
     @given(shares, st.floats(0, 100), st.booleans())
     def test_no_guest_uses_more_of_its_burst_than_all(self, some, pool, full):
-        found = burst.period(7, some, pool, full)
+        found = burst.make_hour(7, some, pool, full)
         self.assertEqual(int(bool(some)), found.periods)
         self.assertTrue(0 <= found.mean <= 1 and 0 <= found.own <= 1 + 1e-9)
         self.assertLessEqual(found.square, found.own + 1e-9)
@@ -86,7 +86,7 @@ class PeriodTest(base.TestCase):
         some = [burst.Share(30, 30.0), burst.Share(30, 10.0)]
         for pool, full, expected in ((40, True, (1, 1)), (40, False, (1, 0)),
                                      (41, True, (0, 0))):
-            found = burst.period(0, some, pool, full)
+            found = burst.make_hour(0, some, pool, full)
             self.assertEqual(expected, (found.over, found.short))
 
     def test_hours_leave_with_the_window(self):
@@ -99,30 +99,32 @@ class AllowedTest(base.TestCase):
 
     def test_nothing_twice_before_a_whole_window_was_seen(self):
         rows = list(coins(8, .1, 0, 60 * WINDOW))
-        self.assertEqual(80, burst.allowed(seen(rows[:60 * 20]), 80, LIMITS))
-        self.assertLess(80, burst.allowed(seen(rows), 80, LIMITS))
+        self.assertEqual(80, burst.compute_allowed(seen(rows[:60 * 20]), 80,
+                                                   LIMITS))
+        self.assertLess(80, burst.compute_allowed(seen(rows), 80, LIMITS))
 
     def test_guests_that_are_always_busy_are_promised_nothing_twice(self):
-        self.assertEqual(80, burst.allowed(
+        self.assertEqual(80, burst.compute_allowed(
             seen([[1] * 8] * 60 * WINDOW), 80, LIMITS))
 
     def test_steady_guests_count_as_what_they_use(self):
-        allowed = burst.allowed(seen([[.5] * 8] * 60 * WINDOW), 80, LIMITS)
+        allowed = burst.compute_allowed(seen([[.5] * 8] * 60 * WINDOW), 80,
+                                        LIMITS)
         self.assertEqual(120, allowed)
 
     def test_few_say_little_of_many(self):
-        self.assertEqual(80, burst.allowed(
+        self.assertEqual(80, burst.compute_allowed(
             seen([[0, 0]] * 60 * WINDOW), 80, LIMITS))
 
     def test_who_are_busy_together_are_promised_less(self):
-        apart, together = (burst.allowed(
+        apart, together = (burst.compute_allowed(
             seen(coins(8, .2, common, 60 * WINDOW)), 80, LIMITS)
             for common in (0, .6))
         self.assertLess(together, apart)
 
     def test_guests_that_fill_it_are_short_no_more_often_than_allowed(self):
         for duty in (.05, .1, .2, .3):
-            guests = burst.allowed(seen(
+            guests = burst.compute_allowed(seen(
                 coins(16, duty, 0, 60 * WINDOW)), 80, LIMITS) // 10
             short = [10 * sum(row) > 80 for row
                      in coins(guests, duty, 0, 40000, seed=2)]
@@ -136,7 +138,7 @@ class AllowedTest(base.TestCase):
                 (burst.Limits(safety=safety), burst.Limits(safety=1)),
                 (burst.Limits(percentile=99.9), burst.Limits(
                     percentile=most))):
-            chances = [burst.short_chance(found, promised, pool, one)
+            chances = [burst.compute_shortage(found, promised, pool, one)
                        for one in (limits, bolder)
                        for promised in (pool, pool + 1, 2 * pool)]
             self.assertTrue(all(0 <= one <= 1 for one in chances))
@@ -147,7 +149,7 @@ class AllowedTest(base.TestCase):
            st.floats(1, 5))
     def test_between_the_pool_and_the_most(self, rows, pool, ratio):
         limits = burst.Limits(window=2, ratio=ratio)
-        allowed = burst.allowed(seen(rows, per_hour=4), pool, limits)
+        allowed = burst.compute_allowed(seen(rows, per_hour=4), pool, limits)
         self.assertTrue(pool <= allowed <= math.floor(pool * ratio))
 
     @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 300)),
@@ -155,7 +157,7 @@ class AllowedTest(base.TestCase):
     def test_the_least_of_each_hour_of_a_window(self, periods, window):
         lowest = ()
         for hour, allowed in periods:
-            lowest = burst.lowest(lowest, hour, allowed, window)
+            lowest = burst.add_to_minima(lowest, hour, allowed, window)
         last = periods[-1][0]
         self.assertEqual(
             {hour: min(allowed for of, allowed in periods if of == hour)
@@ -164,7 +166,7 @@ class AllowedTest(base.TestCase):
 
     @given(st.integers(0, 300), st.integers(0, 300))
     def test_less_at_once_and_more_only_when_clearly_more(self, before, now):
-        found = burst.settled(before, now)
+        found = burst.smooth_offer(before, now)
         self.assertIn(found, (before, now))
         self.assertLessEqual(found, now)
-        self.assertEqual(found, burst.settled(found, now))
+        self.assertEqual(found, burst.smooth_offer(found, now))

@@ -52,18 +52,19 @@ class RecordTest(base.TestCase):
 
     @given(st.dictionaries(st.integers(0, 63), records, max_size=3))
     def test_what_is_written_is_read_back(self, found):
-        self.assertEqual(found, burst_record.read(burst_record.write(found)))
+        self.assertEqual(found,
+                         burst_record.from_json(burst_record.to_json(found)))
 
     @given(st.text() | st.from_regex(
         r'\{"version": 1, "nodes": [^\n]{0,30}\}', fullmatch=True))
     def test_any_text_is_read_or_is_nothing(self, text):
-        self.assertIsInstance(burst_record.read(text), dict)
+        self.assertIsInstance(burst_record.from_json(text), dict)
 
     def test_a_node_that_is_seldom_busy_is_offered_more(self):
         record = burst_record.Record()
         offered = []
         for number in range(4):
-            record = burst_record.advance(record, number, quiet(), LIMITS)
+            record = burst_record.add_period(record, number, quiet(), LIMITS)
             offered.append(record.offered)
         # Known after two hours, and offered when both allow it.
         self.assertEqual([40, 40, 60, 60], offered)
@@ -73,13 +74,13 @@ class RecordTest(base.TestCase):
     def test_a_quiet_hour_is_no_reason_to_offer_more(self):
         record = burst_record.Record()
         for number in range(8):
-            record = burst_record.advance(
+            record = burst_record.add_period(
                 record, number, quiet(used=0.0 if number == 6 else 40.0),
                 LIMITS)
             self.assertEqual(40, record.offered, number)
 
     def test_record_of_release_0_1_0_is_read(self):
-        found, = burst_record.read(BEFORE).values()
+        found, = burst_record.from_json(BEFORE).values()
         self.assertEqual((60, 40.0, ((7, 60),), burst_projects.Uses()), (
             found.offered, found.pool, found.lowest, found.uses))
         self.assertEqual((60, 2, 1), (
@@ -87,7 +88,7 @@ class RecordTest(base.TestCase):
 
     @given(records)
     def test_release_0_1_0_reads_the_nodes_of_a_record(self, record):
-        now = json.loads(burst_record.write({1: record}))
+        now = json.loads(burst_record.to_json({1: record}))
         before = json.loads(BEFORE)
         self.assertEqual(before['version'], now['version'])
         self.assertEqual(set(before['nodes']['1']), set(now['nodes']['1']))
@@ -98,35 +99,35 @@ class RecordTest(base.TestCase):
         later = json.loads(BEFORE)
         later['nodes']['1']['colour'] = 'red'
         later['nodes']['1']['hours'][0]['colour'] = 'red'
-        self.assertEqual(burst_record.read(BEFORE),
-                         burst_record.read(json.dumps(later)))
+        self.assertEqual(burst_record.from_json(BEFORE),
+                         burst_record.from_json(json.dumps(later)))
 
     @given(st.sampled_from([None, 1, {'1': None}, {'1': {'since': 'x'}},
                             {'1': {'since': 1, 'hour': 1, 'periods': 1,
                                    'projects': {}}}]))
     def test_unreadable_projects_leave_the_nodes(self, projects):
         now = {**json.loads(BEFORE), 'projects': projects}
-        self.assertEqual(burst_record.read(BEFORE),
-                         burst_record.read(json.dumps(now)))
+        self.assertEqual(burst_record.from_json(BEFORE),
+                         burst_record.from_json(json.dumps(now)))
 
     def test_node_of_one_project_is_offered_its_pool(self):
         for projects, offered in (('aa', 40), ('ab', 60)):
             record = burst_record.Record()
             for number in range(6):
-                record = burst_record.advance(
+                record = burst_record.add_period(
                     record, number, burst_record.Period(
                         [burst.Share(20, 0.0, one) for one in projects], 40),
                     burst.Limits(window=2))
             self.assertEqual(offered, record.offered, projects)
 
     def test_what_is_not_known_adds_nothing_and_keeps_what_is_promised(self):
-        record = burst_record.advance(
+        record = burst_record.add_period(
             burst_record.Record(), 1, quiet(), LIMITS)
-        silent = burst_record.advance(
+        silent = burst_record.add_period(
             record, 1, burst_record.Period(None, 40), LIMITS)
         self.assertEqual(record, silent)
 
     def test_a_smaller_pool_is_offered_at_once(self):
         record = burst_record.Record(offered=80)
-        self.assertEqual(30, burst_record.advance(
+        self.assertEqual(30, burst_record.add_period(
             record, 1, quiet(pool=30), LIMITS).offered)

@@ -132,7 +132,7 @@ class VfsTest(base.TestCase):
         wanted = candidates.Wanted(
             SUFFIXES, [candidates.VfRequest(0, 'a', 2),
                        candidates.VfRequest(1, 'b', 1)], locality)
-        candidates.fan_out(offered, wanted.vfs)
+        candidates.map_vfs_to_pfs(offered, wanted.vfs)
         return place(offered, wanted, self.HOST)
 
     def test_fan_out_gives_each_vf_the_pf_of_its_group(self):
@@ -185,7 +185,7 @@ class VfsTest(base.TestCase):
         mappings = [{'allocations': {}, 'mappings': {
             suffix: [provider] for suffix, provider in item.items()}}
             for item in offered]
-        candidates.fan_out(mappings, wanted.vfs)
+        candidates.map_vfs_to_pfs(mappings, wanted.vfs)
         placed, refusal = place(mappings, wanted, self.HOST)
         return [item.nodes for item in placed], refusal
 

@@ -25,7 +25,7 @@ from ghsched_placement.tests.fixtures import clouds
 class HostsTest(base.TestCase):
 
     def test_each_provider_finds_its_place(self):
-        found, = capacity.hosts([
+        found, = capacity.build_hosts([
             clouds.pf('0000:81:00.0', 1, used=3), clouds.node(1, used=30),
             clouds.pf('0000:01:00.0', None), clouds.root(groups_used=1),
             clouds.node(0, reserved=10)])
@@ -33,24 +33,25 @@ class HostsTest(base.TestCase):
         self.assertEqual([90, 70], [node.bandwidth.free
                                     for node in found.nodes])
         self.assertEqual(('0000:81:00.0', 5), (
-            found.nodes[1].pfs[0].address, found.nodes[1].vfs(clouds.VF)))
+            found.nodes[1].pfs[0].address,
+            found.nodes[1].count_free_vfs(clouds.VF)))
         self.assertEqual(['0000:01:00.0'],
                          [pf.address for pf in found.elsewhere])
         self.assertEqual(30, found.groups.free)
         self.assertIn('MEM_BW_MIN', found.capabilities)
 
     def test_hosts_of_others_are_none(self):
-        self.assertEqual((), capacity.hosts([
+        self.assertEqual((), capacity.build_hosts([
             clouds.root(traits=(), groups=0, MEMORY_MB=1024)]))
 
     def test_a_host_without_numa_nodes_is_one(self):
-        found, = capacity.hosts([clouds.root(
+        found, = capacity.build_hosts([clouds.root(
             groups=0, traits={names.CAPABILITY_TRAITS['DEVICE_NUMA']})])
         self.assertEqual((None, (), None), (
-            found.groups, found.nodes, capacity.fragmentation(found)))
+            found.groups, found.nodes, capacity.compute_fragmentation(found)))
 
     def test_a_tree_without_its_root_is_passed_over(self):
-        self.assertEqual((), capacity.hosts([clouds.node(0)]))
+        self.assertEqual((), capacity.build_hosts([clouds.node(0)]))
 
     def test_a_node_of_another_host_has_no_number(self):
         moved = clouds.node(0, name='b')
@@ -82,11 +83,12 @@ class FragmentationTest(base.TestCase):
                               ((50, 50), 100), ((100, 100), None)):
             host = clouds.host(*(clouds.node(number, used=share)
                                  for number, share in enumerate(used)))
-            self.assertEqual(percent, capacity.fragmentation(host), used)
+            self.assertEqual(percent, capacity.compute_fragmentation(host),
+                             used)
 
     @given(st.lists(st.integers(0, 100), min_size=1, max_size=8))
     def test_is_a_percentage(self, used):
         host = clouds.host(*(clouds.node(number, used=share)
                              for number, share in enumerate(used)))
-        found = capacity.fragmentation(host)
+        found = capacity.compute_fragmentation(host)
         self.assertTrue(found is None or 0 <= found <= 100)

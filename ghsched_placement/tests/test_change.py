@@ -59,12 +59,13 @@ class NameTest(base.TestCase):
 
     def test_a_key_may_be_named_in_short(self):
         for name in ('mem_bw_max.0', 'mem-bw-max.0', 'ghsched:mem_bw_max.0'):
-            self.assertEqual('ghsched:mem_bw_max.0', change.extra_spec(name))
+            self.assertEqual('ghsched:mem_bw_max.0',
+                             change.to_extra_spec(name))
 
     def test_what_needs_a_resize_is_refused_by_name(self):
         for name in ('vfs', 'ghsched:monitor', 'hw:numa_nodes', ''):
             error = self.assertRaises(policies.PolicyError,
-                                      change.extra_spec, name)
+                                      change.to_extra_spec, name)
             self.assertIn('resize', error.reason)
             self.assertTrue(error.key.startswith('ghsched:'))
 
@@ -72,12 +73,13 @@ class NameTest(base.TestCase):
 class DecideTest(base.TestCase):
 
     def refused(self, wish, specs=None, nodes=2):
-        return self.assertRaises(policies.PolicyError, change.decide,
+        return self.assertRaises(policies.PolicyError, change.check_change,
                                  BEFORE if specs is None else specs, wish,
                                  nodes)
 
     def test_only_what_was_named_changes(self):
-        decided = change.decide(BEFORE, {'ghsched:mem_bw_min.1': ' 30 '}, 2)
+        decided = change.check_change(BEFORE, {'ghsched:mem_bw_min.1': ' 30 '},
+                                      2)
         self.assertEqual({**BEFORE, 'ghsched:mem_bw_min.1': '30'},
                          decided.extra_specs)
         self.assertEqual([20, 30],
@@ -85,7 +87,8 @@ class DecideTest(base.TestCase):
         self.assertEqual(decided.before.monitor, decided.after.monitor)
 
     def test_a_key_that_is_taken_away(self):
-        decided = change.decide(BEFORE, {'ghsched:mem_bw_max.1': None}, 2)
+        decided = change.check_change(BEFORE, {'ghsched:mem_bw_max.1': None},
+                                      2)
         self.assertEqual([100, 100],
                          [node.maximum for node in decided.after.nodes])
 
@@ -110,14 +113,14 @@ class DecideTest(base.TestCase):
     @given(before=specs, wish=specs)
     def test_it_is_the_flavor_with_these_keys_or_refused(self, before, wish):
         try:
-            decided = change.decide(before, wish, 2)
+            decided = change.check_change(before, wish, 2)
         except policies.PolicyError:
             return
         self.assertEqual({**before, **wish}, decided.extra_specs)
         self.assertEqual(
             policies.parse(decided.extra_specs, 2) or GuestPolicy(),
             decided.after)
-        self.assertEqual(decided.after, change.decide(
+        self.assertEqual(decided.after, change.check_change(
             decided.extra_specs, wish, 2).after)
 
 
@@ -132,15 +135,15 @@ class SharesTest(base.TestCase):
             self.assertEqual(
                 {(node3, names.MEM_BW_PCT): shares[0],
                  (node1, names.MEM_BW_PCT): shares[1]},
-                change.amounts(policy, accounting, (3, 1), ROOT,
-                               [names.MEM_BW_PCT]))
+                change.compute_amounts(policy, accounting, (3, 1), ROOT,
+                                       [names.MEM_BW_PCT]))
 
     def test_the_larger_of_each(self):
-        self.assertEqual({'a': 5, 'b': 3, 'c': 1}, change.larger(
+        self.assertEqual({'a': 5, 'b': 3, 'c': 1}, change.take_maxima(
             {'a': 5, 'b': 2}, {'a': 1, 'b': 3, 'c': 1}))
 
     def test_a_share_of_a_node_that_the_guest_is_not_on(self):
-        self.assertEqual({'b'}, change.elsewhere(
+        self.assertEqual({'b'}, change.find_other_providers(
             {('a', 'BW'): 1, ('b', 'BW'): 1}, ['a']))
 
 
@@ -155,23 +158,23 @@ class ReallocateTest(base.TestCase):
                       st.uuids().map(str)),
             st.sampled_from(sorted(classes))), st.integers(0, 100)))
         before = copy.deepcopy(answer)
-        body = change.reallocate(answer, wanted)
+        body = change.make_allocation_body(answer, wanted)
         self.assertEqual(before, answer)
-        held = change.held(answer['allocations'], classes)
+        held = change.select_amounts(answer['allocations'], classes)
         expected = {**held, **wanted}
         expected = {key: share for key, share in expected.items() if share}
         if body is None:
             self.assertEqual(expected, held)
             return
         self.assertEqual(expected,
-                         change.held(body['allocations'], classes))
+                         change.select_amounts(body['allocations'], classes))
         self.assertEqual(self.others(answer, classes),
                          self.others(body, classes))
         self.assertTrue(all(one['resources'] for one
                             in body['allocations'].values()))
         for name in ('project_id', 'user_id', 'consumer_generation'):
             self.assertEqual(answer[name], body[name])
-        self.assertIsNone(change.reallocate({**body}, wanted))
+        self.assertIsNone(change.make_allocation_body({**body}, wanted))
 
     def others(self, answer, classes):
         found = {(provider, name): amount

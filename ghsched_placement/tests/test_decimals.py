@@ -22,14 +22,14 @@ class DecimalTest(base.TestCase):
     def test_decimal_of_a_number_is_the_number(self):
         for text, number in (('0', 0), (' 12\n', 12), ('007', 7),
                              ('9' * 20, 10 ** 20 - 1)):
-            self.assertEqual(number, decimals.decimal(text))
+            self.assertEqual(number, decimals.parse_decimal(text))
 
     def test_decimal_of_another_text_is_none(self):
         for text in ('', '-1', '+1', '1.0', '1e3', '0x1', '²', '١', '1 2',
                      '9' * 21, '9' * 5000, 'x', '1_0'):
-            self.assertIsNone(decimals.decimal(text), text)
+            self.assertIsNone(decimals.parse_decimal(text), text)
 
     @given(st.text())
     def test_decimal_of_any_text_is_a_number_or_none(self, text):
-        found = decimals.decimal(text)
+        found = decimals.parse_decimal(text)
         self.assertTrue(found is None or 0 <= found < 10 ** 20)

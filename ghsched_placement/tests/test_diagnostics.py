@@ -48,18 +48,18 @@ class ReportTest(base.TestCase):
     @given(REPORTS)
     def test_survives_the_way_through_nova(self, report):
         sent = json.loads(json.dumps({'cpu0_time': 1,
-                                      **diagnostics.write(report)}))
-        self.assertEqual(report, diagnostics.read(sent))
+                                      **diagnostics.to_diagnostics(report)}))
+        self.assertEqual(report, diagnostics.from_diagnostics(sent))
 
     def test_other_drivers_tell_nothing(self):
-        self.assertIsNone(diagnostics.read({'cpu0_time': 1}))
+        self.assertIsNone(diagnostics.from_diagnostics({'cpu0_time': 1}))
 
     @given(JSON)
     def test_nothing_that_is_told_is_an_error(self, found):
-        diagnostics.read({diagnostics.KEY: found})
+        diagnostics.from_diagnostics({diagnostics.KEY: found})
 
     def test_what_a_later_release_tells_beside_is_dropped(self):
-        found = diagnostics.read({diagnostics.KEY: {
+        found = diagnostics.from_diagnostics({diagnostics.KEY: {
             'guest': [{'host_node': 0, 'minimum': 30, 'latency': 3}],
             'host': [{'host_node': 0, 'used': 5, 'latency': 3}],
             'weather': 'fine'}})

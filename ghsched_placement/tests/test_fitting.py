@@ -57,12 +57,12 @@ def shared_host(asked, used, backs, groups_free=0, **more):
 class CheckTest(base.TestCase):
 
     def fits(self, host, asked):
-        verdict = fitting.check(host, asked)
+        verdict = fitting.check_host(host, asked)
         self.assertEqual((), verdict.reasons)
         return verdict
 
     def refused(self, host, asked):
-        verdict = fitting.check(host, asked)
+        verdict = fitting.check_host(host, asked)
         self.assertEqual((0, ()), (verdict.guests, verdict.nodes))
         return verdict.reasons
 
@@ -81,7 +81,7 @@ class CheckTest(base.TestCase):
                       self.refused(none, asked)[0])
 
     def test_cpus_of_a_numa_node_too_few_refuse_the_guest(self):
-        host = capacity.with_rooms(
+        host = capacity.set_rooms(
             clouds.host(clouds.node(0), clouds.node(1), VCPU=2),
             [NodeRoom(number, cpus=1, memory=512) for number in (0, 1)])
         asked = wish(30, needs=(GuestNode(shared=2, memory=64),),
@@ -91,7 +91,7 @@ class CheckTest(base.TestCase):
             '2 needed' for number in (0, 1)), self.refused(host, asked))
 
     def test_guests_fill_cpus_and_memory_of_each_numa_node(self):
-        host = capacity.with_rooms(
+        host = capacity.set_rooms(
             clouds.host(clouds.node(0), clouds.node(1)),
             [NodeRoom(0, cpus=8, memory=512),
              NodeRoom(1, dedicated=4, cpus=2, memory=4096)])
@@ -111,8 +111,8 @@ class CheckTest(base.TestCase):
         self.assertEqual(
             [(0, 2, 2, 2048), (1, 2, 2, 2048)],
             [(room.node, room.cpus, room.vcpus_used, room.memory)
-             for room in capacity.even_rooms(host)])
-        self.assertEqual((), capacity.even_rooms(clouds.host()))
+             for room in capacity.spread_evenly(host)])
+        self.assertEqual((), capacity.spread_evenly(clouds.host()))
 
     def test_guest_nodes_are_on_host_nodes_of_their_own(self):
         host = clouds.host(clouds.node(0), clouds.node(1, used=60))
@@ -214,7 +214,7 @@ class CheckTest(base.TestCase):
                 for node, share in zip(nodes, shares, strict=True))
             for nodes in itertools.permutations(range(len(used)),
                                                 len(shares)))
-        verdict = fitting.check(host, wish(*shares))
+        verdict = fitting.check_host(host, wish(*shares))
         self.assertEqual(possible, verdict.guests > 0)
         self.assertEqual(possible, not verdict.reasons)
         if possible:
@@ -229,7 +229,7 @@ class CheckTest(base.TestCase):
         room = [(100 - one) // share for one in used]
         expected = max(n for n in range(401) if sum(
             min(n, one) for one in room) >= n * nodes)
-        self.assertEqual(expected, fitting.check(
+        self.assertEqual(expected, fitting.check_host(
             host, wish(*[share] * nodes)).guests)
 
 
@@ -238,7 +238,7 @@ class SharingTest(base.TestCase):
 
     def test_it_goes_where_a_group_can_be_shared(self):
         asked = wish(30)
-        verdict = fitting.check(
+        verdict = fitting.check_host(
             shared_host(asked, (0, 40), ((), (0,))), asked)
         self.assertEqual(((1,), 2, 2, True, ()), (
             verdict.nodes, verdict.guests, verdict.sharing, verdict.joins,
@@ -247,7 +247,7 @@ class SharingTest(base.TestCase):
     def test_another_policy_has_nothing_to_share(self):
         host = shared_host(wish(30), (0, 40), ((), (0,)))
         for asked in (wish(31), wish(30, 30)):
-            verdict = fitting.check(host, asked)
+            verdict = fitting.check_host(host, asked)
             self.assertEqual((('no control group is left',), 0, False), (
                 verdict.reasons, verdict.guests, verdict.joins))
 
@@ -258,40 +258,40 @@ class SharingTest(base.TestCase):
              'is left and it has none that can be shared',
              'NUMA node 1 cannot take guest NUMA node 0: 10 % of '
              'memory bandwidth free, 30 needed'),
-            fitting.check(shared_host(asked, (0, 90), ((), (0,))),
-                          asked).reasons)
+            fitting.check_host(shared_host(asked, (0, 90), ((), (0,))),
+                               asked).reasons)
 
     def test_guest_nodes_do_not_change_places(self):
         asked = wish(10, 10)
-        verdict = fitting.check(
+        verdict = fitting.check_host(
             shared_host(asked, (0, 50, 20), ((), (0,), (1,))), asked)
         self.assertEqual(((1, 2), 5, 5), (
             verdict.nodes, verdict.guests, verdict.sharing))
 
     def test_one_host_node_does_not_back_two_guest_nodes(self):
         asked = wish(10, 10)
-        verdict = fitting.check(
+        verdict = fitting.check_host(
             shared_host(asked, (0, 0), ((0, 1), ())), asked)
         self.assertIn('and a control group to share', verdict.reasons[0])
 
     def test_a_cap_alone_is_shared_on_its_node(self):
         asked = fitting.Wish(GuestPolicy(
             (NodePolicy(maximum=40),)), 1, amounts={'VCPU': 2})
-        verdict = fitting.check(shared_host(
+        verdict = fitting.check_host(shared_host(
             asked, (0, 0), ((), (0,)), VCPU=7), asked)
         self.assertEqual(((1,), 3, 3), (
             verdict.nodes, verdict.guests, verdict.sharing))
 
     def test_groups_that_are_left_are_taken_first(self):
         asked = wish(30)
-        verdict = fitting.check(shared_host(
+        verdict = fitting.check_host(shared_host(
             asked, (0, 40), ((), (0,)), groups_free=2), asked)
         self.assertEqual(((0,), 4, 2, False), (
             verdict.nodes, verdict.guests, verdict.sharing, verdict.joins))
 
     def test_a_guest_without_control_shares_nothing(self):
         asked = wish(vfs=(0,))
-        verdict = fitting.check(shared_host(asked, (0,), ((0,),)), asked)
+        verdict = fitting.check_host(shared_host(asked, (0,), ((0,),)), asked)
         self.assertEqual((fitting.MOST, 0, False), (
             verdict.guests, verdict.sharing, verdict.joins))
 
@@ -307,7 +307,7 @@ class SharingTest(base.TestCase):
                     zip(order, shares, strict=True)))
             for order in itertools.permutations(range(len(used)),
                                                 len(shares)))
-        verdict = fitting.check(shared_host(asked, used, backs), asked)
+        verdict = fitting.check_host(shared_host(asked, used, backs), asked)
         self.assertEqual(possible, verdict.joins)
         self.assertEqual(possible, not verdict.reasons)
         self.assertEqual(verdict.guests, verdict.sharing)
@@ -323,7 +323,7 @@ class SharingTest(base.TestCase):
         used, shared = zip(*nodes, strict=True)
         room = [(100 - one) // share for one in used]
         joining = sum(itertools.compress(room, shared))
-        verdict = fitting.check(shared_host(
+        verdict = fitting.check_host(shared_host(
             asked, used, [(0,) if one else () for one in shared], groups),
             asked)
         own = verdict.guests - verdict.sharing
@@ -341,7 +341,7 @@ class SharingTest(base.TestCase):
         asked = wish(*[share] * guest_nodes)
         backs = [(order.index(node),) if order.index(node) < guest_nodes
                  else () for node in range(3)]
-        verdict = fitting.check(shared_host(asked, used, backs), asked)
+        verdict = fitting.check_host(shared_host(asked, used, backs), asked)
         self.assertEqual(min((100 - used[node]) // share
                              for node in order[:guest_nodes]),
                          verdict.sharing)

@@ -56,7 +56,7 @@ def plan(server, held, up=True, **more):
     servers = [server] if server else []
     return list(repair.plan(
         HOST, servers, holdings,
-        audit.audit(HOST, servers, holdings, **more), up))
+        audit.audit_host_allocations(HOST, servers, holdings, **more), up))
 
 
 def guest(share=30, node=0):
@@ -71,7 +71,7 @@ class HealTest(base.TestCase):
         repairs = plan(server, held)
         for one in repairs:
             held = repair.changed(held, one.wanted)
-        found = audit.audit(HOST, [server], {A: held})
+        found = audit.audit_host_allocations(HOST, [server], {A: held})
         if repairs:
             self.assertEqual((), found)
         self.assertEqual([], plan(server, held))

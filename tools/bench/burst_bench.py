@@ -103,7 +103,7 @@ def run(kind: Kind, limits: burst.Limits, days: int, seed: int) -> Outcome:
     for minute in range(filling + days * DAY):
         wants = crowd.minute(minute)
         if minute < filling:
-            record = burst_record.advance(record, minute // 60, _period(
+            record = burst_record.add_period(record, minute // 60, _period(
                 wants, crowd.projects), limits)
             if minute % 60 == 0:
                 crowd.grow(record.offered // PEAK)

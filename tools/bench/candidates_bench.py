@@ -119,7 +119,7 @@ class Case:
             for vf in self.wanted().vfs:
                 mappings[vf.suffixes()[0]] = [chance.choice(pfs)]
             found.append({'allocations': {}, 'mappings': mappings})
-        candidates.fan_out(found, self.wanted().vfs)
+        candidates.map_vfs_to_pfs(found, self.wanted().vfs)
         return found
 
     def cost(self, chance: random.Random) -> candidates.Cost:

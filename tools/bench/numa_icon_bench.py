@@ -307,7 +307,7 @@ class Run:
                 name, cloud.at[name], wants[name],
                 wants[name] * guest.hungry, guest.memory)
                 for name, guest in cloud.guests.items()), ties,
-            affinity.groups(
+            affinity.build_groups(
                 (affinity.Member(name, wants[name], guest.memory)
                  for name, guest in cloud.guests.items()), ties,
                 affinity.Bounds(load=CPUS / 2)))
@@ -339,7 +339,7 @@ def _ties(cloud: Cloud) -> affinity.Ties:
     for guest in cloud.guests.values():
         groups[guest.group].append(guest)
     return affinity.Ties(0, {
-        affinity.pair(one.name, other.name): affinity.Tie(one.talks, 0)
+        affinity.make_pair(one.name, other.name): affinity.Tie(one.talks, 0)
         for members in groups.values() for one in members
         for other in members if one.name < other.name and one.talks})
 

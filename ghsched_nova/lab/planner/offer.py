@@ -56,7 +56,7 @@ def placed(state: State, need: Need, locality: str, sizes: vfs.Sizes,
         suffix: [host.providers[place].uuid]
         for suffix, place in places.items()}}
         for places in itertools.islice(found.all(), _MOST_OFFERS)]
-    candidates.fan_out(answer, wanted.vfs)
+    candidates.map_vfs_to_pfs(answer, wanted.vfs)
     ways, _refusal = node_assignment.place(
         answer, wanted,
         host.for_candidates(lambda place: host.providers[place].uuid),

@@ -109,7 +109,7 @@ class Stage:
 
     def _ways(self, number: int, found: list[dict[str, Any]], need: Need,
               wanted: candidates.Wanted) -> list[Way]:
-        candidates.fan_out(found, wanted.vfs)
+        candidates.map_vfs_to_pfs(found, wanted.vfs)
         state, guest = self._states[number], need.guest
 
         def has_room(guest_node: int, node: int) -> bool:

@@ -356,7 +356,7 @@ class UncountedTest(nova_base.GhschedTestCase):
         driver = self.computes['host_a'].driver
         found = driver._diagnostics.add_to_diagnostics(
             {}, driver._host.get_guest(self.instance(server)))
-        return diagnostics.read(found).uncounted
+        return diagnostics.from_diagnostics(found).uncounted
 
 
 class OwnGroupTest(nova_base.GhschedTestCase):

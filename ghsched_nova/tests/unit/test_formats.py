@@ -137,17 +137,17 @@ class HostTest(base.TestCase):
         hour = burst.Hour(490000, 60, 600, 6.0, 0.7, 0.4, 90.0, 2, 1)
         records = {1: burst_record.Record(
             (hour,), 40.0, 10, 55, 0.001, ((490000, 55),))}
-        self.assertEqual(records, burst_record.read(BURSTS))
+        self.assertEqual(records, burst_record.from_json(BURSTS))
         self.assertEqual(json.loads(BURSTS)['nodes'], json.loads(
-            burst_record.write(records))['nodes'])
+            burst_record.to_json(records))['nodes'])
 
     def test_bursts_by_project_are_read(self):
         records = {1: burst_record.Record(
             pool=40.0, promised=10, offered=55, uses=burst_projects.Uses(
                 489990, 490000, 1200.5, (burst_projects.Use(
                     'f1e2d3c4', 10, 12005.0, 600.25, 40.5),)))}
-        self.assertEqual(records, burst_record.read(BURSTS_BY_PROJECT))
-        self.assertEqual(BURSTS_BY_PROJECT, burst_record.write(records))
+        self.assertEqual(records, burst_record.from_json(BURSTS_BY_PROJECT))
+        self.assertEqual(BURSTS_BY_PROJECT, burst_record.to_json(records))
 
     def test_a_move_that_was_begun_is_read(self):
         def cell(node, cpu):

@@ -69,7 +69,7 @@ class CapacityTest(base.TestCase):
         self.assertEqual(len(capacity.COLUMNS), len(rows[0]))
 
     def test_rows_of_nodes_with_a_room_have_cpus_and_memory(self):
-        found = capacities.with_rooms(
+        found = capacities.set_rooms(
             clouds.host(clouds.node(0), clouds.node(1)),
             [NodeRoom(0, 4, 2, 2.0, 8, 9, 1024, 512)])
         rows = [commands.plain(row) for row in capacity.rows(found)]
@@ -235,7 +235,7 @@ class HostTest(base.TestCase):
         guest = Server(
             'u', 'web', 'a', policies.GuestPolicy((policies.NodePolicy(30),)),
             nodes=(0,), effective={0: diagnostics.GuestNode(0, 30)})
-        findings = audit.audit(found, [guest], {})
+        findings = audit.audit_host_allocations(found, [guest], {})
         return observe.Observed(
             found, (guest, Server('v', 'plain', 'a')),
             {'u': {clouds.node_uuid('a', 0): {'CUSTOM_MEM_BW_PCT': 30}}},
@@ -364,7 +364,7 @@ class FlavorTest(base.TestCase):
         with_vfs = clouds.host(clouds.node(0), clouds.pf('0000:01:00.0', 0))
         self.assertEqual({'nic': clouds.VF},
                          flavor.guess_classes(policy, [with_vfs]))
-        found = fitting.check(clouds.host(clouds.node(0)), fitting.Wish(
+        found = fitting.check_host(clouds.host(clouds.node(0)), fitting.Wish(
             policy, 1, classes=flavor.guess_classes(policy, [])))
         self.assertIn('0 VFs of the alias nic free, 1 needed',
                       found.reasons[0])

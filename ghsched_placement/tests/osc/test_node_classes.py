@@ -105,8 +105,8 @@ class ClassTest(base.TestCase):
     @ddt.data(*sorted(names.NODE_CLASSES))
     def test_flavor_check_names_the_class_that_no_node_has_left(self, kind):
         for few in (0, AMOUNTS[kind] - 1):
-            verdict = fitting.check(self.host(kind, n0=few, n1=few),
-                                    self.wish(kind))
+            verdict = fitting.check_host(self.host(kind, n0=few, n1=few),
+                                         self.wish(kind))
             self.assertEqual(0, verdict.guests)
             self.assertIn(lack.WORDS[kind], '; '.join(verdict.reasons))
             self.assertIn(f'{AMOUNTS[kind]} needed',
@@ -117,7 +117,7 @@ class ClassTest(base.TestCase):
         nodes = [clouds.counting_node(number) for number in (0, 1)]
         for node in nodes:
             del node.inventories[kind]
-        verdict = fitting.check(clouds.host(*nodes), self.wish(kind))
+        verdict = fitting.check_host(clouds.host(*nodes), self.wish(kind))
         self.assertEqual(0, verdict.guests)
         if kind == names.MEM_BW_PCT:
             self.assertIn('bandwidth cannot be controlled',
@@ -130,8 +130,8 @@ class ClassTest(base.TestCase):
     def test_flavor_check_counts_as_many_guests_as_have_room(self, kind):
         most = clouds.OFFERED[kind]
         for left in {AMOUNTS[kind], 2 * AMOUNTS[kind] - 1, most}:
-            found = fitting.check(self.host(kind, n0=left, n1=0),
-                                  self.wish(kind))
+            found = fitting.check_host(self.host(kind, n0=left, n1=0),
+                                       self.wish(kind))
             self.assertEqual(
                 min(left // AMOUNTS[kind],
                     31 if self.server(kind).policy.controlled else 1000),
@@ -178,11 +178,11 @@ class ClassTest(base.TestCase):
         on, held = self.host(kind), self.held(kind)
         if not self.server(kind).policy.controlled:
             del held[clouds.root_uuid('a')]
-        self.assertEqual((), audit.audit(on, [self.server(kind)],
-                                         {'u': held}))
+        self.assertEqual((), audit.audit_host_allocations(
+            on, [self.server(kind)], {'u': held}))
         for wrong in (self.server(kind, nodes=(0,)),
                       Server('u', 'web', 'a', nodes=(1,))):
-            found = audit.audit(on, [wrong], {'u': held})
+            found = audit.audit_host_allocations(on, [wrong], {'u': held})
             self.assertIn(str(AMOUNTS[kind]),
                           ' '.join(one.text for one in found))
 
@@ -216,12 +216,12 @@ class RoomTest(base.TestCase):
         """
         room = ROOMS[kind][1]
         other = NodeRoom(1, cpus=8, dedicated=8, memory=4096)
-        return capacities.with_rooms(
+        return capacities.set_rooms(
             clouds.host(clouds.node(0), clouds.node(1)),
             [room, other if second else dataclasses.replace(room, node=1)])
 
     def verdict(self, kind, second):
-        return fitting.check(self.host(kind, second), fitting.Wish(
+        return fitting.check_host(self.host(kind, second), fitting.Wish(
             policies.parse(sample_flavors.flavor('mem_bw_min'), 1, 1), 1,
             needs=(ROOMS[kind][0],)))
 

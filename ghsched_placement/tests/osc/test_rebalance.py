@@ -137,7 +137,7 @@ class Cloud:
     def hosts(self):
         found = []
         for name in 'ab':
-            found += capacity.hosts([
+            found += capacity.build_hosts([
                 clouds.root(name, PCPU=16, MEMORY_MB=65536), *(
                     clouds.node(number, name=name) for number in (0, 1))])
         return found
@@ -389,7 +389,7 @@ class RoomTest(base.TestCase):
         specs = sample_flavors.flavor(key)
         found = measured.guest(Server('u', 'u', 'a', policies.parse(
             specs, 1, 2), '', (0,), running=True), said())
-        hosts = {name: capacity.hosts([clouds.root(name), *(
+        hosts = {name: capacity.build_hosts([clouds.root(name), *(
             clouds.counting_node(number, name, **(
                 room if (name, number) != ('a', 0) else {}))
             for number in (0, 1))])[0] for name in 'ab'}
@@ -420,7 +420,7 @@ class RoomTest(base.TestCase):
                 (clouds.root('b', groups_used=31), False),
                 (clouds.root('b', groups=0), False),
                 (clouds.root('b', traits=()), False)):
-            hosts = [capacity.hosts([root, *(
+            hosts = [capacity.build_hosts([root, *(
                 clouds.counting_node(number, root.name)
                 for number in (0, 1))])[0]
                 for root in (clouds.root('a'), other)]

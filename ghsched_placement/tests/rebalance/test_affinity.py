@@ -42,7 +42,7 @@ def clouds(draw):
 
 
 def tied(sent, now=60.0, settings=SETTINGS):
-    return affinity.observed(affinity.Ties(), sent, now, settings)
+    return affinity.update_ties(affinity.Ties(), sent, now, settings)
 
 
 def held(found):
@@ -66,9 +66,9 @@ class TiesTest(base.TestCase):
             self, strength, first, second):
         settings = affinity.Settings(half_life=60, least=0, delay=1)
         before = affinity.Ties(0, {('a', 'b'): affinity.Tie(strength, 0)})
-        once = affinity.observed(before, {}, first + second, settings)
-        twice = affinity.observed(
-            affinity.observed(before, {}, first, settings), {},
+        once = affinity.update_ties(before, {}, first + second, settings)
+        twice = affinity.update_ties(
+            affinity.update_ties(before, {}, first, settings), {},
             first + second, settings)
         self.assertAlmostEqual(
             1, once.by_pair['a', 'b'].strength
@@ -77,30 +77,32 @@ class TiesTest(base.TestCase):
     def test_what_is_not_used_halves_with_each_half_life(self):
         before = affinity.Ties(0, {('a', 'b'): affinity.Tie(40.0, 0)})
         for half_lives, expected in ((1, 20.0), (2, 10.0), (3, 5.0)):
-            found = affinity.observed(before, {}, 60.0 * half_lives, SETTINGS)
+            found = affinity.update_ties(before, {}, 60.0 * half_lives,
+                                         SETTINGS)
             self.assertEqual(expected, found.strength('b', 'a'))
 
     @given(st.lists(st.integers(0, 1000), min_size=1))
     def test_strength_stays_between_the_rates_that_were_seen(self, rates):
         ties = affinity.Ties()
         for turn, rate in enumerate(rates, 1):
-            ties = affinity.observed(ties, {('a', 'b'): rate * 10},
-                                     turn * 10.0, SETTINGS)
+            ties = affinity.update_ties(ties, {('a', 'b'): rate * 10},
+                                        turn * 10.0, SETTINGS)
         self.assertLessEqual(ties.strength('a', 'b'), max(rates) + 1e-9)
 
     def test_a_tie_ends_a_while_after_it_has_decayed(self):
         ties = tied({('a', 'b'): 240})          # 2 bytes per second by now
-        ties = affinity.observed(ties, {}, 121, SETTINGS)   # 1, or just below
+        # 1, or just below.
+        ties = affinity.update_ties(ties, {}, 121, SETTINGS)
         self.assertEqual(0.0, ties.strength('a', 'b'))
         self.assertEqual({('a', 'b')}, set(ties.by_pair))
         self.assertEqual(60, ties.by_pair['a', 'b'].alive)
         self.assertEqual(
-            {}, affinity.observed(ties, {}, 180, SETTINGS).by_pair)
+            {}, affinity.update_ties(ties, {}, 180, SETTINGS).by_pair)
 
     def test_a_clock_that_stands_still_changes_nothing(self):
         ties = tied({('a', 'b'): 240})
-        self.assertIs(ties, affinity.observed(ties, {('a', 'b'): 9}, 60,
-                                              SETTINGS))
+        self.assertIs(ties, affinity.update_ties(ties, {('a', 'b'): 9}, 60,
+                                                 SETTINGS))
 
 
 class GroupsTest(base.TestCase):
@@ -112,13 +114,13 @@ class GroupsTest(base.TestCase):
         order.shuffle(shuffled)
         order.shuffle(items)
         self.assertEqual(
-            affinity.groups(members, tied(sent), bounds),
-            affinity.groups(shuffled, tied(dict(items)), bounds))
+            affinity.build_groups(members, tied(sent), bounds),
+            affinity.build_groups(shuffled, tied(dict(items)), bounds))
 
     @given(clouds())
     def test_every_guest_is_in_one_group_within_bounds(self, cloud):
         members, sent, bounds = cloud
-        found = affinity.groups(members, tied(sent), bounds)
+        found = affinity.build_groups(members, tied(sent), bounds)
         self.assertEqual(
             sorted(member.uuid for member in members),
             sorted(uuid for group in found for uuid in group.members))
@@ -127,23 +129,23 @@ class GroupsTest(base.TestCase):
             self.assertIn(group.lead, group.members)
             self.assertEqual(group.load, sum(map(loads.get, group.members)))
             if len(group.members) > 1:
-                self.assertTrue(bounds.hold(group))
+                self.assertTrue(bounds.are_met_by(group))
 
     @given(clouds())
     def test_nobody_is_with_others_without_a_tie_or_a_name(self, cloud):
         members, sent, bounds = cloud
         ties = tied(sent)
         names = {member.uuid: member.declared for member in members}
-        for group in affinity.groups(members, ties, bounds):
+        for group in affinity.build_groups(members, ties, bounds):
             for one in group.members:
                 self.assertTrue(len(group.members) == 1 or any(
                     names[one] and names[one] == names[other]
-                    or affinity.pair(one, other) in ties.by_pair
+                    or affinity.make_pair(one, other) in ties.by_pair
                     for other in group.members - {one}))
 
     def test_small_goes_to_large(self):
         members = [Member('a', 1, 8), Member('b', 4, 4), Member('c', 1, 9)]
-        found, = affinity.groups(
+        found, = affinity.build_groups(
             members, tied({('a', 'c'): 600, ('a', 'b'): 300}),
             affinity.Bounds())
         self.assertEqual('b', found.lead)
@@ -156,7 +158,7 @@ class GroupsTest(base.TestCase):
                        affinity.Bounds(memory=2)):
             self.assertEqual(
                 {frozenset('bc'), frozenset('a')},
-                held(affinity.groups(members, ties, bounds)))
+                held(affinity.build_groups(members, ties, bounds)))
 
     def test_declared_members_need_not_say_a_word(self):
         members = [Member('a', declared='one web'),
@@ -164,15 +166,15 @@ class GroupsTest(base.TestCase):
                    Member('c', declared='one web')]
         self.assertEqual(
             {frozenset('ac'), frozenset('b')},
-            held(affinity.groups(members, affinity.Ties(),
-                                 affinity.Bounds())))
+            held(affinity.build_groups(members, affinity.Ties(),
+                                       affinity.Bounds())))
 
     def test_members_part_when_their_tie_is_gone(self):
         members = [Member('a'), Member('b')]
         ties = tied({('a', 'b'): 240})
         for seconds, groups in ((121, 1), (180, 2)):
-            self.assertEqual(groups, len(affinity.groups(
-                members, affinity.observed(ties, {}, seconds, SETTINGS),
+            self.assertEqual(groups, len(affinity.build_groups(
+                members, affinity.update_ties(ties, {}, seconds, SETTINGS),
                 affinity.Bounds())))
 
 
@@ -189,41 +191,43 @@ class ExampleTest(base.TestCase):
     def setUp(self):
         super().setUp()
         settings = affinity.Settings(half_life=1e-3, least=1)
-        self.ties = affinity.observed(affinity.Ties(), {
+        self.ties = affinity.update_ties(affinity.Ties(), {
             ('t1', 't2'): 20, ('t1', 't3'): 30, ('t2', 't3'): 40}, 1,
             settings)
-        self.group, = affinity.groups(
+        self.group, = affinity.build_groups(
             map(Member, ('t1', 't2', 't3')), self.ties, affinity.Bounds())
 
     def test_a_thread_is_as_strong_as_its_row(self):
-        found = affinity.belonging(self.group, self.ties)
+        found = affinity.sum_ties_in_group(self.group, self.ties)
         self.assertEqual({'t1': 50, 't2': 60, 't3': 70}, found)
         self.assertEqual(
             {'t1': Level.WEAK, 't2': Level.MEDIUM, 't3': Level.STRONG},
-            affinity.levels(found))
+            affinity.classify_strengths(found))
 
     def test_the_weakest_leaves_first(self):
         self.assertEqual(['t1', 't2', 't3'],
-                         affinity.weakest_first(self.group, self.ties))
+                         affinity.sort_weakest_first(self.group, self.ties))
 
     def test_pairs_have_the_same_three_words(self):
         self.assertEqual(
             [Level.WEAK, Level.MEDIUM, Level.STRONG],
-            list(affinity.levels({'t1 t2': 20, 't1 t3': 30,
-                                  't2 t3': 40}).values()))
+            list(affinity.classify_strengths({'t1 t2': 20, 't1 t3': 30,
+                                              't2 t3': 40}).values()))
 
 
 class LevelsTest(base.TestCase):
 
     @given(st.dictionaries(st.text(), st.floats(0, 1e12)))
     def test_the_stronger_is_never_the_weaker(self, strengths):
-        found = affinity.levels(strengths)
+        found = affinity.classify_strengths(strengths)
         self.assertEqual(strengths.keys(), found.keys())
         ordered = sorted(strengths, key=strengths.__getitem__)
         self.assertEqual(sorted(found.values()),
                          [found[name] for name in ordered])
 
     def test_equals_are_strong_unless_they_are_silent(self):
-        self.assertEqual({}, affinity.levels({}))
-        self.assertEqual({'a': Level.STRONG}, affinity.levels({'a': 5}))
-        self.assertEqual({'a': Level.WEAK}, affinity.levels({'a': 0}))
+        self.assertEqual({}, affinity.classify_strengths({}))
+        self.assertEqual({'a': Level.STRONG},
+                         affinity.classify_strengths({'a': 5}))
+        self.assertEqual({'a': Level.WEAK},
+                         affinity.classify_strengths({'a': 0}))

@@ -38,13 +38,13 @@ _RARELY = st.sampled_from([False, False, False, True])
 def tied(**rates):
     """Ties of pairs of guests with names of one letter."""
     return affinity.Ties(0, {
-        affinity.pair(*pair): affinity.Tie(rate, 0)
+        affinity.make_pair(*pair): affinity.Tie(rate, 0)
         for pair, rate in rates.items()})
 
 
 def made(nodes, guests, ties=None):
     ties = ties or affinity.Ties()
-    return Cloud(tuple(nodes), tuple(guests), ties, affinity.groups(
+    return Cloud(tuple(nodes), tuple(guests), ties, affinity.build_groups(
         (affinity.Member(guest.uuid, guest.cpu or 0, guest.memory)
          for guest in guests), ties, affinity.Bounds()))
 
@@ -263,7 +263,7 @@ class DecisionTest(base.TestCase):
         members = [affinity.Member(name, 1, declared='web') for name in 'ab']
         guests = [Guest('a', A0, 1, memory=1024),
                   Guest('b', B0, 1, memory=2048)]
-        ties = affinity.declared(members, affinity.Ties(), 125e6)
+        ties = affinity.add_declared_ties(members, affinity.Ties(), 125e6)
         self.assertEqual([('a', B0)], self.plan(
             [self.node(A0), self.node(B0)], guests, ties))
 

@@ -150,7 +150,7 @@ class CommandTest(base.TestCase):
             self.assertTrue(error.key.startswith('ghsched:mem_bw_max'))
             return
         self.assertEqual(len(values), len(wish))
-        changes.merge({}, wish)
+        changes.merge_extra_specs({}, wish)
 
 
 class ConfigurationTest(base.TestCase):

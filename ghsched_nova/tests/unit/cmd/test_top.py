@@ -104,7 +104,7 @@ class BatchTest(TopTestCase):
 
     def test_how_likely_bursts_are_short(self):
         path = self.tree.top / 'bursts.json'
-        path.write_text(burst_record.write({
+        path.write_text(burst_record.to_json({
             0: burst_record.Record(promised=40, chance=0.0042),
             1: burst_record.Record(promised=0, chance=0.5)}))
         _status, text, _errors = self.run_top(

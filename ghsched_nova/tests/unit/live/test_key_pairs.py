@@ -215,12 +215,12 @@ class KeyTestCase(base.TestCase):
 
     def audited(self, server):
         held = server.placement.allocations
-        host, = capacity.hosts([clouds.root(used=held[ROOT]), *(
+        host, = capacity.build_hosts([clouds.root(used=held[ROOT]), *(
             clouds.counting_node(number, used=held.get(NODES[number]))
             for number in (0, 1))])
         # Its VFs are not among what is faked here.
         policy = dataclasses.replace(server.policy, vfs=())
-        return audit.audit(host, [findings.Server(
+        return audit.audit_host_allocations(host, [findings.Server(
             UUID, 'web', 'a', policy, nodes=(
                 server.host.cells[0].host_node,))], {UUID: held})
 
@@ -260,15 +260,15 @@ class KeyTestCase(base.TestCase):
         """Another cap leaves what Placement holds of all other classes."""
         before = server.placement.allocations
         try:
-            decided = changes.decide(server.specs,
-                                     {'ghsched:mem_bw_max': '70'}, 1)
+            decided = changes.check_change(server.specs,
+                                           {'ghsched:mem_bw_max': '70'}, 1)
         except policies.PolicyError as error:
             self.assertFalse(server.policy.controlled)
             self.assertIn('ghsched:mem_bw', str(error))
             return
         self.assertTrue(server.policy.controlled)
-        wanted = changes.amounts(decided.after, 'min', (0,), ROOT,
-                                 [names.MEM_BW_PCT])
+        wanted = changes.compute_amounts(decided.after, 'min', (0,), ROOT,
+                                         [names.MEM_BW_PCT])
         server.shares_of([names.MEM_BW_PCT], None).put(wanted)
         self.assertEqual(before, server.placement.allocations)
 

@@ -150,7 +150,7 @@ class MeterTest(base.TestCase):
         super().setUp()
         self.reader = self._Reader()
         self.meter = load_meter.LoadMeter(
-            self.reader, bottleneck.limits({}), period=30)
+            self.reader, bottleneck.make_limits({}), period=30)
 
     def _after(self, seconds, share):
         self.reader.now += seconds

@@ -74,7 +74,7 @@ class GuestDiagnosticsTestCase(base.TestCase):
                                                 lambda: missing_devices)
 
     def told(self, *args, **kwargs):
-        return diagnostics.read(self.asked(*args, **kwargs)())
+        return diagnostics.from_diagnostics(self.asked(*args, **kwargs)())
 
 
 class GuestDiagnosticsTest(GuestDiagnosticsTestCase):
@@ -144,7 +144,7 @@ class ThreadsTest(GuestDiagnosticsTestCase):
         self.engine.running = lambda: listed.append(None) or running()
 
         def step(_chance):
-            reports.append(diagnostics.read(asked()))
+            reports.append(diagnostics.from_diagnostics(asked()))
 
         self.assertEqual([], threads.stress([step] * 4, 2))
         self.assertEqual({''}, {found.problem for found in reports})
