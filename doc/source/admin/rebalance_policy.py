@@ -14,13 +14,13 @@
 
 from collections.abc import Iterable
 
-from ghsched_placement.rebalance import move_plan
+from ghsched_placement import rebalance
 
 
-class OneByOne(move_plan.Affinity):
+class OneByOne(rebalance.Affinity):
     """No second move until the first one has been measured."""
 
-    def plan(self, cloud: move_plan.Cloud, settings: move_plan.Settings,
-             history: Iterable[move_plan.Moved] = (), now: float = 0.0
-             ) -> tuple[move_plan.Move, ...]:
+    def plan(self, cloud: rebalance.Cloud, settings: rebalance.Settings,
+             history: Iterable[rebalance.Moved] = (), now: float = 0.0
+             ) -> tuple[rebalance.Move, ...]:
         return super().plan(cloud, settings, history, now)[:1]
