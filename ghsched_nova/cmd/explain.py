@@ -17,9 +17,9 @@ import argparse
 import sys
 from typing import Any
 
-from ghsched_nova.lab.explain import explanation
-from ghsched_nova.lab.explain import output
-from ghsched_nova.lab import hostfile
+from ghsched_nova.explain import explanation
+from ghsched_nova.explain import output
+from ghsched_nova.host_files import hostfile
 from ghsched_placement import exits
 
 

@@ -12,7 +12,7 @@
 
 """``ghsched plan``: how many more guests fit, and what stands in the way.
 
-Placement's part is :mod:`ghsched_nova.lab.planner`; here its questions are
+Placement's part is :mod:`ghsched_placement.planner`; here its questions are
 read from the command line and its answers are put together with those of the
 contention model.
 """
@@ -26,23 +26,23 @@ import sys
 from typing import Any
 
 from ghsched_nova.cmd import files
-from ghsched_nova.lab import described
-from ghsched_nova.lab.planner.client import PlannerError
-from ghsched_nova.lab.planner.cloud import part
-from ghsched_nova.lab.planner.density import DensityPlan
-from ghsched_nova.lab.planner.flavors import parse_mix
-from ghsched_nova.lab.planner import inputs
-from ghsched_nova.lab.planner import output
-from ghsched_nova.lab.planner import plan as planner
-from ghsched_nova.lab.planner.plan import Plan
-from ghsched_nova.lab.planner.plan import Settings
-from ghsched_nova.lab.planner import plan_picture
-from ghsched_nova.lab.planner.predict import check
-from ghsched_nova.lab.planner.predict import predict
-from ghsched_nova.lab.planner.predict import Target
-from ghsched_nova.lab.planner.private import PrivatePlacement
-from ghsched_nova.lab.planner.progress import Bar
+from ghsched_nova.host_files import planner_hosts
+from ghsched_nova.host_files import planner_inputs
 from ghsched_placement import exits
+from ghsched_placement.planner.client import PlannerError
+from ghsched_placement.planner.cloud import part
+from ghsched_placement.planner.density import DensityPlan
+from ghsched_placement.planner.flavors import parse_mix
+from ghsched_placement.planner import output
+from ghsched_placement.planner import plan as planner
+from ghsched_placement.planner.plan import Plan
+from ghsched_placement.planner.plan import Settings
+from ghsched_placement.planner import plan_picture
+from ghsched_placement.planner.predict import check
+from ghsched_placement.planner.predict import predict
+from ghsched_placement.planner.predict import Target
+from ghsched_placement.planner.private import PrivatePlacement
+from ghsched_placement.planner.progress import Bar
 
 
 @dataclass(frozen=True)
@@ -155,27 +155,28 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _answer(arguments: argparse.Namespace, bar: Bar) -> Answer:
-    given = inputs.described(arguments.hosts or ())
-    connection = (inputs.connect(arguments.cloud) if arguments.cloud
+    given = planner_inputs.described(arguments.hosts or ())
+    connection = (planner_inputs.connect(arguments.cloud) if arguments.cloud
                   else None)
-    flavors = inputs.wanted(arguments.flavors, connection)
+    flavors = planner_inputs.wanted(arguments.flavors, connection)
     mix = (parse_mix(arguments.mix, {one.name: one for one in flavors})
            if arguments.mix else None)
-    settings = Settings(arguments.accounting,
-                        inputs.aliases(given, arguments.aliases, flavors),
-                        arguments.more, weigher=arguments.weigher)
+    settings = Settings(
+        arguments.accounting,
+        planner_inputs.aliases(given, arguments.aliases, flavors),
+        arguments.more, weigher=arguments.weigher)
     targets = _targets(arguments, given)
-    against = (inputs.target(arguments.against).machine
+    against = (planner_inputs.target(arguments.against).machine
                if arguments.against else None)
     check(targets, against)
     filling = part(bar, 0.0, 0.8 if targets else 1.0)
     with PrivatePlacement() as ours:
         if connection is not None:
-            found = planner.plan(inputs.placement(connection), flavors,
+            found = planner.plan(planner_inputs.placement(connection), flavors,
                                  mix, settings, filling, ours,
-                                 rooms=inputs.rooms(connection))
+                                 rooms=planner_inputs.rooms(connection))
         else:
-            hosts = [described.planned(one.file, name)
+            hosts = [planner_hosts.planned(one.file, name)
                      for one in given for name in one.names]
             found = planner.plan_hosts(hosts, flavors, mix, settings,
                                        filling, ours)
@@ -187,10 +188,10 @@ def _answer(arguments: argparse.Namespace, bar: Bar) -> Answer:
 
 
 def _targets(arguments: argparse.Namespace,
-             files: Sequence[inputs.Described]) -> tuple[Target, ...]:
+             files: Sequence[planner_inputs.Described]) -> tuple[Target, ...]:
     if arguments.machines:
-        return inputs.targets(arguments.machines, files)
-    found = tuple(inputs.target_of(one) for one in files
+        return planner_inputs.targets(arguments.machines, files)
+    found = tuple(planner_inputs.target_of(one) for one in files
                   if one.file.contention)
     asked = [option for option in ('density', 'search', 'against')
              if getattr(arguments, option)]

@@ -47,7 +47,7 @@ import statistics
 
 from scipy import stats
 
-from ghsched_nova.lab.contention import queueing
+from ghsched_placement.contention import queueing
 from ghsched_placement.rebalance import affinity
 from ghsched_placement.rebalance import move_plan
 from ghsched_placement.rebalance.move_plan import Spot

@@ -35,16 +35,16 @@ import time
 
 import simulated_placement
 
-from ghsched_nova.lab import described
-from ghsched_nova.lab.planner.flavors import Flavor
-from ghsched_nova.lab.planner.flavors import parse
-from ghsched_nova.lab.planner.hosts import Host
-from ghsched_nova.lab.planner import inputs
-from ghsched_nova.lab.planner import need as needs
-from ghsched_nova.lab.planner import plan
-from ghsched_nova.lab.planner.private import PrivatePlacement
-from ghsched_nova.lab.planner.stage import Stage
-from ghsched_nova.lab.planner.state import State
+from ghsched_nova.host_files import planner_hosts
+from ghsched_nova.host_files import planner_inputs
+from ghsched_placement.planner.flavors import Flavor
+from ghsched_placement.planner.flavors import parse
+from ghsched_placement.planner.hosts import Host
+from ghsched_placement.planner import need as needs
+from ghsched_placement.planner import plan
+from ghsched_placement.planner.private import PrivatePlacement
+from ghsched_placement.planner.stage import Stage
+from ghsched_placement.planner.state import State
 
 #: Seconds that a plan may take.
 LIMIT = 30.0
@@ -60,9 +60,9 @@ MIX = {'bw20': 3, 'wide': 1, 'small': 4}
 
 def hosts(path: str, count: int, alike: bool) -> list[Host]:
     """Hosts of a file: empty, or each with other guests."""
-    (known,) = inputs.described([f'{path}*{count}'])
+    (known,) = planner_inputs.described([f'{path}*{count}'])
     chance = random.Random(7)  # noqa: S311
-    found = [described.planned(known.file, name) for name in known.names]
+    found = [planner_hosts.planned(known.file, name) for name in known.names]
     return found if alike else [_used(host, chance) for host in found]
 
 
@@ -115,8 +115,8 @@ def main() -> int:
     parser.add_argument('--plain', type=int, default=5, metavar='N',
                         help='guests that the baseline is measured on (5)')
     arguments = parser.parse_args()
-    (known,) = inputs.described([arguments.file])
-    aliases = inputs.aliases([known])
+    (known,) = planner_inputs.described([arguments.file])
+    aliases = planner_inputs.aliases([known])
     flavors = [parse(text) for text in FLAVORS]
     print(f'Python {platform.python_version()}, '
           f'{simulated_placement.processor()}; {arguments.hosts} simulated '

@@ -34,9 +34,9 @@ import uuid
 from placement.objects import allocation_candidate
 from placement.objects import research_context
 
-from ghsched_nova.lab.planner import wsgi
 from ghsched_placement.host import HostDescription
 from ghsched_placement import names
+from ghsched_placement.planner import wsgi
 from ghsched_placement import tree
 
 VF_CLASS = 'CUSTOM_PCI_15B3_101E'

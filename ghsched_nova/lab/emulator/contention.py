@@ -14,7 +14,7 @@
 """Traffic of an emulated host, as the contention model says (pure).
 
 A load file says what everybody would like to move. What they do move follows
-from the schemata, by :mod:`ghsched_nova.lab.contention`, and the monitor
+from the schemata, by :mod:`ghsched_placement.contention`, and the monitor
 files show it. It is one JSON object::
 
     {"capacity_mb": 100000,
@@ -43,11 +43,11 @@ import math
 import re
 from typing import Any
 
-from ghsched_nova.lab.contention.machine import Machine
-from ghsched_nova.lab.contention import traffic
 from ghsched_nova.lab.emulator import control_file
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.lab.emulator import staging
+from ghsched_placement.contention.machine import Machine
+from ghsched_placement.contention import traffic
 
 #: From the CPUs of a node to the memory of a node.
 Way = tuple[int, int]

@@ -25,7 +25,7 @@ import subprocess
 
 import fixtures
 
-from ghsched_nova.cmd import bench
+from ghsched_nova.lab.bench import cli
 from ghsched_nova.lab.bench import machine
 from ghsched_nova.lab.bench import record
 from ghsched_nova.lab.bench import run
@@ -272,4 +272,4 @@ class OtherScenariosTest(BenchTestCase):
     def test_list(self):
         out = self.useFixture(fixtures.StringStream('out')).stream
         with contextlib.redirect_stdout(out):
-            self.assertEqual(0, bench.main(['list']))
+            self.assertEqual(0, cli.main(['list']))

@@ -16,12 +16,12 @@
 import dataclasses
 import itertools
 
-from ghsched_nova.lab import described
-from ghsched_nova.lab.explain import explanation
-from ghsched_nova.lab import hostfile
-from ghsched_nova.lab.planner.stage import Stage
-from ghsched_nova.lab.planner.state import State
+from ghsched_nova.explain import explanation
+from ghsched_nova.host_files import hostfile
+from ghsched_nova.host_files import planner_hosts
 from ghsched_nova.tests.functional import test_planner
+from ghsched_placement.planner.stage import Stage
+from ghsched_placement.planner.state import State
 from ghsched_placement import tree
 
 KUNPENG, TWO_NICS, INTEL, EPYC = (
@@ -95,7 +95,7 @@ class ExplainedPlaceTest(test_planner.PlacementTestCase):
             told = explanation.explain(question)
             if told.need is None:
                 continue        # an alias that the host has not
-            found = self.taken(told.need, described.planned(
+            found = self.taken(told.need, planner_hosts.planned(
                 question.host, question.host.name))
             mine = ((told.host_nodes, told.locality)
                     if told.refusal is None else None)

@@ -19,10 +19,10 @@ from urllib import parse
 import fixtures
 from nova.scheduler.client import report
 
-from ghsched_nova.lab.planner.flavors import Flavor
-from ghsched_nova.lab.planner import need as needs
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import test_vfs
+from ghsched_placement.planner.flavors import Flavor
+from ghsched_placement.planner import need as needs
 from ghsched_placement import policy as policies
 from ghsched_placement import query
 from ghsched_placement import request

@@ -31,22 +31,22 @@ from keystoneauth1 import session
 from openstack import connection
 
 from ghsched_nova.cmd import main
-from ghsched_nova.lab import described
-from ghsched_nova.lab import hostfile
-from ghsched_nova.lab.planner import client
-from ghsched_nova.lab.planner import cloud
-from ghsched_nova.lab.planner import density
-from ghsched_nova.lab.planner import fill
-from ghsched_nova.lab.planner import flavors
-from ghsched_nova.lab.planner import inputs
-from ghsched_nova.lab.planner import need as needs
-from ghsched_nova.lab.planner import osc
-from ghsched_nova.lab.planner import plan
-from ghsched_nova.lab.planner import private
-from ghsched_nova.lab.planner.stage import Stage
-from ghsched_nova.lab.planner.state import State
+from ghsched_nova.host_files import density_command
+from ghsched_nova.host_files import hostfile
+from ghsched_nova.host_files import planner_hosts
+from ghsched_nova.host_files import planner_inputs
 from ghsched_placement import lack
 from ghsched_placement.node_room import NodeRoom
+from ghsched_placement.planner import client
+from ghsched_placement.planner import cloud
+from ghsched_placement.planner import density
+from ghsched_placement.planner import fill
+from ghsched_placement.planner import flavors
+from ghsched_placement.planner import need as needs
+from ghsched_placement.planner import plan
+from ghsched_placement.planner import private
+from ghsched_placement.planner.stage import Stage
+from ghsched_placement.planner.state import State
 from ghsched_placement.tests import base
 from ghsched_placement import tree
 
@@ -59,7 +59,7 @@ ONE_NODE = 'vcpus=2,ram=1024,hw:numa_nodes=1'
 def host(name='kunpeng920', number=0, **changes):
     """Return a host of a file, with whole nodes of bandwidth."""
     file = hostfile.load(str(HOSTS / f'{name}.yaml'))
-    return described.planned(
+    return planner_hosts.planned(
         dataclasses.replace(file, **{'tree_config': tree.Config(), **changes}),
         f'host{number}')
 
@@ -550,7 +550,7 @@ class SdkTest(PlacementTestCase):
 
     def run_plan(self, *arguments):
         out = io.StringIO()
-        with mock.patch.object(inputs, 'connect',
+        with mock.patch.object(planner_inputs, 'connect',
                                return_value=self.connection), (
                 contextlib.redirect_stdout(out)):
             status = main.main(['plan', '--cloud', 'lab', '--flavor',
@@ -584,7 +584,7 @@ class SdkTest(PlacementTestCase):
                 extra_specs={'hw:numa_nodes': '1',
                              'ghsched:mem_bw_min': '60'}))
         out = io.StringIO()
-        command = osc.PlanDensity(types.SimpleNamespace(
+        command = density_command.PlanDensity(types.SimpleNamespace(
             stdout=out, client_manager=types.SimpleNamespace(
                 ghsched=asked)), None)
         told = self.useFixture(fixtures.FakeLogger(level=logging.WARNING))

@@ -15,8 +15,8 @@ from oslo_config import cfg
 import yaml
 
 from ghsched_nova import conf
-from ghsched_nova.lab.contention import shipped
 from ghsched_nova import privsep
+from ghsched_placement.contention import shipped
 from ghsched_placement.tests import base
 
 

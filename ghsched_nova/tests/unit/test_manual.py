@@ -24,12 +24,12 @@ from unittest import mock
 
 import yaml
 
-from ghsched_nova.cmd import bench
 from ghsched_nova.cmd import exporter
 from ghsched_nova.cmd import host
 from ghsched_nova.cmd import main
 from ghsched_nova.cmd import top
 from ghsched_nova import conf
+from ghsched_nova.lab.bench import cli
 from ghsched_nova.lab.emulator import testhost
 from ghsched_nova.tests.fixtures import guest_tune
 from ghsched_placement import keys
@@ -53,7 +53,7 @@ OF_OTHERS = frozenset((
 @functools.cache
 def parsers():
     """The parser of each command, by the words that it begins with."""
-    found = {('ghsched',): main.parser(), ('ghsched-bench',): bench.parser(),
+    found = {('ghsched',): main.parser(), ('ghsched-bench',): cli.parser(),
              ('ghsched-exporter',): exporter.parser(),
              ('ghsched-guest-tune',): guest_tune.TUNE._parser(),
              ('ghsched-host',): host.parser(), ('ghsched-top',): top.parser(),

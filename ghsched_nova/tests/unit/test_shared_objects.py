@@ -27,9 +27,11 @@ from ghsched_placement.tests import base
 TOP = Path(ghsched_nova.__file__).parents[1]
 
 #: Folders and modules whose objects live in one thread of a command.
-NOT_SERVICES = ('ghsched_nova/cmd/', 'ghsched_nova/lab/',
-                'ghsched_nova/tests/', 'ghsched_placement/osc/',
-                'ghsched_placement/tests/')
+NOT_SERVICES = ('ghsched_nova/cmd/', 'ghsched_nova/explain/',
+                'ghsched_nova/host_files/', 'ghsched_nova/lab/',
+                'ghsched_nova/tests/', 'ghsched_placement/contention/',
+                'ghsched_placement/documents.py', 'ghsched_placement/osc/',
+                'ghsched_placement/planner/', 'ghsched_placement/tests/')
 #: Commands that serve.
 SERVICES = ('ghsched_nova/cmd/exporter.py',)
 

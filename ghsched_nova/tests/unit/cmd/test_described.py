@@ -13,8 +13,8 @@
 import dataclasses
 from pathlib import Path
 
-from ghsched_nova.lab import described
-from ghsched_nova.lab import hostfile
+from ghsched_nova.host_files import hostfile
+from ghsched_nova.host_files import planner_hosts
 from ghsched_placement.tests import base
 
 HOSTS = Path(__file__).parents[4] / 'etc' / 'ghsched' / 'hosts'
@@ -24,7 +24,7 @@ class PlannedTest(base.TestCase):
 
     def host(self, **compute):
         file = hostfile.load(str(HOSTS / 'kunpeng920.yaml'))
-        return described.planned(dataclasses.replace(
+        return planner_hosts.planned(dataclasses.replace(
             file, compute=hostfile.Compute(**compute)), 'h')
 
     def amounts(self, host):

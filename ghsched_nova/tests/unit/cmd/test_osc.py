@@ -21,7 +21,7 @@ from unittest import mock
 
 from cliff import lister
 
-from ghsched_nova.lab.planner import osc as density
+from ghsched_nova.host_files import density_command as density
 from ghsched_nova.tests.fixtures import plans
 from ghsched_placement import change_report
 from ghsched_placement import move_report

@@ -26,9 +26,9 @@ import time
 import ddt
 import fixtures
 
-from ghsched_nova.cmd import bench
 from ghsched_nova.cmd import host
 from ghsched_nova.cmd import main
+from ghsched_nova.lab.bench import cli
 from ghsched_nova.tests.unit.cmd import test_osc_answers as answers
 from ghsched_placement.tests import base
 
@@ -48,7 +48,8 @@ CLOUD = {
         ['retire', '--dry-run', '--node', 'a', '--config-file',
          'nova.conf']),
     'ghsched-bench cloud': (
-        'ghsched_nova.cmd.bench', 'ghsched_placement.osc.http', 'TIMEOUT_S',
+        'ghsched_nova.lab.bench.cli', 'ghsched_placement.osc.http',
+        'TIMEOUT_S',
         ['cloud', '--flavors', 'm1', '--image', 'i', '--network', 'n']),
 }
 
@@ -133,7 +134,7 @@ class SilentCloudTest(base.TestCase):
         found = scripts() - {'ghsched', 'ghsched-host', 'ghsched-bench'}
         found |= {*leaves('ghsched', main.parser()),
                   *leaves('ghsched-host', host.parser()),
-                  *leaves('ghsched-bench', bench.parser(), 1)}
+                  *leaves('ghsched-bench', cli.parser(), 1)}
         self.assertEqual(sorted(found), sorted(
             [*CLOUD, *DATABASE, *LOCAL, *SERVICES]))
 

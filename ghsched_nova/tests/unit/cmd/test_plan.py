@@ -24,20 +24,20 @@ from hypothesis import strategies as st
 from lxml import etree
 
 from ghsched_nova.cmd import main
-from ghsched_nova.lab import hostfile
-from ghsched_nova.lab.planner.client import PlannerError
-from ghsched_nova.lab.planner import density
-from ghsched_nova.lab.planner.flavors import Flavor
-from ghsched_nova.lab.planner import inputs
-from ghsched_nova.lab.planner import limits
-from ghsched_nova.lab.planner.more import More
-from ghsched_nova.lab.planner import need as needs
-from ghsched_nova.lab.planner import output
-from ghsched_nova.lab.planner import plan
-from ghsched_nova.lab.planner import plan_picture
-from ghsched_nova.lab.planner import private
-from ghsched_nova.lab.planner import progress
+from ghsched_nova.host_files import hostfile
+from ghsched_nova.host_files import planner_inputs
 from ghsched_placement import lack
+from ghsched_placement.planner.client import PlannerError
+from ghsched_placement.planner import density
+from ghsched_placement.planner.flavors import Flavor
+from ghsched_placement.planner import limits
+from ghsched_placement.planner.more import More
+from ghsched_placement.planner import need as needs
+from ghsched_placement.planner import output
+from ghsched_placement.planner import plan
+from ghsched_placement.planner import plan_picture
+from ghsched_placement.planner import private
+from ghsched_placement.planner import progress
 from ghsched_placement.tests import base
 
 HOSTS = Path(__file__).parents[4] / 'etc' / 'ghsched' / 'hosts'
@@ -77,58 +77,59 @@ def example(kinds=1):
 class InputTest(base.TestCase):
 
     def test_copies_of_a_host(self):
-        found = inputs.described([f'{KUNPENG}*2', EPYC])
+        found = planner_inputs.described([f'{KUNPENG}*2', EPYC])
         self.assertEqual([('kunpeng920-1', 'kunpeng920-2'),
                           ('amd-epyc9755',)], [one.names for one in found])
 
     def test_a_name_can_not_be_there_twice(self):
         with self.assertRaisesRegex(PlannerError, r'write .*\*N for N hosts'):
-            inputs.described([KUNPENG, KUNPENG])
+            planner_inputs.described([KUNPENG, KUNPENG])
 
     def test_what_follows_a_star_is_a_number(self):
         for end in ('*', '*0', '*100000'):
             with self.assertRaisesRegex(PlannerError, 'FILE.*from 1 to'):
-                inputs.described([KUNPENG + end])
+                planner_inputs.described([KUNPENG + end])
 
     def test_machines_are_there_once_and_of_one_host(self):
-        self.assertEqual(2, len(inputs.targets([KUNPENG, EPYC])))
+        self.assertEqual(2, len(planner_inputs.targets([KUNPENG, EPYC])))
         with self.assertRaisesRegex(PlannerError, 'kunpeng920 already'):
-            inputs.targets([KUNPENG, KUNPENG])
+            planner_inputs.targets([KUNPENG, KUNPENG])
         with self.assertRaisesRegex(PlannerError, 'of one host'):
-            inputs.target(f'{KUNPENG}*2')
+            planner_inputs.target(f'{KUNPENG}*2')
 
     def test_guests_of_a_machine_that_is_planned_for_are_counted(self):
-        hosts = inputs.described([f'{KUNPENG}*2', EPYC])
+        hosts = planner_inputs.described([f'{KUNPENG}*2', EPYC])
         self.assertEqual(hosts[0].names,
-                         inputs.target(KUNPENG, hosts).counted)
-        self.assertEqual((), inputs.target(KUNPENG, hosts[1:]).counted)
+                         planner_inputs.target(KUNPENG, hosts).counted)
+        self.assertEqual((), planner_inputs.target(KUNPENG, hosts[1:]).counted)
 
     def test_a_bad_file_is_told(self):
         with self.assertRaisesRegex(PlannerError, 'No such file'):
-            inputs.described(['/nowhere.yaml*3'])
+            planner_inputs.described(['/nowhere.yaml*3'])
 
     def test_an_alias_is_one_resource_class(self):
-        hosts = inputs.described([KUNPENG])
-        self.assertEqual({'nic': 'CUSTOM_PCI_19E5_375E', 'gpu': 'CUSTOM_GPU'},
-                         inputs.aliases(hosts, [('gpu', 'CUSTOM_GPU')]))
+        hosts = planner_inputs.described([KUNPENG])
+        self.assertEqual(
+            {'nic': 'CUSTOM_PCI_19E5_375E', 'gpu': 'CUSTOM_GPU'},
+            planner_inputs.aliases(hosts, [('gpu', 'CUSTOM_GPU')]))
 
     def test_an_alias_that_is_two_must_be_told_if_a_flavor_needs_vfs(self):
-        hosts = inputs.described([KUNPENG, EPYC])
+        hosts = planner_inputs.described([KUNPENG, EPYC])
         plain = Flavor('a', 1, 1)
         vfs = Flavor('b', 1, 1, extra_specs={'ghsched:vfs.0': 'nic:1'})
-        self.assertEqual({}, inputs.aliases(hosts, wanted=[plain]))
+        self.assertEqual({}, planner_inputs.aliases(hosts, wanted=[plain]))
         with self.assertRaisesRegex(PlannerError, '--alias nic=CLASS'):
-            inputs.aliases(hosts, wanted=[plain, vfs])
-        self.assertEqual({'nic': 'CUSTOM_X'}, inputs.aliases(
+            planner_inputs.aliases(hosts, wanted=[plain, vfs])
+        self.assertEqual({'nic': 'CUSTOM_X'}, planner_inputs.aliases(
             hosts, [('nic', 'CUSTOM_X')], [vfs]))
         with self.assertRaisesRegex(PlannerError, 'A and B'):
-            inputs.aliases((), [('nic', 'A'), ('nic', 'B')])
+            planner_inputs.aliases((), [('nic', 'A'), ('nic', 'B')])
 
     def flavors(self, text, suffix='.yaml'):
         with tempfile.NamedTemporaryFile('w', suffix=suffix) as file:
             file.write(text)
             file.flush()
-            return inputs.wanted([file.name])
+            return planner_inputs.wanted([file.name])
 
     def test_flavors_of_a_file(self):
         self.assertEqual(
@@ -155,19 +156,19 @@ class InputTest(base.TestCase):
 
     def test_a_name_alone_needs_a_cloud(self):
         with self.assertRaisesRegex(PlannerError, 'those of a cloud'):
-            inputs.wanted(['m1.small'])
+            planner_inputs.wanted(['m1.small'])
 
     def test_a_flavor_of_a_cloud(self):
         connection = mock.Mock()
         connection.compute.find_flavor.return_value = mock.Mock(
             vcpus=2, ram=64, disk=5, ephemeral=3, swap=0,
             extra_specs={'hw:numa_nodes': '1'})
-        (found,) = inputs.wanted(['m1'], connection)
+        (found,) = planner_inputs.wanted(['m1'], connection)
         self.assertEqual((2, 64, 8, {'hw:numa_nodes': '1'}), (
             found.vcpus, found.ram, found.disk, found.extra_specs))
         connection.compute.find_flavor.return_value = None
         with self.assertRaisesRegex(PlannerError, 'none of that name'):
-            inputs.wanted(['m1'], connection)
+            planner_inputs.wanted(['m1'], connection)
 
 
 class NotesTest(base.TestCase):

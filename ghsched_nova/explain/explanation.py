@@ -1,0 +1,216 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What becomes of a flavor on a described host, without any service.
+
+It goes the way that a server goes in a cloud: flavor, policy, Placement
+query, a host's provider tree, guest XML, schemata. Each step is done by the
+code that does it in nova-scheduler and nova-compute. What belongs to Nova and
+Placement is told again, in :mod:`ghsched_placement.query`,
+:mod:`ghsched_placement.topology`, :mod:`ghsched_placement.likely_nodes` and
+:mod:`ghsched_placement.planner.offer`.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+from typing import Any
+
+from lxml import etree
+
+from ghsched_nova.explain import devices
+from ghsched_nova.explain import placing
+from ghsched_nova.guest import document
+from ghsched_nova.guest import host_topology
+from ghsched_nova.guest import memorytune
+from ghsched_nova.guest import metadata
+from ghsched_nova.guest.pci_topology import DeviceNumaError
+from ghsched_nova.guest import scheduling
+from ghsched_nova.host_files import hostfile
+from ghsched_nova.host_files import planner_hosts
+from ghsched_nova.resctrl import resolve
+from ghsched_placement import keys
+from ghsched_placement.planner.flavors import Flavor
+from ghsched_placement.planner.need import Need
+from ghsched_placement.planner.state import State
+from ghsched_placement import policy as policies
+from ghsched_placement import request
+from ghsched_placement import topology
+from ghsched_placement import tree
+from ghsched_placement.vfs import Sizes
+
+
+@dataclass(frozen=True)
+class Question:
+    """What was asked.
+
+    :param flavor_specs: the flavor's extra specs.
+    :param nodes: host NUMA node of each guest NUMA node, None for any.
+    """
+
+    host: hostfile.HostFile
+    vcpus: int
+    memory_mb: int
+    disk_gb: int = 0
+    swap_mb: int = 0
+    flavor_specs: Mapping[str, str] = field(default_factory=dict)
+    nodes: tuple[int, ...] | None = None
+    accounting: policies.Accounting = 'min'
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """All that is known; what lies behind a refusal is None or empty.
+
+    :param threads: elements of the XML that schedule the guest's threads.
+    :param topology: elements of the XML that show the host to the guest.
+    :param metadata: the policy in the metadata of the domain; empty for a
+        flavor without keys of ghsched.
+    :param devices: elements that show it the NUMA nodes of its devices.
+    :param query: the try that finds the host; the first one when none does.
+    :param locality: how near that asks for the VFs.
+    """
+
+    question: Question
+    providers: tuple[tree.Provider, ...]
+    refusal: str | None = None
+    policy: policies.GuestPolicy | None = None
+    guest: topology.Guest | None = None
+    need: Need | None = None
+    query: tuple[tuple[str, str], ...] = ()
+    locality: str | None = None
+    host_nodes: tuple[int, ...] = ()
+    settings: tuple[resolve.DomainSetting, ...] = ()
+    tune: memorytune.MemoryTune | None = None
+    lines: tuple[str, ...] = ()
+    threads: tuple[str, ...] = ()
+    topology: tuple[str, ...] = ()
+    metadata: str = ''
+    devices: tuple[str, ...] = ()
+
+
+def explain(question: Question) -> Explanation:
+    """Go the whole way, or as far as the guest gets."""
+    known: dict[str, Any] = {
+        'question': question,
+        'providers': planner_hosts.providers(
+            question.host, question.host.name)}
+    try:
+        for step in (_flavor, _placement, _host):
+            known.update(step(Explanation(**known)))
+    except (topology.TopologyError, policies.PolicyError, placing.Refused,
+            resolve.PolicyNotHeld, DeviceNumaError) as error:
+        known['refusal'] = str(error)
+    return Explanation(**known)
+
+
+def _flavor(so_far: Explanation) -> dict[str, Any]:
+    question = so_far.question
+    policies.check_names(question.flavor_specs)
+    policies.check_topology(question.flavor_specs)
+    guest = topology.split(question.vcpus, question.memory_mb,
+                           question.flavor_specs)
+    policy = policies.parse(question.flavor_specs, len(guest.cells),
+                            question.vcpus)
+    policy = policy or policies.GuestPolicy()
+    request.check_size(policy, question.accounting)
+    return {'guest': guest, 'policy': policy}
+
+
+def _placement(so_far: Explanation) -> dict[str, Any]:
+    question, guest, policy = _known(so_far)
+    flavor = Flavor(question.host.name, question.vcpus, question.memory_mb,
+                    question.disk_gb, question.swap_mb,
+                    question.flavor_specs)
+    aliases = question.host.aliases
+    for vfs in policy.vfs:
+        if vfs.alias not in aliases:
+            raise policies.PolicyError(
+                keys.VFS.extra_spec,
+                f'the host file has no PF of the alias {vfs.alias!r}')
+    need = Need(flavor, guest, policy, question.accounting, aliases)
+    return {'need': need, **_query(need, request.LOCALITIES[0], {})}
+
+
+def _query(need: Need, locality: str, sizes: Sizes) -> dict[str, Any]:
+    return {'query': tuple(need.of_nova(locality, sizes)),
+            'locality': locality if need.policy.vfs else None}
+
+
+def _host(so_far: Explanation) -> dict[str, Any]:
+    question, guest, policy = _known(so_far)
+    assert so_far.need is not None  # noqa: S101
+    resctrl = question.host.resctrl
+    host = planner_hosts.planned(question.host, question.host.name)
+    place = placing.place(placing.Wish(question.host, State(host),
+                                       so_far.need, question.nodes))
+    settings = resolve.resolve(resctrl, policy, place.nodes)
+    lines = tuple(
+        f'{name}:' + ';'.join(f'{domain}={value}'
+                              for domain, value in values.items())
+        for name, values in resolve.desired_lines(resctrl, settings).items())
+    return {'host_nodes': place.nodes, 'settings': settings, 'lines': lines,
+            'tune': _tune(guest, policy, settings),
+            'metadata': _metadata(question, policy, place.nodes),
+            'devices': devices.fragment(question.host, policy, guest,
+                                        place.nodes),
+            'threads': tuple(filter(None, scheduling.render_elements(
+                policy.threads, guest.vcpus).split('\n'))),
+            'topology': host_topology.render_elements(
+                policy, place.nodes, _topology(question.host)),
+            **_query(so_far.need, place.locality, place.sizes)}
+
+
+def _metadata(question: Question, policy: policies.GuestPolicy,
+              host_nodes: Sequence[int]) -> str:
+    """Return the policy as it stands in the metadata of the domain."""
+    if not policies.wanted(question.flavor_specs):
+        return ''
+    root = document.parse_element(metadata.write_policy(
+        '<domain/>', metadata.DomainPolicy(
+            policy, tuple(host_nodes[:len(policy.nodes)]))))
+    for element in root:
+        etree.indent(element)
+    return '\n'.join(etree.tostring(element, encoding='unicode').strip()
+                     for element in root)
+
+
+def _topology(host: hostfile.HostFile) -> host_topology.HostTopology:
+    """What the file says; it says nothing of single cores."""
+    return host_topology.HostTopology(
+        distances={node.id: dict(zip((other.id for other in host.nodes),
+                                     node.distances, strict=True))
+                   for node in host.nodes if node.distances},
+        latency={node.id: node.latency_ns for node in host.nodes},
+        bandwidth={node.id: node.bandwidth_mb * 10 ** 6
+                   for node in host.nodes})
+
+
+def _tune(guest: topology.Guest, policy: policies.GuestPolicy,
+          settings: Sequence[resolve.DomainSetting],
+          ) -> memorytune.MemoryTune | None:
+    if not settings and not policy.monitor:
+        return None
+    return memorytune.MemoryTune(
+        vcpus=frozenset(range(guest.vcpus)),
+        nodes=memorytune.make_node_tunes(
+            setting.memorytune for setting in settings),
+        monitor=policy.monitor)
+
+
+def _known(so_far: Explanation) -> tuple[Question, topology.Guest,
+                                         policies.GuestPolicy]:
+    assert so_far.guest is not None  # noqa: S101
+    assert so_far.policy is not None  # noqa: S101
+    return so_far.question, so_far.guest, so_far.policy

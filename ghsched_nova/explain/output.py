@@ -1,0 +1,297 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The three ways in which ``ghsched explain`` prints.
+
+The keys of the JSON are stable: none is renamed or removed, and what is not
+known (because the guest was refused before) is null or empty.
+
+host
+    Name of the host.
+refusal
+    Why the host cannot take the guest; null when it can.
+policy
+    ``monitor``, ``device_numa``, and ``nodes`` with ``guest_node``, ``min``,
+    ``max``, ``hardlimit`` and ``priority`` as asked for, ``vfs`` with
+    ``guest_node``, ``alias`` and ``count``, and ``vfs_locality``. Null for a
+    bad flavor.
+guest
+    ``nodes`` with ``guest_node``, ``vcpus``, ``memory_mb`` and ``host_node``;
+    empty for a guest without NUMA topology.
+placement_query
+    ``query``, the query string; ``parameters``, the same as a list of name
+    and value; ``not_shown``, extra specs whose part in it is left out;
+    ``vfs_locality``, how near it asks for the VFs (null for a guest without).
+    It is the first query of the scheduler's that finds the host, or the first
+    one when none does.
+providers
+    ``name``, ``parent``, ``inventories`` and ``traits``, the root first; only
+    what is ghsched's.
+settings
+    One per domain of the host: ``domain``, ``host_node``, ``guest_node``,
+    ``asked`` and ``effective``, both with ``min``, ``max``, ``hardlimit`` and
+    ``priority``; null where nothing was asked for, or where the host has no
+    such knob.
+xml
+    The elements that nova-compute adds to the domain: the policy in its
+    metadata, memorytune, scheduling of threads, what shows the host to the
+    guest, and NUMA nodes of devices. Null for a flavor without keys.
+schemata
+    Lines of the guest's control group.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+import json
+import textwrap
+from typing import Any
+from urllib import parse
+
+from ghsched_nova.explain.explanation import Explanation
+from ghsched_nova.guest import memorytune
+from ghsched_nova.resctrl import dialects
+from ghsched_nova.resctrl import resolve
+from ghsched_placement.bandwidth import Bandwidth
+from ghsched_placement import cpulist
+from ghsched_placement import query
+from ghsched_placement.text_table import grid
+from ghsched_placement.text_table import word
+
+#: Where VFs are that are not on the node of their guest node.
+_FAR = {'socket': 'on the same socket', 'any': 'anywhere on the host'}
+
+_KNOBS = tuple(Bandwidth().as_dict())
+
+
+#: In place of the XML of a guest that has no key of ghsched.
+NO_XML = '<!-- nothing is added: the flavor has no key of ghsched -->'
+
+
+def as_xml(explanation: Explanation) -> str:
+    """Return what is added to the domain; empty where it is refused."""
+    if explanation.refusal is not None:
+        return ''
+    return _added(explanation) or NO_XML
+
+
+def _added(explanation: Explanation) -> str:
+    """Return the elements that are added to the domain; empty for none."""
+    return '\n'.join(filter(None, (
+        explanation.metadata, _memorytune(explanation), *explanation.threads,
+        *explanation.topology, *explanation.devices)))
+
+
+def _memorytune(explanation: Explanation) -> str:
+    """The <memorytune> element alone; empty when there is none.
+
+    Where nova-compute makes the guest's group the XML has none, and a comment
+    says so.
+    """
+    if explanation.tune is None:
+        return ''
+    host = explanation.question.host
+    if explanation.tune.nodes and host.attributes == 'none':
+        return _made_by_us('control group ghsched-UUID')
+    if not explanation.tune.nodes and not host.libvirt_monitors:
+        return _made_by_us('monitoring group\n     mon_groups/ghsched-UUID')
+    return memorytune.render_element(explanation.tune, host.extended)
+
+
+def _made_by_us(group: str) -> str:
+    return ('<!-- no memorytune: the libvirt of this host cannot use its '
+            f'resctrl;\n     nova-compute makes the {group} itself -->')
+
+
+# -- json ---------------------------------------------------------------------
+
+
+def as_json(explanation: Explanation) -> str:
+    """A JSON document; see the beginning of this module."""
+    return json.dumps(_document(explanation), indent=2)
+
+
+def _document(explanation: Explanation) -> dict[str, Any]:
+    specs = explanation.question.flavor_specs
+    return {
+        'host': explanation.question.host.name,
+        'refusal': explanation.refusal,
+        'policy': _policy(explanation),
+        'guest': {'nodes': _guest_nodes(explanation)},
+        'placement_query': {
+            'query': parse.urlencode(explanation.query),
+            'parameters': [list(pair) for pair in explanation.query],
+            'not_shown': list(query.not_shown(specs)),
+            'vfs_locality': explanation.locality},
+        'providers': _providers(explanation),
+        'settings': [
+            {'domain': setting.domain, 'host_node': setting.host_node,
+             'guest_node': setting.guest_node,
+             'asked': setting.asked.as_dict(),
+             'effective': _effective(
+                 setting, explanation.question.host.resctrl.dialect)}
+            for setting in explanation.settings],
+        'xml': _added(explanation) or None,
+        'schemata': list(explanation.lines),
+    }
+
+
+def _policy(explanation: Explanation) -> dict[str, Any] | None:
+    policy = explanation.policy
+    if policy is None:
+        return None
+    return {'monitor': policy.monitor, 'device_numa': policy.device_numa,
+            'nodes': [{'guest_node': number, **node.as_dict()}
+                      for number, node in enumerate(policy.nodes)],
+            'vfs': [{'guest_node': vfs.guest_node, 'alias': vfs.alias,
+                     'count': vfs.count} for vfs in policy.vfs],
+            'vfs_locality': policy.vfs_locality,
+            'threads': policy.threads.described(),
+            'lock_memory': policy.threads.lock_memory,
+            'irq_bypass': policy.threads.irq_bypass,
+            'irq_affinity': policy.threads.irq_affinity,
+            'affinity_group': policy.affinity_group,
+            'guest_topology': policy.guest_topology}
+
+
+def _guest_nodes(explanation: Explanation) -> list[dict[str, Any]]:
+    if explanation.guest is None:
+        return []
+    host_nodes = dict(enumerate(explanation.host_nodes))
+    return [{'guest_node': number, 'vcpus': cpulist.render(cell.vcpus),
+             'memory_mb': cell.memory_mb,
+             'host_node': host_nodes.get(number)}
+            for number, cell in enumerate(explanation.guest.cells)]
+
+
+def _providers(explanation: Explanation) -> list[dict[str, Any]]:
+    names = {provider.uuid: provider.name
+             for provider in explanation.providers}
+    return [{'name': provider.name,
+             'parent': names.get(provider.parent_uuid or ''),
+             'inventories': {name: dict(record) for name, record
+                             in sorted(provider.inventories.items())},
+             'traits': sorted(provider.traits)}
+            for provider in explanation.providers]
+
+
+def _effective(setting: resolve.DomainSetting,
+               dialect: dialects.Dialect) -> dict[str, Any]:
+    held = setting.held.as_dict()
+    if held['hardlimit'] is None:
+        held['hardlimit'] = dialect.hardlimit_fixed
+    return held
+
+
+# -- table --------------------------------------------------------------------
+
+
+def as_table(explanation: Explanation) -> str:
+    """Return text for people: one part per step, a refusal first."""
+    document = _document(explanation)
+    parts = [
+        ('Refused', document['refusal'] or ''),
+        ('Policy', _policy_text(document['policy'])),
+        ('Placement query', _query_text(document['placement_query'])),
+        (f'Providers of {document["host"]}',
+         # Of no use to somebody whose flavor is wrong.
+         _provider_table(document['providers'] if document['policy']
+                         else [])),
+        ('Guest NUMA nodes', _guest_table(document['guest']['nodes'])),
+        ('Asked and effective', _setting_table(document['settings'])),
+        ('Guest XML', document['xml'] or ''),
+        ('Schemata of the control group', '\n'.join(document['schemata'])),
+    ]
+    return '\n\n'.join(f'{title}\n{text}' for title, text in parts if text)
+
+
+def _policy_text(policy: dict[str, Any] | None) -> str:
+    if policy is None:
+        return ''
+    text = (f'monitor: {word(policy["monitor"])}\n'
+            f'device_numa: {policy["device_numa"]}')
+    for kind, value in policy['threads'].items():
+        text += f'\nscheduling class of {kind}: {value}'
+    if policy['vfs']:
+        text += f'\nvfs_locality: {policy["vfs_locality"]}\n' + grid(
+            ('guest node', 'alias', 'VFs'),
+            (list(vfs.values()) for vfs in policy['vfs']))
+    if not policy['nodes']:
+        return f'{text}\nno limits, no control group'
+    return text + '\n' + grid(
+        ('guest node', *_KNOBS),
+        ([node['guest_node'], *(node[knob] for knob in _KNOBS)]
+         for node in policy['nodes']))
+
+
+def _query_text(told: dict[str, Any]) -> str:
+    if not told['parameters']:
+        return ''
+    lines = ['GET /allocation_candidates']
+    lines += [f'  {name}={value}' for name, value in told['parameters']]
+    if told['not_shown']:
+        lines.append('  (the part of these is not shown: '
+                     + ', '.join(told['not_shown']) + ')')
+    far = _FAR.get(told['vfs_locality'])
+    if far:
+        lines.append(f'  (VFs {far}; nearer ones were asked for first and not '
+                     'found)')
+    return '\n'.join(lines)
+
+
+def _provider_table(providers: list[dict[str, Any]]) -> str:
+    lines = []
+    depth: dict[str | None, int] = {None: -1}
+    for provider in _below(providers):
+        depth[provider['name']] = depth[provider['parent']] + 1
+        indent = '     ' * (depth[provider['name']] - 1)
+        indent += ' +- ' if provider['parent'] else ''
+        lines.append(f'{indent}{provider["name"]}')
+        indent = ' ' * (len(indent) + 2)
+        for name, record in provider['inventories'].items():
+            lines.append(f'{indent}{name}: ' + ', '.join(
+                f'{key} {value}' for key, value in record.items()
+                if key in ('total', 'reserved', 'allocation_ratio')))
+        lines += textwrap.wrap(
+            ' '.join(['traits', *provider['traits']]), 79,
+            initial_indent=indent, subsequent_indent=indent + '  ')
+    return '\n'.join(lines)
+
+
+def _below(providers: list[dict[str, Any]],
+           parent: str | None = None) -> Iterator[dict[str, Any]]:
+    """Each provider before those below it."""
+    for provider in providers:
+        if provider['parent'] == parent:
+            yield provider
+            yield from _below(providers, provider['name'])
+
+
+def _guest_table(nodes: list[dict[str, Any]]) -> str:
+    if not nodes:
+        return ''
+    return grid(('guest node', 'vCPUs', 'RAM (MB)', 'host node'),
+                (list(node.values()) for node in nodes))
+
+
+def _setting_table(settings: list[dict[str, Any]]) -> str:
+    if not settings:
+        return ''
+    rows = ([setting['domain'], setting['host_node'], setting['guest_node'],
+             knob, setting['asked'][knob], setting['effective'][knob]]
+            for setting in settings for knob in _KNOBS)
+    return grid(('domain', 'host node', 'guest node', 'knob', 'asked',
+                 'effective'), rows)
+
+
+FORMATS: dict[str, Callable[[Explanation], str]] = {
+    'json': as_json, 'table': as_table, 'xml': as_xml}

@@ -1,0 +1,238 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Which host NUMA nodes a guest would get on an empty host (pure).
+
+The ways to place it are put in order by the scheduler's own code.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import replace
+import functools
+
+from ghsched_nova.host_files.hostfile import HostFile
+from ghsched_nova.resctrl import resolve
+from ghsched_placement import cpulist
+from ghsched_placement import keys
+from ghsched_placement import lack
+from ghsched_placement.lack import Lack
+from ghsched_placement.planner import limits
+from ghsched_placement.planner.need import Need
+from ghsched_placement.planner import offer
+from ghsched_placement.planner.state import State
+from ghsched_placement.planner.state import Way
+from ghsched_placement.policy import GuestPolicy
+from ghsched_placement import vfs
+
+
+class Refused(Exception):  # noqa: N818
+    """The host cannot take the guest.
+
+    :param subject: what cannot, before what it lacks.
+    """
+
+    def __init__(self, subject: str, *lacks: Lack) -> None:
+        super().__init__(f'{subject}{", and ".join(map(str, lacks))}')
+        self.lacks = lacks
+
+
+@dataclass(frozen=True)
+class Wish:
+    """All that decides where a guest goes.
+
+    :param state: the host as Placement and Nova would have it, empty.
+    :param nodes: where the caller wants the guest; None is anywhere.
+    """
+
+    host: HostFile
+    state: State
+    need: Need
+    nodes: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a guest goes.
+
+    :param nodes: host NUMA node of each guest NUMA node.
+    :param locality: how near its VFs were asked for.
+    :param sizes: how they were shared among PFs.
+    """
+
+    nodes: tuple[int, ...]
+    locality: str
+    sizes: vfs.Sizes
+
+
+def place(wish: Wish) -> Place:
+    """Where the scheduler would place a guest.
+
+    :raises Refused: when there is no room, or not where it is wanted.
+    """
+    _check_host(wish)
+    _check_nodes(wish)
+    found = _find(wish)
+    if found is None:
+        raise Refused(_no_way(wish))
+    return found
+
+
+def _find(wish: Wish) -> Place | None:
+    """The first try that finds a place, and the best that it finds."""
+    need = wish.need
+    for locality, sizes in need.tries(lambda: offer.pfs(wish.state, need)):
+        for nodes in _ways(wish, locality, sizes):
+            return Place(nodes, locality, sizes)
+    return None
+
+
+def _ways(wish: Wish, locality: str,
+          sizes: vfs.Sizes) -> Iterator[tuple[int, ...]]:
+    """Host nodes for a guest, the best first.
+
+    Where nothing of ours is on a node, they are those that Nova would take.
+    """
+    @functools.cache
+    def has_room(guest_node: int, node: int) -> bool:
+        return _misfit(wish, guest_node, node) is None
+
+    for item in offer.placed(wish.state, wish.need, locality, sizes,
+                             has_room):
+        nodes = item.order() or wish.state.place(
+            wish.need, Way(wish.nodes or (), ()))
+        if nodes is not None and wish.nodes in (None, nodes):
+            yield nodes
+
+
+# -- refusals -----------------------------------------------------------------
+
+
+def _check_host(wish: Wish) -> None:
+    held = wish.host.resctrl.capabilities()
+    if wish.need.policy.monitor and 'MEM_BW_MONITOR' not in held:
+        raise Refused('', Lack(
+            None, 'MEM_BW_MONITOR', reason='ghsched:monitor=true cannot be '
+            'held: this host does not report memory bandwidth'))
+    lacks = tuple(limits.of_root(wish.state, wish.need))
+    if lacks:
+        raise Refused('the host: ', *lacks)
+
+
+def _check_nodes(wish: Wish) -> None:
+    cells, nodes = wish.need.guest.cells, wish.nodes
+    known = [node.id for node in wish.host.nodes]
+    if nodes is not None:
+        _check_wanted(wish, nodes)
+    elif len(cells) > len(known):
+        raise Refused(f'the guest has {len(cells)} NUMA nodes and the host '
+                      f'has {len(known)}')
+    else:
+        for guest_node in range(len(cells)):
+            _check_some(wish, guest_node)
+
+
+def _check_wanted(wish: Wish, nodes: Sequence[int]) -> None:
+    cells = wish.need.guest.cells
+    if len(nodes) != len(cells):
+        raise Refused(f'the guest has {len(cells)} NUMA nodes, and host NUMA '
+                      f'nodes are given for {len(nodes)}')
+    for guest_node, host_node in enumerate(nodes):
+        if wish.host.node(host_node) is None:
+            known = cpulist.render(node.id for node in wish.host.nodes)
+            raise Refused(f'the host has no NUMA node {host_node}, it has '
+                          f'{known}')
+        if host_node in nodes[:guest_node]:
+            raise Refused(f'host NUMA node {host_node} is given twice; each '
+                          'guest NUMA node needs its own')
+        reason = _misfit(wish, guest_node, host_node)
+        if reason:
+            raise Refused(f'guest NUMA node {guest_node} does not fit on host '
+                          f'NUMA node {host_node}: {reason}')
+
+
+def _check_some(wish: Wish, guest_node: int) -> None:
+    """Refuse when no host node can take a guest node, with all reasons."""
+    reasons = {node.id: _misfit(wish, guest_node, node.id)
+               for node in wish.host.nodes}
+    if all(reasons.values()):
+        raise Refused(f'no host NUMA node can take guest NUMA node '
+                      f'{guest_node}: {_by_reason(reasons)}')
+
+
+def _by_reason(reasons: Mapping[int, str | None]) -> str:
+    nodes: dict[str, list[int]] = {}
+    for node, reason in reasons.items():
+        nodes.setdefault(reason or '', []).append(node)
+    return '; '.join(f'{reason} (node {cpulist.render(numbers)})'
+                     for reason, numbers in nodes.items())
+
+
+def _misfit(wish: Wish, guest_node: int, host_node: int) -> str | None:
+    """Why a guest node does not fit on a host node; None when it does."""
+    short = limits.misfits(wish.state, wish.need, guest_node, host_node)
+    others = [one for one in short if one.resource != lack.BANDWIDTH]
+    if others:
+        return others[0].text
+    return _unheld(wish, guest_node, host_node) or next(
+        (one.text for one in short), None)
+
+
+def _unheld(wish: Wish, guest_node: int, host_node: int) -> str | None:
+    policy = wish.need.policy
+    if not policy.nodes:
+        return None
+    alone = GuestPolicy((policy.nodes[guest_node],))
+    try:
+        resolve.resolve(wish.host.resctrl, alone, (host_node,))
+    except resolve.PolicyNotHeld as error:
+        return error.reason
+    return None
+
+
+def _no_way(wish: Wish) -> str:
+    """Why there is no place, though each part has one by itself."""
+    required = wish.need.asked(wish.need.policy.vfs_locality,
+                               {}).root_required
+    missing = required - wish.state.host.root.traits
+    if missing:
+        return f'the host lacks the traits {", ".join(sorted(missing))}'
+    for other, reason in _others(wish.need):
+        if _find(replace(wish, need=other)):
+            return reason
+    too_many: list[vfs.Sizes] = []
+    for _ in wish.need.tries(lambda: offer.pfs(wish.state, wish.need),
+                             too_many.append):
+        pass
+    if too_many:
+        return ('the VFs would have to be of so many PFs that Placement would '
+                'take too long, and the scheduler does not ask for that')
+    return lack.too_few_nodes(len(wish.need.guest.cells)).text
+
+
+def _others(need: Need) -> Iterable[tuple[Need, str]]:
+    """Guests that may fit where this one does not, and what that tells."""
+    specs = dict(need.flavor.extra_specs)
+    if specs.pop('group_policy', None) == 'isolate':
+        yield (replace(need, flavor=replace(need.flavor, extra_specs=specs)),
+               'group_policy=isolate: every group of the query needs a '
+               'provider of its own, and the host has too few')
+    if need.policy.vfs_locality != 'any':
+        yield (replace(need, policy=replace(need.policy,
+                                            vfs_locality='any')),
+               'the host has too few VFs that are near enough to NUMA nodes '
+               f'with room for the guest ({keys.VFS.extra_spec}, '
+               f'{keys.VFS_LOCALITY.extra_spec}={need.policy.vfs_locality})')

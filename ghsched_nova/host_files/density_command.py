@@ -1,0 +1,271 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``openstack ghsched density plan``."""
+
+import argparse
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import sys
+from typing import Any
+
+from osc_lib import exceptions
+
+from ghsched_nova.host_files import planner_inputs
+from ghsched_placement import exits
+from ghsched_placement import keys
+from ghsched_placement import lack
+from ghsched_placement.osc import base
+from ghsched_placement.osc import client as clients
+from ghsched_placement.osc import columns
+from ghsched_placement.osc import flavor as flavors
+from ghsched_placement.osc import host as hosts
+from ghsched_placement.osc import node_rooms
+from ghsched_placement.planner.client import PlannerError
+from ghsched_placement.planner.cloud import part
+from ghsched_placement.planner.density import DensityPlan
+from ghsched_placement.planner.density import SCENARIOS
+from ghsched_placement.planner import flavors as planned
+from ghsched_placement.planner import plan as planner
+from ghsched_placement.planner.predict import predict
+from ghsched_placement.planner.predict import Predicted
+from ghsched_placement.planner.predict import Target
+from ghsched_placement.planner.private import PrivatePlacement
+from ghsched_placement.planner.progress import Bar
+from ghsched_placement import policy as policies
+
+COLUMNS = ('Flavor', 'Hosts', 'Guests per Host', 'Guests', 'As One Pool',
+           'Whole Nodes', 'Binds', 'One More Buys')
+
+#: The column of what the contention model says of a machine.
+PREDICTED = 'Density (Simulated)'
+
+#: Flavor of the rows of a mix that are of hosts.
+MIX = '(mix)'
+
+NO_MACHINE = ('no density is predicted: that takes --machine FILE, the '
+              'description of a host with a section "contention"')
+FITTED = ('the densities of {} (simulated) rest on figures that were fitted: '
+          '{}; "ghsched plan" tells how the ratios move with them')
+
+
+class PlanDensity(base.Lister):
+    """Plan how many more guests fit into the cloud.
+
+    For each flavor, hosts are filled with guests of it in a copy of the
+    cloud's Placement; hosts that are alike are one line. "As one pool" is
+    how many guests would fit on a host if it had no NUMA nodes, "whole
+    nodes" how many nodes no guest has a part of, before and after. With
+    --mix the hosts are also filled with all flavors together. With --machine
+    there are lines of what guests are predicted to hold on one such host that
+    is empty (simulated). Needs pip install 'ghsched[plan]'. "ghsched plan
+    --cloud" tells more. Hosts whose nova-compute is down or disabled do not
+    count. Exit status: 0 there is room for a guest, 1 there is none, 2 it
+    could not be planned.
+    """
+
+    SHORT = ('Flavor', 'Hosts', 'Guests per Host', 'Guests', 'Whole Nodes',
+             'Binds', PREDICTED)
+
+    def targets(self, parsed_args: argparse.Namespace) -> tuple[Target, ...]:
+        """The machines to predict densities of.
+
+        :raises PlannerError: for one that cannot be used.
+        """
+        return planner_inputs.targets(parsed_args.machines)
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument(
+            '--flavor', metavar='<flavor>', action='append', required=True,
+            dest='flavors', help='Flavor (name or ID; repeat for several)')
+        parser.add_argument(
+            '--mix', metavar='<flavor>=<n>,...',
+            help='How many guests of each flavor go together, by name')
+        parser.add_argument(
+            '--machine', metavar='<file>', action='append', default=[],
+            dest='machines',
+            help='Description of a host, as those in etc/ghsched/hosts, with '
+                 'a section "contention": predict what guests hold there '
+                 '(simulated; repeat for several)')
+        flavors.add_vf_class(parser)
+        hosts.add_accounting(parser)
+        parser.add_argument(
+            '--weigher', choices=('fragmentation', 'gradient'),
+            default='fragmentation',
+            help='Weigher by which the scheduler chooses the hosts of the '
+                 'mix (default: fragmentation)')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        bar = Bar(sys.stderr, sys.stderr.isatty())
+        try:
+            targets = self.targets(parsed_args)
+            found, told = _plan(clients.of(self.app), parsed_args, targets,
+                                bar)
+        except PlannerError as error:
+            raise exceptions.CommandError(str(error)) from None
+        finally:
+            bar.clear()
+        if not any(flavor.guests for flavor in found.flavors):
+            self.status = exits.FOUND
+        for note in (*found.notes, *told.reasons, *remarks(told.densities)):
+            self.log.warning(note)
+        if not targets:
+            self.log.warning(NO_MACHINE)
+            return COLUMNS, list(rows(found))
+        return (*COLUMNS, PREDICTED), [
+            *((*row, Curves([])) for row in rows(found)),
+            *map(density_row, told.densities)]
+
+
+def _plan(client: clients.Client, parsed_args: argparse.Namespace,
+          targets: Sequence[Target],
+          bar: Bar) -> tuple[planner.Plan, Predicted]:
+    wanted = [read(client.flavor(name)) for name in parsed_args.flavors]
+    mix = (planned.parse_mix(parsed_args.mix,
+                             {one.name: one for one in wanted})
+           if parsed_args.mix else None)
+    settings = planner.Settings(
+        accounting=parsed_args.accounting, aliases={
+            **classes(client, wanted), **dict(parsed_args.vf_class)},
+        weigher=parsed_args.weigher)
+    nodes = client.compute_nodes()
+    rooms = node_rooms.read(client, client.hosts(), nodes)
+    with PrivatePlacement() as ours:
+        found = planner.plan(
+            client.placement, wanted, mix, settings,
+            part(bar, 0.0, 0.8 if targets else 1.0), ours,
+            client.away(nodes), rooms.by_host)
+        found = dataclasses.replace(
+            found, notes=(*found.notes, *rooms.assumed()))
+        return found, predict(found, targets, wanted, settings, ours,
+                              progress=part(bar, 0.8, 1.0))
+
+
+def read(flavor: Any) -> planned.Flavor:
+    """A flavor of openstacksdk as the planner takes it."""
+    size = flavors.size_of(flavor)
+    return planned.Flavor(flavor.name, size.vcpus, size.memory_mb,
+                          size.disk_gb, size.swap_mb, flavor.extra_specs)
+
+
+def classes(client: clients.Client,
+            wanted: Sequence[planned.Flavor]) -> dict[str, str]:
+    """Resource class by PCI alias; the cloud is asked only if it matters.
+
+    :raises CommandError: for a flavor that makes no sense, and when the cloud
+        has no VFs at all.
+    """
+    vfs = [vfs for flavor in wanted
+           for vfs in flavors.read(
+               flavors.Size(flavor.vcpus, flavor.ram),
+               flavor.extra_specs)[0].vfs]
+    if not vfs:
+        return {}
+    found = client.hosts()
+    if not any(host.pfs for host in found):
+        raise exceptions.CommandError(
+            'no host of the cloud has VFs in Placement, and the flavors ask '
+            f'for some ({keys.VFS.extra_spec})')
+    return flavors.guess_classes(policies.GuestPolicy(vfs=tuple(vfs)), found)
+
+
+def rows(found: planner.Plan) -> Iterator[tuple[Any, ...]]:
+    """A row for each flavor and kind of host, and for the mix."""
+    for flavor in found.flavors:
+        for host in flavor.hosts:
+            yield _row(flavor.flavor.name, host)
+    if found.mix is not None:
+        for host in found.mix.hosts:
+            yield _row(MIX, host)
+        for name, guests in sorted(found.mix.guests.items()):
+            yield (f'{MIX} {name}', columns.Words([]), columns.known(None),
+                   guests, columns.known(None), columns.known(None),
+                   columns.Lines([]), columns.Lines([]))
+
+
+def _row(name: str, host: planner.HostPlan) -> tuple[Any, ...]:
+    return (name, columns.Words(list(host.hosts)), host.guests,
+            host.guests * len(host.hosts), columns.known(host.pooled),
+            f'{host.whole_before} -> {host.whole_after} of {host.nodes}',
+            Lacks([one.figures() for one in host.lacks]),
+            Gains([dataclasses.asdict(more) for more in host.more
+                   if more.guests]))
+
+
+# -- what is predicted --------------------------------------------------------
+
+
+def density_row(plan: DensityPlan) -> tuple[Any, ...]:
+    """What is predicted of one kind of guest on one machine."""
+    return (plan.subject,
+            columns.Words([f'{plan.report.machine} (simulated)']),
+            plan.guests['ghsched'], *(columns.known(None) for _ in range(3)),
+            columns.Lines([]), columns.Lines([]),
+            Curves(list(_curves(plan))))
+
+
+def _curves(plan: DensityPlan) -> Iterator[dict[str, Any]]:
+    for curve in plan.report.curves:
+        yield {'scenario': curve.scenario,
+               'guests': plan.guests[curve.scenario],
+               'density': curve.density,
+               'p99': curve.points[curve.density - 1].p99,
+               'first_failing': curve.first_failing, 'binds': curve.binds,
+               'fitted': [f'{machine} {one.name}'
+                          for machine, one in plan.fitted],
+               'simulated': True}
+
+
+class Curves(columns.Lines):
+    """How many containers guests hold, and the p99 there; alone it is 1."""
+
+    def line(self, item: Mapping[str, Any]) -> str:
+        return (f'{SCENARIOS[item["scenario"]]}: {item["density"]} '
+                f'containers, p99 {item["p99"]:.3f}, {item["binds"]}')
+
+
+def remarks(densities: Sequence[DensityPlan]) -> list[str]:
+    """What to know of the densities, each but once."""
+    found = [f'{one.subject}: {note}' for one in densities
+             for note in one.notes]
+    fitted = [FITTED.format(one.report.machine, ', '.join(
+        f'{parameter.name} {parameter.value:g} ({parameter.source})'
+        for _machine, parameter in one.fitted))
+        for one in densities if one.fitted]
+    return list(dict.fromkeys(found + fitted))
+
+
+# -- what fits ----------------------------------------------------------------
+
+
+def _where(item: Mapping[str, Any]) -> str:
+    return 'host' if item['node'] is None else f'node {item["node"]}'
+
+
+class Lacks(columns.Lines):
+    """What refuses the next guest."""
+
+    def line(self, item: Mapping[str, Any]) -> str:
+        return f'{_where(item)}: {item["text"]}'
+
+
+class Gains(columns.Lines):
+    """What more of a resource would buy."""
+
+    def line(self, item: Mapping[str, Any]) -> str:
+        more = lack.counted(item['amount'], item['resource'])
+        return f'{_where(item)}: +{more}: +{item["guests"]} guests'

@@ -1,0 +1,99 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Described hosts as Placement would have them (pure)."""
+
+from dataclasses import replace
+import math
+import uuid
+
+import os_resource_classes as orc
+
+from ghsched_nova.host_files import host_pfs
+from ghsched_nova.host_files.hostfile import HostFile
+from ghsched_placement.capacity import Provider
+from ghsched_placement import names
+from ghsched_placement.node_room import NodeRoom
+from ghsched_placement.planner import hosts
+from ghsched_placement import scheduling
+from ghsched_placement import tree
+
+_NAMESPACE = uuid.UUID('7c2c2e0b-27a0-5a0e-9f43-6f4d6a0c5b7e')
+
+#: GiB where the description says nothing of disks: never too little.
+_ENOUGH = 10 ** 9
+
+
+def providers(host: HostFile, name: str) -> tuple[tree.Provider, ...]:
+    """What is ghsched's of the providers of a host, the root first.
+
+    :param name: of the compute node.
+    """
+    resctrl = host.resctrl.description(host.reserved_groups)
+    found = tree.desired(
+        str(uuid.uuid5(_NAMESPACE, name)), name,
+        replace(resctrl, numa_nodes=tuple(node.id for node in host.nodes),
+                bursts={
+                    node.id: math.floor(host.burst_ratio * tree.burst_pool(
+                        node.id, resctrl, host.tree_config))
+                    for node in host.nodes},
+                # Linux has them; a file cannot say what is refused on a host.
+                rt_permille={
+                    node.id: scheduling.room(
+                        len(node.cpus - host.compute.dedicated), 950000,
+                        1000000, 100) for node in host.nodes},
+                capabilities=resctrl.capabilities | {
+                    'VCPU_REALTIME', 'VCPU_DEADLINE', 'VCPU_DEADLINE_SHARED',
+                    'IRQ_BYPASS'}),
+        host.tree_config)
+    return (*found, *host_pfs.providers(found[0], host.pfs))
+
+
+def planned(host: HostFile, name: str) -> hosts.Host:
+    """A host to plan with: with what Nova itself reports, and no guests."""
+    known = providers(host, name)
+    root, *others = (
+        Provider(provider.uuid, provider.name, provider.parent_uuid,
+                 known[0].uuid, provider.inventories, {}, provider.traits)
+        for provider in known)
+    root = replace(root, inventories={**root.inventories, **_of_nova(host)},
+                   traits=root.traits | {names.OWNER_TRAIT})
+    return hosts.Host(name, hosts.ordered([root, *others], root.uuid),
+                      _cells(host))
+
+
+def _of_nova(host: HostFile) -> dict[str, tree.Inventory]:
+    """Inventories of nova.virt.libvirt.driver.update_provider_tree."""
+    compute = host.compute
+    cpus = sum(len(node.cpus) for node in host.nodes)
+    dedicated = len(compute.dedicated)
+    found = {
+        orc.VCPU: tree.inventory(cpus - dedicated,
+                                 allocation_ratio=compute.cpu_ratio),
+        orc.PCPU: tree.inventory(dedicated),
+        orc.MEMORY_MB: tree.inventory(
+            sum(node.memory_mb for node in host.nodes),
+            allocation_ratio=compute.ram_ratio),
+        orc.DISK_GB: tree.inventory(
+            _ENOUGH if compute.disk_gb is None else compute.disk_gb)}
+    return {name: record for name, record in found.items()
+            if record['total']}
+
+
+def _cells(host: HostFile) -> tuple[NodeRoom, ...]:
+    compute = host.compute
+    return tuple(NodeRoom(
+        node.id, cpus=len(node.cpus - compute.dedicated),
+        cpu_ratio=compute.cpu_ratio,
+        dedicated=len(node.cpus & compute.dedicated), memory=node.memory_mb,
+        ram_ratio=compute.ram_ratio, socket=node.socket)
+        for node in host.nodes)

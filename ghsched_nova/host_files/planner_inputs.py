@@ -1,0 +1,275 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What ``ghsched plan`` is told: hosts, a cloud and flavors."""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+import contextlib
+from dataclasses import dataclass
+import re
+from typing import Any
+
+from ghsched_nova.host_files import hostfile
+from ghsched_nova.host_files.hostfile import HostFile
+from ghsched_nova.host_files.planner_hosts import planned
+from ghsched_placement import documents
+from ghsched_placement import keys
+from ghsched_placement.node_room import NodeRoom
+from ghsched_placement.planner.client import PlannerError
+from ghsched_placement.planner.client import Reader
+from ghsched_placement.planner import flavors
+from ghsched_placement.planner.flavors import Flavor
+from ghsched_placement.planner.predict import Target
+
+_COPIES = re.compile(r'(?P<path>.+)\*(?P<count>[1-9][0-9]{0,4})')
+_NO_COPIES = re.compile(r'.+\*[0-9]*')
+_SUFFIXES = ('.yaml', '.yml', '.json')
+
+_NO_SDK = ('a cloud is read with openstacksdk and osc-lib, and there is no '
+           "module {}; pip install 'ghsched[plan]' brings both")
+
+
+@dataclass(frozen=True)
+class Described:
+    """Hosts of one host file.
+
+    :param names: of the compute nodes.
+    """
+
+    file: HostFile
+    names: tuple[str, ...]
+
+
+def described(texts: Iterable[str]) -> tuple[Described, ...]:
+    """The hosts of ``FILE`` or ``FILE*N``.
+
+    :raises PlannerError: for a bad file, or two hosts of one name.
+    """
+    found = []
+    taken: set[str] = set()
+    for text in texts:
+        match = _COPIES.fullmatch(text)
+        if not match and _NO_COPIES.fullmatch(text):
+            raise PlannerError(f'{text}: is not FILE*N with N from 1 to '
+                               '99999')
+        path, count = (match['path'], int(match['count'])) if match else (
+            text, 1)
+        try:
+            file = hostfile.load(path)
+        except hostfile.HostFileError as error:
+            raise PlannerError(str(error)) from None
+        names = (tuple(f'{file.name}-{number}'
+                       for number in range(1, count + 1))
+                 if match else (file.name,))
+        if taken.intersection(names):
+            raise PlannerError(
+                f'{path}: there is a host {min(taken.intersection(names))} '
+                f'already; write {path}*N for N hosts')
+        taken.update(names)
+        found.append(Described(file, names))
+    return tuple(found)
+
+
+def targets(paths: Iterable[str],
+            hosts: Iterable[Described] = ()) -> tuple[Target, ...]:
+    """The machines of several host files, each as :func:`target` has it.
+
+    :raises PlannerError: for a bad file, and two machines of one name.
+    """
+    known = tuple(hosts)
+    found = {}
+    for path in paths:
+        one = target(path, known)
+        if one.machine.name in found:
+            raise PlannerError(f'{path}: there is a machine '
+                               f'{one.machine.name} already')
+        found[one.machine.name] = one
+    return tuple(found.values())
+
+
+def target(path: str, hosts: Iterable[Described] = ()) -> Target:
+    """The machine of a host file, to predict densities of.
+
+    :param hosts: of the plan; of those that are the same how many guests fit
+        is known from the plan.
+    :raises PlannerError: for a bad file, or one that tells nothing of
+        contention.
+    """
+    if _COPIES.fullmatch(path):
+        raise PlannerError(f'{path}: densities are of one host; leave out '
+                           'what begins with the last *')
+    (one,) = described([path])
+    same = next((other for other in hosts if other.file == one.file), None)
+    if one.file.contention is None:
+        raise PlannerError(f'{path}: it has no section "contention"')
+    return target_of(same or one, bool(same))
+
+
+def target_of(one: Described, counted: bool = True) -> Target:
+    """The same of a file that was read, with a section ``contention``."""
+    assert one.file.contention is not None  # noqa: S101
+    return Target(
+        one.file.contention, planned(one.file, one.file.name),
+        one.file.aliases,
+        one.names if counted else ())
+
+
+def aliases(hosts: Iterable[Described],
+            given: Iterable[tuple[str, str]] = (),
+            wanted: Iterable[Flavor] = ()) -> dict[str, str]:
+    """Resource class by PCI alias, of host files and of the command line.
+
+    What the command line says takes precedence over the files. An alias
+    that still has two is left out where no flavor has a key for VFs.
+
+    :raises PlannerError: when an alias has two.
+    """
+    known = [(pf.alias, pf.resource_class)
+             for host in hosts for pf in host.file.pfs]
+    found = _distinct(given)
+    ours = {alias: {name for other, name in known if other == alias}
+            for alias, _name in known if alias not in found}
+    asked = any(key.startswith(keys.VFS.extra_spec)
+                for flavor in wanted for key in flavor.extra_specs)
+    return {**found, **_distinct(
+        (alias, name) for alias, names in ours.items()
+        if asked or len(names) == 1 for name in sorted(names))}
+
+
+def _distinct(known: Iterable[tuple[str, str]]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for alias, name in known:
+        if found.setdefault(alias, name) != name:
+            raise PlannerError(
+                f'the PCI alias {alias} is {found[alias]} and {name}; a plan '
+                f'needs it to be one: --alias {alias}=CLASS')
+    return found
+
+
+def wanted(texts: Sequence[str], connection: Any = None) -> list[Flavor]:
+    """The flavors that are meant: described, in a file, or of a cloud.
+
+    :param connection: of openstacksdk.
+    :raises PlannerError: for one that cannot be had.
+    """
+    found: list[Flavor] = []
+    for text in texts:
+        if text.endswith(_SUFFIXES) and '=' not in text:
+            found += _of_file(text)
+        elif '=' in text:
+            found.append(flavors.parse(text))
+        elif connection is None:
+            raise PlannerError(
+                f'flavor {text}: is neither NAME:KEY=VALUE,... nor a file '
+                'that ends with .yaml, .yml or .json; flavors by name are '
+                'those of a cloud')
+        else:
+            found.append(_of_cloud(connection, text))
+    return found
+
+
+def _of_file(path: str) -> list[Flavor]:
+    try:
+        document = documents.load(path)
+    except documents.DocumentError as error:
+        raise PlannerError(f'{path}: {error}') from None
+    if not isinstance(document, Mapping) or not all(
+            isinstance(entry, Mapping) for entry in document.values()):
+        raise PlannerError(f'{path}: must be a mapping of flavors by name')
+    try:
+        return [flavors.from_mapping(str(name), entry)
+                for name, entry in document.items()]
+    except PlannerError as error:
+        raise PlannerError(f'{path}: {error}') from None
+
+
+# -- a cloud ------------------------------------------------------------------
+
+
+def connect(cloud: str) -> Any:
+    """Return a connection of openstacksdk whose requests have a time limit.
+
+    :param cloud: name in clouds.yaml, or ``envvars``.
+    :raises PlannerError: when there is none, or no openstacksdk.
+    """
+    try:
+        import openstack
+
+        from ghsched_placement.osc import http
+    except ImportError as error:
+        raise PlannerError(_NO_SDK.format(error.name)) from None
+    try:
+        connection = openstack.connect(cloud=cloud)
+        http.limit_waiting(connection)
+    except Exception as error:
+        raise PlannerError(f'the cloud {cloud}: {error}') from error
+    return connection
+
+
+@contextlib.contextmanager
+def _reached(connection: Any, service: str, subject: str) -> Iterator[None]:
+    """Raise one sentence where a service of a cloud cannot be read.
+
+    :param subject: first words of the sentence, where the service answers.
+    :raises PlannerError: when the service does not answer, or refuses.
+    """
+    from ghsched_placement.osc import http
+
+    try:
+        with http.reached(connection, service):
+            yield
+    except http.Unreachable as error:
+        raise PlannerError(str(error)) from error
+    except Exception as error:
+        raise PlannerError(f'{subject}: {error}') from error
+
+
+def placement(connection: Any) -> Reader:
+    """Return a client of the cloud's Placement.
+
+    :raises PlannerError: when it cannot be found, or the user is refused.
+    """
+    with _reached(connection, 'placement', 'Placement'):
+        found: Reader = connection.placement
+    return found
+
+
+def rooms(connection: Any) -> Mapping[str, tuple[NodeRoom, ...]]:
+    """Return CPUs and memory of NUMA nodes, by UUID of the compute node.
+
+    :returns: empty where Nova does not let the user read them.
+    """
+    from osc_lib import exceptions
+
+    from ghsched_placement.osc import client as clients
+    from ghsched_placement.osc import node_rooms
+
+    client = clients.Client(connection)
+    try:
+        return node_rooms.read(client, client.hosts(),
+                               client.compute_nodes()).by_host
+    except exceptions.CommandError:
+        return {}
+
+
+def _of_cloud(connection: Any, name: str) -> Flavor:
+    with _reached(connection, 'compute', f'flavor {name}'):
+        found = connection.compute.find_flavor(name, get_extra_specs=True)
+    if found is None:
+        raise PlannerError(f'flavor {name}: the cloud has none of that name')
+    return Flavor(
+        name=found.name, vcpus=found.vcpus, ram=found.ram,
+        disk=(found.disk or 0) + (found.ephemeral or 0),
+        swap=found.swap or 0, extra_specs=dict(found.extra_specs or {}))

@@ -1,0 +1,94 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ghsched_placement.contention import queueing
+from ghsched_placement.contention.share import Claim
+from ghsched_placement.contention.share import share
+from ghsched_placement.tests import base
+
+CAPACITY = 100.0
+
+
+def some(most):
+    """Claims that ask for so much at most, each."""
+    return st.lists(st.builds(
+        Claim, demand=st.integers(0, most), minimum=st.integers(0, 100),
+        maximum=st.integers(1, 100), hardlimit=st.booleans(),
+        priority=st.integers(0, 7)), min_size=1, max_size=5)
+
+
+def waits(*asked):
+    return queueing.waits(CAPACITY, asked, share(CAPACITY, asked))
+
+
+class WaitTest(base.TestCase):
+
+    def test_one_class_waits_as_in_an_open_queue(self):
+        self.assertAlmostEqual(1.0, queueing.wait(0.5))
+        self.assertAlmostEqual(1.0, waits(Claim(20), Claim(30))[0])
+
+    def test_a_full_server_is_taken_for_nearly_full(self):
+        self.assertAlmostEqual(49.0, queueing.wait(1.0))
+        self.assertAlmostEqual(49.0, waits(Claim(200))[0])
+
+    def test_the_higher_priority_waits_less(self):
+        high, low = waits(Claim(30, priority=7), Claim(30))
+        self.assertAlmostEqual(0.6 / 0.7, high)
+        self.assertAlmostEqual(0.6 / (0.7 * 0.4), low)
+
+    def test_below_its_guarantee_a_claim_goes_first(self):
+        guaranteed, high = waits(Claim(30, minimum=30),
+                                 Claim(30, priority=7))
+        self.assertLess(guaranteed, high)
+
+    def test_one_with_no_traffic_waits_as_its_traffic_would(self):
+        for kind in ({}, {'minimum': 5}, {'priority': 7},
+                     {'maximum': 5, 'hardlimit': False}):
+            self.assertAlmostEqual(waits(Claim(40), Claim(0.001, **kind))[1],
+                                   waits(Claim(40), Claim(0, **kind))[1],
+                                   places=4)
+
+    def test_what_does_not_get_through_waits_as_well(self):
+        # 20 of 30 go first, 10 go with the rest of 200 to a full server.
+        wait, _other = waits(Claim(30, minimum=20), Claim(200))
+        self.assertAlmostEqual(
+            (20 * 0.98 / 0.8 + 10 * 0.98 / (0.8 * 0.02)) / 30, wait)
+
+    def test_a_higher_priority_on_a_full_server(self):
+        # It lets a little more through, of a class that waits long.
+        others = (Claim(16, maximum=80, hardlimit=False, priority=4),
+                  Claim(293, maximum=50, hardlimit=False, priority=2),
+                  Claim(20, priority=2))
+        before, after = (Claim(30, minimum=20, priority=priority)
+                         for priority in (1, 2))
+        self.assertLess(share(CAPACITY, [before, *others])[0],
+                        share(CAPACITY, [after, *others])[0])
+        self.assertLess(waits(after, *others)[0], waits(before, *others)[0])
+
+    @given(some(250), st.integers(0, 7))
+    def test_a_higher_priority_never_waits_longer(self, asked, priority):
+        raised = [replace(asked[0],
+                          priority=max(priority, asked[0].priority)),
+                  *asked[1:]]
+        self.assertLessEqual(waits(*raised)[0],
+                             waits(*asked)[0] * (1 + 1e-9))
+
+    @given(some(250))
+    def test_waits_are_finite_and_not_negative(self, asked):
+        for one in waits(*asked):
+            self.assertGreaterEqual(one, 0)
+            self.assertLess(one, 1e4)

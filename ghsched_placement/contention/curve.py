@@ -1,0 +1,154 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""How the latency of memory grows with its use: a curve, as data (pure).
+
+A curve has the latency of an access by the utilisation of the memory, over
+that of an idle machine, for one or several parts of writes. It says how it
+came to be, as every figure of the model does. A host file without one gets the
+published curve closest to the host
+(:mod:`ghsched_placement.contention.shipped`). Without any curve a machine is a
+queue (M/M/1, :mod:`ghsched_placement.contention.queueing`), which is far
+steeper than any machine that was measured.
+"""
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+import itertools
+from typing import Any
+
+#: How a curve came to be: measured on the machine, published of another or
+#: of the same, or assumed.
+BASES = ('measured', 'published', 'assumed')
+
+#: Of a machine that says no other: redis reads more than it writes.
+WRITES = 0.2
+
+
+class CurveError(ValueError):
+    """A curve that cannot be used; says what of it and why."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """The curve for one part of writes.
+
+    :param writes: 0 to 1.
+    :param points: (utilisation, latency over that when idle), both
+        ascending, from utilisation 0 on.
+    """
+
+    writes: float
+    points: tuple[tuple[float, float], ...]
+
+    def latency(self, utilisation: float) -> float:
+        """Between the points; beyond the last as steep as before it."""
+        number = bisect_right([point[0] for point in self.points],
+                              utilisation)
+        number = min(max(number, 1), len(self.points) - 1)
+        (low, first), (high, second) = self.points[number - 1:number + 1]
+        return first + (second - first) * (utilisation - low) / (high - low)
+
+
+@dataclass(frozen=True)
+class LatencyCurve:
+    """All lines of a curve, the fewest writes first.
+
+    :param basis: one of :data:`BASES`.
+    :param source: for people.
+    """
+
+    basis: str
+    source: str
+    lines: tuple[Line, ...]
+
+    @classmethod
+    def from_mapping(cls, mapping: Any) -> 'LatencyCurve':
+        """A curve from plain data: ``basis``, ``source`` and ``points``.
+
+        Each of ``points`` has ``writes`` and ``latency``, a list of pairs.
+
+        :raises CurveError: when something is missing, unknown or wrong.
+        """
+        if not isinstance(mapping, Mapping) or (
+                set(mapping) != {'basis', 'source', 'points'}):
+            raise CurveError('must be a mapping of basis, source and points')
+        if mapping['basis'] not in BASES:
+            raise CurveError(f'basis: {mapping["basis"]!r} is none of '
+                             + ', '.join(BASES))
+        if not isinstance(mapping['source'], str) or (
+                not mapping['source'].strip()):
+            raise CurveError('source: must say where the curve comes from')
+        given = mapping['points']
+        if not isinstance(given, Sequence) or isinstance(given, str) or (
+                not given):
+            raise CurveError('points: must be a list with something in it')
+        lines = sorted(itertools.starmap(_line, enumerate(given)),
+                       key=lambda line: line.writes)
+        if len({line.writes for line in lines}) < len(lines):
+            raise CurveError('points: a part of writes is there twice')
+        return cls(mapping['basis'], mapping['source'].strip(), tuple(lines))
+
+    def latency(self, utilisation: float, writes: float = WRITES) -> float:
+        """Of an access, over that of an idle machine; never below 1.
+
+        Between the lines for the next fewer and more writes; the outermost
+        line holds for all beyond it.
+        """
+        number = bisect_right([line.writes for line in self.lines], writes)
+        low = self.lines[max(0, number - 1)]
+        high = self.lines[min(number, len(self.lines) - 1)]
+        first = low.latency(utilisation)
+        if high.writes <= low.writes:
+            return max(1.0, first)
+        part = (writes - low.writes) / (high.writes - low.writes)
+        return max(1.0, first + part * (high.latency(utilisation) - first))
+
+
+def _line(number: int, given: Any) -> Line:
+    where = f'points[{number}]'
+    if not isinstance(given, Mapping) or set(given) != {'writes', 'latency'}:
+        raise CurveError(f'{where}: must be a mapping of writes and latency')
+    writes = _number(f'{where}.writes', given['writes'])
+    if not 0 <= writes <= 1:
+        raise CurveError(f'{where}.writes: must be from 0 to 1')
+    pairs = given['latency']
+    if not isinstance(pairs, Sequence) or isinstance(pairs, str) or (
+            len(pairs) < 2):
+        raise CurveError(f'{where}.latency: must be two pairs or more')
+    points = []
+    for pair in pairs:
+        if not isinstance(pair, Sequence) or isinstance(pair, str) or (
+                len(pair) != 2):
+            raise CurveError(f'{where}.latency: {pair!r} is no pair')
+        points.append((_number(f'{where}.latency', pair[0]),
+                       _number(f'{where}.latency', pair[1])))
+    _check(where, points)
+    return Line(writes, tuple(points))
+
+
+def _check(where: str, points: Sequence[tuple[float, float]]) -> None:
+    if points[0] != (0, 1):
+        raise CurveError(f'{where}.latency: must begin with [0, 1]')
+    for (low, first), (high, second) in itertools.pairwise(points):
+        if not low < high <= 1 or second < first:
+            raise CurveError(f'{where}.latency: must ascend, with a '
+                             'utilisation of 1 at most')
+
+
+def _number(where: str, value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or (
+            not 0 <= value < 1e6):
+        raise CurveError(f'{where}: {value!r} is no number from 0 on')
+    return float(value)

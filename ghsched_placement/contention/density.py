@@ -1,0 +1,426 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""How many containers a host takes before its latency suffers (pure).
+
+As published: one container is observed while others are added; the density is
+the largest number whose p99 latency is below 1.10 times that of the observed
+one alone. The model takes the p99 of a request to grow as the mean latency of
+its memory accesses does.
+
+All figures of this module are *simulated*.
+"""
+
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Iterator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import replace
+import functools
+import itertools
+import math
+
+from ghsched_placement.contention.machine import Machine
+from ghsched_placement.contention.machine import Parameter
+from ghsched_placement.contention import traffic
+from ghsched_placement.contention import workload as workloads
+from ghsched_placement.contention.workload import REFERENCE
+from ghsched_placement.contention.workload import SCENARIOS
+from ghsched_placement.contention.workload import Workload
+from ghsched_placement import policy
+from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.policy import NodePolicy
+
+#: Times the p99 of the observed container alone, at which a number fails.
+LINE = 1.10
+#: Where the search for the latency line ends when nothing else ends it.
+FAR = 4096
+
+#: Keys of a flavor: parsed, or as extra specs.
+Keys = GuestPolicy | Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Point:
+    """p99 of the observed container among n, that of it alone is 1."""
+
+    n: int
+    p99: float
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One scenario (simulated).
+
+    :param points: from 1 container to as many as there is room for.
+    :param density: the last number below the line, of those.
+    :param first_failing: the first that is not; None when all are.
+    :param binds: what limits the density: ``latency``, a resource, or
+        ``most`` where the caller asked for no more.
+    :param alone: latency of the observed container alone; that of one whose
+        accesses are all local, on an idle machine, is 1.
+    :param latency_density: how many the latency allows, were there room.
+    :param all_density: the same where each container is judged, and not the
+        observed one only.
+    :param node_busy: utilisation of the busiest node at the density, 0 to 1;
+        and likewise of the busiest link.
+    """
+
+    scenario: str
+    points: tuple[Point, ...]
+    density: int
+    first_failing: int | None
+    binds: str
+    alone: float = 1.0
+    latency_density: int = 0
+    all_density: int = 0
+    node_busy: float = 0.0
+    link_busy: float = 0.0
+
+
+def predict(machine: Machine, scenario: str, keys: Keys | None = None,
+            most: int | None = None,
+            workload: Workload = REFERENCE) -> Curve:
+    """The curve of one scenario.
+
+    :param scenario: ``none``, ``static`` or ``ghsched``.
+    :param keys: of the guests, in scenario ``ghsched``; without them
+        :func:`default_keys`.
+    :param most: the most containers to look at; without it, as many as there
+        is room for.
+    :raises ValueError: an unknown scenario, keys that cannot be held, or
+        guests that do not fit.
+    """
+    held = _keys(machine, scenario, keys, workload)
+    limit, binds = workloads.room(machine, workload, scenario)
+    if most is not None and most < limit:
+        limit, binds = max(most, 1), 'most'
+    model = _Model(machine, scenario, held, workload)
+    points = tuple(Point(n, model.p99(n)) for n in range(1, limit + 1))
+    failing = next((point.n for point in points if point.p99 >= LINE), None)
+    found = limit if failing is None else failing - 1
+    return Curve(
+        scenario, points, found, failing,
+        binds if failing is None else 'latency', model.latency(1),
+        model.density(), model.density(model.worst),
+        *model.busiest(max(1, found)))
+
+
+def p99(machine: Machine, scenario: str, containers: int,
+        keys: Keys | None = None, workload: Workload = REFERENCE) -> float:
+    """One point of a curve, whether there is room for it or not.
+
+    :raises ValueError: as :func:`predict` does.
+    """
+    return _Model(machine, scenario,
+                  _keys(machine, scenario, keys, workload),
+                  workload).p99(containers)
+
+
+def default_keys(machine: Machine,
+                 workload: Workload = REFERENCE) -> GuestPolicy:
+    """Keys for a guest: its part of each node, and VFs that it sees.
+
+    On a host that cannot hold a guarantee, the VFs alone; a guest without
+    VFs has nothing to see.
+    """
+    guests = workloads.places(machine, workload, 'ghsched')
+    sharing = max((sum(node in nodes for nodes in guests)
+                   for node in itertools.chain(*guests)), default=1)
+    nodes: tuple[NodePolicy, ...] = ()
+    if 'MEM_BW_MIN' in machine.controls:
+        nodes = (NodePolicy(minimum=50 // sharing),) * workload.nodes
+    return GuestPolicy(nodes=nodes,
+                       device_numa='preferred' if workload.vfs else 'none')
+
+
+def _keys(machine: Machine, scenario: str, keys: Keys | None,
+          workload: Workload) -> GuestPolicy | None:
+    if scenario not in SCENARIOS:
+        raise ValueError(f'{scenario!r} is none of ' + ', '.join(SCENARIOS))
+    if scenario != 'ghsched':
+        return None
+    if keys is None:
+        return default_keys(machine, workload)
+    if isinstance(keys, GuestPolicy):
+        return keys
+    return policy.parse(keys, workload.nodes) or GuestPolicy()
+
+
+class _Model:
+    """One scenario, asked for one number of containers after another.
+
+    The observed container is the first of the first guest.
+    """
+
+    def __init__(self, machine: Machine, scenario: str,
+                 keys: GuestPolicy | None, workload: Workload) -> None:
+        self._machine = machine
+        self._workload = workload
+        self._controls = workloads.controls(machine, workload, keys)
+        self._slots = workloads.slots(machine, workload, scenario, keys)
+
+    @functools.cache  # noqa: B019
+    def _load(self, containers: int) -> traffic.Load:
+        return traffic.solve(
+            self._machine,
+            workloads.flows(self._machine, self._workload, self._slots,
+                            containers), self._controls)
+
+    @functools.cache  # noqa: B019
+    def latency(self, containers: int) -> float:
+        return self._latency(self._slots[0], containers)
+
+    def _latency(self, slot: workloads.Slot, containers: int) -> float:
+        found = {(one.flow.group, one.flow.origin, one.flow.memory):
+                 one.latency for one in self._load(containers).outcomes}
+        return math.fsum(
+            path.part * found[path.group, path.origin, path.memory]
+            for path in slot.paths)
+
+    def busiest(self, containers: int) -> tuple[float, float]:
+        """Utilisation of the busiest node and link."""
+        load = self._load(containers)
+        return (max(load.nodes.values(), default=0.0),
+                max(load.links.values(), default=0.0))
+
+    def p99(self, containers: int) -> float:
+        return self._grown(self.latency(containers))
+
+    def worst(self, containers: int) -> float:
+        """The highest p99 of all containers, as :meth:`p99` has it."""
+        return self._grown(max(
+            self._latency(slot, containers) for slot in self._slots
+            if slot.count(containers)))
+
+    def _grown(self, latency: float) -> float:
+        more = latency / self.latency(1) - 1
+        return 1 + self._workload.elasticity * more
+
+    def density(self, p99: Callable[[int], float] | None = None) -> int:
+        """The last number below the line, whether there is room or not."""
+        p99 = p99 or self.p99
+        above = 2
+        while above <= FAR and p99(above) < LINE:
+            above *= 2
+        below = above // 2
+        while above - below > 1:
+            middle = (above + below) // 2
+            if p99(middle) < LINE:
+                below = middle
+            else:
+                above = middle
+        return min(below, FAR)
+
+
+# -- comparisons --------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """The density with ghsched against a line without it (simulated).
+
+    :param against: machine and scenario of the line.
+    :param line: containers.
+    :param line_is: which figure of that curve it is; a density.
+    :param value: density / line.
+    :param latency_value: the same, were there room for all that the latency
+        allows.
+    """
+
+    against: str
+    line: int
+    value: float
+    latency_value: float
+    line_is: str = 'density'
+
+
+@dataclass(frozen=True)
+class Report:
+    """All scenarios of a machine (simulated).
+
+    :param curves: in the order of :data:`workload.SCENARIOS`.
+    :param ratios: against the machine's own line, the best static bind, and
+        another machine's line where one is given.
+    """
+
+    machine: str
+    curves: tuple[Curve, ...]
+    ratios: tuple[Ratio, ...]
+    parameters: tuple[Parameter, ...]
+
+    def curve(self, scenario: str) -> Curve:
+        return next(one for one in self.curves if one.scenario == scenario)
+
+
+def report(machine: Machine, keys: Keys | None = None,
+           against: Machine | None = None,
+           workload: Workload | None = None) -> Report:
+    """All scenarios, and how they compare.
+
+    The lines are densities. A machine of whose published test without control
+    only the first number that fails is known has no such line for that test:
+    what was bound there is not known either, and :mod:`ranges` says what
+    follows from that.
+
+    :param against: another machine, taken without control.
+    :param workload: without it, that of the published test.
+    """
+    asked = workload or REFERENCE
+    curves = tuple(predict(machine, scenario, keys, workload=asked)
+                   for scenario in SCENARIOS)
+    none, static, ours = curves
+    lines = [(machine, static)]
+    if workload is not None or machine.fit is None or machine.fit.passes:
+        lines.insert(0, (machine, none))
+    if against is not None:
+        lines.append((against, predict(against, 'none', workload=asked)))
+    return Report(machine.name, curves, tuple(
+        _ratio(of, curve, ours) for of, curve in lines),
+        machine.parameters)
+
+
+def _ratio(machine: Machine, curve: Curve, ours: Curve) -> Ratio:
+    line = max(curve.density, 1)
+    return Ratio(f'{machine.name}, {curve.scenario}', line,
+                 ours.density / line, ours.latency_density / line)
+
+
+@dataclass(frozen=True)
+class Shift:
+    """What another value of one parameter does to the ratios (simulated).
+
+    :param machine: whose parameter it is.
+    :param factor: what its value is multiplied by.
+    """
+
+    machine: str
+    parameter: Parameter
+    factor: float
+    report: Report
+
+
+def sensitivity(machine: Machine, keys: Keys | None = None,
+                against: Machine | None = None,
+                workload: Workload | None = None, step: float = 0.2,
+                bases: Collection[str] = ('fitted',),
+                refit: Callable[[Machine], Machine] | None = None,
+                ) -> tuple[Shift, ...]:
+    """How far the ratios move with each parameter, all others as they are.
+
+    :param workload: as in :func:`report`.
+    :param step: how far each is moved down and up, as a part of it.
+    :param bases: the parameters to move, by :data:`machine.BASES`.
+    :param refit: fits what is fitted again after each move.
+    """
+    shifts = []
+    for mine in (True, False):
+        moved = machine if mine else against
+        if moved is None:
+            continue
+        for parameter in moved.parameters:
+            if parameter.basis not in bases:
+                continue
+            for factor in (1 - step, 1 + step):
+                other = _moved(moved, parameter, factor)
+                other = refit(other) if refit else other
+                shifts.append(Shift(
+                    moved.name, parameter, factor,
+                    report(other if mine else machine, keys,
+                           against if mine else other, workload)))
+    return tuple(shifts)
+
+
+def _moved(machine: Machine, parameter: Parameter, factor: float) -> Machine:
+    """With one parameter moved, as far as it can be.
+
+    No access over a link is faster than a local one.
+    """
+    value = parameter.value * factor
+    if parameter.name.endswith('_latency'):
+        value = max(value, 1.0)
+    if parameter.name == 'demand_mb':
+        value = max(value, machine['dma_mb'])
+    return machine.with_value(parameter.name, value)
+
+
+# -- the search ---------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best keys of a search (simulated).
+
+    :param guests: how many guests, full of containers, that is.
+    :param tried: how many sets of keys were looked at.
+    """
+
+    keys: GuestPolicy
+    curve: Curve
+    guests: int
+    tried: int
+
+
+#: What is tried, the least first: what costs others less is preferred.
+MINIMUMS = tuple(range(0, 101, 5))
+MAXIMUMS = (100, 80, 60, 40, 20)
+PRIORITIES = (None, 4, 7)
+
+
+def search(machine: Machine, workload: Workload = REFERENCE,
+           most: int | None = None) -> Found:
+    """The keys that give the most containers below the latency line.
+
+    All sets of keys of a grid are tried in a fixed order, without those that
+    the host cannot hold or whose guarantees do not fit its nodes. Of equals
+    the first is taken: it has the smallest guarantee, then no cap, then no
+    priority.
+
+    :raises ValueError: the guests do not fit the host.
+    """
+    limit, _binds = workloads.room(machine, workload, 'ghsched')
+    if most is not None:
+        limit = min(limit, most)
+    best, reached, tried = GuestPolicy(), -1, 0
+    for keys in _candidates(machine, workload):
+        tried += 1
+        model = _Model(machine, 'ghsched', keys, workload)
+        found = limit if model.p99(limit) < LINE else model.density()
+        if found > reached:
+            best, reached = keys, found
+        if found >= limit:
+            break
+    curve = predict(machine, 'ghsched', best, most, workload)
+    per_guest = min(workload.per_guest().values())
+    return Found(best, curve, curve.density // per_guest, tried)
+
+
+def _candidates(machine: Machine, workload: Workload) -> Iterator[GuestPolicy]:
+    bare = default_keys(machine, workload)
+    guests = workloads.places(machine, workload, 'ghsched')
+    sharing = max((sum(node in nodes for nodes in guests)
+                   for node in itertools.chain(*guests)), default=1)
+    seen = set()
+    for minimum, maximum, priority, hard in itertools.product(
+            MINIMUMS, MAXIMUMS, PRIORITIES, (True, False)):
+        node = NodePolicy(minimum, maximum, hard, priority)
+        if minimum > maximum or minimum * sharing > 100 or (
+                not hard and not node.capped) or node in seen:
+            continue
+        seen.add(node)
+        keys = replace(bare, nodes=(node,) * workload.nodes)
+        try:
+            workloads.controls(machine, workload, keys)
+        except ValueError:
+            continue
+        yield keys

@@ -1,0 +1,270 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The machine that the contention model is asked about (pure).
+
+A :class:`Machine` is made from the section ``contention`` of a host file.
+Every figure in it says where it comes from, see :data:`BASES`.
+"""
+
+from collections.abc import Collection
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import replace
+from typing import Any
+
+from ghsched_placement.contention.curve import CurveError
+from ghsched_placement.contention.curve import LatencyCurve
+from ghsched_placement import names
+
+#: How a figure came to be.
+#:
+#: measured   on the machine.
+#: specified  by its maker, or by a published text.
+#: fitted     so that the model gives a published result.
+#: predicted  carried over from another figure or another machine.
+#: assumed    there is nothing better.
+BASES = ('measured', 'specified', 'fitted', 'predicted', 'assumed')
+
+#: What of a policy a machine may be able to hold; keys of
+#: :data:`names.CAPABILITY_TRAITS`.
+CONTROLS = tuple(sorted(
+    name for name in names.CAPABILITY_TRAITS if name.startswith('MEM_BW_')))
+
+#: What the model must be told, and the lowest value of each.
+_LOWEST = {
+    'capacity_mb': 1.0, 'near_mb': 1.0, 'far_mb': 1.0,
+    'near_latency': 1.0, 'far_latency': 1.0, 'demand_mb': 0.001,
+    'dma_mb': 0.0,
+}
+
+
+class MachineError(ValueError):
+    """A description that cannot be used; says which key and why."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One figure of the model and where it comes from.
+
+    :param basis: one of :data:`BASES`.
+    :param source: for people; of a fitted figure the point that it was
+        fitted to.
+    """
+
+    name: str
+    value: float
+    basis: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Node:
+    """One NUMA node.
+
+    :param threads: CPUs that guests may use.
+    :param memory_mb: MiB that guests may use.
+    """
+
+    id: int
+    threads: int
+    memory_mb: int
+    socket: int = 0
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The published density that ``demand_mb`` is fitted to.
+
+    :param containers: a number of containers.
+    :param passes: whether that many are still below the latency line; else
+        they are the first that are not.
+    """
+
+    containers: int
+    passes: bool
+
+
+@dataclass(frozen=True)
+class Machine:
+    """All that the model knows of a host.
+
+    :param nodes: ascending by id.
+    :param nics: NUMA node of each NIC, as often as it has NICs.
+    :param controls: what of a policy can be held, of :data:`CONTROLS`.
+    :param parameters: one for each figure of the section.
+    :param fit: None when no density of the machine is known.
+    :param curve: latency of its memory by use; None for a queue (M/M/1).
+    """
+
+    name: str
+    nodes: tuple[Node, ...]
+    nics: tuple[int, ...]
+    controls: frozenset[str]
+    parameters: tuple[Parameter, ...]
+    fit: Fit | None = None
+    curve: LatencyCurve | None = None
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> 'Machine':
+        """A machine from plain data.
+
+        Keys: ``name``, ``nodes`` (a list of ``id``, ``threads``,
+        ``memory_mb`` and, optionally, ``socket``), optionally ``nics``,
+        ``controls``, ``fit`` (``containers`` and ``passes``) and
+        ``latency_curve`` (see :mod:`ghsched_placement.contention.curve`), and
+        a mapping of ``value``, ``basis`` and ``source`` for each of
+        ``capacity_mb`` (of a node), ``near_mb`` (between two nodes of a
+        socket, each way), ``far_mb`` (between two sockets, each way),
+        ``near_latency`` and ``far_latency`` (of an access over them, a local
+        one is 1), ``demand_mb`` (of one container) and ``dma_mb`` (of its
+        VF). All bandwidths are MB/s.
+
+        :raises MachineError: (a ValueError) when one is missing, unknown or
+            out of range.
+        """
+        left = dict(mapping)
+        name = str(left.pop('name', 'host'))
+        nodes = _nodes(left.pop('nodes', None))
+        nics = _nics(left.pop('nics', ()), nodes)
+        controls = _controls(left.pop('controls', CONTROLS))
+        fit = _fit(left.pop('fit', None))
+        curve = _curve(left.pop('latency_curve', None))
+        parameters = tuple(_parameter(key, left.pop(key, None), lowest)
+                           for key, lowest in _LOWEST.items())
+        if left:
+            raise MachineError(f'{min(map(str, left))}: unknown key')
+        machine = cls(name, nodes, nics, controls, parameters, fit, curve)
+        if machine['dma_mb'] > machine['demand_mb']:
+            raise MachineError('dma_mb: is part of demand_mb and cannot be '
+                               'more')
+        return machine
+
+    def __getitem__(self, name: str) -> float:
+        """The value of a parameter."""
+        return self.parameter(name).value
+
+    def parameter(self, name: str) -> Parameter:
+        return next(one for one in self.parameters if one.name == name)
+
+    def with_value(self, name: str, value: float) -> 'Machine':
+        """The same machine with one other figure."""
+        return replace(self, parameters=tuple(
+            replace(one, value=value) if one.name == name else one
+            for one in self.parameters))
+
+    def socket(self, node: int) -> int:
+        return next(one.socket for one in self.nodes if one.id == node)
+
+    def link(self, here: int, there: int) -> tuple[str, int, int] | None:
+        """The link from one node to another; None within a node.
+
+        The nodes of a socket share its links to other sockets.
+        """
+        if here == there:
+            return None
+        ours, theirs = self.socket(here), self.socket(there)
+        if ours == theirs:
+            return 'near', here, there
+        return 'far', ours, theirs
+
+
+def _nodes(given: Any) -> tuple[Node, ...]:
+    if not isinstance(given, Sequence) or isinstance(given, str) or not given:
+        raise MachineError('nodes: must be a list with something in it')
+    nodes = []
+    for place, entry in enumerate(given):
+        where = f'nodes[{place}]'
+        if not isinstance(entry, Mapping):
+            raise MachineError(f'{where}: must be a mapping')
+        left = dict(entry)
+        nodes.append(Node(
+            id=_whole(f'{where}.id', left.pop('id', None)),
+            threads=_whole(f'{where}.threads', left.pop('threads', None)),
+            memory_mb=_whole(f'{where}.memory_mb',
+                             left.pop('memory_mb', None)),
+            socket=_whole(f'{where}.socket', left.pop('socket', 0))))
+        if left:
+            raise MachineError(f'{where}.{min(map(str, left))}: unknown key')
+    if len({node.id for node in nodes}) < len(nodes):
+        raise MachineError('nodes: a node is there twice')
+    return tuple(sorted(nodes, key=lambda node: node.id))
+
+
+def _nics(given: Any, nodes: Sequence[Node]) -> tuple[int, ...]:
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        raise MachineError('nics: must be a list of NUMA nodes')
+    known = [node.id for node in nodes]
+    for nic in given:
+        if nic not in known:
+            raise MachineError(f'nics: the host has no NUMA node {nic!r}')
+    return tuple(given)
+
+
+def _controls(given: Any) -> frozenset[str]:
+    if not isinstance(given, Collection) or isinstance(given, str):
+        raise MachineError('controls: must be a list')
+    unknown = sorted(set(map(str, given)) - set(CONTROLS))
+    if unknown:
+        raise MachineError(f'controls: {unknown[0]!r} is none of '
+                           + ', '.join(CONTROLS))
+    return frozenset(map(str, given))
+
+
+def _fit(given: Any) -> Fit | None:
+    if given is None:
+        return None
+    if not isinstance(given, Mapping) or (
+            set(given) != {'containers', 'passes'}):
+        raise MachineError('fit: must be a mapping of containers and passes')
+    containers = _whole('fit.containers', given['containers'])
+    if containers < 2 or not isinstance(given['passes'], bool):
+        raise MachineError('fit: containers must be 2 or more, and passes '
+                           'true or false')
+    return Fit(containers, given['passes'])
+
+
+def _curve(given: Any) -> LatencyCurve | None:
+    if given is None:
+        return None
+    try:
+        return LatencyCurve.from_mapping(given)
+    except CurveError as error:
+        raise MachineError(f'latency_curve: {error}') from None
+
+
+def _whole(where: str, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise MachineError(f'{where}: must be a whole number, is {value!r}')
+    return value
+
+
+def _parameter(name: str, given: Any, lowest: float) -> Parameter:
+    if given is None:
+        raise MachineError(f'{name}: is missing')
+    if not isinstance(given, Mapping) or (
+            set(given) != {'value', 'basis', 'source'}):
+        raise MachineError(f'{name}: must be a mapping of value, basis and '
+                           'source')
+    value, basis = given['value'], given['basis']
+    if not isinstance(value, int | float) or isinstance(value, bool) or (
+            not lowest <= value < 1e12):
+        raise MachineError(f'{name}.value: must be a number from {lowest:g}, '
+                           f'is {value!r}')
+    if basis not in BASES:
+        raise MachineError(f'{name}.basis: {basis!r} is none of '
+                           + ', '.join(BASES))
+    if not isinstance(given['source'], str) or not given['source'].strip():
+        raise MachineError(f'{name}.source: must say where the value comes '
+                           'from')
+    return Parameter(name, float(value), str(basis), given['source'].strip())

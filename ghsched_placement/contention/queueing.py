@@ -1,0 +1,119 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""How long an access waits at a controller or a link (pure).
+
+An open queue with one server, exponential gaps and exponential service
+(M/M/1), whose service time is the idle latency of a local access. All waits
+are in units of that latency. Nobody is interrupted once served, and classes
+go before each other (A. Cobham, Priority Assignment in Waiting Line Problems,
+1954)::
+
+    wait(k) = rho / ((1 - before(k)) * (1 - before(k) - rho(k)))
+
+with ``rho`` the utilisation by all, ``rho(k)`` that by class k, and
+``before(k)`` that by all classes that go before k. With one class that is the
+well known rho / (1 - rho).
+
+The traffic of a claim is of up to three classes: what is below its guarantee
+goes first, what is below its cap goes by priority, and what is above its cap
+goes last. Its wait is the mean of all that it asks for, because what does not
+get through waits as well. A mean of what does would grow with a priority that
+lets some more of a late class through; this one never does.
+
+Where the latency of a machine is known by its use (a
+:class:`~ghsched_placement.contention.curve.LatencyCurve`), each utilisation is
+replaced by the one at which the queue has this latency. Of one class it is
+then that of the curve, and classes go before each other as above.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from collections import defaultdict
+import math
+
+from ghsched_placement.contention.curve import LatencyCurve
+from ghsched_placement.contention.share import Claim
+
+#: No server is taken for busier than this. A process waits for its own
+#: accesses and sends no more in the meantime, so real queues are not endless.
+BUSIEST = 0.98
+
+#: Kind of traffic, priority; the higher goes first.
+_Class = tuple[int, int]
+_RAISED, _NORMAL, _BEYOND = 2, 1, 0
+
+
+def wait(utilisation: float) -> float:
+    """Mean wait with one class, in units of the service time."""
+    busy = min(utilisation, BUSIEST)
+    return busy / (1 - busy)
+
+
+def busy_as(utilisation: float, curve: LatencyCurve | None) -> float:
+    """The utilisation at which the queue waits as long as the curve says."""
+    if curve is None:
+        return min(utilisation, BUSIEST)
+    waiting = curve.latency(min(utilisation, 1.0)) - 1
+    return waiting / (1 + waiting)
+
+
+def waits(capacity: float, claims: Sequence[Claim], got: Sequence[float],
+          curve: LatencyCurve | None = None) -> tuple[float, ...]:
+    """Mean wait of each claim, in units of the service time.
+
+    A higher priority of a claim never makes it longer: the classes that go
+    before its traffic carry no more then, and all together carry the same.
+
+    :param got: what each moves, MB/s, see :func:`share.share`.
+    :param curve: of the memory; without one it is a queue.
+    """
+    parts = [_parts(claim, amount)
+             for claim, amount in zip(claims, got, strict=True)]
+    loads: dict[_Class, float] = defaultdict(float)
+    for part in parts:
+        for kind, amount in part.items():
+            loads[kind] += amount / capacity
+    by_class = _by_class(loads, curve)
+    return tuple(_mean(claim, by_class) for claim in claims)
+
+
+def _parts(claim: Claim, got: float) -> dict[_Class, float]:
+    """MB/s of a claim by class."""
+    raised = min(got, claim.raised)
+    normal = min(got, claim.capped) - raised
+    return {(_RAISED, 0): raised, (_NORMAL, claim.priority): normal,
+            (_BEYOND, claim.priority): got - raised - normal}
+
+
+def _by_class(loads: Mapping[_Class, float],
+              curve: LatencyCurve | None) -> dict[_Class, float]:
+    busy = busy_as(math.fsum(loads.values()), curve)
+    found = {}
+    load, before = 0.0, 0.0
+    for kind in sorted(loads, reverse=True):
+        load += loads[kind]
+        after = busy_as(load, curve)
+        found[kind] = busy / ((1 - before) * (1 - after))
+        before = after
+    return found
+
+
+def _mean(claim: Claim, by_class: Mapping[_Class, float]) -> float:
+    part = _parts(claim, claim.demand)
+    total = math.fsum(part.values())
+    if not total:
+        # Its first access would be of this class.
+        return by_class[(_RAISED, 0) if claim.minimum
+                        else (_NORMAL, claim.priority)]
+    return math.fsum(amount * by_class[kind]
+                     for kind, amount in part.items()) / total

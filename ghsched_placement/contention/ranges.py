@@ -1,0 +1,121 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Random draws of what nobody knows exactly: a range, and no one figure.
+
+Each draw takes every parameter of a machine anywhere in its documented range,
+one of the latency curves, one elasticity of p99 and one baseline (bound or
+not); the demand of a container is fitted again to the published density. All
+figures are *simulated*.
+"""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import replace
+import random
+
+from ghsched_placement.contention import calibrate
+from ghsched_placement.contention.curve import LatencyCurve
+from ghsched_placement.contention import density
+from ghsched_placement.contention.machine import Machine
+from ghsched_placement.contention.workload import REFERENCE
+from ghsched_placement.contention.workload import Workload
+
+#: Lowest and highest value, by parameter. ``capacity_mb`` is four channels of
+#: DDR4-2666 to DDR5-4800, because the memory of the machine was not
+#: published; ``far_mb`` is 36, 50 or 90 GB/s by source; 30 % for a near node
+#: is a lower bound (NUMA-ICON, CLK 2024); the far latency comes of redis over
+#: the loop-back device; packets at 100 to 150 thousand requests a second are
+#: 17 to 50 MB/s, and the line rate over 80 VFs is 78.
+RANGES: Mapping[str, tuple[float, float]] = {
+    'capacity_mb': (85312.0, 153600.0), 'far_mb': (36000.0, 90000.0),
+    'near_latency': (1.1, 1.5), 'far_latency': (1.3, 2.2),
+    'dma_mb': (17.0, 78.125),
+}
+
+#: Part by which p99 grows with the latency of memory, below saturation: 27 %
+#: of a request in memory stalls at least, and all of it at most.
+ELASTICITY = (0.24, 1.0)
+
+#: What the published line without control may have been.
+BASELINES = ('none', 'static')
+
+#: The density that the published test claims to have passed.
+GOAL = 60
+
+
+@dataclass(frozen=True)
+class Range:
+    """What came of the draws (simulated).
+
+    :param densities: of ghsched, as far as there is room; ascending.
+    :param by_latency: the same were there room for all that the latency
+        allows.
+    :param over_static: ghsched over the best static bind, by latency.
+    """
+
+    densities: tuple[float, ...]
+    by_latency: tuple[float, ...]
+    over_static: tuple[float, ...]
+
+    @property
+    def part_at_goal(self) -> float:
+        """Part of the draws that reach :data:`GOAL`, which is no probability.
+
+        The ranges and the choice of the curve are assumptions.
+        """
+        return sum(one >= GOAL for one in self.by_latency) / len(
+            self.by_latency)
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The nearest rank of ascending values."""
+    place = round(percent / 100 * (len(values) - 1))
+    return values[min(max(place, 0), len(values) - 1)]
+
+
+def draw(machine: Machine, curves: Sequence[LatencyCurve | None], count: int,
+         seed: int = 1, workload: Workload = REFERENCE,
+         baselines: Sequence[str] = BASELINES,
+         progress: Callable[[int], None] = lambda _done: None) -> Range:
+    """So many draws.
+
+    :param curves: None stands for the queue.
+    :param baselines: of :data:`BASELINES`, those to draw from.
+    """
+    rng = random.Random(seed)  # noqa: S311
+    found = []
+    for number in range(count):
+        one = drawn(machine, rng, curves)
+        load = replace(workload, elasticity=rng.uniform(*ELASTICITY))
+        baseline = rng.choice(baselines)
+        if one.fit is not None:
+            one = calibrate.fitted(one, load, baseline)
+        ours = density.predict(one, 'ghsched', workload=load)
+        static = density.predict(one, 'static', workload=load)
+        found.append((ours.density, ours.latency_density,
+                      ours.latency_density / max(1, static.latency_density)))
+        progress(number + 1)
+    return Range(*(tuple(sorted(column))
+                   for column in zip(*found, strict=True)))
+
+
+def drawn(machine: Machine, rng: random.Random,
+          curves: Sequence[LatencyCurve | None]) -> Machine:
+    """The machine with other figures, each in its range."""
+    for name, (low, high) in RANGES.items():
+        machine = machine.with_value(name, rng.uniform(low, high))
+    machine = replace(machine, curve=rng.choice(curves))
+    return machine.with_value('demand_mb', max(machine['demand_mb'],
+                                               machine['dma_mb']))

@@ -1,0 +1,40 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Published latency curves, and the one closest to a host."""
+
+from pathlib import Path
+
+from ghsched_placement.contention.curve import LatencyCurve
+from ghsched_placement import documents
+
+DIRECTORY = Path(__file__).parent / 'curves'
+
+#: Control interfaces of processors with the x86 instruction set; the others
+#: are of Arm.
+_X86 = frozenset({'intel-rdt', 'intel-mba-mbps', 'amd-qos'})
+
+
+def load(name: str) -> LatencyCurve:
+    """Return a shipped curve by the name of its file."""
+    return LatencyCurve.from_mapping(documents.load(
+        str(DIRECTORY / f'{name}.yaml')))
+
+
+def closest(dialect: str) -> LatencyCurve:
+    """Return the curve of the measured machine most like a host.
+
+    The one of its instruction set: Graviton3 for Arm, Skylake for x86.
+
+    :param dialect: name of the host's control interface.
+    """
+    return load('mess-skylake' if dialect in _X86 else 'mess-graviton3')

@@ -1,0 +1,251 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The figures of the administrator guide, as reStructuredText (pure).
+
+``tools/contention-tables`` writes them; a test compares what the guide has.
+All of them are *simulated*.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ghsched_placement.contention import calibrate
+from ghsched_placement.contention.curve import LatencyCurve
+from ghsched_placement.contention import density
+from ghsched_placement.contention.density import Curve
+from ghsched_placement.contention.density import Report
+from ghsched_placement.contention.density import Shift
+from ghsched_placement.contention.machine import BASES
+from ghsched_placement.contention.machine import Machine
+from ghsched_placement.contention import ranges
+from ghsched_placement.contention.workload import REFERENCE
+from ghsched_placement.contention.workload import SCENARIOS
+from ghsched_placement.policy import GuestPolicy
+
+#: What others want of each node in the table of noisy neighbours, as a part
+#: of what a node delivers.
+NOISE = (0.25, 0.5, 0.75)
+
+Row = Sequence[str]
+
+
+def render(ours: Machine, other: Machine) -> str:
+    """All tables.
+
+    :param ours: the machine with control.
+    :param other: the one whose line without control it is held against.
+    """
+    report = density.report(ours, against=other)
+    parts = [
+        _parameters(ours, other), _points(ours, other, report),
+        _densities((report, density.report(other))),
+        _ratios(report), _fitted(ours, other), _others(ours, other),
+        _own_buffers(ours), _neighbours(ours)]
+    notice = ('.. Written by tools/contention-tables. Change the model or the '
+              'host files\n   and run it again.\n')
+    return '\n'.join([notice, *parts])
+
+
+def _table(title: str, head: Row, rows: Sequence[Row]) -> str:
+    lines = [f'.. list-table:: {title}', '   :header-rows: 1', '']
+    for row in (head, *rows):
+        for place, cell in enumerate(row):
+            lines.append(f'   {"* -" if place == 0 else "  -"} {cell}'
+                         .rstrip())
+    return '\n'.join([*lines, ''])
+
+
+def _parameters(*machines: Machine) -> str:
+    return _table(
+        'Parameters',
+        ('Host file', 'Parameter', 'Value', 'Basis', 'From'),
+        [(machine.name, f'``{one.name}``', f'{one.value:g}', one.basis,
+          one.source)
+         for machine in machines for one in machine.parameters])
+
+
+def _points(ours: Machine, other: Machine, report: Report) -> str:
+    none, best = report.curve('none'), report.curve('ghsched')
+    carried = density.predict(
+        other.with_value('demand_mb', ours['demand_mb']), 'none')
+    gain = calibrate.bind_gain(ours)
+    return _table(
+        'Published points and the model (simulated)',
+        ('Point', 'Published', 'Model', 'Use'),
+        [(f'{ours.name}, no control: first number that fails', '28',
+          str(none.first_failing), 'fitted (``demand_mb``)'),
+         (f'{other.name}, no control: last number that passes', '48',
+          str(density.predict(other, 'none').density),
+          f'fitted (``demand_mb`` of {other.name})'),
+         ('NUMA-ICON: gain of one instance bound to a node', '32.2 and 27.9 %',
+          f'{gain - 1:.1%}', 'fitted (``far_latency``)'),
+         ('NUMA-ICON: cost of an access across nodes', '30 % or more',
+          f'{ours["near_latency"] - 1:.0%} and '
+          f'{ours["far_latency"] - 1:.0%}',
+          'specified (``near_latency``), and fitted as above'),
+         (f'{ours.name}, optimised: last number that passes', '60 or more',
+          str(best.density), 'predicted'),
+         (f'optimised / {other.name}', '1.25 (60/48)',
+          f'{report.ratios[1].value:.2f}', 'predicted'),
+         (f'{other.name} with the ``demand_mb`` of {ours.name}', '48',
+          f'{carried.density} (latency alone: {carried.latency_density})',
+          'predicted; does not agree')])
+
+
+def _densities(reports: Sequence[Report]) -> str:
+    return _table(
+        'Density of the published test (simulated)',
+        ('Host file', 'Scenario', 'Density', 'First that fails', 'Binds',
+         'p99 at 28, 48 and 60', 'Latency alone at N=1',
+         'Density by latency alone', 'All judged', 'Busiest node, link'),
+        [(report.machine, curve.scenario, *_curve(curve))
+         for report in reports for curve in report.curves])
+
+
+def _curve(curve: Curve) -> Row:
+    p99 = {point.n: point.p99 for point in curve.points}
+    return (str(curve.density), str(curve.first_failing or 'none'),
+            curve.binds,
+            ', '.join(f'{p99[n]:.3f}' for n in (28, 48, 60) if n in p99),
+            f'{curve.alone:.3f}', str(curve.latency_density),
+            str(curve.all_density),
+            f'{curve.node_busy:.1%}, {curve.link_busy:.1%}')
+
+
+def _ratios(report: Report) -> str:
+    return _table(
+        f'{report.machine} with ghsched against other lines (simulated)',
+        ('Line', 'Containers', 'Ratio', 'Ratio by latency alone'),
+        [(one.against, str(one.line), f'{one.value:.2f}',
+          f'{one.latency_value:.2f}') for one in report.ratios])
+
+
+def _fitted(ours: Machine, other: Machine) -> str:
+    return _shifts('Each fitted parameter moved by 20 %, all others as they '
+                   'are (simulated)',
+                   density.sensitivity(ours, against=other))
+
+
+def _others(ours: Machine, other: Machine) -> str:
+    """Those of the other machine move nothing: it is fitted again."""
+    return _shifts(
+        f'Each other parameter of {ours.name} moved by 20 %, demand_mb fitted '
+        'again (simulated)',
+        [shift for shift in density.sensitivity(
+            ours, against=other, refit=calibrate.fitted,
+            bases=[basis for basis in BASES if basis != 'fitted'])
+         if shift.machine == ours.name])
+
+
+def _shifts(title: str, shifts: Sequence[Shift]) -> str:
+    def rows() -> Iterator[Row]:
+        for shift in shifts:
+            curves = shift.report.curves
+            yield (shift.machine, f'``{shift.parameter.name}``',
+                   f'{shift.factor - 1:+.0%}',
+                   ', '.join(str(curve.density) for curve in curves),
+                   *(f'{ratio.value:.2f}' for ratio in shift.report.ratios))
+
+    first = shifts[0].report.ratios
+    return _table(title, (
+        'Host file', 'Parameter', 'Moved', 'none, static, ghsched',
+        *(f'against {ratio.against}' for ratio in first)), [*rows()])
+
+
+def render_ranges(machine: Machine,
+                  curves: Mapping[str, LatencyCurve | None],
+                  count: int) -> str:
+    """The range of the density, by latency curve and by all of them.
+
+    :param curves: by name; None is the queue.
+    :param count: how many draws each.
+    """
+    def row(name: str, chosen: Sequence[LatencyCurve | None],
+            baseline: str) -> Row:
+        found = ranges.draw(machine, chosen, count, baselines=[baseline])
+        return (name, _BASELINES[baseline],
+                *(_spread(values, digits) for values, digits in (
+                    (found.densities, 0), (found.by_latency, 0),
+                    (found.over_static, 2))), f'{found.part_at_goal:.0%}')
+
+    choices = [(name, [curve]) for name, curve in curves.items()]
+    rows = [row(name, chosen, baseline) for baseline in ranges.BASELINES
+            for name, chosen in (*choices, ('all', [*curves.values()]))]
+    return ('.. Written by tools/contention-tables.\n\n' + _table(
+        f'{machine.name} with ghsched at 5, 50 and 95 % of {count} draws '
+        '(simulated)',
+        ('Latency curve', 'Baseline', 'Density', 'By latency alone',
+         'Over the best static bind',
+         f'Part of the draws that reach {ranges.GOAL}'), rows))
+
+
+_BASELINES = {'none': 'anywhere', 'static': 'bound'}
+
+
+def _spread(values: Sequence[float], digits: int) -> str:
+    return ' / '.join(f'{ranges.percentile(values, one):.{digits}f}'
+                      for one in (5, 50, 95))
+
+
+def _neighbours(machine: Machine) -> str:
+    def rows() -> Iterator[Row]:
+        for part in NOISE:
+            workload = replace(REFERENCE,
+                               neighbour_mb=part * machine['capacity_mb'])
+            found = density.search(machine, workload)
+            curves = [density.predict(machine, scenario, workload=workload)
+                      for scenario in SCENARIOS]
+            yield (f'{part:.0%}',
+                   *(f'{curve.density} ({curve.alone:.2f})'
+                     for curve in curves),
+                   f'{found.curve.density} ({found.curve.alone:.2f})',
+                   _keys(found.keys))
+
+    return _table(
+        f'{machine.name} with neighbours that nobody controls: density, and '
+        'in brackets latency at N=1 (simulated)',
+        ('They want of each node', 'none', 'static', 'ghsched, default keys',
+         'ghsched, keys of the search', 'Keys of the search'), [*rows()])
+
+
+def _own_buffers(machine: Machine) -> str:
+    def rows() -> Iterator[Row]:
+        for own, where in ((False, 'a node that the guest has VFs on'),
+                           (True, "the container's own node")):
+            for scenario in ('static', 'ghsched'):
+                curve = density.predict(machine, scenario, workload=replace(
+                    REFERENCE, own_buffers=own))
+                yield (scenario, where if own or scenario == 'ghsched'
+                       else 'all nodes of the guest', str(curve.density),
+                       curve.binds, str(curve.latency_density),
+                       f'{curve.node_busy:.1%}, {curve.link_busy:.1%}')
+
+    return _table(
+        f'{machine.name}: buffers and interrupts of VFs (simulated)',
+        ('Scenario', 'Buffers on', 'Density', 'Binds',
+         'Density by latency alone', 'Busiest node, link'), [*rows()])
+
+
+def _keys(keys: GuestPolicy) -> str:
+    node = keys.nodes[0]
+    found = [f'device_numa={keys.device_numa}']
+    if node.minimum:
+        found.append(f'mem_bw_min={node.minimum}')
+    if node.capped:
+        found += [f'mem_bw_max={node.maximum}',
+                  f'mem_bw_hardlimit={str(node.hardlimit).lower()}']
+    if node.priority is not None:
+        found.append(f'mem_bw_priority={node.priority}')
+    return ', '.join(f'``{one}``' for one in found)

@@ -1,0 +1,215 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Who moves how much over the nodes and links of a machine (pure).
+
+A remote access goes over the link between the nodes, and through both of
+them: it takes of the capacity of the node that asks and of the node that
+answers, and it waits at all three. Links are passed first, and each serves
+all alike: the controls of the kernel are at the memory. What comes through a
+link then asks at the nodes. So bandwidth that a link holds back is free for
+others at the memory behind it.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from collections import defaultdict
+from dataclasses import dataclass
+from dataclasses import field
+import math
+
+from ghsched_placement.contention.machine import Machine
+from ghsched_placement.contention import queueing
+from ghsched_placement.contention import share as sharing
+from ghsched_placement.contention.share import Claim
+from ghsched_placement.policy import NodePolicy
+
+#: No flow is held back for longer, as a factor: one that gets nothing at all
+#: has a latency too, and it is above that of any that gets something.
+LONGEST = 1e6
+
+#: A link: near or far, from, to.
+Link = tuple[str, int, int]
+WHOLE = 100.0
+
+
+@dataclass(frozen=True)
+class Control:
+    """What holds for a control group on one node.
+
+    :param minimum: guarantee, percent of what the node delivers; and
+        likewise of the cap, of which 100 is none.
+    """
+
+    minimum: float = 0.0
+    maximum: float = WHOLE
+    hardlimit: bool = True
+    priority: int = sharing.DEFAULT_PRIORITY
+
+    @classmethod
+    def of(cls, policy: NodePolicy) -> 'Control':
+        """As a flavor asks for it."""
+        return cls(policy.minimum, policy.maximum, policy.hardlimit,
+                   sharing.DEFAULT_PRIORITY if policy.priority is None
+                   else policy.priority)
+
+    def claim(self, capacity: float, demand: float) -> Claim:
+        """What a group that wants so many MB/s asks of a node."""
+        return Claim(
+            demand, capacity * self.minimum / WHOLE,
+            capacity * self.maximum / WHOLE if self.maximum < WHOLE
+            else math.inf, self.hardlimit, self.priority)
+
+
+#: By control group and host NUMA node. What is not there is not controlled.
+Controls = Mapping[tuple[str, int], Control]
+_FREE = Control()
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Traffic of one control group between two nodes.
+
+    :param group: its control group.
+    :param origin: node of the CPUs that ask, or of the device.
+    :param memory: node of the memory.
+    :param demand: MB/s.
+    """
+
+    group: str
+    origin: int
+    memory: int
+    demand: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What becomes of one flow.
+
+    :param achieved: MB/s.
+    :param latency: of an access; that of a local one on an idle machine
+        is 1.
+    """
+
+    flow: Flow
+    achieved: float
+    latency: float
+
+
+@dataclass(frozen=True)
+class Load:
+    """What becomes of all of them.
+
+    :param nodes: utilisation of each node, 0 to 1.
+    :param links: utilisation of each link that is used.
+    """
+
+    outcomes: tuple[Outcome, ...]
+    nodes: Mapping[int, float]
+    links: Mapping[Link, float]
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """What one node or link does for the flows that pass it."""
+
+    part: Mapping[int, float] = field(default_factory=dict)
+    wait: Mapping[int, float] = field(default_factory=dict)
+    utilisation: float = 0.0
+
+
+def solve(machine: Machine, flows: Sequence[Flow],
+          controls: Controls | None = None) -> Load:
+    """What each flow achieves and how long its accesses take.
+
+    A higher priority of a group on a node never gives its flows to the memory
+    there less, nor accesses that take longer.
+    """
+    arriving = [flow.demand for flow in flows]
+    links = _links(machine, flows)
+    for stage in links.values():
+        for number, part in stage.part.items():
+            arriving[number] *= part
+    nodes = {node.id: _node(machine, node.id, flows, arriving, controls or {})
+             for node in machine.nodes}
+    outcomes = []
+    for number, flow in enumerate(flows):
+        passed = [nodes[node] for node in sorted({flow.origin, flow.memory})]
+        through = links.get(machine.link(flow.origin, flow.memory))
+        achieved = arriving[number] * min(
+            stage.part[number] for stage in passed)
+        waiting = math.fsum(
+            stage.wait[number]
+            for stage in passed + ([through] if through else []))
+        held_back = (min(flow.demand / achieved, LONGEST) if achieved
+                     else LONGEST if flow.demand else 1.0)
+        outcomes.append(Outcome(
+            flow, achieved,
+            (distance(machine, flow.origin, flow.memory) + waiting)
+            * held_back))
+    return Load(tuple(outcomes),
+                {number: stage.utilisation
+                 for number, stage in nodes.items()},
+                {link: stage.utilisation
+                 for link, stage in links.items() if link})
+
+
+def distance(machine: Machine, origin: int, memory: int) -> float:
+    """Latency of an access on an idle machine; a local one is 1."""
+    link = machine.link(origin, memory)
+    return machine[f'{link[0]}_latency'] if link else 1.0
+
+
+def _links(machine: Machine,
+           flows: Sequence[Flow]) -> dict[Link | None, _Stage]:
+    users: dict[Link, list[int]] = defaultdict(list)
+    for number, flow in enumerate(flows):
+        link = machine.link(flow.origin, flow.memory)
+        if link:
+            users[link].append(number)
+    stages: dict[Link | None, _Stage] = {}
+    for link, numbers in users.items():
+        capacity = machine[f'{link[0]}_mb']
+        total = math.fsum(flows[number].demand for number in numbers)
+        part = min(1.0, capacity / total) if total else 1.0
+        busy = total * part / capacity
+        stages[link] = _Stage(dict.fromkeys(numbers, part),
+                              dict.fromkeys(numbers, queueing.wait(busy)),
+                              busy)
+    return stages
+
+
+def _node(machine: Machine, node: int, flows: Sequence[Flow],
+          arriving: Sequence[float], controls: Controls) -> _Stage:
+    """What a node does for the flows from it and to it.
+
+    The control of a group holds for the memory of the node. Flows that only
+    come from here are not controlled here.
+    """
+    capacity = machine['capacity_mb']
+    users: dict[tuple[str, bool], list[int]] = defaultdict(list)
+    for number, flow in enumerate(flows):
+        if node in (flow.origin, flow.memory):
+            users[flow.group, flow.memory == node].append(number)
+    claims = [
+        (controls.get((group, node), _FREE) if here else _FREE).claim(
+            capacity, math.fsum(arriving[number] for number in numbers))
+        for (group, here), numbers in users.items()]
+    got = sharing.share(capacity, claims)
+    waiting = queueing.waits(capacity, claims, got, machine.curve)
+    part, wait = {}, {}
+    for asked, amount, waits, numbers in zip(
+            claims, got, waiting, users.values(), strict=True):
+        for number in numbers:
+            part[number] = amount / asked.demand if asked.demand else 1.0
+            wait[number] = waits
+    return _Stage(part, wait, math.fsum(got) / capacity)

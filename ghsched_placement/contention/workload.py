@@ -1,0 +1,315 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Guests full of containers, and the traffic that they make (pure).
+
+Three scenarios:
+
+``none``
+    No control: the kernel runs every thread and puts every page where it
+    likes, which is all nodes alike.
+``static``
+    The best bind by hand: each guest node has its CPUs and its memory on one
+    host node. The guest is not told where its VFs are, so the buffers of a VF
+    are on any of the guest's nodes.
+``ghsched``
+    Bound likewise, and held by the keys of a flavor. With
+    ``ghsched:device_numa`` the guest knows the node of a VF that is on one of
+    its own host nodes, and has its buffers there.
+
+Containers of guests without VFs make the same traffic from their CPUs. No
+device moves anything then, and no part of the traffic goes to buffers.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from collections import Counter
+from collections import defaultdict
+from dataclasses import dataclass
+
+from ghsched_placement.contention.machine import CONTROLS
+from ghsched_placement.contention.machine import Machine
+from ghsched_placement.contention.machine import Node
+from ghsched_placement.contention.traffic import Control
+from ghsched_placement.contention.traffic import Controls
+from ghsched_placement.contention.traffic import Flow
+from ghsched_placement.policy import GuestPolicy
+
+SCENARIOS = ('none', 'static', 'ghsched')
+
+#: Groups of those who are not guests of the workload, and of all guests where
+#: nobody controls them: equals need not be told apart.
+DEVICES, NEIGHBOURS, GUESTS = 'devices', 'neighbours', 'guests'
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Equal guests with equal containers, filled in turn.
+
+    The defaults are the published test: two guests of 160 vCPUs, 240 GB, two
+    NUMA nodes and 40 VFs, with containers of 2 vCPUs and 8 GB.
+
+    :param memory_mb: of a guest, MiB; and likewise of a container.
+    :param nodes: NUMA nodes of a guest.
+    :param vfs: of a guest, one for each container; 0 where containers have
+        none, and reach the network through the host. What the host does for
+        that is not counted.
+    :param neighbour_mb: MB/s that others, whom nobody controls, want of each
+        host node.
+    :param guests_without: guests in the scenarios without keys, where there
+        may be room for more of them; None for as many as ``guests``.
+    :param elasticity: by what part p99 grows when the latency of memory grows
+        by one: 1 is the boldest assumption; a request that spends 27 % of its
+        time in waiting for memory has 0.24 to 0.27.
+    :param own_buffers: whether a container and the interrupts of its VF are
+        on the same CPUs, so that the guest's driver has the buffers on the
+        container's own node, wherever the VF is. Not without control: a
+        container is on no node of its own there.
+    """
+
+    guests: int = 2
+    vcpus: int = 160
+    memory_mb: int = 240 * 1024
+    nodes: int = 2
+    vfs: int = 40
+    container_vcpus: int = 2
+    container_memory_mb: int = 8 * 1024
+    neighbour_mb: float = 0.0
+    guests_without: int | None = None
+    elasticity: float = 1.0
+    own_buffers: bool = False
+
+    def guests_in(self, scenario: str) -> int:
+        """How many guests there are in a scenario, if they fit."""
+        if scenario == 'ghsched' or self.guests_without is None:
+            return self.guests
+        return self.guests_without
+
+    def per_guest(self) -> dict[str, int]:
+        """How many containers a guest takes by each of its resources."""
+        found = {
+            'guest memory': self.memory_mb // self.container_memory_mb,
+            'guest vCPUs': self.vcpus // self.container_vcpus}
+        return {**found, 'guest VFs': self.vfs} if self.vfs else found
+
+
+#: The published test.
+REFERENCE = Workload()
+
+
+@dataclass(frozen=True)
+class Path:
+    """A part of the accesses of one container.
+
+    :param group: control group of its guest.
+    :param part: of all accesses, 0 to 1.
+    """
+
+    group: str
+    origin: int
+    memory: int
+    part: float
+
+
+def room(machine: Machine, workload: Workload,
+         scenario: str) -> tuple[int, str]:
+    """How many containers there is room for, and what limits them.
+
+    :raises ValueError: not even one guest fits the host.
+    """
+    limit, binds = min((count, name) for name, count
+                       in workload.per_guest().items())
+    guests = len(places(machine, workload, scenario))
+    if not guests:
+        raise ValueError(f'{machine.name}: no guest of {workload.vcpus} '
+                         f'vCPUs, {workload.memory_mb} MiB and '
+                         f'{workload.nodes} NUMA nodes fits the host')
+    if guests < workload.guests_in(scenario):
+        binds = 'host CPUs or memory'
+    return guests * limit, binds
+
+
+def places(machine: Machine, workload: Workload,
+           scenario: str) -> tuple[tuple[int, ...], ...]:
+    """Host nodes of each guest that fits, in the order of its own nodes.
+
+    A guest goes to the nodes with the most free memory, those of one socket
+    if that is possible. Without control a guest is on all nodes.
+    """
+    free = {node.id: [node.threads, node.memory_mb]
+            for node in machine.nodes}
+    parts = workload.nodes
+    if scenario == 'none':
+        everywhere = tuple(free)
+        fit = min(sum(threads for threads, _memory in free.values())
+                  // workload.vcpus,
+                  sum(memory for _threads, memory in free.values())
+                  // workload.memory_mb)
+        return (everywhere,) * min(fit, workload.guests_in(scenario))
+    need = -(-workload.vcpus // parts), -(-workload.memory_mb // parts)
+    found: list[tuple[int, ...]] = []
+    while len(found) < workload.guests_in(scenario):
+        fits = [node for node in machine.nodes
+                if free[node.id][0] >= need[0]
+                and free[node.id][1] >= need[1]]
+        if len(fits) < parts:
+            break
+        chosen = _choose(fits, parts, free)
+        for number in chosen:
+            free[number][0] -= need[0]
+            free[number][1] -= need[1]
+        found.append(chosen)
+    return tuple(found)
+
+
+def _choose(fits: Sequence[Node], parts: int,
+            free: dict[int, list[int]]) -> tuple[int, ...]:
+    sockets = Counter(node.socket for node in fits)
+
+    def rank(node: Node) -> tuple[bool, int, int, int]:
+        return (sockets[node.socket] < parts, -free[node.id][1], node.socket,
+                node.id)
+
+    return tuple(sorted(node.id for node in sorted(fits, key=rank)[:parts]))
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A guest NUMA node, and what one container on it does.
+
+    :param guest: number of the guest, of so many.
+    :param position: guest NUMA node, of so many.
+    :param paths: its accesses.
+    :param flows: its traffic and that of its VF.
+    """
+
+    guest: int
+    guests: int
+    position: int
+    positions: int
+    paths: tuple[Path, ...]
+    flows: tuple[Flow, ...]
+
+    def count(self, containers: int) -> int:
+        """Its part of all: guests take turns, then their nodes do."""
+        of_guest = len(range(self.guest, containers, self.guests))
+        return len(range(self.position, of_guest, self.positions))
+
+
+def slots(machine: Machine, workload: Workload, scenario: str,
+          keys: GuestPolicy | None) -> tuple[Slot, ...]:
+    """All guest nodes, those of the first guest first."""
+    found = []
+    guests = places(machine, workload, scenario)
+    device_mb = machine['dma_mb'] if workload.vfs else 0.0
+    for guest, nodes in enumerate(guests):
+        group = group_name(guest) if keys and keys.nodes else GUESTS
+        for position in range(workload.nodes):
+            origins = (nodes if scenario == 'none'
+                       else (nodes[position],))
+            buffers = {origin: _buffers(
+                machine, keys, nodes, origin, workload.own_buffers
+                and scenario != 'none') if device_mb else ()
+                for origin in origins}
+            paths = tuple(_paths(machine, scenario, nodes, buffers, group,
+                                 device_mb))
+            own = tuple(Flow(path.group, path.origin, path.memory,
+                             path.part * machine['demand_mb'])
+                        for path in paths)
+            found.append(Slot(
+                guest, len(guests), position, workload.nodes, paths,
+                own + tuple(_dma(machine, buffers, device_mb))))
+    return tuple(found)
+
+
+def _paths(machine: Machine, scenario: str, nodes: Sequence[int],
+           buffers: Mapping[int, Sequence[int]], group: str,
+           device_mb: float) -> Iterator[Path]:
+    """The accesses of one container.
+
+    :param buffers: nodes that have those of its VF, by its own nodes.
+    """
+    device_part = device_mb / machine['demand_mb']
+    weight = 1 / len(buffers)
+    for origin, having in buffers.items():
+        memories = nodes if scenario == 'none' else (origin,)
+        for memory in memories:
+            yield Path(group, origin, memory,
+                       weight * (1 - device_part) / len(memories))
+        for memory in having:
+            yield Path(group, origin, memory,
+                       weight * device_part / len(having))
+
+
+def _buffers(machine: Machine, keys: GuestPolicy | None,
+             nodes: Sequence[int], origin: int,
+             own: bool) -> tuple[int, ...]:
+    """Nodes that have the buffers of a container's VF."""
+    if own:
+        return (origin,)
+    known = [node for node in machine.nics if node in nodes]
+    if keys is None or keys.device_numa == 'none' or not known:
+        return tuple(nodes)
+    return (origin,) if origin in known else (known[0],)
+
+
+def group_name(guest: int) -> str:
+    return f'guest{guest}'
+
+
+def _dma(machine: Machine, buffers: Mapping[int, Sequence[int]],
+         device_mb: float) -> Iterator[Flow]:
+    """What the VF of one container moves between its NIC and its buffers."""
+    for having in buffers.values():
+        for memory in having:
+            for nic in machine.nics:
+                yield Flow(DEVICES, nic, memory,
+                           device_mb / (len(buffers) * len(having)
+                                        * len(machine.nics)))
+
+
+def flows(machine: Machine, workload: Workload, filled: Sequence[Slot],
+          containers: int) -> tuple[Flow, ...]:
+    """The traffic of so many containers, their devices and the neighbours."""
+    amounts: dict[tuple[str, int, int], float] = defaultdict(float)
+    for slot in filled:
+        count = slot.count(containers)
+        for flow in slot.flows:
+            amounts[flow.group, flow.origin, flow.memory] += (
+                count * flow.demand)
+    if workload.neighbour_mb:
+        for node in machine.nodes:
+            amounts[NEIGHBOURS, node.id, node.id] += workload.neighbour_mb
+    return tuple(Flow(*where, amount)
+                 for where, amount in sorted(amounts.items()))
+
+
+def controls(machine: Machine, workload: Workload,
+             keys: GuestPolicy | None) -> Controls:
+    """What holds for each guest on each of its host nodes.
+
+    :raises ValueError: when the host cannot hold it.
+    """
+    if keys is None or not keys.nodes:
+        return {}
+    if len(keys.nodes) != workload.nodes:
+        raise ValueError(f'the keys are of a guest with {len(keys.nodes)} '
+                         f'NUMA nodes, the guests have {workload.nodes}')
+    missing = (keys.capabilities() & set(CONTROLS)) - machine.controls
+    if missing:
+        raise ValueError(f'{machine.name}: the host cannot hold '
+                         + ', '.join(sorted(missing)))
+    return {(group_name(guest), node): Control.of(keys.nodes[position])
+            for guest, nodes in enumerate(
+                places(machine, workload, 'ghsched'))
+            for position, node in enumerate(nodes)}

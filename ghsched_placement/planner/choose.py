@@ -1,0 +1,132 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Which host, and which nodes of it, the next guest of a mix gets (pure).
+
+As a weigher of nova-scheduler would have it, and by the same functions
+(:mod:`ghsched_placement.fragmentation`, :mod:`ghsched_placement.gradient`).
+"""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+from typing import TypeAlias
+
+from ghsched_placement import gradient
+from ghsched_placement import names
+from ghsched_placement.planner import limits
+from ghsched_placement.planner.need import Need
+from ghsched_placement.planner.state import State
+from ghsched_placement.planner.state import Way
+
+#: By what hosts are weighed.
+Weigher: TypeAlias = Literal['fragmentation', 'gradient']
+
+#: For what nobody knows: enough, of nothing that counts.
+_ENOUGH = 10 ** 9
+
+
+@dataclass(frozen=True)
+class Option:
+    """A guest on a host.
+
+    :param value: more is better; comparable among hosts.
+    """
+
+    value: float
+    way: Way
+    nodes: tuple[int, ...]
+
+
+#: The best option of a host; None where the guest has no room.
+Choose: TypeAlias = Callable[[State, Need, Sequence[Way]], Option | None]
+
+
+def by_score(state: State, need: Need, ways: Sequence[Way]) -> Option | None:
+    """As GhschedFragmentationWeigher: the first way that has room."""
+    for way in ways:
+        nodes = state.place(need, way)
+        if nodes is not None:
+            return Option(state.score(need, nodes), way, nodes)
+    return None
+
+
+def by_gradient(mix: Mapping[str, int], needs: Mapping[str, Need]) -> Choose:
+    """As GhschedGradientWeigher, which has learned the mix.
+
+    :param mix: how many guests of each flavor go together, by name.
+    """
+    total = sum(mix.values())
+    shares: dict[gradient.Kind, float] = {}
+    for name, weight in mix.items():
+        kind = kind_of(needs[name])
+        shares[kind] = shares.get(kind, 0.0) + weight / total
+
+    def choose(state: State, need: Need,
+               ways: Sequence[Way]) -> Option | None:
+        growth, kind = gradient.Growth(room_of(state), shares), kind_of(need)
+        options = [
+            # Rounded, so that equal ways stay in their order.
+            Option(0.0 - round(growth.by(kind, nodes), 9), way, nodes)
+            for way in ways if (nodes := state.place(need, way)) is not None]
+        return max(options, key=lambda option: option.value, default=None)
+    return choose
+
+
+def kind_of(need: Need) -> gradient.Kind:
+    """What a guest takes."""
+    devices: dict[int, int] = {}
+    for (node, _name), count in need.devices_of.items():
+        devices[node] = devices.get(node, 0) + count
+    return gradient.Kind(tuple(
+        (cell.pinned, cell.shared, cell.memory,
+         need.bandwidth.get(number, 0), devices.get(number, 0))
+        for number, cell in enumerate(need.guest.needs)),
+        need.policy.controlled)
+
+
+def room_of(state: State) -> gradient.Room:
+    """What a host has left; CPUs and memory count where they are known."""
+    free: dict[int, gradient.Amounts] = {}
+    total: dict[int, gradient.Amounts] = {}
+    places = {node: place for place, node in state.host.node_of.items()}
+    for node in state.nodes():
+        known = bool(state.host.cells)
+        stock = (state.host.providers[places[node.number]].stock(
+            names.MEM_BW_PCT) if node.number in places else None)
+        free[node.number] = (
+            node.pinned.free if known else _ENOUGH,
+            node.shared.free if known else _ENOUGH,
+            node.memory.free if known else _ENOUGH,
+            limits.counted(state, node.number, names.MEM_BW_PCT)
+            if stock else _ENOUGH, sum(node.devices.values()))
+        total[node.number] = (
+            node.pinned.total if known else 0,
+            node.shared.total if known else 0,
+            node.memory.total if known else 0,
+            stock.capacity if stock else 0, _devices(state, node.number))
+    groups = (state.free((0, names.RESCTRL_GROUP)) if names.RESCTRL_GROUP
+              in state.host.root.inventories else None)
+    return gradient.Room(free, total, groups)
+
+
+def _devices(state: State, node: int) -> int:
+    """All devices of a node, free or not."""
+    found = 0
+    for place, below in state.host.node_below.items():
+        provider = state.host.providers[place]
+        if below == node:
+            found += sum(stock.capacity for name in provider.inventories
+                         if (stock := provider.stock(name)))
+    return found

@@ -1,0 +1,105 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""A cloud as its Placement has it. Nothing is written to it."""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from concurrent import futures
+from typing import Any
+
+from ghsched_placement.capacity import Provider
+from ghsched_placement.planner import client
+from ghsched_placement.planner.client import Reader
+from ghsched_placement.planner.hosts import Host
+from ghsched_placement.planner.hosts import ordered
+
+#: Requests at the same time.
+WORKERS = 8
+
+_SHARING = 'MISC_SHARES_VIA_AGGREGATE'
+
+Progress = Callable[[float, str], None]
+
+
+def silent(_share: float, _what: str) -> None:
+    """Tell nobody."""
+
+
+def part(progress: Progress, start: float, end: float) -> Progress:
+    """Progress of a part of the work, which is from ``start`` to ``end``."""
+    def tell(share: float, what: str) -> None:
+        progress(start + (end - start) * share, what)
+    return tell
+
+
+def read(reader: Reader, progress: Progress = silent,
+         workers: int = WORKERS) -> tuple[Host, ...]:
+    """The compute hosts of a cloud, by name.
+
+    A tree whose root has neither VCPU nor PCPU nor MEMORY_MB is no compute
+    host: a sharing disk, a network agent.
+
+    :raises PlannerError: when Placement does not answer.
+    """
+    records = client.read(reader, '/resource_providers')['resource_providers']
+    roots: dict[str, list[Provider]] = {}
+    with futures.ThreadPoolExecutor(max_workers=workers) as pool:
+        found = pool.map(lambda record: _provider(reader, record), records)
+        for number, provider in enumerate(found, start=1):
+            if provider is not None:
+                roots.setdefault(provider.root, []).append(provider)
+            progress(number / len(records), 'reading the cloud')
+    hosts = (_host(root, members) for root, members in roots.items())
+    return tuple(sorted((host for host in hosts if host is not None),
+                        key=lambda host: host.name))
+
+
+def shared_classes(hosts: Iterable[Host], reader: Reader) -> tuple[str, ...]:
+    """Resource classes that hosts share by an aggregate.
+
+    They are not in the copy: no host would have any of it, so the planner
+    does not ask for it.
+    """
+    known = client.read(reader, f'/traits?name=in:{_SHARING}')['traits']
+    if _SHARING not in known:
+        return ()
+    sharing = client.read(reader, f'/resource_providers?required={_SHARING}')
+    found = {name for record in sharing['resource_providers']
+             if (provider := _provider(reader, record))
+             for name in provider.inventories}
+    own = {name for host in hosts for name in host.root.inventories}
+    return tuple(sorted(found - own))
+
+
+def _provider(reader: Reader, record: Any) -> Provider | None:
+    """None for one that is gone by now."""
+    path = f'/resource_providers/{record["uuid"]}'
+    inventories, usages, traits = (
+        client.read(reader, f'{path}/{what}', gone=True)
+        for what in ('inventories', 'usages', 'traits'))
+    if not (inventories and usages and traits):
+        return None
+    return Provider(
+        uuid=record['uuid'], name=record['name'],
+        parent=record['parent_provider_uuid'],
+        root=record['root_provider_uuid'],
+        inventories=inventories['inventories'], used=usages['usages'],
+        traits=frozenset(traits['traits']))
+
+
+def _host(root: str, members: list[Provider]) -> Host | None:
+    providers = ordered(members, root)
+    if not providers or providers[0].inventories.keys().isdisjoint(
+            ('VCPU', 'PCPU', 'MEMORY_MB')):
+        return None
+    return Host(providers[0].name, providers)

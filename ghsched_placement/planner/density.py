@@ -1,0 +1,219 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""How many containers guests can be full of before latency suffers (pure).
+
+All figures are those of :mod:`ghsched_placement.contention`, and *simulated*.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import field
+from dataclasses import replace
+
+from ghsched_placement.contention import density
+from ghsched_placement.contention.machine import Fit
+from ghsched_placement.contention.machine import Machine
+from ghsched_placement.contention.machine import Parameter
+from ghsched_placement.contention.workload import controls
+from ghsched_placement.contention.workload import places
+from ghsched_placement.contention.workload import REFERENCE
+from ghsched_placement.contention.workload import Workload
+from ghsched_placement import keys
+from ghsched_placement.planner.client import PlannerError
+from ghsched_placement.planner.need import Need
+from ghsched_placement.policy import GuestPolicy
+
+
+class NotPredicted(PlannerError):
+    """The model can say nothing of such guests; says why."""
+
+
+#: What the published test is called beside the flavors.
+PUBLISHED = 'published test'
+
+#: Scenarios in words.
+SCENARIOS = {'none': 'no control', 'static': 'best static bind',
+             'ghsched': 'ghsched'}
+
+NO_NODES = ('the flavor has no NUMA nodes, so nothing binds its guests; '
+            'hw:numa_nodes gives it some')
+
+NO_VFS = ('the flavor has no ghsched:vfs, so no DMA of devices is in these '
+          'figures, and neither are VFs that come with a port nor what the '
+          'host does for the network; containers want as much as those of '
+          'the published test, which had VFs')
+
+NOT_ALL = ('Placement has room for {} guests, and these figures are of {}: '
+           'the model shares no CPU among guests')
+
+#: More guests than any host takes of those that have room for a container.
+_MANY = 256
+
+
+@dataclass(frozen=True)
+class DensityPlan:
+    """The densities of one kind of guest on one machine (simulated).
+
+    :param subject: name of the flavor, or :data:`PUBLISHED`.
+    :param against: machine that the last ratio is against, None for none.
+    :param keys: extra specs that ``ghsched`` was predicted with.
+    :param fitted: parameters that were fitted, of both machines, with the
+        name of the machine.
+    :param shifts: how the ratios move with each of those.
+    :param fits: published lines that the machine, and the one that the last
+        ratio is against, are fitted to.
+    :param guests: how many guests there are, by scenario.
+    :param notes: what to know of these figures alone, for people.
+    :param found: keys that give the most; None when they were not looked
+        for.
+    :param found_guests: how many guests with those keys Placement has room
+        for on one such host that is empty; None where that was not asked.
+    """
+
+    subject: str
+    workload: Workload
+    keys: Mapping[str, str]
+    report: density.Report
+    fitted: tuple[tuple[str, Parameter], ...]
+    shifts: tuple[density.Shift, ...]
+    against: str | None = None
+    fits: tuple[Fit | None, ...] = ()
+    guests: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    found: density.Found | None = None
+    found_guests: int | None = None
+
+    @property
+    def found_keys(self) -> dict[str, str]:
+        """The keys that were found, as extra specs."""
+        return extra_specs(self.found.keys) if self.found else {}
+
+
+def published(machine: Machine, against: Machine | None = None,
+              search: bool = False) -> DensityPlan:
+    """The test of the published figures, with default keys."""
+    return _plan(PUBLISHED, machine, None,
+                 density.default_keys(machine), against, search)
+
+
+def of_flavor(machine: Machine, need: Need, guests: int | None = None,
+              against: Machine | None = None,
+              search: bool = False,
+              guests_without: int | None = None) -> DensityPlan:
+    """Guests of a flavor, as many as fit, full of containers.
+
+    :param guests: that fit on one host; None for as many as it has CPUs and
+        memory for.
+    :param guests_without: how many fit without the keys that guests have
+        with ghsched alone; None for as many.
+    :raises NotPredicted: when the model can say nothing of them, because
+        they have no NUMA nodes to bind or no room for a container, or because
+        the machine cannot hold them or their keys.
+    """
+    workload = Workload(
+        guests=_MANY if guests is None else guests,
+        vcpus=need.flavor.vcpus, memory_mb=need.flavor.ram,
+        nodes=len(need.guest.cells), vfs=sum(need.devices_of.values()),
+        guests_without=guests_without)
+    reason = _unknown(machine, workload, need.policy)
+    if reason:
+        raise _refused(need.flavor.name, machine, reason)
+    return _plan(need.flavor.name, machine, workload, need.policy, against,
+                 search)
+
+
+def _unknown(machine: Machine, workload: Workload,
+             policy: GuestPolicy) -> str | None:
+    """Why the model has nothing to say of guests; None where it has."""
+    if not workload.nodes:
+        return NO_NODES
+    try:
+        controls(machine, workload, policy)
+    except ValueError as error:
+        return str(error)
+    if not workload.guests:
+        return 'no guest fits on the host'
+    if not min(workload.per_guest().values()):
+        return (f'a guest (vCPUs: {workload.vcpus}, MB: '
+                f'{workload.memory_mb}) has no room for a container of '
+                f'{workload.container_vcpus} vCPUs and '
+                f'{workload.container_memory_mb} MB')
+    return None
+
+
+def _refused(subject: str, machine: Machine, reason: str) -> NotPredicted:
+    reason = reason.removeprefix(f'{machine.name}: ')
+    return NotPredicted(f'density of {subject} on {machine.name}: not '
+                        f'predicted: {reason}')
+
+
+def _plan(subject: str, machine: Machine, workload: Workload | None,
+          policy: GuestPolicy, against: Machine | None,
+          search: bool) -> DensityPlan:
+    """Without a workload, the published test."""
+    asked = workload or REFERENCE
+    guests = {scenario: len(places(machine, asked, scenario))
+              for scenario in SCENARIOS}
+    try:
+        return DensityPlan(
+            subject, asked, extra_specs(policy),
+            density.report(machine, policy, against, workload),
+            _fitted(machine, against),
+            density.sensitivity(machine, policy, against, workload),
+            against.name if against else None,
+            tuple(one.fit for one in (machine, against) if one),
+            guests, tuple(_notes(asked, guests)),
+            density.search(machine, _for_search(asked)) if search else None)
+    except ValueError as error:
+        raise _refused(subject, machine, str(error)) from None
+
+
+def _notes(workload: Workload, guests: Mapping[str, int]) -> Iterator[str]:
+    if not workload.vfs:
+        yield NO_VFS
+    # Where nobody counted them, as many as fit are asked for.
+    if guests['ghsched'] < workload.guests < _MANY:
+        yield NOT_ALL.format(workload.guests, guests['ghsched'])
+
+
+def _for_search(workload: Workload) -> Workload:
+    """With as many guests as there are without the keys that are replaced."""
+    return replace(workload, guests=workload.guests_in('static'))
+
+
+def _fitted(*machines: Machine | None) -> tuple[tuple[str, Parameter], ...]:
+    return tuple((machine.name, parameter) for machine in machines if machine
+                 for parameter in machine.parameters
+                 if parameter.basis == 'fitted')
+
+
+def extra_specs(policy: GuestPolicy) -> dict[str, str]:
+    """The extra specs that a policy's bandwidth keys and locality come from.
+
+    What is the default is left out, and so are VFs.
+    """
+    found = {}
+    for number, node in enumerate(policy.nodes):
+        same = all(other == node for other in policy.nodes)
+        for key, value, default in (
+                (keys.MEM_BW_MIN, node.minimum, 0),
+                (keys.MEM_BW_MAX, node.maximum, 100),
+                (keys.MEM_BW_HARDLIMIT, str(node.hardlimit).lower(), 'true'),
+                (keys.MEM_BW_PRIORITY, node.priority, None)):
+            if value != default:
+                name = key.extra_spec if same else key.for_node(number)
+                found[name] = str(value)
+    if policy.device_numa != 'none':
+        found[keys.DEVICE_NUMA.extra_spec] = policy.device_numa
+    return found

@@ -1,0 +1,172 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Filling hosts with guests, as nova-scheduler would.
+
+Placement gives the candidates. Guests only make less of them possible, so
+the first in order that still fits is the one that a scheduler would choose,
+and Placement need not be asked for each guest: it is asked again when none
+of its candidates fits any more, with all guests claimed. A host is full when
+Placement then offers nothing that Nova could use.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+
+from ghsched_placement.planner import choose
+from ghsched_placement.planner.cloud import Progress
+from ghsched_placement.planner.need import Need
+from ghsched_placement.planner.stage import Stage
+from ghsched_placement.planner.state import State
+from ghsched_placement.planner.state import Way
+
+
+def alone(stage: Stage, need: Need, states: Sequence[State]) -> None:
+    """Fill each host by itself with guests of one flavor.
+
+    Which host a scheduler would choose does not matter, because guests of
+    one flavor fill them all in the end.
+    """
+    stage.hold(states)
+    while states:
+        filled: dict[int, State] = {}
+        for locality, sizes in need.tries(lambda: stage.pfs(need)):
+            offers = stage.offers(need, locality, sizes)
+            for number, ways in enumerate(offers):
+                if number not in filled and _fill(states[number], need, ways):
+                    filled[number] = states[number]
+            if len(filled) == len(states):
+                break
+        # Where nothing was placed, Placement would say the same again.
+        states = list(filled.values())
+        stage.hold(states)
+
+
+def _fill(state: State, need: Need, ways: Sequence[Way]) -> int:
+    before = state.guests
+    for way in ways:
+        while (nodes := state.place(need, way)) is not None:
+            state.take(need, way, nodes)
+    return state.guests - before
+
+
+# -- several flavors ----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """Hosts filled with guests of several flavors.
+
+    :param guests: number by name of the flavor.
+    :param stopped_by: the flavor whose next guest found no host.
+    """
+
+    guests: Mapping[str, int]
+    stopped_by: str
+
+
+@dataclass
+class _Flavor:
+    """A flavor of the mix.
+
+    :ivar ways: what Placement offered last, by number of the host.
+    :ivar options: the best on each host now; None where nothing fits. Not
+        in here for a host that changed.
+    """
+
+    need: Need
+    weight: int
+    chooses: choose.Choose
+    placed: int = 0
+    ways: dict[int, Sequence[Way]] = field(default_factory=dict)
+    options: dict[int, choose.Option | None] = field(default_factory=dict)
+
+    @property
+    def due(self) -> float:
+        """The flavor with the least of it comes next."""
+        return (self.placed + 0.5) / self.weight
+
+
+def together(stage: Stage, mix: Mapping[str, int],
+             needs: Mapping[str, Need], states: Sequence[State],
+             progress: Progress,
+             chooses: choose.Choose = choose.by_score) -> Mixed:
+    """Fill hosts with guests in a proportion, until one finds no host.
+
+    :param mix: how many guests of each flavor go together.
+    :param states: one for each host.
+    :param chooses: rates the hosts; of equal ones the first is taken.
+    """
+    flavors = [_Flavor(needs[name], weight, chooses)
+               for name, weight in mix.items()]
+    while True:
+        flavor = min(flavors, key=lambda one: one.due)
+        best = _best(flavor, states)
+        if best is None and _ask_again(stage, flavor, states):
+            progress(_share_used(states), 'filling with the mix')
+            best = _best(flavor, states)
+        if best is None:
+            return Mixed({one.need.flavor.name: one.placed
+                          for one in flavors}, flavor.need.flavor.name)
+        option = flavor.options[best]
+        assert option is not None  # noqa: S101
+        states[best].take(flavor.need, option.way, option.nodes)
+        flavor.placed += 1
+        for other in flavors:
+            other.options.pop(best, None)
+
+
+def _best(flavor: _Flavor, states: Sequence[State]) -> int | None:
+    """Number of the host where the next guest goes."""
+    found: tuple[float, int] | None = None
+    for number, ways in flavor.ways.items():
+        if number not in flavor.options:
+            flavor.options[number] = flavor.chooses(states[number],
+                                                    flavor.need, ways)
+        option = flavor.options[number]
+        if option is not None and (found is None or option.value > found[0]):
+            found = option.value, number
+    return found and found[1]
+
+
+def _ask_again(stage: Stage, flavor: _Flavor,
+               states: Sequence[State]) -> bool:
+    """Get new offers for a flavor; whether there is any that fits.
+
+    Hosts that are alike and equally full are asked for once.
+    """
+    kinds: dict[object, list[int]] = {}
+    for number, state in enumerate(states):
+        kinds.setdefault((id(state.host), state.key()), []).append(number)
+    members = list(kinds.values())
+    stage.hold([states[numbers[0]] for numbers in members])
+    for locality, sizes in flavor.need.tries(lambda: stage.pfs(flavor.need)):
+        offers = stage.offers(flavor.need, locality, sizes)
+        flavor.ways = {number: ways for numbers, ways
+                       in zip(members, offers, strict=True) if ways
+                       for number in numbers}
+        flavor.options = {}
+        if _best(flavor, states) is not None:
+            return True
+    return False
+
+
+def _share_used(states: Sequence[State]) -> float:
+    """How far the hosts are filled, 0 to 1, by what is scarcest."""
+    shares = []
+    for state in states:
+        taken = [amount / (amount + state.free(slot))
+                 for slot, amount in state.taken.items() if amount]
+        shares.append(max(taken, default=0.0))
+    return sum(shares) / len(shares) if shares else 1.0

@@ -1,0 +1,207 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What stands in the way of one more guest on a host (pure).
+
+It is read off what Placement has left, and what Nova has by NUMA node: a
+resource of which less is free than the guest needs. What one more of it would
+buy, :mod:`ghsched_placement.planner.more` asks Placement.
+"""
+
+from collections.abc import Iterator
+from collections import Counter
+from dataclasses import dataclass
+
+from ghsched_placement import lack
+from ghsched_placement.lack import Lack
+from ghsched_placement.planner.need import Need
+from ghsched_placement.planner.state import State
+from ghsched_placement import tree
+
+
+def lacks(state: State, need: Need) -> tuple[Lack, ...]:
+    """Why a host that is full takes no more guests of a flavor.
+
+    What the host as a whole lacks first; if there is such a thing, the nodes
+    are not what binds.
+    """
+    missing = tuple(_traits(state, need)) or tuple(of_root(state, need))
+    if missing:
+        return missing
+    found = tuple(one for node in _nodes(state)
+                  for one in of_node(state, need, node))
+    return found or (Lack(None, lack.COMBINATION),)
+
+
+def _traits(state: State, need: Need) -> Iterator[Lack]:
+    asked = dict(need.query('any', {})).get('root_required', '')
+    traits = set(filter(None, asked.split(',')))
+    forbidden = {trait for trait in traits if trait.startswith('!')}
+    return lack.traits(state.host.root.traits, traits - forbidden,
+                       (trait[1:] for trait in forbidden))
+
+
+def of_root(state: State, need: Need) -> Iterator[Lack]:
+    """What a host lacks of all that is not counted by NUMA node."""
+    needed = []
+    for name, amount in need.of_root.items():
+        most = (int(state.record((0, name))['max_unit'])
+                if name in state.host.root.inventories else None)
+        needed.append((lack.WORDS.get(name, name), amount,
+                       state.free((0, name)), most))
+    if need.policy.vfs_locality != 'node':
+        counts: Counter[str] = Counter()
+        for (_node, name), count in need.devices_of.items():
+            counts[name] += count
+        needed += [(vf_words(need, name), count, sum(
+            state.free((place, name)) for place in state.host.node_below),
+            None) for name, count in counts.items()]
+    for item in needed:
+        found = lack.amount(*item)
+        if found:
+            yield found
+
+
+def _nodes(state: State) -> list[int]:
+    return sorted({*state.host.node_of.values(),
+                   *(cell.node for cell in state.host.cells)})
+
+
+def of_node(state: State, need: Need, node: int) -> list[Lack]:
+    """What a host node lacks for that guest node that it lacks least for.
+
+    None at all where the node could take any node of the guest.
+    """
+    found = [misfits(state, need, guest_node, node)
+             for guest_node in range(len(need.guest.cells))]
+    return min(filter(None, found), key=len, default=[])
+
+
+def misfits(state: State, need: Need, guest_node: int,
+            node: int) -> list[Lack]:
+    """What a host node lacks for a guest node."""
+    needed: list[tuple[str, int, int, int | None]] = [
+        (lack.WORDS[name], amount, counted(state, node, name),
+         _at_once(state, node, name))
+        for name, amount in need.counted.get(guest_node, {}).items()]
+    if need.policy.vfs_locality == 'node':
+        needed += [(vf_words(need, name), count,
+                    vfs_free(state, node, name), None)
+                   for (owner, name), count in need.devices_of.items()
+                   if owner == guest_node]
+    needed += state.short_of(node, need.guest.needs[guest_node],
+                             need.guest.page_size)
+    found = (lack.amount(*item, node=node) for item in needed)
+    return [one for one in found if one]
+
+
+def vf_words(need: Need, resource_class: str) -> str:
+    aliases = {vfs.alias for vfs in need.policy.vfs
+               if need.aliases[vfs.alias] == resource_class}
+    return f'VFs of {" and ".join(sorted(aliases))}'
+
+
+def counted(state: State, node: int, resource_class: str) -> int:
+    """What a node has left of something that is counted on it."""
+    return sum(state.free((place, resource_class))
+               for place, number in state.host.node_of.items()
+               if number == node)
+
+
+def _at_once(state: State, node: int, resource_class: str) -> int | None:
+    """The most of it that one guest may have; None where there is none."""
+    return max((int(state.record((place, resource_class))['max_unit'])
+                for place, number in state.host.node_of.items()
+                if number == node and resource_class
+                in state.host.providers[place].inventories), default=None)
+
+
+def vfs_free(state: State, node: int, resource_class: str) -> int:
+    return sum(state.free((place, resource_class))
+               for place, number in state.host.node_below.items()
+               if number == node)
+
+
+# -- fragmentation ------------------------------------------------------------
+
+
+def whole_nodes(state: State) -> int:
+    """NUMA nodes that no guest has a part of."""
+    return sum(node.whole for node in state.nodes())
+
+
+def pooled(state: State, need: Need) -> int:
+    """Guests that would fit if a host were one pool without NUMA nodes.
+
+    What lies between that and what really fits is lost to fragmentation.
+    """
+    if any(_traits(state, need)):
+        return 0
+    rooms = [state.free((0, name)) // amount
+             for name, amount in need.of_root.items() if amount]
+    rooms += [sum(counted(state, node, name) for node in _nodes(state))
+              // amount for name, amount in _summed(need).items()]
+    counts: dict[str, int] = {}
+    for (_node, name), count in need.devices_of.items():
+        counts[name] = counts.get(name, 0) + count
+    rooms += [sum(state.free((place, name))
+                  for place in state.host.node_below) // count
+              for name, count in counts.items()]
+    return min(rooms)
+
+
+def _summed(need: Need) -> Counter[str]:
+    """What is counted of all guest NUMA nodes together."""
+    found: Counter[str] = Counter()
+    for amounts in need.counted.values():
+        found.update(amounts)
+    return found
+
+
+# -- use ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Use:
+    """How far an inventory is used.
+
+    :param node: host NUMA node; None for the host as a whole.
+    :param capacity: all that can be allocated.
+    :param before: in use before the plan.
+    :param planned: taken by guests of the plan.
+    """
+
+    node: int | None
+    resource: str
+    capacity: int
+    before: int
+    planned: int
+
+
+def uses(state: State, aliases: dict[str, str]) -> tuple[Use, ...]:
+    """What is used of each inventory of a host that ghsched knows of."""
+    by_class = {name: alias for alias, name in aliases.items()}
+    found: dict[tuple[int | None, str], list[int]] = {}
+    for place, provider in enumerate(state.host.providers):
+        node = state.host.node_of.get(place,
+                                      state.host.node_below.get(place))
+        for name in provider.inventories:
+            word = lack.WORDS.get(name, name)
+            if name in by_class:
+                word = f'VFs of {by_class[name]}'
+            taken = state.taken.get((place, name), 0)
+            before = provider.used.get(name, 0)
+            total = found.setdefault((node, word), [0, 0, 0])
+            total[0] += tree.free(state.record((place, name)), 0)
+            total[1] += before
+            total[2] += taken
+    return tuple(Use(*key, *total) for key, total in found.items())

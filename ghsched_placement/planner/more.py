@@ -1,0 +1,124 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What one more of a resource would buy on hosts that are full."""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ghsched_placement import lack
+from ghsched_placement import names
+from ghsched_placement.planner.cloud import Progress
+from ghsched_placement.planner.cloud import silent
+from ghsched_placement.planner import fill
+from ghsched_placement.planner import limits
+from ghsched_placement.planner.need import Need
+from ghsched_placement.planner.stage import Stage
+from ghsched_placement.planner.state import Slot
+from ghsched_placement.planner.state import State
+
+#: Points of percent that a node gets in addition.
+POINTS = 10
+
+#: What a node gets in addition, by resource class; one of everything else.
+_MORE = {names.MEM_BW_PCT: POINTS, names.MEM_BW_BURST_PCT: POINTS}
+
+
+@dataclass(frozen=True)
+class More:
+    """One more of a resource on one host.
+
+    :param node: host NUMA node; None for the host as a whole.
+    :param provider: name of the provider that has more.
+    :param amount: how much more.
+    :param guests: how many more guests fit on the host then.
+    """
+
+    node: int | None
+    provider: str
+    resource: str
+    amount: int
+    guests: int
+
+
+@dataclass(frozen=True)
+class _Change:
+    node: int | None
+    slot: Slot
+    resource: str
+    amount: int
+
+
+def buys(stage: Stage, need: Need, states: Sequence[State],
+         progress: Progress = silent) -> list[tuple[More, ...]]:
+    """What one more would buy, for each host, of what the flavor needs.
+
+    :param states: full; what is gained is gained beside the guests there.
+
+    Placement is asked only where the resource is one that the host lacks,
+    and the host as a whole lacks nothing else; elsewhere nothing is gained.
+    """
+    changes = [list(_changes(state, need)) for state in states]
+    gains: dict[tuple[int, int], int] = {}
+    asked = [[place for place, change in enumerate(of_host)
+              if _may_help(state, need, change)]
+             for state, of_host in zip(states, changes, strict=True)]
+    turns = max(map(len, asked), default=0)
+    for turn in range(turns):
+        progress(turn / turns, f'flavor {need.flavor.name}, one more')
+        chosen = {number: places[turn] for number, places
+                  in enumerate(asked) if turn < len(places)}
+        tried = {number: _grown(states[number], changes[number][place])
+                 for number, place in chosen.items()}
+        fill.alone(stage, need, list(tried.values()))
+        for number, place in chosen.items():
+            gains[number, place] = (tried[number].guests
+                                    - states[number].guests)
+    return [tuple(More(
+        change.node, states[number].host.providers[change.slot[0]].name,
+        change.resource, change.amount, gains.get((number, place), 0))
+        for place, change in enumerate(of_host))
+        for number, of_host in enumerate(changes)]
+
+
+def _grown(state: State, change: _Change) -> State:
+    return state.with_more({change.slot: change.amount})
+
+
+def _changes(state: State, need: Need) -> Iterator[_Change]:
+    host = state.host
+    if need.policy.controlled and (
+            names.RESCTRL_GROUP in host.root.inventories):
+        yield _Change(None, (0, names.RESCTRL_GROUP), lack.GROUPS, 1)
+    nodes: Mapping[int, int | None] = {**host.node_of, **host.node_below}
+    classes = {name for _node, name in need.devices_of}
+    counted = {name for amounts in need.counted.values() for name in amounts}
+    for place, node in sorted(nodes.items(),
+                              key=lambda item: (str(item[1]), item[0])):
+        inventories = host.providers[place].inventories
+        for name in sorted(counted.intersection(inventories)):
+            yield _Change(node, (place, name), lack.WORDS[name],
+                          _MORE.get(name, 1))
+        for name in sorted(classes.intersection(inventories)):
+            yield _Change(node, (place, name),
+                          limits.vf_words(need, name), 1)
+
+
+def _may_help(state: State, need: Need, change: _Change) -> bool:
+    short = limits.lacks(state, need)
+    if any(one.node is None for one in short):
+        return {one.resource for one in short} <= {
+            change.resource, lack.COMBINATION}
+    return any(one.resource == change.resource and one.node == change.node
+               for one in short)

@@ -1,0 +1,194 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What guests of a flavor need, of Placement and of Nova (pure)."""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+import re
+
+from ghsched_placement import candidates
+from ghsched_placement.fragmentation import DeviceNeed
+from ghsched_placement import names
+from ghsched_placement.planner.client import PlannerError
+from ghsched_placement.planner.flavors import Flavor
+from ghsched_placement.policy import Accounting
+from ghsched_placement.policy import check_topology
+from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.policy import parse
+from ghsched_placement.policy import PolicyError
+from ghsched_placement.policy import Vfs
+from ghsched_placement import query
+from ghsched_placement import request
+from ghsched_placement import topology
+from ghsched_placement import vfs
+
+#: Resource class by PCI alias.
+Aliases = Mapping[str, str]
+
+#: How many of an alias's a request id has; Placement takes 64 in all.
+_LETTERS = 32
+
+#: What Nova asks of a provider of devices.
+_OF_NOVA = frozenset({names.OWNER_TRAIT})
+
+
+@dataclass(frozen=True)
+class Need:
+    """A flavor, taken apart.
+
+    :param guest: its CPUs and RAM by guest NUMA node.
+    :param without: resource classes that are not asked for.
+    :param owned: whether Nova asks for the trait OWNER_NOVA, see
+        :func:`ghsched_placement.query.parameters`.
+    """
+
+    flavor: Flavor
+    guest: topology.Guest
+    policy: GuestPolicy
+    accounting: Accounting = 'min'
+    aliases: Aliases = field(default_factory=dict)
+    without: frozenset[str] = frozenset()
+    owned: bool = True
+
+    def of_nova(self, locality: str,
+                sizes: vfs.Sizes) -> list[tuple[str, str]]:
+        """Parameters of GET /allocation_candidates, as nova-scheduler's.
+
+        Nova's request ids are random; here they are made of alias and node.
+        """
+        flavor = query.Flavor(
+            vcpus=self.guest.shared, pcpus=self.guest.pcpus,
+            memory_mb=self.flavor.ram, disk_gb=self.flavor.disk,
+            swap_mb=self.flavor.swap, extra_specs=self.flavor.extra_specs)
+        return query.parameters(flavor, self.asked(locality, sizes),
+                                self.owned)
+
+    def query(self, locality: str,
+              sizes: vfs.Sizes) -> list[tuple[str, str]]:
+        """The same without a limit and without what is not asked for.
+
+        The planner chooses among all candidates.
+        """
+        return [(name, self._kept(name, value)) for name, value
+                in self.of_nova(locality, sizes) if name != 'limit']
+
+    def asked(self, locality: str, sizes: vfs.Sizes) -> request.Request:
+        """What is ghsched's of the query."""
+        return request.build(self.policy, self.accounting,
+                             self.devices(sizes), locality)
+
+    def _kept(self, name: str, value: str) -> str:
+        if name != 'resources':
+            return value
+        return ','.join(part for part in value.split(',')
+                        if part.partition(':')[0] not in self.without)
+
+    def tries(self, find: Callable[[], Mapping[str, Sequence[vfs.Pf]]],
+              too_many: Callable[[vfs.Sizes], None] = lambda _sizes: None,
+              ) -> Iterator[tuple[str, vfs.Sizes]]:
+        """Ways to ask, see :func:`ghsched_placement.vfs.tries`."""
+        if self.policy.vfs:
+            return vfs.tries(self.policy, find, too_many)
+        return iter([('any', {})])
+
+    def devices(self, sizes: vfs.Sizes) -> list[request.Devices]:
+        return [request.Devices(
+            guest_node=need.guest_node,
+            request_id=self._request_id(need),
+            resource_class=self.aliases[need.alias],
+            required=_OF_NOVA if self.owned else frozenset(),
+            sizes=sizes.get((need.guest_node, need.alias), (need.count,)))
+            for need in self.policy.vfs]
+
+    def wanted(self, locality: str) -> candidates.Wanted:
+        """What candidates are ranked for."""
+        return candidates.Wanted(
+            suffixes=request.node_suffixes(self.policy, self.accounting),
+            vfs=[candidates.VfRequest(
+                need.guest_node, self._request_id(need), need.count)
+                for need in self.policy.vfs],
+            locality=locality, guest_nodes=len(self.guest.cells))
+
+    def _request_id(self, need: Vfs) -> str:
+        """What is its alone, in letters that Placement takes.
+
+        Two aliases may be of one class, and may look alike without their
+        special characters; their numbers never do.
+        """
+        every = list(dict.fromkeys(one.alias for one in self.policy.vfs))
+        letters = re.sub('[^A-Za-z0-9]', '_', need.alias)[:_LETTERS]
+        return f'vfs{every.index(need.alias)}-{letters}-node{need.guest_node}'
+
+    @property
+    def devices_of(self) -> dict[tuple[int, str], int]:
+        """VFs by guest NUMA node and resource class."""
+        found: dict[tuple[int, str], int] = {}
+        for need in self.policy.vfs:
+            key = need.guest_node, self.aliases[need.alias]
+            found[key] = found.get(key, 0) + need.count
+        return found
+
+    def device_needs(self, node_pools: frozenset[str]) -> list[DeviceNeed]:
+        """VFs as the fragmentation score has them."""
+        total = sum(self.devices_of.values())
+        return [DeviceNeed(total, node_pools)] if total else []
+
+    @property
+    def of_root(self) -> dict[str, int]:
+        """What a guest takes of the compute node itself."""
+        asked = dict(self.query('any', {})).get('resources', '')
+        return {name: int(amount) for name, _, amount
+                in (part.partition(':') for part in asked.split(',')
+                    if part)}
+
+    @property
+    def counted(self) -> dict[int, dict[str, int]]:
+        """What Placement counts on host NUMA nodes, VFs left out.
+
+        Amounts by guest NUMA node and resource class.
+        """
+        return self.policy.resources(self.accounting)
+
+    @property
+    def bandwidth(self) -> dict[int, int]:
+        """Counted percent by guest NUMA node."""
+        return self.policy.demand(self.accounting)
+
+
+def of(flavor: Flavor, accounting: Accounting = 'min',
+       aliases: Aliases | None = None,
+       without: Sequence[str] = (), owned: bool = True) -> Need:
+    """The need of a flavor.
+
+    :raises PlannerError: when Nova or ghsched would refuse the flavor, or
+        when nobody told the resource class of an alias.
+    """
+    try:
+        guest = topology.split(flavor.vcpus, flavor.ram, flavor.extra_specs)
+        check_topology(flavor.extra_specs)
+        policy = parse(flavor.extra_specs, len(guest.cells),
+                       flavor.vcpus) or GuestPolicy()
+        request.check_size(policy, accounting)
+    except (topology.TopologyError, PolicyError) as error:
+        raise PlannerError(f'flavor {flavor.name}: {error}') from None
+    for need in policy.vfs:
+        if need.alias not in (aliases or {}):
+            raise PlannerError(
+                f'flavor {flavor.name}: the resource class of the PCI alias '
+                f'{need.alias} is not known')
+    return Need(flavor, guest, policy, accounting, dict(aliases or {}),
+                frozenset(without), owned)

@@ -1,0 +1,142 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The candidates of one described host, without Placement (pure).
+
+A copy of what Placement does with the part of a query that is
+ghsched's, for the dry run that must work without it. A test compares it with
+Placement.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+import itertools
+
+from ghsched_placement import candidates
+from ghsched_placement import node_assignment
+from ghsched_placement.planner.need import Need
+from ghsched_placement.planner.state import State
+from ghsched_placement import request as requests
+from ghsched_placement import vfs
+
+#: A scheduler sees no more than 1000 for all hosts; there are more only with
+#: very many NUMA nodes or PFs.
+_MOST_OFFERS = 10000
+
+
+def placed(state: State, need: Need, locality: str, sizes: vfs.Sizes,
+           has_room: candidates.HasRoom) -> list[candidates.Placed]:
+    """Ways to place a guest on a host, in the scheduler's order.
+
+    What is not counted by NUMA node is not looked at, see
+    :func:`ghsched_placement.planner.limits.of_root`.
+
+    :param has_room: whether CPUs and memory of a host node suffice.
+    """
+    wanted = need.wanted(locality)
+    asked = need.asked(locality, sizes)
+    host = state.host
+    if not asked.root_required <= host.root.traits:
+        return []
+    found = _Offers(state, asked, frozenset(wanted.suffixes.values()),
+                    dict(need.query(locality, sizes)).get(
+                        'group_policy') == 'isolate')
+    answer = [{'allocations': {}, 'mappings': {
+        suffix: [host.providers[place].uuid]
+        for suffix, place in places.items()}}
+        for places in itertools.islice(found.all(), _MOST_OFFERS)]
+    candidates.map_vfs_to_pfs(answer, wanted.vfs)
+    ways, _refusal = node_assignment.place(
+        answer, wanted,
+        host.for_candidates(lambda place: host.providers[place].uuid),
+        has_room)
+    return list(ways)
+
+
+def pfs(state: State, need: Need) -> dict[str, list[vfs.Pf]]:
+    """The PFs of each alias that a flavor has VFs of."""
+    host = state.host
+    return {alias: [
+        vfs.Pf(host.root.uuid, host.providers[place].parent or '',
+               state.free((place, need.aliases[alias])))
+        for place in host.node_below
+        if need.aliases[alias] in host.providers[place].inventories]
+        for alias in {one.alias for one in need.policy.vfs}}
+
+
+class _Offers:
+    """Ways to give each group of a request a provider.
+
+    :param apart: suffixes of groups that are on different NUMA nodes;
+        Placement does not see to that, the scheduler does.
+    :param isolate: whether every group has a provider of its own.
+    """
+
+    def __init__(self, state: State, asked: requests.Request,
+                 apart: frozenset[str], isolate: bool) -> None:
+        self._state, self._apart, self._isolate = state, apart, isolate
+        #: The group that another one is below.
+        self._above = {suffix: subtree[0] for subtree in asked.same_subtree
+                       for suffix in subtree[1:]}
+        self._groups = {group.suffix: group for group in sorted(
+            asked.groups, key=lambda group: group.suffix in self._above)}
+        self._places = {suffix: self._alone(group)
+                        for suffix, group in self._groups.items()}
+
+    def all(self) -> Iterator[dict[str, int]]:
+        """Place of the provider by suffix, for each way."""
+        return self._choose(tuple(self._groups), {})
+
+    def _choose(self, suffixes: Sequence[str],
+                chosen: Mapping[str, int]) -> Iterator[dict[str, int]]:
+        if not suffixes:
+            yield dict(chosen)
+            return
+        suffix, *rest = suffixes
+        above = chosen.get(self._above.get(suffix, ''))
+        for place in self._places[suffix]:
+            if above is None or above in self._ancestors(place):
+                others = [other for other, taken in chosen.items()
+                          if taken == place]
+                if not others or self._may_share(suffix, place, others):
+                    yield from self._choose(rest, {**chosen, suffix: place})
+
+    def _alone(self, group: requests.Group) -> list[int]:
+        """Places of the providers that have all of a group."""
+        host, state = self._state.host, self._state
+        return [place for place, provider in enumerate(host.providers)
+                if group.required <= provider.traits and all(
+                    name in provider.inventories and amount <= min(
+                        state.free((place, name)),
+                        state.record((place, name))['max_unit'])
+                    for name, amount in group.resources.items())]
+
+    def _may_share(self, suffix: str, place: int,
+                   others: Sequence[str]) -> bool:
+        """Whether a provider has room for a group beside others."""
+        if self._isolate or (suffix in self._apart
+                             and not self._apart.isdisjoint(others)):
+            return False
+        groups = [self._groups[one] for one in (suffix, *others)]
+        return all(
+            sum(group.resources.get(name, 0) for group in groups)
+            <= self._state.free((place, name))
+            for name in self._groups[suffix].resources)
+
+    def _ancestors(self, place: int) -> Iterator[int]:
+        """A provider and those that it is below."""
+        found: int | None = place
+        while found is not None:
+            yield found
+            found = self._state.host.parents.get(found)

@@ -1,0 +1,307 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""How ``ghsched plan`` prints a plan.
+
+The keys of the JSON are stable: none is renamed or removed.
+
+hosts, kinds
+    How many hosts there are, and how many of them differ.
+notes
+    What is not counted, for people.
+flavors
+    One per flavor: ``flavor``, ``guests`` (how many more fit in all) and
+    ``hosts``, one per kind of host: ``names``, ``guests`` (on each), the
+    same ``by_flavor``,
+    ``pooled`` (how many would fit without NUMA nodes; null in a mix),
+    ``nodes`` and how many of them are whole, ``whole_before`` and
+    ``whole_after``; ``lacks``, what refuses the next guest, with ``node``
+    (null for the host as a whole), ``resource``, ``free`` and ``needed``;
+    ``uses`` with ``node``, ``resource``, ``capacity``, ``before`` and
+    ``planned``; ``more`` with ``node``, ``provider``, ``resource``,
+    ``amount`` and ``guests``, which is what it buys on one such host.
+mix
+    Null, or ``mix``, ``guests`` by flavor, ``stopped_by`` (the flavor whose
+    next guest found no host) and ``hosts`` as above.
+densities
+    *Simulated.* One per machine and kind of guest: ``simulated`` (true),
+    ``machine``, ``subject``, ``keys``; ``notes`` on these figures; ``curves``
+    with ``scenario``, ``guests`` (how many there are), ``density``,
+    ``first_failing``, ``binds``, ``latency_density`` and ``points`` (``n``,
+    ``p99``); ``ratios`` with ``against``, ``line``, ``line_is``
+    (``density``), ``value`` and ``latency_value``;
+    ``fitted`` with ``machine``, ``parameter``, ``value`` and
+    ``source``; ``sensitivity`` with ``machine``, ``parameter``, ``factor`` and
+    ``ratios``; ``search``, null or ``keys``, ``density``, ``tried`` and
+    ``guests`` (that Placement has room for on such a host; null where it was
+    not asked).
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import asdict
+import json
+import textwrap
+from typing import Any
+
+from ghsched_placement.contention.density import Ratio
+from ghsched_placement import cpulist
+from ghsched_placement import lack
+from ghsched_placement.lack import Lack
+from ghsched_placement.planner import density
+from ghsched_placement.planner.density import DensityPlan
+from ghsched_placement.planner.plan import HostPlan
+from ghsched_placement.planner.plan import Plan
+from ghsched_placement.text_table import grid
+
+#: Kinds of hosts that a table shows at most.
+MOST_KINDS = 12
+
+
+# -- json ---------------------------------------------------------------------
+
+
+def as_json(plan: Plan, densities: Sequence[DensityPlan]) -> str:
+    """A JSON document; see the beginning of this module."""
+    return json.dumps({
+        'hosts': plan.hosts, 'kinds': plan.kinds, 'notes': list(plan.notes),
+        'flavors': [{'flavor': flavor.flavor.name, 'guests': flavor.guests,
+                     'hosts': list(map(_host, flavor.hosts))}
+                    for flavor in plan.flavors],
+        'mix': plan.mix and {
+            'mix': dict(plan.mix.mix), 'guests': dict(plan.mix.guests),
+            'stopped_by': plan.mix.stopped_by,
+            'hosts': list(map(_host, plan.mix.hosts))},
+        'densities': list(map(_density, densities))}, indent=2)
+
+
+def _host(host: HostPlan) -> dict[str, Any]:
+    return {
+        'names': list(host.hosts), 'guests': host.guests,
+        'by_flavor': dict(host.by_flavor), 'pooled': host.pooled,
+        'nodes': host.nodes, 'whole_before': host.whole_before,
+        'whole_after': host.whole_after,
+        'lacks': [one.figures() for one in host.lacks],
+        **{key: [asdict(one) for one in getattr(host, key)]
+           for key in ('uses', 'more')}}
+
+
+def _density(plan: DensityPlan) -> dict[str, Any]:
+    return {
+        'simulated': True, 'machine': plan.report.machine,
+        'subject': plan.subject, 'keys': dict(plan.keys),
+        'notes': list(plan.notes),
+        'curves': [{
+            'scenario': curve.scenario,
+            'guests': plan.guests[curve.scenario], 'density': curve.density,
+            'first_failing': curve.first_failing, 'binds': curve.binds,
+            'latency_density': curve.latency_density,
+            'points': [asdict(point) for point in curve.points]}
+            for curve in plan.report.curves],
+        'ratios': list(map(asdict, plan.report.ratios)),
+        'fitted': [{'machine': machine, 'parameter': one.name,
+                    'value': one.value, 'source': one.source}
+                   for machine, one in plan.fitted],
+        'sensitivity': [{
+            'machine': shift.machine, 'parameter': shift.parameter.name,
+            'factor': shift.factor,
+            'ratios': [asdict(ratio) for ratio in shift.report.ratios]}
+            for shift in plan.shifts],
+        'search': plan.found and {
+            'keys': plan.found_keys, 'density': plan.found.curve.density,
+            'tried': plan.found.tried, 'guests': plan.found_guests}}
+
+
+# -- table --------------------------------------------------------------------
+
+
+def as_table(plan: Plan, densities: Sequence[DensityPlan]) -> str:
+    """Text for people: one part per flavor, an empty line between them."""
+    told = {one.fitted: one for one in reversed(densities)}
+    return '\n\n'.join([*_plan_parts(plan), *(
+        part for one in densities
+        for part in _density_parts(one, told[one.fitted]))])
+
+
+def _plan_parts(plan: Plan) -> Iterator[str]:
+    yield f'{_count(plan.hosts, "host")} of {_count(plan.kinds, "kind")}'
+    for flavor in plan.flavors:
+        yield (f'Flavor {flavor.flavor.name}: '
+               f'{_count(flavor.guests, "more guest")}\n'
+               + _host_table(flavor.hosts))
+        if any(host.more for host in flavor.hosts):
+            yield (f'What one more on one host would buy, flavor '
+                   f'{flavor.flavor.name}\n' + _more_table(flavor.hosts))
+    if plan.mix:
+        mixed = ' + '.join(f'{count} {name}'
+                           for name, count in plan.mix.mix.items())
+        counts = ', '.join(f'{count} {name}'
+                           for name, count in plan.mix.guests.items())
+        yield (f'Mix {mixed}: {counts}; then there is no host for '
+               f'{plan.mix.stopped_by}\n' + _host_table(plan.mix.hosts))
+    if plan.notes:
+        yield 'Notes\n' + _list(plan.notes)
+
+
+def _list(notes: Sequence[str]) -> str:
+    return '\n'.join(textwrap.fill(
+        note, 79, initial_indent='- ', subsequent_indent='  ')
+        for note in notes)
+
+
+def _host_table(hosts: Sequence[HostPlan]) -> str:
+    shown = sorted(hosts, key=lambda host: -len(host.hosts))[:MOST_KINDS]
+    table = grid(
+        ('hosts', 'guests on each', 'without nodes', 'whole nodes',
+         'the next guest lacks'),
+        ([_names(host.hosts), _guests(host), host.pooled,
+          f'{host.whole_before} -> {host.whole_after} of {host.nodes}',
+          '\n'.join(_lacks(host.lacks))] for host in shown))
+    return table + _left_out(len(hosts) - len(shown), 'kinds of hosts')
+
+
+def _guests(host: HostPlan) -> str:
+    """How many there are; in a mix, of which flavors."""
+    if host.pooled is not None or not host.by_flavor:
+        return str(host.guests)
+    return ' + '.join(f'{count} {name}'
+                      for name, count in sorted(host.by_flavor.items()))
+
+
+def _more_table(hosts: Sequence[HostPlan]) -> str:
+    """Nodes where the same buys the same are told in one line."""
+    alike: dict[tuple[str, str, int], list[int | None]] = {}
+    for host in hosts:
+        for one in host.more:
+            alike.setdefault((
+                _names(host.hosts), lack.counted(one.amount, one.resource),
+                one.guests), []).append(one.node)
+    shown = sorted(alike, key=lambda row: -row[2])[:4 * MOST_KINDS]
+    rows = ([names, what, _nodes(alike[names, what, guests]), guests]
+            for names, what, guests in shown)
+    return (grid(('host', 'one more', 'on node', 'guests'), rows)
+            + _left_out(len(alike) - len(shown), 'rows'))
+
+
+def _nodes(nodes: Sequence[int | None]) -> str | None:
+    known = [node for node in nodes if node is not None]
+    return cpulist.render(known) if known else None
+
+
+def _left_out(number: int, what: str) -> str:
+    return f'\nand {number} more {what}; JSON has them all' if number else ''
+
+
+def _names(names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return names[0]
+    return f'{len(names)} as {names[0]}'
+
+
+def _lacks(lacks: Sequence[Lack]) -> Iterator[str]:
+    """Nodes that lack the same are told in one line."""
+    alike: dict[str, list[int | None]] = {}
+    for one in lacks:
+        alike.setdefault(one.text, []).append(one.node)
+    for text, nodes in alike.items():
+        known = _nodes(nodes)
+        yield (f'node {known}: ' if known else '') + text
+
+
+def _count(number: int, noun: str) -> str:
+    return f'{number} {noun}' + ('' if number == 1 else 's')
+
+
+def _density_parts(plan: DensityPlan,
+                   first: DensityPlan) -> Iterator[str]:
+    """One density.
+
+    :param first: the one that tells the same fitted parameters first.
+    """
+    report = plan.report
+    yield (f'Density of {plan.subject} on {report.machine} (simulated)\n'
+           f'containers of {plan.workload.container_vcpus} vCPUs and '
+           f'{plan.workload.container_memory_mb} MB in '
+           f'{_guest_count(plan.guests)}, keys: {_keys(plan.keys)}\n'
+           + grid(
+               ('scenario', 'density', 'p99 there', 'first failing',
+                'p99 there ', 'bound by'),
+               ([density.SCENARIOS[curve.scenario], curve.density,
+                 _p99(curve.points, curve.density), curve.first_failing,
+                 _p99(curve.points, curve.first_failing), curve.binds]
+                for curve in report.curves))
+           + ('\n' + _list(plan.notes) if plan.notes else ''))
+    yield (f'ghsched on {report.machine} against (simulated)\n' + grid(
+        ('against', 'containers', 'ratio'),
+        ([ratio.against, ratio.line, _ratio(ratio)]
+         for ratio in report.ratios)))
+    if plan.fitted:
+        yield _fitted(plan, first)
+        yield ('Ratios when one of them is another (simulated)\n' + grid(
+            ('machine', 'parameter', 'times',
+             *(ratio.against for ratio in report.ratios)),
+            ([shift.machine, shift.parameter.name, f'{shift.factor:g}',
+              *map(_ratio, shift.report.ratios)] for shift in plan.shifts)))
+    if plan.found:
+        yield _search_part(plan)
+
+
+def _fitted(plan: DensityPlan, first: DensityPlan) -> str:
+    """What is fitted; in full only where it is told first."""
+    if plan is not first:
+        names = ', '.join(f'{one.name} of {machine}'
+                          for machine, one in plan.fitted)
+        return textwrap.fill(f'Fitted parameters: {names}, as under '
+                             f'"Density of {first.subject} on '
+                             f'{first.report.machine}"', 79)
+    return 'Fitted parameters\n' + grid(
+        ('machine', 'parameter', 'value', 'fitted to'),
+        ([machine, one.name, f'{one.value:g}',
+          '\n'.join(textwrap.wrap(one.source, 45))]
+         for machine, one in plan.fitted))
+
+
+def _guest_count(guests: Mapping[str, int]) -> str:
+    text = _count(guests['ghsched'], 'guest')
+    if guests['static'] != guests['ghsched']:
+        text += f' ({guests["static"]} without the keys)'
+    return text
+
+
+def _search_part(plan: DensityPlan) -> str:
+    assert plan.found is not None  # noqa: S101
+    text = (f'Best keys of {plan.found.tried} that were tried (simulated)\n'
+            f'{_keys(plan.found_keys)}: density {plan.found.curve.density}, '
+            f'bound by {plan.found.curve.binds}')
+    if plan.found_guests is not None:
+        text += ('; Placement has room for '
+                 + _count(plan.found_guests, 'such guest') + ' on the host')
+    return text
+
+
+def _keys(keys: Any) -> str:
+    return ' '.join(f'{key}={value}' for key, value in keys.items()) or 'none'
+
+
+def _p99(points: Sequence[Any], number: int | None) -> str | None:
+    return next((f'{point.p99:.3f}' for point in points
+                 if point.n == number), None)
+
+
+def _ratio(ratio: Ratio) -> str:
+    return f'{ratio.value:.2f}'
+
+
+FORMATS: dict[str, Callable[[Plan, Sequence[DensityPlan]], str]] = {
+    'json': as_json, 'table': as_table}

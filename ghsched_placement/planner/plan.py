@@ -1,0 +1,310 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""How many more guests of each flavor fit, and what they would need.
+
+:func:`plan` reads a cloud, :func:`plan_hosts` takes hosts as they are
+described; the rest is the same. Every answer is Placement's: the hosts are
+copied into one of the planner's own, which is filled there.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+import contextlib
+import dataclasses
+from dataclasses import dataclass
+from dataclasses import field
+
+from ghsched_placement import keys
+from ghsched_placement import lack
+from ghsched_placement.lack import Lack
+from ghsched_placement import names
+from ghsched_placement.node_room import NodeRoom
+from ghsched_placement.planner import choose
+from ghsched_placement.planner.client import PlannerError
+from ghsched_placement.planner.client import Reader
+from ghsched_placement.planner import cloud
+from ghsched_placement.planner.cloud import Progress
+from ghsched_placement.planner import fill
+from ghsched_placement.planner.flavors import Flavor
+from ghsched_placement.planner.hosts import alike
+from ghsched_placement.planner.hosts import Group
+from ghsched_placement.planner.hosts import Host
+from ghsched_placement.planner import limits
+from ghsched_placement.planner.more import buys
+from ghsched_placement.planner.more import More
+from ghsched_placement.planner import need as needs
+from ghsched_placement.planner.private import PrivatePlacement
+from ghsched_placement.planner.stage import Stage
+from ghsched_placement.planner.state import State
+from ghsched_placement.policy import Accounting
+from ghsched_placement import query
+
+NO_CELLS = ('CPUs and memory are counted by host, not by NUMA node, on {}: '
+            'nova-compute does not report them, and Nova may refuse a guest '
+            'that fits here')
+SHARED = ('hosts share {} by an aggregate; how much there is of it is not '
+          'counted')
+NOT_SHOWN = ('flavor {}: what {} ask for beside ghsched and CPUs, RAM and '
+             'disk is not counted')
+NO_WEIGHERS = ('in the mix hosts are chosen by {} and then by name; other '
+               'weighers are not counted')
+BURSTS = ('bursts are planned as far as hosts promise them now; a host that '
+          'is full of them expects to be short in up to 100 - [ghsched]'
+          'burst_percentile of the periods (1 % by default), and "openstack '
+          'ghsched host show" has the chance of each node')
+_CHOSEN: Mapping[choose.Weigher, str] = {
+    'fragmentation': 'their fragmentation score',
+    'gradient': 'what a guest leaves that the others of the mix cannot use'}
+
+
+@dataclass(frozen=True)
+class HostPlan:
+    """Hosts that are alike, filled alike.
+
+    :param hosts: their names.
+    :param guests: how many more fit on each.
+    :param pooled: how many would fit if each were one pool without NUMA
+        nodes; None for a mix.
+    :param whole_before: NUMA nodes that no guest has a part of.
+    :param whole_after: the same when the host is full.
+    :param lacks: what refuses the next guest.
+    :param more: what one more of a resource would buy on one host.
+    :param by_flavor: the guests by name of the flavor.
+    """
+
+    hosts: tuple[str, ...]
+    guests: int
+    nodes: int
+    whole_before: int
+    whole_after: int
+    lacks: tuple[Lack, ...]
+    uses: tuple[limits.Use, ...]
+    pooled: int | None = None
+    more: tuple[More, ...] = ()
+    by_flavor: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FlavorPlan:
+    """All hosts filled with guests of one flavor.
+
+    :param guests: how many more fit in all.
+    """
+
+    flavor: Flavor
+    guests: int
+    hosts: tuple[HostPlan, ...]
+
+
+@dataclass(frozen=True)
+class MixPlan:
+    """All hosts filled with guests of several flavors in a proportion.
+
+    :param mix: the proportion, by name of the flavor.
+    :param guests: how many more fit, by name of the flavor.
+    :param stopped_by: the flavor whose next guest found no host.
+    """
+
+    mix: Mapping[str, int]
+    guests: Mapping[str, int]
+    stopped_by: str
+    hosts: tuple[HostPlan, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What fits into a cloud.
+
+    :param hosts: how many there are.
+    :param kinds: how many of them differ.
+    :param notes: what is not counted, for people.
+    """
+
+    hosts: int
+    kinds: int
+    flavors: tuple[FlavorPlan, ...]
+    mix: MixPlan | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to plan.
+
+    :param accounting: [ghsched]bandwidth_accounting.
+    :param aliases: resource class by PCI alias.
+    :param more: whether to find out what one more would buy.
+    :param without: resource classes that are not counted.
+    :param weigher: chooses the hosts of a mix.
+    """
+
+    accounting: Accounting = 'min'
+    aliases: Mapping[str, str] | None = None
+    more: bool = True
+    without: tuple[str, ...] = ()
+    weigher: choose.Weigher = 'fragmentation'
+
+
+def plan(client: Reader, flavors: Sequence[Flavor],
+         mix: Mapping[str, int] | None = None,
+         settings: Settings | None = None,
+         progress: Progress = cloud.silent,
+         placement: PrivatePlacement | None = None,
+         away: Mapping[str, str] | None = None,
+         rooms: Mapping[str, tuple[NodeRoom, ...]] | None = None) -> Plan:
+    """Plan with a cloud as it is now.
+
+    :param client: of the cloud's Placement, such as ``connection.placement``
+        of openstacksdk. It is only read from.
+    :param mix: how many guests of each flavor go together, by name.
+    :param progress: called with a share from 0 to 1 and what is being done.
+    :param placement: one of the planner's own, to use it again; without it
+        one is started, which takes a second or two.
+    :param away: why hosts do not count, by UUID of the compute node.
+    :param rooms: CPUs and memory of NUMA nodes, by UUID of the compute node.
+    :raises PlannerError: for a flavor that cannot be scheduled, or when
+        Placement does not answer.
+    """
+    settings = settings or Settings()
+    _needs(flavors, settings)
+    away = away or {}
+    every = cloud.read(client, cloud.part(progress, 0.0, 0.5))
+    hosts = [dataclasses.replace(
+        host, cells=(rooms or {}).get(host.root.uuid, ()))
+        for host in every if host.root.uuid not in away]
+    notes = tuple(f'{host.name} does not count: {away[host.root.uuid]}'
+                  for host in every if host.root.uuid in away)
+    if notes and not hosts:
+        raise PlannerError('no host is left: ' + '; '.join(notes))
+    shared = cloud.shared_classes(hosts, client)
+    settings = dataclasses.replace(
+        settings, without=(*settings.without, *shared))
+    found = plan_hosts(hosts, flavors, mix, settings,
+                       cloud.part(progress, 0.5, 1.0), placement)
+    return dataclasses.replace(found, notes=(*notes, *found.notes))
+
+
+def plan_hosts(hosts: Sequence[Host], flavors: Sequence[Flavor],
+               mix: Mapping[str, int] | None = None,
+               settings: Settings | None = None,
+               progress: Progress = cloud.silent,
+               placement: PrivatePlacement | None = None) -> Plan:
+    """Plan with hosts as they are described; otherwise as :func:`plan`."""
+    settings = settings or Settings()
+    found = _needs(flavors, settings, all(
+        names.OWNER_TRAIT in host.root.traits for host in hosts))
+    unknown = sorted(set(mix or {}) - found.keys())
+    if unknown:
+        raise PlannerError(f'mix: {unknown[0]!r} is none of the flavors')
+    if not hosts:
+        raise PlannerError('there is no compute host')
+    groups = alike(hosts)
+    with (contextlib.nullcontext(placement) if placement
+          else PrivatePlacement()) as ours:
+        stage = Stage(ours)
+        alone = []
+        parts = len(found) + bool(mix)
+        for number, need in enumerate(found.values()):
+            alone.append(_alone(
+                stage, need, groups, settings, cloud.part(
+                    progress, number / parts, (number + 1) / parts)))
+        mixed = mix and _mixed(
+            stage, mix, found, groups, cloud.part(
+                progress, len(found) / parts, 1.0),
+            choose.by_gradient(mix, found)
+            if settings.weigher == 'gradient' else choose.by_score)
+    progress(1.0, 'done')
+    return Plan(len(hosts), len(groups), tuple(alone), mixed or None,
+                tuple(_notes(hosts, flavors, mix, settings)))
+
+
+def _needs(flavors: Iterable[Flavor], settings: Settings,
+           owned: bool = True) -> dict[str, needs.Need]:
+    found: dict[str, needs.Need] = {}
+    for flavor in flavors:
+        if flavor.name in found:
+            raise PlannerError(f'flavor {flavor.name}: is there twice')
+        found[flavor.name] = needs.of(flavor, settings.accounting,
+                                      settings.aliases, settings.without,
+                                      owned)
+    if not found:
+        raise PlannerError('there is no flavor to plan with')
+    return found
+
+
+def _alone(stage: Stage, need: needs.Need, groups: Sequence[Group],
+           settings: Settings, progress: Progress) -> FlavorPlan:
+    progress(0.0, f'flavor {need.flavor.name}')
+    states = [State(group.host) for group in groups]
+    fill.alone(stage, need, states)
+    bought = (buys(stage, need, states, progress) if settings.more
+              else [()] * len(states))
+    found = tuple(
+        _host_plan(state, group.names, need, bought[number], True)
+        for number, (state, group) in enumerate(zip(states, groups,
+                                                    strict=True)))
+    return FlavorPlan(need.flavor, sum(host.guests * len(host.hosts)
+                                       for host in found), found)
+
+
+def _mixed(stage: Stage, mix: Mapping[str, int],
+           found: Mapping[str, needs.Need], groups: Sequence[Group],
+           progress: Progress, chooses: choose.Choose) -> MixPlan:
+    states = [State(group.host) for group in groups for _ in group.names]
+    names = [name for group in groups for name in group.names]
+    result = fill.together(stage, mix, found, states, progress, chooses)
+    alike_now: dict[object, list[int]] = {}
+    for number, state in enumerate(states):
+        key = (id(state.host), frozenset(state.by_flavor.items()),
+               state.key())
+        alike_now.setdefault(key, []).append(number)
+    need = found[result.stopped_by]
+    return MixPlan(dict(mix), result.guests, result.stopped_by, tuple(
+        _host_plan(states[numbers[0]],
+                   tuple(names[number] for number in numbers), need, (),
+                   False)
+        for numbers in alike_now.values()))
+
+
+def _host_plan(state: State, names: tuple[str, ...], need: needs.Need,
+               bought: tuple[More, ...], single: bool) -> HostPlan:
+    empty = State(state.host)
+    return HostPlan(
+        hosts=names, guests=state.guests, nodes=len(state.nodes()),
+        whole_before=limits.whole_nodes(empty),
+        whole_after=limits.whole_nodes(state),
+        lacks=limits.lacks(state, need),
+        uses=limits.uses(state, dict(need.aliases)),
+        pooled=limits.pooled(empty, need) if single else None, more=bought,
+        by_flavor=dict(state.by_flavor))
+
+
+def _notes(hosts: Sequence[Host], flavors: Sequence[Flavor],
+           mix: Mapping[str, int] | None, settings: Settings) -> list[str]:
+    notes = []
+    without = [host.name for host in hosts if not host.cells]
+    if without:
+        notes.append(NO_CELLS.format(lack.named(without)))
+    if settings.without:
+        notes.append(SHARED.format(', '.join(settings.without)))
+    if any(key.startswith(keys.MEM_BW_BURST.extra_spec)
+           for flavor in flavors for key in flavor.extra_specs):
+        notes.append(BURSTS)
+    for flavor in flavors:
+        specs = query.not_shown(flavor.extra_specs)
+        if specs:
+            notes.append(NOT_SHOWN.format(flavor.name, ', '.join(specs)))
+    if mix:
+        notes.append(NO_WEIGHERS.format(_CHOSEN[settings.weigher]))
+    return notes

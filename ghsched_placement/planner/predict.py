@@ -1,0 +1,178 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The densities of the flavors of a plan (simulated).
+
+How many guests there are is Placement's answer, and what becomes of them is
+that of :mod:`ghsched_placement.planner.density`.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import replace
+
+from ghsched_placement.contention.machine import Machine
+from ghsched_placement.planner.client import PlannerError
+from ghsched_placement.planner import cloud
+from ghsched_placement.planner.cloud import Progress
+from ghsched_placement.planner import density
+from ghsched_placement.planner.density import DensityPlan
+from ghsched_placement.planner.flavors import Flavor
+from ghsched_placement.planner.hosts import Host
+from ghsched_placement.planner import need as needs
+from ghsched_placement.planner import plan as planner
+from ghsched_placement.planner.plan import Plan
+from ghsched_placement.planner.plan import Settings
+from ghsched_placement.planner.private import PrivatePlacement
+
+#: Keys that a search replaces begin so.
+_SEARCHED = ('ghsched:mem_bw_', 'ghsched:device_numa')
+
+
+@dataclass(frozen=True)
+class Target:
+    """A machine that densities are predicted of.
+
+    :param host: the same machine, empty, for Placement.
+    :param aliases: resource class by PCI alias of its VFs.
+    :param counted: hosts of the plan that are such machines, by name; how
+        many guests they take is known already.
+    """
+
+    machine: Machine
+    host: Host
+    aliases: Mapping[str, str]
+    counted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What the model says.
+
+    :param densities: one for each machine and kind of guest (simulated).
+    :param reasons: of those that have none, for people.
+    """
+
+    densities: tuple[DensityPlan, ...] = ()
+    reasons: tuple[str, ...] = ()
+
+
+def check(targets: Iterable[Target], against: Machine | None) -> None:
+    """Refuse machines that readers could not tell apart.
+
+    :raises PlannerError: when another machine has the name of one of them.
+    """
+    for target in targets:
+        if against and target.machine != against and (
+                target.machine.name == against.name):
+            raise PlannerError(f'two machines are called {against.name}; '
+                               'change "name" in one of their files')
+
+
+def predict(plan: Plan, targets: Sequence[Target],
+            flavors: Sequence[Flavor], settings: Settings,
+            placement: PrivatePlacement, against: Machine | None = None,
+            search: bool = False, progress: Progress = cloud.silent,
+            ) -> Predicted:
+    """Predict the densities of the published test and of each flavor.
+
+    :param plan: of the flavors, in their order.
+    :param placement: the one that the plan was made with, or another.
+    :param against: a machine whose density without control the others are
+        compared with, see :func:`check`; its own is in the figures of each
+        anyway.
+    :param search: whether to look for the keys that give the most.
+    :raises PlannerError: when it ends.
+    """
+    asked = [_Asked(plan, target, flavors, settings,
+                    None if target.machine == against else against,
+                    search, placement) for target in targets]
+    told = [one for number, machine in enumerate(asked)
+            for one in machine.densities(cloud.part(
+                progress, number / len(asked), (number + 1) / len(asked)))]
+    return Predicted(
+        tuple(one for one in told if isinstance(one, DensityPlan)),
+        tuple(one for one in told if isinstance(one, str)))
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """One machine, and what is asked about it."""
+
+    plan: Plan
+    target: Target
+    flavors: Sequence[Flavor]
+    settings: Settings
+    against: Machine | None
+    search: bool
+    placement: PrivatePlacement
+
+    def densities(self, progress: Progress) -> Iterator[DensityPlan | str]:
+        """What is predicted, or why something cannot be."""
+        machine = self.target.machine
+        what, parts = f'density on {machine.name}', len(self.flavors) + 1
+        progress(0.0, what)
+        try:
+            yield density.published(machine, self.against, self.search)
+        except PlannerError as error:
+            yield str(error)
+        for number, flavor in enumerate(self.flavors):
+            progress((number + 1) / parts, f'{what}, {flavor.name}')
+            yield self._of_flavor(number)
+
+    def _of_flavor(self, number: int) -> DensityPlan | str:
+        need = needs.of(self.flavors[number], self.settings.accounting,
+                        {**(self.settings.aliases or {}),
+                         **self.target.aliases}, self.settings.without)
+        guests = self._guests(number, need)
+        try:
+            found = density.of_flavor(
+                self.target.machine, need, guests, self.against, self.search,
+                self._guests_without(need))
+        except density.NotPredicted as error:
+            return str(error)
+        if found.found is None:
+            return found
+        return replace(found, found_guests=self._room(need,
+                                                      found.found_keys))
+
+    def _guests(self, number: int, need: needs.Need) -> int:
+        """How many guests of a flavor one such host takes."""
+        counted = [kind.guests for kind in self.plan.flavors[number].hosts
+                   if not set(kind.hosts).isdisjoint(self.target.counted)]
+        if counted:
+            return max(counted)
+        return self._count(need.flavor, need)
+
+    def _guests_without(self, need: needs.Need) -> int | None:
+        """The same without the keys that guests have with ghsched alone."""
+        if not any(key.startswith(_SEARCHED)
+                   for key in need.flavor.extra_specs):
+            return None
+        return self._room(need, {})
+
+    def _room(self, need: needs.Need, keys: Mapping[str, str]) -> int:
+        """How many guests with other bandwidth keys an empty host takes."""
+        specs = {key: value for key, value in need.flavor.extra_specs.items()
+                 if not key.startswith(_SEARCHED)}
+        return self._count(replace(
+            need.flavor, extra_specs={**specs, **keys}), need)
+
+    def _count(self, flavor: Flavor, need: needs.Need) -> int:
+        again = planner.plan_hosts(
+            [self.target.host], [flavor], settings=Settings(
+                need.accounting, need.aliases, more=False,
+                without=tuple(need.without)), placement=self.placement)
+        return again.flavors[0].guests

@@ -1,0 +1,132 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""A Placement for the planner alone, in a child process."""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import util
+import json
+import os
+import subprocess
+import sys
+import threading
+from types import TracebackType
+from typing import Any
+
+from ghsched_placement.planner import client
+from ghsched_placement.planner.client import PlannerError
+
+_MISSING = ('the planner runs a Placement of its own, and the package '
+            "openstack-placement is not installed; pip install 'ghsched[plan]'"
+            ' brings it')
+
+
+@dataclass(frozen=True)
+class _Answer:
+    status_code: int
+    text: str
+
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+
+class PrivatePlacement:
+    """Placement's own code on a database in memory; a context manager.
+
+    It is a :class:`ghsched_placement.planner.client.Client`, and nobody else
+    sees it.
+
+    :raises PlannerError: when Placement is not installed, or ended.
+    """
+
+    def __enter__(self) -> 'PrivatePlacement':
+        if util.find_spec('placement') is None:
+            raise PlannerError(_MISSING)
+        self._process = subprocess.Popen(
+            [sys.executable, '-W', 'ignore', '-m',
+             'ghsched_placement.planner.wsgi'],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True,
+            # The child has the same packages, wherever they come from.
+            env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)})
+        self._lock = threading.Lock()
+        self._known: set[str] = set(client.read(self, '/traits')['traits'])
+        self._known.update(
+            entry['name'] for entry in client.read(
+                self, '/resource_classes')['resource_classes'])
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None,
+                 error: BaseException | None,
+                 traceback: TracebackType | None) -> None:
+        # All streams are closed, and the child ends with its standard input.
+        self._process.communicate()
+
+    def get(self, url: str, *, microversion: str) -> client.Response:
+        return self._ask('GET', url, None, microversion)
+
+    def put(self, url: str, *, json: Any,
+            microversion: str) -> client.Response:
+        return self._ask('PUT', url, json, microversion)
+
+    def post(self, url: str, *, json: Any,
+             microversion: str) -> client.Response:
+        return self._ask('POST', url, json, microversion)
+
+    def load(self, providers: Sequence[Mapping[str, Any]]) -> None:
+        """Hold these providers and nothing else; see ``wsgi.Application``.
+
+        Standard resource classes and traits that this release of Placement
+        does not know are left out: nothing can ask for them.
+        """
+        for provider in providers:
+            self.learn(provider['inventories'], provider['traits'])
+        self._ask('load', [
+            {**provider,
+             'inventories': {name: record for name, record
+                             in provider['inventories'].items()
+                             if name in self._known},
+             'used': {name: used for name, used in provider['used'].items()
+                      if name in self._known},
+             'traits': sorted(self._known.intersection(provider['traits']))}
+            for provider in providers])
+
+    def learn(self, classes: Iterable[str], traits: Iterable[str]) -> None:
+        """Let Placement know custom names; it refuses to be asked for others.
+        """
+        unknown = [('resource_classes', name) for name in classes]
+        unknown += [('traits', name) for name in traits]
+        for kind, name in unknown:
+            if name.startswith('CUSTOM_') and name not in self._known:
+                path = f'/{kind}/{name}'
+                client.document('PUT', path, self.put(
+                    path, json=None, microversion=client.MICROVERSION))
+                self._known.add(name)
+
+    def _ask(self, *asked: Any) -> client.Response:
+        process = self._process
+        assert process.stdin and process.stdout  # noqa: S101
+        try:
+            with self._lock:
+                process.stdin.write(json.dumps(asked) + '\n')
+                process.stdin.flush()
+                line = process.stdout.readline()
+        except BrokenPipeError:
+            line = ''
+        if not line:
+            _, told = process.communicate()
+            raise PlannerError('the planner\'s own Placement ended: '
+                               + (told.strip().splitlines() or ['?'])[-1])
+        return _Answer(*json.loads(line))

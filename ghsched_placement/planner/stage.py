@@ -1,0 +1,199 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Hosts in a Placement of the planner's own, and what it offers there."""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from urllib import parse
+import uuid
+
+from ghsched_placement import candidates
+from ghsched_placement import matching
+from ghsched_placement import node_assignment
+from ghsched_placement.planner import client
+from ghsched_placement.planner.need import Need
+from ghsched_placement.planner.private import PrivatePlacement
+from ghsched_placement.planner.state import Slot
+from ghsched_placement.planner.state import State
+from ghsched_placement.planner.state import Way
+from ghsched_placement import vfs
+
+#: Maximum number of steps to find the ways on one host.
+_STEPS = 10 ** 6
+
+_NAMESPACE = uuid.UUID('0f0b5d1c-8a3e-5b3a-9a52-3d2f7f5f9a60')
+
+
+class Stage:
+    """The hosts that Placement is asked about.
+
+    :param placement: the planner's own.
+    """
+
+    def __init__(self, placement: PrivatePlacement) -> None:
+        self._placement = placement
+        self._states: Sequence[State] = ()
+        #: State and place of a provider, by its UUID here.
+        self._where: dict[str, tuple[int, int]] = {}
+
+    def hold(self, states: Sequence[State]) -> None:
+        """Have Placement hold these hosts with these guests.
+
+        The hosts are loaded as they were, and the guests that are new are
+        claimed as nova-scheduler does it, so Placement checks that they fit.
+
+        :raises PlannerError: when Placement refuses a claim.
+        """
+        self._states, self._where = states, {}
+        providers = [one for number, state in enumerate(states)
+                     for one in self._providers(number, state)]
+        self._placement.load(providers)
+        self.claim()
+
+    def claim(self) -> None:
+        """Claim the guests that were placed since.
+
+        :raises PlannerError: when Placement refuses.
+        """
+        claims = _claims(self._states)
+        if claims:
+            path = '/allocations'
+            client.document('POST', path, self._placement.post(
+                path, json=claims, microversion=client.MICROVERSION))
+        for state in self._states:
+            state.claimed = dict(state.taken)
+
+    def _providers(self, number: int,
+                   state: State) -> Iterator[dict[str, Any]]:
+        here = {provider.uuid: _uuid(number, place) for place, provider
+                in enumerate(state.host.providers)}
+        for place, provider in enumerate(state.host.providers):
+            self._where[here[provider.uuid]] = number, place
+            yield {
+                'uuid': here[provider.uuid], 'name': here[provider.uuid],
+                'parent': here[provider.parent] if provider.parent else None,
+                'inventories': {name: state.record((place, name))
+                                for name in provider.inventories},
+                'used': {name: provider.used.get(name, 0)
+                         + state.claimed.get((place, name), 0)
+                         for name in provider.inventories},
+                'traits': sorted(provider.traits)}
+
+    # -- what Placement offers ------------------------------------------------
+
+    def offers(self, need: Need, locality: str,
+               sizes: vfs.Sizes) -> list[list[Way]]:
+        """Ways to place one more guest, the best first, by host.
+
+        The order is that of ``GhschedNUMATopologyFilter``.
+        """
+        answer = self._get(need.query(locality, sizes))
+        of_host: list[list[dict[str, Any]]] = [[] for _ in self._states]
+        for candidate in answer['allocation_requests']:
+            number, _ = self._where[next(iter(candidate['allocations']))]
+            of_host[number].append(candidate)
+        return [self._ways(number, found, need, need.wanted(locality))
+                for number, found in enumerate(of_host)]
+
+    def _ways(self, number: int, found: list[dict[str, Any]], need: Need,
+              wanted: candidates.Wanted) -> list[Way]:
+        candidates.map_vfs_to_pfs(found, wanted.vfs)
+        state, guest = self._states[number], need.guest
+
+        def has_room(guest_node: int, node: int) -> bool:
+            return not state.host.cells or not guest.needs or not (
+                state.short_of(node, guest.needs[guest_node],
+                               guest.page_size))
+        placed, _ = node_assignment.place(
+            found, wanted, self._host(number), has_room,
+            steps=matching.Steps(_STEPS))
+        ways = (Way(item.order(), self._takes(candidate))
+                for item in placed for candidate in item.candidates)
+        return list(dict.fromkeys(ways))
+
+    def _takes(self, candidate: Mapping[str, Any],
+               ) -> tuple[tuple[Slot, int], ...]:
+        return tuple(sorted(
+            ((self._where[provider][1], name), amount)
+            for provider, entry in candidate['allocations'].items()
+            for name, amount in entry['resources'].items()))
+
+    def _host(self, number: int) -> candidates.Host:
+        return self._states[number].host.for_candidates(
+            lambda place: _uuid(number, place))
+
+    def pfs(self, need: Need) -> dict[str, list[vfs.Pf]]:
+        """The PFs of each alias that a flavor has VFs of."""
+        found: dict[str, list[vfs.Pf]] = {}
+        for wish, item in zip(need.policy.vfs, need.devices({}),
+                              strict=True):
+            if wish.alias not in found:
+                asked = item.resource_class, item.required
+                answer = self._get(vfs.query(*asked))
+                found[wish.alias] = vfs.read(answer['provider_summaries'],
+                                             *asked)
+        return found
+
+    def _get(self, query: Sequence[tuple[str, str]]) -> Any:
+        self._placement.learn(*_named(query))
+        return client.read(self._placement, '/allocation_candidates?'
+                           + parse.urlencode(query))
+
+
+def _named(query: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:
+    """Resource classes and traits that a query asks for."""
+    classes, traits = [], []
+    for key, value in query:
+        words = [word for word in value.split(',') if word]
+        if key.startswith('resources'):
+            classes += [word.partition(':')[0] for word in words]
+        elif key.startswith(('required', 'root_required')):
+            traits += [word.lstrip('!') for word in words]
+    return classes, traits
+
+
+def _uuid(number: int, place: int) -> str:
+    return str(uuid.uuid5(_NAMESPACE, f'{number}/{place}'))
+
+
+def _claims(states: Sequence[State]) -> dict[str, Any]:
+    """A body for POST /allocations that claims what guests take.
+
+    Guests are put together in as few consumers as ``max_unit`` allows,
+    because Placement needs milliseconds for each.
+    """
+    consumers: list[dict[str, dict[str, int]]] = []
+    for number, state in enumerate(states):
+        for slot, taken in state.taken.items():
+            amount = taken - state.claimed.get(slot, 0)
+            parts = _parts(amount, state.record(slot)) if amount else []
+            consumers += [{} for _ in range(len(parts) - len(consumers))]
+            for consumer, part in zip(consumers, parts, strict=False):
+                consumer.setdefault(_uuid(number, slot[0]),
+                                    {})[slot[1]] = part
+    return {str(uuid.uuid4()): {
+        'allocations': {provider: {'resources': resources}
+                        for provider, resources in consumer.items()},
+        'consumer_generation': None, 'project_id': 'ghsched',
+        'user_id': 'ghsched'} for consumer in consumers}
+
+
+def _parts(amount: int, record: Mapping[str, int | float]) -> list[int]:
+    """An amount in equal parts that one consumer each can have."""
+    step = int(record['step_size'])
+    most = max(step, int(record['max_unit']) // step * step)
+    number = -(-amount // most)
+    steps, rest = divmod(amount // step, number)
+    return [step * (steps + (place < rest)) for place in range(number)]

@@ -1,0 +1,212 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""How full a host is (pure)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import os_resource_classes as orc
+
+from ghsched_placement import fragmentation
+from ghsched_placement.fragmentation import GuestNode
+from ghsched_placement.fragmentation import HostNode
+from ghsched_placement.fragmentation import Part
+from ghsched_placement.fragmentation import Share
+from ghsched_placement.likely_nodes import likely_nodes
+from ghsched_placement import names
+from ghsched_placement.node_room import Shortage
+from ghsched_placement.planner.hosts import Host
+from ghsched_placement.planner.need import Need
+from ghsched_placement.topology import PageSize
+from ghsched_placement import tree
+
+#: An inventory of a host: place of the provider, resource class.
+Slot = tuple[int, str]
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to place a guest on a host.
+
+    :param nodes: host NUMA node of each guest NUMA node; empty where that is
+        left to Nova.
+    :param takes: amount by inventory.
+    """
+
+    nodes: tuple[int, ...]
+    takes: tuple[tuple[Slot, int], ...]
+
+
+class State:
+    """A host and what guests of the plan take of it.
+
+    :param more: added to inventories, for what one more would buy.
+    :ivar taken: amount by inventory.
+    :ivar claimed: what of it Placement has agreed to.
+    :ivar by_flavor: how many guests were placed, by name of the flavor.
+    """
+
+    def __init__(self, host: Host,
+                 more: Mapping[Slot, int] | None = None) -> None:
+        self.host = host
+        self.more = dict(more or {})
+        self.by_flavor: dict[str, int] = {}
+        self.taken: dict[Slot, int] = {}
+        self.claimed: dict[Slot, int] = {}
+        self._rooms = {room.node: room for room in host.cells}
+        self._free = {
+            (place, name): tree.free(self.record((place, name)),
+                                     provider.used.get(name, 0))
+            for place, provider in enumerate(host.providers)
+            for name in provider.inventories}
+
+    @property
+    def guests(self) -> int:
+        """How many were placed."""
+        return sum(self.by_flavor.values())
+
+    def with_more(self, more: Mapping[Slot, int]) -> 'State':
+        """The same guests on a host that has more."""
+        other = State(self.host, more)
+        other.by_flavor = dict(self.by_flavor)
+        other._rooms = dict(self._rooms)
+        for slot, amount in self.taken.items():
+            other._take(slot, amount)
+        other.claimed = dict(self.claimed)
+        return other
+
+    def key(self) -> Any:
+        """Equal for states of alike hosts that are equally full."""
+        return (frozenset(self.taken.items()),
+                frozenset(self._rooms.values()))
+
+    def record(self, slot: Slot) -> tree.Inventory:
+        """An inventory, with what was added."""
+        record = self.host.providers[slot[0]].inventories[slot[1]]
+        more = self.more.get(slot, 0)
+        return {**record, 'total': record['total'] + more,
+                'max_unit': record['max_unit'] + more} if more else record
+
+    def free(self, slot: Slot) -> int:
+        """How much more can be allocated; 0 where there is no inventory."""
+        return self._free.get(slot, 0)
+
+    def place(self, need: Need, way: Way) -> tuple[int, ...] | None:
+        """Host nodes for one more guest; None when it does not fit so."""
+        if any(amount > self.free(slot) for slot, amount in way.takes):
+            return None
+        guest = need.guest.needs
+        if not self.host.cells or not guest:
+            return way.nodes
+        nodes = way.nodes or tuple(
+            node.number for node in likely_nodes(self.nodes(), guest))
+        if len(nodes) < len(guest) or not all(
+                self.short_of(node, part, need.guest.page_size) == []
+                for node, part in zip(nodes, guest, strict=True)):
+            return None
+        return nodes
+
+    def take(self, need: Need, way: Way, nodes: tuple[int, ...]) -> None:
+        """Place a guest; ``nodes`` are what :meth:`place` gave."""
+        for slot, amount in way.takes:
+            self._take(slot, amount)
+        for node, part in zip(nodes, need.guest.needs, strict=False):
+            if node in self._rooms:
+                self._rooms[node] = self._rooms[node].taken(
+                    part, need.guest.page_size)
+        name = need.flavor.name
+        self.by_flavor[name] = self.by_flavor.get(name, 0) + 1
+
+    def _take(self, slot: Slot, amount: int) -> None:
+        self.taken[slot] = self.taken.get(slot, 0) + amount
+        self._free[slot] -= amount
+
+    # -- NUMA nodes -----------------------------------------------------------
+
+    def short_of(self, node: int, part: GuestNode,
+                 page_size: PageSize = None) -> list[Shortage]:
+        """Return what a host node lacks of CPUs and memory for a guest node.
+        """
+        room = self._rooms.get(node)
+        return [] if room is None else room.shortages(part, page_size)
+
+    def nodes(self) -> list[HostNode]:
+        """The host's NUMA nodes as the fragmentation weigher sees them.
+
+        Where their CPUs are not known, their bandwidth stands for them.
+        """
+        devices = self._devices()
+        if not self.host.cells:
+            return [self._by_bandwidth(place, node, devices.get(node, {}))
+                    for place, node in self.host.node_of.items()]
+        found = []
+        floating = self._floating_on_each()
+        for node, room in self._rooms.items():
+            found.append(HostNode(
+                number=node, memory_free=room.memory_free,
+                memory=Share(room.memory_capacity, room.memory_free),
+                pinned=Share(room.dedicated, room.dedicated_free),
+                shared=Share(room.vcpus, room.vcpus_free - floating),
+                devices=devices.get(node, {})))
+        return found
+
+    def _floating_on_each(self) -> int:
+        """Return vCPUs per node of guests without a NUMA topology, rounded up.
+        """
+        placed = sum(self._rooms[cell.node].vcpus_used - cell.vcpus_used
+                     for cell in self.host.cells)
+        floating = max(0, self.taken.get((0, orc.VCPU), 0) - placed)
+        return -(-floating // len(self.host.cells))
+
+    def _by_bandwidth(self, place: int, node: int,
+                      devices: Mapping[str, int]) -> HostNode:
+        slot = place, names.MEM_BW_PCT
+        stock = self.host.providers[place].stock(names.MEM_BW_PCT)
+        return HostNode(number=node, devices=devices, shared=Share(
+            stock.capacity if stock else 0, self.free(slot)))
+
+    def _devices(self) -> dict[int, dict[str, int]]:
+        """Free devices by host node, and by name of their inventory."""
+        found: dict[int, dict[str, int]] = {}
+        for place, node in self.host.node_below.items():
+            for name in self.host.providers[place].inventories:
+                if node is not None:
+                    found.setdefault(node, {})[f'{place}/{name}'] = self.free(
+                        (place, name))
+        return found
+
+    def score(self, need: Need, nodes: tuple[int, ...]) -> float:
+        """How good it would be to place a guest so: 0 (worst) to 1."""
+        every = self.nodes()
+        known = {node.number: node for node in every}
+        if need.guest.cells:
+            parts = [Part(known[number], part) for number, part
+                     in zip(nodes, self._parts(need), strict=False)
+                     if number in known]
+        else:
+            # A guest without a NUMA topology is on all nodes alike.
+            every = [node for node in every if node.shared.total]
+            each = GuestNode(shared=-(-need.flavor.vcpus // (len(every) or 1)),
+                             memory=-(-need.flavor.ram // (len(every) or 1)))
+            parts = [Part(node, each) for node in every]
+        pools = frozenset(name for node in every for name in node.devices)
+        return fragmentation.score(
+            every, parts, need.device_needs(pools),
+            len(need.guest.cells) or 1).value
+
+    def _parts(self, need: Need) -> tuple[GuestNode, ...]:
+        if self.host.cells:
+            return need.guest.needs
+        return tuple(GuestNode(shared=need.bandwidth.get(number, 0))
+                     for number in range(len(need.guest.cells)))

@@ -1,0 +1,35 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Tables of commands that print text, without cliff."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import prettytable
+
+
+def grid(titles: tuple[str, ...], rows: Iterable[list[Any]]) -> str:
+    """Return a table with a line for each row, aligned left."""
+    table = prettytable.PrettyTable(titles)
+    table.align = 'l'
+    table.add_rows([[word(value) for value in row] for row in rows])
+    return table.get_string()
+
+
+def word(value: Any) -> str:
+    """Return a value as a cell shows it: a dash for None, true or false."""
+    if value is None:
+        return '-'
+    if isinstance(value, bool):
+        return 'true' if value else 'false'
+    return str(value)
