@@ -353,7 +353,6 @@ class RuleMachineryTest(base.TestCase):
         ('ghsched_placement.tree', 'ghsched_nova.live.messages'),
         ('ghsched_nova.resctrl.resolve', 'ghsched_nova.monitor'),
         ('ghsched_nova.virt.driver', 'ghsched_nova.lab.emulator'),
-        ('ghsched_nova.cmd.host', 'ghsched_nova.host_files.hostfile'),
         ('ghsched_nova.cmd.main', 'ghsched_nova.lab.bench'),
         ('ghsched_nova.virt.driver', 'eventlet'))
     @ddt.unpack
