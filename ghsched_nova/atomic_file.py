@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Files that another takes the place of: whole, and on the disk."""
+"""Atomic replacement of files, complete and synced to disk."""
 
 from collections.abc import Iterator
 import contextlib
@@ -21,15 +21,15 @@ import shutil
 from typing import TextIO
 
 
-def replace(path: Path, text: str) -> None:
-    """Write a file; readers have the old one or the new one, none a part.
+def write_file(path: Path, text: str) -> None:
+    """Write a file atomically: readers see the old content or the new one.
 
-    A new file takes the name, also of a link. It is on the disk before, and
-    no two writers share one.
+    A new file, synced to disk, takes the name; a link is replaced, not
+    followed. Each writer has a temporary file of its own.
 
-    :raises OSError: when it cannot be written; what was there stays.
+    :raises OSError: if the file cannot be written; the old one then remains.
     """
-    with neighbour(path) as file:
+    with temporary_neighbour(path) as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
@@ -39,7 +39,7 @@ def replace(path: Path, text: str) -> None:
 
 
 def _sync(directory: Path) -> None:
-    """Put the names in a directory on the disk."""
+    """Sync the names in a directory to disk."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY
                          | os.O_CLOEXEC)
     try:
@@ -49,19 +49,20 @@ def _sync(directory: Path) -> None:
 
 
 @contextlib.contextmanager
-def neighbour(target: Path) -> Iterator[TextIO]:
-    """Make a new file beside another, with the rights of that if it is there.
+def temporary_neighbour(target: Path) -> Iterator[TextIO]:
+    """Within this context, have a new file beside another, with its owner and
+    mode.
 
-    It is gone at the end, if it has not become the other.
+    It is removed at the end, unless it was renamed.
     """
-    beside = target.with_name(f'.ghsched-{secrets.token_hex(8)}')
+    temporary = target.with_name(f'.ghsched-{secrets.token_hex(8)}')
     # O_EXCL follows no link.
-    with beside.open('x', encoding='utf-8') as file:
+    with temporary.open('x', encoding='utf-8') as file:
         try:
             if target.is_file() and not target.is_symlink():
                 owned = target.stat()
                 os.fchown(file.fileno(), owned.st_uid, owned.st_gid)
-                shutil.copymode(target, beside)
+                shutil.copymode(target, temporary)
             yield file
         finally:
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)

@@ -13,15 +13,15 @@
 """Types and bounds of the arguments of privileged calls (pure).
 
 The caller of a privileged helper is not root, and the channel between them
-carries any type (msgpack). So the annotations of a privileged function are
-not hints but its contract: :class:`Checked` compiles them once, refuses a
-function that leaves a number or a text unbounded, and calls the function with
-arguments that hold the contract only.
+carries any type (msgpack). So the annotations of a privileged function are not
+hints but its contract. :class:`Checked` compiles them once, refuses a function
+with an unbounded number or text, and calls the function only with arguments
+within their bounds.
 
-An annotation is built of ``bool``, ``None``, ``Literal``, ``Annotated[int,
+An annotation consists of ``bool``, ``None``, ``Literal``, ``Annotated[int,
 Range(...)]``, ``Annotated[str, Text(...)]``, unions, ``tuple[A, B]``,
-``Sequence[A]`` and ``dict[A, B]``. More callables in an ``Annotated`` check
-the value further; each raises :class:`Refused`.
+``Sequence[A]`` and ``dict[A, B]``. Further callables in an ``Annotated`` check
+the value, too; each raises :class:`Refused`.
 """
 
 from collections.abc import Callable
@@ -36,22 +36,22 @@ import types
 import typing
 from typing import Any
 
-#: Values in the arguments of one call. The largest call describes all guests
-#: of a host, about 100 values each.
+#: Maximum number of values in the arguments of one call. The largest call
+#: describes all guests of a host, about 100 values each.
 MAX_VALUES = 1_000_000
 
-#: Number of values that a check has left to look at.
+#: Values that a check may still visit; exhausted at MAX_VALUES.
 _Budget = Iterator[int]
 _Check = Callable[[object, _Budget], None]
 
 
 class Refused(ValueError):  # noqa: N818
-    """An argument of a privileged call that is out of its bounds."""
+    """An argument of a privileged call is out of its bounds."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """The least and the greatest number that is allowed."""
+    """Smallest and largest permitted number."""
 
     least: int
     most: int
@@ -63,9 +63,9 @@ class Range:
 
 @dataclass(frozen=True)
 class Text:
-    """A text that a regular expression matches as a whole.
+    """Regular expression that a whole text must match.
 
-    :param longest: number of characters.
+    :param longest: maximum number of characters.
     """
 
     pattern: str
@@ -80,11 +80,10 @@ class Text:
 
 
 class Checked:
-    """A function that is called with arguments in their bounds only.
+    """Function that is called only with arguments within their bounds.
 
-    :param function: with positional parameters, each of them bounded by its
-        annotation.
-    :raises TypeError: when a parameter is not bounded.
+    :param function: has positional parameters, each bounded by its annotation.
+    :raises TypeError: if a parameter is not bounded.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -96,7 +95,7 @@ class Checked:
             if parameter.kind is not parameter.POSITIONAL_OR_KEYWORD:
                 raise TypeError(f'{self.name}: {parameter} is not positional')
             try:
-                self.checks[name] = _compiled(hints[name])
+                self.checks[name] = _compile_check(hints[name])
             except (KeyError, TypeError) as error:
                 raise TypeError(f'{self.name}: parameter {name} is not '
                                 f'bounded: {error}') from error
@@ -104,7 +103,7 @@ class Checked:
     def __call__(self, *args: object) -> Any:
         """Check all arguments, then call the function.
 
-        :raises Refused: when an argument is out of its bounds.
+        :raises Refused: if an argument is out of its bounds.
         """
         if len(args) != len(self.checks):
             raise Refused(f'{self.name}: got {len(args)} arguments, expected '
@@ -119,10 +118,10 @@ class Checked:
         return self.function(*args)
 
 
-def _compiled(annotation: Any) -> _Check:
-    """Return the check of an annotation.
+def _compile_check(annotation: Any) -> _Check:
+    """Return the function that checks values of an annotation.
 
-    :raises TypeError: when a value of it can be without bounds.
+    :raises TypeError: if the annotation permits unbounded values.
     """
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if annotation in (bool, None, types.NoneType):
@@ -132,20 +131,20 @@ def _compiled(annotation: Any) -> _Check:
     if origin is typing.Annotated:
         return _bounded(*args)
     if origin in (typing.Union, types.UnionType):
-        return _any_of([_compiled(arg) for arg in args])
+        return _any_of([_compile_check(arg) for arg in args])
     if origin is tuple and Ellipsis not in args:
-        return _fields([_compiled(arg) for arg in args])
+        return _fields([_compile_check(arg) for arg in args])
     if origin in (list, Sequence):
-        return _items(_compiled(args[0]))
+        return _items(_compile_check(args[0]))
     if origin is dict:
-        return _entries(*map(_compiled, args))
+        return _entries(*map(_compile_check, args))
     raise TypeError(f'{annotation} has no bounds')
 
 
 def _bounded(kind: Any, *bounds: Callable[[Any], None]) -> _Check:
     need = {int: Range, str: Text}.get(kind)
     if need is None:
-        inner = _compiled(kind)
+        inner = _compile_check(kind)
     elif any(isinstance(bound, need) for bound in bounds):
         inner = _exactly(kind)
     else:
@@ -220,7 +219,9 @@ def _entries(key: _Check, value_check: _Check) -> _Check:
 
 
 def _sequence(value: object, budget: _Budget) -> Sequence[object]:
-    """Return a list; the channel makes a tuple of it."""
+    """Return the value as a sequence; refuse others. msgpack turns lists into
+    tuples.
+    """
     _spend(budget)
     if not isinstance(value, list | tuple):
         raise Refused(f'{reprlib.repr(value)} is not of type list')

@@ -419,17 +419,20 @@ OPTS: list[cfg.Opt] = [
 
 
 def register(conf: cfg.ConfigOpts) -> None:
-    """Make ``conf.ghsched`` available; harmless and cheap when done twice."""
+    """Register the options of ``[ghsched]`` with a configuration; idempotent.
+    """
     if GROUP.name in conf:
         return
-    # What is set for a group is kept in it, and a ConfigOpts copies no more
-    # of one than its surface.
+    # Values that are set at run time are stored in the group, and ConfigOpts
+    # makes only a shallow copy of it.
     conf.register_group(copy.deepcopy(GROUP))
     conf.register_opts(OPTS, group=GROUP)
 
 
 def list_opts() -> list[tuple[cfg.OptGroup, list[cfg.Opt]]]:
-    """For oslo-config-generator (entry point ``oslo.config.opts``)."""
+    """Return all options of ghsched by group (entry point
+    ``oslo.config.opts``).
+    """
     return [(GROUP, OPTS),
             (PRIVSEP_GROUP, _privsep_opts(['CAP_DAC_OVERRIDE'])),
             (THREADS_GROUP, _privsep_opts(['CAP_SYS_NICE'])),
@@ -439,11 +442,13 @@ def list_opts() -> list[tuple[cfg.OptGroup, list[cfg.Opt]]]:
 
 
 def _privsep_opts(needed: list[str]) -> list[cfg.Opt]:
-    """The options that oslo.privsep registers for one of our contexts.
+    """Return the options that oslo.privsep registers for one of ghsched's
+    helpers.
 
-    :param needed: the capabilities that the context asks for.
+    The import is local, because only nova-compute needs oslo.privsep
+    otherwise.
 
-    Imported here, because only nova-compute needs oslo.privsep otherwise.
+    :param needed: default capabilities of the helper.
     """
     from oslo_privsep import priv_context
     opts: list[cfg.Opt] = copy.deepcopy(priv_context.OPTS)
@@ -452,22 +457,24 @@ def _privsep_opts(needed: list[str]) -> list[cfg.Opt]:
 
 
 def tree_config(section: Any) -> tree.Config:
-    """The part of ``conf.ghsched`` that shapes the provider tree.
+    """Return the options that shape the provider tree.
 
-    :raises ValueError: when a key of ``reserved_bandwidth`` is no NUMA node
+    :param section: ``conf.ghsched``.
+    :raises ValueError: if a key of ``reserved_bandwidth`` is not a NUMA node
         number.
     """
     return tree.Config(
         reserved_bandwidth=by_node(section, 'reserved_bandwidth'),
         reserved_elsewhere=section.reserved_bandwidth.get(tree.ELSEWHERE, 0),
         allocation_ratio=section.bandwidth_allocation_ratio,
-        # Where caps are counted, bursts are in them.
+        # If caps are counted, they include the bursts.
         bursts=by_node(section, 'bandwidth_bursts')
         if section.bandwidth_accounting == 'min' else {})
 
 
 def burst_limits(section: Any) -> burst.Limits:
-    """How much may be promised as bursts."""
+    """Return the options that limit how much burst bandwidth may be promised.
+    """
     return burst.Limits(
         section.burst_window, section.burst_percentile,
         section.burst_correlation, section.burst_safety,
@@ -475,9 +482,9 @@ def burst_limits(section: Any) -> burst.Limits:
 
 
 def bottleneck_limits(section: Any) -> bottleneck.Limits:
-    """When a NUMA node is a bottleneck.
+    """Return the thresholds at which a NUMA node becomes a bottleneck.
 
-    :raises ValueError: naming what is no figure.
+    :raises ValueError: names the unknown figure.
     """
     try:
         return bottleneck.make_limits(section.bottleneck_thresholds,
@@ -488,12 +495,14 @@ def bottleneck_limits(section: Any) -> bottleneck.Limits:
 
 
 def check(section: Any) -> None:
-    """Read each option of ``conf.ghsched`` once.
+    """Parse all options of ``conf.ghsched`` once, so that errors appear at
+    startup.
 
-    oslo.config parses a value when it is asked for, which is with the first
-    report for some: nova-compute would run, and its host not be there.
+    oslo.config parses a value when it is first read. For some options that is
+    the first report: nova-compute would run, but its host would be missing in
+    Placement.
 
-    :raises ValueError: naming the option that is wrong.
+    :raises ValueError: names the invalid option.
     """
     for option in OPTS:
         try:
@@ -507,12 +516,12 @@ def check(section: Any) -> None:
 
 
 def by_node(section: Any, option: str) -> dict[int, int]:
-    """Return the numbers of an option that has one for each NUMA node.
+    """Return the values of an option by NUMA node number.
 
-    The number of the nodes left out (``*`` of ``reserved_bandwidth``) is not
-    returned.
+    The value for all other nodes (``*`` of ``reserved_bandwidth``) is left
+    out.
 
-    :raises ValueError: when a key of it is no NUMA node number.
+    :raises ValueError: if a key is not a NUMA node number.
     """
     found = {}
     for node, number in section[option].items():

@@ -10,10 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Writes to files of the kernel's own file systems.
+"""Writes of a root process to files of kernel file systems.
 
-A process that is root writes there by names that others choose, so no link is
-followed, no file is made, and the file must be one of the kernel's.
+Other users choose the names, so no link is followed, no file is created, and
+the file must be on a file system of the kernel.
 """
 
 from collections.abc import Collection
@@ -23,7 +23,7 @@ import errno
 import os
 from pathlib import Path
 
-#: ``f_type`` of statfs(2), <linux/magic.h>.
+#: File system types (``f_type`` of statfs(2), <linux/magic.h>).
 PROC = frozenset({0x9fa0})
 CGROUPS = frozenset({0x63677270, 0x27e0eb})
 
@@ -31,9 +31,9 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def file_system(path: str | int) -> int:
-    """Return ``f_type`` of a path or a descriptor; 0 for none.
+    """Return the file system type of a path or descriptor; 0 if unknown.
 
-    It is the first word of the structure of statfs(2).
+    The type, ``f_type``, is the first word of the structure of statfs(2).
     """
     found = (ctypes.c_long * 32)()
     libc = ctypes.CDLL(None)
@@ -44,20 +44,21 @@ def file_system(path: str | int) -> int:
 
 def write(top: Path, names: Iterable[str], text: str,
           file_systems: Collection[int]) -> None:
-    """Write a text in one piece to a file that is there.
+    """Write a text to an existing file of the kernel, in one system call.
 
-    :param top: a directory that nobody but root can replace.
-    :param names: of the directories below it and of the file.
-    :param file_systems: types that the file may be on.
-    :raises OSError: when a name is a link, or the file is elsewhere.
+    :param top: directory that only root can replace.
+    :param names: names of the directories below it and of the file.
+    :param file_systems: file system types that are accepted.
+    :raises OSError: if a name is a link, or the file is on another file
+        system.
     """
     *directories, last = names
     descriptor = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for name in directories:
-            descriptor = _replaced(descriptor, name, _DIRECTORY)
-        descriptor = _replaced(descriptor, last, os.O_WRONLY | os.O_NOFOLLOW
-                               | os.O_CLOEXEC | os.O_NONBLOCK)
+            descriptor = _open_in(descriptor, name, _DIRECTORY)
+        descriptor = _open_in(descriptor, last, os.O_WRONLY | os.O_NOFOLLOW
+                              | os.O_CLOEXEC | os.O_NONBLOCK)
         if file_system(descriptor) not in file_systems:
             raise OSError(errno.EXDEV, 'not on a file system of the kernel',
                           str(Path(top, *names)))
@@ -66,8 +67,8 @@ def write(top: Path, names: Iterable[str], text: str,
         os.close(descriptor)
 
 
-def _replaced(directory: int, name: str, flags: int) -> int:
-    """Open a file in a directory, and close the directory."""
+def _open_in(directory: int, name: str, flags: int) -> int:
+    """Open a file in a directory by its name, and close the directory."""
     if name in ('', '.', '..') or '/' in name:
         raise FileNotFoundError(errno.ENOENT, 'not the name of a file', name)
     found = os.open(name, flags, dir_fd=directory)

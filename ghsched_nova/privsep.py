@@ -11,21 +11,21 @@
 # under the License.
 
 
-"""The privileged half of nova-compute that ghsched needs.
+"""Privileged helpers (oslo.privsep) of nova-compute for ghsched.
 
 Files of resctrl belong to root and are writable for their owner (the kernel
-makes them with mode 0644), and the lock on the mount point needs no more than
-to open it. But the kernel makes the top directory and ``mon_groups`` below it
-with mode 0555 (``kernfs_create_root`` of Linux), so not even their owner makes
-a control group there without CAP_DAC_OVERRIDE. That is all that the daemon has
-of root's capabilities; it needs none to read the names of QEMU's threads in
-/proc. Files of /proc/irq are root's likewise (kernel/irq/proc.c makes them
-with mode 0644).
+creates them with mode 0644), and locking the mount point only requires opening
+it. But the kernel creates the top directory and ``mon_groups`` below it with
+mode 0555 (``kernfs_create_root`` of Linux), so not even their owner can create
+a control group there without CAP_DAC_OVERRIDE. The helper has no other
+capability; it needs none to read the names of QEMU's threads in /proc. Files
+of /proc/irq belong to root, too (kernel/irq/proc.c creates them with mode
+0644).
 
-:func:`entrypoint` makes a function one of a context: the helper checks its
-arguments (:mod:`ghsched_nova.bounds`), and the caller waits for a bounded
-time. The helper is root and its caller is not, so what a number or a name may
-refer to is read from the helper's own configuration.
+:func:`entrypoint` registers a function with a helper: the helper checks its
+    arguments (:mod:`ghsched_nova.bounds`), and the caller waits for a limited
+    time. The helper is root and its caller is not, so the permitted values of
+    numbers and names come from the helper's own configuration.
 """
 
 from collections.abc import Callable
@@ -45,16 +45,16 @@ from ghsched_nova import bounds
 from ghsched_nova import conf
 from ghsched_nova import qemu
 
-#: Seconds that a caller can wait for a helper at most.
+#: Maximum time-out of a call in seconds.
 MAX_TIMEOUT = 600.0
-#: Seconds for which a call waits until a helper takes more of it.
+#: Seconds after which sending a call to a helper that does not read fails.
 SEND_TIMEOUT = 60.0
 
-#: Of libvirt; it becomes the name of a file.
+#: Name of a libvirt domain; part of a file name.
 DomainName = Annotated[str, bounds.Text(r'[^/\x00]+', 251)]
-#: PID_MAX_LIMIT of include/linux/threads.h.
+#: Process or thread ID up to PID_MAX_LIMIT of include/linux/threads.h.
 Pid = Annotated[int, bounds.Range(1, 2 ** 22)]
-#: Clock ticks since boot.
+#: Start time of a thread in clock ticks since boot.
 StartTime = Annotated[int, bounds.Range(0, 2 ** 63 - 1)]
 
 _Arguments = ParamSpec('_Arguments')
@@ -62,23 +62,23 @@ _Result = TypeVar('_Result')
 
 
 class HelperTimeout(Exception):  # noqa: N818
-    """A privileged helper that has not answered in time.
+    """A privileged helper has not answered in time.
 
     The helper may still carry out the call.
     """
 
 
 class Context(priv_context.PrivContext):
-    """A context whose calls do not wait for ever to be sent.
+    """Context whose calls time out while they are being sent.
 
     oslo.privsep sends under a lock that all calls of a context share, and a
-    helper that is stopped reads nothing.
+    stopped helper reads nothing.
     """
 
     def start(self, method: priv_context.Method
               = priv_context.Method.ROOTWRAP) -> None:
         super().start(method)
-        # A reader of oslo.privsep reads on after a time-out of the socket.
+        # Only the writer: oslo.privsep's reader ignores socket time-outs.
         if (channel := self.channel) is not None:
             channel.writer.writesock.settimeout(SEND_TIMEOUT)
 
@@ -90,8 +90,8 @@ context = Context(
     capabilities=[capabilities.CAP_DAC_OVERRIDE],
 )
 
-#: Sets scheduling classes of QEMU's threads, which belong to another user
-#: (sched_setscheduler(2)), and does nothing else.
+#: Helper that sets scheduling classes of QEMU's threads, which belong to
+#: another user (sched_setscheduler(2)).
 threads = Context(
     'ghsched_nova',
     cfg_section='ghsched_threads_privsep',
@@ -99,8 +99,8 @@ threads = Context(
     capabilities=[capabilities.CAP_SYS_NICE],
 )
 
-#: Binds and moves the memory of QEMU, which belongs to another user
-#: (move_pages(2), ptrace(2)), and writes ``cpuset.mems`` of its groups.
+#: Helper that binds and moves the memory of QEMU, which belongs to another
+#: user (move_pages(2), ptrace(2)), and writes ``cpuset.mems`` of its groups.
 memory = Context(
     'ghsched_nova',
     cfg_section='ghsched_memory_privsep',
@@ -110,8 +110,8 @@ memory = Context(
                   capabilities.CAP_SYS_PTRACE],
 )
 
-#: Reads the table of connections, whose owner is root (mode 0440 of
-#: nf_conntrack_standalone.c). No other call waits for this context.
+#: Helper that reads the connection tracking table, whose owner is root (mode
+#: 0440 of nf_conntrack_standalone.c). It has no other calls to delay.
 connections = Context(
     'ghsched_nova',
     cfg_section='ghsched_connections_privsep',
@@ -123,7 +123,8 @@ connections = Context(
 def entrypoint(owner: priv_context.PrivContext, timeout: float
                ) -> Callable[[Callable[_Arguments, _Result]],
                              Callable[_Arguments, _Result]]:
-    """Return a decorator that makes a function an entry point of a context.
+    """Return a decorator that registers a function as an entry point of a
+    helper.
 
     :param timeout: seconds after which the caller gets :class:`HelperTimeout`.
     """
@@ -142,8 +143,8 @@ def entrypoint(owner: priv_context.PrivContext, timeout: float
             try:
                 answer: _Result = remote(*args, **kwargs)
             except (comm.PrivsepTimeout, TimeoutError) as error:
-                # A call that was sent in part spoils those behind it.
-                _drop_if_useless(owner, isinstance(error, TimeoutError))
+                # A partly sent call corrupts the following ones.
+                _close_if_unusable(owner, isinstance(error, TimeoutError))
                 raise HelperTimeout(
                     f'the privileged helper of [{owner.cfg_section}] has not '
                     f'answered within {timeout:g} seconds') from None
@@ -152,13 +153,13 @@ def entrypoint(owner: priv_context.PrivContext, timeout: float
     return register
 
 
-def _drop_if_useless(owner: priv_context.PrivContext, useless: bool) -> None:
-    """Close the channel of a context; the next call starts a helper.
+def _close_if_unusable(owner: priv_context.PrivContext, useless: bool) -> None:
+    """Close the channel of a context; the next call starts a new helper.
 
-    oslo.privsep takes a channel for running whose reader has ended by an
-    exception (an answer that msgpack does not take).
+    oslo.privsep keeps using a channel whose reader thread has ended by an
+    exception (an answer that msgpack cannot decode).
 
-    :param useless: whether to do so although the reader is alive.
+    :param useless: whether to close it even if the reader is alive.
     """
     channel = owner.channel
     if channel is not None and (
@@ -168,19 +169,21 @@ def _drop_if_useless(owner: priv_context.PrivContext, useless: bool) -> None:
 
 
 def run_path() -> Path:
-    """Return where libvirt has ``<domain name>.pid``, by this process."""
+    """Return the directory with libvirt's ``<domain name>.pid`` files, as
+    configured.
+    """
     conf.register(cfg.CONF)
     return Path(cfg.CONF.ghsched.libvirt_run_path)
 
 
 def check_process(value: tuple[str, int]) -> None:
-    """Refuse a process that is not that of the running domain of a name.
+    """Refuse a process that does not run the domain of this name.
 
-    :param value: name of the domain, process.
+    :param value: name of the domain, process ID.
     :raises Refused: names both.
     """
     name, process = value
-    if qemu.process_of(run_path(), name) != process:
+    if qemu.find_process(run_path(), name) != process:
         raise bounds.Refused(
             f'process {process} does not run domain {name}, according to '
             f'{run_path()}')

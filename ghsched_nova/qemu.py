@@ -10,31 +10,32 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""A running QEMU as libvirt and procfs show it: its process, its threads.
+"""Process and threads of a running QEMU, from libvirt's files.
 
-For the parts of :mod:`ghsched_nova` that know neither Nova nor each other.
+Used by packages of :mod:`ghsched_nova` that import neither Nova nor each
+other.
 """
 
 from pathlib import Path
 import re
 
-#: Names that QEMU gives its threads with ``debug-threads=on``, which libvirt
-#: sets (``qemu_thread_create`` in accel/*, ``iothread.c``).
+#: Names of QEMU's threads with ``debug-threads=on``, which libvirt sets
+#: (``qemu_thread_create`` in accel/*, ``iothread.c``).
 _VCPU = re.compile(r'CPU ([0-9]{1,6})/(?:KVM|TCG)')
 _IOTHREAD = re.compile(r'IO iothread([0-9]{1,6})')
 _PID = re.compile(r'[0-9]{1,10}')
 #: qemuDomainObjPrivateXMLFormatVcpus() of libvirt's src/qemu/qemu_domain.c.
 _VCPU_PID = re.compile(r"<vcpu id='([0-9]{1,6})' pid='([0-9]{1,10})'/>")
-#: No pid file is longer.
+#: Maximum length of a pid file.
 _MOST = 4096
-#: Characters of libvirt's status of a domain that are read.
+#: Number of characters that are read of libvirt's status file of a domain.
 _STATUS_SIZE = 4 << 20
 
 
-def process_of(run_path: Path, name: str) -> int | None:
-    """The process of a running domain; None when libvirt does not say.
+def find_process(run_path: Path, name: str) -> int | None:
+    """Return the process ID of a running domain; None if unknown.
 
-    :param run_path: where libvirt has ``<domain name>.pid``.
+    :param run_path: directory with libvirt's ``<domain name>.pid`` files.
     """
     try:
         with open(run_path / f'{name}.pid', errors='replace') as stream:
@@ -45,31 +46,34 @@ def process_of(run_path: Path, name: str) -> int | None:
 
 
 def vcpu_threads(run_path: Path, name: str) -> dict[int, int] | None:
-    """Return the threads of a domain's vCPUs by number, as libvirt has them.
+    """Return the thread IDs of a domain's vCPUs, from libvirt's status file.
 
-    Only root can read that file. QEMU without a thread for each vCPU gives
-    an empty dictionary.
+    Only root can read the file. The result is empty if QEMU has no thread per
+    vCPU.
 
-    :param run_path: where libvirt has ``<domain name>.xml``.
-    :returns: None when there is no such file, or it cannot be read.
+    :param run_path: directory with libvirt's ``<domain name>.xml`` files.
+    :returns: None if the file does not exist or cannot be read.
     """
     try:
         with open(run_path / f'{name}.xml', errors='replace') as stream:
             text = stream.read(_STATUS_SIZE)
     except (OSError, ValueError):
         return None
-    # What users can write is in the element <domain>, which is the last one.
+    # Text of users is only inside the element <domain>, the last one.
     return {int(number): int(tid) for number, tid
             in _VCPU_PID.findall(text.partition('<domain ')[0])}
 
 
-def vcpu_of(name: str) -> int | None:
-    """The vCPU that a thread of this name is; None for other threads."""
+def parse_vcpu_name(name: str) -> int | None:
+    """Return the number of the vCPU of a thread name; None for other threads.
+    """
     return _number(_VCPU, name)
 
 
-def iothread_of(name: str) -> int | None:
-    """Likewise the I/O thread."""
+def parse_iothread_name(name: str) -> int | None:
+    """Return the number of the I/O thread of a thread name; None for other
+    threads.
+    """
     return _number(_IOTHREAD, name)
 
 

@@ -10,10 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Ask the nova-compute of a host about the policy of a guest.
+"""RPC client for the ghsched calls of nova-compute.
 
-The client of :mod:`ghsched_nova.virt.rpc`; what crosses is told there and in
-:mod:`ghsched_nova.live.messages`.
+The server is :mod:`ghsched_nova.virt.rpc`; the messages are described there
+and in :mod:`ghsched_nova.live.messages`.
 """
 
 from collections.abc import Mapping
@@ -28,45 +28,47 @@ from ghsched_nova.live import messages
 from ghsched_nova.live import move_messages
 from ghsched_nova.nova_seams import messaging
 
-#: What a nova-compute without our endpoint, or with an older one, answers. Not
-#: every driver of oslo.messaging makes a RemoteError of it.
+#: Errors of a nova-compute without ghsched's endpoint, or with an older one.
+#: Some drivers of oslo.messaging raise them without a RemoteError.
 _UNKNOWN_ERRORS = (oslo_messaging.UnsupportedVersion,
                    oslo_messaging.NoSuchMethod)
 _UNKNOWN = tuple(error.__name__ for error in _UNKNOWN_ERRORS)
 
 
-#: The first in which set_policy takes a lock.
+#: First version in which set_policy has the argument lock.
 _LOCK_VERSION = '1.1'
-#: The first with check_move, and with move_nodes.
+#: First versions with check_move and with move_nodes.
 _CHECK_VERSION = '1.2'
 _MOVE_VERSION = '1.3'
 
 
-#: Seconds without a sign of life of nova-compute after which a question fails;
-#: a host that is busy with the answer sends one every half of that.
+#: Seconds without a heartbeat of nova-compute after which a query fails; a
+#: host that is busy with the answer sends one in half of that time.
 ALIVE_TIMEOUT_S = 10
 
-#: Attempts to connect to the message bus before a call fails; the default of
-#: oslo.messaging is to try for ever.
+#: Attempts to connect to the message bus before a call fails; oslo.messaging
+#: retries forever by default.
 BUS_RETRIES = 2
 
-#: Call options of a question that changes nothing on the host.
+#: Call options of a query that changes nothing on the host.
 QUESTION: Mapping[str, int] = MappingProxyType(
     {'call_monitor_timeout': ALIVE_TIMEOUT_S})
 
-#: Call options of a change: its answer is worth waiting for, up to
+#: Call options of a change: its answer is awaited for up to
 #: ``[DEFAULT]rpc_response_timeout``.
 CHANGE: Mapping[str, int] = MappingProxyType({})
 
 
 class _UnknownCall(errors.Refused):
-    """The host is of an older release."""
+    """The nova-compute of the host is of an older release."""
 
 
 class HostClient:
-    """:class:`ghsched_nova.live.change.Host` over Nova's message bus.
+    """Client of a host's nova-compute over Nova's message bus.
 
-    :param context: of the cell of the guest.
+    Implements :class:`ghsched_nova.live.change.Host`.
+
+    :param context: request context of the guest's cell.
     """
 
     def __init__(self, context: Any) -> None:
@@ -77,26 +79,26 @@ class HostClient:
 
     def check(self, guest: change.Guest,
               policy: change.Packed) -> dict[str, Any]:
-        """Whether the host can hold a policy, and what would become of it.
+        """Check whether the host can apply a policy, without a change.
 
-        :returns: ``policy`` that the guest runs with (None when it does not
-            run), ``same`` whether that is the one asked for, and
+        :returns: ``policy``: policy of the running guest (None if it does not
+            run), ``same``: whether that is the requested one, and
             ``effective`` and ``guests``, see :class:`change.Plan`.
         :raises Refused: with the host's reason.
-        :raises HostSilent: when it does not answer.
+        :raises HostSilent: if the host does not answer.
         """
         return self._call(guest, 'check_policy', patience=QUESTION,
                           policy=policy, running=guest.running)
 
     def set(self, guest: change.Guest, policy: change.Packed,
             token: str, lock: str) -> None:
-        """Have a running guest hold a policy.
+        """Apply a policy to a running guest.
 
-        :param lock: see :meth:`change.Records.lock`; a host of an older
-            release does not compare it.
-        :raises Refused: with the host's reason; it has put all back.
-        :raises HalfDone: with the host's reason; it could not.
-        :raises HostSilent: when it does not answer; what it did is unknown.
+        :param lock: see :meth:`change.Records.lock`; hosts of older releases
+            ignore it.
+        :raises Refused: with the host's reason; the host has rolled back.
+        :raises HalfDone: with the host's reason; the host could not roll back.
+        :raises HostSilent: if the host does not answer; its state is unknown.
         """
         try:
             self._call(guest, 'set_policy', _LOCK_VERSION, policy=policy,
@@ -106,10 +108,10 @@ class HostClient:
 
     def policy_of(self, guest: change.Guest,
                   void: str) -> change.Packed | None:
-        """The policy that a guest runs with.
+        """Return the policy of a running guest.
 
-        Waits for a :meth:`set` that has begun. One that has not yet will not
-        any more.
+        The host first finishes a :meth:`set` in progress, and refuses one that
+        arrives later.
 
         :param void: token of that call.
         """
@@ -119,23 +121,25 @@ class HostClient:
 
     def check_move(self, guest: change.Guest,
                    move: move_messages.Packed) -> None:
-        """Whether the host could move a running guest between its nodes.
+        """Check whether the host can move a running guest between its NUMA
+        nodes.
 
         :raises Refused: with the host's reason.
-        :raises HostSilent: when it does not answer.
+        :raises HostSilent: if the host does not answer.
         """
         self._call(guest, 'check_move', _CHECK_VERSION, QUESTION, move=move)
 
     def move_nodes(self, guest: change.Guest, move: move_messages.Packed,
                    token: str, lock: str) -> None:
-        """Move a running guest between the nodes of its host.
+        """Move a running guest between the NUMA nodes of its host.
 
-        That may take as long as a live migration.
+        The move may take as long as a live migration.
 
         :param lock: see :meth:`change.Records.lock`.
-        :raises Refused: with the host's reason; it has put all back.
-        :raises HalfDone: with the host's reason; it could not yet.
-        :raises HostSilent: when it does not answer; what it did is unknown.
+        :raises Refused: with the host's reason; the host has rolled back.
+        :raises HalfDone: with the host's reason; the host could not roll back
+            yet.
+        :raises HostSilent: if the host does not answer; its state is unknown.
         """
         self._call(guest, 'move_nodes', _MOVE_VERSION, messaging.long_calls(),
                    move=move, token=token, lock=lock)
@@ -170,10 +174,10 @@ class HostClient:
 
 
 def _check_answer(answer: object, host: str) -> None:
-    """Raise what a host has answered in place of a result."""
+    """Raise the error that the answer of a host contains."""
     if not isinstance(answer, dict):
-        raise errors.Refused(f'nova-compute on {host} gave an answer of an '
-                             f'unknown type: {type(answer).__name__}')
+        raise errors.Refused(f'nova-compute on {host} returned an answer '
+                             f'of unknown type {type(answer).__name__}')
     if answer.get('gone'):
         raise errors.Gone(str(answer['refused']))
     if answer.get('left'):

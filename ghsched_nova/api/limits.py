@@ -103,7 +103,7 @@ def _vfs(flavor: Any) -> collections.Counter[str]:
     requests = pci_request.get_pci_requests_from_flavor(flavor).requests
     spec = objects.RequestSpec(
         requested_resources=[], pci_requests=objects.InstancePCIRequests(
-            requests=pci_requests.of(requests)))
+            requests=pci_requests.select_vf_requests(requests)))
     spec.generate_request_groups_from_pci_requests()
     found: collections.Counter[str] = collections.Counter()
     for group in spec.requested_resources:

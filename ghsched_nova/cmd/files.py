@@ -48,7 +48,7 @@ def save(path: Path, text: str) -> None:
     """
     def replace(target: Path) -> None:
         _try_if_there(target)
-        atomic_file.replace(target, text)
+        atomic_file.write_file(target, text)
 
     def write(given: Path) -> None:
         given.write_text(text, encoding='utf-8')
@@ -96,7 +96,7 @@ def _has_name(path: Path) -> bool:
 
 def _try_neighbour(target: Path) -> None:
     _try_if_there(target)
-    with atomic_file.neighbour(target):
+    with atomic_file.temporary_neighbour(target):
         pass
 
 

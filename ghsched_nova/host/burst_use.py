@@ -87,7 +87,7 @@ class BurstUse:
                 records.get(node, burst_record.Record()), hour, period,
                 limits)
         self._records = records
-        atomic_file.replace(self._path, burst_record.to_json(records))
+        atomic_file.write_file(self._path, burst_record.to_json(records))
 
     def _read(self) -> dict[int, burst_record.Record]:
         try:

@@ -142,7 +142,7 @@ class Readings:
         if self._path is None or not self._keeps:
             return
         try:
-            atomic_file.replace(self._path, json.dumps(
+            atomic_file.write_file(self._path, json.dumps(
                 {'mount': self._mount, 'lines': {
                     line: list(shown) for line, shown
                     in self._lines.items()}}))

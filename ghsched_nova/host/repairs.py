@@ -50,7 +50,7 @@ class Repairs:
         try:
             with self._adding:
                 text = self._path.read_text() if self._path.exists() else ''
-                atomic_file.replace(self._path, repair_metrics.to_json(
+                atomic_file.write_file(self._path, repair_metrics.to_json(
                     Counter(repair_metrics.from_json(text)) + done))
         except (OSError, UnicodeDecodeError) as error:
             LOG.warning('ghsched: cannot count repairs: %s', error)

@@ -193,7 +193,7 @@ class LoadReader:
         wanted = sum(len(cell.vcpus) for cell in known.cells)
         if process is not None and len(process.threads) == wanted:
             return process
-        number = qemu.process_of(self._paths.run, known.name)
+        number = qemu.find_process(self._paths.run, known.name)
         if number is None:
             return None
         found = survey.read_threads(number, self._paths.proc)

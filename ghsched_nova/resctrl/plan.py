@@ -196,7 +196,7 @@ def _vcpus(guest: Guest, actual: model.Actual) -> dict[int, int]:
     """Thread ids by vCPU, of those that belong into the group."""
     found = {}
     for tid, name in actual.threads.get(guest.domain.uuid, {}).items():
-        vcpu = qemu.vcpu_of(name)
+        vcpu = qemu.parse_vcpu_name(name)
         if vcpu is not None and vcpu in guest.vcpus:
             found[vcpu] = tid
     return found

@@ -54,7 +54,7 @@ def survey(files: fs.Files, root: Path, wanted: model.Wanted,
     threads: dict[str, Mapping[int, str]] = {}
     others = _helpers(proc) if wanted.all_threads else {}
     members = model.members(wanted.guests, names)
-    claimed = {qemu.process_of(run_path, domain.name) or 0 for domain in
+    claimed = {qemu.find_process(run_path, domain.name) or 0 for domain in
                (*wanted.domains, *(guest.domain for guest in wanted.guests))}
     for name, guests in members.items():
         there = name in names
@@ -118,7 +118,7 @@ def _process_of(guest: model.Guest, group: model.Group, claimed: set[int],
 
     :param claimed: processes of other guests; one found here is added.
     """
-    process = qemu.process_of(run_path, guest.domain.name) or 0
+    process = qemu.find_process(run_path, guest.domain.name) or 0
     if not process and not guest.shared:
         process = _process_in(proc, group.tasks, guest.domain.uuid)
         if process in claimed:
@@ -302,7 +302,7 @@ def _living(run_path: Path, proc: Path) -> frozenset[str]:
         return frozenset()
     return frozenset(
         name for name in names
-        if os.path.isdir(proc / str(qemu.process_of(run_path, name) or '-')))
+        if os.path.isdir(proc / str(qemu.find_process(run_path, name) or '-')))
 
 
 def _numbers(proc: Path) -> list[int]:

@@ -45,7 +45,8 @@ def vcpu_threads(tids: Iterable[int],
                  proc: Path = Path('/proc')) -> frozenset[int]:
     """Those of some threads that are vCPUs, of whichever guest."""
     return frozenset(tid for tid in tids
-                     if qemu.vcpu_of(thread_name(proc, tid)) is not None)
+                     if qemu.parse_vcpu_name(thread_name(proc, tid))
+                     is not None)
 
 
 def thread_name(proc: Path, tid: int) -> str:

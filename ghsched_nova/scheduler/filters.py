@@ -190,7 +190,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         refusal: Lack | None = None
         free = _Free(view.uuid)
         # A preference of Nova's affinity policy is content with any PF.
-        strict = pci_requests.bound_to_nodes(spec.pci_requests)
+        strict = pci_requests.has_strict_vf_affinity(spec.pci_requests)
         node_of = scheduler.pool_nodes(view) if strict else {}
         tried: set[Any] = set()
         for way in placed:
@@ -334,7 +334,8 @@ def vf_requests(spec: shared.RequestSpec) -> list[VfRequest]:
     requests = spec.pci_requests and spec.pci_requests.requests
     return [VfRequest(node, pci_request.request_id, pci_request.count)
             for pci_request in requests or ()
-            if (node := pci_requests.guest_node_of(pci_request)) is not None]
+            if (node := pci_requests.requested_guest_node(pci_request))
+            is not None]
 
 
 def _log_once(spec: shared.RequestSpec, refused: Gathered,

@@ -39,7 +39,7 @@ Free = Callable[[Any], Mapping[int | None, int]]
 def placed_by_claim(requests: Iterable[Any] | None) -> list[Any]:
     """The PCI requests that are not ``ghsched:vfs``."""
     return [request for request in requests or ()
-            if pci_requests.guest_node_of(request) is None]
+            if pci_requests.requested_guest_node(request) is None]
 
 
 def require(requests: Sequence[Any]) -> Sequence[Any]:

@@ -136,9 +136,9 @@ def devices_of(spec: shared.RequestSpec, policy: policies.GuestPolicy,
     :raises PolicyError: when nova-api has not asked for these VFs, or
         nova-scheduler does not ask Placement for any.
     """
-    ours = pci_requests.of(
+    ours = pci_requests.select_vf_requests(
         spec.pci_requests.requests if spec.pci_requests else ())
-    if pci_requests.told(ours) != policy.vfs:
+    if pci_requests.parse_vf_requests(ours) != policy.vfs:
         raise policies.PolicyError(
             keys.VFS.extra_spec,
             'nova-api asked for other VFs; is the filter of ghsched in its '
@@ -172,8 +172,8 @@ def _devices(spec: shared.RequestSpec, need: policies.Vfs, pci_request: Any,
 def our_suffixes(spec: shared.RequestSpec) -> tuple[str, ...]:
     """What the suffixes of our request groups begin with."""
     of_vfs = (f'{pci_request.request_id}-' for pci_request in
-              pci_requests.of(spec.pci_requests.requests
-                              if spec.pci_requests else ()))
+              pci_requests.select_vf_requests(spec.pci_requests.requests
+                                              if spec.pci_requests else ()))
     return names.GROUP_PREFIX, *of_vfs
 
 

@@ -45,7 +45,7 @@ def check_threads(guests: Iterable[model.Guest], run_path: Path) -> Report:
     actions: list[model.Action] = []
     problems: list[model.Problem] = []
     for guest in guests:
-        process = qemu.process_of(run_path, guest.name)
+        process = qemu.find_process(run_path, guest.name)
         actual = {} if process is None else survey.read_threads(process)
         to_set, missing = model.plan_actions(guest, actual)
         actions += to_set

@@ -40,7 +40,7 @@ class Memory:
         """Return the reason why memory of a domain cannot be moved; empty if
         it can.
         """
-        process = qemu.process_of(self._run_path, name)
+        process = qemu.find_process(self._run_path, name)
         if process is None:
             return 'the process of the domain is not known'
         if not cpusets.find_cpusets(process):
@@ -53,7 +53,7 @@ class Memory:
         """Return the NUMA nodes allowed for memory of a domain; None if
         unknown.
         """
-        process = qemu.process_of(self._run_path, name)
+        process = qemu.find_process(self._run_path, name)
         found = cpusets.find_cpusets(process) if process else []
         return cpusets.allowed_nodes(found[0]) if found else None
 
@@ -67,7 +67,7 @@ class Memory:
         :param nodes: all host nodes of the guest before the move.
         :raises NotBound: if pages cannot be moved.
         """
-        process = qemu.process_of(self._run_path, name)
+        process = qemu.find_process(self._run_path, name)
         if process is None or not cpusets.find_cpusets(process):
             raise memory.NotBound(self.refusal(name))
         guest = (name, process)

@@ -63,7 +63,7 @@ def _check_thread(value: tuple[str, Kind, int, int, int]) -> None:
     :param value: name of the domain, kind, number, thread id, start time.
     """
     name, kind, number, tid, _start = value
-    process = qemu.process_of(privsep.run_path(), name)
+    process = qemu.find_process(privsep.run_path(), name)
     if process is None or not (_PROC / str(process) / 'task'
                                / str(tid)).is_dir():
         raise bounds.Refused(f'thread {tid} does not belong to domain {name}')

@@ -116,8 +116,8 @@ def read_scheduling(tid: int) -> Scheduling:
 def _role(name: str, tid: int, process: int) -> Role | None:
     if tid == process:
         return Role('emulator')
-    if (number := qemu.vcpu_of(name)) is not None:
+    if (number := qemu.parse_vcpu_name(name)) is not None:
         return Role('vcpu', number)
-    if (number := qemu.iothread_of(name)) is not None:
+    if (number := qemu.parse_iothread_name(name)) is not None:
         return Role('iothread', number)
     return None

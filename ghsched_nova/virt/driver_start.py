@@ -61,7 +61,8 @@ class StartingDriver(base.DriverBase):
         rest = (image_meta, injected_files, admin_password, allocations)
         if not compute.is_rebuilt_in_place(instance):
             self._check_agreement(instance, instance.numa_topology,
-                                  allocations, pci_requests.nodes_of(instance))
+                                  allocations, pci_requests.claimed_vf_nodes(
+                                      instance))
             self._check_devices(instance, allocations)
             with (failed_live_migration.saved_as_it_is(instance)
                   if compute.is_evacuated(instance)
@@ -84,7 +85,7 @@ class StartingDriver(base.DriverBase):
         try:
             self._check_agreement(
                 instance, instance.numa_topology, allocations,
-                pci_requests.nodes_of(instance))
+                pci_requests.claimed_vf_nodes(instance))
             self._check_devices(instance, allocations)
             return super().finish_migration(
                 context, migration, instance, disk_info, network_info,

@@ -32,7 +32,7 @@ class ReplaceTest(base.TestCase):
         self.path = self.directory / 'state.json'
 
     def test_replace_writes_the_file_with_the_usual_mode(self):
-        atomic_file.replace(self.path, 'text')
+        atomic_file.write_file(self.path, 'text')
         self.assertEqual('text', self.path.read_text())
         mask = os.umask(0)
         os.umask(mask)
@@ -42,7 +42,7 @@ class ReplaceTest(base.TestCase):
     def test_replace_keeps_the_mode_of_the_file(self):
         self.path.write_text('before')
         self.path.chmod(0o640)
-        atomic_file.replace(self.path, 'after')
+        atomic_file.write_file(self.path, 'after')
         self.assertEqual(0o640, stat.S_IMODE(self.path.stat().st_mode))
 
     def test_replace_link_leaves_the_file_behind_it(self):
@@ -50,7 +50,7 @@ class ReplaceTest(base.TestCase):
         victim.write_text('precious')
         self.path.symlink_to(victim)
         (self.directory / 'state.new').symlink_to(victim)
-        atomic_file.replace(self.path, 'text')
+        atomic_file.write_file(self.path, 'text')
         self.assertEqual('precious', victim.read_text())
         self.assertFalse(self.path.is_symlink())
 
@@ -58,15 +58,15 @@ class ReplaceTest(base.TestCase):
         calls = mock.Mock()
         with (mock.patch.object(atomic_file.os, 'fsync', calls.fsync),
               mock.patch.object(atomic_file.Path, 'replace', calls.replace)):
-            atomic_file.replace(self.path, 'text')
+            atomic_file.write_file(self.path, 'text')
         self.assertEqual(['fsync', 'replace', 'fsync'],
                          [call[0] for call in calls.mock_calls])
 
     def test_replace_on_a_full_disk_leaves_what_was_there(self):
-        atomic_file.replace(self.path, 'before')
+        atomic_file.write_file(self.path, 'before')
         with mock.patch.object(atomic_file.os, 'fsync', side_effect=OSError(
                 errno.ENOSPC, 'full')):
-            self.assertRaises(OSError, atomic_file.replace, self.path, 'x')
+            self.assertRaises(OSError, atomic_file.write_file, self.path, 'x')
         self.assertEqual('before', self.path.read_text())
         self.assertEqual([self.path], list(self.directory.iterdir()))
 
@@ -88,7 +88,7 @@ class ReplaceTest(base.TestCase):
     def _write(self, kind):
         try:
             for number in range(200):
-                atomic_file.replace(self.path, json.dumps(
+                atomic_file.write_file(self.path, json.dumps(
                     {'kind': kind, 'fill': [number] * 5000 * (kind + 1)}))
         except OSError as error:
             self.problems.append(error)

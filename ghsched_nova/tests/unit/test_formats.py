@@ -108,7 +108,7 @@ class NovaTest(base.TestCase):
         class Request:
             requester_id = 'ghsched-vfs-node1'
 
-        self.assertEqual(1, pci_requests.guest_node_of(Request))
+        self.assertEqual(1, pci_requests.requested_guest_node(Request))
 
 
 class HostTest(base.TestCase):

@@ -50,16 +50,17 @@ class WithVfsTest(base.TestCase):
                                    ghsched__vfs='nic:3')
         self.assertEqual(('fast', 2, None, 'required'),
                          (nova.alias_name, nova.count,
-                          pci_requests.guest_node_of(nova),
+                          pci_requests.requested_guest_node(nova),
                           nova.numa_policy))
         self.assertEqual(('nic', 3, 0), (ours.alias_name, ours.count,
-                                         pci_requests.guest_node_of(ours)))
+                                         pci_requests.requested_guest_node(
+                                             ours)))
 
     def test_one_request_for_each_alias_and_guest_node(self):
         found = self.requests(hw__numa_nodes='2', ghsched__vfs='nic:4,fast:1')
         self.assertEqual(
             (policy.Vfs(0, 'nic', 2), policy.Vfs(0, 'fast', 1),
-             policy.Vfs(1, 'nic', 2)), pci_requests.told(found))
+             policy.Vfs(1, 'nic', 2)), pci_requests.parse_vf_requests(found))
         self.assertEqual(3, len({request.request_id for request in found}))
 
     def test_near_devices_are_preferred_unless_the_flavor_says_more(self):
@@ -76,13 +77,14 @@ class WithVfsTest(base.TestCase):
             for request in found])
         again = objects.InstancePCIRequests.obj_from_db(
             None, uuidsentinel.instance, stored)
-        self.assertEqual(pci_requests.told(found),
-                         pci_requests.told(pci_requests.of(again.requests)))
+        self.assertEqual(pci_requests.parse_vf_requests(found),
+                         pci_requests.parse_vf_requests(
+                             pci_requests.select_vf_requests(again.requests)))
 
     def test_ports_and_flavors_without_vfs_are_not_ours(self):
         port = objects.InstancePCIRequest(requester_id='a-port')
-        self.assertEqual([], pci_requests.of([port]))
-        self.assertEqual([], pci_requests.of(None))
+        self.assertEqual([], pci_requests.select_vf_requests([port]))
+        self.assertEqual([], pci_requests.select_vf_requests(None))
         self.assertEqual([], self.requests())
         flavor = objects.Flavor(name='plain')
         self.assertEqual(
@@ -175,10 +177,10 @@ class GivenPfsTest(base.TestCase):
                 for request in (self.port, self.alias, self.vfs)]
 
     def claim(self, requests=None):
-        pci_requests.remember(
+        pci_requests.note_providers(
             self.instance.pci_requests.requests if requests is None
             else requests, self.groups)
-        with pci_requests.claiming_new(self.instance):
+        with pci_requests.claiming_instance(self.instance):
             return self.given()
 
     def test_all_requests_of_a_server_with_a_key_name_their_pfs(self):
@@ -198,5 +200,5 @@ class GivenPfsTest(base.TestCase):
     def test_pfs_of_another_instance_are_not_taken(self):
         nothing = [[None], [None, None], [None]]
         self.assertEqual(nothing, self.claim([self.alias, self.vfs]))
-        with pci_requests.claiming_new(self.instance):
+        with pci_requests.claiming_instance(self.instance):
             self.assertEqual(nothing, self.given())
