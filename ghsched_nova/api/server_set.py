@@ -181,7 +181,7 @@ def _done(context: Any, uuid: str, asked: Any) -> dict[str, Any]:
     """
     is_move = isinstance(asked, dict) and move_report.KEY in asked
     dry_run = isinstance(asked, dict) and asked.get('dry_run') is True
-    server = records.known_to(uuid, context)
+    server = records.get_visible_server(uuid, context)
     rules.authorize(
         context, rules.DRY_RUN if dry_run else rules.MOVE if is_move
         else rules.SET,

@@ -10,12 +10,12 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Change a guest's policy: in Placement, on its host, in Nova's records.
+"""Changes a guest's policy: in Placement, on its host, in Nova's records.
 
-In this order, because Placement is where room is given out: nobody else can
-take what the host is about to hold. If a later step refuses, the earlier ones
-are taken back, the latest first. Knows no Nova object and no wire; what it
-works with is given to it.
+Placement first: once its allocation is written, no other guest can take the
+bandwidth that the host is about to enforce. If a later step fails, the earlier
+steps are rolled back, newest first. Uses no Nova object and no wire format;
+Records, Host and Shares are passed in.
 """
 
 from collections.abc import Callable
@@ -36,22 +36,23 @@ from ghsched_placement import policy as policies
 from ghsched_placement.policy import Accounting
 from ghsched_placement.policy import GuestPolicy
 
-#: A policy as it crosses, see :mod:`ghsched_nova.live.messages`.
+#: A policy in wire format, see :mod:`ghsched_nova.live.messages`.
 Packed = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class Guest:
-    """What Nova has on record.
+    """Nova's record of a guest.
 
-    :param compute_node: UUID of its compute node, which is that of the root
-        provider, too.
+    :param compute_node: UUID of the guest's compute node, and of the root
+        provider.
     :param host_nodes: host NUMA node of each guest NUMA node.
-    :param extra_specs: of its own copy of the flavor.
-    :param running: whether it has a QEMU process.
-    :param vcpus: how many it has.
-    :param left: UUIDs of compute nodes that it was evacuated from, and that
-        have not come back since; it holds their resources until they do.
+    :param extra_specs: extra specs of the instance's copy of the flavor.
+    :param running: whether the guest has a QEMU process.
+    :param vcpus: number of vCPUs.
+    :param left: UUIDs of compute nodes that the guest was evacuated from and
+        that are still down; the guest holds allocations on them until they
+        are back.
     """
 
     uuid: str
@@ -66,25 +67,28 @@ class Guest:
 
 
 class Records(Protocol):
-    """Nova's databases, for one guest."""
+    """Nova's records of one guest, read and written."""
 
     def read(self) -> Guest:
-        """:raises Refused: when the guest cannot be changed now."""
+        """Read Nova's record of the guest.
+
+        :raises Refused: if the guest cannot be changed now.
+        """
 
     def lock(self) -> str:
-        """Keep everybody else from starting something with the guest.
+        """Lock the server against other operations of Nova.
 
-        :returns: what tells this lock from any other.
-        :raises Refused: when something else has begun.
+        :returns: ID of this lock.
+        :raises Refused: if another operation has begun.
         """
 
     def unlock(self) -> str:
-        """Give it free; says what to do by hand when that fails."""
+        """Unlock the server; return what to do by hand if that fails."""
 
     def save(self, extra_specs: Mapping[str, str]) -> None:
-        """Put these into its flavor and unlock, or leave all as it was.
+        """Write extra specs into the flavor and unlock, or roll back.
 
-        :raises LeftOver: when it could do neither.
+        :raises LeftOver: if the old extra specs could not be restored.
         """
 
 
@@ -95,52 +99,61 @@ class Host(Protocol):
     """
 
     def check(self, guest: Guest, policy: Packed) -> dict[str, Any]:
-        """``policy`` that the guest has, ``same``, ``effective``, ``guests``.
+        """Check whether the host can enforce a policy.
 
-        A host of an older release does not tell the last one.
+        :returns: ``policy`` that the guest has, whether it is the ``same``,
+            the ``effective`` values, and number of ``guests`` in the group,
+            which hosts of an older release omit.
         """
 
     def set(self, guest: Guest, policy: Packed, token: str,
             lock: str) -> None:
-        """Have the guest run with a policy, while it has this lock.
+        """Change the policy of a running guest.
 
-        :raises HalfDone: when it did not, and could not put all back.
+        :param token: ID of this call.
+        :param lock: ID of the lock that the server must still have.
+        :raises HalfDone: if the host failed and could not restore the old
+            policy.
         """
 
     def policy_of(self, guest: Guest, void: str) -> Packed | None:
-        """The policy that it runs with; forget a call of :meth:`set`."""
+        """Return the guest's policy, and cancel a call of :meth:`set`.
+
+        :param void: ID of the call to cancel.
+        """
 
 
 class Shares(Protocol):
-    """See :class:`ghsched_nova.live.placement.Shares`."""
+    """A guest's allocation, see :class:`ghsched_nova.live.placement.Shares`.
+    """
 
-    def held(self) -> dict[tuple[str, str], int]:
-        """Amount by provider and resource class."""
+    def read_amounts(self) -> dict[tuple[str, str], int]:
+        """Return allocated amounts by provider and resource class."""
 
     def put(self, wanted: changes.Amounts) -> bool:
-        """Have Placement hold these."""
+        """Write amounts into the allocation; return whether any differed."""
 
     def check_room(self, wanted: changes.Amounts) -> None:
-        """Whether it could."""
+        """Refuse amounts that do not fit into the inventories now."""
 
     def check_traits(self, compute_node_uuid: str,
                      policy: GuestPolicy) -> None:
-        """Whether the host can hold a policy."""
+        """Refuse a policy for which the compute node lacks a trait."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be done.
+    """Plan of a change of a guest's policy.
 
-    :param held: percent that Placement holds now.
-    :param wanted: percent that it is to hold.
-    :param running: policy that the guest runs with; None when it does not.
-    :param effective: what the host makes of the policy, one entry per resctrl
-        domain: ``guest_node``, ``host_node``, ``domain``, ``min``, ``max``
-        (percent), ``hardlimit`` and ``priority``, None for what it has not.
-        The values are those of the guest's control group.
-    :param needed: whether anything is to be done at all.
-    :param guests: how many guests have that group together.
+    :param held: percent in the guest's allocation before the change.
+    :param wanted: percent in the guest's allocation after the change.
+    :param running: policy of the running guest; None if it is stopped.
+    :param effective: values that the host enforces for the policy in the
+        guest's control group, one entry per resctrl domain: ``guest_node``,
+        ``host_node``, ``domain``, ``min``, ``max`` (percent), ``hardlimit``
+        and ``priority``, None for a value that the host cannot set.
+    :param needed: whether the change changes anything.
+    :param guests: number of guests in that control group.
     """
 
     guest: Guest
@@ -154,14 +167,15 @@ class Plan:
 
     @property
     def packed(self) -> Packed:
+        """New policy in wire format."""
         return messages.pack(self.change.after.nodes, self.guest.host_nodes)
 
 
 @dataclass
 class LiveChange:
-    """One change of one guest.
+    """A change of one guest's policy.
 
-    :param shares_of: what Placement holds for a guest.
+    :param shares_of: returns the allocation of a guest.
     :param accounting: ``[ghsched]bandwidth_accounting``.
     """
 
@@ -174,29 +188,35 @@ class LiveChange:
     _host_may_differ: bool = False
 
     def run(self, wish: changes.Wish, dry_run: bool = False) -> Plan:
-        """Do it, or find out whether it could be done.
+        """Change the policy, or only check whether that is possible.
 
-        A wish that is fulfilled already writes nothing.
+        Writes nothing if the guest has the policy already.
 
-        :raises PolicyError: naming the key that is wrong.
-        :raises Refused: all is as it was.
-        :raises LeftOver: it is not, and there is something to do by hand.
+        :param wish: new values by key.
+        :param dry_run: only check.
+        :raises PolicyError: naming the invalid key.
+        :raises Refused: if the change failed, and nothing is changed.
+        :raises LeftOver: if the change failed, and something is left to do by
+            hand.
         """
         self._undo, self._host_may_differ = [], False
-        plan = self._first_look(wish, dry_run)
+        plan = self._check(wish, dry_run)
         if dry_run or not plan.needed:
             return plan
         try:
             self._lock = self.records.lock()
-            # Once more: only now nobody else can change the guest.
+            # Plan again: only the lock keeps others from changing the guest.
             plan = self._plan(wish)
             self._carry_out(plan)
         except BaseException as error:
-            self._give_up(error)
+            self._roll_back(error)
         return plan
 
-    def _first_look(self, wish: changes.Wish, dry_run: bool) -> Plan:
-        """Whatever goes wrong here, nothing has been done."""
+    def _check(self, wish: changes.Wish, dry_run: bool) -> Plan:
+        """Return a plan of the change without changing anything.
+
+        :raises Refused: for any error but PolicyError.
+        """
         try:
             plan = self._plan(wish)
             if dry_run and plan.needed:
@@ -204,7 +224,7 @@ class LiveChange:
         except (errors.Refused, policies.PolicyError):
             raise
         except Exception as error:
-            raise errors.Refused(reason(error)) from error
+            raise errors.Refused(describe_error(error)) from error
         return plan
 
     def _plan(self, wish: changes.Wish) -> Plan:
@@ -217,8 +237,8 @@ class LiveChange:
                 'the guest has no policy that could change')
         shares = self.shares_of(guest)
         shares.check_traits(guest.compute_node, change.after)
-        answer = self._asked(guest, change)
-        held = shares.held()
+        answer = self._check_host(guest, change)
+        held = shares.read_amounts()
         wanted = changes.compute_amounts(
             change.after, self.accounting, guest.host_nodes,
             guest.compute_node, {names.MEM_BW_PCT})
@@ -230,7 +250,8 @@ class LiveChange:
                     or (guest.running and not answer['same'])),
             guests=answer.get('guests', 1))
 
-    def _asked(self, guest: Guest, change: changes.Change) -> dict[str, Any]:
+    def _check_host(self, guest: Guest,
+                    change: changes.Change) -> dict[str, Any]:
         try:
             return self.host.check(guest, messages.pack(change.after.nodes,
                                                         guest.host_nodes))
@@ -241,9 +262,9 @@ class LiveChange:
 
     def _carry_out(self, plan: Plan) -> None:
         shares = self.shares_of(plan.guest)
-        self._undo.append(lambda: self._room_back(plan))
-        # What the guest gives up could be somebody else's before the host has
-        # refused, and then it could not go back.
+        self._undo.append(lambda: self._restore_allocation(plan))
+        # Nothing is released before the host has agreed: another guest could
+        # take it, and it could not be restored.
         shares.put(changes.take_maxima(plan.held, plan.wanted))
         if plan.guest.running:
             self._set(plan)
@@ -252,27 +273,30 @@ class LiveChange:
 
     def _set(self, plan: Plan) -> None:
         token = str(uuid.uuid4())
-        self._undo.append(lambda: self._set_back(plan, token))
+        self._undo.append(lambda: self._restore_host(plan, token))
         try:
             self.host.set(plan.guest, plan.packed, token, self._lock)
         except errors.HalfDone:
-            raise              # and is asked once more to put all back
+            raise              # the undo step asks the host to restore again
         except errors.Refused:
-            self._undo.pop()   # the host has put back what it had
+            self._undo.pop()   # the host has restored the old policy
             raise
         except errors.HostSilent as silent:
             self._after_silence(plan, token, silent)
 
     def _after_silence(self, plan: Plan, token: str,
                        silent: errors.HostSilent) -> None:
-        """Find out what the host did, and see that it does nothing later."""
+        """Read the policy of a host that did not answer, and cancel its call.
+
+        Returns if the host has the new policy.
+        """
         try:
             now = self.host.policy_of(plan.guest, token)
         except errors.Gone:
             self._undo.pop()
             raise
         except (errors.HostSilent, errors.Refused):
-            self._undo = [lambda: self._keep_both(plan)]
+            self._undo = [lambda: self._hold_both(plan)]
             raise silent from None
         if now == plan.packed:
             return
@@ -281,12 +305,13 @@ class LiveChange:
 
     # -- undoing --------------------------------------------------------------
 
-    def _give_up(self, error: BaseException) -> NoReturn:
-        """Put back what was done, and tell what cannot be."""
+    def _roll_back(self, error: BaseException) -> NoReturn:
+        """Roll back the steps of the failed change, and raise its error."""
         steps, self._undo = self._undo, []
-        give_up(error, steps, self.records.unlock)
+        roll_back(error, steps, self.records.unlock)
 
-    def _set_back(self, plan: Plan, token: str) -> str:
+    def _restore_host(self, plan: Plan, token: str) -> str:
+        """Restore the old policy on the host; return what is left to do."""
         try:
             self.host.policy_of(plan.guest, token)
             self.host.set(plan.guest, plan.running or (),
@@ -295,54 +320,63 @@ class LiveChange:
             return ''
         except Exception as error:
             self._host_may_differ = True
-            return (f'the host {plan.guest.host} may still hold the new '
-                    f'policy ({reason(error)}), and Placement holds the '
-                    'larger share of both; give the server the old values '
-                    'with this command, or hard reboot it before that')
+            return (f'the host {plan.guest.host} may still enforce the new '
+                    f'policy ({describe_error(error)}), and Placement holds '
+                    'the larger share of both; set the old values of the '
+                    'server with this command, or hard reboot the server '
+                    'first')
         return ''
 
-    def _room_back(self, plan: Plan) -> str:
-        """What the host may hold must not be given to somebody else."""
+    def _restore_allocation(self, plan: Plan) -> str:
+        """Restore the allocation; return what is left to do.
+
+        If the host may still enforce the new policy, the larger share of both
+        policies stays allocated.
+        """
         held = plan.held
         if self._host_may_differ:
             held = changes.take_maxima(held, plan.wanted)
-        return put_back(self.shares_of(plan.guest), held)
+        return restore_amounts(self.shares_of(plan.guest), held)
 
-    def _keep_both(self, plan: Plan) -> str:
-        """Nobody knows which policy holds: Placement has room for either."""
-        told = put_back(self.shares_of(plan.guest),
-                        changes.take_maxima(plan.held, plan.wanted))
+    def _hold_both(self, plan: Plan) -> str:
+        """Allocate the larger share of both policies; return what is left.
+
+        For a host whose policy is unknown.
+        """
+        left = restore_amounts(self.shares_of(plan.guest),
+                               changes.take_maxima(plan.held, plan.wanted))
         return ' '.join(filter(None, [
             f'whether the host {plan.guest.host} has the new policy is not '
             'known; Placement holds the larger share of both, and the flavor '
             'of the server is as before. When the host is back, run this '
-            'command again with the new or the old values.', told]))
+            'command again with the new or the old values.', left]))
 
 
-def give_up(error: BaseException, undo: Sequence[Callable[[], str]],
-            unlock: Callable[[], str]) -> NoReturn:
-    """Take back what was done, and tell what could not be.
+def roll_back(error: BaseException, undo: Sequence[Callable[[], str]],
+              unlock: Callable[[], str]) -> NoReturn:
+    """Run the undo steps of a failed change, unlock, and raise the error.
 
-    :param undo: the steps back, in the order in which things were done.
-    :raises Refused: all is as it was.
-    :raises LeftOver: it is not.
+    :param undo: undo steps, in the order of the steps that they undo; each
+        returns what is left to do by hand, or an empty text.
+    :raises Refused: if nothing is left of the change.
+    :raises LeftOver: if something is left to do by hand.
     """
     # Newest first, the lock last of all.
-    left = [_tried(step) for step in (*reversed(undo), unlock)]
+    left = [_run_step(step) for step in (*reversed(undo), unlock)]
     left = [one for one in left if one]
     if isinstance(error, errors.LeftOver):
         raise errors.LeftOver(error.reason, [*error.left, *left]) from error
     if left:
-        raise errors.LeftOver(reason(error), left) from error
+        raise errors.LeftOver(describe_error(error), left) from error
     if isinstance(error, (errors.Refused, policies.PolicyError)):
         raise error
     if isinstance(error, Exception):
-        raise errors.Refused(reason(error)) from error
+        raise errors.Refused(describe_error(error)) from error
     raise error
 
 
-def put_back(shares: Shares, held: changes.Amounts) -> str:
-    """Have Placement hold what it held; return what is left to do by hand."""
+def restore_amounts(shares: Shares, held: changes.Amounts) -> str:
+    """Restore amounts in Placement; return what is left to do by hand."""
     try:
         shares.put(held)
     except errors.Gone:
@@ -355,16 +389,16 @@ def put_back(shares: Shares, held: changes.Amounts) -> str:
     return ''
 
 
-def _tried(step: Callable[[], str]) -> str:
-    """One step back; whatever happens, the others are taken, too."""
+def _run_step(step: Callable[[], str]) -> str:
+    """Run an undo step; return what is left to do by hand; never raises."""
     try:
         return step()
     except Exception as error:
-        return f'a step back failed: {reason(error)}'
+        return f'a step of the rollback failed: {describe_error(error)}'
 
 
-def reason(error: BaseException) -> str:
-    """Why something failed, in words."""
+def describe_error(error: BaseException) -> str:
+    """Return the text of an error; with its class unless ghsched raised it."""
     known = isinstance(error, (errors.Refused, errors.HostSilent,
                                policies.PolicyError))
     return str(error) if known else f'{type(error).__name__}: {error}'

@@ -10,17 +10,17 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Why a guest keeps the policy that it has."""
+"""Errors of a change of a guest's policy or NUMA nodes."""
 
 from collections.abc import Sequence
 
 
 class Refused(Exception):  # noqa: N818
-    """The change is refused, and all is as it was; says by whom and why.
+    """A refused change, of which nothing is left, with the reason.
 
-    :param reason: for an admin; may name hosts and their nodes.
-    :param public: for the owner of the server, who must not know them; empty
-        where the owner gets no reason.
+    :param reason: reason for an admin; may name hosts and their nodes.
+    :param public: reason for the owner of the server, who must not see hosts
+        or nodes; empty if the owner gets no reason.
     """
 
     def __init__(self, reason: str = '', public: str = '') -> None:
@@ -36,22 +36,22 @@ class RefusedByState(Refused):
 
 
 class Gone(Refused):
-    """There is no such guest any more."""
+    """A refusal because the guest does not exist any more."""
 
 
 class HalfDone(Refused):
-    """A host refused, and could not put back all that it had changed."""
+    """A refusal of a host that could not restore all that it had changed."""
 
 
 class HostSilent(Exception):  # noqa: N818
-    """A compute host did not answer in time; what it did is unknown."""
+    """A time-out of a compute host; whether it acted is unknown."""
 
 
 class LeftOver(Exception):  # noqa: N818
-    """The change failed, and not all could be put back.
+    """A failed change that could not be rolled back completely.
 
-    :param reason: why the change failed.
-    :param left: what an admin has to do, one sentence each.
+    :param reason: reason of the failure.
+    :param left: sentences that describe what an admin has to do.
     """
 
     def __init__(self, reason: str, left: Sequence[str]) -> None:

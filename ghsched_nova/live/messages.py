@@ -10,12 +10,12 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""A bandwidth policy as it crosses between the command and a host (pure).
+"""Wire format of a bandwidth policy between the caller and a host.
 
-Plain lists, numbers and texts alone, so that both sides can be of different
-releases. A key of an answer, or of a node of a policy, that is added later is
-ignored by the older side. An argument is not: it takes a new version, and the
-caller falls back to the version before.
+Plain lists, numbers and texts only, so that both sides can be of different
+releases. An older side ignores keys that are added later to an answer, or to a
+node of a policy. A new argument needs a new version, and the caller falls back
+to the version before.
 
 1.0
     ``check_policy``, ``policy_of`` and ``set_policy``. Later answers of
@@ -46,25 +46,25 @@ Node = Mapping[str, Any]
 
 
 class MessageError(ValueError):
-    """What came over the wire is no policy; says why."""
+    """A malformed message, with the reason."""
 
 
 def pack(nodes: Sequence[NodePolicy],
          host_nodes: Sequence[int]) -> list[dict[str, Any]]:
-    """A policy with the host NUMA node of each guest NUMA node."""
+    """Return a policy, with the host NUMA node of each node, in wire format.
+    """
     return [{'host_node': host_node, **node.to_mapping()}
             for node, host_node in zip(nodes, host_nodes, strict=True)]
 
 
 def unpack(packed: Sequence[Node]
            ) -> tuple[tuple[NodePolicy, ...], tuple[int, ...]]:
-    """The reverse of :func:`pack`.
+    """Parse a policy and its host NUMA nodes from wire format.
 
-    :raises MessageError: when something is missing or of another type.
+    :raises MessageError: if a value is missing or of another type.
     """
     try:
         return (tuple(map(NodePolicy.from_mapping, packed)),
                 tuple(check_integer(one['host_node']) for one in packed))
     except (KeyError, TypeError, ValueError) as error:
-        raise MessageError(f'this is no bandwidth policy: {error!r}') from (
-            error)
+        raise MessageError(f'malformed bandwidth policy: {error!r}') from error

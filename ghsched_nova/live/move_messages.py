@@ -10,9 +10,9 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""A move between host NUMA nodes as it crosses to the host (pure).
+"""Wire format of a guest's move between host NUMA nodes.
 
-Plain lists, numbers and texts alone, as :mod:`ghsched_nova.live.messages`.
+Plain lists, numbers and texts only, as :mod:`ghsched_nova.live.messages`.
 """
 
 from collections.abc import Iterable
@@ -27,9 +27,10 @@ from ghsched_placement import cpulist
 from ghsched_placement.node_move import GuestCell
 from ghsched_placement.node_move import Move
 
-#: Host NUMA nodes (MAX_NUMNODES of include/linux/numa.h is 1024 at most).
+#: Limit of host NUMA node numbers (MAX_NUMNODES of include/linux/numa.h is
+#: 1024 at most).
 MAX_NODES = 1024
-#: MiB of a guest NUMA node, and KiB of a page.
+#: Limit of the MiB of a guest NUMA node, and of the KiB of a page.
 MAX_MEMORY = 2 ** 40
 
 Packed = Sequence[Mapping[str, Any]]
@@ -37,9 +38,9 @@ Packed = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Request:
-    """What the host is asked for.
+    """Request to move a guest, as sent to its host.
 
-    :param shared: CPUs for vCPUs without a dedicated one, by host node.
+    :param shared: shared CPUs by host NUMA node.
     """
 
     move: Move
@@ -47,7 +48,7 @@ class Request:
 
 
 def pack(request: Request) -> list[dict[str, Any]]:
-    """One entry per guest NUMA node."""
+    """Return a request in wire format, one entry per guest NUMA node."""
     def cell(one: GuestCell) -> dict[str, Any]:
         return {
             'host_node': one.host_node, 'vcpus': sorted(one.vcpus),
@@ -60,9 +61,9 @@ def pack(request: Request) -> list[dict[str, Any]]:
 
 
 def unpack(packed: Packed) -> Request:
-    """The reverse of :func:`pack`; the thread policy stays behind.
+    """Parse a request from wire format, which omits the CPU thread policy.
 
-    :raises MessageError: when something is missing or of another type.
+    :raises MessageError: if a value is missing or of another type.
     """
     try:
         before = tuple(_cell(one['before']) for one in packed)
@@ -70,7 +71,7 @@ def unpack(packed: Packed) -> Request:
         shared = {side['host_node']: _cpus(side['shared'])
                   for one in packed for side in one.values()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise messages.MessageError(f'this is no move: {error!r}') from error
+        raise messages.MessageError(f'malformed move: {error!r}') from error
     return Request(Move(before, after), shared)
 
 
@@ -89,7 +90,10 @@ def _cpus(numbers: Iterable[object]) -> frozenset[int]:
 
 
 def _number(value: object, limit: int) -> int:
-    """Return a number that is 0 or more and below a limit."""
+    """Return a number, if it is an integer from 0 to below a limit.
+
+    :raises TypeError: if it is not.
+    """
     if isinstance(value, bool) or not isinstance(value, int) or (
             not 0 <= value < limit):
         raise TypeError(f'{reprlib.repr(value)} is no number below {limit}')

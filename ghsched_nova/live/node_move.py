@@ -10,9 +10,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Other host NUMA nodes for a running guest, asked for from elsewhere.
+"""Moves a running guest to other NUMA nodes of its host, as a client.
 
-Knows no Nova object and no wire; what it works with is given to it.
+Reserves the new nodes in Placement, calls the host, then releases the old
+nodes. Uses no Nova object and no wire format; Records, Host and Shares are
+passed in.
 """
 
 from collections.abc import Callable
@@ -35,9 +37,11 @@ from ghsched_placement.policy import Accounting
 
 @dataclass(frozen=True)
 class Place:
-    """Where Nova has a guest on record, and what its host has beside.
+    """Nova's record of a guest's NUMA nodes and of its host.
 
-    :param devices: PCI addresses of its passthrough devices.
+    :param cells: NUMA nodes of the guest.
+    :param host: CPUs and memory of the host by host NUMA node.
+    :param devices: PCI addresses of the guest's passthrough devices.
     """
 
     guest: change.Guest
@@ -47,16 +51,19 @@ class Place:
 
 
 class Records(Protocol):
-    """Nova's databases, for one guest."""
+    """Nova's records of one guest, read and locked."""
 
-    def place(self) -> Place:
-        """:raises Refused: when the guest cannot be moved now."""
+    def read_place(self) -> Place:
+        """Read the guest's NUMA nodes from Nova's record.
+
+        :raises Refused: if the guest cannot be moved now.
+        """
 
     def lock(self) -> str:
-        """See :meth:`change.Records.lock`."""
+        """Lock the server, see :meth:`change.Records.lock`."""
 
     def unlock(self) -> str:
-        """See :meth:`change.Records.unlock`."""
+        """Unlock the server, see :meth:`change.Records.unlock`."""
 
 
 class Host(Protocol):
@@ -64,25 +71,30 @@ class Host(Protocol):
 
     def check_move(self, guest: change.Guest,
                    move: move_messages.Packed) -> None:
-        """:raises Refused: with the reason of the host.
+        """Check whether the host can move a guest.
 
-        :raises HostSilent: when it does not answer.
+        :raises Refused: with the reason of the host.
+        :raises HostSilent: if the host does not answer.
         """
 
     def move_nodes(self, guest: change.Guest, move: move_messages.Packed,
                    token: str, lock: str) -> None:
-        """Move it, and write that into Nova's record; else as before."""
+        """Move a guest and write Nova's record, or restore its old nodes.
+
+        :param token: ID of this call.
+        :param lock: ID of the lock that the server must still have.
+        """
 
     def policy_of(self, guest: change.Guest, void: str) -> object:
-        """See :meth:`change.Host.policy_of`."""
+        """Cancel a call of :meth:`move_nodes`, see :meth:`change.Host`."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be done.
+    """Plan of a move of a guest.
 
-    :param held: what Placement holds now of the host's NUMA nodes.
-    :param wanted: what it is to hold.
+    :param held: amounts in the guest's allocation before the move.
+    :param wanted: amounts in the guest's allocation after the move.
     """
 
     guest: change.Guest
@@ -92,12 +104,15 @@ class Plan:
 
     @property
     def needed(self) -> bool:
-        """Placement may have been left with both places of a guest."""
+        """Whether the guest must move, or its allocation must change.
+
+        An interrupted move leaves both places of a guest in Placement.
+        """
         return self.request.move.needed or self.held != self.wanted
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """Host NUMA nodes of the host."""
+        """All NUMA nodes of the guest's host."""
         return tuple(self.request.shared)
 
 
@@ -105,7 +120,7 @@ class Plan:
 class NodeMove:
     """A move of one guest.
 
-    :param shares_of: what Placement holds for a guest.
+    :param shares_of: returns the allocation of a guest on host NUMA nodes.
     :param accounting: ``[ghsched]bandwidth_accounting``.
     """
 
@@ -116,10 +131,10 @@ class NodeMove:
     _undo: list[Callable[[], str]] = field(default_factory=list)
 
     def check(self, wish: Mapping[int, int]) -> Plan:
-        """Find out whether it could be done; nothing is changed.
+        """Return the plan of a move that can be made; change nothing.
 
-        :param wish: host NUMA node by guest NUMA node.
-        :raises Refused: with the reason.
+        :param wish: new host NUMA node by guest NUMA node.
+        :raises Refused: with the reason why the guest cannot move.
         """
         try:
             plan = self._plan(wish)
@@ -134,16 +149,17 @@ class NodeMove:
                 policies.PolicyError) as error:
             raise errors.Refused(str(error)) from error
         except Exception as error:
-            raise errors.Refused(change.reason(error)) from error
+            raise errors.Refused(change.describe_error(error)) from error
         return plan
 
     def run(self, wish: Mapping[int, int]) -> Plan:
-        """Do it: room in Placement first, which holds both places meanwhile.
+        """Move the guest; Placement holds both places during the move.
 
-        A guest that is there already, in Placement too, is not written to.
+        Writes nothing if guest and allocation are on the new nodes already.
 
-        :raises Refused: all is as it was.
-        :raises LeftOver: it is not, and there is something to do by hand.
+        :param wish: new host NUMA node by guest NUMA node.
+        :raises Refused: if the move failed, and nothing is changed.
+        :raises LeftOver: if something is left to do by hand.
         """
         plan = self.check(wish)
         if not plan.needed:
@@ -151,12 +167,12 @@ class NodeMove:
         self._undo = []
         try:
             lock = self.records.lock()
-            # Once more: only now nobody else can change the guest.
+            # Check again: only the lock keeps others from changing the guest.
             plan = self.check(wish)
             self._carry_out(plan, lock)
         except BaseException as error:
             steps, self._undo = self._undo, []
-            change.give_up(error, steps, self.records.unlock)
+            change.roll_back(error, steps, self.records.unlock)
         left = self.records.unlock()
         if left:
             raise errors.LeftOver('the server was moved', [left])
@@ -164,14 +180,14 @@ class NodeMove:
 
     def _carry_out(self, plan: Plan, lock: str) -> None:
         if plan.wanted:
-            self._undo.append(lambda: change.put_back(self._shares(plan),
-                                                      plan.held))
+            self._undo.append(lambda: change.restore_amounts(
+                self._shares(plan), plan.held))
             self._shares(plan).put(changes.take_maxima(plan.held, plan.wanted))
         if plan.request.move.needed:
             self._move(plan, lock)
-        # From here on the guest is there; nothing is taken back.
+        # The guest is on its new nodes: from here on nothing is rolled back.
         self._undo = []
-        self._give_back(plan)
+        self._release_old_nodes(plan)
 
     def _move(self, plan: Plan, lock: str) -> None:
         token = str(uuid.uuid4())
@@ -180,24 +196,29 @@ class NodeMove:
                 plan.request), token, lock)
         except errors.HalfDone as error:
             self._undo = []
-            raise errors.LeftOver(str(error), self._left(plan)) from error
+            raise errors.LeftOver(
+                str(error), self._describe_unknown_place(plan)) from error
         except errors.HostSilent as silent:
             self._after_silence(plan, token, silent)
 
     def _after_silence(self, plan: Plan, token: str,
                        silent: errors.HostSilent) -> None:
-        """See that the host does nothing later, and what Nova has now."""
+        """Cancel the call of a host that did not answer, and read the result.
+
+        Returns if Nova's record has the new nodes.
+        """
         try:
             self.host.policy_of(plan.guest, token)
         except (errors.HostSilent, errors.Refused) as error:
             self._undo = []
-            raise errors.LeftOver(str(silent), self._left(plan)) from error
-        cells = self.records.place().cells
+            raise errors.LeftOver(
+                str(silent), self._describe_unknown_place(plan)) from error
+        cells = self.records.read_place().cells
         if [cell.host_node for cell in cells] != [
                 cell.host_node for cell in plan.request.move.after]:
             raise errors.Refused(f'{silent}; the server is where it was')
 
-    def _give_back(self, plan: Plan) -> None:
+    def _release_old_nodes(self, plan: Plan) -> None:
         try:
             if plan.wanted:
                 self._shares(plan).put(plan.wanted)
@@ -205,12 +226,12 @@ class NodeMove:
             return
         except Exception as error:
             raise errors.LeftOver(
-                f'the server was moved: {change.reason(error)}',
-                [self._both(plan)]) from error
+                f'the server was moved: {change.describe_error(error)}',
+                [self._describe_both_places(plan)]) from error
 
     @staticmethod
-    def _left(plan: Plan) -> list[str]:
-        """Return what is left to do when the guest may be on either nodes."""
+    def _describe_unknown_place(plan: Plan) -> list[str]:
+        """Return what is left to do if the guest's NUMA nodes are unknown."""
         there = (f'the server is on one of both places on the host '
                  f'{plan.guest.host}, or between them; when its nova-compute '
                  'runs, it brings the server to one of them')
@@ -221,7 +242,7 @@ class NodeMove:
                 'one after that']
 
     @staticmethod
-    def _both(plan: Plan) -> str:
+    def _describe_both_places(plan: Plan) -> str:
         return ('Placement holds both places of the server on the host '
                 f'{plan.guest.host}; "openstack ghsched audit --fix", or this '
                 'command once more, gives up the one that it has left')
@@ -230,7 +251,7 @@ class NodeMove:
         return self.shares_of(plan.guest, plan.nodes)
 
     def _plan(self, wish: Mapping[int, int]) -> Plan:
-        place = self.records.place()
+        place = self.records.read_place()
         guest = place.guest
         if not guest.running:
             raise errors.Refused('the server does not run; only a running '
@@ -248,10 +269,12 @@ class NodeMove:
 
     def _room(self, place: Place, nodes: Sequence[int]
               ) -> tuple[changes.Amounts, changes.Amounts]:
-        """What Placement holds and is to hold, of all nodes of the host.
+        """Return the guest's allocation on its host before and after a move.
 
-        All classes of a node go with the guest. Both are empty for a guest
-        that nothing of a node is counted for.
+        All resource classes of a NUMA node move with the guest. Both are
+        empty for a guest without resources of NUMA nodes in Placement.
+
+        :param nodes: new host NUMA node of each guest NUMA node.
         """
         guest = place.guest
         policy = policies.parse(guest.extra_specs, len(place.cells),
@@ -261,5 +284,5 @@ class NodeMove:
         wanted = changes.compute_amounts(policy, self.accounting, nodes,
                                          guest.compute_node,
                                          names.NODE_CLASSES)
-        held = self.shares_of(guest, tuple(place.host)).held()
+        held = self.shares_of(guest, tuple(place.host)).read_amounts()
         return held, {key: wanted.get(key, 0) for key in held}

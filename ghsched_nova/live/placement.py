@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The memory bandwidth that Placement holds for a guest."""
+"""Reads and changes a guest's allocation on host NUMA nodes in Placement."""
 
 from collections.abc import Collection
 from collections.abc import Iterable
@@ -29,13 +29,13 @@ from ghsched_placement.placement_client import PlacementError
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement import tree
 
-#: How often a change that met another one is tried in all.
+#: Attempts to write an allocation that others change at the same time (409).
 _TRIES = 5
 
 
 @contextlib.contextmanager
-def _refusing() -> Iterator[None]:
-    """What Placement refuses is a change that is refused."""
+def _as_refusal() -> Iterator[None]:
+    """Within this context, turn errors of Placement into Refused."""
     try:
         yield
     except PlacementError as error:
@@ -49,13 +49,15 @@ _NODES = 256
 class Shares:
     """Allocation of one consumer on host NUMA nodes.
 
-    :param client: with ``get`` and ``put``, as Nova's report client has them.
-    :param host: provider of the compute node, of which each guest that is
-        there holds something.
-    :param nodes: host NUMA node of each provider that may have a share.
+    :param client: HTTP client with ``get`` and ``put`` of Nova's report
+        client.
+    :param consumer: UUID of the consumer.
+    :param host: UUID of the compute node's provider, on which each guest of
+        the host has an allocation.
+    :param nodes: host NUMA node of each provider that is read and written.
     :param classes: resource classes that are read and written.
-    :param left: other providers with a share that is none of this class's
-        business.
+    :param left: other providers on which the consumer may have allocations,
+        for example after an evacuation.
     """
 
     def __init__(self, client: Any, consumer: str, host: str,
@@ -68,16 +70,15 @@ class Shares:
         self._classes = classes
         self._left = left
 
-    @_refusing()
-    def held(self) -> dict[tuple[str, str], int]:
-        """Return what is held of each node and class.
+    @_as_refusal()
+    def read_amounts(self) -> dict[tuple[str, str], int]:
+        """Return the allocated amount of each provider and resource class.
 
-        :raises Gone: when Placement holds nothing of the host for the
-            consumer.
-        :raises Refused: when it cannot be asked, or when the guest holds
-            something of a node that it does not run on.
+        :raises Gone: if the consumer has no allocation on the host.
+        :raises Refused: if Placement cannot be read, or if the consumer has
+            an allocation on a NUMA node that it does not run on.
         """
-        now = self._held()
+        now = self._read_amounts()
         strange = change.find_other_providers(now, self._nodes) - self._left
         if strange:
             held = ', '.join(sorted({lack.WORDS[name] for provider, name in now
@@ -89,18 +90,18 @@ class Shares:
         return {(provider, name): now.get((provider, name), 0)
                 for provider in self._nodes for name in self._classes}
 
-    @_refusing()
+    @_as_refusal()
     def put(self, wanted: change.Amounts) -> bool:
-        """Have Placement hold these amounts, in one request.
+        """Write amounts into the allocation, in one request.
 
-        All else in the allocation stays. A change that meets another one of
-        the same consumer, or of a provider, is made again on top of that.
+        The rest of the allocation is unchanged. After a conflict with another
+        change (409) the allocation is read again and the write is retried.
 
+        :param wanted: amount by provider and resource class.
         :returns: whether anything had to be written.
-        :raises Gone: when Placement holds nothing of the host for the
-            consumer.
-        :raises Refused: when a node has too little left, or Placement cannot
-            be asked.
+        :raises Gone: if the consumer has no allocation on the host.
+        :raises Refused: if a NUMA node has too little left, or Placement
+            cannot be read or written.
         """
         for _ in range(_TRIES):
             body = change.make_allocation_body(self._get(), wanted)
@@ -111,29 +112,30 @@ class Shares:
                 return True
             except PlacementError as error:
                 if not error.concurrent:
-                    # Better than what Placement says: which node lacks it.
+                    # Names the NUMA nodes, unlike Placement's error.
                     self.check_room(wanted)
                     raise
         raise errors.Refused(
-            f'the allocation of the guest was changed by somebody else '
-            f'{_TRIES} times while it was to be changed here; try again')
+            f'the allocation of the guest was changed by other requests '
+            f'{_TRIES} times at the same time; try again')
 
-    @_refusing()
+    @_as_refusal()
     def check_room(self, wanted: change.Amounts) -> None:
-        """Whether :meth:`put` would find enough left, as of now.
+        """Refuse amounts that do not fit into the inventories now.
 
-        :raises Refused: naming each node and class that has not.
+        :param wanted: amount by provider and resource class.
+        :raises Refused: naming each NUMA node and class with too little left.
         """
         short = list(self._shortages(wanted))
         if short:
             raise errors.Refused('; '.join(short))
 
-    @_refusing()
+    @_as_refusal()
     def check_traits(self, compute_node_uuid: str,
                      policy: GuestPolicy) -> None:
-        """Whether the host tells Placement that it can hold a policy.
+        """Refuse a policy for which the compute node lacks a trait.
 
-        :raises Refused: naming the key that it cannot hold.
+        :raises Refused: naming the key of the policy and the trait.
         """
         traits = self._client.traits(compute_node_uuid)
         needed = GuestPolicy(nodes=policy.nodes).capabilities()
@@ -156,11 +158,11 @@ class Shares:
                               'guest; was it deleted, or evacuated?')
         return answer
 
-    def _held(self) -> dict[tuple[str, str], int]:
+    def _read_amounts(self) -> dict[tuple[str, str], int]:
         return change.select_amounts(self._get()['allocations'], self._classes)
 
     def _shortages(self, wanted: change.Amounts) -> Iterator[str]:
-        now = self._held()
+        now = self._read_amounts()
         for (provider, name), amount in wanted.items():
             own = now.get((provider, name), 0)
             if amount <= own:
@@ -176,17 +178,17 @@ class Shares:
                        f'already, {amount}{percent} are asked for')
 
 
-def nodes_of(compute_node_uuid: str,
-             host_nodes: Sequence[int]) -> dict[str, int]:
-    """Host NUMA node by provider."""
+def nodes_by_provider(compute_node_uuid: str,
+                      host_nodes: Sequence[int]) -> dict[str, int]:
+    """Return the host NUMA nodes of a compute node by UUID of the provider."""
     return {names.numa_provider_uuid(compute_node_uuid, node): node
             for node in host_nodes}
 
 
-def providers_of(compute_nodes: Iterable[str]) -> frozenset[str]:
-    """All providers that may have a share on compute nodes.
+def numa_providers(compute_nodes: Iterable[str]) -> frozenset[str]:
+    """Return the UUIDs of all possible NUMA providers of compute nodes.
 
-    :param compute_nodes: UUIDs.
+    :param compute_nodes: UUIDs of the compute nodes.
     """
     return frozenset(names.numa_provider_uuid(uuid, node)
                      for uuid in compute_nodes for node in range(_NODES))

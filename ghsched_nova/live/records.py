@@ -10,10 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""One guest in Nova's databases.
+"""Reads and writes Nova's records of one guest.
 
-Read and written as nova-manage does it: the API database says which cell a
-guest is in, and the databases of that cell have its record.
+Uses Nova's databases as nova-manage does: the API database names the cell of
+a guest, and the databases of that cell have its record.
 """
 
 from collections.abc import Iterator
@@ -40,31 +40,32 @@ from ghsched_placement import node_move as moves
 
 LOG = logging.getLogger(__name__)
 
-#: States of a guest that can be changed, and whether it has a QEMU process.
+#: VM states in which a guest can be changed, and whether it then has a QEMU
+#: process.
 _STATES = {vm_states.ACTIVE: True, vm_states.PAUSED: True,
            vm_states.STOPPED: False}
 
-#: In Nova's list of actions of a guest, and of the events of that action.
+#: Names of the instance action and of its events.
 ACTION, EVENT = moves.ACTION, 'ghsched_set_bandwidth'
 MOVE_EVENT = moves.EVENT
 
-#: Nova starts nothing else with a guest whose task state this is, and a
-#: restarted nova-compute clears it (``ComputeManager._init_instance``). It is
-#: the one that Nova has for a guest whose flavor is about to change.
+#: Task state that locks a server against other operations of Nova, and that a
+#: restarted nova-compute clears (``ComputeManager._init_instance``). Nova uses
+#: it for a guest whose flavor is about to change.
 LOCKED = task_states.RESIZE_PREP
 
-#: Who has the lock, in the system metadata of the instance.
+#: Key of the lock's ID in the system metadata of the instance.
 _OWNER = 'ghsched_change'
 
-#: Of the instance while it is locked. A resize of Nova's has the same task
+#: Progress of the instance while it is locked. Nova's resize has the same task
 #: state, and begins with 0 (``nova.compute.api.API.resize``).
 _PROGRESS = 1
 
 
 def is_locked(instance: Any, token: str) -> bool:
-    """Whether the task state of an instance is that of one change of ours.
+    """Whether an instance has the lock of a change.
 
-    :param token: of that change.
+    :param token: ID of the lock.
     """
     return bool(instance.task_state == LOCKED
                 and instance.progress == _PROGRESS
@@ -72,9 +73,10 @@ def is_locked(instance: Any, token: str) -> bool:
 
 
 class NovaRecords:
-    """:class:`ghsched_nova.live.change.Records` of one guest.
+    """Nova's records of one guest, see :class:`change.Records`.
 
-    :param context: of the cell of the guest, see :func:`in_cell`.
+    :param context: context of the guest's cell, see :func:`in_cell`.
+    :param uuid: UUID of the instance.
     """
 
     def __init__(self, context: Any, uuid: str) -> None:
@@ -97,10 +99,11 @@ class NovaRecords:
             host=instance.host, compute_node=node.uuid,
             host_nodes=tuple(numa.host_cells(instance.numa_topology)),
             extra_specs=dict(instance.flavor.extra_specs),
-            running=_STATES[instance.vm_state], left=tuple(self._left()),
+            running=_STATES[instance.vm_state],
+            left=tuple(self._evacuated_from()),
             vcpus=instance.flavor.vcpus)
 
-    def place(self) -> node_move.Place:
+    def read_place(self) -> node_move.Place:
         guest, instance = self.read(), self._instance()
         node = objects.ComputeNode.get_by_host_and_nodename(
             self._context, instance.host, instance.node)
@@ -111,9 +114,11 @@ class NovaRecords:
             numa.host_rooms(node),
             tuple(device.address for device in devices))
 
-    def _left(self) -> Iterator[str]:
-        """See :class:`change.Guest`; Nova completes these migrations when
-        the host is back (``_destroy_evacuated_instances``).
+    def _evacuated_from(self) -> Iterator[str]:
+        """Yield compute nodes that the guest left by evacuation.
+
+        Nova completes these migrations when the host is back
+        (``_destroy_evacuated_instances``).
         """
         for migration in objects.MigrationList.get_by_filters(
                 self._context, {'instance_uuid': self._uuid,
@@ -160,10 +165,10 @@ class NovaRecords:
         return ''
 
     def save(self, extra_specs: Mapping[str, str]) -> None:
-        """The request first, because the other half unlocks.
+        """Write extra specs into the request spec, then into the instance.
 
-        Later moves are scheduled with the request; all that starts a guest
-        takes the flavor of the instance.
+        The request spec first, because writing the instance unlocks it. The
+        scheduler uses the request spec, a start the flavor of the instance.
         """
         instance = self._instance()
         if not is_locked(instance, self._token):
@@ -199,7 +204,8 @@ class NovaRecords:
 
     def _save_request(self, before: Mapping[str, str],
                       after: Mapping[str, str]) -> None:
-        """Change in the request what differs between two flavors."""
+        """Apply the difference of two sets of extra specs to the request spec.
+        """
         spec = objects.RequestSpec.get_by_instance_uuid(self._context,
                                                         self._uuid)
         old = dict(spec.flavor.extra_specs)
@@ -225,9 +231,10 @@ class NovaRecords:
                 f'state is {instance.task_state}); try again when it is done')
 
     def _check_host(self, instance: Any) -> None:
-        """A call to a host that is down would wait for its timeout.
+        """Refuse a server whose nova-compute is down.
 
-        Who reads the reason may be a tenant, so it names no host.
+        A call to this host would wait for its timeout. A tenant may read the
+        reason, so it names no host.
         """
         service = objects.Service.get_by_compute_host(self._context,
                                                       instance.host)
@@ -244,8 +251,8 @@ class NovaRecords:
                                 'system_metadata'])
         except exception.InstanceNotFound as error:
             raise errors.Gone('there is no such server any more') from error
-        # Nova takes what it has just read for changed, and save() would write
-        # it over what nova-compute writes when it moves the guest.
+        # Nova marks fields as changed while reading them, and save() would
+        # overwrite the topology that nova-compute writes during a move.
         instance.obj_reset_changes(['numa_topology'], recursive=True)
         return instance
 
@@ -257,12 +264,14 @@ def _give_free(instance: Any) -> None:
 
 
 @contextlib.contextmanager
-def as_action(context: Any, uuid: str,
-              event: str = EVENT) -> Iterator[None]:
-    """Let Nova's list of actions of a guest have what is done inside.
+def recorded_action(context: Any, uuid: str,
+                    event: str = EVENT) -> Iterator[None]:
+    """Record this context as an instance action of a guest.
 
-    :param context: of the cell of the guest; who asked, and the request.
-    :raises Refused: when the list cannot be written; nothing has been done.
+    :param context: context of the guest's cell, with the user and the request.
+    :param uuid: UUID of the instance.
+    :param event: name of the action's event.
+    :raises Refused: if the start cannot be recorded; nothing is changed.
     """
     try:
         objects.InstanceAction.action_start(context, uuid, ACTION,
@@ -285,25 +294,26 @@ def as_action(context: Any, uuid: str,
 
 def _end_action(context: Any, uuid: str, event: str,
                 failure: BaseException | None) -> None:
-    """What was done stays done, whether it can be written down or not."""
+    """Record the end of an action and its event; never raises."""
     try:
         objects.InstanceActionEvent.event_finish_with_failure(
             context, uuid, event, exc_val=failure,
             exc_tb=failure.__traceback__ if failure else None,
             want_result=False)
     except Exception as error:
-        LOG.warning('the end of a live change of server %s cannot be '
-                    'recorded: %s', uuid, error)
+        LOG.warning('ghsched: cannot record the end of a live change of '
+                    'server %s: %s', uuid, error)
 
 
-def known_to(uuid: str, caller: Any) -> Any:
-    """Return a server if a user may know that it is there, as Nova has it.
+def get_visible_server(uuid: str, caller: Any) -> Any:
+    """Return Nova's record of a server that a user may see.
 
-    Nova's database gives users that are no admins the servers of their own
-    project alone.
+    Nova's database returns only servers of the user's own project, unless the
+    user is an admin.
 
-    :raises Gone: when there is none for this user.
-    :raises Refused: when the databases cannot be asked.
+    :param caller: context of the user.
+    :raises Gone: if the user may see no such server.
+    :raises Refused: if the databases cannot be read.
     """
     with in_cell(uuid, caller) as cell:
         context = copy.copy(cell)
@@ -317,10 +327,11 @@ def known_to(uuid: str, caller: Any) -> Any:
 
 @contextlib.contextmanager
 def in_cell(uuid: str, caller: Any = None) -> Iterator[Any]:
-    """The context of an admin in the cell that a guest is in.
+    """Yield an admin's context for the cell of a guest.
 
-    :param caller: context of who asks; None: an admin of no name.
-    :raises Refused: when there is no such guest, or it is on no host.
+    :param caller: context of the user, which is elevated; None: an anonymous
+        admin.
+    :raises Refused: if there is no such guest, or it is on no host.
     """
     context = caller.elevated() if caller else (
         nova_context.get_admin_context())

@@ -10,10 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""A server changed or moved, with all of Nova and Placement that it takes.
-
-It is the same from where nova-manage runs and in nova-api.
-"""
+"""Entry points that change or move a server, for nova-manage and nova-api."""
 
 from collections.abc import Collection
 from collections.abc import Mapping
@@ -31,24 +28,28 @@ from ghsched_placement import names
 
 def change(context: Any, server: str, asked: Mapping[str, str | None],
            dry_run: bool) -> live_changes.Plan:
-    """Change a server, and let Nova's list of its actions say so.
+    """Change a server's policy, and record it as an instance action.
 
-    :param context: of the cell of the guest.
-    :raises PolicyError: naming the key that is wrong.
-    :raises Refused: with the reason; all is as it was.
-    :raises LeftOver: when not all could be put back.
+    :param context: context of the guest's cell.
+    :param server: UUID of the server.
+    :param asked: new value by key; None: no value.
+    :param dry_run: only check whether the change is possible.
+    :raises PolicyError: naming the invalid key.
+    :raises Refused: with the reason; nothing is changed.
+    :raises LeftOver: if something is left to do by hand.
     """
     wanted = live_change(context, server)
     if dry_run:
         return wanted.run(asked, dry_run)
-    with records.as_action(context, server):
+    with records.recorded_action(context, server):
         return wanted.run(asked, dry_run)
 
 
 def live_change(context: Any, server: str) -> live_changes.LiveChange:
-    """The change of one guest, with all that it works with.
+    """Return a change of a server's policy, connected to Nova and Placement.
 
-    :param context: of the cell of the guest.
+    :param context: context of the guest's cell.
+    :param server: UUID of the server.
     """
     return live_changes.LiveChange(
         records.NovaRecords(context, server),
@@ -59,35 +60,41 @@ def live_change(context: Any, server: str) -> live_changes.LiveChange:
 
 def _shares(guest: live_changes.Guest, nodes: Sequence[int],
             classes: Collection[str]) -> placement.Shares:
-    """Return what Placement holds of its host for a guest.
+    """Return the allocation of a guest on NUMA nodes of its host.
 
-    :param nodes: host NUMA nodes that may have a share.
-    :param classes: resource classes that are looked at.
+    :param nodes: host NUMA nodes.
+    :param classes: resource classes that are read and written.
     """
     return placement.Shares(
         shared.placement_client(), guest.uuid, guest.compute_node,
-        placement.nodes_of(guest.compute_node, nodes), classes,
-        placement.providers_of(guest.left))
+        placement.nodes_by_provider(guest.compute_node, nodes), classes,
+        placement.numa_providers(guest.left))
 
 
 def move(context: Any, server: str, nodes: Mapping[int, int],
          dry_run: bool) -> node_move.Plan:
-    """Move a server, and let Nova's list of its actions say so.
+    """Move a server to other NUMA nodes, and record an instance action.
 
-    :param context: of the cell of the guest.
-    :param dry_run: find out whether it could be done, and change nothing.
-    :raises Refused: with the reason; all is as it was.
-    :raises LeftOver: when not all could be put back.
+    :param context: context of the guest's cell.
+    :param server: UUID of the server.
+    :param nodes: new host NUMA node by guest NUMA node.
+    :param dry_run: only check whether the move is possible.
+    :raises Refused: with the reason; nothing is changed.
+    :raises LeftOver: if something is left to do by hand.
     """
     mover = node_mover(context, server)
     if dry_run:
         return mover.check(nodes)
-    with records.as_action(context, server, records.MOVE_EVENT):
+    with records.recorded_action(context, server, records.MOVE_EVENT):
         return mover.run(nodes)
 
 
 def node_mover(context: Any, server: str) -> node_move.NodeMove:
-    """The move of one guest, with all that it works with."""
+    """Return a move of a server, connected to Nova and Placement.
+
+    :param context: context of the guest's cell.
+    :param server: UUID of the server.
+    """
     return node_move.NodeMove(
         records.NovaRecords(context, server),
         lambda guest, nodes: _shares(guest, nodes, names.NODE_CLASSES),

@@ -284,13 +284,14 @@ class EvacuatedTest(LiveChangeTestCase):
         client = report.SchedulerReportClient()
         shares = placement.Shares(
             client, self.server['id'], root,
-            placement.nodes_of(root, [node]), {names.MEM_BW_PCT}, frozenset(
+            placement.nodes_by_provider(root, [node]), {names.MEM_BW_PCT},
+            frozenset(
                 self.provider('host_b', number) for number in (0, 1)))
-        held = shares.held()
+        held = shares.read_amounts()
         client.remove_provider_tree_from_instance_allocation(
             nova_context.get_admin_context(), self.server['id'], root)
         left = self.bandwidth(self.server['id'])
-        self.assertEqual('', change.put_back(shares, held))
+        self.assertEqual('', change.restore_amounts(shares, held))
         self.assertEqual(left, self.bandwidth(self.server['id']))
 
     def test_what_its_old_host_still_counts_stays(self):
@@ -631,14 +632,15 @@ class KnownTest(LiveChangeTestCase):
             return nova_context.RequestContext('user', project, **more)
 
         for caller in (user(owner), user('other', is_admin=True)):
-            found = records.known_to(self.server['id'], caller)
+            found = records.get_visible_server(self.server['id'], caller)
             self.assertEqual(self.server['id'], found.uuid)
             self.assertTrue(found.flavor.extra_specs)
             self.assertFalse(found.locked)
-        self.assertRaises(errors.Gone, records.known_to, self.server['id'],
+        self.assertRaises(errors.Gone, records.get_visible_server,
+                          self.server['id'],
                           user('other'))
         for caller in (user(owner), user(owner, is_admin=True)):
-            self.assertRaises(errors.Gone, records.known_to,
+            self.assertRaises(errors.Gone, records.get_visible_server,
                               '8d0a1e5c-9a8e-4f2a-9d5b-6a5c5ad1e9a1', caller)
 
 
@@ -674,7 +676,7 @@ class ConcurrencyTest(LiveChangeTestCase):
 
         with fixtures.MockPatchObject(shared.placement_client(), 'put',
                                       return_value=Conflict()):
-            self.refused('changed by somebody else 5 times', mem_bw_min=40)
+            self.refused('changed by other requests 5 times', mem_bw_min=40)
         self.assert_as_before()
 
     def test_a_guest_that_is_deleted_meanwhile(self):

@@ -50,7 +50,7 @@ class FilterTest(base.TestCase):
         self.in_cell = self.enterContext(mock.patch(
             'ghsched_nova.live.records.in_cell'))
         self.as_action = self.enterContext(mock.patch(
-            'ghsched_nova.live.records.as_action'))
+            'ghsched_nova.live.records.recorded_action'))
         self.change = mock.Mock(return_value=plans.plan())
         self.enterContext(mock.patch.object(
             servers, 'live_change',
@@ -60,7 +60,8 @@ class FilterTest(base.TestCase):
             flavor=SimpleNamespace(
                 vcpus=4, extra_specs={'hw:numa_nodes': '1'}))
         self.known_to = self.enterContext(mock.patch(
-            'ghsched_nova.live.records.known_to', return_value=self.server))
+            'ghsched_nova.live.records.get_visible_server',
+            return_value=self.server))
         # It would change Nova for the tests that come after.
         self.enterContext(mock.patch(
             'ghsched_nova.api.nova_changes.apply'))

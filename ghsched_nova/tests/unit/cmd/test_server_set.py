@@ -40,7 +40,8 @@ class CommandTest(base.TestCase):
         context = mock.MagicMock()
         self.enterContext(mock.patch(
             'ghsched_nova.live.records.in_cell', return_value=context))
-        self.enterContext(mock.patch('ghsched_nova.live.records.as_action'))
+        self.enterContext(mock.patch(
+            'ghsched_nova.live.records.recorded_action'))
         self.enterContext(mock.patch.object(
             servers, 'live_change', return_value=mock.Mock(
                 run=self.answer)))

@@ -99,11 +99,11 @@ class Shares:
     def __init__(self, world):
         self.world = world
 
-    def held(self):
+    def read_amounts(self):
         return {NODE: self.world.share}
 
     def put(self, wanted):
-        if wanted == self.held():
+        if wanted == self.read_amounts():
             return False
         self.world.write('put')
         self.world.share = wanted[NODE]

@@ -160,7 +160,7 @@ class Server:
     def read(self):
         return self.guest
 
-    def place(self):
+    def read_place(self):
         return node_move.Place(self.guest, self.host.cells, {
             node: HostCell(frozenset().union(*CORES[node]), CORES[node],
                            shared=SHARED[node], memory_free=1024)
@@ -186,7 +186,7 @@ class Server:
     def shares_of(self, classes, _guest, nodes=(0, 1)):
         return placement.Shares(
             self.placement, UUID, ROOT,
-            placement.nodes_of(ROOT, nodes), classes)
+            placement.nodes_by_provider(ROOT, nodes), classes)
 
     def move(self, node):
         return node_move.NodeMove(

@@ -44,7 +44,7 @@ class NodeMoveTestCase(base.TestCase):
         self.place = PLACE
         self.held = {FROM: 30, TO: 0}
         self.shares, self.host = mock.Mock(), mock.Mock()
-        self.shares.held.side_effect = lambda: dict(self.held)
+        self.shares.read_amounts.side_effect = lambda: dict(self.held)
         self.nodes = []
 
     def mover(self, **guest):
@@ -54,7 +54,7 @@ class NodeMoveTestCase(base.TestCase):
         def shares_of(_guest, nodes):
             self.nodes.append(nodes)
             return self.shares
-        self.records = mock.Mock(place=mock.Mock(return_value=place))
+        self.records = mock.Mock(read_place=mock.Mock(return_value=place))
         self.records.lock.return_value = 'lock'
         self.records.unlock.return_value = ''
         return node_move.NodeMove(self.records, shares_of, self.host, 'min')
@@ -124,8 +124,8 @@ class RunTest(NodeMoveTestCase):
         """Nova has the guest on its new node from here on."""
         self.held_meanwhile = dict(self.held)
         after = self.host.move_nodes.call_args[0][1][0]['after']
-        place = self.records.place.return_value
-        self.records.place.return_value = dataclasses.replace(
+        place = self.records.read_place.return_value
+        self.records.read_place.return_value = dataclasses.replace(
             place, cells=(dataclasses.replace(
                 place.cells[0], host_node=after['host_node']),))
 
