@@ -59,6 +59,14 @@ class ReservedTest(TreeTestCase):
         self.assertEqual(80, node1.inventories[names.MEM_BW_BURST_PCT][
             'total'])
 
+    def test_what_each_control_group_has_is_reserved(self):
+        host = dataclasses.replace(HOST, kept_share=8)
+        for reserved, expected in ((0, 8), (5, 8), (20, 20)):
+            config = tree.Config(reserved_elsewhere=reserved)
+            _root, node, _other = self.desired(host, config)
+            self.assertEqual(expected, node.inventories[names.MEM_BW_PCT][
+                'reserved'])
+
     @given(st.integers(0, 200), st.integers(0, 100),
            st.floats(.5, 4).map(lambda ratio: round(ratio, 2)))
     def test_reserved_bandwidth_is_at_most_what_guests_leave(

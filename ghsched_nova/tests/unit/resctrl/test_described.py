@@ -205,6 +205,46 @@ def _with(name, *lines):
     return dataclasses.replace(machine, lines=machine.lines + lines)
 
 
+class EngineTest(base.TestCase):
+    """The engine on each machine that describes its controls."""
+
+    def _worlds(self):
+        for name in described_machines.MACHINES:
+            with tempfile.TemporaryDirectory() as top:
+                yield name, world.World(Path(top), name)
+
+    def test_guests_are_held_and_a_second_run_is_quiet(self):
+        for name, host in self._worlds():
+            self.assertEqual((), host.reconcile().problems, name)
+            self.assertEqual([], host.wrong(), name)
+            self.assertEqual((), host.reconcile().actions, name)
+
+    def test_a_line_that_follows_the_cap_is_left_alone(self):
+        for name, host in self._worlds():
+            if name != 'mpam-described':
+                continue
+            host.reconcile()
+            group = host.guests[0].group
+            rows = host.schemata(group)
+            self.assertEqual((41, 26870), (
+                rows.values('MB')[5], rows.values('MB_MAX')[5]))
+            host.model.write(f'/{group}/schemata', 'MB_MAX:5=700\n')
+            self.assertEqual((), host.reconcile().problems)
+            self.assertEqual(rows, host.schemata(group))
+
+    def test_a_lowered_cap_of_the_node_is_repaired(self):
+        for name, host in self._worlds():
+            if name != 'amd-gmb':
+                continue
+            host.reconcile()
+            for guest in host.guests:
+                host.model.write(f'/{guest.group}/schemata', 'GMB:1=9\n')
+            self.assertEqual((), host.reconcile().problems)
+            for guest in host.guests:
+                self.assertEqual({0: 4096, 1: 4096}, host.schemata(
+                    guest.group).values('GMB'))
+
+
 class InventedTest(base.TestCase):
     """Three controls that are known by their descriptions alone."""
 
