@@ -18,11 +18,15 @@ The lists of files that the packages are built from are held against the tree.
 import ast
 import fnmatch
 import pathlib
+import pkgutil
 import re
 import runpy
+import subprocess
+import tempfile
 from unittest import mock
 
 import setuptools
+import yaml
 
 from ghsched_nova.cmd import main
 from ghsched_nova.tests.unit import test_imports
@@ -304,6 +308,108 @@ class RpmTest(base.TestCase):
             re.MULTILINE)}
         self.assertEqual(set(), test_imports.requirements(
             (TOP / 'requirements.txt').read_text()) - found)
+
+
+class DeploymentTest(base.TestCase):
+    """Files for Kolla and OpenStack-Ansible say what the packages say."""
+
+    FACTORY = 'ghsched_nova.api.server_set:filter_factory'
+
+    def read_options(self, path):
+        """Return values of each option of a file in oslo.config's format."""
+        found = {}
+        for line in path.read_text().splitlines():
+            name, equals, value = line.partition(' = ')
+            if equals and not line.startswith('#'):
+                found.setdefault(name, []).append(value)
+        return found
+
+    def setUp(self):
+        super().setUp()
+        self.top = DEBIAN.parent
+        self.scheduler = self.read_options(
+            self.top / 'files' / 'ghsched-scheduler.conf')
+        self.variables = yaml.safe_load((
+            self.top / 'openstack-ansible'
+            / 'user_variables_ghsched.yml').read_text())
+
+    def test_filters_of_the_scheduler_are_loadable_and_last(self):
+        path = self.scheduler['available_filters'][-1]
+        name = path.rpartition('.')[2]
+        self.assertTrue(pkgutil.resolve_name(path))
+        enabled = self.scheduler['enabled_filters'][0].split(',')
+        self.assertEqual(name, enabled[-1])
+        self.assertNotIn('NUMATopologyFilter', enabled)
+
+    def test_kolla_files_have_the_options_of_the_packages(self):
+        config = self.top / 'kolla' / 'config' / 'nova'
+        self.assertEqual(self.scheduler, self.read_options(
+            config / 'nova-scheduler.conf'))
+        self.assertEqual(
+            self.read_options(self.top / 'files' / 'ghsched-compute.conf'),
+            self.read_options(config / 'nova-compute.conf'))
+
+    def test_openstack_ansible_has_the_options_of_the_packages(self):
+        overrides = self.variables['nova_nova_conf_overrides']
+        self.assertEqual(self.scheduler['available_filters'],
+                         overrides['filter_scheduler']['available_filters'])
+        self.assertEqual(
+            self.read_options(self.top / 'files' / 'ghsched-compute.conf'),
+            {'compute_driver': [overrides['DEFAULT']['compute_driver']]})
+        self.assertEqual(
+            self.scheduler['enabled_filters'][0].split(',')[-1:],
+            self.variables['nova_scheduler_extra_filters'])
+
+    def test_each_pipeline_ends_with_filter_and_application(self):
+        paste = self.variables['nova_api_paste_ini_overrides']
+        self.assertEqual(
+            ['ghsched', 'osapi_compute_app_v21'],
+            paste['composite:openstack_compute_api_v21'][
+                'keystone'].split()[-2:])
+        self.assertTrue(pkgutil.resolve_name(self.FACTORY))
+        self.assertEqual(self.FACTORY,
+                         paste['filter:ghsched']['paste.filter_factory'])
+        for name in ('kolla/template-overrides.j2', 'files/ghsched-api-paste'):
+            self.assertIn(self.FACTORY, (self.top / name).read_text())
+
+    def test_program_that_a_unit_starts_is_one_of_ours(self):
+        scripts = {name for _, group, name, _ in entry_points()
+                   if group == 'console_scripts'}
+        for path in [*self.top.glob('files/*.d/*.conf'),
+                     *self.top.glob('openstack-ansible/*.yml'),
+                     *self.top.glob('kolla/*.j2')]:
+            for name in re.findall(r'[/ ](ghsched-nova-[a-z]+)',
+                                   path.read_text()):
+                self.assertIn(name, scripts, path.name)
+
+
+class ApiPasteTest(base.TestCase):
+    """The program that puts the filter into a copy of api-paste.ini."""
+
+    PROGRAM = DEBIAN.parent / 'files' / 'ghsched-api-paste'
+
+    def run_program(self, text):
+        directory = pathlib.Path(
+            self.enterContext(tempfile.TemporaryDirectory()))
+        (directory / 'in').write_text(text)
+        done = subprocess.run(
+            ['sh', self.PROGRAM, directory / 'in', directory / 'out'],
+            capture_output=True, text=True, check=False)
+        return done.returncode, (directory / 'out').read_text()
+
+    def test_pipelines_get_the_filter_once(self):
+        text = ('[composite:a]\nkeystone = cors osapi_compute_app_v21\n'
+                'noauth2 = x osapi_compute_app_v21\n'
+                '[app:osapi_compute_app_v21]\n')
+        status, once = self.run_program(text)
+        self.assertEqual(0, status)
+        self.assertEqual(2, once.count(' ghsched osapi_compute_app_v21\n'))
+        self.assertEqual(1, once.count('[filter:ghsched]'))
+        self.assertEqual((0, once), self.run_program(once))
+
+    def test_unknown_pipeline_is_refused(self):
+        status, _ = self.run_program('[composite:a]\nkeystone = cors other\n')
+        self.assertEqual(1, status)
 
 
 class NamesOfEntryPointsTest(base.TestCase):
