@@ -72,7 +72,8 @@ class BurstUse:
             if snapshot is None or not any(config.bursts.values()):
                 return
             with self._measuring:
-                self._add(periods(snapshot, config), burst.to_hour(now))
+                self._add(measured_periods(snapshot, config),
+                          burst.to_hour(now))
         except Exception as error:
             LOG.warning('ghsched: cannot measure the use of bursts: %r',
                         error)
@@ -99,8 +100,8 @@ class BurstUse:
             return {}
 
 
-def periods(snapshot: view.Snapshot,
-            config: tree.Config) -> dict[int, burst_record.Period]:
+def measured_periods(snapshot: view.Snapshot,
+                     config: tree.Config) -> dict[int, burst_record.Period]:
     """Return the measured period of each host NUMA node with a burst pool.
 
     A figure measured for several nodes together is skipped. Guarantees that
@@ -115,14 +116,14 @@ def periods(snapshot: view.Snapshot,
         usable = 100 - config.reserved(node)
         pool = max(0, min(config.bursts[node], usable - row.guaranteed))
         found[node] = burst_record.Period(
-            shares(snapshot.guests, node, row.capacity), pool,
+            burst_shares(snapshot.guests, node, row.capacity), pool,
             bool(row.capacity) and (row.used.rate or 0) >= (
                 burst.FULL * usable / 100 * (row.capacity or 0)))
     return found
 
 
-def shares(guests: Iterable[view.GuestUsage], node: int,
-           capacity: int | None) -> list[burst.Share] | None:
+def burst_shares(guests: Iterable[view.GuestUsage], node: int,
+                 capacity: int | None) -> list[burst.Share] | None:
     """Return each guest's burst and its use of that burst on a host NUMA node.
 
     Bandwidth up to a guest's guarantee is not counted as burst use.

@@ -91,8 +91,9 @@ def policy_of(xml: str) -> list[dict[str, Any]] | None:
     return messages.pack(domain.policy.nodes, domain.host_nodes)
 
 
-def effective(host: engine.HostEngine, policy: Sequence[messages.Node],
-              guests: int = 1) -> list[dict[str, Any]]:
+def effective_values(host: engine.HostEngine,
+                     policy: Sequence[messages.Node],
+                     guests: int = 1) -> list[dict[str, Any]]:
     """Return the values that this host enforces for a policy.
 
     :param guests: number of guests that share the control group; the values
@@ -165,7 +166,7 @@ def change_policy(host: engine.HostEngine, domain: Domain,
             f'the domain runs on the host NUMA nodes {before.host_nodes} and '
             f'not on {host_nodes}')
     # Refuse a policy that the host cannot enforce before anything is written.
-    effective(host, policy)
+    effective_values(host, policy)
     try:
         _reconcile(host, domain, _replace_nodes(before, nodes))
     except Exception as error:

@@ -124,7 +124,8 @@ def measurable_guests(running: Iterable[desired.Running]
                       {'name': one.domain.name, 'error': error})
 
 
-def guests(running: Iterable[desired.Running]) -> list[view.Guest]:
+def guests_with_policies(
+        running: Iterable[desired.Running]) -> list[view.Guest]:
     """Return running guests with policy and project, to attribute bandwidth.
     """
     found = []

@@ -45,7 +45,7 @@ def check_numbering(host: resctrl_host.ResctrlHost) -> None:
                 f'NUMA node {node} are numbered {list(domains)}')
 
 
-def node_moves(xml: str, migrate_data: Any) -> dict[int, int]:
+def map_host_nodes(xml: str, migrate_data: Any) -> dict[int, int]:
     """Map host NUMA nodes of the source to those of the destination.
 
     Empty for a guest without a policy, or without NUMA nodes.

@@ -100,7 +100,7 @@ class ThreadKeeper:
             found.add(PREEMPT_RT)
         return self._irq_bypass | found
 
-    def room(self) -> dict[int, int]:
+    def realtime_room(self) -> dict[int, int]:
         """Return the CPU time for real-time vCPUs on shared CPUs.
 
         :returns: thousandths of one CPU, by host NUMA node.
@@ -188,7 +188,7 @@ class ThreadKeeper:
             return '[ghsched]realtime_priority_max is 0'
         if name != REALTIME and not self._section.deadline_guests:
             return '[ghsched]deadline_guests is off'
-        if name == DEADLINE_SHARED and not self.room():
+        if name == DEADLINE_SHARED and not self.realtime_room():
             return '[ghsched]realtime_shared_percent is 0'
         if name == DEADLINE and not self._dedicated:
             return '[compute]cpu_dedicated_set is empty'

@@ -282,10 +282,10 @@ class LiveChange:
             self._undo.pop()   # the host has restored the old policy
             raise
         except errors.HostSilent as silent:
-            self._after_silence(plan, token, silent)
+            self._resolve_silence(plan, token, silent)
 
-    def _after_silence(self, plan: Plan, token: str,
-                       silent: errors.HostSilent) -> None:
+    def _resolve_silence(self, plan: Plan, token: str,
+                         silent: errors.HostSilent) -> None:
         """Read the policy of a host that did not answer, and cancel its call.
 
         Returns if the host has the new policy.

@@ -199,10 +199,10 @@ class NodeMove:
             raise errors.LeftOver(
                 str(error), self._describe_unknown_place(plan)) from error
         except errors.HostSilent as silent:
-            self._after_silence(plan, token, silent)
+            self._resolve_silence(plan, token, silent)
 
-    def _after_silence(self, plan: Plan, token: str,
-                       silent: errors.HostSilent) -> None:
+    def _resolve_silence(self, plan: Plan, token: str,
+                         silent: errors.HostSilent) -> None:
         """Cancel the call of a host that did not answer, and read the result.
 
         Returns if Nova's record has the new nodes.

@@ -121,7 +121,7 @@ class MigratingDriver(base.DriverBase):
                                   dest: Any, block_migration: Any,
                                   migrate_data: Any, guest: Any,
                                   device_names: Any) -> Any:
-        moves = migration.node_moves(guest.get_xml_desc(), migrate_data)
+        moves = migration.map_host_nodes(guest.get_xml_desc(), migrate_data)
         if moves:
             guest = migration.MovedGuest(guest, moves, self._retuned)
         return super()._live_migration_operation(

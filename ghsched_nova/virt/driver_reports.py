@@ -119,7 +119,7 @@ class ReportingDriver(base.DriverBase):
         found = self._ghsched.describe(self._stopped())
         return dataclasses.replace(
             found, numa_nodes=self._numa_nodes,
-            rt_permille=self._threads.room(),
+            rt_permille=self._threads.realtime_room(),
             bursts=self._burst_use.offered,
             capabilities=found.capabilities | self._threads.capabilities())
 
@@ -164,7 +164,7 @@ class ReportingDriver(base.DriverBase):
         running = self._last_running
         resources = self._bandwidth_use.add_to_stats(
             super().get_available_resource(nodename),
-            load_use.guests(running))
+            load_use.guests_with_policies(running))
         self._burst_use.measure(self._bandwidth_use.last, time.time())
         return self._with_headroom(self._load_use.add_to_stats(
             resources, running, self._bandwidth_use.last))

@@ -69,13 +69,14 @@ def update(provider_tree: Any, nodename: str, host: HostDescription,
         current[root_uuid] = tree.Current(
             total=groups_before,
             used=usages(root_uuid).get(names.RESCTRL_GROUP, 0))
-    current.update(_lost(provider_tree, root_uuid, host, usages))
-    current.update(_stepped(provider_tree, root_uuid, host, holders))
-    current.update(_promised(provider_tree, root_uuid, host, config, usages,
-                             current))
-    wanted = tree.desired(root_uuid, nodename, host, config, current,
-                          _fewer(provider_tree, root_uuid, host, config,
-                                 usages))
+    current.update(_lost_bandwidth(provider_tree, root_uuid, host, usages))
+    current.update(
+        _rounded_guarantees(provider_tree, root_uuid, host, holders))
+    current.update(_shrinking_bandwidth(
+        provider_tree, root_uuid, host, config, usages, current))
+    wanted = tree.desired(
+        root_uuid, nodename, host, config, current,
+        _shrinking_classes(provider_tree, root_uuid, host, config, usages))
     for provider in wanted:
         _put(provider_tree, provider)
     _put_slots(provider_tree, wanted[0])
@@ -83,8 +84,8 @@ def update(provider_tree: Any, nodename: str, host: HostDescription,
     return wanted
 
 
-def _lost(provider_tree: Any, root_uuid: str, host: HostDescription,
-          usages: Usages) -> Mapping[str, tree.Current]:
+def _lost_bandwidth(provider_tree: Any, root_uuid: str, host: HostDescription,
+                    usages: Usages) -> Mapping[str, tree.Current]:
     """Return bandwidth in Placement of nodes that lost bandwidth control."""
     found = {}
     for node in set(host.numa_nodes) - set(host.nodes):
@@ -99,9 +100,10 @@ def _lost(provider_tree: Any, root_uuid: str, host: HostDescription,
     return found
 
 
-def _fewer(provider_tree: Any, root_uuid: str, host: HostDescription,
-           config: tree.Config, usages: Usages
-           ) -> Mapping[tuple[str, str], tree.Current]:
+def _shrinking_classes(
+        provider_tree: Any, root_uuid: str, host: HostDescription,
+        config: tree.Config,
+        usages: Usages) -> Mapping[tuple[str, str], tree.Current]:
     """Return total and usage of resource classes whose inventory shrinks."""
     found = {}
     for node in {*host.nodes, *host.numa_nodes}:
@@ -122,10 +124,10 @@ def _fewer(provider_tree: Any, root_uuid: str, host: HostDescription,
     return found
 
 
-def _promised(provider_tree: Any, root_uuid: str, host: HostDescription,
-              config: tree.Config, usages: Usages,
-              current: Mapping[str, tree.Current]
-              ) -> Mapping[str, tree.Current]:
+def _shrinking_bandwidth(
+        provider_tree: Any, root_uuid: str, host: HostDescription,
+        config: tree.Config, usages: Usages,
+        current: Mapping[str, tree.Current]) -> Mapping[str, tree.Current]:
     """Return bandwidth usage of nodes whose free bandwidth shrinks."""
     found = {}
     for node in host.nodes:
@@ -140,8 +142,9 @@ def _promised(provider_tree: Any, root_uuid: str, host: HostDescription,
     return found
 
 
-def _stepped(provider_tree: Any, root_uuid: str, host: HostDescription,
-             holders: Holders) -> Mapping[str, tree.Current]:
+def _rounded_guarantees(
+        provider_tree: Any, root_uuid: str, host: HostDescription,
+        holders: Holders) -> Mapping[str, tree.Current]:
     """Return guarantees on nodes that round guarantees to a step.
 
     Nodes whose inventory has the host's step and minimum already are skipped:

@@ -120,7 +120,7 @@ class PolicyEndpoint:
         :param xml: live XML of the guest; None if it is stopped.
         """
         guests = live.count_group_guests(self._engine, uuid, xml, policy)
-        return {'guests': guests, 'effective': live.effective(
+        return {'guests': guests, 'effective': live.effective_values(
             self._engine, policy, guests)}
 
     @_answer_refusals

@@ -256,7 +256,7 @@ class LiveTest(base.TestCase):
 
     def test_what_becomes_of_a_policy_is_told_in_percent(self):
         self.use('amd')
-        for one in live.effective(self.engine, self.packed(maximum=41)):
+        for one in live.effective_values(self.engine, self.packed(maximum=41)):
             self.assertTrue(41 <= one['max'] < 45, one)
             self.assertEqual((0, None), (one['host_node'], one['min']))
 
@@ -266,11 +266,12 @@ class LiveTest(base.TestCase):
     def test_what_a_shared_group_holds_is_told(self, dialect, least, most):
         self.use(dialect)
         asked = self.packed(minimum=20 if least else 0, maximum=60)
-        for one in live.effective(self.engine, asked, 3):
+        for one in live.effective_values(self.engine, asked, 3):
             self.assertEqual((least, most), (one['min'], one['max']))
 
     def test_what_no_guest_can_have_many_can_not_either(self):
         """Together they may have no cap, which any host can hold."""
         self.use('intel')
-        self.assertRaises(resolve.PolicyNotHeld, live.effective, self.engine,
+        self.assertRaises(resolve.PolicyNotHeld, live.effective_values,
+                          self.engine,
                           self.packed(maximum=60, hardlimit=False), 2)

@@ -115,7 +115,7 @@ def of_nova(project, name='demo'):
 class GuestsTest(base.TestCase):
 
     def projects(self, *xmls):
-        return [guest.project for guest in load_use.guests(
+        return [guest.project for guest in load_use.guests_with_policies(
             desired.Running(model.Domain('a', 1, 'guest'), xml)
             for xml in xmls)]
 

@@ -36,10 +36,10 @@ class OfferTest(base.TestCase):
     def test_room_on_shared_cpus_is_what_an_operator_gives(self):
         with mock.patch.object(scheduling, '_sysctl',
                                lambda _name, default: default):
-            self.assertEqual({0: 1800}, self.keeper().room())
-            self.assertEqual({0: 900}, self.keeper(50).room())
-            self.assertEqual({}, self.keeper(0).room())
-            self.assertEqual({}, self.keeper(refused='EPERM').room())
+            self.assertEqual({0: 1800}, self.keeper().realtime_room())
+            self.assertEqual({0: 900}, self.keeper(50).realtime_room())
+            self.assertEqual({}, self.keeper(0).realtime_room())
+            self.assertEqual({}, self.keeper(refused='EPERM').realtime_room())
 
     def test_deadline_on_shared_cpus_is_tried_on_those_of_each_node(self):
         tried = []

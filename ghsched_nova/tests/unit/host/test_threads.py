@@ -234,7 +234,7 @@ class ReportStressTest(base.TestCase):
         keeper.shared = {0: frozenset({2, 3})}
 
         def step(_chance):
-            assert keeper.capabilities() and keeper.room()
+            assert keeper.capabilities() and keeper.realtime_room()
 
         self.assertEqual([], threads.stress([step] * 6, 3))
         self.assertEqual(['[[0], [1]]', '[[2, 3]]', 'fifo'], sorted(tried))
