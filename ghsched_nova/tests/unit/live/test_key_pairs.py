@@ -60,6 +60,8 @@ from ghsched_placement.tests.fixtures import clouds
 from ghsched_placement.tests.fixtures import sample_flavors
 from ghsched_placement import tree
 
+objects.register_all()
+
 shared.config()
 
 UUID = '3f0c6a51-16d5-4d5e-8a0c-1f5b2b0d7c10'
