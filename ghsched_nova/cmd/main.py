@@ -15,12 +15,12 @@
 
 import argparse
 from collections.abc import Sequence
-from importlib import util
 import sys
-from typing import Any
 
 from ghsched_nova.cmd import console
 from ghsched_nova.cmd import doctor
+from ghsched_nova.cmd import explain
+from ghsched_nova.cmd import plan
 from ghsched_nova.cmd import server_set
 
 
@@ -34,21 +34,10 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest='command', metavar='COMMAND',
                                   required=True)
     doctor.add_parser(commands)
-    add_laboratory(commands)
+    explain.add_parser(commands)
+    plan.add_parser(commands)
     server_set.add_parser(commands)
     return top
-
-
-def add_laboratory(commands: Any) -> None:
-    """Add the commands that need the laboratory, where it is installed.
-
-    Packages of distributions have it apart (ghsched-lab).
-    """
-    if util.find_spec('ghsched_nova.lab'):
-        from ghsched_nova.cmd import explain
-        from ghsched_nova.cmd import plan
-        explain.add_parser(commands)
-        plan.add_parser(commands)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

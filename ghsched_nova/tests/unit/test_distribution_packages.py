@@ -23,12 +23,10 @@ import re
 import runpy
 import subprocess
 import tempfile
-from unittest import mock
 
 import setuptools
 import yaml
 
-from ghsched_nova.cmd import main
 from ghsched_nova.tests.unit import test_imports
 from ghsched_nova.tests.unit import test_packaging
 from ghsched_placement.tests import base
@@ -151,16 +149,8 @@ class SplitTest(base.TestCase):
         for name, found in self.owner.items():
             self.assertEqual(
                 test_imports.belongs(name, 'ghsched_nova.lab')
-                or test_imports.belongs(name, 'tempest_plugin')
-                or self.opens_laboratory(name),
+                or test_imports.belongs(name, 'tempest_plugin'),
                 found == {LABORATORY}, name)
-
-    def opens_laboratory(self, name):
-        """Whether a module outside the laboratory cannot load without it."""
-        source = self.modules[name].read_text()
-        return any(line.startswith(('from ghsched_nova.lab',
-                                    'import ghsched_nova.lab'))
-                   for line in source.splitlines())
 
     def test_laboratory_is_needed_by_no_other_package(self):
         for name, path in self.modules.items():
@@ -420,16 +410,3 @@ class NamesOfEntryPointsTest(base.TestCase):
         self.assertEqual(
             {'ghsched', 'ghsched-api', 'ghsched-client', 'ghsched-lab'},
             {package for package, *_ in entry_points()})
-
-
-class WithoutLaboratoryTest(base.TestCase):
-
-    def commands(self):
-        return {name for action in main.parser()._actions
-                for name in action.choices or ()}
-
-    def test_ghsched_without_the_laboratory_has_the_other_commands(self):
-        every = self.commands()
-        self.assertEqual(set(), {'plan', 'explain'} - every)
-        with mock.patch('importlib.util.find_spec', return_value=None):
-            self.assertEqual(every - {'plan', 'explain'}, self.commands())

@@ -50,10 +50,11 @@ PURE = frozenset(
 #: them, and of them only the later imports the earlier.
 JOINING = ('ghsched_nova.monitor', 'ghsched_nova.host')
 
-#: Modules of the Nova side that import no Nova: what crosses between the
-#: services that change a guest and its host.
-MESSAGES = frozenset({'ghsched_nova.live.messages',
-                      'ghsched_nova.live.move_messages'})
+#: Modules of the Nova side that import no Nova, and may be imported by parts
+#: that do not: messages to a host, output and files of commands.
+FREE_MODULES = frozenset({
+    'ghsched_nova.cmd.console', 'ghsched_nova.cmd.files',
+    'ghsched_nova.live.messages', 'ghsched_nova.live.move_messages'})
 
 #: Parts from which no chain of imports leads to Nova.
 WITHOUT_NOVA = ('ghsched_nova.explain', 'ghsched_nova.guest',
@@ -61,7 +62,7 @@ WITHOUT_NOVA = ('ghsched_nova.explain', 'ghsched_nova.guest',
                 'ghsched_nova.interrupts', 'ghsched_nova.lab',
                 'ghsched_nova.monitor', 'ghsched_nova.resctrl',
                 'ghsched_nova.threads', 'ghsched_nova.traffic',
-                'ghsched_placement', *MESSAGES)
+                'ghsched_placement', *FREE_MODULES)
 
 #: The emulator and the benchmarks, which no cloud needs. The runtime imports
 #: none of them: their commands are entry points.
@@ -142,7 +143,7 @@ def forbidden(module: str) -> set[str]:
 
 
 def allowed(module: str, name: str) -> bool:
-    if any(belongs(name, message) for message in MESSAGES):
+    if any(belongs(name, free) for free in FREE_MODULES):
         return belongs(module, 'ghsched_nova')
     return not any(belongs(name, taboo) for taboo in forbidden(module))
 
