@@ -249,8 +249,9 @@ class SharedObjectsTest(base.TestCase):
     def test_stress_tests_that_are_named_run_threads(self):
         for name in set(STRESSED.values()):
             module = inspect.getmodule(pkgutil.resolve_name(name))
-            self.assertRegex(inspect.getsource(module),
-                             r'threads\.stress\(|threading\.Thread\(', name)
+            self.assertRegex(
+                inspect.getsource(module), r'threads\.stress\(|'
+                r'threading\.Thread\(|ThreadPoolExecutor\(', name)
 
     def test_change_of_any_kind_is_found(self):
         for line in ('self.a = 1', 'self.a += 1', 'self.a[0] = 1',
