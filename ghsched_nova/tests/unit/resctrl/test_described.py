@@ -176,6 +176,33 @@ class RolesTest(base.TestCase):
         self.assertEqual(('self-described', 'numa', ['MB_MAX']), (
             found.name, found.domain_kind, [k.line for k in found.knobs]))
 
+    def test_the_role_of_a_line_follows_from_its_description(self):
+        share = INTEL_MB | {'scope': 'NODE', 'min': '0'}
+        top = 'MB_MAX:0=100;1=100\n'
+        for path, files, row, role in (
+                ('MB_MIN', share, '0=0;1=0', 'minimum'),
+                ('MB_MIN', share, '0=100;1=100', None),
+                ('MB_MIN', share | {'reset': '0'}, '0=100;1=100', 'minimum'),
+                ('MB_MIN', share, '5=0;6=0', None),     # other domains
+                ('MB_MIN', share | {'unit': 'GBps'}, '0=0;1=0', None),
+                ('MB_MIN', share | {'type': 'scalar'}, '0=0;1=0', None),
+                ('MB_MAX/MB_MIN', share, '0=0;1=0', None),
+                ('MB_PRIO', share | {'max': '7'}, '0=3;1=3', 'priority'),
+                ('MB_HLIM', share | {'max': '1'}, '0=0;1=0', 'hardlimit'),
+                ('MB_HLIM', share | {'max': '3'}, '0=0;1=0', None),
+                ('MB_REGION0_MIN', share, '0=0;1=0', None),
+                ('MB_SHINE', share, '0=0;1=0', None),
+                ('MB_SHINE', share | {'default': '7'}, '0=0;1=0', 'kept'),
+                ('GMB', share | {'scope': 'L3'}, '0=100', 'kept'),
+                ('MB_NODE', share, '0=100;1=100', None)):
+            name = path.rpartition('/')[2]
+            found = dialects.detect(
+                _info('MB_MAX', share) | _info(path, files),
+                schemata.parse(f'{top}{name}:{row}\n'))
+            self.assertEqual(
+                {'MB_MAX': 'maximum'} | ({name: role} if role else {}),
+                {knob.line: knob.role for knob in found.knobs}, path)
+
     def test_a_unit_that_nobody_knows_is_left_alone(self):
         info = _info('MB_MAX', INTEL_MB | {'unit': 'furlongs'})
         self.assertIsNone(dialects.detect(
