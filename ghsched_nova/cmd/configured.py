@@ -61,9 +61,26 @@ def state_path(files: Sequence[str] | None = None) -> Path:
     return Path(options.state_path)
 
 
+def default_files(directory: Path = Path('/etc/nova')) -> list[str]:
+    """Return the files that Nova's services read on this node, in order.
+
+    Units of packages name a file of ghsched before Nova's files, for the
+    scheduler, and one after them, for nova-compute.
+    """
+    from oslo_config import cfg
+
+    before, after = (
+        [str(path)] if path.is_file() else []
+        for path in (directory / 'ghsched-scheduler.conf',
+                     directory / 'ghsched-compute.conf'))
+    return [*before, *cfg.find_config_files(project='nova',
+                                            prog='nova-compute'), *after]
+
+
 def _read(options: Any, files: Sequence[str] | None) -> None:
     if files is None:
-        options([], project='nova', prog='nova-compute')
+        options([], project='nova', prog='nova-compute',
+                default_config_files=default_files())
     else:
         options([], project='nova', default_config_files=list(files),
                 default_config_dirs=[])

@@ -28,6 +28,7 @@ import zlib
 from oslo_config import cfg
 
 from ghsched_nova.cmd import checks
+from ghsched_nova.cmd import configured
 from ghsched_nova import conf
 from ghsched_nova.resctrl import cache as caches
 from ghsched_nova.resctrl import dialects
@@ -87,7 +88,8 @@ def options(files: Sequence[str] | None) -> cfg.ConfigOpts:
          cfg.ListOpt('enabled_filters', default=[])],
         group='filter_scheduler')
     if files is None:
-        found([], project='nova', prog='nova-compute')
+        found([], project='nova', prog='nova-compute',
+              default_config_files=configured.default_files())
     else:
         found([], project='nova', default_config_files=list(files),
               default_config_dirs=[])

@@ -23,10 +23,13 @@ import re
 import runpy
 import subprocess
 import tempfile
+from unittest import mock
 
+from oslo_config import cfg
 import setuptools
 import yaml
 
+from ghsched_nova.cmd import configured
 from ghsched_nova.tests.unit import test_imports
 from ghsched_nova.tests.unit import test_packaging
 from ghsched_placement.tests import base
@@ -371,6 +374,42 @@ class DeploymentTest(base.TestCase):
             for name in re.findall(r'[/ ](ghsched-nova-[a-z]+)',
                                    path.read_text()):
                 self.assertIn(name, scripts, path.name)
+
+
+class DefaultFilesTest(base.TestCase):
+    """Commands read the files that the units of the packages name."""
+
+    def setUp(self):
+        super().setUp()
+        self.directory = pathlib.Path(
+            self.enterContext(tempfile.TemporaryDirectory()))
+        self.enterContext(mock.patch.object(
+            cfg, 'find_config_files', return_value=['nova', 'nova-compute']))
+
+    def names(self):
+        return [pathlib.Path(one).name
+                for one in configured.default_files(self.directory)]
+
+    def test_node_without_packages_has_the_files_of_nova(self):
+        self.assertEqual(['nova', 'nova-compute'], self.names())
+
+    def test_node_with_packages_has_the_order_of_the_units(self):
+        orders = {}
+        for service in ('scheduler', 'compute'):
+            text = (DEBIAN.parent / 'files' / f'nova-{service}.service.d'
+                    / 'ghsched.conf').read_text()
+            names = [pathlib.Path(one).name for one in re.findall(
+                r'--config-file=(\S+)', text)]
+            orders[service] = ['nova' if one == 'nova.conf' else
+                               one.removesuffix('.conf') if one
+                               == 'nova-compute.conf' else one
+                               for one in names]
+            (self.directory / f'ghsched-{service}.conf').touch()
+        found = self.names()
+        for service, order in orders.items():
+            self.assertEqual(order, [one for one in found if one in order],
+                             service)
+        self.assertEqual(4, len(found))
 
 
 class ApiPasteTest(base.TestCase):
