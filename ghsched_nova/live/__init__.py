@@ -12,6 +12,6 @@
 
 """Change the memory bandwidth policy of a guest that exists.
 
-The side that runs where nova-manage runs; :mod:`ghsched_nova.host.live` is
-that of the compute host.
+The side that runs where nova-manage runs;
+:mod:`ghsched_nova.host.policy_change` is that of the compute host.
 """

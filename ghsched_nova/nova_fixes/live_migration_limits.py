@@ -34,7 +34,7 @@ from nova import exception
 from nova import objects
 from oslo_log import log as logging
 
-from ghsched_nova.host import agreement
+from ghsched_nova.host import allocation_check
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import pci
 from ghsched_nova.nova_seams import registry
@@ -141,8 +141,8 @@ def orders(instance: Any, host: Destination,
     for order in held.orders(policy, accounting, guest_nodes, host.nodes,
                              found):
         try:
-            agreement.check(policy, accounting, order, host.allocations,
-                            host.uuid, joins=can_join(policy, order))
-        except agreement.Disagreement:
+            allocation_check.check(policy, accounting, order, host.allocations,
+                                   host.uuid, joins=can_join(policy, order))
+        except allocation_check.Disagreement:
             continue
         yield order

@@ -24,7 +24,8 @@ from typing import Any
 from nova import exception
 
 from ghsched_nova import conf
-from ghsched_nova.host import moving
+from ghsched_nova.host import guest_move
+from ghsched_nova.memory import page_move
 from ghsched_nova.nova_fixes import table as fixes
 from ghsched_nova.nova_seams import compute
 from ghsched_nova.nova_seams import compute_moves
@@ -32,7 +33,6 @@ from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import shared
 from ghsched_nova import pci_requests
-from ghsched_nova.threads import pages
 from ghsched_nova.virt import driver_devices
 from ghsched_nova.virt import driver_migration
 from ghsched_nova.virt import driver_reports
@@ -58,9 +58,9 @@ class GhschedLibvirtDriver(driver_reports.ReportingDriver,
     def __init__(self, virtapi: Any, read_only: bool = False) -> None:
         super().__init__(virtapi, read_only)
         section = shared.config().ghsched
-        memory = pages.Memory(Path(section.libvirt_run_path),
-                              section.node_move_rate)
-        self._moves = host_moves.HostMoves(virtapi, moving.Mover(
+        memory = page_move.Memory(Path(section.libvirt_run_path),
+                                  section.node_move_rate)
+        self._moves = host_moves.HostMoves(virtapi, guest_move.Mover(
             self._ghsched, memory, self._changing), memory)
         self._policy_endpoint = rpc.PolicyEndpoint(
             self._ghsched, self._host, self._changing, self._report_sharing,

@@ -27,13 +27,13 @@ from typing import Any
 from nova.virt.libvirt import driver as libvirt_driver
 from oslo_log import log as logging
 
-from ghsched_nova.host import agreement
+from ghsched_nova.host import allocation_check
 from ghsched_nova.host import desired
 from ghsched_nova.host import engine
 from ghsched_nova.host import interrupts
-from ghsched_nova.host import notices
+from ghsched_nova.host import protection_events
 from ghsched_nova.host import readings
-from ghsched_nova.host import repairs
+from ghsched_nova.host import repair_counts
 from ghsched_nova.host import scheduling
 from ghsched_nova.monitor import repair_metrics
 from ghsched_nova.nova_seams import compute
@@ -65,9 +65,9 @@ class DriverBase(libvirt_driver.LibvirtDriver):
         self._interrupts = interrupts.InterruptKeeper(
             shared.config().ghsched, compute.dedicated_cpus())
         self._last_running: list[desired.Running] = []
-        self._repairs = repairs.Repairs(
+        self._repairs = repair_counts.Repairs(
             Path(shared.config().state_path) / repair_metrics.FILE)
-        self._notices = notices.Notices(messaging.notify)
+        self._notices = protection_events.Notices(messaging.notify)
         # Held while a policy is read and enforced, and while one is changed.
         self._changing = threading.RLock()
 
@@ -86,11 +86,11 @@ class DriverBase(libvirt_driver.LibvirtDriver):
             if policy is None:
                 return
             cells = numa.host_cells(topology)
-            agreement.check(
+            allocation_check.check(
                 policy, shared.config().ghsched.bandwidth_accounting,
                 cells, allocations or {}, self._host.get_node_uuid(), vfs,
                 self._ghsched.can_join(policy, cells))
-        except (policies.PolicyError, agreement.Disagreement) as error:
+        except (policies.PolicyError, allocation_check.Disagreement) as error:
             raise refusal.log_refusal(error, instance) from error
 
     def _check_devices(self, instance: Any, allocations: Any) -> None:
@@ -102,8 +102,9 @@ class DriverBase(libvirt_driver.LibvirtDriver):
         if not policies.wanted(instance.flavor.extra_specs):
             return
         try:
-            agreement.check_devices(devices_of(instance), allocations or {})
-        except agreement.Disagreement as error:
+            allocation_check.check_devices(
+                devices_of(instance), allocations or {})
+        except allocation_check.Disagreement as error:
             raise refusal.log_refusal(error, instance) from error
 
     # -- guests that run ------------------------------------------------------
@@ -190,14 +191,14 @@ def claimed_devices(instance: Any) -> list[Any]:
     return list(instance.get_pci_devices())
 
 
-def devices_of(instance: Any) -> list[agreement.Devices]:
+def devices_of(instance: Any) -> list[allocation_check.Devices]:
     """Return the requested, chosen and claimed devices of each PCI request."""
     claimed: dict[str, list[str | None]] = {}
     for device in instance.pci_devices or ():
         claimed.setdefault(device.request_id, []).append(
             device.extra_info.get('rp_uuid'))
     requests = instance.pci_requests
-    return [agreement.Devices(
+    return [allocation_check.Devices(
         f'alias {request.alias_name}' if request.alias_name
         else f'port {request.requester_id}', request.count,
         _given(request), claimed.get(request.request_id, ()))

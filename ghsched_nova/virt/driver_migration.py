@@ -18,8 +18,8 @@ from typing import Any
 from nova import exception
 from oslo_log import log as logging
 
-from ghsched_nova.host import arrival
-from ghsched_nova.host import migration
+from ghsched_nova.host import arrival_check
+from ghsched_nova.host import migration_xml
 from ghsched_nova.nova_fixes import cut_off_live_migration
 from ghsched_nova.nova_fixes import evacuated_live_migration
 from ghsched_nova.nova_fixes import failed_live_migration
@@ -84,8 +84,8 @@ class MigratingDriver(base.DriverBase):
             policy = base.policy_of(instance)
             topology = base.destination_topology(instance)
             if policy is not None and topology is not None:
-                arrival.check_arrival(self._ghsched, policy,
-                                      numa.host_cells(topology))
+                arrival_check.check_arrival(self._ghsched, policy,
+                                            numa.host_cells(topology))
         except refusal.NOT_HELD as error:
             LOG.warning('ghsched: refusing a live migration to this host: %s',
                         error, instance=instance)
@@ -109,7 +109,7 @@ class MigratingDriver(base.DriverBase):
         try:
             policy = base.policy_of(instance)
             if policy is not None and policy.controlled:
-                migration.check_numbering(self._ghsched.host())
+                migration_xml.check_numbering(self._ghsched.host())
         except refusal.NOT_HELD as error:
             raise exception.MigrationPreCheckError(
                 reason=f'ghsched: {error}') from error
@@ -121,9 +121,10 @@ class MigratingDriver(base.DriverBase):
                                   dest: Any, block_migration: Any,
                                   migrate_data: Any, guest: Any,
                                   device_names: Any) -> Any:
-        moves = migration.map_host_nodes(guest.get_xml_desc(), migrate_data)
+        moves = migration_xml.map_host_nodes(
+            guest.get_xml_desc(), migrate_data)
         if moves:
-            guest = migration.MovedGuest(guest, moves, self._retuned)
+            guest = migration_xml.MovedGuest(guest, moves, self._retuned)
         return super()._live_migration_operation(
             context, instance, dest, block_migration, migrate_data, guest,
             device_names)

@@ -21,15 +21,15 @@ from oslo_log import log as logging
 from oslo_serialization import jsonutils
 
 from ghsched_nova import conf
-from ghsched_nova.host import agreement
+from ghsched_nova.host import allocation_check
 from ghsched_nova.host import bandwidth_use
 from ghsched_nova.host import burst_use
-from ghsched_nova.host import counted
 from ghsched_nova.host import desired
-from ghsched_nova.host import left
+from ghsched_nova.host import headroom_report
 from ghsched_nova.host import load_use
 from ghsched_nova.host import pci_providers
-from ghsched_nova.host import traffic
+from ghsched_nova.host import traffic_report
+from ghsched_nova.host import uncounted_guests
 from ghsched_nova.nova_seams import compute
 from ghsched_nova.nova_seams import messaging
 from ghsched_nova.nova_seams import registry
@@ -72,7 +72,7 @@ class ReportingDriver(base.DriverBase):
             bandwidth_use.BandwidthUse(shared.config().ghsched),
             self._ghsched, lambda: self._load_use.load,
             lambda: self._burst_use.records)
-        self._traffic = traffic.GuestTraffic(shared.config().ghsched)
+        self._traffic = traffic_report.GuestTraffic(shared.config().ghsched)
 
     def update_provider_tree(self, provider_tree: Any, nodename: str,
                              allocations: Any = None) -> None:
@@ -106,7 +106,7 @@ class ReportingDriver(base.DriverBase):
         try:
             here = {(guest.uuid, guest.id) for guest
                     in self._host.list_guests(only_running=True)}
-            self._ghsched.uncounted = counted.check_allocations(
+            self._ghsched.uncounted = uncounted_guests.check_allocations(
                 [one for one in self._last_running
                  if (one.domain.uuid, one.domain.id) in here], root,
                 shared.config().ghsched.bandwidth_accounting,
@@ -189,7 +189,7 @@ class ReportingDriver(base.DriverBase):
                 if guest.uuid not in known)]
             xmls = [guest.xml for guest in guests]
             self._traffic.measure(xmls)
-            found = left.compute_headroom(
+            found = headroom_report.compute_headroom(
                 self._offered, self._numa_nodes, xmls,
                 shared.config().ghsched.bandwidth_accounting, time.time())
             if found is not None:
@@ -205,7 +205,8 @@ class ReportingDriver(base.DriverBase):
         guest = self._host.get_guest(instance)
         found = self._diagnostics.add_to_diagnostics(
             super().get_diagnostics(instance), guest,
-            lambda: agreement.missing_devices(base.devices_of(instance)))
+            lambda: allocation_check.missing_devices(
+                base.devices_of(instance)))
         return self._traffic.add_to_diagnostics(
             found | self._node_rooms(instance.node), guest)
 

@@ -12,7 +12,7 @@
 
 """Moves running guests between the NUMA nodes of this host.
 
-Connects :class:`ghsched_nova.host.moving.Mover` with Nova's records.
+Connects :class:`ghsched_nova.host.guest_move.Mover` with Nova's records.
 """
 
 from collections.abc import Iterable
@@ -26,16 +26,16 @@ from oslo_log import log as logging
 
 from ghsched_nova.guest import move_record
 from ghsched_nova.host import desired
-from ghsched_nova.host import live
-from ghsched_nova.host import moving
-from ghsched_nova.host import node_move
+from ghsched_nova.host import guest_move
+from ghsched_nova.host import move_checks
+from ghsched_nova.host import policy_change
 from ghsched_nova.live import move_messages
+from ghsched_nova.memory import page_move
 from ghsched_nova.nova_seams import compute
 from ghsched_nova.nova_seams import compute_moves
 from ghsched_nova.nova_seams import messaging
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import shared
-from ghsched_nova.threads import pages
 from ghsched_placement.node_move import GuestCell
 
 LOG = logging.getLogger(__name__)
@@ -48,28 +48,28 @@ class HostMoves:
 
     :param virtapi: VirtAPI of the driver.
     :param mover: moves domains of this host.
-    :param memory: see :class:`ghsched_nova.threads.pages.Memory`.
+    :param memory: see :class:`ghsched_nova.memory.page_move.Memory`.
     """
 
-    def __init__(self, virtapi: Any, mover: moving.Mover,
-                 memory: pages.Memory) -> None:
+    def __init__(self, virtapi: Any, mover: guest_move.Mover,
+                 memory: page_move.Memory) -> None:
         self._virtapi = virtapi
         self._mover = mover
         self._memory = memory
 
-    def check(self, domain: live.Domain,
+    def check(self, domain: policy_change.Domain,
               move: move_messages.Packed) -> None:
         """Refuse a move that this host cannot make; changes nothing.
 
         :raises NotChanged: with all reasons.
         """
-        found = node_move.refusals(
+        found = move_checks.refusals(
             domain.live, move_messages.unpack(move), self._memory,
             Path(shared.config().ghsched.sysfs_path))
         if found:
-            raise live.NotChanged('; '.join(found))
+            raise policy_change.NotChanged('; '.join(found))
 
-    def run(self, context: Any, instance: Any, domain: live.Domain,
+    def run(self, context: Any, instance: Any, domain: policy_change.Domain,
             move: move_messages.Packed) -> None:
         """Move a guest, report to Placement and send a notification.
 
@@ -78,11 +78,11 @@ class HostMoves:
         """
         self.check(domain, move)
         request = move_messages.unpack(move)
-        if not moving.is_same_placement(
+        if not guest_move.is_same_placement(
                 request.move.before,
                 numa.guest_cells(instance.numa_topology)):
-            raise live.NotChanged('the server is on other NUMA nodes or CPUs '
-                                  'than a moment ago')
+            raise policy_change.NotChanged(
+                'the server is on other NUMA nodes or CPUs than a moment ago')
         self._mover.run(
             domain, move, lambda: compute_moves.claim_cells(
                 self._virtapi, instance, request.move.after),

@@ -24,7 +24,7 @@ from oslo_log import log as logging
 from ghsched_nova.guest import memorytune
 from ghsched_nova.guest import metadata
 from ghsched_nova.guest import pci_topology
-from ghsched_nova.host import agreement
+from ghsched_nova.host import allocation_check
 from ghsched_nova.host import desired
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import host as resctrl_host
@@ -44,7 +44,7 @@ _BANDWIDTH = ('the host cannot hold the memory bandwidth of the flavor '
 
 #: Reason for the tenant by exception; a PolicyError has its own text.
 _REASONS: tuple[tuple[type[Exception], str], ...] = (
-    (agreement.Disagreement,
+    (allocation_check.Disagreement,
      'what is set aside for the server (ghsched:mem_bw_min, ghsched:vfs) is '
      'not where it would run'),
     (pci_topology.DeviceNumaError,

@@ -35,7 +35,7 @@ import oslo_messaging
 
 from ghsched_nova.host import desired
 from ghsched_nova.host import engine
-from ghsched_nova.host import live
+from ghsched_nova.host import policy_change
 from ghsched_nova.live import messages
 from ghsched_nova.live import move_messages
 from ghsched_nova.live import records
@@ -44,7 +44,8 @@ from ghsched_nova.virt import host_moves
 
 LOG = logging.getLogger(__name__)
 
-_REFUSALS = (*desired.NOT_DESIRED, live.NotChanged, messages.MessageError)
+_REFUSALS = (*desired.NOT_DESIRED, policy_change.NotChanged,
+             messages.MessageError)
 
 #: Number of cancelled calls that are remembered.
 _VOID = 1000
@@ -109,8 +110,9 @@ class PolicyEndpoint:
             return {'policy': None, 'same': False,
                     **self._group_values(instance_uuid, None, policy)}
         with self.running(instance_uuid) as domain:
-            return {'policy': live.policy_of(domain.live),
-                    'same': live.is_same(self._engine, domain, policy),
+            return {'policy': policy_change.policy_of(domain.live),
+                    'same': policy_change.is_same(
+                        self._engine, domain, policy),
                     **self._group_values(instance_uuid, domain.live, policy)}
 
     def _group_values(self, uuid: str, xml: str | None,
@@ -119,8 +121,9 @@ class PolicyEndpoint:
 
         :param xml: live XML of the guest; None if it is stopped.
         """
-        guests = live.count_group_guests(self._engine, uuid, xml, policy)
-        return {'guests': guests, 'effective': live.effective_values(
+        guests = policy_change.count_group_guests(
+            self._engine, uuid, xml, policy)
+        return {'guests': guests, 'effective': policy_change.effective_values(
             self._engine, policy, guests)}
 
     @_answer_refusals
@@ -133,7 +136,7 @@ class PolicyEndpoint:
         with compute.instance_lock(instance_uuid):
             self._void.append(void)
             with self.running(instance_uuid) as domain:
-                return {'policy': live.policy_of(domain.live)}
+                return {'policy': policy_change.policy_of(domain.live)}
 
     @_answer_refusals
     def set_policy(self, context: Any, instance_uuid: str,
@@ -148,7 +151,7 @@ class PolicyEndpoint:
         with compute.instance_lock(instance_uuid):
             instance = self._get_instance(context, instance_uuid, token, lock)
             with self._changing, self.running(instance_uuid) as domain:
-                live.change_policy(self._engine, domain, policy)
+                policy_change.change_policy(self._engine, domain, policy)
                 LOG.info('ghsched: changed the policy of %(name)s to '
                          '%(policy)s',
                          {'name': domain.guest.name, 'policy': policy})
@@ -190,19 +193,20 @@ class PolicyEndpoint:
             no longer.
         """
         if token in self._void:
-            raise live.NotChanged('the caller has cancelled the change')
+            raise policy_change.NotChanged(
+                'the caller has cancelled the change')
         instance = objects.Instance.get_by_uuid(
             context, uuid, expected_attrs=['numa_topology', 'flavor',
                                            'system_metadata'])
         if not (instance.task_state == records.LOCKED if lock is None
                 else records.is_locked(instance, lock)):
-            raise live.NotChanged(
+            raise policy_change.NotChanged(
                 'the server is not being changed any more, its task '
                 f'state is {instance.task_state}')
         return instance
 
     @contextlib.contextmanager
-    def running(self, uuid: str) -> Iterator[live.Domain]:
+    def running(self, uuid: str) -> Iterator[policy_change.Domain]:
         """Yield a running domain, by UUID of its instance.
 
         :raises NotChanged: if the domain does not run.
@@ -211,6 +215,7 @@ class PolicyEndpoint:
         guest = self._host.get_guest(types.SimpleNamespace(uuid=uuid,
                                                            name=uuid))
         if guest.id < 0:
-            raise live.NotChanged('the domain does not run')
-        yield live.Domain(guest, lambda xml: libvirt_guest.Guest.create(
-            xml, self._host))
+            raise policy_change.NotChanged('the domain does not run')
+        yield policy_change.Domain(
+            guest, lambda xml: libvirt_guest.Guest.create(
+                xml, self._host))

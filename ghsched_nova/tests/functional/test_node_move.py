@@ -25,18 +25,18 @@ from testtools import content
 
 from ghsched_nova.guest import metadata
 from ghsched_nova.guest import move_record
-from ghsched_nova.guest import node_move as domains
-from ghsched_nova.host import live
+from ghsched_nova.guest import move_xml as domains
+from ghsched_nova.host import guest_move
 from ghsched_nova.host import load_use
-from ghsched_nova.host import moving
+from ghsched_nova.host import policy_change
 from ghsched_nova.live import errors
 from ghsched_nova.live import records
 from ghsched_nova.live import servers
+from ghsched_nova.memory import page_move
 from ghsched_nova.tests.fixtures import guest_memory
 from ghsched_nova.tests.fixtures import libvirt
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import openstack_base
-from ghsched_nova.threads import pages
 from ghsched_placement import load
 from ghsched_placement import move_report
 from ghsched_placement.osc import audit
@@ -121,7 +121,7 @@ class Steps(fixtures.Fixture):
                 (domain + 'pinEmulator', None),
                 (domain + 'pinIOThread', None),
                 ('ghsched_nova.host.engine.HostEngine.reconcile_guest', None),
-                ('ghsched_nova.threads.pages.Memory.move', None),
+                ('ghsched_nova.memory.page_move.Memory.move', None),
                 ('nova.tests.fixtures.libvirt.Connection.defineXML', None),
                 # Not those that lock and unlock the server.
                 ('nova.objects.Instance.save', lambda args: {
@@ -133,11 +133,12 @@ class Steps(fixtures.Fixture):
                 path, self._step(name, getattr(function, name), counts)))
         if self.fatal:
             def end(_self, _domain, _request, _record, error):
-                raise live.NotChanged('nova-compute was killed', left=True)
+                raise policy_change.NotChanged(
+                    'nova-compute was killed', left=True)
             self.useFixture(fixtures.MockPatchObject(
-                moving.Mover, '_roll_back', end))
+                guest_move.Mover, '_roll_back', end))
             self.useFixture(fixtures.MockPatchObject(
-                moving.Mover, '_done', self._last))
+                guest_move.Mover, '_done', self._last))
 
     def _last(self, domain):
         if self._count('_done'):
@@ -313,7 +314,7 @@ class MoveTest(openstack_base.CommandTestCase):
             self.computes['host_a'].manager.update_available_resource(
                 nova_context.get_admin_context())
             taken.append((self.taken(), self.bandwidth(self.server['id'])))
-        with fixtures.MockPatchObject(pages.Memory, 'move', move):
+        with fixtures.MockPatchObject(page_move.Memory, 'move', move):
             self.move(1 - self.old)
         self.assertEqual([(before | self.pins(), {
             self.provider('host_a', node): 30 for node in (0, 1)})], taken)

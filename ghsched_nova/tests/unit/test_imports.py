@@ -44,7 +44,7 @@ NOVA_SIDE = frozenset(
 PURE = frozenset(
     f'ghsched_nova.{name}'
     for name in ('guest', 'interrupts', 'lab.bench', 'lab.emulator',
-                 'resctrl', 'threads', 'traffic'))
+                 'memory', 'resctrl', 'threads', 'traffic'))
 
 #: Parts that join the pure ones and know no Nova: the pure ones do not import
 #: them, and of them only the later imports the earlier.
@@ -60,7 +60,8 @@ FREE_MODULES = frozenset({
 WITHOUT_NOVA = ('ghsched_nova.explain', 'ghsched_nova.guest',
                 'ghsched_nova.host', 'ghsched_nova.host_files',
                 'ghsched_nova.interrupts', 'ghsched_nova.lab',
-                'ghsched_nova.monitor', 'ghsched_nova.resctrl',
+                'ghsched_nova.memory', 'ghsched_nova.monitor',
+                'ghsched_nova.resctrl',
                 'ghsched_nova.threads', 'ghsched_nova.traffic',
                 'ghsched_placement', *FREE_MODULES)
 
@@ -365,7 +366,7 @@ class RuleMachineryTest(base.TestCase):
         ('ghsched_nova.virt.driver', 'ghsched_nova.resctrl'),
         ('ghsched_nova.resctrl.resolve', 'ghsched_placement'),
         ('ghsched_nova.monitor.view', 'ghsched_nova.resctrl.naming'),
-        ('ghsched_nova.host.live', 'ghsched_nova.live.messages'),
+        ('ghsched_nova.host.policy_change', 'ghsched_nova.live.messages'),
         ('ghsched_nova.lab.bench.cli', 'ghsched_nova.cmd.console'),
         ('ghsched_nova.conf', 'novaclient'))
     @ddt.unpack

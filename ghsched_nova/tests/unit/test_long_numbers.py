@@ -23,6 +23,7 @@ import tempfile
 
 from ghsched_nova.interrupts import engine as interrupts
 from ghsched_nova.interrupts import model as interrupts_model
+from ghsched_nova.memory import numa_maps
 from ghsched_nova.monitor import load_files
 from ghsched_nova.monitor import reader
 from ghsched_nova.monitor import repair_metrics
@@ -30,7 +31,6 @@ from ghsched_nova.monitor import topology
 from ghsched_nova.resctrl import counters
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.tests.fixtures import captured
-from ghsched_nova.threads import memory
 from ghsched_placement.tests import base
 
 LONG = '9' * 5000
@@ -91,7 +91,7 @@ class TextTest(base.TestCase):
                  '40: 7 8 IR-PCI-MSI 524288-edge vfio-msix[0](0000:18:00.2)'),
                 (lambda text: counters._assigned('', text),
                  'mbm_total_bytes:0=e;1=e'),
-                (lambda text: memory.parse_areas(text.splitlines(), [
+                (lambda text: numa_maps.parse_areas(text.splitlines(), [
                     '7f0000000000-7f0020000000 rw-p 00000000 00:00 0']),
                  '7f0000000000 bind:0 anon=1 N0=1 N1=2 kernelpagesize_kB=4'),
                 (repair_metrics.from_json,

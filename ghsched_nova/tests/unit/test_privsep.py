@@ -250,10 +250,10 @@ class EntryPointTestCase(base.TestCase):
                 thread, ('batch', 0, 0, 0, 0)),
             'ghsched_nova.threads.privileged._try': (),
             'ghsched_nova.threads.privileged._try_deadline': ([[0]],),
-            'ghsched_nova.threads.privileged_pages._allow': (
+            'ghsched_nova.memory.privileged._allow': (
                 ('web', pid), [0]),
-            'ghsched_nova.threads.privileged_pages._areas': (('web', pid),),
-            'ghsched_nova.threads.privileged_pages._move': (
+            'ghsched_nova.memory.privileged._areas': (('web', pid),),
+            'ghsched_nova.memory.privileged._move': (
                 ('web', pid), (1 << 21, 1 << 22, 4096), 0),
         }
 

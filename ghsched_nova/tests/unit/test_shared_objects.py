@@ -111,10 +111,10 @@ STRESSED = {
         '.test_diagnostics_of_many_threads_are_whole_and_listed_once'),
     'ghsched_nova.host.load_use.LoadUse':
         _REPORT + 'test_load_use_under_native_threads_samples_one_at_a_time',
-    'ghsched_nova.host.moving.Mover':
+    'ghsched_nova.host.guest_move.Mover':
         _HOST + 'MoverStressTest'
         '.test_mover_under_native_threads_moves_each_guest',
-    'ghsched_nova.host.notices.Notices':
+    'ghsched_nova.host.protection_events.Notices':
         _REPORT + 'test_notices_under_native_threads_are_sent_in_turn',
     'ghsched_nova.host.readings.Readings':
         _HOST + 'ReadingsStressTest'
@@ -124,7 +124,7 @@ STRESSED = {
         '.test_void_calls_under_native_threads_are_refused',
     'ghsched_nova.host.scheduling.ThreadKeeper':
         _REPORT + 'test_classes_under_native_threads_are_tried_once',
-    'ghsched_nova.host.traffic.GuestTraffic':
+    'ghsched_nova.host.traffic_report.GuestTraffic':
         _REPORT + 'test_traffic_under_native_threads_is_counted_once',
     'ghsched_placement.gradient.Mix':
         _SCHEDULER + 'OthersStressTest'

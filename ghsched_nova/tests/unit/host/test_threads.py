@@ -25,12 +25,12 @@ from oslo_config import cfg
 from ghsched_nova import conf
 from ghsched_nova.host import burst_use
 from ghsched_nova.host import engine
+from ghsched_nova.host import guest_move
 from ghsched_nova.host import load_use
-from ghsched_nova.host import moving
-from ghsched_nova.host import notices
+from ghsched_nova.host import protection_events
 from ghsched_nova.host import readings
 from ghsched_nova.host import scheduling
-from ghsched_nova.host import traffic
+from ghsched_nova.host import traffic_report
 from ghsched_nova.live import move_messages
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import reconcile
@@ -38,7 +38,7 @@ from ghsched_nova.tests.fixtures import captured
 from ghsched_nova.tests.fixtures import moving_host
 from ghsched_nova.tests.unit.host import engine_base
 from ghsched_nova.tests.unit.host import test_burst_use
-from ghsched_nova.tests.unit.host import test_moving
+from ghsched_nova.tests.unit.host import test_guest_move
 from ghsched_nova.traffic import flow_source as sources
 from ghsched_nova.virt import rpc
 from ghsched_placement.tests import base
@@ -183,9 +183,9 @@ class ReportStressTest(base.TestCase):
 
         def meter(_section):
             made.append(None)
-            return sources.Meter(Source(), traffic.affinity.Settings())
+            return sources.Meter(Source(), traffic_report.affinity.Settings())
 
-        found = traffic.GuestTraffic(self.section)
+        found = traffic_report.GuestTraffic(self.section)
         guest = SimpleNamespace(name='one', get_xml_desc=lambda: '<domain/>')
 
         def look(_chance):
@@ -194,14 +194,14 @@ class ReportStressTest(base.TestCase):
         def ask(_chance):
             assert set(found.add_to_diagnostics({'x': 'y'}, guest)) >= {'x'}
 
-        with mock.patch.object(traffic, '_meter', meter):
+        with mock.patch.object(traffic_report, '_meter', meter):
             self.assertEqual([], threads.stress([look] * 3 + [ask] * 2, 10))
         self.assertEqual('', self.log.output)
         self.assertEqual(1, len(made))
 
     def test_notices_under_native_threads_are_sent_in_turn(self):
         sent = []
-        found = notices.Notices(lambda event, payload: sent.append(
+        found = protection_events.Notices(lambda event, payload: sent.append(
             (payload['server'], event.rpartition('.')[2])))
 
         def report(chance):
@@ -273,19 +273,19 @@ class MoverStressTest(base.TestCase):
             reconcile_guest=lambda _running: None,
             domain_xml=SimpleNamespace(retune=lambda xml: xml))
         memory = SimpleNamespace(move=self.move)
-        mover = moving.Mover(own_engine, memory, threads.threading.RLock())
+        mover = guest_move.Mover(own_engine, memory, threads.threading.RLock())
         self.hosts = {}
 
         def step(chance):
             name = f'u-{chance.randrange(2 ** 60)}'
-            host = moving_host.MovingHost(test_moving.XML,
-                                          (test_moving.OLD,))
+            host = moving_host.MovingHost(test_guest_move.XML,
+                                          (test_guest_move.OLD,))
             host.guest.uuid = host.guest.name = name
             self.hosts[name] = host
-            mover.run(host.domain, move_messages.pack(test_moving.REQUEST),
-                      lambda: host.claim((test_moving.NEW,)),
+            mover.run(host.domain, move_messages.pack(test_guest_move.REQUEST),
+                      lambda: host.claim((test_guest_move.NEW,)),
                       lambda: host.cells)
-            assert host.cells == (test_moving.NEW,) and host.node == 1
+            assert host.cells == (test_guest_move.NEW,) and host.node == 1
             assert not mover.is_busy(name)
 
         self.assertEqual([], threads.stress([step] * 4, 1))

@@ -32,11 +32,11 @@ from ghsched_nova.api import limits
 from ghsched_nova.guest import metadata
 from ghsched_nova.guest import move_record
 from ghsched_nova.guest import scheduling
-from ghsched_nova.host import counted
 from ghsched_nova.host import desired
 from ghsched_nova.host import domain_xml
-from ghsched_nova.host import live
-from ghsched_nova.host import moving
+from ghsched_nova.host import guest_move
+from ghsched_nova.host import policy_change
+from ghsched_nova.host import uncounted_guests
 from ghsched_nova.live import change
 from ghsched_nova.live import errors
 from ghsched_nova.live import node_move
@@ -131,7 +131,7 @@ class Server:
             pins={} if shared else {0: 0, 1: 1}, memory=512)
         self.placement = Placement(self.allocations_on(0))
         self.host = moving_host.MovingHost(self.render(), (self.cell,))
-        self.mover = moving.Mover(self.host, self.host, threading.RLock())
+        self.mover = guest_move.Mover(self.host, self.host, threading.RLock())
         # As virt.rpc: nothing of a refusal is left, or some is.
         self.check_move = lambda _guest, _packed: None
 
@@ -181,7 +181,7 @@ class Server:
             self.mover.run(self.host.domain, packed,
                            lambda: self.host.claim(after),
                            lambda: self.host.cells)
-        except live.NotChanged as error:
+        except policy_change.NotChanged as error:
             raise (errors.HalfDone if error.left else errors.Refused)(
                 str(error)) from error
 
@@ -209,7 +209,7 @@ class KeyTestCase(base.TestCase):
             self.assertIsNone(move_record.read_record(xml))
             self.assertEqual(server.policy.resources(),
                              domain.policy.resources())
-        self.assertEqual({}, counted.check_allocations(
+        self.assertEqual({}, uncounted_guests.check_allocations(
             [desired.Running(model.Domain(UUID, 1, 'i-1'),
                              server.host.xml[0])],
             ROOT, 'min', server.placement.holders))

@@ -13,7 +13,7 @@
 from nova import exception
 
 from ghsched_nova.guest import pci_topology
-from ghsched_nova.host import agreement
+from ghsched_nova.host import allocation_check
 from ghsched_nova.resctrl import fs
 from ghsched_nova.virt import refusal
 from ghsched_placement import policy
@@ -25,7 +25,7 @@ class RefusalTest(base.TestCase):
     HOST = '/sys/fs/resctrl/qemu-1 of host NUMA node 3, 0000:81:00.1'
 
     def test_no_error_of_ours_shows_a_tenant_the_host(self):
-        for kind in (*refusal.NOT_HELD, agreement.Disagreement):
+        for kind in (*refusal.NOT_HELD, allocation_check.Disagreement):
             if kind is policy.PolicyError:
                 continue
             text = refusal.for_tenant(kind(self.HOST))
@@ -42,7 +42,7 @@ class RefusalTest(base.TestCase):
     def test_each_kind_names_its_keys(self):
         for error, key in ((fs.GroupError(''), 'mem_bw_*'),
                            (pci_topology.DeviceNumaError(''), 'device_numa'),
-                           (agreement.Disagreement(''), 'ghsched:vfs')):
+                           (allocation_check.Disagreement(''), 'ghsched:vfs')):
             self.assertIn(key, refusal.for_tenant(error))
 
     def test_the_log_has_what_the_tenant_has_not(self):

@@ -18,7 +18,7 @@ from lxml import etree
 from nova.virt.libvirt import config
 
 from ghsched_nova.guest import addresses
-from ghsched_nova.host import traffic as virt_traffic
+from ghsched_nova.host import traffic_report as virt_traffic
 from ghsched_nova.traffic import conntrack
 from ghsched_nova.traffic import conntrack_table
 from ghsched_nova.traffic import privileged

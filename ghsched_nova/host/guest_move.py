@@ -31,13 +31,13 @@ from oslo_log import log as logging
 
 from ghsched_nova.guest import metadata
 from ghsched_nova.guest import move_record
-from ghsched_nova.guest import node_move as domains
+from ghsched_nova.guest import move_xml as domains
 from ghsched_nova.host import desired
 from ghsched_nova.host import engine
-from ghsched_nova.host import live
+from ghsched_nova.host import policy_change
 from ghsched_nova.live import messages
 from ghsched_nova.live import move_messages
-from ghsched_nova.threads import pages
+from ghsched_nova.memory import page_move
 from ghsched_placement.node_move import GuestCell
 
 LOG = logging.getLogger(__name__)
@@ -58,11 +58,11 @@ Record = Callable[[], Sequence[GuestCell]]
 class Mover:
     """Mover of running guests between the NUMA nodes of this host.
 
-    :param memory: see :class:`ghsched_nova.threads.pages.Memory`.
+    :param memory: see :class:`ghsched_nova.memory.page_move.Memory`.
     :param changing: lock that is held while the policy of a guest changes.
     """
 
-    def __init__(self, own_engine: engine.HostEngine, memory: pages.Memory,
+    def __init__(self, own_engine: engine.HostEngine, memory: page_move.Memory,
                  changing: contextlib.AbstractContextManager[Any]) -> None:
         self._engine = own_engine
         self._memory = memory
@@ -72,7 +72,7 @@ class Mover:
         self._busy: set[str] = set()
         self._guard = threading.Lock()
 
-    def run(self, domain: live.Domain, packed: move_messages.Packed,
+    def run(self, domain: policy_change.Domain, packed: move_messages.Packed,
             claim: Claim, record: Record) -> None:
         """Move a domain to other NUMA nodes, or restore its old ones.
 
@@ -83,13 +83,15 @@ class Mover:
             try:
                 with claim() as commit:
                     self._move_claimed(domain, packed, commit, record)
-            except live.NotChanged:
+            except policy_change.NotChanged:
                 raise
             except Exception as error:
-                raise live.NotChanged(str(error) or repr(error)) from error
+                raise policy_change.NotChanged(
+                    str(error) or repr(error)) from error
             self._remove_record(domain)
 
-    def _move_claimed(self, domain: live.Domain, packed: move_messages.Packed,
+    def _move_claimed(self, domain: policy_change.Domain,
+                      packed: move_messages.Packed,
                       commit: Callable[[], None], record: Record) -> None:
         """Move a domain and write Nova's record, or roll back.
 
@@ -103,8 +105,9 @@ class Mover:
         except Exception as error:
             self._roll_back(domain, request, record, error)
 
-    def _roll_back(self, domain: live.Domain, request: move_messages.Request,
-                   record: Record, error: Exception) -> None:
+    def _roll_back(self, domain: policy_change.Domain,
+                   request: move_messages.Request, record: Record,
+                   error: Exception) -> None:
         """Return a domain to its old nodes, unless Nova's record has the new.
         """
         LOG.warning('ghsched: cannot move %(name)s between NUMA nodes: '
@@ -119,18 +122,18 @@ class Mover:
         except Exception as worse:
             LOG.exception('ghsched: cannot return %s to its old NUMA nodes, '
                           'retrying with the next report', domain.guest.name)
-            raise live.NotChanged(
+            raise policy_change.NotChanged(
                 f'{error}; the guest could not be returned to its old NUMA '
                 f'nodes: {worse}; the next report of the host will retry',
                 left=True) from error
-        raise live.NotChanged(str(error) or repr(error)) from error
+        raise policy_change.NotChanged(str(error) or repr(error)) from error
 
     def is_busy(self, uuid: str) -> bool:
         """Whether a call is moving a guest now."""
         with self._guard:
             return uuid in self._busy
 
-    def repair(self, domain: live.Domain,
+    def repair(self, domain: policy_change.Domain,
                cells: Sequence[GuestCell]) -> bool:
         """Finish or undo an interrupted move, according to Nova's record.
 
@@ -159,7 +162,7 @@ class Mover:
 
     # -- the steps ------------------------------------------------------------
 
-    def _apply(self, domain: live.Domain,
+    def _apply(self, domain: policy_change.Domain,
                request: move_messages.Request) -> None:
         """Move a domain's control group, CPUs, memory and persistent XML.
 
@@ -181,7 +184,7 @@ class Mover:
         if stored != domain.stored:
             domain.define(stored)
 
-    def _pin(self, domain: live.Domain,
+    def _pin(self, domain: policy_change.Domain,
              request: move_messages.Request) -> None:
         before = domains.parse_pins(domain.live)
         after = domains.parse_pins(domains.render(domain.live, request.move,
@@ -200,12 +203,13 @@ class Mover:
             else:
                 handle.pinIOThread(number, where, _LIVE)
 
-    def _write_record(self, domain: live.Domain, text: str | None) -> None:
+    def _write_record(self, domain: policy_change.Domain,
+                      text: str | None) -> None:
         domain.guest._domain.setMetadata(
             _ELEMENT, text, move_record.PREFIX, move_record.NAMESPACE,
             _LIVE | _CONFIG)
 
-    def _remove_record(self, domain: live.Domain) -> None:
+    def _remove_record(self, domain: policy_change.Domain) -> None:
         """Remove the record of a finished move; never raises.
 
         A record that stays is harmless: the next report removes it.

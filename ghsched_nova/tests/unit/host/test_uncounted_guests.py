@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_nova.guest import metadata
-from ghsched_nova.host import counted
 from ghsched_nova.host import desired
+from ghsched_nova.host import uncounted_guests
 from ghsched_nova.resctrl import model
 from ghsched_placement import names
 from ghsched_placement.policy import parse
@@ -41,7 +41,7 @@ def held(share, node=0, groups=1):
 class OfRunningTest(base.TestCase):
 
     def of(self, xml):
-        return counted.counted_policies([
+        return uncounted_guests.counted_policies([
             desired.Running(model.Domain('a', 1, 'x'), xml)], 'min')
 
     def test_guests_with_a_policy_alone_are_parsed(self):
@@ -57,7 +57,7 @@ class OfRunningTest(base.TestCase):
 class UncountedTest(base.TestCase):
 
     def uncounted(self, guests, holdings):
-        return counted.find_uncounted(guests, holdings, HOST, 'min')
+        return uncounted_guests.find_uncounted(guests, holdings, HOST, 'min')
 
     @given(SHARES, st.integers(0, 3))
     def test_a_guest_that_is_counted(self, share, node):

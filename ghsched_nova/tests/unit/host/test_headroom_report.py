@@ -12,7 +12,7 @@
 
 
 from ghsched_nova.guest import metadata
-from ghsched_nova.host import left
+from ghsched_nova.host import headroom_report
 from ghsched_placement.host import HostDescription
 from ghsched_placement import policy
 from ghsched_placement.tests import base
@@ -35,7 +35,8 @@ class LeftTest(base.TestCase):
         tree.Config(reserved_bandwidth={0: 10}, allocation_ratio=1.0))
 
     def of(self, *guests, offered=OFFERED):
-        found = left.compute_headroom(offered, (0, 1), guests, 'min', 5.0)
+        found = headroom_report.compute_headroom(
+            offered, (0, 1), guests, 'min', 5.0)
         return found and (found.guests, found.groups, found.bandwidth)
 
     def test_nothing_before_the_first_report(self):

@@ -12,7 +12,7 @@
 
 import fixtures
 
-from ghsched_nova.host import notices
+from ghsched_nova.host import protection_events
 from ghsched_placement.tests import base
 
 
@@ -22,7 +22,7 @@ class NoticesTest(base.TestCase):
         super().setUp()
         self.log = self.useFixture(fixtures.FakeLogger())
         self.sent, self.unsent = [], set()
-        self.notices = notices.Notices(self.send)
+        self.notices = protection_events.Notices(self.send)
 
     def send(self, event, payload):
         if payload['server'] in self.unsent:

@@ -29,7 +29,7 @@ from ghsched_nova import conf
 from ghsched_nova.guest import memorytune
 from ghsched_nova.guest import metadata
 from ghsched_nova.host import engine
-from ghsched_nova.host import live
+from ghsched_nova.host import policy_change
 from ghsched_nova.lab.emulator import faults
 from ghsched_nova.live import messages
 from ghsched_nova.resctrl import reconcile
@@ -110,7 +110,7 @@ class LiveTest(base.TestCase):
             lambda _root, _run, wanted: reconcile.reconcile(
                 self.world.place, wanted, self.world.files)))
         self.guest = self.make_guest(maker)
-        self.domain = live.Domain(self.guest, self.guest.define)
+        self.domain = policy_change.Domain(self.guest, self.guest.define)
         self.world.files.operations.clear()
 
     def make_guest(self, maker):
@@ -141,7 +141,8 @@ class LiveTest(base.TestCase):
             **values})], (0,))
 
     def change(self, **values):
-        live.change_policy(self.engine, self.domain, self.packed(**values))
+        policy_change.change_policy(
+            self.engine, self.domain, self.packed(**values))
 
     def state(self):
         group, = self.world.groups()
@@ -173,10 +174,11 @@ class LiveTest(base.TestCase):
         self.assertEqual((wanted, [] if maker == 'ghsched' else wanted),
                          self.held())
         for xml in (self.guest.live, self.guest.stored):
-            self.assertEqual(self.packed(maximum=73), live.policy_of(xml))
+            self.assertEqual(self.packed(maximum=73),
+                             policy_change.policy_of(xml))
         # The live XML cannot be changed, and nothing is read from it.
-        self.assertTrue(live.is_same(self.engine, self.domain,
-                                     self.packed(maximum=73)))
+        self.assertTrue(policy_change.is_same(self.engine, self.domain,
+                                              self.packed(maximum=73)))
 
     @ddt.data(*MAKERS)
     def test_the_same_once_more_writes_nothing(self, maker):
@@ -197,8 +199,8 @@ class LiveTest(base.TestCase):
                 self.fault({f'schemata:{line}': {'error': error,
                                                  'times': 1}})
                 refused = self.assertRaises(
-                    live.NotChanged, self.change, minimum=20, maximum=80,
-                    hardlimit=False, priority=6)
+                    policy_change.NotChanged, self.change, minimum=20,
+                    maximum=80, hardlimit=False, priority=6)
                 self.assertIn(error, str(refused))
                 self.assertNotIn('restored', str(refused))
                 self.assertEqual(before, self.state())
@@ -213,7 +215,8 @@ class LiveTest(base.TestCase):
             self.guest.error = RuntimeError('libvirt is gone')
 
         self.guest.setMetadata = once
-        refused = self.assertRaises(live.NotChanged, self.change, minimum=20)
+        refused = self.assertRaises(
+            policy_change.NotChanged, self.change, minimum=20)
         for words in ('EINVAL', 'the metadata of the domain could not be '
                       'restored: libvirt is gone',
                       'its control group could not'):
@@ -223,9 +226,9 @@ class LiveTest(base.TestCase):
         self.use(maker='libvirt')
         before = self.state()
         self.guest.define = self.fail_once(self.guest.define)
-        self.domain = live.Domain(self.guest, self.guest.define)
+        self.domain = policy_change.Domain(self.guest, self.guest.define)
         self.assertIn('libvirt is busy', str(self.assertRaises(
-            live.NotChanged, self.change, maximum=73)))
+            policy_change.NotChanged, self.change, maximum=73)))
         self.assertEqual(before, self.state())
 
     def fail_once(self, function):
@@ -245,18 +248,20 @@ class LiveTest(base.TestCase):
     def test_a_guest_that_has_moved_or_has_no_policy(self):
         self.use()
         packed = [{**self.packed()[0], 'host_node': 1}]
-        refused = self.assertRaises(live.NotChanged, live.change_policy,
-                                    self.engine, self.domain, packed)
+        refused = self.assertRaises(
+            policy_change.NotChanged, policy_change.change_policy, self.engine,
+            self.domain, packed)
         self.assertIn('runs on the host NUMA nodes (0,)', str(refused))
         self.guest.live = PLAIN.format(self.world.guests[0].domain)
         self.assertIn('no policy', str(self.assertRaises(
-            live.NotChanged, self.change)))
-        self.assertRaises(messages.MessageError, live.change_policy,
+            policy_change.NotChanged, self.change)))
+        self.assertRaises(messages.MessageError, policy_change.change_policy,
                           self.engine, self.domain, [{'host_node': 0}])
 
     def test_what_becomes_of_a_policy_is_told_in_percent(self):
         self.use('amd')
-        for one in live.effective_values(self.engine, self.packed(maximum=41)):
+        for one in policy_change.effective_values(
+                self.engine, self.packed(maximum=41)):
             self.assertTrue(41 <= one['max'] < 45, one)
             self.assertEqual((0, None), (one['host_node'], one['min']))
 
@@ -266,12 +271,12 @@ class LiveTest(base.TestCase):
     def test_what_a_shared_group_holds_is_told(self, dialect, least, most):
         self.use(dialect)
         asked = self.packed(minimum=20 if least else 0, maximum=60)
-        for one in live.effective_values(self.engine, asked, 3):
+        for one in policy_change.effective_values(self.engine, asked, 3):
             self.assertEqual((least, most), (one['min'], one['max']))
 
     def test_what_no_guest_can_have_many_can_not_either(self):
         """Together they may have no cap, which any host can hold."""
         self.use('intel')
-        self.assertRaises(resolve.PolicyNotHeld, live.effective_values,
-                          self.engine,
-                          self.packed(maximum=60, hardlimit=False), 2)
+        self.assertRaises(
+            resolve.PolicyNotHeld, policy_change.effective_values, self.engine,
+            self.packed(maximum=60, hardlimit=False), 2)

@@ -26,7 +26,7 @@ from typing import Any
 from oslo_log import log as logging
 
 from ghsched_nova.guest import metadata
-from ghsched_nova.host import agreement
+from ghsched_nova.host import allocation_check
 from ghsched_nova.host import desired
 from ghsched_placement import names
 from ghsched_placement.policy import Accounting
@@ -62,9 +62,10 @@ def find_uncounted(guests: Mapping[str, metadata.DomainPolicy],
 def _differs(guest: metadata.DomainPolicy, held: Mapping[str, Any],
              root: str, accounting: Accounting) -> str:
     try:
-        agreement.check(guest.policy, accounting, guest.counted_nodes, held,
-                        root, joins=guest.shared)
-    except agreement.Disagreement as error:
+        allocation_check.check(
+            guest.policy, accounting, guest.counted_nodes, held, root,
+            joins=guest.shared)
+    except allocation_check.Disagreement as error:
         return str(error)
     return ''
 

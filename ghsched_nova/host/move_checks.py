@@ -22,10 +22,10 @@ import re
 from lxml import etree
 
 from ghsched_nova.guest import document
-from ghsched_nova.guest import node_move as domains
+from ghsched_nova.guest import move_xml as domains
 from ghsched_nova.live import move_messages
-from ghsched_nova.threads import memory
-from ghsched_nova.threads import pages
+from ghsched_nova.memory import numa_maps
+from ghsched_nova.memory import page_move
 from ghsched_placement import cpulist
 from ghsched_placement.node_move import GuestCell
 
@@ -42,7 +42,7 @@ _PINNED = {
 
 
 def refusals(xml: str, request: move_messages.Request,
-             own_memory: pages.Memory,
+             own_memory: page_move.Memory,
              sysfs: Path = Path('/sys')) -> list[str]:
     """Return the reasons why a domain cannot be moved; empty if it can.
 
@@ -59,14 +59,15 @@ def refusals(xml: str, request: move_messages.Request,
 
 
 def _unbound_memory(name: str, request: move_messages.Request,
-                    own_memory: pages.Memory) -> Iterator[str]:
+                    own_memory: page_move.Memory) -> Iterator[str]:
     refusal = own_memory.refusal(name)
     if refusal:
         yield refusal
     try:
-        memory.plan_node_sets(dict(request.move.moved.values()),
-                              [cell.host_node for cell in request.move.before])
-    except memory.NotBound as error:
+        numa_maps.plan_node_sets(
+            dict(request.move.moved.values()),
+            [cell.host_node for cell in request.move.before])
+    except numa_maps.NotBound as error:
         yield str(error)
 
 

@@ -15,7 +15,7 @@ import tempfile
 from unittest import mock
 
 
-from ghsched_nova.host import node_move
+from ghsched_nova.host import move_checks
 from ghsched_nova.live.move_messages import Request
 from ghsched_placement.node_move import GuestCell
 from ghsched_placement.node_move import Move
@@ -65,9 +65,9 @@ class RefusalsTest(base.TestCase):
     def refusals(self, old='', new='', request=None):
         own_memory = mock.Mock(refusal=lambda name: self.refusal,
                                allowed_nodes=lambda name: self.allowed)
-        return node_move.refusals(XML.replace(old, new) if old else XML,
-                                  request or _request(), own_memory,
-                                  self.sysfs)
+        return move_checks.refusals(XML.replace(old, new) if old else XML,
+                                    request or _request(), own_memory,
+                                    self.sysfs)
 
     def test_a_domain_as_nova_has_it_can_be_moved(self):
         self.assertEqual([], self.refusals())

@@ -18,9 +18,9 @@ from lxml import etree
 
 from ghsched_nova.guest import metadata
 from ghsched_nova.guest import move_record
-from ghsched_nova.guest import node_move as domains
-from ghsched_nova.host import live
-from ghsched_nova.host import moving
+from ghsched_nova.guest import move_xml as domains
+from ghsched_nova.host import guest_move
+from ghsched_nova.host import policy_change
 from ghsched_nova.live import move_messages
 from ghsched_nova.tests.fixtures import moving_host
 from ghsched_placement.node_move import GuestCell
@@ -47,7 +47,7 @@ class MovingTest(base.TestCase):
     def setUp(self):
         super().setUp()
         self.host = moving_host.MovingHost(XML, (OLD,))
-        self.mover = moving.Mover(self.host, self.host, threading.RLock())
+        self.mover = guest_move.Mover(self.host, self.host, threading.RLock())
 
     def run_it(self):
         self.mover.run(self.host.domain, move_messages.pack(REQUEST),
@@ -91,11 +91,11 @@ class MovingTest(base.TestCase):
             self):
         for host in list(self.failures()):
             self.host = host
-            self.mover = moving.Mover(host, host, threading.RLock())
+            self.mover = guest_move.Mover(host, host, threading.RLock())
             refused = None
             try:
                 self.run_it()
-            except live.NotChanged as error:
+            except policy_change.NotChanged as error:
                 refused = error
                 self.assertFalse(error.left)
             self.assertEqual((OLD,) if refused else (NEW,), host.cells)
@@ -107,13 +107,14 @@ class MovingTest(base.TestCase):
     def test_a_crash_at_each_step_is_repaired_as_the_record_says(self):
         for host in list(self.failures()):
             self.host = host
-            self.mover = moving.Mover(host, host, threading.RLock())
+            self.mover = guest_move.Mover(host, host, threading.RLock())
             with mock.patch.object(self.mover, '_roll_back',
-                                   side_effect=live.NotChanged('killed')):
-                with contextlib.suppress(live.NotChanged):
+                                   side_effect=policy_change.NotChanged(
+                                       'killed')):
+                with contextlib.suppress(policy_change.NotChanged):
                     self.run_it()
             # The next nova-compute, which crashes in its turn.
-            other = moving.Mover(host, host, threading.RLock())
+            other = guest_move.Mover(host, host, threading.RLock())
             for turn in range(1, 12):
                 host.fails_at = host.count + turn
                 with contextlib.suppress(moving_host.Dead):
@@ -127,7 +128,7 @@ class MovingTest(base.TestCase):
         def refuse(*_args):
             raise moving_host.Dead('3 pages stay')
         with mock.patch.object(self.host, 'move', refuse):
-            error = self.assertRaises(live.NotChanged, self.run_it)
+            error = self.assertRaises(policy_change.NotChanged, self.run_it)
         self.assertTrue(error.left)
         self.assertIn('3 pages stay; the guest could not be returned',
                       str(error))
@@ -158,6 +159,6 @@ class MovingTest(base.TestCase):
             if moved == {0: 1}:
                 raise moving_host.Dead('pages stay')
         with mock.patch.object(self.host, 'move', refuse):
-            self.assertRaises(live.NotChanged, self.run_it)
+            self.assertRaises(policy_change.NotChanged, self.run_it)
         self.assertEqual([({0: 1}, 1), ({1: 0}, 1)], claimed)
         self.assert_agreed()

@@ -11,7 +11,7 @@
 # under the License.
 
 
-from ghsched_nova.host import agreement
+from ghsched_nova.host import allocation_check
 from ghsched_placement import names
 from ghsched_placement.policy import parse
 from ghsched_placement.tests import base
@@ -29,23 +29,25 @@ class CheckTest(base.TestCase):
     policy = parse({'ghsched:mem_bw_min': '60'}, 1)
 
     def check(self, host_nodes, allocations, policy=None):
-        agreement.check(policy or self.policy, 'min', host_nodes,
-                        allocations, HOST)
+        allocation_check.check(policy or self.policy, 'min', host_nodes,
+                               allocations, HOST)
 
     def test_claim_and_allocation_on_one_node_agree(self):
         self.check([1], {**ROOT, **on(1, 60)})
 
     def test_bandwidth_on_another_node_is_refused(self):
         error = self.assertRaises(
-            agreement.Disagreement, self.check, [0], {**ROOT, **on(1, 60)})
+            allocation_check.Disagreement, self.check, [0], {**ROOT, **on(
+                1, 60)})
         self.assertIn('claimed on host NUMA node 0', str(error))
 
     def test_other_ways_of_the_l3_are_refused(self):
         policy = parse({'ghsched:l3_ways': '3'}, 1)
         held = {NODE[1]: {'resources': {names.L3_WAYS: 3}}}
         self.check([1], {**ROOT, **held}, policy)
-        error = self.assertRaises(agreement.Disagreement, self.check, [0],
-                                  {**ROOT, **held}, policy)
+        error = self.assertRaises(
+            allocation_check.Disagreement, self.check, [0], {**ROOT, **held},
+            policy)
         self.assertIn('0 ways of the L3 for it instead of 3', str(error))
 
     def test_real_time_of_another_node_is_refused(self):
@@ -56,8 +58,8 @@ class CheckTest(base.TestCase):
             'ghsched:vcpu_period_us': '3000'}, 1, 2)
         held = {NODE[1]: {'resources': {names.RT_CPU_PERMILLE: 668}}}
         self.check([1], held, policy)
-        error = self.assertRaises(agreement.Disagreement, self.check, [0],
-                                  held, policy)
+        error = self.assertRaises(
+            allocation_check.Disagreement, self.check, [0], held, policy)
         self.assertIn('0 thousandths of a CPU in real time for it instead of '
                       '668', str(error))
 
@@ -65,29 +67,30 @@ class CheckTest(base.TestCase):
         policy = parse({'ghsched:mem_bw_burst': '30'}, 1)
         held = {NODE[1]: {'resources': {names.MEM_BW_BURST_PCT: 30}}}
         self.check([1], {**ROOT, **held}, policy)
-        error = self.assertRaises(agreement.Disagreement, self.check, [0],
-                                  {**ROOT, **held}, policy)
+        error = self.assertRaises(
+            allocation_check.Disagreement, self.check, [0], {**ROOT, **held},
+            policy)
         self.assertIn('0 % memory bandwidth as a burst for it instead of 30',
                       str(error))
 
     def test_another_amount_is_refused(self):
-        self.assertRaises(agreement.Disagreement, self.check, [1],
+        self.assertRaises(allocation_check.Disagreement, self.check, [1],
                           {**ROOT, **on(1, 50)})
 
     def test_a_guest_forced_past_the_scheduler_is_refused(self):
         error = self.assertRaises(
-            agreement.Disagreement, self.check, [0],
+            allocation_check.Disagreement, self.check, [0],
             {HOST: {'resources': {'VCPU': 2}}},
             parse({'ghsched:mem_bw_max': '50'}, 1))
         self.assertIn('past the scheduler', str(error))
 
     def test_a_vf_of_another_node_is_refused_where_near_is_a_must(self):
         def check(**keys):
-            agreement.check(
+            allocation_check.check(
                 parse({'ghsched:vfs': 'nic:2', **keys}, 1), 'min', [1], ROOT,
                 HOST, [(0, 1), (0, 0)])
         check()
-        error = self.assertRaises(agreement.Disagreement, check,
+        error = self.assertRaises(allocation_check.Disagreement, check,
                                   **{'ghsched:vfs_locality': 'node'})
         self.assertIn('a VF for it on node 0', str(error))
 
@@ -100,11 +103,12 @@ class DevicesTest(base.TestCase):
             'pf1': {'resources': {'CUSTOM_PCI': 1}}}
 
     def check(self, *requests, allocations=None):
-        agreement.check_devices([agreement.Devices(*one) for one in requests],
-                                allocations or self.held)
+        allocation_check.check_devices(
+            [allocation_check.Devices(*one) for one in requests],
+            allocations or self.held)
 
     def refused(self, *requests, **kwargs):
-        return str(self.assertRaises(agreement.Disagreement, self.check,
+        return str(self.assertRaises(allocation_check.Disagreement, self.check,
                                      *requests, **kwargs))
 
     def test_devices_that_placement_gave_agree(self):
@@ -130,7 +134,8 @@ class DevicesTest(base.TestCase):
     def test_missing_devices_are_those_of_short_requests(self):
         self.assertEqual(
             ('1 of 2 devices of alias nic', '0 of 1 devices of port one'),
-            agreement.missing_devices([agreement.Devices(*one) for one in (
+            allocation_check.missing_devices([allocation_check.Devices(
+                *one) for one in (
                 ('alias nic', 2, ('pf0', 'pf1'), ('pf1',)),
                 ('alias fast', 2, (), ('pf1', 'pf1')),
                 ('port one', 1, (), ()))]))

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 import prometheus_client
 
-from ghsched_nova.host import repairs
+from ghsched_nova.host import repair_counts
 from ghsched_nova.monitor import repair_metrics
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import threads
@@ -39,28 +39,30 @@ class RepairsTest(base.TestCase):
 
     def test_each_report_adds_to_what_was_counted(self):
         self.assertEqual({}, self.scraped())
-        repairs.Repairs(self.path).add(['write line', 'write line'])
-        repairs.Repairs(self.path).add(iter(['write line', 'make group']))
+        repair_counts.Repairs(self.path).add(['write line', 'write line'])
+        repair_counts.Repairs(self.path).add(
+            iter(['write line', 'make group']))
         self.assertEqual({'write line': 3, 'make group': 1}, self.scraped())
 
     def test_counters_of_the_kernel_are_no_repair(self):
-        repairs.Repairs(self.path).add(['assign counters'])
+        repair_counts.Repairs(self.path).add(['assign counters'])
         self.assertFalse(self.path.exists())
 
     def test_a_broken_file_begins_again(self):
         for text in ('', '[]', '{"version": 9, "repairs": {"a": 1}}'):
             self.path.write_text(text)
             self.assertEqual({}, self.scraped())
-        repairs.Repairs(self.path).add(['set class'])
+        repair_counts.Repairs(self.path).add(['set class'])
         self.assertEqual({'set class': 1}, self.scraped())
 
     def test_no_place_to_count_stops_no_report(self):
         log = self.useFixture(fixtures.FakeLogger())
-        repairs.Repairs(Path('/nowhere/repairs.json')).add(['write line'])
+        repair_counts.Repairs(
+            Path('/nowhere/repairs.json')).add(['write line'])
         self.assertIn('cannot count repairs', log.output)
 
     def test_repairs_added_by_native_threads_are_all_counted(self):
-        shared = repairs.Repairs(self.path)
+        shared = repair_counts.Repairs(self.path)
         self.assertEqual([], threads.stress(
             [lambda _chance: shared.add(['write line'])] * 4, 5))
         self.assertEqual({'write line': 20}, self.scraped())

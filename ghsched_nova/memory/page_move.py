@@ -15,10 +15,10 @@
 from pathlib import Path
 import time
 
+from ghsched_nova.memory import cpusets
+from ghsched_nova.memory import numa_maps
+from ghsched_nova.memory import privileged
 from ghsched_nova import qemu
-from ghsched_nova.threads import cpusets
-from ghsched_nova.threads import memory
-from ghsched_nova.threads import privileged_pages
 
 #: Number of attempts to move pages; I/O of QEMU pins some of them for a short
 #: time.
@@ -69,41 +69,41 @@ class Memory:
         """
         process = qemu.find_process(self._run_path, name)
         if process is None or not cpusets.find_cpusets(process):
-            raise memory.NotBound(self.refusal(name))
+            raise numa_maps.NotBound(self.refusal(name))
         guest = (name, process)
-        steps = memory.plan_node_sets(moved, nodes)
+        steps = numa_maps.plan_node_sets(moved, nodes)
         new = steps[-1]
         if not any(cpusets.allowed_nodes(path) == new
                    for path in cpusets.find_cpusets(process)):
             for step in steps[:-1]:
-                _raise_problem(privileged_pages.allow_nodes(guest, step))
+                _raise_problem(privileged.allow_nodes(guest, step))
             if len(steps) > 1:
                 self._move_pages(guest, moved, new)
-        _raise_problem(privileged_pages.allow_nodes(guest, new))
+        _raise_problem(privileged.allow_nodes(guest, new))
         self._settle(guest)
 
-    def _move_pages(self, guest: privileged_pages.Guest, moved: dict[int, int],
+    def _move_pages(self, guest: privileged.Guest, moved: dict[int, int],
                     new: frozenset[int]) -> None:
         """Move the pages of a guest while old and new nodes are allowed.
 
         The memory policies of its areas are still the old ones.
         """
-        for area in privileged_pages.read_bound_areas(guest):
+        for area in privileged.read_bound_areas(guest):
             target = (min(new) if len(new) == 1
                       else moved.get(area.node, area.node))
             self._move_area(guest, area, target)
 
-    def _move_area(self, guest: privileged_pages.Guest, area: memory.Area,
+    def _move_area(self, guest: privileged.Guest, area: numa_maps.Area,
                    target: int) -> None:
-        for first, last in memory.split_area(area, privileged_pages.PIECE):
+        for first, last in numa_maps.split_area(area, privileged.PIECE):
             begun = time.monotonic()
-            count = privileged_pages.move_pages(
+            count = privileged.move_pages(
                 guest, first, last, area.page_size, target)
             if self._rate:
                 due = count * area.page_size / (self._rate * _MIB)
                 time.sleep(max(0.0, begun + due - time.monotonic()))
 
-    def _settle(self, guest: privileged_pages.Guest) -> None:
+    def _settle(self, guest: privileged.Guest) -> None:
         """Move remaining pages to the node of their policy; retry pinned
         pages.
         """
@@ -116,17 +116,17 @@ class Memory:
             time.sleep(0.1)
         left = _strays(guest)
         if left:
-            raise memory.NotBound(
+            raise numa_maps.NotBound(
                 f'{sum(area.strays for area in left)} pages of its memory '
                 'cannot be moved: the kernel keeps them where they are')
 
 
-def _strays(guest: privileged_pages.Guest) -> list[memory.Area]:
+def _strays(guest: privileged.Guest) -> list[numa_maps.Area]:
     """Return the areas of a guest that have pages on a wrong node."""
-    return [area for area in privileged_pages.read_bound_areas(
+    return [area for area in privileged.read_bound_areas(
         guest) if area.strays]
 
 
 def _raise_problem(problem: str) -> None:
     if problem:
-        raise memory.NotBound(problem)
+        raise numa_maps.NotBound(problem)

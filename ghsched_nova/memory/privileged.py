@@ -28,9 +28,9 @@ from typing import Annotated
 from ghsched_nova import bounds
 from ghsched_nova.bounds import Range
 from ghsched_nova import kernel_files
+from ghsched_nova.memory import cpusets
+from ghsched_nova.memory import numa_maps
 from ghsched_nova import privsep
-from ghsched_nova.threads import cpusets
-from ghsched_nova.threads import memory
 from ghsched_placement import cpulist
 
 #: Bytes that are moved before the rate is checked.
@@ -74,12 +74,12 @@ def _check_piece(value: tuple[int, int, int]) -> None:
 _Piece = Annotated[tuple[_Address, _Address, _PageSize], _check_piece]
 
 
-def read_bound_areas(guest: Guest) -> list[memory.Area]:
+def read_bound_areas(guest: Guest) -> list[numa_maps.Area]:
     """Return the memory areas of a guest that are bound to NUMA nodes.
 
     :raises NotBound: if there are too many areas.
     """
-    return [memory.Area(first, last, node, size, dict(pages))
+    return [numa_maps.Area(first, last, node, size, dict(pages))
             for first, last, node, size, pages in _areas(guest)]
 
 
@@ -124,11 +124,11 @@ def read_areas(process: int, proc: Path = Path('/proc')) -> list[_Area]:
     """
     path = proc / str(process)
     try:
-        with (open(path / 'numa_maps') as numa_maps,
+        with (open(path / 'numa_maps') as lines,
               open(path / 'maps') as maps):
             return [(one.first, one.last, one.node, one.page_size,
                      list(one.pages.items()))
-                    for one in memory.parse_areas(numa_maps, maps)]
+                    for one in numa_maps.parse_areas(lines, maps)]
     except OSError:
         return []
 
