@@ -145,13 +145,29 @@ class NodeRoom:
     def taken(self, guest: GuestNode,
               page_size: PageSize = None) -> 'NodeRoom':
         """Return the room that is left with a guest node placed here."""
-        chosen = self._chosen(guest, page_size)
+        return self._changed(guest, self._chosen(guest, page_size), 1)
+
+    def released(self, guest: GuestNode,
+                 page_size: PageSize = None) -> 'NodeRoom':
+        """Return the room that is there when a guest node has left.
+
+        :param page_size: KiB, or None for a guest that asks for no size; of
+            others it is not known which pages they have.
+        """
+        return self._changed(guest, next(
+            (one for one in self.pages
+             if page_size in (None, one.size_kb)), None), -1)
+
+    def _changed(self, guest: GuestNode, chosen: Pages | None,
+                 sign: int) -> 'NodeRoom':
+        """Return the room with a guest node more or less on some pages."""
         return dataclasses.replace(
-            self, vcpus_used=self.vcpus_used + guest.shared,
-            dedicated_used=self.dedicated_used + guest.pinned,
-            memory_used=self.memory_used + guest.memory,
+            self, vcpus_used=self.vcpus_used + sign * guest.shared,
+            dedicated_used=self.dedicated_used + sign * guest.pinned,
+            memory_used=self.memory_used + sign * guest.memory,
             pages=tuple(dataclasses.replace(
-                one, used=one.used + guest.memory * 1024 // one.size_kb)
+                one, used=one.used + sign * (
+                    guest.memory * 1024 // one.size_kb))
                 if one is chosen else one for one in self.pages))
 
     def _memory(self, guest: GuestNode, page_size: PageSize) -> Shortage:

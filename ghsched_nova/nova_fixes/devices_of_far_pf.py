@@ -105,9 +105,13 @@ def _filter_pools(original: Callable[..., Any], pci_stats: Any,
                   rp_uuids: Sequence[str]) -> Any:
     """Let Nova filter the pools of an allocation, with what was given of each.
 
+    Placement names the PF of a group once, whatever the number of VFs. Until
+    the mapping names the PF of each VF, as it does in claims, Nova's own count
+    of free devices decides.
+
     :returns: those of the pools that Nova keeps, as they are.
     """
-    if not rp_uuids or not _is_ours.get():
+    if len(rp_uuids or ()) < request.count or not _is_ours.get():
         return original(pci_stats, pools, request, numa_cells,
                         rp_uuids=rp_uuids)
     given = Counter(rp_uuids)

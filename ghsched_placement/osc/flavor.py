@@ -107,11 +107,8 @@ class CheckFlavor(base.Lister):
         self._warn(policy, classes, specs)
         for text in too_wide(policy, parsed_args.accounting, found, classes):
             self.log.warning(text)
-        wanted = query.Flavor(guest.shared, guest.pcpus, guest.memory_mb,
-                              size.disk_gb, size.swap_mb, specs)
-        owned = client.owned()
-        asked, joining = (query.parameters(wanted, request.build(
-            policy, parsed_args.accounting, joining=joins), owned)
+        asked, joining = (parameters(
+            size, specs, parsed_args.accounting, client.owned(), joins)
             for joins in (False, True))
         wish = make_wish(policy, guest, asked, classes,
                          parsed_args.accounting)
@@ -233,6 +230,21 @@ def guess_classes(policy: policies.GuestPolicy,
         return {}
     return {vfs.alias: next(iter(classes), f'the alias {vfs.alias}')
             for vfs in policy.vfs}
+
+
+def parameters(size: Size, extra_specs: Mapping[str, str],
+               accounting: policies.Accounting, owned: bool,
+               joins: bool = False) -> tuple[tuple[str, str], ...]:
+    """Return the query for allocation candidates that nova-scheduler sends.
+
+    :param owned: whether it asks for hosts with the trait OWNER_NOVA.
+    :param joins: whether the guest shares a control group that is there.
+    """
+    policy, guest = read(size, extra_specs)
+    wanted = query.Flavor(guest.shared, guest.pcpus, guest.memory_mb,
+                          size.disk_gb, size.swap_mb, extra_specs)
+    return tuple(query.parameters(wanted, request.build(
+        policy, accounting, joining=joins), owned))
 
 
 def make_wish(policy: policies.GuestPolicy, guest: topology.Guest,

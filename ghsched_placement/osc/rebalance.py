@@ -32,6 +32,7 @@ from ghsched_placement.osc import base
 from ghsched_placement.osc import client as clients
 from ghsched_placement.osc import measured
 from ghsched_placement.osc import observe
+from ghsched_placement.osc import rebalance_room
 from ghsched_placement.rebalance import affinity
 from ghsched_placement.rebalance import move_plan
 from ghsched_placement.rebalance import no_move_reasons
@@ -81,6 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             f'--{name.replace("_", "-")}', type=type(default),
             default=default, metavar='<n>',
             help=f'{text.capitalize()} (default: %(default)s)')
+    rebalance_room.add_arguments(parser)
     parser.add_argument(
         '--group-members', type=int, default=affinity.Bounds().members,
         metavar='<n>', help='Most servers that are kept together '
@@ -126,8 +128,11 @@ class Planned:
 def plan(client: clients.Client, parsed_args: argparse.Namespace) -> Planned:
     """Plan which servers should be moved.
 
-    :raises CommandError: where no host has measured its load.
+    :raises CommandError: where no host has measured its load, and room for a
+        flavor is not what is asked for.
     """
+    if parsed_args.flavor:
+        return _room(client, parsed_args)
     chosen, limits = policy(parsed_args.policy), settings(parsed_args)
     cloud, records = measured.read(
         client, affinity.Bounds(members=parsed_args.group_members))
@@ -146,6 +151,17 @@ def plan(client: clients.Client, parsed_args: argparse.Namespace) -> Planned:
                    no_move_reasons.nothing_to_move(
                        restricted(cloud, parsed_args.only), limits, history,
                        now))
+
+
+def _room(client: clients.Client, parsed_args: argparse.Namespace) -> Planned:
+    """Plan which servers should be moved so that a flavor fits."""
+    question = rebalance_room.ask(
+        client, parsed_args.flavor, parsed_args.count, parsed_args.image)
+    only = parsed_args.only
+    moves = question.moves(only=only)
+    return Planned(moves, question.records,
+                   lambda staying: question.moves(staying, only),
+                   '' if moves else question.reason(only))
 
 
 def row(move: move_plan.Move, records: Mapping[str, Mapping[str, Any]]

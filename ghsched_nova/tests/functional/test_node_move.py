@@ -170,7 +170,6 @@ class MoveTest(openstack_base.CommandTestCase):
         self.start_host()
         self.server = self.boot(self.flavor(mem_bw_min=30, mem_bw_max=60))
         self.old, = self.host_nodes(self.server)
-        self.flags(rpc_response_timeout=5)
 
     def move(self, node, server=None):
         uuid = (server or self.server)['id']
@@ -255,6 +254,30 @@ class MoveTest(openstack_base.CommandTestCase):
                                                '--no-effective'))
         # It rests.
         self.assertEqual([], self.told(rebalance.PlanRebalance, *inside))
+
+    def test_refused_flavor_fits_after_the_plan_for_it_is_applied(self):
+        self.patched_move()
+        other = self.boot(self.flavor(mem_bw_min=30))
+        if self.host_nodes(other) == self.host_nodes(self.server):
+            self.move(1 - self.old, other)
+        large = self.flavor(mem_bw_min=80)
+        self._delete_server(self.boot(large, 'ERROR'))
+        asked = '--for', large
+        planned, = self.told(rebalance.PlanRebalance, *asked)
+        self.assertEqual('makes room', planned['Reason'])
+        self.assertEqual('host_a node', planned['To'].rpartition(' ')[0])
+        moved, = self.told(rebalance.ApplyRebalance, *asked, '--yes')
+        self.assertEqual({**planned, 'Result': 'moved'}, moved)
+        self.boot(large)
+        self.assertEqual((0, []), self.outcome(audit.Audit,
+                                               '--no-effective'))
+
+    def patched_move(self):
+        """Let commands move servers without the filter of nova-api."""
+        self.useFixture(fixtures.MockPatchObject(
+            client.Client, 'move_nodes',
+            lambda _client, uuid, nodes, dry_run: self.move(
+                nodes[0], {'id': uuid})))
 
     def each_step(self, **how):
         """Names of the steps, each of which has failed."""

@@ -610,7 +610,8 @@ class SdkTest(PlacementTestCase):
         with contextlib.redirect_stderr(err):
             status, text = self.run_plan()
         self.assertEqual((2, ''), (status, text))
-        self.assertIn('ghsched plan: Placement: ', err.getvalue())
+        self.assertIn('ghsched plan: Placement does not answer',
+                      err.getvalue())
 
 
 class CommandTest(base.TestCase):

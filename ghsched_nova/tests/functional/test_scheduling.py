@@ -402,9 +402,12 @@ class ProviderTest(nova_base.GhschedTestCase):
         server = self.boot(self.flavor(mem_bw_min=60))
         node = self.host_nodes(server)[0]
         self.reserve(**{f'n{node}': 90})
-        self.assertEqual(90, self.inventory(node)['reserved'])
+        # The guest keeps 60; all that is left is reserved.
+        self.assertEqual(40, self.inventory(node)['reserved'])
         self.assert_agreement(server, 'host_a', [60])
         self._delete_server(server)
+        self._run_periodics()
+        self.assertEqual(90, self.inventory(node)['reserved'])
 
     def test_lost_control_keeps_what_is_held_and_removes_the_rest(self):
         self.start_host()

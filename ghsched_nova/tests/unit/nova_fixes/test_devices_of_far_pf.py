@@ -90,21 +90,30 @@ class Case:
             return socket_of(node) in map(socket_of, self.nodes)
         return node in self.nodes
 
-    def claim(self):
-        """How many devices of each PF nova-compute takes; None: refused."""
+    def fits(self, count):
+        """Return what nova-scheduler's filter finds of a number of VFs."""
+        host, request, cells = self._question(count)
+        return host.support_requests([request], None, cells)
+
+    def _question(self, count):
         host = stats.PciDeviceStats(objects.NUMATopology(cells=[
             objects.NUMACell(id=node, socket=socket_of(node))
             for node in range(NODES)]))
         host.pools = [pool.of_nova() for pool in self.pools]
         request = objects.InstancePCIRequest(
-            count=len(self.given), alias_name='nic', numa_policy=self.policy,
+            count=count, alias_name='nic', numa_policy=self.policy,
             request_id=uuidsentinel.request, spec=[{
                 'vendor_id': '8086', 'product_id': '1520',
                 'dev_type': 'type-VF', 'rp_uuids': ','.join(self.given)}])
         cells = [objects.InstanceNUMACell(id=node) for node in self.nodes]
+        return host, request, cells or None
+
+    def claim(self):
+        """How many devices of each PF nova-compute takes; None: refused."""
+        host, request, cells = self._question(len(self.given))
         try:
-            fits = host.support_requests([request], None, cells or None)
-            devices = host.consume_requests([request], cells or None)
+            fits = host.support_requests([request], None, cells)
+            devices = host.consume_requests([request], cells)
         except exception.PciDeviceRequestFailed:
             return None
         left = sum(pool['count'] for pool in host.pools)
@@ -158,6 +167,14 @@ class ClaimTest(base.TestCase):
         with devices_of_far_pf.acting_for(flavor):
             self.assertEqual(expected, FAR.claim())
         self.assertEqual(expected, FAR.claim())
+
+    def test_filter_takes_a_pf_that_the_mapping_names_once_for_all_vfs(self):
+        """Filters may run before the one that names the PF of each VF."""
+        for free, fits in ((4, True), (3, False)):
+            case = Case([Pool(0, 0, free)], [], POLICY.PREFERRED, [0])
+            case.given = [case.pools[0].uuid]
+            with devices_of_far_pf.acting_for(OURS):
+                self.assertEqual(fits, case.fits(count=4))
 
     def test_repair_ends_with_its_context(self):
         outside = FAR.claim()

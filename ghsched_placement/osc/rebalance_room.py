@@ -1,0 +1,161 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``openstack ghsched rebalance plan --for FLAVOR``: moves that make room."""
+
+import argparse
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from osc_lib import exceptions
+
+from ghsched_placement import capacity
+from ghsched_placement import fitting
+from ghsched_placement.osc import client as clients
+from ghsched_placement.osc import flavor as flavors
+from ghsched_placement.osc import node_rooms
+from ghsched_placement.osc import observe
+from ghsched_placement import policy as policies
+from ghsched_placement.rebalance.move_plan import Move
+from ghsched_placement.rebalance.move_plan import Spot
+from ghsched_placement.rebalance import room
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options with which a plan makes room for a flavor."""
+    parser.add_argument(
+        '--for', dest='flavor', metavar='<flavor>',
+        help='Show the fewest moves after which a server of this flavor (name '
+             'or ID) fits, whatever hosts have measured')
+    parser.add_argument(
+        '--count', type=int, default=1, metavar='<n>',
+        help='With --for: number of servers that are to fit (default: 1)')
+    parser.add_argument(
+        '--image', metavar='<image>',
+        help='With --for: image (name or ID) whose properties count as well')
+
+
+@dataclass(frozen=True)
+class Question:
+    """A cloud, and the flavor that is to fit.
+
+    :param wish: what a server of the flavor asks of a host.
+    :param guests: running servers that can be moved.
+    :param records: all servers by UUID, as Nova's API has them.
+    """
+
+    name: str
+    count: int
+    wish: fitting.Wish
+    hosts: tuple[capacity.Host, ...]
+    guests: tuple[room.Running, ...]
+    records: Mapping[str, Mapping[str, Any]]
+
+    def moves(self, staying: frozenset[str] = frozenset(),
+              only: str | None = None) -> tuple[Move, ...]:
+        """Return the moves that make room, without some servers."""
+        return self._plan(staying, only).moves
+
+    def reason(self, only: str | None = None) -> str:
+        """Return why there are no moves, as a sentence."""
+        plan = self._plan(frozenset(), only)
+        if plan.fits >= self.count:
+            return (f'Nothing to move, because {plan.fits} servers of flavor '
+                    f'{self.name} fit now.')
+        if plan.is_cut:
+            return (f'No moves were found that make room for flavor '
+                    f'{self.name}: the search ended at its limit of steps.')
+        return (f'No {room.MOVES_PER_GUEST} moves of running servers make '
+                f'room for one more server of flavor {self.name} '
+                f'({plan.fits} of {self.count} fit). '
+                + room.missing(self.hosts, self.wish))
+
+    def _plan(self, staying: frozenset[str], only: str | None) -> room.Plan:
+        return room.plan(self.hosts, [
+            dataclasses.replace(
+                guest, inside=guest.inside and only != 'between',
+                between=guest.between and only != 'inside')
+            for guest in self.guests if guest.uuid not in staying],
+            self.wish, self.count)
+
+
+def ask(client: clients.Client, name: str, count: int, image: str | None,
+        accounting: policies.Accounting = 'min') -> Question:
+    """Read the cloud and the flavor that is to fit.
+
+    :param name: name or ID of the flavor.
+    :param image: name or ID of the image; None: none.
+    :raises CommandError: when flavor or image is wrong.
+    """
+    if count < 1:
+        raise exceptions.CommandError('--count is less than 1')
+    flavor = client.flavor(name)
+    size = flavors.size_of(flavor)
+    specs = flavors.merged(flavor.extra_specs, client.image_properties(image)
+                           if image else {})
+    nodes = client.compute_nodes()
+    away = client.away(nodes)
+    open_hosts = [host for host in client.hosts() if host.uuid not in away]
+    hosts = node_rooms.read(client, open_hosts, nodes).added_to(open_hosts)
+    wishes = _Wishes(hosts, accounting, client.owned())
+    records = {record['id']: record for record in client.servers()}
+    names = {host.name for host in hosts}
+    running = [record for record in records.values()
+               if record['status'] == 'ACTIVE'
+               and not observe.is_moving(record)
+               and record.get(observe.HYPERVISOR) in names]
+    guests = client.each(
+        lambda record: _running(client, wishes, record), running)
+    return Question(name, count, wishes.of(size, specs), hosts,
+                    tuple(guest for guest in guests if guest), records)
+
+
+class _Wishes:
+    """Makes what servers ask of a host from their flavors."""
+
+    def __init__(self, hosts: Sequence[capacity.Host],
+                 accounting: policies.Accounting, owned: bool) -> None:
+        self._hosts = hosts
+        self._accounting = accounting
+        self._owned = owned
+
+    def of(self, size: flavors.Size,
+           extra_specs: Mapping[str, str]) -> fitting.Wish:
+        """Return what a server of a flavor asks of a host."""
+        policy, guest = flavors.read(size, extra_specs)
+        return flavors.make_wish(
+            policy, guest, flavors.parameters(
+                size, extra_specs, self._accounting, self._owned),
+            flavors.guess_classes(policy, self._hosts), self._accounting)
+
+
+def _running(client: clients.Client, wishes: _Wishes,
+             record: Mapping[str, Any]) -> room.Running | None:
+    """Return a server that can be moved; None for any other."""
+    nodes = client.host_nodes(record['id'])
+    flavor = record['flavor']
+    size = flavors.Size(flavor['vcpus'], flavor['ram'],
+                        flavor['disk'] + flavor['ephemeral'], flavor['swap'])
+    try:
+        wish = wishes.of(size, observe.extra_specs(record))
+    except exceptions.CommandError:
+        # A flavor that was stored before its keys were checked.
+        return None
+    if len(nodes) != 1 or nodes[0] is None or not room.is_movable(
+            wish, wish.guest_nodes):
+        return None
+    return room.Running(
+        record['id'], Spot(str(record[observe.HYPERVISOR]), nodes[0]), wish,
+        size.memory_mb, size.vcpus)

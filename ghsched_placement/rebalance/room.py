@@ -1,0 +1,276 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Moves of running guests that make room for guests of one flavor (pure).
+
+The fewest moves are looked for, inside hosts before between hosts, and the
+cheapest of them. The search has a limit of steps; a step is a look at one
+host.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from collections import Counter
+from dataclasses import dataclass
+from dataclasses import replace
+import math
+
+from ghsched_placement import capacity
+from ghsched_placement import fitting
+from ghsched_placement import occupancy
+from ghsched_placement.rebalance.move_plan import Move
+from ghsched_placement.rebalance.move_plan import Settings
+from ghsched_placement.rebalance.move_plan import Spot
+
+#: Moves at most to make room for one more guest.
+MOVES_PER_GUEST = 2
+
+#: Looks at a host at most, to make room for one more guest.
+STEPS = 20_000
+
+#: Other hosts at most to which a guest is tried to be moved.
+DESTINATIONS = 8
+
+
+@dataclass(frozen=True)
+class Running:
+    """A running guest with one NUMA node that can be moved.
+
+    :param spot: host NUMA node on which it runs.
+    :param wish: what it takes of a host.
+    :param memory: MiB of RAM.
+    :param vcpus: number of its CPUs.
+    :param inside: whether it can go to another NUMA node of its host.
+    :param between: whether it can go to another host.
+    """
+
+    uuid: str
+    spot: Spot
+    wish: fitting.Wish
+    memory: int
+    vcpus: int = 1
+    inside: bool = True
+    between: bool = True
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Moves after which guests of a flavor fit.
+
+    :param moves: in the order in which they are to be made.
+    :param fits: number of guests of the flavor that fit afterwards.
+    :param is_cut: whether the search ended at its limit of steps.
+    """
+
+    moves: tuple[Move, ...] = ()
+    fits: int = 0
+    is_cut: bool = False
+
+
+@dataclass(frozen=True)
+class _Cloud:
+    """Hosts and running guests, as they are after some moves."""
+
+    hosts: Mapping[str, capacity.Host]
+    guests: Mapping[str, Running]
+
+    def after(self, guest: Running, spot: Spot) -> '_Cloud':
+        """Return the cloud with a guest on another host NUMA node."""
+        origin = occupancy.without_guest(
+            self.hosts[guest.spot.host], guest.wish, (guest.spot.node,))
+        hosts = {**self.hosts, guest.spot.host: origin}
+        hosts[spot.host] = occupancy.with_guest(
+            hosts[spot.host], guest.wish, (spot.node,))
+        return _Cloud(hosts, {**self.guests,
+                              guest.uuid: replace(guest, spot=spot)})
+
+
+def plan(hosts: Sequence[capacity.Host], guests: Sequence[Running],
+         wish: fitting.Wish, count: int = 1,
+         settings: Settings | None = None) -> Plan:
+    """Return the moves after which a number of guests of a flavor fit.
+
+    :param hosts: hosts that take guests.
+    :param guests: those that may be moved, on these hosts.
+    :param wish: what a guest of the flavor asks for.
+    :param count: number of guests that are to fit.
+    :returns: without moves where the guests fit already, or where no moves
+        make room for all of them.
+    """
+    by_name = {host.name: host for host in hosts}
+    cloud = _Cloud(by_name, {guest.uuid: guest for guest in guests
+                             if guest.spot.host in by_name})
+    fits = {host.name: fitting.check(host, wish).guests for host in hosts}
+    moves: list[Move] = []
+    while sum(fits.values()) < count:
+        search = _Search(wish, settings or Settings(), fits)
+        found = search.cheapest(cloud)
+        if found is None:
+            return Plan(fits=sum(fits.values()), is_cut=search.is_cut)
+        steps, cloud = found
+        moves += steps
+        for name in _hosts_of(steps):
+            fits[name] = fitting.check(cloud.hosts[name], wish).guests
+    return Plan(tuple(moves), sum(fits.values()))
+
+
+class _OutOfSteps(Exception):
+    """The search has looked at hosts as often as it may."""
+
+
+def _hosts_of(moves: Iterable[Move]) -> frozenset[str]:
+    return frozenset(spot.host for move in moves
+                     for spot in (move.origin, move.destination))
+
+
+class _Search:
+    """A search for the moves that make room for one more guest.
+
+    :param fits: number of guests of the flavor that fit now, by host.
+    :ivar is_cut: whether it ended at its limit of steps.
+    """
+
+    def __init__(self, wish: fitting.Wish, settings: Settings,
+                 fits: Mapping[str, int]) -> None:
+        self._wish = wish
+        self._settings = settings
+        self._fits = fits
+        self._steps = 0
+        self._best: tuple[tuple[Move, ...], _Cloud] | None = None
+        self._best_cost = math.inf
+        self.is_cut = False
+
+    def cheapest(self, cloud: _Cloud
+                 ) -> tuple[tuple[Move, ...], _Cloud] | None:
+        """Return the fewest moves that make room, and the cloud after them.
+
+        Where the search is cut they may not be the cheapest.
+        """
+        for number in range(1, MOVES_PER_GUEST + 1):
+            for is_inside in (True, False):
+                self._steps = 0
+                try:
+                    self._extend(cloud, (), number, is_inside)
+                except _OutOfSteps:
+                    self.is_cut = True
+                if self._best:
+                    return self._best
+        return None
+
+    def _extend(self, cloud: _Cloud, before: tuple[Move, ...], number: int,
+                is_inside: bool) -> None:
+        """Try each further move, the cheapest first, and note the best plan.
+
+        :param before: moves that lead to the cloud; the next one is from or
+            to a host of theirs, and of another guest.
+        :param number: of moves that are still to be made.
+        :param is_inside: whether all of them stay inside hosts.
+        """
+        touched = _hosts_of(before)
+        spent = sum(move.cost for move in before)
+        resting = {move.guest for move in before}
+        for guest in sorted(cloud.guests.values(), key=lambda one: (
+                self._cost(one, one.spot), one.uuid)):
+            if spent + self._cost(guest, guest.spot) >= self._best_cost:
+                return
+            if guest.uuid in resting or is_inside and (
+                    touched and guest.spot.host not in touched
+                    or not self._could_fit(cloud.hosts[guest.spot.host])):
+                continue
+            for spot in self._spots(cloud, guest, is_inside):
+                move = Move(guest.uuid, guest.spot, spot, 'makes room', 0.0,
+                            self._cost(guest, spot))
+                if touched and not touched & _hosts_of([move]):
+                    continue
+                after, moves = cloud.after(guest, spot), (*before, move)
+                if number > 1:
+                    self._extend(after, moves, number - 1, is_inside)
+                elif spent + move.cost < self._best_cost and self._gains(
+                        after, touched | _hosts_of([move])):
+                    self._best = moves, after
+                    self._best_cost = spent + move.cost
+
+    def _could_fit(self, host: capacity.Host) -> bool:
+        """Whether a guest would fit if a host's NUMA nodes were one."""
+        asked: Counter[str] = Counter()
+        for guest_node in range(self._wish.guest_nodes):
+            asked.update(self._wish.counted(guest_node))
+        return all(sum(
+            node.stocks[name].free for node in host.nodes
+            if name in node.stocks) >= amount
+            for name, amount in asked.items()) and all(
+            stock is None or stock.free >= amount
+            for name, amount in self._wish.amounts.items()
+            for stock in [host.root.stock(name)])
+
+    def _spots(self, cloud: _Cloud, guest: Running,
+               is_inside: bool) -> Iterator[Spot]:
+        """Yield the host NUMA nodes to which a guest can be moved now."""
+        host = occupancy.without_guest(
+            cloud.hosts[guest.spot.host], guest.wish, (guest.spot.node,))
+        for node in host.nodes if guest.inside else ():
+            if node.number not in (None, guest.spot.node) and self._check(
+                    replace(host, nodes=(node,)), guest.wish).guests:
+                yield Spot(host.name, int(node.number or 0))
+        if is_inside or not guest.between:
+            return
+        tried = 0
+        for other in cloud.hosts.values():
+            if other.name == host.name or tried == DESTINATIONS:
+                continue
+            verdict = self._check(other, guest.wish)
+            if verdict.guests and not verdict.joins:
+                tried += 1
+                yield Spot(other.name, verdict.nodes[0])
+
+    def _gains(self, cloud: _Cloud, hosts: frozenset[str]) -> bool:
+        """Whether more guests fit on some hosts than before all moves."""
+        return sum(self._check(cloud.hosts[name], self._wish).guests
+                   for name in hosts) > sum(self._fits[name]
+                                            for name in hosts)
+
+    def _check(self, host: capacity.Host,
+               wish: fitting.Wish) -> fitting.Verdict:
+        self._steps += 1
+        if self._steps > STEPS:
+            raise _OutOfSteps
+        return fitting.check(host, wish)
+
+    def _cost(self, guest: Running, spot: Spot) -> float:
+        """Return the CPU seconds that a move takes, as if all CPUs worked."""
+        rate = (self._settings.inside_rate if spot.host == guest.spot.host
+                else self._settings.between_rate)
+        return (guest.memory / rate
+                * (1 + self._settings.slowed * guest.vcpus))
+
+
+def is_movable(wish: fitting.Wish, guest_nodes: int) -> bool:
+    """Whether a plan can have moves of a guest.
+
+    Of VFs and of pages whose size Nova chose no record says which the guest
+    has; a guest with several NUMA nodes is not moved.
+    """
+    return (guest_nodes == 1 and not wish.policy.vfs
+            and not isinstance(wish.page_size, str))
+
+
+def missing(hosts: Sequence[capacity.Host], wish: fitting.Wish) -> str:
+    """Return what keeps a flavor from the host with the most bandwidth."""
+    def free(host: capacity.Host) -> int:
+        return sum(node.bandwidth.free for node in host.nodes
+                   if node.bandwidth)
+    verdicts = [fitting.check(host, wish)
+                for host in sorted(hosts, key=free, reverse=True)[:1]]
+    return ''.join(f'{one.host}: {"; ".join(one.reasons)}'
+                   for one in verdicts if one.reasons)

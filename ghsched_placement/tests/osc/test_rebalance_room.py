@@ -1,0 +1,97 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+from unittest import mock
+
+from osc_lib import exceptions
+
+from ghsched_placement import fitting
+from ghsched_placement.osc import observe
+from ghsched_placement.osc import rebalance_room
+from ghsched_placement.policy import GuestPolicy
+from ghsched_placement.policy import NodePolicy
+from ghsched_placement.rebalance.move_plan import Spot
+from ghsched_placement.rebalance import room
+from ghsched_placement.tests import base
+from ghsched_placement.tests.fixtures import clouds
+
+
+def wish(share):
+    return fitting.Wish(GuestPolicy(nodes=(NodePolicy(share),)), 1)
+
+
+class QuestionTest(base.TestCase):
+
+    def question(self, share, used=(40, 40), count=1):
+        host = clouds.host(*(clouds.node(number, used=one)
+                             for number, one in enumerate(used)))
+        return rebalance_room.Question(
+            'large', count, wish(share), (host,),
+            (room.Running('u', Spot('a', 0), wish(40), 512),), {})
+
+    def test_flavor_that_fits_has_no_moves_and_a_sentence(self):
+        question = self.question(60, count=2)
+        self.assertEqual((), question.moves())
+        self.assertEqual('Nothing to move, because 2 servers of flavor large '
+                         'fit now.', question.reason())
+
+    def test_flavor_that_no_moves_help_has_what_is_missing(self):
+        question = self.question(90, used=(70, 70))
+        self.assertEqual((), question.moves())
+        self.assertIn('(0 of 1 fit). a: NUMA node 0 cannot take guest NUMA '
+                      'node 0: 30 % of memory bandwidth free, 90 needed',
+                      question.reason())
+
+    def test_search_that_was_cut_says_so(self):
+        self.patch(room, 'STEPS', 0)
+        self.assertIn('limit of steps', self.question(90).reason())
+
+    def test_moves_are_restricted_as_asked(self):
+        question = self.question(90)
+        move, = question.moves()
+        self.assertEqual(('u', Spot('a', 1)), (move.guest, move.destination))
+        self.assertEqual((), question.moves(only='between'))
+        self.assertEqual((), question.moves(frozenset('u')))
+
+    def test_count_below_one_is_refused(self):
+        self.assertRaises(exceptions.CommandError, rebalance_room.ask,
+                          mock.Mock(), 'large', 0, None)
+
+
+class RunningTest(base.TestCase):
+    """Servers that a plan can move."""
+
+    def running(self, nodes, **specs):
+        client = mock.Mock(**{'host_nodes.return_value': nodes})
+        wishes = rebalance_room._Wishes((), 'min', False)
+        return rebalance_room._running(client, wishes, {
+            'id': 'u', observe.HYPERVISOR: 'a', 'flavor': {
+                'vcpus': 2, 'ram': 512, 'disk': 1, 'ephemeral': 0, 'swap': 0,
+                'extra_specs': specs}})
+
+    def test_server_with_one_numa_node_is_movable(self):
+        found = self.running((1,), **{'hw:numa_nodes': '1',
+                                      'ghsched:mem_bw_min': '30'})
+        self.assertEqual((Spot('a', 1), 512, 2), (
+            found.spot, found.memory, found.vcpus))
+        self.assertEqual({'VCPU': 2, 'MEMORY_MB': 512, 'DISK_GB': 1},
+                         found.wish.amounts)
+        self.assertEqual(30, found.wish.policy.nodes[0].minimum)
+
+    def test_other_servers_stay(self):
+        one = {'hw:numa_nodes': '1'}
+        for nodes, specs in (
+                ((), {}), ((None,), one), ((0, 1), {'hw:numa_nodes': '2'}),
+                ((0,), {**one, 'ghsched:vfs': 'nic:1'}),
+                ((0,), {**one, 'hw:mem_page_size': 'large'}),
+                ((0,), {**one, 'ghsched:mem_bw_min': 'much'})):
+            self.assertIsNone(self.running(nodes, **specs), (nodes, specs))
