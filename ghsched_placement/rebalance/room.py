@@ -111,7 +111,7 @@ def plan(hosts: Sequence[capacity.Host], guests: Sequence[Running],
     by_name = {host.name: host for host in hosts}
     cloud = _Cloud(by_name, {guest.uuid: guest for guest in guests
                              if guest.spot.host in by_name})
-    fits = {host.name: fitting.check(host, wish).guests for host in hosts}
+    fits = {host.name: fitting.check_host(host, wish).guests for host in hosts}
     moves: list[Move] = []
     while sum(fits.values()) < count:
         search = _Search(wish, settings or Settings(), fits)
@@ -121,7 +121,7 @@ def plan(hosts: Sequence[capacity.Host], guests: Sequence[Running],
         steps, cloud = found
         moves += steps
         for name in _hosts_of(steps):
-            fits[name] = fitting.check(cloud.hosts[name], wish).guests
+            fits[name] = fitting.check_host(cloud.hosts[name], wish).guests
     return Plan(tuple(moves), sum(fits.values()))
 
 
@@ -205,7 +205,7 @@ class _Search:
         """Whether a guest would fit if a host's NUMA nodes were one."""
         asked: Counter[str] = Counter()
         for guest_node in range(self._wish.guest_nodes):
-            asked.update(self._wish.counted(guest_node))
+            asked.update(self._wish.node_amounts(guest_node))
         return all(sum(
             node.stocks[name].free for node in host.nodes
             if name in node.stocks) >= amount
@@ -245,7 +245,7 @@ class _Search:
         self._steps += 1
         if self._steps > STEPS:
             raise _OutOfSteps
-        return fitting.check(host, wish)
+        return fitting.check_host(host, wish)
 
     def _cost(self, guest: Running, spot: Spot) -> float:
         """Return the CPU seconds that a move takes, as if all CPUs worked."""
@@ -270,7 +270,7 @@ def missing(hosts: Sequence[capacity.Host], wish: fitting.Wish) -> str:
     def free(host: capacity.Host) -> int:
         return sum(node.bandwidth.free for node in host.nodes
                    if node.bandwidth)
-    verdicts = [fitting.check(host, wish)
+    verdicts = [fitting.check_host(host, wish)
                 for host in sorted(hosts, key=free, reverse=True)[:1]]
     return ''.join(f'{one.host}: {"; ".join(one.reasons)}'
                    for one in verdicts if one.reasons)
