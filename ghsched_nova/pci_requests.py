@@ -34,7 +34,6 @@ from typing import Any
 from nova import exception
 from nova.objects import fields
 
-from ghsched_nova.nova_seams import compute_claims
 from ghsched_nova.nova_seams import pci
 from ghsched_placement import keys
 from ghsched_placement import policy as policies
@@ -232,10 +231,3 @@ def register() -> None:
     """Add the VFs of flavors to the PCI requests that Nova makes; idempotent.
     """
     pci.extend_pci_requests(make_pci_requests)
-
-
-def register_compute() -> None:
-    """As :func:`register`, and set the given PFs in claims of nova-compute."""
-    register()
-    compute_claims.watch_provider_mapping(note_providers)
-    compute_claims.around_claims(claiming_move, claiming_instance)

@@ -63,6 +63,8 @@ def parameters(source: zipfile.Path | pathlib.Path,
                name: str) -> tuple[str, ...] | None:
     """Parameters of a function; None when it is not there.
 
+    An attribute or a constant has none.
+
     :param source: directory that has the package nova.
     :param name: dotted; the module, then classes, then the function.
     """
@@ -78,12 +80,13 @@ def parameters(source: zipfile.Path | pathlib.Path,
 
 
 def _in_module(node: ast.AST, parts: list[str]) -> tuple[str, ...] | None:
+    """Return parameters of what is in a module; () of an attribute."""
     for part in parts:
         found = [child for child in ast.iter_child_nodes(node)
                  if isinstance(child, ast.ClassDef | ast.FunctionDef)
                  and child.name == part]
         if not found:
-            return None
+            return () if _assigns(node, part) else None
         node = found[-1]
     if not isinstance(node, ast.FunctionDef):
         return None
@@ -94,12 +97,24 @@ def _in_module(node: ast.AST, parts: list[str]) -> tuple[str, ...] | None:
     return told[1:] if told[:1] == ('cls',) else told
 
 
+def _assigns(node: ast.AST, name: str) -> bool:
+    """Whether a module or a class assigns a name, or an attribute of self."""
+    return any(
+        isinstance(child, ast.Name) and child.id == name
+        or isinstance(child, ast.Attribute) and child.attr == name
+        and ast.unparse(child.value) == 'self'
+        for child in ast.walk(node)
+        if isinstance(getattr(child, 'ctx', None), ast.Store))
+
+
 def differences(release: int, source: zipfile.Path | pathlib.Path
                 ) -> Iterator[str]:
     """Yield what differs in a source from the seams that are declared."""
     for name, expected in registry.relied_on(release).items():
         found = parameters(source, name)
-        if found != expected:
+        if expected is None and found is not None:
+            continue    # an attribute, or what is called without parameters
+        if found != expected or expected is None:
             yield f'{name}: {found}, expected {expected}'
 
 

@@ -71,6 +71,8 @@ def install_in_compute() -> None:
                      '_reset_live_migration', servers.for_ours(_reset, 2))
 
 
+@seam('nova.virt.libvirt.driver.LibvirtDriver._host')
+@seam('nova.compute.manager.ComputeManager.driver')
 @seam('nova.compute.manager.ComputeManager._reset_live_migration',
       ('self', 'context', 'instance'))
 def _reset(original: Callable[..., Any], manager: Any, context: Any,
@@ -339,6 +341,7 @@ def is_copied(guest: Any) -> bool:
     return guest.get_job_info().type in _JOBS
 
 
+@seam('nova.virt.libvirt.guest.Guest._domain')
 def is_paused_by_migration(guest: Any) -> bool:
     """Whether libvirt has paused a guest to copy it, and left it so.
 

@@ -33,6 +33,7 @@ def install_in_compute() -> None:
                      'delete_allocation_for_evacuated_instance', _delete)
 
 
+@seam('nova.compute.resource_tracker.ResourceTracker.host')
 @seam('nova.compute.resource_tracker.ResourceTracker.'
       'delete_allocation_for_evacuated_instance',
       ('self', 'context', 'instance', 'node', 'node_type'))

@@ -23,7 +23,6 @@ from typing import Any
 
 from oslo_log import log as logging
 
-from ghsched_nova.nova_fixes import servers
 from ghsched_nova.nova_seams import registry
 
 LOG = logging.getLogger(__name__)
@@ -52,11 +51,11 @@ def _set_instance_info(original: Callable[..., None], instance: Any,
 
 
 def keep_flavor(instance: Any) -> None:
-    """Mark a server of ours whose next flavor from Nova would be the old one.
+    """Mark a server whose next flavor from Nova would be the old one.
 
     Only :func:`install_in_compute` makes the mark effective.
     """
-    if servers.is_ours(instance) and instance.new_flavor is not None and (
+    if instance.new_flavor is not None and (
             instance.flavor.flavorid == instance.new_flavor.flavorid
             != instance.old_flavor.flavorid):
         instance.__dict__[_KEEPS] = True

@@ -22,11 +22,7 @@ for itself, and all others for it, until nova-compute is restarted. See
 import threading
 from typing import Any
 
-from oslo_log import log as logging
-
 from ghsched_nova.nova_seams import registry
-
-LOG = logging.getLogger(__name__)
 
 seam = registry.in_processes(registry.COMPUTE)
 
@@ -35,6 +31,7 @@ def install_in_compute() -> None:
     """Do nothing: :func:`let_libvirt_call_back` needs the connection."""
 
 
+@seam('nova.virt.libvirt.host.Host._wrapped_conn_lock')
 @seam('nova.virt.libvirt.host.Host._get_connection', ('self',))
 @seam('nova.virt.libvirt.host.Host._test_connection', ('conn',))
 @seam('nova.virt.libvirt.host.Host._connection_closed',
@@ -44,11 +41,6 @@ def let_libvirt_call_back(host: Any) -> None:
 
     :param host: ``nova.virt.libvirt.host.Host`` of the driver.
     """
-    if hasattr(host, '_wrapped_conn_lock'):
-        host._wrapped_conn_lock = threading.RLock()
-        registry.record('nova.virt.libvirt.host.Host._wrapped_conn_lock',
-                        threading.RLock)
-    else:
-        LOG.warning('ghsched: cannot apply the repair '
-                    'libvirtd-restart-deadlock of Nova: its Host has no '
-                    '_wrapped_conn_lock')
+    host._wrapped_conn_lock = threading.RLock()
+    registry.record('nova.virt.libvirt.host.Host._wrapped_conn_lock',
+                    threading.RLock)

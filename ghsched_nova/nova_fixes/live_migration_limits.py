@@ -98,6 +98,9 @@ def _claim(original: Callable[..., Any], tracker: Any, context: Any,
     return claim(limits=limits)
 
 
+@seam('nova.compute.resource_tracker.ResourceTracker.pci_tracker')
+@seam('nova.compute.resource_tracker.ResourceTracker.driver')
+@seam('nova.compute.resource_tracker.ResourceTracker.compute_nodes')
 def _destination(tracker: Any, node: Any, allocs: Any) -> Destination:
     topology = (objects.NUMATopology.obj_from_db_obj(node.numa_topology)
                 if node.numa_topology else None)

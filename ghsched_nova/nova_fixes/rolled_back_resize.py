@@ -30,6 +30,7 @@ from nova import objects
 from nova.virt import hardware
 from oslo_log import log as logging
 
+from ghsched_nova.nova_fixes import servers
 from ghsched_nova.nova_seams import registry
 from ghsched_placement import policy as policies
 
@@ -73,12 +74,12 @@ def _move(original: Callable[..., Any], api: Any, context: Any, instance: Any,
 
 
 def repair(context: Any, instance: Any) -> None:
-    """Let the RequestSpec of a guest ask for what the guest has.
+    """Let the RequestSpec of a server of ours ask for what it has.
 
     Nothing is done for a guest that something else happens with, which the
     RequestSpec may be ahead of; nova-api refuses to move it anyway.
     """
-    if instance.task_state is not None:
+    if instance.task_state is not None or not servers.is_ours(instance):
         return
     spec = _load(context, instance.uuid)
     if spec is not None and agree(spec, instance):

@@ -24,6 +24,7 @@ from typing import Any
 
 from oslo_log import log as logging
 
+from ghsched_nova.nova_fixes import servers
 from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.nova_seams import signatures
@@ -149,12 +150,22 @@ def applies(name: str, process: str) -> bool:
     return found.applied
 
 
+#: Names of the repairs that this process applies.
+APPLIED: set[str] = set()
+
+
 def install(process: str) -> None:
     """Apply the repairs of one service; harmless when done twice."""
     function = f'install_in_{process.removeprefix("nova-")}'
     for fix in FIXES:
         if process in fix.processes and applies(fix.name, process):
+            APPLIED.add(fix.name)
             getattr(fix.module(), function)()
+
+
+def acts_on(name: str, instance: Any) -> bool:
+    """Whether this process applies a repair, and to this server."""
+    return name in APPLIED and servers.is_ours(instance)
 
 
 def require(process: str) -> None:

@@ -32,6 +32,7 @@ from ghsched_nova.nova_seams import registry
 seam = registry.in_processes(registry.API)
 
 
+@seam('nova.objects.flavor.Flavor._orig_extra_specs')
 @seam('nova.objects.flavor.Flavor.save_extra_specs',
       ('self', 'to_add', 'to_delete'))
 def check_flavors(check: Callable[[Mapping[str, str], Collection[str]], None]
@@ -110,6 +111,7 @@ def enforce_limits(context: Any, project_id: str,
 _registering = threading.Lock()
 
 
+@seam('nova.policy._ENFORCER')
 @seam('nova.policy.init',
       ('policy_file', 'rules', 'default_rule', 'use_conf',
        'suppress_deprecation_warnings'))

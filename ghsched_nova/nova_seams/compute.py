@@ -52,7 +52,8 @@ def provide_driver(module: types.ModuleType) -> None:
     registry.record('nova.virt.ghsched', module)
 
 
-@seam('nova.compute.manager.ComputeVirtAPI.__init__', ('self', 'compute'))
+@seam('nova.manager.Manager.additional_endpoints')
+@seam('nova.compute.manager.ComputeVirtAPI._compute')
 def add_endpoint(virtapi: Any, endpoint: Any) -> None:
     """Let nova-compute answer calls that are not Nova's own.
 
@@ -137,6 +138,7 @@ def instance_lock(uuid: str) -> Any:
     return lockutils.lock(uuid, 'nova-')
 
 
+@seam('nova.compute.task_states.REBUILD_SPAWNING')
 def is_rebuilt_in_place(instance: Any) -> bool:
     """Whether a guest is made again on its own host, and not evacuated.
 
@@ -153,6 +155,7 @@ def is_evacuated(instance: Any) -> bool:
                 and instance.host != nova.conf.CONF.host)
 
 
+@seam('nova.pci.whitelist.Whitelist.specs')
 def device_tags() -> Callable[[Mapping[str, Any]], Mapping[str, str] | None]:
     """How ``[pci]device_spec`` tags a device that libvirt reports.
 
@@ -177,6 +180,8 @@ def add_physnet(cell: Any, physnet: str) -> None:
         set(cell.network_metadata.physnets) | {physnet})
 
 
+@seam('nova.compute.manager.ComputeManager.rt')
+@seam('nova.compute.resource_tracker.ResourceTracker.compute_nodes')
 def node_rooms(virtapi: Any, nodename: str) -> list[node_room.NodeRoom]:
     """Return CPUs and memory by NUMA node as nova-compute accounts for them.
 

@@ -107,6 +107,7 @@ def claim_cells(virtapi: Any, instance: Any,
                     tracker._update_usage(_usage(gained), node, -1)
 
 
+@seam('nova.compute.resource_tracker.COMPUTE_RESOURCE_SEMAPHORE')
 def _tracker_lock() -> Any:
     """That of the methods of ``ResourceTracker``."""
     return lockutils.lock(resource_tracker.COMPUTE_RESOURCE_SEMAPHORE,

@@ -47,6 +47,8 @@ def rpc_client(context: Any, target: Any) -> Any:
     return router.client(context)
 
 
+@seam('nova.rpc.TRANSPORT')
+@seam('nova.context.RequestContext.mq_connection')
 def bus_answers(context: Any) -> bool:
     """Whether any host of a cell's message bus accepts a TCP connection.
 

@@ -205,8 +205,9 @@ def _record(name: str, function: Callable[..., Any], original: Any) -> bool:
 
 def record(name: str, ours: Any) -> None:
     """Record what of ours a list or a table of Nova was given."""
-    REPLACED[name] = tuple(dict.fromkeys(
-        (*REPLACED.get(name, ()), _qualified(ours))))
+    with _replacing:
+        REPLACED[name] = tuple(dict.fromkeys(
+            (*REPLACED.get(name, ()), _qualified(ours))))
 
 
 def _qualified(function: Any) -> str:

@@ -48,6 +48,7 @@ _OF_FIT = ('memory', 'pagesize', 'cpu_policy', 'cpu_thread_policy',
            'cpu_topology')
 
 
+@seam('nova.scheduler.request_filter.ALL_REQUEST_FILTERS')
 @seam('nova.scheduler.request_filter.process_reqspec',
       ('ctxt', 'request_spec'))
 def add_request_filter(
@@ -87,6 +88,7 @@ def change_group_mapping(
                      'get_request_group_mapping', changed)
 
 
+@seam('nova.service.SERVICE_MANAGERS')
 @seam('nova.service.Service.create',
       ('host', 'binary', 'topic', 'manager', 'report_interval',
        'periodic_enable', 'periodic_fuzzy_delay', 'periodic_interval_max',
@@ -103,6 +105,8 @@ def use_scheduler_manager(path: str) -> None:
     registry.record('nova.service.SERVICE_MANAGERS', path)
 
 
+@seam('nova.scheduler.host_manager.HostManager.filter_handler')
+@seam('nova.scheduler.host_manager.HostManager.enabled_filters')
 @seam('nova.filters.BaseFilterHandler.get_filtered_objects',
       ('self', 'filters', 'objs', 'spec_obj', 'index'))
 @seam('nova.filters.BaseFilter.filter_all',
@@ -323,6 +327,11 @@ def offers_physnets(topology: NUMATopology, of_node: Callable[[int], str]
                for cell in topology.cells)
 
 
+@seam('nova.pci.stats.PciDeviceStats.pools')
+@seam('nova.scheduler.host_manager.HostState.pci_stats')
+@seam('nova.scheduler.host_manager.HostState.limits')
+@seam('nova.scheduler.host_manager.HostState.allocation_candidates')
+@seam('nova.scheduler.host_manager.HostState.numa_topology')
 def pool_nodes(host_state: Any) -> dict[str, int | None]:
     """Host NUMA node of each PF that a host has free devices of.
 

@@ -45,6 +45,7 @@ _REPORTED = ('uuid', 'host', 'updated_at', 'numa_topology', 'pci_stats',
 _AT_A_TIME = 500
 
 
+@seam('nova.context.CELL_TIMEOUT')
 @seam('nova.context.scatter_gather_cells',
       ('context', 'cell_mappings', 'timeout', 'fn', 'args', 'kwargs'))
 def in_cells(context: Any, cells: Sequence[Any],
@@ -169,6 +170,9 @@ def cache_host_topologies(size: int) -> None:
                          functools.partial(parse, document)))
 
 
+@seam('nova.scheduler.host_manager.HostManager.enabled_cells')
+@seam('nova.scheduler.host_manager.HostManager.aggs_by_id')
+@seam('nova.scheduler.host_manager.HostManager.host_aggregates_map')
 @seam('nova.scheduler.host_manager.HostManager._get_host_states',
       ('self', 'context', 'compute_nodes', 'services'))
 def host_states(manager: Any, context: Any, uuids: Sequence[str],

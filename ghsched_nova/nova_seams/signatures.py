@@ -18,11 +18,14 @@ a feature cannot work in does not start; a repair that does not match is left
 out (:mod:`ghsched_nova.nova_fixes.table`).
 """
 
+import ast
 from collections.abc import Iterable
 from collections.abc import Iterator
 from dataclasses import dataclass
 import functools
 import inspect
+import textwrap
+from typing import Any
 
 from nova import version
 
@@ -34,20 +37,20 @@ _HIDDEN = ('args', 'kwargs')
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A function of Nova that differs from what ghsched was written for.
+    """A name of Nova that differs from what ghsched was written for.
 
-    :param found: its parameters; None if Nova has no such function.
+    :param expected: parameters; none of an attribute or a constant.
+    :param found: its parameters; None if Nova has no such name.
     """
 
     name: str
-    expected: tuple[str, ...] | None
+    expected: tuple[str, ...]
     found: tuple[str, ...] | None
 
     def __str__(self) -> str:
         found = ('it is missing' if self.found is None else
                  f'found ({", ".join(self.found)})')
-        expected = ", ".join(self.expected or ())
-        return f'{self.name}: expected ({expected}), {found}'
+        return f'{self.name}: expected ({", ".join(self.expected)}), {found}'
 
 
 def release() -> int:
@@ -63,7 +66,7 @@ def names_of(process: str) -> Iterator[str]:
 
 def mismatches(names: Iterable[str]) -> tuple[Mismatch, ...]:
     """Return functions that this Nova has otherwise, or does not have."""
-    found = ((name, expected, found_parameters(name)) for name, expected
+    found = ((name, expected or (), found_parameters(name)) for name, expected
              in registry.relied_on(release(), names).items())
     return tuple(Mismatch(*one) for one in found
                  if one[2] not in (one[1], _HIDDEN))
@@ -89,14 +92,31 @@ def require(process: str, without: Iterable[str] = ()) -> None:
 def found_parameters(name: str) -> tuple[str, ...] | None:
     """Return parameters of a function of Nova; None if it is missing.
 
-    Asked once for each name, before anything of ghsched is put around it.
+    Asked once for each name, before anything of ghsched is put around it. An
+    attribute or a constant has no parameters.
     """
     try:
         owner, attribute = registry.find_owner(name)
-        function = getattr(owner, attribute)
     except AttributeError:
         return None
-    if not callable(function):
-        return None
+    is_attribute = registry.SEAMS[name].parameters is None
+    function = getattr(owner, attribute, None)
+    if is_attribute or not callable(function):
+        return () if is_attribute and _has(owner, attribute) else None
     found = tuple(inspect.signature(function).parameters)
     return found[1:] if found[:1] == ('cls',) else found
+
+
+def _has(owner: Any, attribute: str) -> bool:
+    """Whether a module or class has an attribute, or its objects get it."""
+    return hasattr(owner, attribute) or any(
+        is_set(inspect.getsource(cls), attribute)
+        for cls in getattr(owner, '__mro__', ()) if cls is not object)
+
+
+def is_set(source: str, attribute: str) -> bool:
+    """Whether the source of a class sets an attribute of self (pure)."""
+    return any(isinstance(node, ast.Attribute) and node.attr == attribute
+               and isinstance(node.ctx, ast.Store)
+               and isinstance(node.value, ast.Name) and node.value.id == 'self'
+               for node in ast.walk(ast.parse(textwrap.dedent(source))))

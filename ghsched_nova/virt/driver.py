@@ -28,6 +28,7 @@ from ghsched_nova.host import guest_move
 from ghsched_nova.memory import page_move
 from ghsched_nova.nova_fixes import table as fixes
 from ghsched_nova.nova_seams import compute
+from ghsched_nova.nova_seams import compute_claims
 from ghsched_nova.nova_seams import compute_moves
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import registry
@@ -42,7 +43,10 @@ from ghsched_nova.virt import libvirt_features
 from ghsched_nova.virt import rpc
 
 fixes.require(registry.COMPUTE)
-pci_requests.register_compute()
+pci_requests.register()
+compute_claims.watch_provider_mapping(pci_requests.note_providers)
+compute_claims.around_claims(pci_requests.claiming_move,
+                             pci_requests.claiming_instance)
 numa.steer_fit()
 compute_moves.count_moves()
 compute.around_attach_interface(driver_devices.attach_with_reason)

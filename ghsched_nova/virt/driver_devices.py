@@ -60,6 +60,7 @@ class AttachingDriver(base.DriverBase):
             self.vif_driver.unplug(instance, vif)
             raise attach.PortRefused from error
 
+    @seam('nova.virt.libvirt.driver.LibvirtDriver.vif_driver')
     @seam('nova.virt.libvirt.driver.LibvirtDriver._attach_pci_devices',
           ('self', 'guest', 'pci_devs'))
     def _attach_pci_devices(self, guest: Any, pci_devs: Any) -> Any:

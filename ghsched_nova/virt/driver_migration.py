@@ -12,6 +12,7 @@
 
 """The part of the compute driver for live migration, on either side."""
 
+import contextlib
 import functools
 from typing import Any
 
@@ -23,7 +24,7 @@ from ghsched_nova.host import migration_xml
 from ghsched_nova.nova_fixes import cut_off_live_migration
 from ghsched_nova.nova_fixes import evacuated_live_migration
 from ghsched_nova.nova_fixes import failed_live_migration
-from ghsched_nova.nova_fixes import servers
+from ghsched_nova.nova_fixes import table as fixes
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import registry
 from ghsched_nova.virt import driver_base as base
@@ -45,7 +46,7 @@ class MigratingDriver(base.DriverBase):
                        block_migration: bool = False,
                        migrate_data: Any = None) -> None:
         migrate = super().live_migration
-        if servers.is_ours(instance):
+        if fixes.acts_on('cut-off-live-migration', instance):
             migrate = functools.partial(
                 cut_off_live_migration.seen_to_its_end, migrate,
                 functools.partial(cut_off_live_migration.wait_for_copy,
@@ -148,12 +149,16 @@ class MigratingDriver(base.DriverBase):
     def rollback_live_migration_at_destination(self, context: Any,
                                                instance: Any, *args: Any,
                                                **kwargs: Any) -> None:
-        if evacuated_live_migration.is_evacuated_here(context, instance):
+        if fixes.acts_on('evacuated-live-migration', instance) and (
+                evacuated_live_migration.is_evacuated_here(context,
+                                                           instance)):
             LOG.warning('ghsched: ignoring the rollback of a live migration '
                         'to this host: the guest was evacuated to this host '
                         'since', instance=instance)
             return
-        with failed_live_migration.saved_as_it_is(instance):
+        with (failed_live_migration.saved_as_it_is(instance)
+              if fixes.acts_on('failed-live-migration', instance)
+              else contextlib.nullcontext()):
             super().rollback_live_migration_at_destination(
                 context, instance, *args, **kwargs)
 

@@ -52,7 +52,7 @@ class StartingDriver(base.DriverBase):
     def __init__(self, virtapi: Any, read_only: bool = False) -> None:
         super().__init__(virtapi, read_only)
         compute.around_launch(self._host, self._launch)
-        if fixes.applies('libvirtd-restart-deadlock', registry.COMPUTE):
+        if 'libvirtd-restart-deadlock' in fixes.APPLIED:
             libvirtd_restart_deadlock.let_libvirt_call_back(self._host)
 
     def spawn(self, context: Any, instance: Any, image_meta: Any,
@@ -66,6 +66,7 @@ class StartingDriver(base.DriverBase):
             self._check_devices(instance, allocations)
             with (failed_live_migration.saved_as_it_is(instance)
                   if compute.is_evacuated(instance)
+                  and fixes.acts_on('failed-live-migration', instance)
                   else contextlib.nullcontext()):
                 return super().spawn(context, instance, *rest, *args,
                                      **kwargs)
@@ -91,9 +92,11 @@ class StartingDriver(base.DriverBase):
                 context, migration, instance, disk_info, network_info,
                 image_meta, resize_instance, allocations, *args, **kwargs)
         except Exception:
-            failed_resize_flavor.keep_flavor(instance)
+            if fixes.acts_on('failed-resize-flavor', instance):
+                failed_resize_flavor.keep_flavor(instance)
             raise
 
+    @seam('nova.virt.libvirt.driver.LibvirtDriver._host')
     @seam('nova.virt.libvirt.driver.LibvirtDriver._get_guest_xml',
           ('self', 'context', 'instance', 'network_info', 'disk_info',
            'image_meta', 'rescue', 'block_device_info', 'mdevs', 'accel_info',

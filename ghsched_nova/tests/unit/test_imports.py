@@ -379,7 +379,8 @@ SCHEDULER_LOADS = frozenset(
     'ghsched_nova' + name for name in (
         '', '.conf', '.monitor', '.monitor.rates',
         '.monitor.stats', '.nova_fixes', '.nova_fixes.devices_of_far_pf',
-        '.nova_fixes.table', '.nova_seams', '.nova_seams.numa',
+        '.nova_fixes.servers', '.nova_fixes.table', '.nova_seams',
+        '.nova_seams.numa',
         '.nova_seams.pci', '.nova_seams.registry', '.nova_seams.scheduler',
         '.nova_seams.scheduler_hosts', '.nova_seams.shared',
         '.nova_seams.signatures', '.pci_requests', '.scheduler'))

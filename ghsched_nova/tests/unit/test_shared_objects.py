@@ -144,6 +144,7 @@ NOT_SHARED = {
     'ghsched_nova.live.node_move.NodeMove': _REQUEST,
     'ghsched_nova.live.records.NovaRecords': _REQUEST,
     'ghsched_nova.nova_fixes.cut_off_live_migration._Follows': _CALL,
+    'ghsched_nova.nova_fixes.table.APPLIED': 'changed while a service starts',
     'ghsched_nova.nova_seams.registry.SEAMS':
         'declared while modules are imported, each once',
     'ghsched_nova.monitor.top_screen.Top': 'a command of one thread',

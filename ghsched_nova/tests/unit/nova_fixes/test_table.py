@@ -16,14 +16,17 @@ from types import SimpleNamespace
 from unittest import mock
 
 import ddt
+import fixtures
 from nova import conf
 from nova import exception
+from nova import objects
 
 from ghsched_nova.cmd import nova_changes
 from ghsched_nova.nova_fixes import cut_off_live_migration
 from ghsched_nova.nova_fixes import evacuated_live_migration
 from ghsched_nova.nova_fixes import failed_live_migration
 from ghsched_nova.nova_fixes import live_migrations
+from ghsched_nova.nova_fixes import rolled_back_resize
 from ghsched_nova.nova_fixes import servers
 from ghsched_nova.nova_fixes import table
 from ghsched_nova.nova_seams import registry
@@ -87,6 +90,26 @@ class PlainServerTest(base.TestCase):
         self.assertEqual((True, True),
                          self.evacuate(**{'ghsched:mem_bw_min': '1'}))
 
+    def test_request_of_a_plain_server_is_not_read(self):
+        read = self.enterContext(mock.patch.object(
+            objects.RequestSpec, 'get_by_instance_uuid',
+            side_effect=exception.RequestSpecNotFound(instance_uuid='1')))
+        for specs in ({}, {'ghsched:mem_bw_min': '1'}):
+            self.assertFalse(read.called)
+            rolled_back_resize.repair(None, SimpleNamespace(
+                uuid='1', task_state=None,
+                flavor=SimpleNamespace(extra_specs=specs)))
+        read.assert_called_once_with(None, '1')
+
+    @ddt.data(({'one'}, True, True), ({'one'}, False, False),
+              (set(), True, False))
+    @ddt.unpack
+    def test_repair_of_the_driver_acts_where_it_is_applied(
+            self, applied, ours, acts):
+        with (mock.patch.object(table, 'APPLIED', applied),
+              mock.patch.object(servers, 'is_ours', return_value=ours)):
+            self.assertIs(acts, table.acts_on('one', None))
+
     @ddt.data((cut_off_live_migration, '_reset_live_migration'),
               (evacuated_live_migration, 'live_migration'),
               (failed_live_migration, '_revert_allocation'))
@@ -141,6 +164,21 @@ class FixesTest(base.TestCase):
         self.assertFalse(table.applies(fix.name, fix.processes[0]))
         self.choose(fix.name)
         self.assertTrue(table.applies(fix.name, fix.processes[0]))
+
+    @ddt.data(*((fix, process) for fix in table.FIXES
+                for process in fix.processes))
+    @ddt.unpack
+    def test_fix_with_any_name_that_nova_renames_is_off_with_a_warning(
+            self, fix, process):
+        self.choose('auto')
+        log = self.useFixture(fixtures.FakeLogger())
+        for name in fix.names(process):
+            with mock.patch.object(
+                    signatures, 'found_parameters',
+                    lambda one, name=name: None if one == name
+                    else registry.SEAMS[one].parameters or ()):
+                self.assertFalse(table.applies(fix.name, process))
+            self.assertIn(name, log.output)
 
     def test_unknown_fix_refuses_the_start(self):
         self.choose('auto', 'colour')

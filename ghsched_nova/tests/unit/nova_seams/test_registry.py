@@ -13,7 +13,6 @@
 """One door into Nova: what is declared, and what is replaced."""
 
 import ast
-from concurrent import futures
 import pathlib
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from nova import utils
 
 from ghsched_nova.nova_seams import registry
 from ghsched_placement.tests import base
+from ghsched_placement.tests.fixtures import threads
 
 TOP = pathlib.Path(__file__).parents[4]
 NAME = 'nova.utils.Plain.method'
@@ -99,11 +99,9 @@ class ReplaceTest(base.TestCase):
                           'nova.utils.generate_uid', ours)
 
     def test_replacements_under_native_threads_are_made_once(self):
-        with futures.ThreadPoolExecutor(8) as pool:
-            done = [pool.submit(registry.replace, NAME, function)
-                    for function in (ours, other) * 40]
-        for one in done:
-            one.result()
+        self.assertEqual([], threads.stress(
+            [lambda _chance, function=function: registry.replace(
+                NAME, function) for function in (ours, other) * 2], 9))
         self.assertEqual(1, str(self.plain().method()).count('ours'))
         self.assertEqual(1, str(self.plain().method()).count('other'))
         self.assertEqual({f'{__name__}.ours', f'{__name__}.other'},

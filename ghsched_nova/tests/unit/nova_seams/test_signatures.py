@@ -11,7 +11,10 @@
 # under the License.
 
 
+import ast
 import functools
+import pathlib
+import re
 from types import SimpleNamespace
 from unittest import mock
 
@@ -25,6 +28,7 @@ from ghsched_placement.tests import base
 
 registry.load_all()
 
+TOP = pathlib.Path(__file__).parents[4]
 NAME = 'nova.virt.hardware.numa_fit_instance_to_host'
 
 
@@ -47,7 +51,7 @@ class RequireTest(base.TestCase):
         with mock.patch.object(signatures, 'found_parameters',
                                return_value=None):
             found, = signatures.mismatches([name])
-        self.assertEqual((name, known, None),
+        self.assertEqual((name, known or (), None),
                          (found.name, found.expected, found.found))
         self.assertIn('it is missing', str(found))
 
@@ -77,6 +81,60 @@ class RequireTest(base.TestCase):
             hardware, 'numa_fit_instance_to_host',
             lambda *args, **kwargs: None))
         self.assertEqual((), signatures.mismatches([NAME]))
+
+
+@ddt.ddt
+class AttributeTest(base.TestCase):
+    """Attributes and constants are compared as functions are."""
+
+    @ddt.data(('self.lock = 1', True), ('self.lock, self.b = 1, 2', True),
+              ('self.lock: int = 1', True), ('lock = self.lock', False),
+              ('self.lock.a = 1', False), ('other.lock = 1', False))
+    @ddt.unpack
+    def test_attribute_that_objects_get_is_found(self, line, expected):
+        self.assertEqual(expected, signatures.is_set(
+            f'    class A:\n        def b(self):\n            {line}\n',
+            'lock'))
+
+    @ddt.data(*sorted(name for name, seam in registry.SEAMS.items()
+                      if seam.parameters is None))
+    def test_attribute_that_nova_renames_is_missed(self, name):
+        self.assertEqual((), signatures.mismatches([name]))
+        renamed = f'{name}_of_tomorrow'
+        with mock.patch.dict(registry.SEAMS,
+                             {renamed: registry.Seam(renamed)}):
+            self.assertIn('it is missing',
+                          str(*signatures.mismatches([renamed])))
+
+
+class PrivateNamesTest(base.TestCase):
+    """Each private name of Nova that is used is declared."""
+
+    #: Private names of other libraries, and parts of strings.
+    OTHERS = frozenset({
+        '_Element', '_MON', '_assignments', '_exit', '_mapping', '_replace',
+        '_total', '_driver', '_url', '_domain'})
+
+    def test_private_names_that_are_used_are_declared(self):
+        own, used = set(), {}
+        for path in (TOP / 'ghsched_nova').rglob('*.py'):
+            name = str(path.relative_to(TOP))
+            if name.startswith(('ghsched_nova/tests', 'ghsched_nova/lab')):
+                continue
+            for node in ast.walk(ast.parse(path.read_text())):
+                own.add(getattr(node, 'name', None))
+                text = getattr(node, 'attr', getattr(node, 'value', None))
+                if isinstance(getattr(node, 'ctx', None), ast.Store):
+                    own.add(getattr(node, 'attr', getattr(node, 'id', '')))
+                elif isinstance(text, str) and re.fullmatch(
+                        '_[A-Za-z][a-zA-Z_]*', text):
+                    used[text] = name
+        declared = {part for name in registry.SEAMS
+                    for part in name.split('.')}
+        self.assertEqual({}, {
+            text: name for text, name in used.items()
+            if text not in own | declared | self.OTHERS
+            and not text.startswith('_ghsched')})
 
 
 class OursTest(base.TestCase):
