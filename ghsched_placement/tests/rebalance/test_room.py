@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from ghsched_placement import capacity
 from ghsched_placement import fitting
 from ghsched_placement.fragmentation import GuestNode
 from ghsched_placement import names
@@ -59,7 +60,7 @@ def cloud(placed, hosts=2, nodes=2):
         one = clouds.host(
             *(clouds.node(node, name=name) for node in range(nodes)),
             name=name, VCPU=VCPUS * nodes, MEMORY_MB=65536)
-        one = occupancy.capacity.with_rooms(one, [
+        one = capacity.set_rooms(one, [
             NodeRoom(node, cpus=VCPUS, memory=32768, pages=(
                 Pages(4, 32768 * 256),)) for node in range(nodes)])
         for guest in guests:
