@@ -62,6 +62,7 @@ from ghsched_nova.cmd import configured
 from ghsched_nova.cmd import console
 from ghsched_nova.cmd import domains
 from ghsched_nova.cmd import retire
+from ghsched_nova import guest_changes
 from ghsched_nova.host import engine
 from ghsched_nova.host import interrupts
 from ghsched_nova.host import readings
@@ -86,7 +87,7 @@ class _Changed(NamedTuple):
     """What is to be set, or was, beside control groups."""
 
     actions: Sequence[threads_model.Action | interrupts_model.Action]
-    problems: Sequence[threads_model.Problem | interrupts_model.Problem]
+    problems: Sequence[guest_changes.Problem]
 
 
 def parser() -> argparse.ArgumentParser:

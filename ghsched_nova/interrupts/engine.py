@@ -18,9 +18,9 @@
 
 from collections.abc import Callable
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
+from ghsched_nova import guest_changes
 from ghsched_nova.interrupts import model
 from ghsched_placement import cpulist
 from ghsched_placement import decimals
@@ -28,15 +28,7 @@ from ghsched_placement import decimals
 #: Function that sets the CPUs of an interrupt; returns the error, or an empty
 #: text.
 Steer = Callable[[model.Action], str]
-
-
-@dataclass(frozen=True)
-class Report:
-    """Changes that were or are to be made, and problems that prevent others.
-    """
-
-    actions: tuple[model.Action, ...] = ()
-    problems: tuple[model.Problem, ...] = ()
+Report = guest_changes.Report[model.Action]
 
 
 def check_interrupts(guests: Iterable[model.Guest], host: model.Host,
@@ -76,7 +68,7 @@ def reconcile(guests: Iterable[model.Guest], host: model.Host,
     return Report(
         tuple(one for one in found.actions if one not in failed),
         (*found.problems, *(
-            model.Problem(action.uuid, f'{action.what}: {why}')
+            guest_changes.Problem(action.uuid, f'{action.what}: {why}')
             for action, why in failed.items())))
 
 

@@ -30,6 +30,7 @@ from dataclasses import field
 import itertools
 import re
 
+from ghsched_nova.guest_changes import Problem
 from ghsched_placement import cpulist
 from ghsched_placement import decimals
 
@@ -142,17 +143,6 @@ class Action:
     @property
     def what(self) -> str:
         return f'{self.subject}: CPUs {self.line}'
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Cause why interrupts of a guest cannot be steered."""
-
-    uuid: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f'guest {self.uuid}: {self.reason}'
 
 
 def parse_interrupts(text: str) -> list[Interrupt]:

@@ -16,9 +16,9 @@
 
 from collections.abc import Callable
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
+from ghsched_nova import guest_changes
 from ghsched_nova import qemu
 from ghsched_nova.threads import model
 from ghsched_nova.threads import survey
@@ -26,15 +26,7 @@ from ghsched_nova.threads import survey
 #: Function that sets the class or the CPUs of a thread; returns the error, or
 #: an empty text.
 SetClass = Callable[[model.Action], str]
-
-
-@dataclass(frozen=True)
-class Report:
-    """Changes that were or are to be made, and problems that prevent others.
-    """
-
-    actions: tuple[model.Action, ...] = ()
-    problems: tuple[model.Problem, ...] = ()
+Report = guest_changes.Report[model.Action]
 
 
 def check_threads(guests: Iterable[model.Guest], run_path: Path) -> Report:
@@ -43,7 +35,7 @@ def check_threads(guests: Iterable[model.Guest], run_path: Path) -> Report:
     :param run_path: directory with libvirt's ``<domain name>.pid`` files.
     """
     actions: list[model.Action] = []
-    problems: list[model.Problem] = []
+    problems: list[guest_changes.Problem] = []
     for guest in guests:
         process = qemu.find_process(run_path, guest.name)
         actual = {} if process is None else survey.read_threads(process)
@@ -68,6 +60,6 @@ def reconcile(guests: Iterable[model.Guest], run_path: Path,
 
         set_class = privileged.set_class
     found = check_threads(guests, run_path)
-    failed = [model.Problem(action.uuid, f'{action.what}: {why}')
+    failed = [guest_changes.Problem(action.uuid, f'{action.what}: {why}')
               for action in found.actions if (why := set_class(action))]
     return Report(found.actions, (*found.problems, *failed))

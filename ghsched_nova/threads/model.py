@@ -19,6 +19,7 @@ from dataclasses import field
 from typing import get_args
 from typing import Literal
 
+from ghsched_nova.guest_changes import Problem
 from ghsched_placement import cpulist
 from ghsched_placement.scheduling import Scheduling
 
@@ -115,17 +116,6 @@ class Action:
     def what(self) -> str:
         of = 'CPUs ' if self.cpus else ''
         return f'{self.role} (thread {self.thread.tid}): {of}{self.line}'
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Cause why threads of a guest cannot be scheduled as required."""
-
-    uuid: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f'guest {self.uuid}: {self.reason}'
 
 
 def plan_actions(guest: Guest, actual: Mapping[Role, Thread],
