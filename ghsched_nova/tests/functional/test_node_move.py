@@ -138,10 +138,10 @@ class Steps(fixtures.Fixture):
             self.useFixture(fixtures.MockPatchObject(
                 guest_move.Mover, '_roll_back', end))
             self.useFixture(fixtures.MockPatchObject(
-                guest_move.Mover, '_done', self._last))
+                guest_move.Mover, '_remove_record', self._last))
 
     def _last(self, domain):
-        if self._count('_done'):
+        if self._count('_remove_record'):
             return
         domain.guest._domain.setMetadata(
             2, None, move_record.PREFIX, move_record.NAMESPACE, 3)
@@ -324,7 +324,7 @@ class MoveTest(openstack_base.CommandTestCase):
 
     def test_a_crash_after_each_step_is_overcome(self):
         failed = self.each_step(fatal=True, after=True)
-        self.assertEqual('_done', failed[-1])
+        self.assertEqual('_remove_record', failed[-1])
 
     def pins(self):
         cell, = self.instance(self.server).numa_topology.cells
