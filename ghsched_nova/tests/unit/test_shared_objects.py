@@ -167,6 +167,7 @@ NOT_SHARED = {
     'ghsched_placement.node_assignment._Ways': _CALL,
     'ghsched_placement.rebalance.move_plan.State': _CALL,
     'ghsched_placement.rebalance.move_plan._Budget': _CALL,
+    'ghsched_placement.rebalance.room._Search': _CALL,
 }
 
 
