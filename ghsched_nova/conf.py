@@ -335,20 +335,13 @@ OPTS: list[cfg.Opt] = [
              'nova-scheduler.'),
     cfg.FloatOpt(
         'bandwidth_weight_multiplier', default=1.0,
+        deprecated_for_removal=True,
+        deprecated_reason='GhschedLoadWeigher counts memory bandwidth '
+                          'together with CPUs and I/O.',
         help='How much GhschedBandwidthWeigher counts beside other weighers. '
              'More than 0 avoids hosts whose memory bandwidth is nearly used '
              'up; 0 turns the weigher off. The same name in the metadata of '
              'an aggregate holds for its hosts. Used by nova-scheduler.'),
-    cfg.IntOpt(
-        'bandwidth_weight_threshold', default=70, min=0, max=99,
-        help='Percent of what a NUMA node can deliver, up to which its use '
-             'is no reason to avoid it. Used by nova-scheduler.'),
-    cfg.IntOpt(
-        'bandwidth_weight_max_age', default=180, min=1,
-        help='Seconds after which a measured use of bandwidth is not heard '
-             'any more. Hosts report every '
-             '[DEFAULT]update_resources_interval, a minute by default. Used '
-             'by nova-scheduler.'),
     cfg.StrOpt(
         'affinity_source',
         help='What counts the bytes that guests of the host send to each '

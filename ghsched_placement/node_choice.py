@@ -69,7 +69,7 @@ def nearness(load: Load, taken: Mapping[int, Taken], limits: Limits,
         figures = node.figures()
         parts = [figures[name] / limits.begin[name]
                  for name in names if name in figures]
-        if node.bottlenecks:
+        if limits.begin.keys() & set(node.bottlenecks or ()):
             parts.append(1.0)
         if parts:
             found[node.node] = max(parts)

@@ -11,19 +11,17 @@
 # under the License.
 
 
-"""Memory bandwidth use of the host in the stats of its compute node."""
+"""Memory bandwidth in use on the host and by its guests."""
 
 from collections.abc import Sequence
 from pathlib import Path
 import threading
-import time
 from typing import Any
 
 from oslo_log import log as logging
 
 from ghsched_nova import conf
 from ghsched_nova.monitor import reader
-from ghsched_nova.monitor import stats
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
 
@@ -31,7 +29,7 @@ LOG = logging.getLogger(__name__)
 
 
 class BandwidthUse:
-    """Memory bandwidth measured between two resource reports of the host.
+    """Memory bandwidth measured between two reports of the host.
 
     Thread-safe.
 
@@ -42,35 +40,26 @@ class BandwidthUse:
         self._section = section
         self._making = threading.Lock()
         self._reader: reader.Reader | None = None
-        #: Last reported measurement; None if nothing was reported.
-        self.last: view.Snapshot | None = None
 
-    def add_to_stats(self, resources: dict[str, Any],
-                     guests: Sequence[view.Guest] = ()) -> dict[str, Any]:
-        """Add the measured bandwidth to the stats of a resource report.
+    def measure(self, guests: Sequence[view.Guest] = ()
+                ) -> view.Snapshot | None:
+        """Measure memory bandwidth since the previous call.
 
         Never raises: the host reports its resources without bandwidth if
         bandwidth cannot be measured.
 
-        :param resources: get_available_resource() of Nova's driver.
-        :param guests: running guests.
-        :returns: the same ``resources``.
+        :param guests: running guests to attribute bandwidth to.
+        :returns: None if nothing was measured.
         """
-        self.last = None
         try:
-            resources['stats'] = {**(resources.get('stats') or {}),
-                                  **self._measure(guests)}
+            return self.snapshot(guests)
         except topology.MonitorUnavailable as error:
             LOG.debug('ghsched: memory bandwidth use is not reported: %s',
                       error)
         except Exception as error:
             LOG.warning('ghsched: cannot measure memory bandwidth use: %r',
                         error)
-        return resources
-
-    def _measure(self, guests: Sequence[view.Guest]) -> dict[str, str]:
-        self.last = self.snapshot(guests)
-        return stats.to_stats(self.last, time.time())
+        return None
 
     def snapshot(self, guests: Sequence[view.Guest] = ()) -> view.Snapshot:
         """Measure memory bandwidth since the previous call.

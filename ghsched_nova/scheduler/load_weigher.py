@@ -23,6 +23,9 @@ It looks at CPUs, memory and I/O, at load and at waiting, as compute hosts
 have measured and reported them, and asks nobody.
 """
 
+from collections.abc import Collection
+import dataclasses
+import statistics
 from typing import Any
 
 from oslo_log import log as logging
@@ -32,6 +35,7 @@ from ghsched_nova.nova_seams import scheduler
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.scheduler import by_load
 from ghsched_nova.scheduler import option_weigher
+from ghsched_placement import load
 from ghsched_placement import node_choice
 
 LOG = logging.getLogger(__name__)
@@ -50,31 +54,38 @@ class GhschedLoadWeigher(option_weigher.OptionWeigher):
     minval = -1.0
     maxval = 0.0
     option = 'load_weight_multiplier'
+    #: Resources whose load and waiting count.
+    resources: Collection[str] = load.RESOURCES
     failure = 'the load of %(host)s cannot be read'
     unreadable = UNKNOWN
 
     def score(self, host_state: Any, _spec: Any) -> float:
-        return _weigh(host_state)
+        nearness = self._nearness(host_state)
+        if nearness is None:
+            return self.unreadable
+        score = 0.0 - min(1.0, nearness)
+        LOG.debug('ghsched: %(host)s scores %(score).2f in %(weigher)s',
+                  {'host': host_state.host, 'score': score,
+                   'weigher': type(self).__name__})
+        return score
 
+    def _nearness(self, state: Any) -> float | None:
+        """Return how near the guest's nodes are to being a bottleneck.
 
-def _weigh(state: Any) -> float:
-    """By the worst of the nodes that are chosen for the guest.
-
-    A guest without such a choice may be anywhere, so it is the mean.
-    """
-    found = by_load.measured(state)
-    if found is None:
-        return UNKNOWN
-    near = node_choice.nearness(
-        found, by_load.taken(state),
-        conf.bottleneck_limits(shared.config().ghsched), alike=False)
-    order = scheduler.chosen_order(state)
-    values = [near[node] for node in order or near if node in near]
-    if not values:
-        return UNKNOWN
-    score = 0.0 - min(1.0, max(values) if order
-                      else sum(min(1.0, value) for value in values)
-                      / len(values))
-    LOG.debug('ghsched: %(host)s scores %(score).2f for load',
-              {'host': state.host, 'score': score})
-    return score
+        That is the worst of the nodes chosen for the guest, or the mean of
+        all nodes if none is chosen; None if nothing is known of them.
+        """
+        found = by_load.measured(state)
+        if found is None:
+            return None
+        limits = conf.bottleneck_limits(shared.config().ghsched)
+        nodes = node_choice.nearness(
+            found, by_load.taken(state), dataclasses.replace(limits, begin={
+                name: value for name, value in limits.begin.items()
+                if name in self.resources}), alike=False)
+        order = scheduler.chosen_order(state)
+        values = [nodes[node] for node in order or nodes if node in nodes]
+        if not values:
+            return None
+        return max(values) if order else statistics.fmean(
+            min(1.0, value) for value in values)

@@ -162,12 +162,12 @@ class ReportingDriver(base.DriverBase):
         self._reconcile()
         self._reporting = True
         running = self._last_running
-        resources = self._bandwidth_use.add_to_stats(
-            super().get_available_resource(nodename),
+        resources = super().get_available_resource(nodename)
+        bandwidth = self._bandwidth_use.measure(
             load_use.guests_with_policies(running))
-        self._burst_use.measure(self._bandwidth_use.last, time.time())
+        self._burst_use.measure(bandwidth, time.time())
         return self._with_headroom(self._load_use.add_to_stats(
-            resources, running, self._bandwidth_use.last))
+            resources, running, bandwidth))
 
     def _notify_bottleneck(self, change: bottleneck.Change,
                            payload: dict[str, Any]) -> None:

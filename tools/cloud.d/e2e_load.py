@@ -130,8 +130,9 @@ class Load:
 
     def reported(self) -> tuple[float, Nodes]:
         """What the stats of the compute node say: age and use by node."""
-        found = self._lab.reported('ghsched_bandwidth', HOST)
+        found = self._lab.reported('ghsched_load', HOST)
         if found is None:
             return float('inf'), {}
         return time.time() - found['time'], {
-            int(node): used for node, (used, _all) in found['nodes'].items()}
+            node['node']: node.get('bandwidth', 0.0)
+            for node in found['nodes']}

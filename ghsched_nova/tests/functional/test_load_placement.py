@@ -33,6 +33,12 @@ class LoadTestCase(nova_base.GhschedTestCase):
     """Hosts of which nodes have so much to do."""
 
     def setUp(self):
+        self.configure()
+        super().setUp()
+        self.flags(load_placement=True, group='ghsched')
+
+    def configure(self):
+        """Set the options that Nova's services read when they start."""
         self.flags(weight_classes=['nova.scheduler.weights.all_weighers',
                                    WEIGHER], group='filter_scheduler')
         # More than all of Nova's weighers together. This machine's own
@@ -43,8 +49,6 @@ class LoadTestCase(nova_base.GhschedTestCase):
                                           'io_load': 0, 'io_wait': 0},
                    node_bandwidth={'0': CAPACITY, '1': CAPACITY},
                    group='ghsched')
-        super().setUp()
-        self.flags(load_placement=True, group='ghsched')
 
     def start(self, name, *percents):
         """A host with so much of the bandwidth of each node in use."""

@@ -19,7 +19,6 @@ import fixtures
 from nova.compute import monitors
 
 from ghsched_nova.host import bandwidth_use
-from ghsched_nova.monitor import stats
 from ghsched_nova.tests.fixtures import options
 from ghsched_nova.tests.fixtures import trees
 from ghsched_placement.tests import base
@@ -39,27 +38,26 @@ class BandwidthUseTest(base.TestCase):
             sysfs_path=str(self.host.top / 'sysfs'), node_bandwidth=told)
         return bandwidth_use.BandwidthUse(section)
 
-    def test_is_beside_what_nova_reports(self):
-        use = self.use('openeuler66', **{'0': 1000})
-        found = use.add_to_stats({'vcpus': 4, 'stats': {'uptime': '1 day'}})
-        self.assertEqual((4, '1 day', {'uptime', stats.KEY}), (
-            found['vcpus'], found['stats']['uptime'], set(found['stats'])))
-        self.assertIn('"0": [0, 1000000000]', found['stats'][stats.KEY])
+    def test_rates_are_measured_at_once(self):
+        measured = self.use('openeuler66', **{'0': 1000}).measure()
+        self.assertEqual(
+            [(0, 0.0, 10 ** 9)],
+            [(*node.nodes, node.used.rate, node.capacity)
+             for node in measured.nodes if 0 in node.nodes])
 
-    def test_counters_report_from_the_second_time_on(self):
+    def test_counters_are_measured_from_the_second_time_on(self):
         use = self.use('intel')
-        self.assertEqual({}, use.add_to_stats({})['stats'])
-        self.assertIn(stats.KEY, use.add_to_stats({})['stats'])
+        self.assertEqual({None}, {
+            node.used.rate for node in use.measure().nodes})
+        self.assertNotIn(None, {
+            node.used.rate for node in use.measure().nodes})
 
-    def test_host_without_a_monitor(self):
-        resources = {'stats': {'uptime': 'x'}}
-        self.assertEqual({'stats': {'uptime': 'x'}},
-                         self.use('mpam71').add_to_stats(resources))
+    def test_host_without_a_monitor_measures_nothing(self):
+        self.assertIsNone(self.use('mpam71').measure())
         self.assertNotIn('cannot measure', self.log.output)
 
-    def test_an_error_keeps_no_host_from_reporting(self):
-        use = self.use('intel', x=1)
-        self.assertEqual({'vcpus': 4}, use.add_to_stats({'vcpus': 4}))
+    def test_error_is_logged_and_measures_nothing(self):
+        self.assertIsNone(self.use('intel', x=1).measure())
         self.assertIn('cannot measure memory bandwidth use', self.log.output)
 
 

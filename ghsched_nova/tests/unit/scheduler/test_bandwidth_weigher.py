@@ -19,28 +19,25 @@ import fixtures
 from nova import objects
 from nova.scheduler import weights
 
-from ghsched_nova.monitor import rates
-from ghsched_nova.monitor import stats
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.scheduler import bandwidth_weigher
-from ghsched_nova.tests.fixtures import trees
 from ghsched_nova.tests.unit.scheduler import states
+from ghsched_placement import load
 from ghsched_placement import names
 from ghsched_placement.tests import base
 
 
-def host(*percents, age=10.0, name='host_a', chosen=None, parts=()):
+def host(*percents, age=10.0, name='host_a', chosen=None):
     """A host of which so much of each node's bandwidth is used.
 
-    :param parts: nodes of which not all is known.
+    :param percents: None for a node whose bandwidth is not known.
     """
     state = states.host([states.cell(number)
                          for number in range(len(percents))], name=name)
-    state.stats = stats.to_stats(trees.snapshot(*(
-        trees.node((number,), percent * 1e7, 10 ** 9,
-                   rates.State.UNASSIGNED if number in parts
-                   else rates.State.OK)
-        for number, percent in enumerate(percents))), time.time() - age)
+    state.stats = load.write(load.Load(time.time() - age, 60.0, tuple(
+        load.HostNode(number, cpu_load=1.0, memory_load=None if percent is None
+                      else percent / 100, bottlenecks=('cpu_load',))
+        for number, percent in enumerate(percents))))
     if chosen is not None:
         state.limits['numa_topology'] = objects.NUMATopologyLimits(
             network_metadata=objects.NetworkMetadata(
@@ -64,69 +61,49 @@ class BandwidthWeigherTest(base.TestCase):
     def weigh(self, state):
         return self.weigher._weigh_object(state, states.spec())
 
-    def test_hosts_with_bandwidth_to_spare_are_equal(self):
-        self.assertEqual({0.0}, {self.weigh(host(use, use))
-                                 for use in (0, 10, 69, 70)})
+    def test_score_falls_from_idle_memory_to_a_memory_bottleneck(self):
+        for percent, score in ((0, 0.0), (20, -0.25), (60, -0.75),
+                               (80, -1.0), (150, -1.0)):
+            self.assertAlmostEqual(score, self.weigh(host(percent)))
 
-    def test_the_nearer_to_the_limit_the_worse(self):
-        found = [self.weigh(host(use)) for use in (70, 80, 90, 100, 150)]
-        for expected, score in zip((0, -1 / 3, -2 / 3, -1, -1), found,
-                                   strict=True):
-            self.assertAlmostEqual(expected, score)
-
-    def test_stale_figures_are_not_heard(self):
+    def test_stale_measurement_is_ignored(self):
         for age in (181.0, 10 ** 6, -181.0):
             self.assertEqual(0.0, self.weigh(host(100, age=age)))
-        self.assertIn('is not heard', self.log.output)
         for age in (179.0, -100.0):
             self.assertEqual(-1.0, self.weigh(host(100, age=age)))
-        self.option('bandwidth_weight_max_age', 1000)
+        self.option('load_max_age', 1000)
         self.assertEqual(-1.0, self.weigh(host(100, age=999.0)))
 
-    def test_hosts_that_report_nothing(self):
-        for value in (None, {}, {'uptime': None}, {stats.KEY: '['}):
+    def test_host_without_a_report_counts_as_idle(self):
+        for value in (None, {}, {'uptime': None}, {load.KEY: '['}):
             state = host(100)
             state.stats = value
             self.assertEqual(0.0, self.weigh(state))
         self.assertNotIn('WARNING', self.log.output)
 
-    def test_chosen_nodes_count(self):
+    def test_worst_chosen_node_counts(self):
         for chosen, score in (((1,), 0.0), ((0,), -1.0), ((1, 0), -1.0)):
             self.assertAlmostEqual(score, self.weigh(
-                host(100, 10, chosen=chosen)))
+                host(100, 0, chosen=chosen)))
 
-    def test_else_all_nodes_count(self):
-        self.assertEqual(0.0, self.weigh(host(100, 10)))
-        self.assertAlmostEqual(-0.5, self.weigh(host(100, 70)))
+    def test_mean_of_all_nodes_counts_without_a_choice(self):
+        self.assertAlmostEqual(-0.5, self.weigh(host(100, 0)))
 
-    def test_a_part_below_the_threshold_says_nothing(self):
-        self.assertEqual(-1.0, self.weigh(host(100, 0, parts=(1,))))
-        self.assertEqual(-1.0, self.weigh(host(100, 0, chosen=(0, 1),
-                                               parts=(1,))))
-        self.assertEqual(0.0, self.weigh(host(50, parts=(0,))))
+    def test_node_of_unknown_bandwidth_is_left_out(self):
+        self.assertEqual(-1.0, self.weigh(host(100, None)))
+        self.assertEqual(-1.0, self.weigh(host(100, None, chosen=(0, 1))))
+        self.assertEqual(0.0, self.weigh(host(100, None, chosen=(1,))))
 
-    def test_other_nodes_say_nothing_of_a_chosen_one_that_is_not_known(self):
-        self.assertEqual(0.0, self.weigh(host(100, 10, chosen=(1,),
-                                              parts=(1,))))
-
-    def test_a_part_above_the_threshold_does(self):
-        for parts in ((1,), (0, 1)):
-            self.assertAlmostEqual(-0.5, self.weigh(host(100, 70,
-                                                         parts=parts)))
-        self.assertAlmostEqual(-2 / 3, self.weigh(host(90, parts=(0,))))
-
-    def test_threshold(self):
-        self.option('bandwidth_weight_threshold', 0)
-        self.assertAlmostEqual(-0.4, self.weigh(host(40)))
-        self.option('bandwidth_weight_threshold', 99)
-        self.assertEqual(0.0, self.weigh(host(98)))
+    def test_threshold_of_a_memory_bottleneck_is_the_end_of_the_scale(self):
+        self.option('bottleneck_thresholds', {'memory_load': 40})
+        self.assertAlmostEqual(-0.5, self.weigh(host(20)))
 
     def test_an_error_is_no_reason(self):
         state = host(100)
         del state.limits
         self.assertEqual(0.0, self.weigh(state))
-        self.assertIn('WARNING ghsched: the use of bandwidth of host_a '
-                      'cannot be told', self.log.output)
+        self.assertIn('WARNING ghsched: cannot read the memory bandwidth in '
+                      'use on host_a', self.log.output)
 
     def order(self, *hosts):
         return [weighed.obj.host for weighed
