@@ -10,10 +10,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Keys alone and in pairs through a node move, with fakes of hardware only.
+"""Keys alone and in pairs through moves and live changes, without hardware.
 
 Placement, libvirt and memory are faked. What nova-api counts, what a move
-takes along, what a report and an audit find is the code that runs in a cloud.
+takes along, what a live change writes, what the source of a live migration
+renders, what a report and an audit find is the code that runs in a cloud.
 """
 
 from collections import Counter
@@ -25,6 +26,7 @@ import types
 from unittest import mock
 
 import ddt
+from lxml import etree
 from nova import objects
 from testtools import content
 
@@ -35,6 +37,7 @@ from ghsched_nova.guest import scheduling
 from ghsched_nova.host import desired
 from ghsched_nova.host import domain_xml
 from ghsched_nova.host import guest_move
+from ghsched_nova.host import migration_xml
 from ghsched_nova.host import policy_change
 from ghsched_nova.host import uncounted_guests
 from ghsched_nova.live import change
@@ -72,9 +75,23 @@ CORES = [tuple(frozenset({cpu}) for cpu in range(first, first + 4))
 SHARED = {0: frozenset({0, 1}), 1: frozenset({4, 5})}
 HOST = captured.openeuler(cache=cache.Cache(
     ('L3',), 0xfffff, 0x3ffff, 1, {0: (0,), 1: (1,)}))
-FACTS = types.SimpleNamespace(
-    host=lambda: HOST, shares=False, all_threads=False,
-    section=types.SimpleNamespace(memorytune_attributes='none'))
+
+
+def facts(memorytune='none'):
+    """Return facts of a host.
+
+    :param memorytune: ``[ghsched]memorytune_attributes``: who makes the
+        control groups, nova-compute (none) or libvirt (basic).
+    """
+    return types.SimpleNamespace(
+        host=lambda: HOST, shares=False, all_threads=False,
+        section=types.SimpleNamespace(memorytune_attributes=memorytune))
+
+
+#: A value of each key that can change while a guest runs; no sample has it.
+CHANGED = {'mem_bw_min': '25', 'mem_bw_max': '70',
+           'mem_bw_hardlimit': 'false', 'mem_bw_priority': '3'}
+assert CHANGED.keys() == {key.name for key in changes.CHANGEABLE}
 
 
 class Placement:
@@ -120,11 +137,13 @@ class Placement:
 
 
 class Server:
-    """A server that runs on host NUMA node 0."""
+    """A server that runs on host NUMA node 0.
 
-    def __init__(self, extra_specs):
-        self.specs = extra_specs
-        self.policy = policies.parse(extra_specs, 1, 2)
+    :param accounting: ``[ghsched]bandwidth_accounting``.
+    """
+
+    def __init__(self, extra_specs, accounting='min'):
+        self.specs, self.accounting = extra_specs, accounting
         shared = extra_specs.get('hw:cpu_policy') == 'shared'
         self.cell = GuestCell(
             0, vcpus=frozenset({0, 1}) if shared else frozenset(),
@@ -134,10 +153,15 @@ class Server:
         self.mover = guest_move.Mover(self.host, self.host, threading.RLock())
         # As virt.rpc: nothing of a refusal is left, or some is.
         self.check_move = lambda _guest, _packed: None
+        self.host.host = lambda: HOST
 
-    def render(self):
+    @property
+    def policy(self):
+        return policies.parse(self.specs, 1, 2)
+
+    def render(self, memorytune='none'):
         cpus = ['0-1' if self.cell.vcpus else str(cpu) for cpu in (0, 1)]
-        xml = domain_xml.DomainXml(FACTS).render(
+        xml = domain_xml.DomainXml(facts(memorytune)).render(
             f"""<domain><name>i-1</name><uuid>{UUID}</uuid><vcpu>2</vcpu>
              <cputune><vcpupin vcpu="0" cpuset="{cpus[0]}"/>
               <vcpupin vcpu="1" cpuset="{cpus[1]}"/>
@@ -148,7 +172,7 @@ class Server:
 
     def allocations_on(self, node):
         groups = ({names.RESCTRL_GROUP: 1} if self.policy.controlled else {})
-        wanted = self.policy.resources()
+        wanted = self.policy.resources(self.accounting)
         return {ROOT: {'VCPU': 2, **groups},
                 **({NODES[node]: wanted[0]} if wanted else {})}
 
@@ -193,7 +217,48 @@ class Server:
     def move(self, node):
         return node_move.NodeMove(
             self, functools.partial(self.shares_of, names.NODE_CLASSES),
-            self, 'min').run({0: node})
+            self, self.accounting).run({0: node})
+
+    # -- what a live change works with, beside --------------------------------
+
+    def check(self, _guest, policy):
+        return {'policy': policy_change.policy_of(self.host.xml[0]),
+                'same': False, 'effective': policy_change.effective_values(
+                    self.host, policy)}
+
+    def set(self, _guest, policy, _token, _lock):
+        policy_change.change_policy(self.host, self.host.domain, policy)
+
+    def save(self, extra_specs):
+        self.specs = dict(extra_specs)
+
+    def change(self, key, value):
+        """Change a key while the server runs, and its copy of the flavor."""
+        wish = {f'ghsched:{key}': value}
+        change.LiveChange(self, functools.partial(
+            self.shares_of, {names.MEM_BW_PCT}), self,
+            self.accounting).run(wish)
+
+    # -- live migration -------------------------------------------------------
+
+    def migrated(self, node, memorytune):
+        """Return the XML that the source sends for a host NUMA node."""
+        xml = self.render(memorytune)
+        cells = migration_xml.map_host_nodes(xml, MigrateData(node))
+        return migration_xml.MovedGuest(
+            types.SimpleNamespace(get_xml_desc=lambda: xml), cells,
+            domain_xml.DomainXml(facts(memorytune)).retune).get_xml_desc()
+
+
+class MigrateData:
+    """Nova's LibvirtLiveMigrateData of a guest with one NUMA node."""
+
+    def __init__(self, node):
+        self.dst_numa_info = objects.LibvirtLiveMigrateNUMAInfo(
+            cell_pins={'0': {node}})
+
+    def __contains__(self, name):
+        return hasattr(self, name)
 
 
 class KeyTestCase(base.TestCase):
@@ -207,13 +272,20 @@ class KeyTestCase(base.TestCase):
             domain = metadata.read_policy(xml)
             self.assertLessEqual(set(domain.counted_nodes), {node})
             self.assertIsNone(move_record.read_record(xml))
-            self.assertEqual(server.policy.resources(),
-                             domain.policy.resources())
+            self.assert_policy(server, domain)
         self.assertEqual({}, uncounted_guests.check_allocations(
             [desired.Running(model.Domain(UUID, 1, 'i-1'),
                              server.host.xml[0])],
-            ROOT, 'min', server.placement.holders))
+            ROOT, server.accounting, server.placement.holders))
         self.assertEqual((), self.audited(server))
+
+    def assert_policy(self, server, domain):
+        """The metadata of a domain has all that a host holds of a policy."""
+        self.assertEqual(
+            (server.policy.nodes, server.policy.rt_permille,
+             server.policy.monitor, server.policy.device_numa),
+            (domain.policy.nodes, domain.policy.rt_permille,
+             domain.policy.monitor, domain.policy.device_numa))
 
     def audited(self, server):
         held = server.placement.allocations
@@ -224,10 +296,11 @@ class KeyTestCase(base.TestCase):
         policy = dataclasses.replace(server.policy, vfs=())
         return audit.audit_host_allocations(host, [findings.Server(
             UUID, 'web', 'a', policy, nodes=(
-                server.host.cells[0].host_node,))], {UUID: held})
+                server.host.cells[0].host_node,))], {UUID: held},
+            accounting=server.accounting)
 
     def check_limits(self, server):
-        asked = request.build(server.policy, 'min')
+        asked = request.build(server.policy, server.accounting)
         self.assertEqual(
             Counter(asked.resources) + sum(
                 (Counter(one.resources) for one in asked.groups), Counter()),
@@ -235,6 +308,11 @@ class KeyTestCase(base.TestCase):
                       in server.placement.allocations.values()
                       for name, amount in amounts.items()
                       if name in names.OUR_CLASSES}))
+        conf = shared.config()
+        conf.set_override('bandwidth_accounting', server.accounting,
+                          group='ghsched')
+        self.addCleanup(conf.clear_override, 'bandwidth_accounting',
+                        group='ghsched')
         with mock.patch.object(limits, '_vfs', lambda _flavor: {}):
             counts = limits.amounts(objects.RequestSpec(
                 flavor=objects.Flavor(vcpus=2, extra_specs=server.specs)))
@@ -255,24 +333,59 @@ class KeyTestCase(base.TestCase):
             server.move(node)
             self.assert_agrees(server, node)
             # Both places in one request, then the new one in another.
-            self.assertEqual(2 if server.policy.resources() else 0,
-                             len(server.placement.written))
+            self.assertEqual(
+                2 if server.policy.resources(server.accounting) else 0,
+                len(server.placement.written))
 
-    def check_live_change(self, server):
-        """Another cap leaves what Placement holds of all other classes."""
-        before = server.placement.allocations
+    def check_live_changes(self, specs, accounting):
+        """Each key that can change does so, and nothing else changes."""
+        for key, value in CHANGED.items():
+            server = Server(specs, accounting)
+            before = server.policy
+            wanted = {**specs, f'ghsched:{key}': value}
+            try:
+                server.change(key, value)
+            except policies.PolicyError as error:
+                self.assertIn('ghsched:mem_bw', str(error))
+                self.assertTrue(not before.controlled
+                                or self.contradicts(wanted))
+                self.assertEqual([], server.placement.written)
+                self.assertEqual(specs, server.specs)
+            else:
+                self.assertTrue(before.controlled)
+                self.assertEqual(wanted, server.specs)
+            self.assert_agrees(server, 0)
+
+    def contradicts(self, specs):
         try:
-            decided = changes.check_change(server.specs,
-                                           {'ghsched:mem_bw_max': '70'}, 1)
-        except policies.PolicyError as error:
-            self.assertFalse(server.policy.controlled)
-            self.assertIn('ghsched:mem_bw', str(error))
-            return
-        self.assertTrue(server.policy.controlled)
-        wanted = changes.compute_amounts(decided.after, 'min', (0,), ROOT,
-                                         [names.MEM_BW_PCT])
-        server.shares_of([names.MEM_BW_PCT], None).put(wanted)
-        self.assertEqual(before, server.placement.allocations)
+            policies.parse(specs, 1, 2)
+        except policies.PolicyError:
+            return True
+        return False
+
+    def check_live_migration(self, server):
+        for memorytune in ('none', 'basic'):
+            for node in (1, 0):
+                xml = server.migrated(node, memorytune)
+                domain = metadata.read_policy(xml)
+                counted = bool(server.policy.nodes
+                               or server.policy.rt_permille)
+                self.assertEqual({node} if counted else set(),
+                                 set(domain.counted_nodes))
+                self.assert_policy(server, domain)
+                tuned = memorytune == 'basic' and server.policy.controlled
+                self.assertEqual({str(node)} if tuned else set(), {
+                    element.get('id') for element in etree.fromstring(
+                        xml).iterfind('cputune/memorytune/node')})
+
+    def check(self, specs):
+        for accounting in ('min', 'max'):
+            server = Server(specs, accounting)
+            self.assert_agrees(server, 0)
+            self.check_limits(server)
+            self.check_moves(server)
+            self.check_live_changes(specs, accounting)
+            self.check_live_migration(server)
 
 
 @ddt.ddt
@@ -280,11 +393,7 @@ class SingleKeyTest(KeyTestCase):
 
     @ddt.data(*sorted(sample_flavors.SAMPLES))
     def test_key_alone_moves_or_stays_with_all_records(self, name):
-        server = Server(sample_flavors.flavor(name))
-        self.assert_agrees(server, 0)
-        self.check_limits(server)
-        self.check_moves(server)
-        self.check_live_change(server)
+        self.check(sample_flavors.flavor(name))
 
     @ddt.data(*sorted(sample_flavors.SAMPLES))
     def test_key_alone_is_put_back_whatever_step_fails(self, name):
@@ -310,11 +419,7 @@ class PairTest(KeyTestCase):
         self.assertGreater(len(pairs), 200)
         for pair, specs in pairs.items():
             self.addDetail('pair', content.text_content(', '.join(pair)))
-            server = Server(specs)
-            self.assert_agrees(server, 0)
-            self.check_limits(server)
-            self.check_moves(server)
-            self.check_live_change(server)
+            self.check(specs)
 
 
 class ClassTest(KeyTestCase):
