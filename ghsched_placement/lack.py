@@ -14,37 +14,26 @@
 
 The one type for it, its words, and the comparisons that make one. A host is
 judged by what it has left (:func:`traits`, :func:`amount`), the cloud by
-asking Placement (:func:`find`), which answers a query that nothing satisfies
-with an empty list and no reason. What no question explains is not claimed:
-nova-scheduler's filters are named with what each of them removed
-(:func:`of_filters`).
+asking Placement (:mod:`ghsched_placement.cloud_lack`). What no question
+explains is not claimed: nova-scheduler's filters are named with what each of
+them removed (:func:`of_filters`).
 
 A tenant is shown :attr:`Lack.reason`, which names no host and gives no figures
 of the cloud; an operator is shown all of it (``str``).
 """
 
-from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
-from dataclasses import field
 from dataclasses import replace
 import re
-from typing import TypeAlias
 
 import os_traits
 
 from ghsched_placement import keys
 from ghsched_placement import names
-from ghsched_placement.policy import Accounting
-from ghsched_placement.policy import GuestPolicy
-from ghsched_placement.policy import Vfs
-from ghsched_placement import vfs
-
-#: Query parameters of GET /allocation_candidates -> whether any host fits.
-Ask: TypeAlias = Callable[[list[tuple[str, str]]], bool]
 
 #: What is lacking, where it has no resource class.
 BANDWIDTH = '% of memory bandwidth'
@@ -98,11 +87,9 @@ BESIDE = {
 ON_NODE = {names.MEM_BW_PCT: '% of its memory bandwidth',
            **{name: what for name, (what, _key, _cure) in BESIDE.items()}}
 
-_HELD = {names.CAPABILITY_TRAITS[name]: key
-         for name, key in HELD_BY_KEY.items()}
-
-#: A query must ask for a resource; every compute node has memory.
-_ANYTHING = ('resources', 'MEMORY_MB:1')
+#: The key that asks for a capability, by its trait.
+KEY_OF_TRAIT = {names.CAPABILITY_TRAITS[name]: key
+                for name, key in HELD_BY_KEY.items()}
 
 #: How many host names a log line carries.
 NAMED_HOSTS = 5
@@ -172,7 +159,7 @@ def traits(held: frozenset[str], required: Iterable[str],
         yield Lack(None, 'compute service', reason='the compute service is '
                    'disabled', cure='openstack compute service set --enable')
     for trait in sorted(set(required) - held):
-        key = _HELD.get(trait)
+        key = KEY_OF_TRAIT.get(trait)
         yield Lack(None, f'trait {trait}', reason=(
             f'it cannot hold {key.extra_spec} (trait {trait})' if key
             else f'it lacks the trait {trait}'))
@@ -295,341 +282,4 @@ def of_filters(filtered: Sequence[Filtered], hosts: int,
                        if one.name in _CURES))]
 
 
-# -- in the cloud -------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Cloud:
-    """What Placement can be asked.
-
-    :param ask: whether any host satisfies a query.
-    :param pfs: the PFs of each alias in the policy's VFs.
-    :param joins: whether some host has a control group that the guest could
-        share, if all else that it needs were there.
-    :param nodes: gives the host NUMA nodes with memory bandwidth left; called
-        only for a guest with bandwidth on several nodes.
-    """
-
-    ask: Ask
-    pfs: Mapping[str, Sequence[vfs.Pf]] = field(default_factory=dict)
-    joins: bool = False
-    nodes: Callable[[], Sequence[vfs.Pf]] = tuple
-
-
-#: Steps of guaranteed shares that there are, percent.
-_STEPS = (2, 4, 5, 7, 10)
-
-_NO_GROUP = 'no host has a resctrl control group left'
-
-
-def find(policy: GuestPolicy, accounting: Accounting, cloud: Cloud,
-         rest: Sequence[tuple[str, str]] = ()) -> list[Lack]:
-    """What a guest needs and no host has by itself, now.
-
-    What is not asked for by a key of ours is looked at where nothing of ours
-    is lacking. When each part can be had alone, it is their combination.
-
-    :param rest: of the query for the guest, see :func:`without_ours`.
-    """
-    bounds = [item for item in rest if item[0] in _BOUNDS]
-
-    def ask(query: list[tuple[str, str]]) -> bool:
-        return cloud.ask([*query, *bounds])
-
-    if bounds and not ask([_ANYTHING]):
-        return [Lack(
-            None, 'host', reason='Placement has no host where the request '
-            'may go (availability zone, aggregates or destination)')]
-    found = _find(policy, accounting, replace(cloud, ask=ask), rest)
-    # Others may have it.
-    return [replace(one, reason=f'{one.reason} where the request may go')
-            for one in found] if bounds else found
-
-
-def _find(policy: GuestPolicy, accounting: Accounting, cloud: Cloud,
-          rest: Sequence[tuple[str, str]]) -> list[Lack]:
-    """The same among the hosts that ``cloud.ask`` asks about."""
-    ask = cloud.ask
-    missing = list(_capabilities(policy, ask))
-    if missing:
-        return missing
-    missing += [*_bandwidth(policy, accounting, ask, cloud.nodes),
-                *_beside(policy, accounting, ask), *_vfs(policy, cloud.pfs)]
-    if _no_group(policy, ask):
-        if not cloud.joins:
-            missing.append(Lack(None, GROUPS, reason=_NO_GROUP, cure=(
-                'guests of one flavor can share a group; lower '
-                '[ghsched]reserved_control_groups, or move some away')))
-        elif not missing:
-            missing += _not_joined(policy, accounting, ask)
-    return (missing or [*_others(rest, ask)]
-            or [_together(policy, ask, rest)])
-
-
-def _vfs(policy: GuestPolicy, pfs: Mapping[str, Sequence[vfs.Pf]],
-         ) -> Iterator[Lack]:
-    for alias, of_alias in pfs.items():
-        needs = [need for need in policy.vfs if need.alias == alias]
-        if policy.vfs_locality != 'node':
-            # What is near may be out; what is far must be there at least.
-            total = sum(need.count for need in needs)
-            most = max(map(sum, vfs.by_place(of_alias, 'any').values()),
-                       default=0)
-            if total > most:
-                yield Lack(
-                    None, f'VFs of {alias}', most, total,
-                    f'no host has {total} VFs of {alias} left '
-                    f'({keys.VFS.extra_spec})',
-                    f'the most left on one host is {most}')
-        else:
-            yield from _local_vfs(alias, needs, of_alias)
-
-
-def _local_vfs(alias: str, needs: Sequence[Vfs],
-               of_alias: Sequence[vfs.Pf]) -> Iterator[Lack]:
-    free = {place: sum(left) for place, left
-            in vfs.by_place(of_alias, 'node').items()}
-    most = max(free.values(), default=0)
-    for need in needs:
-        if need.count > most:
-            yield Lack(
-                None, f'VFs of {alias}', most, need.count,
-                f'no host NUMA node has {need.count} VFs of {alias} left, '
-                f'which guest NUMA node {need.guest_node} needs '
-                f'({keys.VFS.extra_spec})',
-                f'the most left on one node is {most}',
-                f'allow {keys.VFS_LOCALITY.extra_spec}=socket or any')
-            return
-    counts = {need.guest_node: need.count for need in needs}
-    if not any(_each_has_a_node(counts.values(), nodes)
-               for nodes in _nodes_of_hosts(of_alias, free)):
-        yield Lack(
-            None, f'VFs of {alias}', needed=max(counts.values()), reason=(
-                f'no host has {len(counts)} NUMA nodes with VFs of {alias} '
-                f'left, {_by_guest_node(counts)} ({keys.VFS.extra_spec} with '
-                f'{keys.VFS_LOCALITY.extra_spec}=node)'),
-            cure=f'allow {keys.VFS_LOCALITY.extra_spec}=socket or any')
-
-
-def _nodes_of_hosts(of_alias: Sequence[vfs.Pf],
-                    free: Mapping[str, int]) -> Iterator[list[int]]:
-    """Free VFs of the nodes of each host, the most first."""
-    hosts: dict[str, set[str]] = {}
-    for pf in of_alias:
-        hosts.setdefault(pf.root, set()).add(pf.parent)
-    for nodes in hosts.values():
-        yield sorted((free[node] for node in nodes), reverse=True)
-
-
-def _each_has_a_node(counts: Iterable[int], nodes: Sequence[int]) -> bool:
-    """Whether there is a node for each count.
-
-    :param nodes: what each has, the most first.
-    """
-    needed = sorted(counts, reverse=True)
-    return len(needed) <= len(nodes) and all(
-        count <= node for count, node in zip(needed, nodes, strict=False))
-
-
-def _by_guest_node(counts: Mapping[int, int], unit: str = '') -> str:
-    return (' and '.join(f'{count}{unit}' for count in counts.values())
-            + ' for the guest NUMA nodes ' + ' and '.join(map(str, counts)))
-
-
-def _capabilities(policy: GuestPolicy, ask: Ask) -> Iterator[Lack]:
-    wanting = {name: HELD_BY_KEY[name] for name in policy.capabilities()}
-    if 'MEM_BW_MIN' in wanting and not any(
-            node.minimum for node in policy.nodes):
-        wanting['MEM_BW_MIN'] = keys.MEM_BW_BURST
-    if policy.vfs:      # see ghsched_placement.request.build
-        wanting.setdefault('DEVICE_NUMA', keys.VFS)
-    for capability in sorted(wanting):
-        trait = names.CAPABILITY_TRAITS[capability]
-        if not ask([_ANYTHING, ('root_required', trait)]):
-            yield Lack(
-                None, f'trait {trait}', reason='no host can hold '
-                f'{wanting[capability].extra_spec}',
-                detail=f'none has the trait {trait}',
-                cure='is resctrl mounted on the hosts, and does ghsched-host '
-                     'show what they can hold?')
-
-
-def _bandwidth(policy: GuestPolicy, accounting: Accounting, ask: Ask,
-               nodes: Callable[[], Sequence[vfs.Pf]]) -> Iterator[Lack]:
-    demand = dict(sorted(policy.demand(accounting).items()))
-    each_alone = True
-    for share in sorted(set(demand.values())):
-        if not _some_node_has(share, ask):
-            each_alone = False
-            step = _next_step(share, ask)
-            if step:
-                yield Lack(
-                    None, BANDWIDTH, step, share,
-                    f'no host NUMA node with {share} % of its memory '
-                    'bandwidth left can hold that share exactly '
-                    f'({_counted(accounting)})',
-                    f'one can hold {step} %')
-                continue
-            most = _most_on_one_node(share, ask)
-            yield Lack(
-                None, BANDWIDTH, most, share,
-                f'no host NUMA node has {share} % of its memory bandwidth '
-                f'left ({_counted(accounting)})',
-                f'the most left on one node is {most} %')
-    if each_alone and len(demand) > 1 and not any(
-            _each_has_a_node(demand.values(), left)
-            for left in vfs.by_place(nodes(), 'any').values()):
-        yield Lack(
-            None, BANDWIDTH, needed=max(demand.values()), reason=(
-                f'no host has {len(demand)} NUMA nodes with enough of their '
-                f'memory bandwidth left, {_by_guest_node(demand, " %")} '
-                f'({_counted(accounting)})'))
-
-
-def _beside(policy: GuestPolicy, accounting: Accounting,
-            ask: Ask) -> Iterator[Lack]:
-    """What is counted beside bandwidth."""
-    for name, (what, key, cure) in BESIDE.items():
-        for count in sorted({amounts[name] for amounts
-                             in policy.resources(accounting).values()
-                             if name in amounts}):
-            if not _some_node_has(count, ask, resource=name):
-                most = _most_on_one_node(count, ask, name)
-                yield Lack(
-                    None, WORDS[name], most, count,
-                    f'no host NUMA node has {count} {what} left '
-                    f'({key.extra_spec})',
-                    f'the most left on one node is {most}',
-                    '' if most else cure)
-
-
-def _counted(accounting: Accounting) -> str:
-    """The key whose share is counted."""
-    key = keys.MEM_BW_MIN if accounting == 'min' else keys.MEM_BW_MAX
-    return key.extra_spec
-
-
-def _no_group(policy: GuestPolicy, ask: Ask) -> bool:
-    return policy.controlled and not ask(
-        [('resources', f'{names.RESCTRL_GROUP}:1')])
-
-
-def _not_joined(policy: GuestPolicy, accounting: Accounting,
-                ask: Ask) -> Iterator[Lack]:
-    """Bandwidth missing beside the control groups that could be shared."""
-    for node, share in sorted(policy.demand(accounting).items()):
-        trait = names.shares_trait(policy.fingerprint, node)
-        if not _some_node_has(share, ask, trait):
-            yield Lack(
-                None, GROUPS, reason=f'{_NO_GROUP}, and no host NUMA node '
-                f'with one that the guest could share has {share} % of its '
-                f'memory bandwidth left ({_counted(accounting)})')
-            return
-
-
-def _some_node_has(share: int, ask: Ask,
-                   trait: str = names.NUMA_NODE_TRAIT,
-                   resource: str = names.MEM_BW_PCT) -> bool:
-    return ask([('resources', f'{resource}:{share}'),
-                ('required', trait)])
-
-
-def _next_step(share: int, ask: Ask) -> int:
-    """The next share that some node holds in its steps; 0 without one."""
-    larger = sorted({share + -share % step for step in _STEPS} - {share})
-    return next((one for one in larger
-                 if one <= 100 and _some_node_has(one, ask)), 0)
-
-
-def _most_on_one_node(below: int, ask: Ask,
-                      resource: str = names.MEM_BW_PCT) -> int:
-    """Largest share that some node has left, by bisection."""
-    low, high = 0, below - 1
-    while low < high:
-        middle = (low + high + 1) // 2
-        if _some_node_has(middle, ask, resource=resource):
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
 # -- what is not ours ---------------------------------------------------------
-
-_SUFFIXED = re.compile(r'(resources|required|member_of|in_tree)(.*)')
-
-#: Parameters that say which hosts a request may go to.
-_BOUNDS = frozenset({'in_tree', 'member_of'})
-
-
-def without_ours(query: Iterable[tuple[str, str]],
-                 prefixes: tuple[str, ...]) -> list[tuple[str, str]]:
-    """A query for allocation candidates without what ghsched put in.
-
-    :param prefixes: of the suffixes of request groups that are ours.
-    """
-    found = []
-    for name, value in query:
-        suffixed = _SUFFIXED.fullmatch(name)
-        if name == 'root_required':
-            value = ','.join(trait for trait in value.split(',')
-                             if trait not in _HELD)
-        ours = (suffixed and suffixed[2].startswith(prefixes)
-                or name == 'same_subtree' and any(
-                    suffix.startswith(prefixes)
-                    for suffix in value.split(',')))
-        if value and not ours and name != 'limit':
-            found.append((name, value))
-    return found
-
-
-def _others(rest: Sequence[tuple[str, str]], ask: Ask) -> Iterator[Lack]:
-    """What no host has that no key of ours asks for; nothing when one has."""
-    if not rest or ask([item for item in rest if item[0] not in _BOUNDS]):
-        return
-    found = [*_resources(rest, ask), *_root_traits(rest, ask)]
-    yield from found or [Lack(
-        None, COMBINATION, reason='no host has all that the request asks for '
-        'beside the ghsched keys: CPUs, memory, disk, networks, devices and '
-        'traits')]
-
-
-def _resources(rest: Iterable[tuple[str, str]], ask: Ask) -> Iterator[Lack]:
-    for item in dict(rest).get('resources', '').split(','):
-        if item and not ask([('resources', item)]):
-            name, _, needed = item.partition(':')
-            word = WORDS.get(name, name)
-            yield Lack(None, word, needed=int(needed), reason=(
-                f'no host has {needed} {unit(word)} left'))
-
-
-def _root_traits(rest: Iterable[tuple[str, str]],
-                 ask: Ask) -> Iterator[Lack]:
-    for name, value in rest:
-        if name not in ('required', 'root_required'):
-            continue
-        for trait in value.split(','):
-            if ask([_ANYTHING, ('root_required', trait)]):
-                continue
-            if trait == f'!{os_traits.COMPUTE_STATUS_DISABLED}':
-                yield Lack(None, 'compute service', reason='the compute '
-                           'service of every host is disabled')
-            else:
-                have = 'every host has' if trait[0] == '!' else 'no host has'
-                yield Lack(None, f'trait {trait}',
-                           reason=f"{have} the trait {trait.lstrip('!')}")
-
-
-def _together(policy: GuestPolicy, ask: Ask,
-              rest: Sequence[tuple[str, str]]) -> Lack:
-    where = (' on the right NUMA nodes'
-             if policy.vfs_locality == 'node' or policy.nodes else '')
-    shared = (f'{_NO_GROUP}, and the hosts with one that the guest could '
-              'share lack something else that it needs: CPUs, memory, '
-              'networks or devices')
-    if _no_group(policy, ask):
-        return Lack(None, COMBINATION, reason=shared)
-    beside = ', and so can all else that the request asks for' if rest else ''
-    return Lack(None, COMBINATION, reason=(
-        f'no host has all that the flavor needs{where}, though each of its '
-        f'ghsched keys alone can be met{beside}'))

@@ -23,35 +23,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 import hashlib
 import json
-import re
 from typing import Any
 from typing import cast
 
 from ghsched_placement.bandwidth import Accounting as Accounting
 from ghsched_placement.bandwidth import NodePolicy as NodePolicy
 from ghsched_placement.errors import PolicyError as PolicyError
+from ghsched_placement.key_values import Devices
+from ghsched_placement.key_values import parse_value
+from ghsched_placement.key_values import PREFIX as _PREFIX
+from ghsched_placement.key_values import split_name
+from ghsched_placement.key_values import Value
 from ghsched_placement import keys
 from ghsched_placement import names
 from ghsched_placement import scheduling
 from ghsched_placement.scheduling import ThreadPolicy
 
-_PREFIX = keys.NAMESPACE + ':'
-_KEY = re.compile(r'(?P<name>[^.]+)(?:\.(?P<node>.*))?', re.DOTALL)
-_NODE = re.compile(r'0|[1-9][0-9]{0,3}')
-_INT = re.compile(r'[+-]?[0-9]{1,9}')
-_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.-]{0,62}')
-_DEVICES = re.compile(r'\s*([^\s:,](?:[^:,]*[^\s:,])?)\s*:'
-                      r'\s*([1-9][0-9]{0,3})\s*')
-
 #: Guest NUMA nodes that QEMU knows (``MAX_NODES``).
 _MAX_GUEST_NODES = 128
 _NEEDS_TOPOLOGY = (f'needs a guest NUMA topology; set {keys.NUMA_NODES} in '
                    'the flavor')
-
-#: What a key of kind ``devices`` asks for: PCI alias and number, in order.
-Devices = tuple[tuple[str, int], ...]
-
-Value = int | bool | str | Devices
 
 
 @dataclass(frozen=True)
@@ -194,8 +185,8 @@ def check(extra_spec: str, text: object) -> None:
 
     :raises PolicyError: for an unknown key or a value that it cannot have.
     """
-    key, _ = _split(extra_spec)
-    _value(extra_spec, key, str(text))
+    key, _ = split_name(extra_spec)
+    parse_value(extra_spec, key, str(text))
 
 
 def check_topology(extra_specs: Mapping[str, str]) -> None:
@@ -353,8 +344,8 @@ def _values(ours: Mapping[str, str]
     general: dict[str, Value] = {}
     special: dict[tuple[str, int], Value] = {}
     for extra_spec, text in ours.items():
-        key, node = _split(extra_spec)
-        value = _value(extra_spec, key, text)
+        key, node = split_name(extra_spec)
+        value = parse_value(extra_spec, key, text)
         if node is None:
             general[key.name] = value
         else:
@@ -391,7 +382,7 @@ def _parts(ours: Mapping[str, str],
     """Keys that can contradict each other: those of a guest node's bandwidth,
     of its VFs, and of the whole guest.
     """
-    split = {extra_spec: _split(extra_spec) for extra_spec in ours}
+    split = {extra_spec: split_name(extra_spec) for extra_spec in ours}
     for node in range(guest_nodes):
         of_others = {keys.MEM_BW_MIN.for_node(other): '0'
                      for other in range(guest_nodes) if other != node}
@@ -411,7 +402,7 @@ def _alone(extra_spec: str, text: str,
            guest_nodes: int) -> PolicyError | None:
     """What is wrong with one key, whatever the others are."""
     try:
-        key, _node = _split(extra_spec)
+        key, _node = split_name(extra_spec)
         if key.name in scheduling.KEYS:
             check(extra_spec, text)
             return None
@@ -495,93 +486,9 @@ def _share(count: int, position: int, parts: int) -> int:
     return whole + (1 if position < rest else 0)
 
 
-def _split(extra_spec: str) -> tuple[keys.Key, int | None]:
-    match = _KEY.fullmatch(extra_spec[len(_PREFIX):])
-    key = keys.BY_NAME.get(match['name']) if match else None
-    if match is None or key is None:
-        nearest = keys.nearest(extra_spec)
-        if nearest not in (None, extra_spec):
-            raise PolicyError(extra_spec,
-                              f'unknown key; do you mean {nearest}?')
-        known = ', '.join(k.extra_spec for k in keys.KEYS)
-        raise PolicyError(extra_spec, f'unknown key; known are {known}')
-    if match['node'] is None:
-        return key, None
-    if not key.per_node:
-        raise PolicyError(extra_spec, 'this key holds for the whole guest and '
-                                      'takes no guest NUMA node')
-    if not _NODE.fullmatch(match['node']):
-        raise PolicyError(extra_spec, 'the part after the dot must be the '
-                                      'number of a guest NUMA node')
-    return key, int(match['node'])
-
-
-def _value(extra_spec: str, key: keys.Key, text: str) -> Value:
-    text = str(text).strip()
-    if key.kind == 'bool':
-        # Slow to import; a command that only looks needs it seldom.
-        from oslo_utils import strutils
-
-        try:
-            return bool(strutils.bool_from_string(text, strict=True))
-        except ValueError:
-            raise PolicyError(
-                extra_spec, f'{text!r} is neither true nor false') from None
-    if key.kind == 'enum':
-        if text not in key.choices:
-            raise PolicyError(
-                extra_spec,
-                f'{text!r} is not one of {", ".join(key.choices)}')
-        return text
-    if key.kind == 'name':
-        return _name(extra_spec, text)
-    if key.kind == 'devices':
-        return _devices(extra_spec, text)
-    if key.kind == 'vcpus':
-        scheduling.listed(text)
-        return text
-    return _number(extra_spec, key, text)
-
-
-def _name(extra_spec: str, text: str) -> str:
-    if not _NAME.fullmatch(text):
-        raise PolicyError(
-            extra_spec, f'{text!r} is not a name of 1 to 63 letters, digits, '
-                        'dots, hyphens and underscores that begins with a '
-                        'letter or a digit')
-    return text
-
-
-def _number(extra_spec: str, key: keys.Key, text: str) -> int:
-    if not _INT.fullmatch(text):
-        raise PolicyError(extra_spec, f'{text!r} is not a whole number')
-    number = int(text)
-    if key.minimum is not None and number < key.minimum:
-        raise PolicyError(extra_spec, f'{number} is less than {key.minimum}')
-    if key.maximum is not None and number > key.maximum:
-        raise PolicyError(extra_spec,
-                          f'{number} is greater than {key.maximum}')
-    return number
-
-
-def _devices(extra_spec: str, text: str) -> Devices:
-    found: list[tuple[str, int]] = []
-    for part in text.split(','):
-        match = _DEVICES.fullmatch(part)
-        if match is None:
-            raise PolicyError(
-                extra_spec, f'{part.strip()!r} is not ALIAS:COUNT with a '
-                            'count from 1 to 9999')
-        if match[1] in (alias for alias, _count in found):
-            raise PolicyError(extra_spec,
-                              f'the alias {match[1]!r} is there twice')
-        found.append((match[1], int(match[2])))
-    return tuple(found)
-
-
 def _check_nodes(ours: Mapping[str, str], guest_nodes: int) -> None:
     for extra_spec in ours:
-        key, node = _split(extra_spec)
+        key, node = split_name(extra_spec)
         if key.per_node and not guest_nodes:
             raise PolicyError(extra_spec, _NEEDS_TOPOLOGY)
         if node is not None and node >= guest_nodes:

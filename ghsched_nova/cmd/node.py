@@ -31,7 +31,7 @@ from ghsched_nova.cmd import checks
 from ghsched_nova.cmd import configured
 from ghsched_nova import conf
 from ghsched_nova.resctrl import cache as caches
-from ghsched_nova.resctrl import dialects
+from ghsched_nova.resctrl import detection
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import preconditions
@@ -175,7 +175,7 @@ def _notes(root: Path, host: resctrl_host.ResctrlHost) -> Iterator[str]:
     for name, group in _groups(root):
         if naming.is_guests(name):
             yield from (f'control group {name}: {text}'
-                        for text in dialects.limits(group))
+                        for text in detection.limits(group))
 
 
 def _overlaps(root: Path, cache: caches.Cache | None) -> Iterator[str]:

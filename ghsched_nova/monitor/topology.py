@@ -28,6 +28,7 @@ from pathlib import Path
 import re
 from typing import NamedTuple
 
+from ghsched_nova.resctrl import detection
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import schemata
@@ -180,7 +181,7 @@ def _dialect(resctrl: Path,
             sysfs_files.text(resctrl / 'schemata') or '')
     except schemata.SchemataError:
         return None
-    return dialects.detect(info, root, frozenset(_names(resctrl)))
+    return detection.detect(info, root, frozenset(_names(resctrl)))
 
 
 def _monitor(dialect: dialects.Dialect | None,

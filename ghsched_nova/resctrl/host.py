@@ -17,6 +17,7 @@ Where a cap is a bandwidth and no share of one (AMD, mba_MBps), the share that
 a flavor asks for needs to know what a host NUMA node can deliver. The kernel
 has that figure where the firmware gives it: the ``read_bandwidth`` of a node
 from its own CPUs, in MiB/s (Documentation/admin-guide/mm/numaperf.rst, ACPI
+
 HMAT). Elsewhere an admin must give it, see :class:`Told`. The highest value
 of AMD's MB line is no such figure: it is the end of a field (256 GB/s), the
 same on every L3 cache whatever is behind it.
@@ -36,8 +37,11 @@ from types import MappingProxyType
 from typing import Literal
 
 from ghsched_nova.resctrl import cache as caches
+from ghsched_nova.resctrl import detection
 from ghsched_nova.resctrl import dialects
+from ghsched_nova.resctrl import errors
 from ghsched_nova.resctrl import fs
+from ghsched_nova.resctrl import node_domains
 from ghsched_nova.resctrl import rounding
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.resctrl import sysfs as sysfs_files
@@ -63,14 +67,6 @@ _COARSEST = 3
 TOLD_UNIT = 10 ** 6
 
 
-class ResctrlUnavailable(Exception):  # noqa: N818
-    """This host cannot control memory bandwidth; says why."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-
 @dataclass(frozen=True)
 class Told:
     """What an admin says of a host because its kernel does not.
@@ -91,6 +87,7 @@ class Told:
     burst_ratio: float = burst.Limits().ratio
 
 
+ResctrlUnavailable = errors.ResctrlUnavailable
 _NOTHING_TOLD = Told()
 _NO_READINGS: Mapping[str, rounding.Readings] = MappingProxyType({})
 
@@ -128,7 +125,7 @@ class ResctrlHost:
         one shows multiples of ``granularity``, or what was written.
     :param unmeasured: lines whose scale can be measured, and has not been.
     :param notes: sentences on controls that ghsched leaves alone, see
-        :func:`dialects.notes`.
+        :func:`detection.notes`.
     """
 
     dialect: dialects.Dialect
@@ -278,11 +275,11 @@ def read_host(resctrl: Path, sysfs: Path, told: Told = _NOTHING_TOLD,
     dialect = _dialect(resctrl, info, root, told)
     minimum, granularity = _steps(dialect, info)
     caps = root.values(dialect.main.line) or {}
-    by_node, left_out = _map_nodes(dialect, frozenset(caps), sysfs)
+    by_node, left_out = node_domains.map_nodes(dialect, frozenset(caps), sysfs)
     speeds = (_speeds(by_node, left_out, sysfs, told) if dialect.absolute
               else {})
     if not by_node:
-        raise ResctrlUnavailable(_no_node(left_out))
+        raise ResctrlUnavailable(node_domains.describe_no_node(left_out))
     scales = scales_of(dialect, minimum, granularity, readings)
     openeuler_reads = (schemata.openeuler_libvirt_reads(root) and _dense(caps)
                        and _whole_steps(dialect, minimum, granularity, scales))
@@ -299,7 +296,7 @@ def read_host(resctrl: Path, sysfs: Path, told: Told = _NOTHING_TOLD,
         cache=caches.read(info, root, sysfs, told.l3_ways_shared),
         burst_ratio=told.burst_ratio, scales=scales,
         unmeasured=_unmeasured(dialect, granularity, readings),
-        notes=dialects.notes(dialect, root))
+        notes=detection.notes(dialect, root))
 
 
 def _dialect(resctrl: Path, info: Mapping[str, str], root: schemata.Schemata,
@@ -307,11 +304,11 @@ def _dialect(resctrl: Path, info: Mapping[str, str], root: schemata.Schemata,
     """The dialect, with the monitor that this host has or none."""
     files = frozenset(path.name for path in sysfs_files.entries(resctrl)
                       if os.path.isfile(path))
-    dialect = dialects.detect(info, root, files)
+    dialect = detection.detect(info, root, files)
     if dialect is None:
         raise ResctrlUnavailable(
             f'the resctrl at {resctrl} is of an unknown kind: '
-            + dialects.why_unknown(info, root, files))
+            + detection.why_unknown(info, root, files))
     monitor = next(
         (monitor for monitor in (dialect.monitor, dialect.other_monitor)
          if monitor is not None and monitor.announced(info)), None)
@@ -534,78 +531,6 @@ def _dense(caps: Mapping[int, int]) -> bool:
     return set(caps) == set(range(len(caps)))
 
 
-# -- host NUMA nodes and domains ----------------------------------------------
-
-_NodeMap = tuple[dict[int, tuple[int, ...]], dict[int, str]]
-
-
-def _map_nodes(dialect: dialects.Dialect, domains: frozenset[int],
-               sysfs: Path) -> _NodeMap:
-    """Domains by node, and the nodes left out with the reason.
-
-    A node is left out when a limit on it could not hold: when it has no
-    domain, or has CPUs of which the domain is unknown. A node without CPUs
-    (memory alone) can back no guest node with vCPUs and is left out, too. A
-    domain may belong to several nodes (sub-NUMA clusters below one L3); each
-    of them has it then.
-
-    :raises ResctrlUnavailable: when it cannot be told what the domains are.
-    """
-    if dialect.domain_kind != 'either':
-        return _map_kind(dialect.domain_kind, domains, sysfs)
-    # A kind fits when each node with CPUs has its domains, and each domain is
-    # something of that kind.
-    kinds = ((_map_kind('numa', domains, sysfs),
-              {node for node, _path in sysfs_files.nodes(sysfs)}),
-             (_map_kind('l3', domains, sysfs), _all_l3(sysfs)))
-    maps = [mapped for mapped, ids in kinds
-            if mapped[0] and domains <= ids
-            and set(mapped[1].values()) <= {_NO_CPU}]
-    if len(maps) == 2 and maps[0][0] != maps[1][0]:
-        raise ResctrlUnavailable(
-            'the domains of the MB line can be NUMA nodes as well as L3 '
-            'caches on this machine, and it is not known which')
-    return maps[0] if maps else _map_kind('numa', domains, sysfs)
-
-
-_NO_CPU = 'it has no CPU'
-
-
-def _map_kind(kind: Literal['numa', 'l3'], domains: frozenset[int],
-              sysfs: Path) -> _NodeMap:
-    by_node: dict[int, tuple[int, ...]] = {}
-    left_out: dict[int, str] = {}
-    for node, path in sysfs_files.nodes(sysfs):
-        cpus = sysfs_files.cpus_of(path)
-        if not cpus:
-            left_out[node] = _NO_CPU
-            continue
-        found = {node} if kind == 'numa' else _l3_domains(sysfs, cpus)
-        if found is None:
-            left_out[node] = 'a CPU of it has no cache/index3/id in sysfs'
-        elif not found <= domains:
-            missing = ', '.join(str(d) for d in sorted(found - domains))
-            left_out[node] = f'the MB line has no domain {missing}'
-        else:
-            by_node[node] = tuple(sorted(found))
-    return by_node, left_out
-
-
-def _all_l3(sysfs: Path) -> set[int]:
-    found: set[int] = set()
-    for _node, path in sysfs_files.nodes(sysfs):
-        cpus = sysfs_files.cpus_of(path)
-        found |= _l3_domains(sysfs, cpus) or set()
-    return found
-
-
-def _no_node(left_out: Mapping[int, str]) -> str:
-    reasons = '; '.join(f'node {node}: {reason}'
-                        for node, reason in sorted(left_out.items()))
-    return ('no host NUMA node has a domain of the MB line '
-            f'({reasons or "there is no node"})')
-
-
 def _speeds(by_node: dict[int, tuple[int, ...]], left_out: dict[int, str],
             sysfs: Path, told: Told) -> dict[int, int]:
     """Bytes per second by node; nodes without are moved to those left out."""
@@ -624,13 +549,3 @@ def _speeds(by_node: dict[int, tuple[int, ...]], left_out: dict[int, str],
                 f'node{node}/access1/initiators/read_bandwidth in sysfs, and '
                 '[ghsched]node_bandwidth does not say it')
     return speeds
-
-
-def _l3_domains(sysfs: Path, cpus: frozenset[int]) -> set[int] | None:
-    """Ids of the L3 caches of some CPUs; None when one is not known."""
-    found: set[int] = set()
-    for number in sysfs_files.l3_caches(sysfs, cpus):
-        if number is None:
-            return None
-        found.add(number)
-    return found

@@ -43,6 +43,7 @@ from ghsched_nova.scheduler.host_index import Need
 from ghsched_nova.scheduler.indexed import IndexedScheduler
 from ghsched_nova.scheduler import request_filter
 from ghsched_placement import candidates
+from ghsched_placement import cloud_lack
 from ghsched_placement import lack
 from ghsched_placement import names
 from ghsched_placement.placement_client import PlacementClient
@@ -356,15 +357,15 @@ class GhschedSchedulerManager(manager.SchedulerManager):
     def _lacks(self, spec: shared.RequestSpec,
                policy: policies.GuestPolicy) -> list[lack.Lack]:
         """What Placement has of no host."""
-        cloud = lack.Cloud(
+        cloud = cloud_lack.Cloud(
             self._ask, self._pfs(spec, policy),
             policy.controlled and self._is_shared(policy),
             lambda: self._free(names.MEM_BW_PCT,
                                frozenset({names.NUMA_NODE_TRAIT})))
-        return lack.find(
+        return cloud_lack.find(
             policy, shared.config().ghsched.bandwidth_accounting, cloud,
-            lack.without_ours(self._seen.query,
-                              request_filter.our_suffixes(spec)))
+            cloud_lack.without_ours(self._seen.query,
+                                    request_filter.our_suffixes(spec)))
 
     def _pfs(self, spec: shared.RequestSpec, policy: policies.GuestPolicy,
              ) -> dict[str, list[vfs.Pf]]:

@@ -26,7 +26,7 @@ from ghsched_nova.lab.emulator import machines
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
 from ghsched_nova.resctrl import described
-from ghsched_nova.resctrl import dialects
+from ghsched_nova.resctrl import detection
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.tests.fixtures import emulated
@@ -172,7 +172,7 @@ class RolesTest(base.TestCase):
     def test_a_new_architecture_is_known_by_its_description_alone(self):
         info = _info('MB_MAX', INTEL_MB | {'resolution': '1000',
                                            'max': '1000', 'scope': 'NODE'})
-        found = dialects.detect(info, schemata.parse('MB_MAX:0=1000;1=1000'))
+        found = detection.detect(info, schemata.parse('MB_MAX:0=1000;1=1000'))
         self.assertEqual(('self-described', 'numa', ['MB_MAX']), (
             found.name, found.domain_kind, [k.line for k in found.knobs]))
 
@@ -196,7 +196,7 @@ class RolesTest(base.TestCase):
                 ('GMB', share | {'scope': 'L3'}, '0=100', 'kept'),
                 ('MB_NODE', share, '0=100;1=100', None)):
             name = path.rpartition('/')[2]
-            found = dialects.detect(
+            found = detection.detect(
                 _info('MB_MAX', share) | _info(path, files),
                 schemata.parse(f'{top}{name}:{row}\n'))
             self.assertEqual(
@@ -205,7 +205,7 @@ class RolesTest(base.TestCase):
 
     def test_a_unit_that_nobody_knows_is_left_alone(self):
         info = _info('MB_MAX', INTEL_MB | {'unit': 'furlongs'})
-        self.assertIsNone(dialects.detect(
+        self.assertIsNone(detection.detect(
             info, schemata.parse('MB_MAX:0=1000;1=1000')))
 
     def test_amd_has_the_highest_value_that_is_described(self):

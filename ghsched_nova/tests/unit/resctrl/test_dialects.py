@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ghsched_nova
+from ghsched_nova.resctrl import detection
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import rounding
@@ -74,12 +75,12 @@ class CapabilitiesTest(base.TestCase):
 class DetectTest(base.TestCase):
 
     def _detect(self, info, text):
-        return dialects.detect(info, schemata.parse(text))
+        return detection.detect(info, schemata.parse(text))
 
     def _why(self, info, text):
         root = schemata.parse(text)
-        self.assertIsNone(dialects.detect(info, root))
-        return dialects.why_unknown(info, root)
+        self.assertIsNone(detection.detect(info, root))
+        return detection.why_unknown(info, root)
 
     def test_openeuler_is_known_by_its_lines(self):
         found = self._detect({}, 'MB:0=100\nMBHDL:0=1\nMBPRI:0=3\nMBMIN:0=0')
@@ -102,7 +103,7 @@ class DetectTest(base.TestCase):
         for event, lines, dialect in (
                 (set(), 'MB:0=100', dialects.INTEL),
                 (set(), 'MB:0=4294967295', dialects.INTEL_MBPS)):
-            self.assertEqual(dialect, dialects.detect(
+            self.assertEqual(dialect, detection.detect(
                 info(10, 10), schemata.parse(lines), event))
         for steps_ in ((1, 1), (13, 13), (10, 1), (10, 0)):
             self.assertNotEqual(dialects.INTEL, self._detect(
@@ -117,12 +118,12 @@ class DetectTest(base.TestCase):
             root = schemata.parse(f'MB:0=100;1={value}')
             self.assertIn(
                 f'MB of domain 1 is {value}, outside 1..100',
-                dialects.mismatch(dialects.INTEL, INTEL_INFO, root))
+                detection.mismatch(dialects.INTEL, INTEL_INFO, root))
 
     def test_the_software_controller_is_known_by_its_file(self):
         for value in (1, 100, 101, 4294967295):
             root = schemata.parse(f'MB:0={value}')
-            self.assertEqual(dialects.INTEL_MBPS, dialects.detect(
+            self.assertEqual(dialects.INTEL_MBPS, detection.detect(
                 INTEL_INFO, root, {'mba_MBps_event'}))
 
     def test_or_by_a_cap_above_100(self):
@@ -147,7 +148,7 @@ class DetectTest(base.TestCase):
             for more in ('MB/features', 'MB_MON/mon_features',
                          'MB/thread_throttle_mode'):
                 self.assertIn(
-                    f'there is an info/{more}', dialects.mismatch(
+                    f'there is an info/{more}', detection.mismatch(
                         dialects.MPAM, info | {more: ''},
                         schemata.parse('MB:3=100')))
         for step, minimum in ((10, 9), (7, 5), ('x', 1), (0, 1)):
@@ -195,7 +196,7 @@ class DetectTest(base.TestCase):
                 self.assertEqual(
                     (f'the line {line} is not known to ghsched and never '
                      'written; the root group holds 0=1',),
-                    dialects.notes(found, schemata.parse(text)))
+                    detection.notes(found, schemata.parse(text)))
 
     def test_the_dialect_that_knows_most_lines_is_chosen(self):
         # Without max_lim mainline MPAM would fit as well.
@@ -207,7 +208,7 @@ class DetectTest(base.TestCase):
 
     def test_openeuler_5_10_is_not_6_6(self):
         root = schemata.parse('MB:0=100\nMBPRI:0=3')
-        self.assertIn('there is an info/MB/features', dialects.mismatch(
+        self.assertIn('there is an info/MB/features', detection.mismatch(
             dialects.OPENEULER_66, {'MB/features': 'mbPrio@7'}, root))
 
     @given(st.dictionaries(
@@ -226,16 +227,16 @@ class DetectTest(base.TestCase):
     def test_a_host_speaks_one_dialect_or_none(self, info, lines, event):
         root = schemata.parse('\n'.join(f'{n}:0={v}' for n, v in lines))
         files = {'mba_MBps_event'} if event else set()
-        fitting = dialects.candidates(info, root, files)
-        found = dialects.detect(info, root, files)
+        fitting = detection.candidates(info, root, files)
+        found = detection.detect(info, root, files)
         names_ = [dialect.name for dialect in fitting]
         if found:
             self.assertEqual(names_, [found.name])
         else:
             self.assertNotEqual(1, len(names_))
         for dialect in fitting:
-            self.assertIsNone(dialects.mismatch(dialect, info, root, files))
-        self.assertTrue(dialects.why_unknown(info, root, files))
+            self.assertIsNone(detection.mismatch(dialect, info, root, files))
+        self.assertTrue(detection.why_unknown(info, root, files))
 
 
 class CompletenessTest(base.TestCase):

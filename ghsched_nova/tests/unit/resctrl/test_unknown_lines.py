@@ -29,6 +29,7 @@ from hypothesis import strategies as st
 
 from ghsched_nova.cmd import node
 from ghsched_nova.lab.emulator import machines
+from ghsched_nova.resctrl import detection
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import schemata
@@ -113,7 +114,7 @@ class AddedLinesTest(base.TestCase):
         for text, lowered in (('GMB:0=4096;1=4096', ''), ('MB:0=1', ''),
                               ('GMB:0=4096;1=4095', '1=4095'),
                               ('GMB:0=8;1=4096', '0=8')):
-            notes = tuple(dialects.limits(schemata.parse(text)))
+            notes = tuple(detection.limits(schemata.parse(text)))
             self.assertEqual(bool(lowered), bool(notes), text)
             if lowered:
                 self.assertIn(f'the line GMB holds {lowered}, below its '

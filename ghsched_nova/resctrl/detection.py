@@ -1,0 +1,269 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Detection of the dialect of resctrl that a host speaks.
+
+It is read off what the kernel shows; a command line or a mount option says
+what somebody wanted, not what came of it.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Sequence
+from collections.abc import Set
+from dataclasses import replace
+
+from ghsched_nova.resctrl import described
+from ghsched_nova.resctrl import dialects
+from ghsched_nova.resctrl.dialects import Dialect
+from ghsched_nova.resctrl.dialects import Evidence
+from ghsched_nova.resctrl.dialects import Info
+from ghsched_nova.resctrl.knobs import Knob
+from ghsched_nova.resctrl.knobs import PERCENT_WHOLE
+from ghsched_nova.resctrl.knobs import Unit
+from ghsched_nova.resctrl import rounding
+from ghsched_nova.resctrl import schemata
+from ghsched_placement import decimals
+
+
+def detect(info: Info, root: schemata.Schemata,
+           group_files: Set[str] = frozenset()) -> Dialect | None:
+    """The dialect that a host speaks, with the knobs that it has.
+
+    :param info: the files of the directories in info/.
+    :param root: schemata of the root group.
+    :param group_files: names of the files of the root group.
+    :returns: None when no dialect, or more than one, fits;
+        :func:`why_unknown` has the reason.
+    """
+    fitting = candidates(info, root, group_files)
+    controls = tuple(described.of_resource(described.parse(info), 'MB'))
+    if len(fitting) == 1 and _agrees(fitting[0], controls):
+        lines = frozenset(line.name for line in root.lines)
+        found = _measured(fitting[0].narrowed(lines), info)
+    else:
+        found = _alone(controls, root)
+    knobs = described.extended([
+        described.exact(knob, controls) for knob in found.knobs
+    ], controls, root)
+    if not any(knob.role in ('maximum', 'minimum') for knob in knobs):
+        return None
+    found = replace(found, knobs=knobs)
+    return replace(found, domain_kind=described.domain_kind(
+        controls, found.main.line) or found.domain_kind)
+
+
+def _agrees(dialect: Dialect, controls: Sequence[described.Control]) -> bool:
+    """Whether the kernel describes the cap of a dialect as the table does."""
+    lines = {knob.line for knob in dialect.knobs if knob.role == 'maximum'}
+    return all(
+        control.bytes_per_s == dialect.unit.size if dialect.absolute
+        else control.whole == PERCENT_WHOLE
+        for control in controls if control.name in lines)
+
+
+def _alone(controls: Sequence[described.Control],
+           root: schemata.Schemata) -> Dialect:
+    """Return a dialect without knobs, in the unit of the described cap."""
+    cap = next((control for control in sorted(
+        controls, key=described.preference) if control.role == 'maximum'
+        and not control.parent and root.line(control.name)), None)
+    size = cap.bytes_per_s if cap else None
+    return dialects.SELF_DESCRIBED if cap is None or size is None else replace(
+        dialects.SELF_DESCRIBED, unit=Unit(f'{float(size):g} bytes/s', size))
+
+
+def candidates(info: Info, root: schemata.Schemata,
+               group_files: Set[str] = frozenset()) -> list[Dialect]:
+    """Return the dialects that fit a host, those that know most of its lines.
+
+    A line that a dialect does not know is nothing against it, unless another
+    dialect fits that knows more lines: kernels get new controls, which leave
+    the others as they are while nobody writes to them.
+    """
+    unknown = {dialect.name: len(unknown_lines(dialect, root))
+               for dialect in dialects.ALL
+               if not mismatch(dialect, info, root, group_files)}
+    return [dialect for dialect in dialects.ALL
+            if unknown.get(dialect.name) == min(unknown.values(), default=0)]
+
+
+def unknown_lines(dialect: Dialect, root: schemata.Schemata
+                  ) -> tuple[schemata.Line, ...]:
+    """Return bandwidth lines of the root group that a dialect has no use for.
+
+    They are read and never written.
+    """
+    return tuple(line for line in root.lines if line.name.startswith('MB')
+                 and line.name not in dialect.lines)
+
+
+def notes(dialect: Dialect, root: schemata.Schemata) -> tuple[str, ...]:
+    """Return sentences on controls that the host has and ghsched leaves alone.
+
+    :param dialect: as :func:`detect` returned it.
+    """
+    unknown = tuple(
+        f'the line {line.name} is not known to ghsched and never written; '
+        'the root group holds '
+        + (line.body or schemata.render_values(line.values) or 'nothing')
+        for line in unknown_lines(dialect, root))
+    return unknown + tuple(limits(root))
+
+
+def limits(group: schemata.Schemata) -> Iterator[str]:
+    """Yield sentences on lines of a group that lower what its cap gives."""
+    for name in dialects.LIMITING:
+        values = _values(group, name)
+        if not values:
+            continue
+        # The highest value is the end of a field, a power of two.
+        highest = 1 << (max(*values.values(), 1) - 1).bit_length()
+        lowered = {domain: str(value) for domain, value in values.items()
+                   if value < highest}
+        if lowered:
+            yield (f'the line {name} holds '
+                   f'{schemata.render_values(tuple(lowered.items()))}, below '
+                   f'its highest value {highest}: caps give less than MB '
+                   'says')
+
+
+def why_unknown(info: Info, root: schemata.Schemata,
+                group_files: Set[str] = frozenset()) -> str:
+    """Why :func:`detect` found nothing, in one sentence."""
+    reasons = [
+        f'not {dialect.title}, because '
+        + (mismatch(dialect, info, root, group_files) or 'others fit as well')
+        for dialect in dialects.ALL]
+    return '; '.join(reasons)
+
+
+def mismatch(dialect: Dialect, info: Info, root: schemata.Schemata,
+             group_files: Set[str] = frozenset()) -> str | None:
+    """Why a host does not speak a dialect; None when it does."""
+    return (_wrong_files(dialect.evidence, info)
+            or _not_throttled(dialect.evidence, info)
+            or _no_sign(dialect.evidence, info, root)
+            or _wrong_group(dialect.evidence, root, group_files)
+            or _foreign_value(dialect, info, root))
+
+
+def _measured(dialect: Dialect, info: Info) -> Dialect:
+    """With the highest values that the kernel gives in info/MB/features."""
+    told = dict(word.split('@', 1) for word in
+                info.get('MB/features', '').split() if '@' in word)
+
+    def measured(knob: Knob) -> Knob:
+        highest = decimals.parse_decimal(told.get(knob.feature, ''))
+        if highest is None:
+            return knob
+        return replace(knob, maximum=min(knob.maximum, highest))
+
+    return replace(dialect, knobs=tuple(map(measured, dialect.knobs)))
+
+
+def _wrong_files(evidence: Evidence, info: Info) -> str | None:
+    for file in evidence.files:
+        if file not in info:
+            return f'there is no info/{file}'
+    for file in evidence.no_files:
+        if file in info:
+            return f'there is an info/{file}'
+    for file, text in evidence.content:
+        if info.get(file, text).strip() != text:
+            return f'info/{file} is not {text}'
+    return None
+
+
+def _not_throttled(evidence: Evidence, info: Info) -> str | None:
+    if not evidence.throttled or 'MB/thread_throttle_mode' in info:
+        return None
+    step = _step(info)
+    # __get_mem_config_intel(): both are 100 less the highest delay. The files
+    # of sparse masks came with Linux 6.7.
+    if (step is None or step[0] != step[1] or step in rounding.FRACTIONS
+            or {'L3/sparse_masks', 'L2/sparse_masks'} & info.keys()):
+        return ('there is no info/MB/thread_throttle_mode, and '
+                'info/MB/bandwidth_gran and min_bandwidth are not those of '
+                'Intel alone')
+    return None
+
+
+def _no_sign(evidence: Evidence, info: Info,
+             root: schemata.Schemata) -> str | None:
+    lines, files = evidence.any_line, evidence.any_file
+    if not lines and not files:
+        return None
+    names = frozenset(line.name for line in root.lines)
+    if not names.isdisjoint(lines) or not info.keys().isdisjoint(files):
+        return None
+    reason = 'the root group has none of the lines ' + ', '.join(lines)
+    return reason + ''.join(f', and there is no info/{file}'
+                            for file in files)
+
+
+def _wrong_group(evidence: Evidence, root: schemata.Schemata,
+                 files: Set[str]) -> str | None:
+    if evidence.no_group_file and evidence.no_group_file in files:
+        return f'the root group has a file {evidence.no_group_file}'
+    if not evidence.group_file or evidence.group_file in files:
+        return None
+    if any(value > 100 for value in _values(root, 'MB').values()):
+        return None
+    return (f'the root group has no file {evidence.group_file}, and no MB '
+            'above 100')
+
+
+def _values(root: schemata.Schemata, line: str) -> dict[int, int]:
+    try:
+        return root.values(line) or {}
+    except schemata.SchemataError:
+        return {}
+
+
+def _foreign_value(dialect: Dialect, info: Info,
+                   root: schemata.Schemata) -> str | None:
+    caps = []
+    for knob in dialect.knobs:
+        try:
+            values = root.values(knob.line)
+        except schemata.SchemataError as exc:
+            return str(exc)
+        if knob.role == 'maximum':
+            caps.append(values is not None)
+        for domain, value in (values or {}).items():
+            if not knob.shows(value):
+                lowest = knob.minimum if knob.lowest is None else knob.lowest
+                return (f'{knob.line} of domain {domain} is {value}, outside '
+                        f'{lowest}..{knob.maximum}')
+        if knob.fraction and _step(info) not in rounding.FRACTIONS:
+            return ('info/MB/bandwidth_gran and min_bandwidth are those of '
+                    'no MPAM control')
+    return _wrong_caps(dialect, caps)
+
+
+def _wrong_caps(dialect: Dialect, caps: list[bool]) -> str | None:
+    lines = [knob.line for knob in dialect.knobs if knob.role == 'maximum']
+    if not any(caps):
+        return 'the root group has no line ' + ' or '.join(lines)
+    if caps.count(True) > 1:
+        return 'the root group has the lines ' + ' and '.join(lines)
+    return None
+
+
+def _step(info: Info) -> tuple[int, int] | None:
+    """The granularity and the lowest cap that a kernel gives."""
+    words = [info.get(f'MB/{name}', '').strip()
+             for name in ('bandwidth_gran', 'min_bandwidth')]
+    if not all(word.isascii() and word.isdigit() and len(word) < 10
+               for word in words):
+        return None
+    return int(words[0]), int(words[1])

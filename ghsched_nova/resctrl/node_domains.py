@@ -1,0 +1,100 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Domains of the MB line of schemata, by host NUMA node."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from ghsched_nova.resctrl import dialects
+from ghsched_nova.resctrl.errors import ResctrlUnavailable
+from ghsched_nova.resctrl import sysfs as sysfs_files
+
+_NodeMap = tuple[dict[int, tuple[int, ...]], dict[int, str]]
+
+
+def map_nodes(dialect: dialects.Dialect, domains: frozenset[int],
+              sysfs: Path) -> _NodeMap:
+    """Domains by node, and the nodes left out with the reason.
+
+    A node is left out when a limit on it could not hold: when it has no
+    domain, or has CPUs of which the domain is unknown. A node without CPUs
+    (memory alone) can back no guest node with vCPUs and is left out, too. A
+    domain may belong to several nodes (sub-NUMA clusters below one L3); each
+    of them has it then.
+
+    :raises ResctrlUnavailable: when it cannot be told what the domains are.
+    """
+    if dialect.domain_kind != 'either':
+        return _map_kind(dialect.domain_kind, domains, sysfs)
+    # A kind fits when each node with CPUs has its domains, and each domain is
+    # something of that kind.
+    kinds = ((_map_kind('numa', domains, sysfs),
+              {node for node, _path in sysfs_files.nodes(sysfs)}),
+             (_map_kind('l3', domains, sysfs), _all_l3(sysfs)))
+    maps = [mapped for mapped, ids in kinds
+            if mapped[0] and domains <= ids
+            and set(mapped[1].values()) <= {_NO_CPU}]
+    if len(maps) == 2 and maps[0][0] != maps[1][0]:
+        raise ResctrlUnavailable(
+            'the domains of the MB line can be NUMA nodes as well as L3 '
+            'caches on this machine, and it is not known which')
+    return maps[0] if maps else _map_kind('numa', domains, sysfs)
+
+
+_NO_CPU = 'it has no CPU'
+
+
+def _map_kind(kind: Literal['numa', 'l3'], domains: frozenset[int],
+              sysfs: Path) -> _NodeMap:
+    by_node: dict[int, tuple[int, ...]] = {}
+    left_out: dict[int, str] = {}
+    for node, path in sysfs_files.nodes(sysfs):
+        cpus = sysfs_files.cpus_of(path)
+        if not cpus:
+            left_out[node] = _NO_CPU
+            continue
+        found = {node} if kind == 'numa' else _l3_domains(sysfs, cpus)
+        if found is None:
+            left_out[node] = 'a CPU of it has no cache/index3/id in sysfs'
+        elif not found <= domains:
+            missing = ', '.join(str(d) for d in sorted(found - domains))
+            left_out[node] = f'the MB line has no domain {missing}'
+        else:
+            by_node[node] = tuple(sorted(found))
+    return by_node, left_out
+
+
+def _all_l3(sysfs: Path) -> set[int]:
+    found: set[int] = set()
+    for _node, path in sysfs_files.nodes(sysfs):
+        cpus = sysfs_files.cpus_of(path)
+        found |= _l3_domains(sysfs, cpus) or set()
+    return found
+
+
+def describe_no_node(left_out: Mapping[int, str]) -> str:
+    reasons = '; '.join(f'node {node}: {reason}'
+                        for node, reason in sorted(left_out.items()))
+    return ('no host NUMA node has a domain of the MB line '
+            f'({reasons or "there is no node"})')
+
+
+def _l3_domains(sysfs: Path, cpus: frozenset[int]) -> set[int] | None:
+    """Ids of the L3 caches of some CPUs; None when one is not known."""
+    found: set[int] = set()
+    for number in sysfs_files.l3_caches(sysfs, cpus):
+        if number is None:
+            return None
+        found.add(number)
+    return found

@@ -1,0 +1,124 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Names and values of the keys of ghsched, parsed one by one (pure)."""
+
+import re
+
+from ghsched_placement.errors import PolicyError
+from ghsched_placement import keys
+from ghsched_placement import scheduling
+
+PREFIX = keys.NAMESPACE + ':'
+_KEY = re.compile(r'(?P<name>[^.]+)(?:\.(?P<node>.*))?', re.DOTALL)
+_NODE = re.compile(r'0|[1-9][0-9]{0,3}')
+_INT = re.compile(r'[+-]?[0-9]{1,9}')
+_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.-]{0,62}')
+_DEVICES = re.compile(r'\s*([^\s:,](?:[^:,]*[^\s:,])?)\s*:'
+                      r'\s*([1-9][0-9]{0,3})\s*')
+
+#: What a key of kind ``devices`` asks for: PCI alias and number, in order.
+Devices = tuple[tuple[str, int], ...]
+
+Value = int | bool | str | Devices
+
+
+def split_name(extra_spec: str) -> tuple[keys.Key, int | None]:
+    """Return the key of an extra spec, and its guest NUMA node if it has one.
+
+    :raises PolicyError: for an unknown key, or a node it cannot have.
+    """
+    match = _KEY.fullmatch(extra_spec[len(PREFIX):])
+    key = keys.BY_NAME.get(match['name']) if match else None
+    if match is None or key is None:
+        nearest = keys.nearest(extra_spec)
+        if nearest not in (None, extra_spec):
+            raise PolicyError(extra_spec,
+                              f'unknown key; do you mean {nearest}?')
+        known = ', '.join(k.extra_spec for k in keys.KEYS)
+        raise PolicyError(extra_spec, f'unknown key; known are {known}')
+    if match['node'] is None:
+        return key, None
+    if not key.per_node:
+        raise PolicyError(extra_spec, 'this key holds for the whole guest and '
+                                      'takes no guest NUMA node')
+    if not _NODE.fullmatch(match['node']):
+        raise PolicyError(extra_spec, 'the part after the dot must be the '
+                                      'number of a guest NUMA node')
+    return key, int(match['node'])
+
+
+def parse_value(extra_spec: str, key: keys.Key, text: str) -> Value:
+    """Return the value of an extra spec.
+
+    :raises PolicyError: for a value that the key cannot have.
+    """
+    text = str(text).strip()
+    if key.kind == 'bool':
+        # Slow to import; a command that only looks needs it seldom.
+        from oslo_utils import strutils
+
+        try:
+            return bool(strutils.bool_from_string(text, strict=True))
+        except ValueError:
+            raise PolicyError(
+                extra_spec, f'{text!r} is neither true nor false') from None
+    if key.kind == 'enum':
+        if text not in key.choices:
+            raise PolicyError(
+                extra_spec,
+                f'{text!r} is not one of {", ".join(key.choices)}')
+        return text
+    if key.kind == 'name':
+        return _name(extra_spec, text)
+    if key.kind == 'devices':
+        return _devices(extra_spec, text)
+    if key.kind == 'vcpus':
+        scheduling.listed(text)
+        return text
+    return _number(extra_spec, key, text)
+
+
+def _name(extra_spec: str, text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise PolicyError(
+            extra_spec, f'{text!r} is not a name of 1 to 63 letters, digits, '
+                        'dots, hyphens and underscores that begins with a '
+                        'letter or a digit')
+    return text
+
+
+def _number(extra_spec: str, key: keys.Key, text: str) -> int:
+    if not _INT.fullmatch(text):
+        raise PolicyError(extra_spec, f'{text!r} is not a whole number')
+    number = int(text)
+    if key.minimum is not None and number < key.minimum:
+        raise PolicyError(extra_spec, f'{number} is less than {key.minimum}')
+    if key.maximum is not None and number > key.maximum:
+        raise PolicyError(extra_spec,
+                          f'{number} is greater than {key.maximum}')
+    return number
+
+
+def _devices(extra_spec: str, text: str) -> Devices:
+    found: list[tuple[str, int]] = []
+    for part in text.split(','):
+        match = _DEVICES.fullmatch(part)
+        if match is None:
+            raise PolicyError(
+                extra_spec, f'{part.strip()!r} is not ALIAS:COUNT with a '
+                            'count from 1 to 9999')
+        if match[1] in (alias for alias, _count in found):
+            raise PolicyError(extra_spec,
+                              f'the alias {match[1]!r} is there twice')
+        found.append((match[1], int(match[2])))
+    return tuple(found)
