@@ -49,7 +49,8 @@ class NobodyTest(base.TestCase):
     def found(self):
         done = subprocess.run(
             [sys.executable, '-c', PROGRAM, self.own, self.secret,
-             self.run_path], capture_output=True, text=True, timeout=120)
+             self.run_path], capture_output=True, text=True,
+            timeout=base.GIVE_UP_S)
         self.assertEqual(0, done.returncode, done.stderr)
         return json.loads(done.stdout.splitlines()[-1])
 

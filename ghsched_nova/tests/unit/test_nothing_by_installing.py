@@ -94,7 +94,7 @@ def changes(service, then=''):
     done = subprocess.run(  # noqa: S603 - a program of this test
         [sys.executable, '-c', PROGRAM, str(TOP), ','.join(SERVICES[service]),
          then], cwd=TOP, capture_output=True, text=True, check=True,
-        timeout=120)
+        timeout=base.GIVE_UP_S)
     return json.loads(done.stdout.splitlines()[-1])
 
 

@@ -52,7 +52,8 @@ class UnitsTest(base.TestCase):
         done = subprocess.run(
             ['systemd-analyze', 'security', '--offline=true', '--no-pager',
              f'--threshold={self.MOST_EXPOSED}', *paths],
-            capture_output=True, text=True, check=False, timeout=120)
+            capture_output=True, text=True, check=False,
+            timeout=base.GIVE_UP_S)
         if 'unrecognized option' in done.stderr:
             self.skipTest('systemd-analyze is older than systemd 250')
         return done

@@ -72,6 +72,7 @@ class GuaranteedTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
+        self.patch(guaranteed, 'ANSWER_TIMEOUT', base.GIVE_UP_S)
         self.placement = Placement({})
         placement = self.placement
 

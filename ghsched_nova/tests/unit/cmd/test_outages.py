@@ -21,7 +21,6 @@ import os
 from pathlib import Path
 import subprocess
 import sys
-import time
 
 import ddt
 import fixtures
@@ -32,9 +31,8 @@ from ghsched_nova.lab.bench import cli
 from ghsched_nova.tests.unit.cmd import test_osc_answers as answers
 from ghsched_placement.tests import base
 
-#: Seconds that a command waits in this test for an answer; and seconds in
-#: which it has to end, on a busy machine too.
-ANSWER_S, END_S = 1, 60
+#: Seconds that a command waits in this test for an answer.
+ANSWER_S = 1
 
 #: Commands that ask a cloud: the module, its limit of waiting, arguments.
 CLOUD = {
@@ -155,12 +153,10 @@ class SilentCloudTest(base.TestCase):
                 module=module, limits=limits, name=name, seconds=ANSWER_S,
                 arguments=arguments)],
             cwd=self.directory, env=environment, capture_output=True,
-            text=True, check=False, timeout=END_S)
+            text=True, check=False, timeout=base.GIVE_UP_S)
 
     def check(self, command, url):
-        begin = time.monotonic()
         done = self.run_with(command, url)
-        self.assertLess(time.monotonic() - begin, END_S)
         self.assertEqual(STATUS.get(command, 2), done.returncode, done.stderr)
         shown = done.stdout + done.stderr
         self.assertRegex(shown, r'(Keystone|Nova|Placement) does not answer')
@@ -191,7 +187,7 @@ class ConfiguredTest(base.TestCase):
             [sys.executable, '-c', TIMEOUT, str(directory / 'nova.conf'),
              seconds],
             cwd=answers.SETUP.parent, capture_output=True, text=True,
-            check=True, timeout=END_S).stdout
+            check=True, timeout=base.GIVE_UP_S).stdout
 
     def test_placement_client_of_a_command_has_a_time_limit(self):
         self.assertEqual('True\n', self.is_limit('10'))

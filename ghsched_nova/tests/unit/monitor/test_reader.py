@@ -17,6 +17,7 @@ All figures are simulated.
 """
 
 import fcntl
+import functools
 import itertools
 import os
 from pathlib import Path
@@ -32,6 +33,7 @@ from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import reader
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
+from ghsched_nova.resctrl import fs
 from ghsched_nova.tests.fixtures import captured
 from ghsched_nova.tests.fixtures import trees
 from ghsched_placement.tests import base
@@ -293,6 +295,8 @@ class WriterTest(ReaderTestCase):
     def test_round_begins_when_the_writer_has_read_the_status(self):
         host = self.host('mpam')
         root = host.reader._resctrl
+        self.patch(fs, 'wait_for_writer', functools.partial(
+            fs.wait_for_writer, patience=base.GIVE_UP_S))
         host.reader.host()
         opened = []
         content = reader._content

@@ -198,7 +198,8 @@ class ForeignModulesTest(base.TestCase):
             self, service, module, foreign):
         done = subprocess.run(  # noqa: S603 - a program of this test
             [sys.executable, '-c', PROGRAM, ','.join(NOVA[service]), module],
-            cwd=TOP, capture_output=True, text=True, check=True, timeout=300)
+            cwd=TOP, capture_output=True, text=True, check=True,
+            timeout=base.GIVE_UP_S)
         loaded = done.stdout.split()
         self.assertIn(module, loaded)
         self.assertEqual([], [

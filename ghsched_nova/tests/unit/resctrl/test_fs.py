@@ -79,7 +79,7 @@ class WaitForWriterTest(FilesTestCase):
         done = threading.Event()
 
         def read():
-            fs.wait_for_writer(self.root, 60.0)
+            fs.wait_for_writer(self.root, base.GIVE_UP_S)
             done.set()
 
         reader = threading.Thread(target=read)

@@ -13,6 +13,7 @@
 
 """Nova's objects for the tests of the weigher."""
 
+import fixtures
 from nova import objects
 from nova.pci import stats
 from nova.scheduler import host_manager
@@ -20,6 +21,14 @@ from nova.scheduler import host_manager
 objects.register_all()
 
 RATIO = 1.0
+
+#: Time of the tests of weighers, in seconds since the epoch.
+NOW = 1_800_000_000.0
+
+
+def stop_clock(test):
+    """Have the wall clock show :data:`NOW` until a test ends."""
+    test.useFixture(fixtures.MonkeyPatch('time.time', lambda: NOW))
 
 
 def cell(number, cpus=4, pinned=0, floating=0, shared=None, dedicated=None,

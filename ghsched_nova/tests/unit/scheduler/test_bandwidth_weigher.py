@@ -13,8 +13,6 @@
 
 """Hosts whose memory bandwidth is nearly used up."""
 
-import time
-
 import fixtures
 from nova import objects
 from nova.scheduler import weights
@@ -34,7 +32,7 @@ def host(*percents, age=10.0, name='host_a', chosen=None):
     """
     state = states.host([states.cell(number)
                          for number in range(len(percents))], name=name)
-    state.stats = load.write(load.Load(time.time() - age, 60.0, tuple(
+    state.stats = load.write(load.Load(states.NOW - age, 60.0, tuple(
         load.HostNode(number, cpu_load=1.0, memory_load=None if percent is None
                       else percent / 100, bottlenecks=('cpu_load',))
         for number, percent in enumerate(percents))))
@@ -49,6 +47,7 @@ class BandwidthWeigherTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
+        states.stop_clock(self)
         self.log = self.useFixture(fixtures.FakeLogger(
             level=10, format='%(levelname)s %(message)s'))
         self.weigher = bandwidth_weigher.GhschedBandwidthWeigher()

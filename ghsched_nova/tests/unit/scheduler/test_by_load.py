@@ -13,8 +13,6 @@
 
 """What it costs to put guests on the nodes with the least load."""
 
-import time
-
 import fixtures
 from nova import objects
 from nova.virt import hardware
@@ -41,7 +39,7 @@ def host(number, *shares, pinned=0):
                     pinned=pinned if node == last else 0,
                     physnets={names.node_physnet(node)})
         for node in range(len(shares))], name=f'host_{number}')
-    state.stats = load.write(load.Load(time.time(), 60.0, tuple(
+    state.stats = load.write(load.Load(states.NOW, 60.0, tuple(
         load.HostNode(node, cpus=4, vcpus=0, cpu_load=share)
         for node, share in enumerate(shares))))
     state.allocation_candidates = [{'allocations': {}, 'mappings': {}}]
@@ -61,6 +59,7 @@ class SteeredTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
+        states.stop_clock(self)
         self.fits = []
         self.filter = filters.GhschedNUMATopologyFilter()
         fit = hardware.numa_fit_instance_to_host

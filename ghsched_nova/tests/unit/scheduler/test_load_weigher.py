@@ -13,8 +13,6 @@
 
 """Hosts by the load of their NUMA nodes."""
 
-import time
-
 import fixtures
 from nova import objects
 
@@ -31,7 +29,7 @@ def host(*shares, age=10.0, chosen=None):
     """A host whose NUMA nodes have such CPU loads."""
     state = states.host([states.cell(number)
                          for number in range(len(shares))], name='host_a')
-    state.stats = load.write(load.Load(time.time() - age, 60.0, tuple(
+    state.stats = load.write(load.Load(states.NOW - age, 60.0, tuple(
         load.HostNode(number, cpus=4, vcpus=0, cpu_load=share)
         for number, share in enumerate(shares))))
     if chosen is not None:
@@ -45,6 +43,7 @@ class LoadWeigherTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
+        states.stop_clock(self)
         self.log = self.useFixture(fixtures.FakeLogger(level=10))
         self.weigher = load_weigher.GhschedLoadWeigher()
 

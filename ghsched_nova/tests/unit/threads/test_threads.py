@@ -336,6 +336,8 @@ class DeadlineTest(ThreadsTestCase):
             # Another test has all that the machine gives to deadline.
             time.sleep(.2)
             report = self.reconcile(self.guest(vcpu0=self.WANTED))
+        if 'Device or resource busy' in str(report.problems):
+            self.skipTest('others hold the budget of this machine')
         if report.problems:
             self.assertIn('Operation not permitted', str(report.problems))
             self.skipTest('the kernel refuses deadline here')

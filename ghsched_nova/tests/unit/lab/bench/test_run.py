@@ -40,7 +40,7 @@ class RunTest(base.TestCase):
         def set_up(bench):
             self.events.append('set up')
             self.work = bench.work
-            self.process, _log = bench.start(['sleep', '60'])
+            self.process, _log = bench.start(['sleep', '9999'])
             bench.undo.callback(self.events.append, 'undone')
 
         def measure(bench):
@@ -127,7 +127,7 @@ class ProcessesTest(base.TestCase):
 
     def test_program_that_does_not_end(self):
         error = self.assertRaises(errors.BenchError, machine.Machine().run,
-                                  ['sleep', '60'], 0.1)
+                                  ['sleep', '9999'], 0.1)
         self.assertIn('did not end within', str(error))
 
     def test_what_a_program_started_ends_with_it(self):
