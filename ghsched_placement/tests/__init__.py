@@ -19,6 +19,8 @@ import hypothesis
 hypothesis.settings.register_profile(
     'ghsched', deadline=None, derandomize=True,
     suppress_health_check=[hypothesis.HealthCheck.too_slow])
-hypothesis.settings.register_profile('search', deadline=None)
+hypothesis.settings.register_profile(
+    'search', deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile(
     os.environ.get('GHSCHED_HYPOTHESIS', 'ghsched'))
