@@ -220,7 +220,8 @@ class BusDownTest(base.TestCase):
         with fixtures.FakeLogger() as log:
             status = command.run(parser.parse_args(['-f', 'json', *words]))
         text = app.stdout.getvalue()
-        return status, json.loads(text) if text else [], log.output, hosts.asked
+        rows = json.loads(text) if text else []
+        return status, rows, log.output, hosts.asked
 
     def test_command_ends_with_what_is_known_and_a_note(self):
         for kind in answers.commands():
