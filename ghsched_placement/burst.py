@@ -84,6 +84,21 @@ class Limits:
     ratio: float = 3.0
 
 
+#: Correlation and safety by the risk that an operator takes.
+_RISKS = {'low': (0.5, 1.5), 'medium': (0.3, 1.2), 'high': (0.1, 1.1)}
+
+
+def limits_at_risk(risk: str, window: int, ratio: float) -> Limits:
+    """Return the limits of bursts for a risk: low, medium or high.
+
+    :param window: hours of measurements that count.
+    :param ratio: times the pool that may be promised at most.
+    """
+    correlation, safety = _RISKS[risk]
+    return Limits(window=window, correlation=correlation, safety=safety,
+                  ratio=ratio)
+
+
 @dataclass(frozen=True)
 class Share:
     """Use of a guest's burst in one period.

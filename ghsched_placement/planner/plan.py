@@ -60,9 +60,8 @@ NOT_SHOWN = ('flavor {}: what {} ask for beside ghsched and CPUs, RAM and '
 NO_WEIGHERS = ('in the mix hosts are chosen by {} and then by name; other '
                'weighers are not counted')
 BURSTS = ('bursts are planned as far as hosts promise them now; a host that '
-          'is full of them expects to be short in up to 100 - [ghsched]'
-          'burst_percentile of the periods (1 % by default), and "openstack '
-          'ghsched host show" has the chance of each node')
+          'is full of them expects to be short in up to 1 % of the periods, '
+          'and "openstack ghsched host show" has the chance of each node')
 _CHOSEN: Mapping[choose.Weigher, str] = {
     'fragmentation': 'their fragmentation score',
     'gradient': 'what a guest leaves that the others of the mix cannot use'}

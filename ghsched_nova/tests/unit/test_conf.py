@@ -9,6 +9,10 @@
 # WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 # License for the specific language governing permissions and limitations
 # under the License.
+"""Options of ghsched, and what is made of them."""
+
+from pathlib import Path
+import re
 import statistics
 
 from oslo_config import cfg
@@ -16,8 +20,11 @@ import yaml
 
 from ghsched_nova import conf
 from ghsched_nova import privsep
+from ghsched_placement import burst
 from ghsched_placement.contention import shipped
 from ghsched_placement.tests import base
+
+TOP = Path(conf.__file__).parents[2]
 
 
 class ListedOptionsTest(base.TestCase):
@@ -48,6 +55,68 @@ class RegisteredTest(base.TestCase):
         one.set_override('control_threads', 'all', 'ghsched')
         self.assertEqual(('all', 'vcpus'), (one.ghsched.control_threads,
                                             other.ghsched.control_threads))
+
+
+class BurstRiskTest(base.TestCase):
+
+    def limits(self, text):
+        path = self.create_tempfiles([('nova', f'[ghsched]\n{text}\n')])[0]
+        options = cfg.ConfigOpts()
+        conf.register(options)
+        options([], project='nova', default_config_files=[path],
+                default_config_dirs=[])
+        return conf.burst_limits(options.ghsched)
+
+    def test_default_is_the_medium_risk(self):
+        self.assertEqual(burst.Limits(24, 99.0, 0.3, 1.2, 3.0),
+                         self.limits(''))
+        self.assertEqual(self.limits(''), self.limits('burst_risk = medium'))
+
+    def test_lower_risk_expects_busier_guests(self):
+        low, medium, high = (self.limits(f'burst_risk = {risk}')
+                             for risk in ('low', 'medium', 'high'))
+        self.assertTrue(low.correlation > medium.correlation
+                        > high.correlation)
+        self.assertTrue(low.safety > medium.safety > high.safety)
+        self.assertEqual({3.0}, {low.ratio, medium.ratio, high.ratio})
+
+    def test_options_of_earlier_releases_still_hold(self):
+        self.assertEqual(
+            burst.Limits(48, 95.0, 0.0, 2.0, 4.0), self.limits(
+                'burst_window = 48\nburst_percentile = 95\n'
+                'burst_correlation = 0\nburst_safety = 2\n'
+                'burst_ratio_max = 4\nburst_risk = low'))
+
+
+class NumberOfOptionsTest(base.TestCase):
+
+    def test_options_are_at_most_38(self):
+        self.assertLessEqual(len(conf.OPTS), 38)
+
+    def test_deprecated_options_are_apart_and_say_why(self):
+        self.assertEqual([], [one.name for one in conf.OPTS
+                              if one.deprecated_for_removal])
+        for option in conf.DEPRECATED_OPTS:
+            self.assertTrue(option.deprecated_for_removal, option.name)
+            self.assertTrue(option.deprecated_reason, option.name)
+
+    def test_essential_options_are_those_of_the_manual(self):
+        page = (TOP / 'doc' / 'source' / 'admin'
+                / 'nova-conf.rst').read_text()
+        self.assertEqual(10, len(conf.ESSENTIAL))
+        self.assertLessEqual(set(conf.ESSENTIAL),
+                             {option.name for option in conf.OPTS})
+        self.assertEqual(list(conf.ESSENTIAL), re.findall(
+            r'^``([a-z0-9_]+)``$', page, re.MULTILINE))
+
+    def test_age_limit_of_an_earlier_release_holds_for_load(self):
+        path = self.create_tempfiles([
+            ('nova', '[ghsched]\nbandwidth_weight_max_age = 7\n')])[0]
+        options = cfg.ConfigOpts()
+        conf.register(options)
+        options([], project='nova', default_config_files=[path],
+                default_config_dirs=[])
+        self.assertEqual(7, options.ghsched.load_max_age)
 
 
 class CheckedTest(base.TestCase):

@@ -377,7 +377,9 @@ class RuleMachineryTest(base.TestCase):
 #: What nova-scheduler loads of ours; a new one is added with its reason.
 SCHEDULER_LOADS = frozenset(
     'ghsched_nova' + name for name in (
-        '', '.conf', '.nova_fixes', '.nova_fixes.devices_of_far_pf',
+        '', '.conf', '.conf.bandwidth',
+        '.conf.deprecated', '.conf.host', '.conf.scheduler',
+        '.nova_fixes', '.nova_fixes.devices_of_far_pf',
         '.nova_fixes.servers', '.nova_fixes.table', '.nova_seams',
         '.nova_seams.numa',
         '.nova_seams.pci', '.nova_seams.registry', '.nova_seams.scheduler',

@@ -60,7 +60,7 @@ class EngineTestCase(base.TestCase):
         conf.register(options)
         self.options = options
         # The section, and what is set in it, is one for all ConfigOpts.
-        for option in conf.OPTS:
+        for option in conf.OPTS + conf.DEPRECATED_OPTS:
             self.addCleanup(options.clear_override, option.name, 'ghsched')
         self.option('resctrl_path', self.root)
         self.engine = engine.HostEngine(options.ghsched)

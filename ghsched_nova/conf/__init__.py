@@ -1,0 +1,198 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Options of the ``[ghsched]`` section.
+
+The same file is read by nova-compute and nova-scheduler; the help of each
+option says which of the two uses it. Imports nothing of Nova, so that the
+sample file and the reference can be generated without it.
+"""
+
+import copy
+import dataclasses
+from typing import Any
+
+from oslo_config import cfg
+
+from ghsched_nova.conf import bandwidth
+from ghsched_nova.conf import deprecated
+from ghsched_nova.conf import host
+from ghsched_nova.conf import scheduler
+from ghsched_placement import bottleneck
+from ghsched_placement import burst
+from ghsched_placement import tree
+
+GROUP = cfg.OptGroup(
+    'ghsched', title='Memory bandwidth and NUMA-local resources',
+    help='Guarantees and limits of memory bandwidth for guests.')
+
+#: What ghsched_nova.privsep names as its section.
+PRIVSEP_GROUP = cfg.OptGroup(
+    'ghsched_privsep', title='The privileged helper of nova-compute',
+    help='How nova-compute starts the helper that writes to resctrl.')
+
+THREADS_GROUP = cfg.OptGroup(
+    'ghsched_threads_privsep',
+    title='The helper of nova-compute that sets scheduling classes',
+    help='Options of oslo.privsep for what sets the scheduling class of '
+         'threads of guests. It needs CAP_SYS_NICE and no other capability.')
+
+MEMORY_GROUP = cfg.OptGroup(
+    'ghsched_memory_privsep',
+    title='The helper of nova-compute that moves memory of guests',
+    help='Options of oslo.privsep for what moves the memory of a running '
+         'guest to another NUMA node. It needs CAP_SYS_NICE, CAP_SYS_PTRACE '
+         'and CAP_DAC_OVERRIDE.')
+
+CONNECTIONS_GROUP = cfg.OptGroup(
+    'ghsched_connections_privsep',
+    title='The helper of nova-compute that reads connections of guests',
+    help='Options of oslo.privsep for what reads /proc/net/nf_conntrack, with '
+         '[ghsched]affinity_source = conntrack. It runs as root and needs no '
+         'capability.')
+
+OPTS: list[cfg.Opt] = [
+    cfg.ListOpt(
+        'nova_fixes', default=['auto'],
+        help='Repairs of defects in Nova that are applied to servers whose '
+             'flavor has a key of ghsched: "auto" is what the release of Nova '
+             'lacks, "none" is nothing, names are those that "ghsched-status '
+             'fixes" lists. Used by nova-api, nova-scheduler and '
+             'nova-compute.'),
+    *bandwidth.OPTS, *host.OPTS, *scheduler.OPTS,
+]
+
+DEPRECATED_OPTS = deprecated.OPTS
+
+#: Options that a cloud may need; all others are for tuning.
+ESSENTIAL = (
+    'reserved_bandwidth', 'node_bandwidth', 'bandwidth_cap',
+    'bandwidth_accounting', 'default_bandwidth_max', 'group_sharing',
+    'reserved_control_groups', 'bandwidth_bursts', 'burst_risk', 'nova_fixes')
+
+
+def register(conf: cfg.ConfigOpts) -> None:
+    """Register the options of ``[ghsched]`` with a configuration; idempotent.
+    """
+    if GROUP.name in conf:
+        return
+    # Values that are set at run time are stored in the group, and ConfigOpts
+    # makes only a shallow copy of it.
+    conf.register_group(copy.deepcopy(GROUP))
+    conf.register_opts(OPTS + DEPRECATED_OPTS, group=GROUP)
+
+
+def list_opts() -> list[tuple[cfg.OptGroup, list[cfg.Opt]]]:
+    """Return all options of ghsched by group (entry point
+    ``oslo.config.opts``).
+    """
+    return [(GROUP, OPTS + DEPRECATED_OPTS),
+            (PRIVSEP_GROUP, _privsep_opts(['CAP_DAC_OVERRIDE'])),
+            (THREADS_GROUP, _privsep_opts(['CAP_SYS_NICE'])),
+            (MEMORY_GROUP, _privsep_opts([
+                'CAP_DAC_OVERRIDE', 'CAP_SYS_NICE', 'CAP_SYS_PTRACE'])),
+            (CONNECTIONS_GROUP, _privsep_opts([]))]
+
+
+def _privsep_opts(needed: list[str]) -> list[cfg.Opt]:
+    """Return the options that oslo.privsep registers for one of ghsched's
+    helpers.
+
+    The import is local, because only nova-compute needs oslo.privsep
+    otherwise.
+
+    :param needed: default capabilities of the helper.
+    """
+    from oslo_privsep import priv_context
+    opts: list[cfg.Opt] = copy.deepcopy(priv_context.OPTS)
+    cfg.set_defaults(opts, capabilities=needed)
+    return opts
+
+
+def tree_config(section: Any) -> tree.Config:
+    """Return the options that shape the provider tree.
+
+    :param section: ``conf.ghsched``.
+    :raises ValueError: if a key of ``reserved_bandwidth`` is not a NUMA node
+        number.
+    """
+    return tree.Config(
+        reserved_bandwidth=by_node(section, 'reserved_bandwidth'),
+        reserved_elsewhere=section.reserved_bandwidth.get(tree.ELSEWHERE, 0),
+        allocation_ratio=section.bandwidth_allocation_ratio,
+        # If caps are counted, they include the bursts.
+        bursts=by_node(section, 'bandwidth_bursts')
+        if section.bandwidth_accounting == 'min' else {})
+
+
+def burst_limits(section: Any) -> burst.Limits:
+    """Return the options that limit how much burst bandwidth may be promised.
+    """
+    limits = burst.limits_at_risk(section.burst_risk, section.burst_window,
+                                  section.burst_ratio_max)
+    return dataclasses.replace(limits, **{
+        name: value for name in ('percentile', 'correlation', 'safety')
+        if (value := section[f'burst_{name}']) is not None})
+
+
+def bottleneck_limits(section: Any) -> bottleneck.Limits:
+    """Return the thresholds at which a NUMA node becomes a bottleneck.
+
+    :raises ValueError: names the unknown figure.
+    """
+    try:
+        return bottleneck.make_limits(section.bottleneck_thresholds,
+                                      section.bottleneck_hysteresis)
+    except ValueError as error:
+        raise ValueError(
+            f'[ghsched]bottleneck_thresholds: {error}') from error
+
+
+def check(section: Any) -> None:
+    """Parse all options of ``conf.ghsched`` once, so that errors appear at
+    startup.
+
+    oslo.config parses a value when it is first read. For some options that is
+    the first report: nova-compute would run, but its host would be missing in
+    Placement.
+
+    :raises ValueError: names the invalid option.
+    """
+    for option in OPTS + DEPRECATED_OPTS:
+        try:
+            section[option.dest]
+        except ValueError as error:
+            raise ValueError(f'[ghsched]{option.name}: {error}') from error
+    for name in ('reserved_bandwidth', 'node_bandwidth',
+                 'bandwidth_bursts'):
+        by_node(section, name)
+    bottleneck_limits(section)
+
+
+def by_node(section: Any, option: str) -> dict[int, int]:
+    """Return the values of an option by NUMA node number.
+
+    The value for all other nodes (``*`` of ``reserved_bandwidth``) is left
+    out.
+
+    :raises ValueError: if a key is not a NUMA node number.
+    """
+    found = {}
+    for node, number in section[option].items():
+        if node == tree.ELSEWHERE and option == 'reserved_bandwidth':
+            continue
+        if not str(node).isdecimal():
+            raise ValueError(
+                f'[ghsched]{option}: {node!r} is no NUMA node number; write '
+                'it as 0:10,1:10')
+        found[int(node)] = int(number)
+    return found

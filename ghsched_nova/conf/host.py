@@ -1,0 +1,135 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Options of compute hosts: paths, devices, threads, load and moves."""
+
+from oslo_config import cfg
+from oslo_config import types
+
+OPTS: list[cfg.Opt] = [
+    cfg.StrOpt(
+        'resctrl_path', default='/sys/fs/resctrl',
+        help='Where the resctrl file system is mounted. libvirt uses '
+             '/sys/fs/resctrl and nothing else, so another path is of use '
+             'for tests only. Used by nova-compute.'),
+    cfg.ListOpt(
+        'resctrl_magic', item_type=types.Integer(), default=[0x7655821],
+        help='Types of file system (f_type of statfs(2)) that the privileged '
+             'helper takes for resctrl; 124082209 is the kernel\'s. A test '
+             'host with ghsched-resctrl-emulator, which is FUSE, adds '
+             '1702057286. Used by the helper of nova-compute.'),
+    cfg.StrOpt(
+        'sysfs_path', default='/sys',
+        help='Where sysfs is mounted. Used by nova-compute, to learn which '
+             'cache belongs to which NUMA node.'),
+    cfg.StrOpt(
+        'libvirt_run_path', default='/run/libvirt/qemu',
+        help='Where libvirt keeps the process numbers of its guests. Used by '
+             'nova-compute, to find the threads of a guest.'),
+    cfg.StrOpt(
+        'device_numa_renderer', default='auto',
+        choices=[('auto', 'ask libvirt by defining a domain and reading it '
+                          'back'),
+                 ('element', 'libvirt keeps <numa node="N"/> in a device'),
+                 ('expander', 'put devices behind a pcie-expander-bus')],
+        help='How a guest is told the NUMA node of a passthrough device '
+             '(ghsched:device_numa). Used by nova-compute.'),
+    cfg.BoolOpt(
+        'device_numa_nearest', default=False,
+        help='Under ghsched:device_numa=preferred, whether a device of a host '
+             'NUMA node that backs no guest NUMA node is shown on the guest '
+             'node that is nearest to it. Used by nova-compute.'),
+    cfg.IntOpt(
+        'device_numa_spare_ports', default=1, min=0, max=8,
+        help='How many ports per guest NUMA node are kept free for '
+             'passthrough ports that are attached to a running guest with '
+             'ghsched:device_numa. Used by nova-compute, where libvirt would '
+             'not take them for other devices.'),
+    cfg.StrOpt(
+        'control_threads', default='vcpus',
+        choices=[('vcpus', 'the vCPU threads alone'),
+                 ('all', 'its emulator, I/O and vhost threads as well')],
+        help='Which threads of a guest are put into its control group and '
+             'kept there. With all, what a guest\'s disks and network '
+             'adapters cost counts as its own bandwidth. Used by '
+             'nova-compute and ghsched-host.'),
+    cfg.BoolOpt(
+        'control_devices', default=False,
+        help='Whether what the passthrough devices of a guest read and write '
+             'in memory counts as its bandwidth, and its limits hold for it. '
+             'Their IOMMU groups are put into its control group and kept '
+             'there. Only openEuler\'s 6.6 kernel can do that; on others this '
+             'does nothing. Used by nova-compute and ghsched-host.'),
+    cfg.IntOpt(
+        'realtime_priority_max', default=49, min=0, max=99,
+        help='The highest real-time priority that a guest may have '
+             '(ghsched:vcpu_priority and the like). Threaded interrupt '
+             'handlers of the host have 50: a guest above them can keep the '
+             'host from serving its devices. 0 takes no real-time guests. '
+             'Used by nova-compute.'),
+    cfg.BoolOpt(
+        'deadline_guests', default=False,
+        help='Whether guests may have the class deadline '
+             '(ghsched:vcpu_scheduler). It runs before every priority, '
+             'interrupt handlers included, for the runtime that the flavor '
+             'says. The kernel takes it only where each CPU of '
+             '[compute]cpu_dedicated_set is an exclusive cpuset of its own, '
+             'or where sched_rt_runtime_us is -1; nova-compute tries that. '
+             'Used by nova-compute.'),
+    cfg.IntOpt(
+        'realtime_shared_percent', default=0, min=0, max=100,
+        help='Percent of what the kernel leaves to real-time threads '
+             '(sched_rt_runtime_us) that vCPUs may take of the CPUs which '
+             'guests share on each NUMA node (ghsched:vcpu_scheduler with '
+             'hw:cpu_policy=shared). Placement counts it as '
+             'CUSTOM_RT_CPU_PERMILLE. Such a vCPU runs before all other '
+             'guests on these CPUs; the kernel holds those of the class '
+             'deadline to their runtime, and those of fifo and rr to '
+             'nothing. Used by nova-compute.'),
+    cfg.ListOpt(
+        'irq_bypass', default=['auto'],
+        item_type=types.String(choices=[
+            ('auto', 'what nova-compute detects'),
+            ('none', 'nothing, whatever is detected'),
+            ('gicv4', 'GICv4: vLPI'), ('gicv4.1', 'GICv4.1: vLPI and vSGI'),
+            ('posted', 'posted interrupts of Intel'),
+            ('avic', 'AVIC of AMD')]),
+        help='How interrupts of passthrough devices reach guests without '
+             'the hypervisor on this host (ghsched:irq_bypass). Detected from '
+             'the parameters of KVM and the IOMMUs (x86) and from the log of '
+             'the kernel (Arm), which the user of nova-compute may not be '
+             'allowed to read, or which has been rotated: say it here then. '
+             'Used by nova-compute.'),
+    cfg.StrOpt(
+        'affinity_source',
+        help='What counts the bytes that guests of the host send to each '
+             'other, for guests to be brought near each other: the name of '
+             'an entry point of the group ghsched.affinity_sources. '
+             'conntrack reads the kernel\'s table of connections, which '
+             'counts with net.netfilter.nf_conntrack_acct=1. Nothing is '
+             'counted without it, nor what VFs send. Used by nova-compute.'),
+    cfg.IntOpt(
+        'node_move_rate', default=1024, min=0,
+        help='MiB of memory per second that are moved at most when a running '
+             'guest is moved to another NUMA node of its host; 0 for no '
+             'limit. Used by nova-compute.'),
+    cfg.Opt(
+        'bottleneck_thresholds',
+        type=types.Dict(types.Integer(min=0)), default={},
+        help='Percent from which on a NUMA node is a bottleneck, as '
+             'NAME:PERCENT,NAME:PERCENT, of cpu_load (90 by default), '
+             'cpu_wait (10), memory_load (80), memory_wait (5), io_load (95) '
+             'and io_wait (800: eight requests that wait at a device). With '
+             '0 a figure makes no bottleneck. Used by nova-compute, and by '
+             'nova-scheduler to compare nodes that are none.'),
+]

@@ -1,0 +1,74 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Options of nova-scheduler."""
+
+from oslo_config import cfg
+
+OPTS: list[cfg.Opt] = [
+    cfg.BoolOpt(
+        'scheduler_index', default=True,
+        help='Whether nova-scheduler proposes hosts by an index of what they '
+             'have reported, and asks Placement about those alone. A request '
+             'then costs the same in a cloud of any size. What the index '
+             'finds nothing for, and what it is not for, is searched for in '
+             'the whole cloud, so no request is refused by it. Used by '
+             'nova-scheduler, when it is started as ghsched-nova-scheduler.'),
+    cfg.IntOpt(
+        'scheduler_index_hosts', default=100, min=0,
+        help='How many hosts a cloud has at least for scheduler_index to have '
+             'an effect. In a smaller one a whole search costs little, and '
+             'weighs all hosts. Used by nova-scheduler.'),
+    cfg.StrOpt(
+        'scheduler_metrics_directory', default='',
+        help='Where each nova-scheduler process writes a file of Prometheus '
+             'metrics of the index, for the textfile collector of '
+             'node_exporter. Empty for no files. Used by nova-scheduler with '
+             'scheduler_index.'),
+    cfg.FloatOpt(
+        'fragmentation_weight_multiplier', default=1.0,
+        help='How much GhschedFragmentationWeigher counts beside other '
+             'weighers. More than 0 fills NUMA nodes that are in use and '
+             'keeps whole ones, and VFs, for guests that need them; less '
+             'than 0 spreads guests; 0 turns the weigher off. The same name '
+             'in the metadata of an aggregate holds for its hosts. Used by '
+             'nova-scheduler.'),
+    cfg.FloatOpt(
+        'gradient_weight_multiplier', default=1.0,
+        help='How much GhschedGradientWeigher counts beside other weighers. '
+             'More than 0 puts a guest where it leaves least that the guests '
+             'which usually come cannot use; 0 turns the weigher off, for '
+             'the choice of NUMA nodes within a host as well. The same name '
+             'in the metadata of an aggregate holds for its hosts. Used by '
+             'nova-scheduler.'),
+    cfg.BoolOpt(
+        'load_placement', default=True,
+        help='Whether a guest gets, of the NUMA nodes of a host that have '
+             'what it asks for, those with the least load and waiting that '
+             'are no bottleneck. Where all are alike, they take turns, '
+             'unless [compute]packing_host_numa_cells_allocation_strategy '
+             'is on. Hosts that do not report their load give the nodes of '
+             'the lowest numbers. Used by nova-scheduler.'),
+    cfg.FloatOpt(
+        'load_weight_multiplier', default=1.0,
+        help='How much GhschedLoadWeigher counts beside other weighers. More '
+             'than 0 avoids hosts whose NUMA nodes are busy or are waited '
+             'for; 0 turns the weigher off. The same name in the metadata of '
+             'an aggregate holds for its hosts. Used by nova-scheduler.'),
+    cfg.IntOpt(
+        'load_max_age', default=180, min=1,
+        deprecated_opts=[cfg.DeprecatedOpt('bandwidth_weight_max_age',
+                                           group='ghsched')],
+        help='Seconds after which a measured load is not heard any more. '
+             'Used by nova-scheduler.'),
+]
