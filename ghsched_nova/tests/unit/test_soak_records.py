@@ -1,0 +1,85 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The soak's verdict: findings of the audit, and facts that it misses."""
+
+from pathlib import Path
+import sys
+import types
+from unittest import mock
+
+from ghsched_placement import audit_host
+from ghsched_placement.findings import Finding
+from ghsched_placement.tests import base
+
+TOP = Path(__file__).resolve().parents[3]
+SERVER = '5c7d5f0f-1f0b-4f63-8a69-4d8c1b0a9e11'
+
+
+class RecordsTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.enterContext(mock.patch.object(
+            sys, 'path', [str(TOP / 'tools' / 'cloud.d'), *sys.path]))
+        from aio import records
+        self.records = records
+
+    def verdict(self, findings=(), unchecked=(), facts=(), repaired=()):
+        """Return the disagreements of a cloud with one host.
+
+        :param facts: what the records show by another way: names and text.
+        :param repaired: consumers whose allocation ``--fix`` changes.
+        """
+        seen = types.SimpleNamespace(findings=findings, unchecked=unchecked)
+        with mock.patch.multiple(
+                self.records.audit, lasting=lambda *_args: [seen],
+                planned=lambda _seen: [types.SimpleNamespace(
+                    host='a', consumer=one) for one in repaired]), \
+                mock.patch.object(self.records, '_facts', lambda _lab: [
+                    self.records._Fact(frozenset(subjects), text)
+                    for subjects, text in facts]):
+            return self.records.disagreements(types.SimpleNamespace(
+                cloud=None))
+
+    def finding(self, kind, subject=SERVER):
+        return Finding('a', kind, subject, 'text', 'remedy')
+
+    def test_records_that_agree_are_no_disagreement(self):
+        self.assertEqual([], self.verdict())
+
+    def test_finding_of_the_audit_alone_is_a_disagreement(self):
+        found, = self.verdict([self.finding('domain-missing')])
+        self.assertTrue(found.startswith('audit: '))
+        self.assertIn(SERVER, found)
+
+    def test_host_that_the_audit_cannot_check_is_a_disagreement(self):
+        found, = self.verdict(unchecked=[
+            self.finding(audit_host.NOT_CHECKED, 'a')])
+        self.assertIn(audit_host.NOT_CHECKED, found)
+
+    def test_fact_that_the_audit_names_is_no_second_disagreement(self):
+        facts = [({SERVER}, 'holds shares {1: 60}, but its XML says {}')]
+        found, = self.verdict([self.finding('domain-missing')], facts=facts)
+        self.assertTrue(found.startswith('audit: '))
+
+    def test_fact_that_the_audit_misses_is_a_fault_of_the_audit(self):
+        facts = [({SERVER}, 'holds shares {1: 60}, but its XML says {}')]
+        for findings in ([], [self.finding('domain-missing', 'another')]):
+            found = self.verdict(findings, facts=facts)
+            self.assertIn('the audit does not name: holds shares {1: 60}, '
+                          'but its XML says {}', found)
+
+    def test_finding_that_fix_repairs_is_told_apart(self):
+        found, = self.verdict([self.finding('allocation-elsewhere')],
+                              repaired=[SERVER])
+        self.assertTrue(found.startswith(self.records.FIXABLE))
