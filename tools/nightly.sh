@@ -14,8 +14,9 @@
 # What takes too long for .ci/run, in parts: every release of Nova
 # (releases), its newest source (newest: a git repository or an unpacked tree
 # at $NOVA_TREE, or a clone), properties with new examples (properties), random hosts (fuzz), a
-# hundred moves inside a host that are killed (killed), benchmarks (bench), all
-# moves between two hosts (moves) and of guests that share groups (sharing),
+# hundred moves inside a host that are killed (killed), each key of a flavor
+# through all moves between two hosts (keys), benchmarks (bench), all moves
+# between two hosts of a cloud (moves) and of guests that share groups (sharing),
 # an upgrade (upgrade), Watcher (watcher), every operation with every fault
 # (pairs), random ones (soak), moves on the virtual compute node and interrupts
 # of its VFs (vnode). The last line counts.
@@ -37,7 +38,7 @@ if [[ ${1:-} =~ ^[0-9]+$ ]]; then
     minutes=$1
     shift
 fi
-ALL=(releases newest properties fuzz killed bench moves sharing upgrade
+ALL=(releases newest properties fuzz killed keys bench moves sharing upgrade
     watcher pairs soak vnode)
 NOVA_URL=https://opendev.org/openstack/nova
 [ $# -gt 0 ] || set -- "${ALL[@]}"
@@ -81,6 +82,14 @@ part_killed() {
         env GHSCHED_KILLED_MOVES=100 OS_TEST_TIMEOUT=3000 \
         "$VENV/bin/python" -m stestr \
         --test-path ghsched_nova/tests/functional run moves_that_are_killed
+}
+
+part_keys() {
+    stage 'each key through all moves between hosts' 60 \
+        env GHSCHED_KEY_JOURNEYS=all OS_TEST_TIMEOUT=3000 \
+        "$VENV/bin/python" -m stestr \
+        --test-path ghsched_nova/tests/functional run \
+        test_every_key.JourneyTest
 }
 
 part_bench() {

@@ -10,11 +10,13 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Each key alone through node moves, live changes, limits and the audit.
+"""Each key alone through moves, live changes, limits and the audit.
 
 Generated over the table of keys. Whatever a key makes Placement count goes
 with the guest, or the guest stays and nothing changes.
 """
+
+import os
 
 import ddt
 import fixtures
@@ -29,7 +31,10 @@ from ghsched_nova.live import records
 from ghsched_nova.live import servers
 from ghsched_nova.tests.fixtures import guest_memory
 from ghsched_nova.tests.functional import openstack_base
+from ghsched_nova.tests.functional import test_lifecycle
+from ghsched_nova.tests.functional import test_moves
 from ghsched_nova.tests.functional import test_vfs
+from ghsched_placement import change as changes
 from ghsched_placement import names
 from ghsched_placement.osc import audit
 from ghsched_placement import policy as policies
@@ -38,6 +43,17 @@ from ghsched_placement.tests.fixtures import sample_flavors
 #: Key names in parts, so that tests can run beside each other.
 _KEYS = sorted(sample_flavors.SAMPLES)
 _PARTS = [_KEYS[first::5] for first in range(5)]
+
+#: Those that are taken through all moves between hosts, in parts. By default
+#: those that have no bandwidth, which other tests have: one with a control
+#: group, one that is counted without one, one that is not counted.
+_JOURNEYS = (_PARTS if os.environ.get('GHSCHED_KEY_JOURNEYS') == 'all'
+             else [['l3_ways', 'vcpu_runtime_us', 'affinity_group']])
+
+#: A value of each key that can change while a guest runs; no sample has it.
+CHANGED = {'mem_bw_min': '25', 'mem_bw_max': '65',
+           'mem_bw_hardlimit': 'false', 'mem_bw_priority': '3'}
+assert CHANGED.keys() == {key.name for key in changes.CHANGEABLE}
 
 
 class AllCapabilitiesTestCase(openstack_base.CommandTestCase,
@@ -63,8 +79,9 @@ class AllCapabilitiesTestCase(openstack_base.CommandTestCase,
         self.kernel.divides_l3 = True
         self.start((0, 2), (1, 2), nodes=2, sockets=1)
 
-    def boot_with(self, extra_specs):
-        return self.boot(self.flavor(nodes=0, policy=None, extra=extra_specs))
+    def boot_with(self, extra_specs, **where):
+        return self.boot(self.flavor(nodes=0, policy=None, extra=extra_specs),
+                         **where)
 
     def move(self, server, node):
         with records.in_cell(server['id']) as context:
@@ -76,12 +93,15 @@ class AllCapabilitiesTestCase(openstack_base.CommandTestCase,
                 f'ghsched:{name}': value for name, value in asked.items()},
                 False)
 
+    def host(self, server):
+        return self.api.get_server(server['id'])['OS-EXT-SRV-ATTR:host']
+
     def held(self, server):
         """{host node: {class: amount}} of our classes of NUMA nodes."""
         found = {}
         for node in (0, 1):
             amounts = self.resources(server['id']).get(
-                self.provider('host_a', node), {})
+                self.provider(self.host(server), node), {})
             ours = {name: amount for name, amount in amounts.items()
                     if name in names.NODE_CLASSES}
             if ours:
@@ -89,12 +109,31 @@ class AllCapabilitiesTestCase(openstack_base.CommandTestCase,
         return found
 
     def xml(self, server):
-        return self.domain('host_a', server)
+        return self.domain(self.host(server), server)
 
     def counted(self, extra_specs):
         """Amounts by class that nova-api counts for a resize to a flavor."""
         return dict(limits.amounts(objects.RequestSpec(flavor=objects.Flavor(
             vcpus=2, extra_specs=extra_specs))))
+
+    def check_records(self, server, extra_specs):
+        """Placement, domain, report and audit agree on the node."""
+        node, = self.host_nodes(server)
+        policy = policies.parse(extra_specs, 1, 2)
+        wanted = policy.resources()
+        self.assertEqual({node: wanted[0]} if wanted else {},
+                         self.held(server))
+        domain = metadata.read_policy(self.xml(server))
+        self.assertLessEqual(set(domain.counted_nodes), {node})
+        self.assertEqual(wanted, domain.policy.resources())
+        self.assertEqual(policy.nodes, domain.policy.nodes)
+        self.assertIsNone(move_record.read_record(self.xml(server)))
+        self._run_periodics()
+        for compute in self.computes.values():
+            self.assertEqual({}, compute.driver._ghsched.uncounted)
+            self.assertEqual({}, compute.driver._ghsched.not_held)
+        self.assertEqual((0, []), self.outcome(audit.Audit,
+                                               '--no-effective'))
 
 
 @ddt.ddt
@@ -104,66 +143,110 @@ class SingleKeyTest(AllCapabilitiesTestCase):
     def test_server_with_one_key_moves_or_stays_with_all_records(self, part):
         for name in part:
             self.addDetail('key', content.text_content(name))
-            server = self.boot_with(sample_flavors.flavor(name))
-            self.check_records(server, name)
-            self.check_limits(server, name)
-            self.check_move(server, name)
-            self.check_live_change(server, name)
+            specs = sample_flavors.flavor(name)
+            server = self.boot_with(specs)
+            self.check_records(server, specs)
+            self.check_limits(server, specs)
+            self.check_move(server, specs)
+            self.check_live_change(server, specs)
             self._delete_server(server)
 
-    def check_records(self, server, name):
-        """Placement, domain, report and audit agree on the node."""
-        node, = self.host_nodes(server)
-        policy = policies.parse(sample_flavors.flavor(name), 1, 2)
-        wanted = policy.resources()
-        self.assertEqual({node: wanted[0]} if wanted else {},
-                         self.held(server))
-        domain = metadata.read_policy(self.xml(server))
-        self.assertLessEqual(set(domain.counted_nodes), {node})
-        self.assertEqual(wanted, domain.policy.resources())
-        self.assertIsNone(move_record.read_record(self.xml(server)))
-        self._run_periodics()
-        self.assertEqual(
-            {}, self.computes['host_a'].driver._ghsched.uncounted)
-        self.assertEqual((0, []), self.outcome(audit.Audit,
-                                               '--no-effective'))
-
-    def check_limits(self, server, name):
+    def check_limits(self, server, specs):
         """nova-api counts what Placement holds of our classes and of VFs."""
         held = {}
         for amounts in self.resources(server['id']).values():
             for kind, amount in amounts.items():
                 if kind in names.OUR_CLASSES or 'PCI' in kind:
                     held[kind] = held.get(kind, 0) + amount
-        self.assertEqual(held, self.counted(sample_flavors.flavor(name)))
+        self.assertEqual(held, self.counted(specs))
 
-    def check_move(self, server, name):
+    def check_move(self, server, specs):
         start, = self.host_nodes(server)
-        if 'ghsched:vfs' in sample_flavors.flavor(name):
+        if 'ghsched:vfs' in specs:
             error = self.assertRaises(errors.Refused, self.move, server,
                                       1 - start)
             self.assertIn('0000:8', str(error))
-            self.check_records(server, name)
+            self.check_records(server, specs)
             return
         for node in (1 - start, start):
             self.assertTrue(self.move(server, node).needed)
             self.assertEqual([node], self.host_nodes(server))
-            self.check_records(server, name)
+            self.check_records(server, specs)
 
-    def check_live_change(self, server, name):
-        """A running guest with bandwidth gets another cap, all else stays."""
-        before, xml = self.held(server), self.xml(server)
-        if metadata.read_policy(xml).policy.controlled:
-            self.assertTrue(self.change(server, mem_bw_max='70').needed)
-            self.assertEqual(
-                [70], [node.maximum for node in
-                       metadata.read_policy(self.xml(server)).policy.nodes])
-        else:
-            error = self.assertRaises(Exception, self.change, server,  # noqa
-                                      mem_bw_max='70')
+    def check_live_change(self, server, specs):
+        """A running guest with bandwidth gets other values, the rest stays."""
+        xml = self.xml(server)
+        if not metadata.read_policy(xml).policy.controlled:
+            error = self.assertRaises(policies.PolicyError, self.change,
+                                      server, mem_bw_max='70')
             self.assertIn('ghsched:mem_bw', str(error))
             self.assertEqual(xml, self.xml(server))
-        self.assertEqual(before, self.held(server))
+            self.check_records(server, specs)
+            return
+        self.assertTrue(self.change(server, **CHANGED).needed)
+        self.check_records(server, {**specs, **{
+            f'ghsched:{name}': value for name, value in CHANGED.items()}})
+
+
+@ddt.ddt
+class JourneyTest(AllCapabilitiesTestCase):
+    """Servers with one key each through all moves between two hosts."""
+
+    def setUp(self):
+        super().setUp()
+        # No guest of Nova's fixture shuts down when it is asked to.
+        self.flags(shelved_offload_time=0, shutdown_timeout=0)
+        self.useFixture(fixtures.MonkeyPatch(test_lifecycle.MOVE_DISK,
+                                             test_moves.move_disk))
+        self.useFixture(fixtures.MockPatch(
+            'nova.virt.libvirt.driver.LibvirtDriver.snapshot'))
+        self.start((0, 2), (1, 2), name='host_b', nodes=2, sockets=1)
+        self.src, self.dest = self.computes['host_a'], self.computes['host_b']
+
+    @ddt.data(*_JOURNEYS)
+    def test_server_with_one_key_takes_all_with_it_to_other_hosts(self, part):
+        for name in part:
+            self.addDetail('key', content.text_content(name))
+            specs = sample_flavors.flavor(name)
+            server = self.boot_with(specs, host='host_a')
+            self.check_moves(server, specs)
+            self._delete_server(server)
+            self._run_periodics()
+            self.assert_nothing_left()
+
+    def check_moves(self, server, specs):
+        # A live migration comes first: the domain that Nova's fixture makes
+        # of it is gone when it is shut down.
+        if 'ghsched:vfs' not in specs:
+            self.server = server
+            self._live_migrate(server)
+            self.check_on('host_b', server, specs)
+            self._migrate_server(server)
+            self._confirm_resize(server)
+        for host, moves in (
+                ('host_a', (self._migrate_server, self._revert_resize)),
+                ('host_b', (self._migrate_server,)),
+                ('host_b', (self._confirm_resize,))):
+            for move in moves:
+                move(server)
+            self.check_on(host, server, specs)
+        self._shelve_server(server)
+        self.assertEqual({}, self.resources(server['id']))
+        self._unshelve_server(server)
+        self.check_records(server, specs)
+
+    def check_on(self, host, server, specs):
+        self.assertEqual(host, self.host(server))
+        self.check_records(server, specs)
+
+    def assert_nothing_left(self):
+        for host in self.computes:
+            self.wait_until(lambda host=host: not self.domains(host))
+            for provider in (self.compute_rp_uuids[host],
+                             self.provider(host, 0), self.provider(host, 1)):
+                used = self._get_provider_usages(provider)
+                self.assertEqual({}, {
+                    kind: amount for kind, amount in used.items() if amount})
 
 
 class AllClassesTest(AllCapabilitiesTestCase):

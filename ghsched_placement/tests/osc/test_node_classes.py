@@ -33,6 +33,7 @@ from ghsched_placement.osc import node_classes
 from ghsched_placement.osc import observe
 from ghsched_placement.osc import server
 from ghsched_placement import policy as policies
+from ghsched_placement import request
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import clouds
 from ghsched_placement.tests.fixtures import commands
@@ -257,6 +258,48 @@ class RoomTest(base.TestCase):
         shown = host.document(observe.Observed(host_of, (), {}, ()))
         self.assertEqual([2, 2], [
             node[field] for node in shown['numa_nodes'].machine_readable()])
+
+
+class GroupTest(base.TestCase):
+    """The one class that is counted of the whole host."""
+
+    policy = policy_of(names.MEM_BW_PCT)
+
+    def host(self, used):
+        return clouds.host(clouds.node(0), groups=2, groups_used=used)
+
+    def test_control_group_is_the_only_class_that_is_of_no_node(self):
+        self.assertEqual(names.OUR_CLASSES - names.NODE_CLASSES,
+                         request.build(self.policy, 'min').resources.keys())
+
+    def test_flavor_check_counts_control_groups_and_names_their_lack(self):
+        wish = fitting.Wish(self.policy, 1)
+        self.assertEqual(1, fitting.check_host(self.host(1), wish).guests)
+        found = fitting.check_host(self.host(2), wish)
+        self.assertEqual((0, ('no control group is left',)),
+                         (found.guests, found.reasons))
+
+    def test_capacity_and_host_show_have_what_is_left(self):
+        row, = capacity.rows(self.host(1))
+        self.assertEqual(1, dict(zip(
+            capacity.COLUMNS, commands.plain(row), strict=True))[
+                'Groups Free'])
+        shown = host.document(observe.Observed(self.host(1), (), {}, ()))
+        self.assertEqual(
+            {'total': 2, 'reserved': 0, 'used': 1, 'free': 1}, {
+                name: commands.plain([shown[f'control_groups_{name}']])[0]
+                for name in ('total', 'reserved', 'used', 'free')})
+
+    def test_audit_finds_other_numbers_of_control_groups(self):
+        server_of = Server('u', 'web', 'a', self.policy, nodes=(0,))
+        for held, text in ((0, 'holds 0 control groups'), (1, ''),
+                           (2, 'holds 2 control groups')):
+            found = audit.audit_host_allocations(
+                self.host(held), [server_of], {'u': {
+                    clouds.node_uuid('a', 0): self.policy.resources()[0],
+                    clouds.root_uuid('a'): {names.RESCTRL_GROUP: held}}})
+            self.assertIn(text, ' '.join(one.text for one in found))
+            self.assertEqual(bool(text), bool(found))
 
 
 class ColumnTest(base.TestCase):
