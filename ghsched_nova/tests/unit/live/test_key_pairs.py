@@ -308,18 +308,17 @@ class KeyTestCase(base.TestCase):
                       in server.placement.allocations.values()
                       for name, amount in amounts.items()
                       if name in names.OUR_CLASSES}))
-        conf = shared.config()
-        conf.set_override('bandwidth_accounting', server.accounting,
-                          group='ghsched')
-        self.addCleanup(conf.clear_override, 'bandwidth_accounting',
-                        group='ghsched')
         with mock.patch.object(limits, '_vfs', lambda _flavor: {}):
             counts = limits.amounts(objects.RequestSpec(
                 flavor=objects.Flavor(vcpus=2, extra_specs=server.specs)))
-        self.assertEqual({
-            name: amount for amounts in server.placement.allocations.values()
-            for name, amount in amounts.items()
-            if name in names.OUR_CLASSES}, counts)
+        self.assertEqual(self.held(server), counts)
+
+    def held(self, server):
+        """Return what Placement holds of our classes, by class."""
+        return {name: amount
+                for amounts in server.placement.allocations.values()
+                for name, amount in amounts.items()
+                if name in names.OUR_CLASSES}
 
     def check_moves(self, server):
         if server.policy.vfs:
@@ -341,7 +340,7 @@ class KeyTestCase(base.TestCase):
         """Each key that can change does so, and nothing else changes."""
         for key, value in CHANGED.items():
             server = Server(specs, accounting)
-            before = server.policy
+            before, held = server.policy, self.held(server)
             wanted = {**specs, f'ghsched:{key}': value}
             try:
                 server.change(key, value)
@@ -354,6 +353,11 @@ class KeyTestCase(base.TestCase):
             else:
                 self.assertTrue(before.controlled)
                 self.assertEqual(wanted, server.specs)
+                self.assertEqual({
+                    f'class:{name}': amount - held.get(name, 0)
+                    for name, amount in self.held(server).items()
+                    if amount > held.get(name, 0)}, limits.raised(
+                        objects.Flavor(vcpus=2, extra_specs=specs), wanted))
             self.assert_agrees(server, 0)
 
     def contradicts(self, specs):
@@ -379,7 +383,12 @@ class KeyTestCase(base.TestCase):
                         xml).iterfind('cputune/memorytune/node')})
 
     def check(self, specs):
+        conf = shared.config()
+        self.addCleanup(conf.clear_override, 'bandwidth_accounting',
+                        group='ghsched')
         for accounting in ('min', 'max'):
+            conf.set_override('bandwidth_accounting', accounting,
+                              group='ghsched')
             server = Server(specs, accounting)
             self.assert_agrees(server, 0)
             self.check_limits(server)
