@@ -20,6 +20,7 @@ import os
 
 import ddt
 import fixtures
+from nova import context as nova_context
 from nova import objects
 from testtools import content
 
@@ -116,8 +117,8 @@ class AllCapabilitiesTestCase(openstack_base.CommandTestCase,
         return dict(limits.amounts(objects.RequestSpec(flavor=objects.Flavor(
             vcpus=2, extra_specs=extra_specs))))
 
-    def check_records(self, server, extra_specs):
-        """Placement, domain, report and audit agree on the node."""
+    def check_place(self, server, extra_specs):
+        """Placement and domain agree on the node, with all of each class."""
         node, = self.host_nodes(server)
         policy = policies.parse(extra_specs, 1, 2)
         wanted = policy.resources()
@@ -128,6 +129,10 @@ class AllCapabilitiesTestCase(openstack_base.CommandTestCase,
         self.assertEqual(wanted, domain.policy.resources())
         self.assertEqual(policy.nodes, domain.policy.nodes)
         self.assertIsNone(move_record.read_record(self.xml(server)))
+
+    def check_records(self, server, extra_specs):
+        """Placement, domain, report and audit agree on the node."""
+        self.check_place(server, extra_specs)
         self._run_periodics()
         for compute in self.computes.values():
             self.assertEqual({}, compute.driver._ghsched.uncounted)
@@ -234,6 +239,22 @@ class JourneyTest(AllCapabilitiesTestCase):
         self.assertEqual({}, self.resources(server['id']))
         self._unshelve_server(server)
         self.check_records(server, specs)
+
+    @ddt.data(*_JOURNEYS)
+    def test_server_with_one_key_takes_all_with_it_when_evacuated(self, part):
+        servers_of = {name: self.boot_with(sample_flavors.flavor(name),
+                                           host='host_a') for name in part}
+        self.stop_host('host_a')
+        for name, server in servers_of.items():
+            self.addDetail('key', content.text_content(name))
+            self._evacuate_server(server, expected_host='host_b')
+            self._start_server(server)
+            self.check_place(server, sample_flavors.flavor(name))
+        host = self.computes['host_b']
+        host.manager.update_available_resource(
+            nova_context.get_admin_context())
+        self.assertEqual({}, host.driver._ghsched.uncounted)
+        self.assertEqual({}, host.driver._ghsched.not_held)
 
     def check_on(self, host, server, specs):
         self.assertEqual(host, self.host(server))
