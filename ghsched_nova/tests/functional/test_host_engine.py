@@ -49,6 +49,7 @@ from ghsched_nova.resctrl import privileged
 from ghsched_nova.resctrl import reconcile
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl import schemata
+from ghsched_nova.tests.fixtures import modules
 from ghsched_nova.tests.fixtures import mount
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
@@ -507,6 +508,13 @@ class EngineTest(EmulatedTestCase):
             model.Domain(UUID, DOMAIN, NAME),
             metadata.write_policy(xml, metadata.DomainPolicy(
                 GuestPolicy(nodes=(ALL_FOUR,)), (0,))))
+
+    def test_guest_comes_back_to_a_module_as_seldom_as_documented(self):
+        self.engine.host()
+        with modules.Modules() as walk:
+            self.engine.reconcile_guest(self.running())
+        self.assertLessEqual(
+            walk.returns, modules.allowed_returns('host engine'), walk.stays)
 
     def test_each_fault_is_told_leaves_nothing_and_is_mended(self):
         guest = self.running()

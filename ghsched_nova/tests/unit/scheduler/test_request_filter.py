@@ -20,19 +20,19 @@ from nova import objects
 from nova.scheduler import utils
 from oslo_utils.fixture import uuidsentinel as uuids
 
-
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.scheduler import request_filter
+from ghsched_nova.tests.fixtures import modules
 from ghsched_placement.tests import base
 
 
 class QueryTest(base.TestCase):
 
-    def filtered(self, nodes, requested=(), **specs):
-        """Return Nova's parameters of a request for memory bandwidth."""
+    def spec(self, nodes, requested=(), **specs):
+        """Return a request for memory bandwidth."""
         specs = {'hw:numa_nodes': str(nodes), 'ghsched:mem_bw_min': '5',
                  **specs}
-        spec = objects.RequestSpec(
+        return objects.RequestSpec(
             flavor=objects.Flavor(
                 name='f', vcpus=nodes, memory_mb=1024 * nodes, root_gb=1,
                 ephemeral_gb=0, swap=0, extra_specs=specs),
@@ -45,6 +45,10 @@ class QueryTest(base.TestCase):
             instance_uuid=uuids.server, is_bfv=False,
             requested_resources=list(requested),
             request_level_params=objects.RequestLevelParams())
+
+    def filtered(self, nodes, requested=(), **specs):
+        """Return Nova's parameters of the request, once filtered."""
+        spec = self.spec(nodes, requested, **specs)
         request_filter.ghsched_request_filter(None, spec)
         with mock.patch.object(utils.LOG, 'warning'):
             found = utils.ResourceRequest.from_request_spec(
@@ -57,6 +61,14 @@ class QueryTest(base.TestCase):
         config = mock.Mock()
         config.ghsched.bandwidth_accounting = 'min'
         self.patch(shared, 'config', lambda: config)
+
+    def test_filter_comes_back_to_a_module_as_seldom_as_documented(self):
+        spec = self.spec(2)
+        with modules.Modules() as walk:
+            request_filter.ghsched_request_filter(None, spec)
+        self.assertLessEqual(
+            walk.returns, modules.allowed_returns('request filter'),
+            walk.stays)
 
     def test_host_nodes_of_one_guest_are_isolated(self):
         self.assertEqual('isolate', self.filtered(2)['group_policy'])
