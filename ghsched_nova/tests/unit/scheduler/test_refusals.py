@@ -27,6 +27,8 @@ from ghsched_nova.scheduler import indexed
 from ghsched_nova.scheduler import refusal_cache
 from ghsched_placement.tests import base
 
+objects.register_all()
+
 NEED = Need((NodeNeed(pinned=4),))
 
 

@@ -39,6 +39,8 @@ from ghsched_placement import headroom
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import threads
 
+objects.register_all()
+
 HOSTS = 20
 WORKERS = 7
 STEPS = 100
