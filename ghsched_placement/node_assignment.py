@@ -85,14 +85,7 @@ def place(candidates: Sequence[Mapping[str, Any]], wanted: Wanted,
     """
     steps = steps or matching.Steps(MAX_STEPS)
     reader = _Reader(wanted, host, has_room or _always)
-    alike: dict[Rows, list[Mapping[str, Any]]] = {}
-    refusals: Counter[Lack] = Counter()
-    for candidate in candidates:
-        rows = reader.read(candidate['mappings'], steps)
-        if isinstance(rows, Lack):
-            refusals[rows] += 1
-        else:
-            alike.setdefault(rows, []).append(candidate)
+    alike, refusals = _read_candidates(candidates, reader, steps)
     steps.limit = max(steps.limit, steps.taken + MIN_SEARCH_STEPS)
     for rows in [rows for rows in alike if not reader.have_a_way(rows)]:
         refusals[ONE_NODE_FOR_TWO] += len(alike.pop(rows))
@@ -103,6 +96,28 @@ def place(candidates: Sequence[Mapping[str, Any]], wanted: Wanted,
     return iter(()), min(refusals, key=lambda refusal: (
         _MEANING.index(refusal) if refusal in _MEANING else -1,
         -refusals[refusal], refusal.reason))
+
+
+def _read_candidates(candidates: Sequence[Mapping[str, Any]],
+                     reader: '_Reader', steps: matching.Steps,
+                     ) -> tuple[dict['Rows', list[Mapping[str, Any]]],
+                                Counter[Lack]]:
+    """Return the candidates by their choices, and the refusals of others.
+
+    With half of the steps taken, the first candidate with a way is the last
+    one that is read: the other half is for the search.
+    """
+    alike: dict[Rows, list[Mapping[str, Any]]] = {}
+    refusals: Counter[Lack] = Counter()
+    for candidate in candidates:
+        rows = reader.read(candidate['mappings'], steps)
+        if isinstance(rows, Lack):
+            refusals[rows] += 1
+            continue
+        alike.setdefault(rows, []).append(candidate)
+        if steps.taken > steps.limit / 2 and reader.have_a_way(rows):
+            break
+    return alike, refusals
 
 
 #: Reasons that say much about a request come before those that say little;

@@ -34,8 +34,9 @@ class StepsTest(base.TestCase):
     def test_place_takes_about_20_ms_at_most(self):
         for case in candidates_bench.cases(GUESTS, 16):
             result = candidates_bench.measure(case)
-            self.assertLess(result.steps, 1.6 * node_assignment.MAX_STEPS,
-                            case)
+            # Without a way all candidates are read.
+            self.assertLess(result.steps, node_assignment.MAX_STEPS * (
+                1.15 if result.ways else 1.3), case)
             if case.is_full and case.guest == 16:
                 self.assertEqual(0, result.ways, case)
 
