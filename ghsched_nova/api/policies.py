@@ -17,11 +17,13 @@ Nova asks its own: ``project_id:%(project_id)s`` in a rule is the server's.
 """
 
 from collections.abc import Mapping
+import functools
 from typing import Any
 
 from oslo_policy import policy
 
 from ghsched_nova.nova_seams import api
+from ghsched_nova.nova_seams import shared
 
 SET = 'os_compute_api:ghsched:server-set'
 DRY_RUN = 'os_compute_api:ghsched:dry-run'
@@ -53,10 +55,28 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
             _OPERATIONS, scope_types=_SCOPES)]
 
 
-def authorize(context: Any, rule: str, target: Mapping[str, Any]) -> None:
-    """Refuse a user that nova-api's policy does not allow something.
+@functools.lru_cache(maxsize=1)
+def make_enforcer() -> policy.Enforcer:
+    """Return the enforcer of this process, made once.
 
+    Two first requests at the same time may make two that are alike.
+    """
+    return api.make_enforcer(list_rules())
+
+
+def get_enforcer() -> policy.Enforcer:
+    """Return an enforcer for oslo.policy's programs, such as
+    ``oslopolicy-policy-generator --namespace ghsched``.
+    """
+    shared.config()([], project='nova')
+    return make_enforcer()
+
+
+def authorize(context: Any, rule: str, target: Mapping[str, Any]) -> None:
+    """Refuse a user whom nova-api's policy does not allow an operation.
+
+    :param rule: name of one of ours.
     :param target: ``project_id`` and ``user_id`` of the server.
     :raises Forbidden: of Nova.
     """
-    api.authorize(context, list_rules(), rule, target)
+    api.authorize(make_enforcer(), context, rule, target)

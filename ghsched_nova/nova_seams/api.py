@@ -14,25 +14,29 @@
 
 from collections.abc import Callable
 from collections.abc import Collection
-from collections.abc import Iterable
 from collections.abc import Mapping
-import copy
-import threading
+from collections.abc import Sequence
 from typing import Any
 
+import nova.conf
+from nova import context as nova_context
 from nova import exception
 from nova.limit import placement as placement_limits
 from nova.limit import utils as limit_utils
 from nova import objects
 from nova import policy as nova_policy
 from oslo_limit import exception as limit_exceptions
+from oslo_limit import limit
+from oslo_policy import policy
 
 from ghsched_nova.nova_seams import registry
+from ghsched_nova.nova_seams import shared
 
 seam = registry.in_processes(registry.API)
 
 
-@seam('nova.objects.flavor.Flavor._orig_extra_specs')
+@seam('nova.objects.flavor.Flavor.get_by_flavor_id',
+      ('context', 'flavor_id', 'read_deleted'))
 @seam('nova.objects.flavor.Flavor.save_extra_specs',
       ('self', 'to_add', 'to_delete'))
 def check_flavors(check: Callable[[Mapping[str, str], Collection[str]], None]
@@ -43,15 +47,17 @@ def check_flavors(check: Callable[[Mapping[str, str], Collection[str]], None]
     flavor. ``nova.objects.flavor.Flavor.save`` knows all of them, and calls
     ``save_extra_specs`` with the whole of what is to be there.
 
-    :param check: takes what is to be there, and the names of what is new or
-        differs. What it raises reaches the caller of nova-api.
+    :param check: takes all extra specs to store, and the names of those that
+        are new or differ from what is stored. What it raises reaches the
+        caller of nova-api.
     """
     def save(original: Callable[..., Any], flavor: Any,
              to_add: Mapping[str, str] | None = None,
              to_delete: Any = None) -> Any:
-        before = getattr(flavor, '_orig_extra_specs', {})
+        stored = objects.Flavor.get_by_flavor_id(
+            nova_context.get_admin_context(), flavor.flavorid).extra_specs
         added = {name for name, value in (to_add or {}).items()
-                 if before.get(name) != value}
+                 if stored.get(name) != value}
         if added:
             check(to_add or {}, added)
         return original(flavor, to_add, to_delete)
@@ -85,7 +91,8 @@ def extend_limits(
                          by_flavor)
 
 
-@seam('nova.limit.placement._get_enforcer', ('context', 'project_id'))
+@seam('nova.scheduler.client.report.SchedulerReportClient.'
+      'get_usages_counts_for_limits', ('self', 'context', 'project_id'))
 @seam('nova.limit.utils.should_enforce', ('exc',))
 @seam('nova.limit.utils.use_unified_limits', ())
 def enforce_limits(context: Any, project_id: str,
@@ -94,47 +101,55 @@ def enforce_limits(context: Any, project_id: str,
 
     Nothing is refused where Nova does not use unified limits.
 
-    :param deltas: what is added, by name of the limit.
-    :raises OverQuota: of Nova, naming what is too much.
+    :param deltas: amounts to add, by name of the limit (``class:`` and the
+        resource class).
+    :raises OverQuota: of Nova, naming the limits that are exceeded.
     """
     if not deltas or not limit_utils.use_unified_limits():
         return
+
+    def usage(project: str | None, limits: Collection[str]
+              ) -> dict[str, int]:
+        # Placement names no class of which the project has nothing.
+        counted = shared.placement_client().get_usages_counts_for_limits(
+            context, project)
+        return {name: counted.get(name.removeprefix('class:'), 0)
+                for name in limits}
     try:
-        placement_limits._get_enforcer(context, project_id).enforce(
-            project_id, dict(deltas))
+        limit.Enforcer(usage).enforce(project_id, dict(deltas))
     except limit_exceptions.ProjectOverLimit as error:
         if limit_utils.should_enforce(error):
             raise exception.OverQuota(str(error)) from error
 
 
-#: Held while rules are added to Nova's.
-_registering = threading.Lock()
+@seam('nova.policy.register_rules', ('enforcer',))
+def make_enforcer(rules: Sequence[policy.RuleDefault]) -> policy.Enforcer:
+    """Return an enforcer of nova-api's policy file with rules of ours.
 
+    It has Nova's rules too, because a policy file may refer to them. Nova's
+    own enforcer stays as it is.
 
-@seam('nova.policy._ENFORCER')
-@seam('nova.policy.init',
-      ('policy_file', 'rules', 'default_rule', 'use_conf',
-       'suppress_deprecation_warnings'))
-@seam('nova.policy.authorize',
-      ('context', 'action', 'target', 'do_raise', 'exc'))
-def authorize(context: Any, rules: Iterable[Any], rule: str,
-              target: Mapping[str, Any]) -> None:
-    """Ask nova-api's policy whether a user may do something of ours.
-
-    Nova has no way to add a rule, so its enforcer gets them (nova/policy.py).
-
-    :param rules: ours, with what holds where the policy file names none.
-    :param target: attributes of what it is done to.
-    :raises Forbidden: of Nova, when it is not allowed.
+    :param rules: with the defaults of rules that the file does not name.
     """
-    nova_policy.init()
-    enforcer = nova_policy._ENFORCER
-    with _registering:
-        missing = {one.name: copy.deepcopy(one) for one in rules
-                   if one.name not in enforcer.registered_rules}
-        if missing:
-            # Other threads walk through these with each of their requests
-            # (load_rules() of oslo_policy/policy.py).
-            enforcer.registered_rules = {**enforcer.registered_rules,
-                                         **missing}
-    nova_policy.authorize(context, rule, target)
+    enforcer = policy.Enforcer(nova.conf.CONF)
+    # Nova's own enforcer has logged what is deprecated in the file.
+    enforcer.suppress_default_change_warnings = True
+    enforcer.suppress_deprecation_warnings = True
+    nova_policy.register_rules(enforcer)
+    enforcer.register_defaults(rules)
+    enforcer.load_rules()
+    return enforcer
+
+
+def authorize(enforcer: policy.Enforcer, context: Any, rule: str,
+              target: Mapping[str, Any]) -> None:
+    """Refuse a request that a policy rule does not allow.
+
+    :param target: attributes of the server that the request is about.
+    :raises PolicyNotAuthorized: of Nova, which answers with 403.
+    """
+    try:
+        enforcer.authorize(rule, target, context, do_raise=True,
+                           exc=exception.PolicyNotAuthorized, action=rule)
+    except policy.InvalidScope:
+        raise exception.PolicyNotAuthorized(action=rule) from None

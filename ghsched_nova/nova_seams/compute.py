@@ -113,20 +113,19 @@ def around_attach_interface(function: Callable[..., Any]) -> None:
                      attached)
 
 
-@seam('nova.compute.manager.ComputeManager._update_resource_tracker',
-      ('self', 'context', 'instance'))
+@seam('nova.compute.resource_tracker.ResourceTracker.update_usage',
+      ('self', 'context', 'instance', 'nodename'))
 def report_resources(virtapi: Any, context: Any, instance: Any) -> None:
-    """Let Placement know now what nova-compute reports with each period.
+    """Report the resources of a guest's host to Placement now.
 
-    ``_update_resource_tracker`` of nova-compute's manager is what it calls
-    when a guest has changed its state. It does nothing for a guest that is
-    not claimed on this host yet.
+    nova-compute does so when a guest has changed its state. Nothing is
+    reported for a guest that is not claimed on this host yet.
 
     :param virtapi: of the driver; names its manager (``ComputeVirtAPI``).
     """
     manager: Any = getattr(virtapi, '_compute', None)
-    if manager is not None:
-        manager._update_resource_tracker(context, instance)
+    if manager is not None and instance.host == manager.host:
+        manager.rt.update_usage(context, instance, instance.node)
 
 
 def instance_lock(uuid: str) -> Any:

@@ -22,7 +22,6 @@ from nova import conf
 from nova import context as nova_context
 from nova import exception
 from nova import objects
-from nova import policy
 import webob
 
 from ghsched_nova.api import policies
@@ -45,8 +44,8 @@ class FilterTest(base.TestCase):
         objects.register_all()
         conf.CONF([], project='nova', default_config_files=[])
         self.addCleanup(conf.CONF.reset)
-        policy.reset()
-        self.addCleanup(policy.reset)
+        policies.make_enforcer.cache_clear()
+        self.addCleanup(policies.make_enforcer.cache_clear)
         self.in_cell = self.enterContext(mock.patch(
             'ghsched_nova.live.records.in_cell'))
         self.as_action = self.enterContext(mock.patch(
@@ -80,7 +79,7 @@ class FilterTest(base.TestCase):
         conf.CONF.set_override('policy_file', path, 'oslo_policy')
         self.addCleanup(conf.CONF.clear_override, 'policy_file',
                         'oslo_policy')
-        policy.reset()
+        policies.make_enforcer.cache_clear()
 
     def ask(self, body, path=f'/servers/{UUID}/action', method='POST',
             headers=()):
