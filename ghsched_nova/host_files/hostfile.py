@@ -13,21 +13,22 @@
 
 """Files that describe a host for the dry run (``ghsched explain --host``).
 
-The keys are described in the files under etc/ghsched/hosts. Every mistake is
-refused, with the file, the key and the reason; nothing is guessed.
+The keys are described in the files under etc/ghsched/hosts, and their types in
+hostfile.json beside this module. Every mistake is refused, with the file, the
+key and the reason; nothing is guessed.
 """
 
-from collections.abc import Callable
-from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
-import re
+import json
+import operator
+from pathlib import Path
 from typing import Any
-from typing import TypeVar
 
 from ghsched_nova.host_files import host_pfs
+from ghsched_nova.host_files import schema
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl.host import ResctrlHost
 from ghsched_nova.resctrl.host import scales_of
@@ -40,13 +41,13 @@ from ghsched_placement import cpulist
 from ghsched_placement import documents
 from ghsched_placement import tree
 
-_T = TypeVar('_T')
-_MUST = object()
+_SCHEMA = Path(__file__).parent / 'hostfile.json'
 
-_PCI_ADDRESS = re.compile('[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:'
-                          '[01][0-9a-fA-F][.][0-7]')
-_ALIAS = re.compile('[^:,]+')
-_CLASS = re.compile('[A-Z0-9_]+')
+#: What a host file cannot say of contention, because it says so elsewhere.
+_CONTENTION = {'type': 'object', 'propertyNames': {
+    'not': {'enum': ['name', 'nodes', 'nics', 'controls']}}}
+
+_Section = dict[str, Any]
 
 
 class HostFileError(Exception):
@@ -152,151 +153,38 @@ def load(path: str) -> HostFile:
     :raises HostFileError: when there is none, or when it has a mistake.
     """
     try:
-        return _host(_Mapping('', documents.load(path)))
-    except (documents.DocumentError, HostFileError) as error:
+        return _host(schema.check(documents.load(path), _schema()))
+    except (documents.DocumentError, schema.Mistake) as error:
         raise HostFileError(f'{path}: {error}') from None
 
 
-# -- checked access -----------------------------------------------------------
+def _schema() -> dict[str, Any]:
+    """Return the schema of host files, with the dialects that there are."""
+    found: dict[str, Any] = json.loads(_SCHEMA.read_text(encoding='utf-8'))
+    resctrl = found['properties']['resctrl']['properties']
+    resctrl['dialect'] = {'enum': sorted(dialects.BY_NAME)}
+    return found
 
 
-class _Mapping:
-    """A mapping of the file whose keys are taken one by one."""
-
-    def __init__(self, where: str, value: Any) -> None:
-        if not isinstance(value, Mapping):
-            raise HostFileError(f'{where or "the file"}: must be a mapping, '
-                                f'is {_kind(value)}')
-        self._where = where
-        self._left = {str(key): item for key, item in value.items()}
-
-    def name(self, key: str) -> str:
-        return f'{self._where}.{key}' if self._where else key
-
-    def take(self, key: str, check: Callable[[str, Any], _T],
-             default: Any = _MUST) -> _T:
-        if key in self._left:
-            return check(self.name(key), self._left.pop(key))
-        if default is _MUST:
-            raise HostFileError(f'{self.name(key)}: is missing')
-        return default
-
-    def done(self) -> None:
-        if self._left:
-            key = min(self._left)
-            raise HostFileError(f'{self.name(key)}: unknown key')
-
-    def items(self) -> Sequence[tuple[str, Any]]:
-        return tuple(self._left.items())
-
-
-def _kind(value: Any) -> str:
-    names = {type(None): 'empty', list: 'a list', dict: 'a mapping',
-             str: 'text', bool: 'true or false'}
-    return names.get(type(value), 'a number')
-
-
-def _shown(value: Any) -> str:
-    """As much of a value as a message can have."""
-    return repr(value)[:100]
-
-
-def _integer(minimum: int, maximum: int) -> Callable[[str, Any], int]:
-    def check(name: str, value: Any) -> int:
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise HostFileError(f'{name}: must be a whole number, is '
-                                f'{_shown(value)}')
-        if not minimum <= value <= maximum:
-            raise HostFileError(f'{name}: {value} is not between {minimum} '
-                                f'and {maximum}')
-        return value
-    return check
-
-
-def _ratio(name: str, value: Any) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise HostFileError(f'{name}: must be a number, is '
-                            f'{_shown(value)}')
-    if not 0.1 <= value <= 100:
-        raise HostFileError(f'{name}: {value} is not between 0.1 and 100')
-    return float(value)
-
-
-def _text(name: str, value: Any) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise HostFileError(f'{name}: must be text, is {_kind(value)}')
-    return value
-
-
-def _matching(pattern: re.Pattern[str]) -> Callable[[str, Any], str]:
-    def check(name: str, value: Any) -> str:
-        text = _text(name, value)
-        if not pattern.fullmatch(text):
-            raise HostFileError(f'{name}: {_shown(text)} is not of the form '
-                                f'{pattern.pattern}')
-        return text
-    return check
-
-
-def _one_of(words: Sequence[str]) -> Callable[[str, Any], str]:
-    def check(name: str, value: Any) -> str:
-        if value not in words:
-            raise HostFileError(f'{name}: {_shown(value)} is none of '
-                                + ', '.join(words))
-        return str(value)
-    return check
-
-
-def _cpus(name: str, value: Any) -> frozenset[int]:
-    # YAML makes a number of a single CPU.
-    text = str(value) if isinstance(value, int) else _text(name, value)
-    try:
-        return cpulist.parse(text)
-    except cpulist.CpuListError as error:
-        raise HostFileError(f'{name}: {error}') from None
-
-
-def _list(check: Callable[[str, Any], _T],
-          ) -> Callable[[str, Any], tuple[_T, ...]]:
-    def check_all(name: str, value: Any) -> tuple[_T, ...]:
-        if not isinstance(value, list) or not value:
-            raise HostFileError(f'{name}: must be a list with something in '
-                                f'it, is {_kind(value or None)}')
-        return tuple(check(f'{name}[{place}]', item)
-                     for place, item in enumerate(value))
-    return check_all
-
-
-_number = _integer(0, 10 ** 9)
-_node_id = _integer(0, 9999)
-_percent = _integer(0, 100)
-
-
-# -- the file -----------------------------------------------------------------
-
-
-def _host(top: _Mapping) -> HostFile:
-    name = top.take('name', _text)
-    nodes, domains, speeds = _nodes(top)
-    resctrl = _resctrl(_Mapping('resctrl', top.take('resctrl', _any)),
-                       domains, speeds)
-    settings = _Mapping('ghsched', top.take('ghsched', _any, {}))
-    told = settings.take('memorytune_attributes',
-                         _one_of(('none', 'basic', 'extended')), None)
-    attributes = told or ('basic' if resctrl.libvirt_reads else 'none')
-    monitors = told != 'none' if told else resctrl.dialect.libvirt_monitors
-    reserved = settings.take('reserved_control_groups', _number, 0)
+def _host(top: _Section) -> HostFile:
+    """Return the host of a document that fits the schema."""
+    nodes, domains = _nodes(top['nodes'])
+    resctrl = _resctrl(top['resctrl'], domains,
+                       {node['id']: node.get('bandwidth_mb', 0)
+                        for node in top['nodes']})
+    settings = top.get('ghsched', {})
+    told = settings.get('memorytune_attributes')
     known = frozenset(node.id for node in nodes)
-    config = _tree_config(settings, known)
-    burst_ratio = settings.take('bandwidth_burst_ratio', _ratio, 1.0)
-    settings.done()
-    pfs = _pfs(top.take('pfs', _list(_Mapping), ()), known)
-    machine = _machine(top.take('contention', _any, None), name, nodes,
-                       resctrl, pfs)
-    compute = _compute(_Mapping('nova', top.take('nova', _any, {})), nodes)
-    top.done()
-    return HostFile(name, nodes, resctrl, attributes, reserved, config, pfs,
-                    machine, compute, monitors, burst_ratio)
+    pfs = _pfs(top.get('pfs', ()), known)
+    return HostFile(
+        top['name'], nodes, resctrl,
+        told or ('basic' if resctrl.libvirt_reads else 'none'),
+        settings.get('reserved_control_groups', 0),
+        _tree_config(settings, known), pfs,
+        _machine(top.get('contention'), top['name'], nodes, resctrl, pfs),
+        _compute(top.get('nova', {}), nodes),
+        told != 'none' if told else resctrl.dialect.libvirt_monitors,
+        float(settings.get('bandwidth_burst_ratio', 1.0)))
 
 
 def _machine(section: Any, name: str, nodes: Sequence[HostNode],
@@ -308,9 +196,7 @@ def _machine(section: Any, name: str, nodes: Sequence[HostNode],
     """
     if section is None:
         return None
-    entry = _Mapping('contention', section)
-    for key in ('name', 'nodes', 'nics', 'controls'):
-        entry.take(key, _refused, None)
+    schema.check(section, _CONTENTION, 'contention')
     known = {
         'name': name, 'nics': [pf.node for pf in pfs],
         'nodes': [{'id': node.id, 'threads': len(node.cpus),
@@ -318,166 +204,144 @@ def _machine(section: Any, name: str, nodes: Sequence[HostNode],
                   for node in nodes],
         'controls': resctrl.capabilities() & set(CONTROLS)}
     try:
-        machine = Machine.from_mapping(dict(entry.items()) | known)
+        machine = Machine.from_mapping(
+            {str(key): value for key, value in section.items()} | known)
     except MachineError as error:
-        raise HostFileError(f'contention.{error}') from None
+        raise schema.Mistake(f'contention.{error}') from None
     return machine if machine.curve else replace(
         machine, curve=shipped.closest(resctrl.dialect.name))
 
 
-def _refused(name: str, _value: Any) -> None:
-    raise HostFileError(f'{name}: unknown key')
+def _cpus(name: str, value: str | int) -> frozenset[int]:
+    try:
+        # YAML makes a number of a single CPU.
+        return cpulist.parse(str(value))
+    except cpulist.CpuListError as error:
+        raise schema.Mistake(f'{name}: {error}') from None
 
 
-def _compute(entry: _Mapping, nodes: Sequence[HostNode]) -> Compute:
-    cpus = frozenset[int]().union(*(node.cpus for node in nodes))
+def _compute(section: _Section, nodes: Sequence[HostNode]) -> Compute:
     default = Compute()
-    dedicated = entry.take('dedicated_cpus', _cpus, default.dedicated)
-    if not dedicated <= cpus:
-        raise HostFileError(
-            f'{entry.name("dedicated_cpus")}: no node has CPU '
-            f'{cpulist.render(dedicated - cpus)}')
-    found = Compute(
-        dedicated, entry.take('cpu_allocation_ratio', _ratio,
-                              default.cpu_ratio),
-        entry.take('ram_allocation_ratio', _ratio, default.ram_ratio),
-        entry.take('disk_gb', _number, default.disk_gb))
-    entry.done()
-    return found
+    dedicated = default.dedicated
+    if 'dedicated_cpus' in section:
+        dedicated = _cpus('nova.dedicated_cpus', section['dedicated_cpus'])
+    missing = dedicated.difference(*(node.cpus for node in nodes))
+    if missing:
+        raise schema.Mistake('nova.dedicated_cpus: no node has CPU '
+                             + cpulist.render(missing))
+    return Compute(
+        dedicated,
+        float(section.get('cpu_allocation_ratio', default.cpu_ratio)),
+        float(section.get('ram_allocation_ratio', default.ram_ratio)),
+        section.get('disk_gb', default.disk_gb))
 
 
-def _pfs(entries: Sequence[_Mapping],
+def _pfs(sections: Sequence[_Section],
          nodes: frozenset[int]) -> tuple[host_pfs.HostPf, ...]:
     found: dict[str, host_pfs.HostPf] = {}
     classes: dict[str, str] = {}
-    for entry in entries:
-        pf = host_pfs.HostPf(
-            address=entry.take('address', _matching(_PCI_ADDRESS)).lower(),
-            node=entry.take('node', _node_id),
-            vfs=entry.take('vfs', _integer(1, 9999)),
-            alias=entry.take('alias', _matching(_ALIAS)),
-            resource_class=entry.take('resource_class', _matching(_CLASS)))
+    for place, section in enumerate(sections):
+        pf = host_pfs.HostPf(**(section | {
+            'address': section['address'].lower()}))
         if pf.address in found:
-            raise HostFileError(f'{entry.name("address")}: {pf.address} is '
-                                'there twice')
+            raise schema.Mistake(f'pfs[{place}].address: {pf.address} is '
+                                 'there twice')
         if pf.node not in nodes:
-            raise HostFileError(f'{entry.name("node")}: the host has no NUMA '
-                                f'node {pf.node}')
+            raise schema.Mistake(f'pfs[{place}].node: the host has no NUMA '
+                                 f'node {pf.node}')
         if classes.setdefault(pf.alias, pf.resource_class) != (
                 pf.resource_class):
-            raise HostFileError(
-                f'{entry.name("resource_class")}: the alias {pf.alias} is '
+            raise schema.Mistake(
+                f'pfs[{place}].resource_class: the alias {pf.alias} is '
                 f'{classes[pf.alias]} elsewhere')
         found[pf.address] = pf
-        entry.done()
     return tuple(found.values())
 
 
-def _any(_name: str, value: Any) -> Any:
-    return value
-
-
-def _nodes(top: _Mapping) -> tuple[tuple[HostNode, ...],
-                                   dict[int, tuple[int, ...]],
-                                   dict[int, int]]:
-    """The nodes, their domains, and what they can deliver in MB/s."""
+def _nodes(sections: Sequence[_Section]) -> tuple[
+        tuple[HostNode, ...], dict[int, tuple[int, ...]]]:
+    """Return the NUMA nodes, and the domains of each."""
     nodes: dict[int, HostNode] = {}
-    domains: dict[int, tuple[int, ...]] = {}
-    speeds: dict[int, int] = {}
     taken: frozenset[int] = frozenset()
-    for entry in top.take('nodes', _list(_Mapping)):
-        number = entry.take('id', _node_id)
+    for place, section in enumerate(sections):
+        number, name = section['id'], f'nodes[{place}]'
+        cpus = _cpus(f'{name}.cpus', section['cpus'])
         if number in nodes:
-            raise HostFileError(f'{entry.name("id")}: node {number} is there '
-                                'twice')
-        cpus = entry.take('cpus', _cpus)
+            raise schema.Mistake(f'{name}.id: node {number} is there twice')
         if cpus & taken:
-            raise HostFileError(
-                f'{entry.name("cpus")}: {cpulist.render(cpus & taken)} is on '
-                'another node already')
+            raise schema.Mistake(f'{name}.cpus: {cpulist.render(cpus & taken)}'
+                                 ' is on another node already')
         taken |= cpus
-        speeds[number] = entry.take('bandwidth_mb', _number, 0)
         nodes[number] = HostNode(
-            number, cpus, entry.take('memory_mb', _number),
-            entry.take('socket', _node_id, None),
-            entry.take('distances', _list(_integer(10, 255)), ()),
-            entry.take('latency_ns', _integer(1, 10 ** 6), 0),
-            speeds[number])
-        domains[number] = entry.take('domains', _list(_number), ())
-        entry.done()
-    for node in nodes.values():
-        if node.distances and len(node.distances) != len(nodes):
-            raise HostFileError(f'nodes: the distances of node {node.id} must '
-                                f'be one for each of the {len(nodes)} nodes')
+            number, cpus, section['memory_mb'], section.get('socket'),
+            tuple(section.get('distances', ())), section.get('latency_ns', 0),
+            section.get('bandwidth_mb', 0))
+        if len(section.get('distances', sections)) != len(sections):
+            raise schema.Mistake(
+                f'nodes: the distances of node {number} must be one for each '
+                f'of the {len(sections)} nodes')
     return (tuple(nodes[number] for number in sorted(nodes)),
-            dict(sorted(domains.items())), speeds)
+            {section['id']: tuple(section.get('domains', ()))
+             for section in sorted(sections, key=operator.itemgetter('id'))})
 
 
-def _resctrl(entry: _Mapping, domains: Mapping[int, tuple[int, ...]],
+def _resctrl(section: _Section, domains: Mapping[int, tuple[int, ...]],
              speeds: Mapping[int, int]) -> ResctrlHost:
-    known = dialects.BY_NAME
-    dialect = known[entry.take('dialect', _one_of(sorted(known)))]
-    lines = entry.take('lines', _list(_one_of(
-        [knob.line for knob in dialect.knobs])), None)
-    if lines is not None:
-        dialect = dialect.narrowed(frozenset(lines))
-    caps = [knob for knob in dialect.knobs if knob.role == 'maximum']
-    if len(caps) != 1:
-        raise HostFileError(f'{entry.name("lines")}: must name '
-                            + ' or '.join(knob.line for knob in known[
-                                dialect.name].knobs
-                                if knob.role == 'maximum'))
-    dialect = _with_cap(entry, dialect)
-    num_rmids = entry.take('num_rmids', _number, 0)
+    dialect = _dialect(section)
+    (cap,) = (knob for knob in dialect.knobs if knob.role == 'maximum')
+    num_rmids = section.get('num_rmids', 0)
     host = ResctrlHost(
         dialect=dialect, num_rmids=num_rmids,
-        num_closids=entry.take('num_closids', _integer(1, 10 ** 6)),
-        min_bandwidth=entry.take('min_bandwidth', _integer(0, 100)),
-        granularity=entry.take('bandwidth_gran', _integer(1, 100)),
-        no_cap=caps[0].default or 100,
+        num_closids=section['num_closids'],
+        min_bandwidth=section['min_bandwidth'],
+        granularity=section['bandwidth_gran'],
+        no_cap=cap.default or 100,
         node_bandwidth=_speeds(dialect, domains, speeds),
         domains_by_node=_domains(dialect, domains),
         monitored=num_rmids > 0 and dialect.monitor is not None,
-        priority_default=_priority(entry, dialect),
+        priority_default=_priority(section, dialect),
         left_out={number: 'its CPUs have no domain in the MB line'
                   for number, ids in domains.items() if not ids}
         if dialect.domain_kind != 'numa' else {},
         # As nova-compute finds out from the root group.
         libvirt_reads=dialect.libvirt and all(
             knob.line == 'MB' for knob in dialect.knobs))
-    entry.done()
-    _check_steps(entry, host)
+    step = (host.granularity, host.min_bandwidth)
+    if cap.fraction and step not in rounding.FRACTIONS:
+        raise schema.Mistake(
+            f'resctrl.bandwidth_gran: no control of {dialect.title} has a '
+            f'granularity of {step[0]} and a lowest cap of {step[1]}')
     return replace(host, scales=scales_of(
         dialect, host.min_bandwidth, host.granularity))
 
 
-def _with_cap(entry: _Mapping, dialect: dialects.Dialect) -> dialects.Dialect:
-    """With what an admin says of a cap, where the kernel does not."""
-    if dialect.hardlimit_fixed is not None or dialect.knob('hardlimit'):
+def _dialect(section: _Section) -> dialects.Dialect:
+    """Return the dialect with the lines that the hardware has."""
+    dialect = dialects.BY_NAME[section['dialect']]
+    if 'lines' in section:
+        schema.check(section['lines'], {'items': {
+            'enum': [knob.line for knob in dialect.knobs]}}, 'resctrl.lines')
+        dialect = dialect.narrowed(frozenset(section['lines']))
+    if len([knob for knob in dialect.knobs if knob.role == 'maximum']) != 1:
+        raise schema.Mistake('resctrl.lines: must name ' + ' or '.join(
+            knob.line for knob in dialects.BY_NAME[section['dialect']].knobs
+            if knob.role == 'maximum'))
+    if 'cap' not in section:
         return dialect
-    cap = entry.take('cap', _one_of(('hard', 'soft')), None)
-    return dialect if cap is None else replace(
-        dialect, hardlimit_fixed=cap == 'hard')
-
-
-def _check_steps(entry: _Mapping, host: ResctrlHost) -> None:
-    cap = host.dialect.knob('maximum')
-    step = (host.granularity, host.min_bandwidth)
-    if cap is not None and cap.fraction and step not in rounding.FRACTIONS:
-        raise HostFileError(
-            f'{entry.name("bandwidth_gran")}: no control of '
-            f'{host.dialect.title} has a granularity of {step[0]} and a '
-            f'lowest cap of {step[1]}')
+    # Only where the kernel does not say.
+    if dialect.hardlimit_fixed is not None or dialect.knob('hardlimit'):
+        raise schema.Mistake('resctrl.cap: unknown key')
+    return replace(dialect, hardlimit_fixed=section['cap'] == 'hard')
 
 
 def _speeds(dialect: dialects.Dialect, domains: Mapping[int, tuple[int, ...]],
             speeds: Mapping[int, int]) -> dict[int, int]:
-    """Bytes per second by node, where a cap is a bandwidth."""
+    """Return bytes per second by node, where a cap is a bandwidth."""
     if not dialect.absolute:
         return {}
     for place, number in enumerate(speeds):
         if domains[number] and not speeds[number]:
-            raise HostFileError(
+            raise schema.Mistake(
                 f'nodes[{place}].bandwidth_mb: is missing; a cap of the '
                 f'{dialect.title} is a bandwidth, and no share of one')
     return {number: speed * 10 ** 6 for number, speed in speeds.items()}
@@ -487,52 +351,49 @@ def _domains(dialect: dialects.Dialect, given: Mapping[int, tuple[int, ...]],
              ) -> dict[int, tuple[int, ...]]:
     if dialect.domain_kind != 'numa':
         if not any(given.values()):
-            raise HostFileError('nodes: no node has domains, which the '
-                                f'{dialect.title} needs')
+            raise schema.Mistake('nodes: no node has domains, which the '
+                                 f'{dialect.title} needs')
         return {number: ids for number, ids in given.items() if ids}
     for place, (number, ids) in enumerate(given.items()):
         if ids not in ((), (number,)):
-            raise HostFileError(
+            raise schema.Mistake(
                 f'nodes[{place}].domains: the {dialect.title} numbers its '
                 f'domains as NUMA nodes; leave it out or say [{number}]')
     return {number: (number,) for number in given}
 
 
-def _priority(entry: _Mapping, dialect: dialects.Dialect) -> int | None:
-    knob = dialect.knob('priority')
+def _priority(section: _Section, dialect: dialects.Dialect) -> int | None:
+    knob, given = dialect.knob('priority'), section.get('priority_default')
     if knob is None:
+        if given is not None:
+            raise schema.Mistake('resctrl.priority_default: unknown key')
         return None
-    return entry.take('priority_default',
-                      _integer(knob.minimum, knob.maximum),
-                      knob.minimum if knob.default is None else knob.default)
+    if given is None:
+        return knob.minimum if knob.default is None else knob.default
+    schema.check(given, {'minimum': knob.minimum, 'maximum': knob.maximum},
+                 'resctrl.priority_default')
+    return int(given)
 
 
-def _tree_config(settings: _Mapping, nodes: frozenset[int]) -> tree.Config:
-    reserved = _by_node(settings, 'reserved_bandwidth',
-                        [*map(str, nodes), tree.ELSEWHERE],
-                        {tree.ELSEWHERE: tree.UNDELIVERED})
+def _tree_config(settings: _Section, nodes: frozenset[int]) -> tree.Config:
+    reserved = dict(settings.get('reserved_bandwidth',
+                                 {tree.ELSEWHERE: tree.UNDELIVERED}))
     elsewhere = reserved.pop(tree.ELSEWHERE, 0)
-    bursts = _by_node(settings, 'bandwidth_bursts', [*map(str, nodes)], {})
     return tree.Config(
-        reserved_bandwidth=_numbered(reserved), reserved_elsewhere=elsewhere,
-        allocation_ratio=settings.take('bandwidth_allocation_ratio', _ratio,
-                                       1.0),
-        bursts=_numbered(bursts))
+        reserved_bandwidth=_by_node('reserved_bandwidth', reserved, nodes),
+        reserved_elsewhere=elsewhere,
+        allocation_ratio=float(
+            settings.get('bandwidth_allocation_ratio', 1.0)),
+        bursts=_by_node('bandwidth_bursts',
+                        settings.get('bandwidth_bursts', {}), nodes))
 
 
-def _by_node(settings: _Mapping, key: str, nodes: Collection[str],
-             default: Mapping[str, int]) -> dict[str, int]:
+def _by_node(name: str, percents: _Section,
+             nodes: frozenset[int]) -> dict[int, int]:
     """Return percent by host NUMA node."""
-    name = settings.name(key)
-    found = {}
-    for node, value in _Mapping(name, settings.take(
-            key, _any, default)).items():
-        if node not in nodes:
-            raise HostFileError(f'{name}.{node}: the host has no such NUMA '
-                                'node')
-        found[node] = _percent(f'{name}.{node}', value)
-    return found
-
-
-def _numbered(by_node: Mapping[str, int]) -> dict[int, int]:
-    return {int(node): percent for node, percent in by_node.items()}
+    by_name = {str(node): node for node in nodes}
+    for name_of_node in percents:
+        if name_of_node not in by_name:
+            raise schema.Mistake(f'ghsched.{name}.{name_of_node}: the host '
+                                 'has no such NUMA node')
+    return {by_name[node]: percent for node, percent in percents.items()}

@@ -1,0 +1,102 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Checks of a document by a JSON schema, with short reasons."""
+
+from collections.abc import Iterable
+import math
+from typing import Any
+
+import jsonschema
+
+_KINDS = {type(None): 'empty', list: 'a list', dict: 'a mapping',
+          str: 'text', bool: 'true or false'}
+
+_TYPES = {'object': 'a mapping', 'array': 'a list with something in it',
+          'string': 'text', 'integer': 'a whole number', 'number': 'a number'}
+
+#: JSON takes 2.0 for a whole number, and YAML has numbers without an end.
+_CHECKER = jsonschema.Draft202012Validator.TYPE_CHECKER.redefine_many({
+    'integer': lambda _checker, value: (
+        isinstance(value, int) and not isinstance(value, bool)),
+    'number': lambda _checker, value: (
+        isinstance(value, int | float) and not isinstance(value, bool)
+        and math.isfinite(value))})
+
+_Validator = jsonschema.validators.extend(
+    jsonschema.Draft202012Validator, type_checker=_CHECKER)
+
+
+class Mistake(ValueError):
+    """A document does not fit its schema; says where and why."""
+
+
+def check(document: Any, schema: Any, name: str = '') -> Any:
+    """Return a document whose keys are texts, if it fits a schema.
+
+    :param name: of the document, if it is a part of another.
+    :raises Mistake: names the place and the reason.
+    """
+    found = _with_text_keys(document)
+    error = jsonschema.exceptions.best_match(
+        _Validator(schema).iter_errors(found))
+    if error is None:
+        return found
+    place = [name] if name else []
+    raise Mistake(_reason([*place, *error.absolute_path], error))
+
+
+def _with_text_keys(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _with_text_keys(one) for key, one in value.items()}
+    return [*map(_with_text_keys, value)] if isinstance(value, list) else value
+
+
+def _name(place: Iterable[str | int]) -> str:
+    """Return the name of a place, as in nodes[0].cpus."""
+    return ''.join(f'[{step}]' if isinstance(step, int) else f'.{step}'
+                   for step in place).removeprefix('.') or 'the file'
+
+
+def _reason(place: list[str | int], error: Any) -> str:
+    """Return where and why a document does not fit."""
+    value, rule = error.instance, error.validator_value
+    match error.validator:
+        case 'required':
+            missing = next(key for key in rule if key not in value)
+            return f'{_name([*place, missing])}: is missing'
+        case 'additionalProperties':
+            unknown = min(value.keys() - error.schema['properties'].keys())
+            return f'{_name([*place, unknown])}: unknown key'
+        case 'not':
+            return f'{_name([*place, value])}: unknown key'
+        case 'type' | 'minItems':
+            return f'{_name(place)}: {_wrong_type(value, error.schema)}'
+        case 'minimum' | 'maximum':
+            return (f'{_name(place)}: {value} is not between '
+                    f'{error.schema["minimum"]} and {error.schema["maximum"]}')
+        case 'enum':
+            return (f'{_name(place)}: {_shown(value)} is none of '
+                    + ', '.join(map(str, rule)))
+    return f'{_name(place)}: {_shown(value)} is not of the form {rule}'
+
+
+def _wrong_type(value: Any, schema: Any) -> str:
+    kind = schema['type'] if isinstance(schema['type'], str) else 'string'
+    shown = (_shown(value) if kind in ('integer', 'number') else
+             'empty' if value == [] else _KINDS.get(type(value), 'a number'))
+    return f'must be {_TYPES[kind]}, is {shown}'
+
+
+def _shown(value: Any) -> str:
+    """Return as much of a value as a message can have."""
+    return repr(value)[:100]
