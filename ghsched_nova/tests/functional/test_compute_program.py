@@ -101,7 +101,8 @@ class ComputeProgramTest(base.TestCase):
              f'/usr/bin/{program}', *arguments],
             env={**os.environ, 'HOME': str(self.home), 'PYTHONPATH': str(TOP),
                  **environment},
-            capture_output=True, text=True, check=False, timeout=120)
+            capture_output=True, text=True, check=False,
+            timeout=base.GIVE_UP_S)
 
     def novas(self, *arguments, **environment):
         return self.start('nova.cmd.compute', 'nova-compute', *arguments,

@@ -25,6 +25,7 @@ from nova.tests.functional.api import client
 
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import test_vfs
+from ghsched_placement.tests import base
 
 
 class EvacuatedTest(test_vfs.VfsTestCase):
@@ -119,12 +120,12 @@ class MigratingTest(nova_base.GhschedTestCase):
 
         def check(*_args, **_kwargs):
             asked.set()
-            answer.wait(30)
+            answer.wait(base.GIVE_UP_S)
             raise exception.MigrationPreCheckError(reason='no answer')
         with mock.patch.object(self.dest.manager,
                                'check_can_live_migrate_destination', check):
             self.ask('accepted')
-            asked.wait(30)
+            self.assertTrue(asked.wait(base.GIVE_UP_S))
             self.stop_host('host_a')
             self.api.put_service(self.dest.service_ref.uuid,
                                  {'status': 'disabled'})

@@ -41,6 +41,7 @@ from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.virt import rpc
 from ghsched_placement import names
 from ghsched_placement import policy as policies
+from ghsched_placement.tests import base
 
 REFUSED = fs.GroupError(
     'the write was refused', '/sys/fs/resctrl/g/schemata', 'MBMIN:0=40',
@@ -297,8 +298,8 @@ class EvacuatedTest(LiveChangeTestCase):
     def test_what_its_old_host_still_counts_stays(self):
         """Nova removes it when that host is back."""
         node = self.evacuate()
-        # Nobody is to wait for the host that is down.
-        self.flags(rpc_response_timeout=5)
+        # A call to the host that is down would end after this time.
+        self.flags(rpc_response_timeout=60)
         self.change(mem_bw_min=40)
         there, = self.host_nodes(self.server)
         self.assertEqual({self.provider('host_a', node): 30,
@@ -358,7 +359,7 @@ class SharedGroupTest(LiveChangeTestCase):
 
         def slow(*_args):
             threading.Thread(target=other, daemon=True).start()
-            self.assertTrue(free.wait(10))
+            self.assertTrue(free.wait(base.GIVE_UP_S))
         endpoint = self.computes['host_a'].driver._policy_endpoint
         with mock.patch.object(endpoint, '_changed', slow):
             self.change(mem_bw_min=20)
