@@ -28,11 +28,9 @@ from typing import Any
 
 from ghsched_placement import burst
 from ghsched_placement import burst_projects
+from ghsched_placement import wire
 
 VERSION = 1
-
-_UNREADABLE = (AttributeError, KeyError, OverflowError, RecursionError,
-               TypeError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -125,16 +123,14 @@ def from_json(text: str) -> dict[int, Record]:
     Empty if the text is malformed; without uses by project if only these are
     malformed.
     """
-    try:
-        found = json.loads(text)
-        if found['version'] != VERSION:
-            return {}
-        uses = _parse_uses(found)
-        return {int(node): dataclasses.replace(
-            _parse_record(one), uses=uses.get(node, burst_projects.Uses()))
-            for node, one in found['nodes'].items()}
-    except _UNREADABLE:
-        return {}
+    return wire.parse(text, VERSION, _parse_records) or {}
+
+
+def _parse_records(found: Mapping[str, Any]) -> dict[int, Record]:
+    uses = _parse_uses(found)
+    return {int(node): dataclasses.replace(
+        _parse_record(one), uses=uses.get(node, burst_projects.Uses()))
+        for node, one in found['nodes'].items()}
 
 
 def from_file(path: Path | None) -> dict[int, Record]:
@@ -152,7 +148,7 @@ def _parse_uses(found: Mapping[str, Any]) -> dict[str, burst_projects.Uses]:
     try:
         return {node: burst_projects.from_mapping(one)
                 for node, one in found['projects'].items()}
-    except _UNREADABLE:
+    except wire.MALFORMED:
         return {}
 
 

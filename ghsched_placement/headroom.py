@@ -25,6 +25,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 import json
 
+from ghsched_placement import wire
+
 KEY = 'ghsched_headroom'
 VERSION = 1
 
@@ -56,14 +58,6 @@ def write(headroom: Headroom) -> dict[str, str]:
 
 def read(stats: Mapping[str, str | None]) -> Headroom | None:
     """What a host has reported; None where that makes no sense."""
-    try:
-        found = json.loads(stats.get(KEY) or 'null')
-        if not isinstance(found, dict) or found['version'] != VERSION:
-            return None
-        return Headroom(
-            float(found['time']), int(found['guests']), int(found['groups']),
-            {int(node): int(left)
-             for node, left in found['bandwidth'].items()})
-    except (AttributeError, KeyError, OverflowError, TypeError, ValueError,
-            RecursionError):
-        return None
+    return wire.parse(stats.get(KEY), VERSION, lambda found: Headroom(
+        float(found['time']), int(found['guests']), int(found['groups']),
+        {int(node): int(left) for node, left in found['bandwidth'].items()}))

@@ -31,6 +31,8 @@ import math
 from typing import Any
 from typing import TypeVar
 
+from ghsched_placement import wire
+
 KEY = 'ghsched_load'
 #: Raised when a field changes its meaning; a new field does not raise it.
 VERSION = 1
@@ -177,17 +179,15 @@ def from_json(text: str) -> Load | None:
 
     :returns: None where the text is no such record.
     """
-    try:
-        found = json.loads(text)
-        if not isinstance(found, dict) or found['version'] != VERSION:
-            return None
-        when, period = float(found['time']), float(found['period'])
-        if not (math.isfinite(when) and math.isfinite(period)):
-            return None
-        return Load(when, period, _all(HostNode, found.get('nodes')),
-                    _all(GuestNode, found.get('guests')))
-    except (KeyError, OverflowError, TypeError, ValueError, RecursionError):
-        return None
+    return wire.parse(text, VERSION, _load)
+
+
+def _load(found: Mapping[str, Any]) -> Load:
+    when, period = float(found['time']), float(found['period'])
+    if not (math.isfinite(when) and math.isfinite(period)):
+        raise ValueError('a time is not finite')
+    return Load(when, period, _all(HostNode, found.get('nodes')),
+                _all(GuestNode, found.get('guests')))
 
 
 def _packed(node: HostNode | GuestNode) -> dict[str, Any]:

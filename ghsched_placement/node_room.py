@@ -32,6 +32,7 @@ from typing import NamedTuple
 
 from ghsched_placement.fragmentation import GuestNode
 from ghsched_placement.topology import PageSize
+from ghsched_placement import wire
 
 KEY = 'ghsched_node_rooms'
 #: Raised when a field changes its meaning; a new field does not raise it.
@@ -218,15 +219,8 @@ def read(diagnostics: Mapping[str, Any]) -> tuple[NodeRoom, ...]:
 
     A record that is malformed counts as none, unknown fields are ignored.
     """
-    try:
-        found = json.loads(diagnostics.get(KEY) or 'null')
-        if not isinstance(found, dict) or found['version'] != VERSION:
-            return ()
-        return tuple(sorted(map(_room, found['nodes']),
-                            key=lambda room: room.node))
-    except (AttributeError, KeyError, OverflowError, TypeError, ValueError,
-            RecursionError):
-        return ()
+    return wire.parse(diagnostics.get(KEY), VERSION, lambda found: tuple(
+        sorted(map(_room, found['nodes']), key=lambda room: room.node))) or ()
 
 
 def _room(found: Mapping[str, Any]) -> NodeRoom:

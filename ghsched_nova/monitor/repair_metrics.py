@@ -25,6 +25,7 @@ from prometheus_client import core
 from prometheus_client import registry
 
 from ghsched_nova.monitor import metrics
+from ghsched_placement import wire
 
 #: Name of the file in nova's state_path.
 FILE = 'ghsched-repairs.json'
@@ -39,15 +40,9 @@ def to_json(counts: Mapping[str, int]) -> str:
 
 def from_json(text: str) -> dict[str, int]:
     """Return the number of repairs by kind; empty if the text is malformed."""
-    try:
-        found = json.loads(text)
-        if found['version'] != VERSION:
-            return {}
-        return {str(kind): int(count)
-                for kind, count in found['repairs'].items()}
-    except (AttributeError, KeyError, OverflowError, RecursionError,
-            TypeError, ValueError):
-        return {}
+    return wire.parse(text, VERSION, lambda found: {
+        str(kind): int(count)
+        for kind, count in found['repairs'].items()}) or {}
 
 
 class Collector(registry.Collector):

@@ -1,0 +1,47 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Records that services and hosts of other releases have written (pure).
+
+A record is a JSON object that names the version of its format. One that is
+malformed, or of a version with another meaning, counts as none: readers of
+all releases go on without it.
+"""
+
+from collections.abc import Callable
+import json
+from typing import Any
+from typing import TypeVar
+
+T = TypeVar('T')
+
+#: Raised by code that takes a malformed record apart.
+MALFORMED = (AttributeError, KeyError, OverflowError, RecursionError,
+             TypeError, ValueError)
+
+
+def parse(text: Any, version: int, build: Callable[[dict[str, Any]], T]
+          ) -> T | None:
+    """Return what is built from the JSON text of a record.
+
+    :param text: anything that was found in place of the record.
+    :param version: of the format that can be read.
+    :param build: may raise any of :data:`MALFORMED`.
+    :returns: None without a record that can be read.
+    """
+    try:
+        found = json.loads(text or 'null')
+        if not isinstance(found, dict) or found['version'] != version:
+            return None
+        return build(found)
+    except MALFORMED:
+        return None
