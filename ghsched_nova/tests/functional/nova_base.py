@@ -71,7 +71,7 @@ class PatientWaits:
     def wait_until(self, happened):
         """Wait until a condition holds, for as long as a busy machine takes.
         """
-        end = time.monotonic() + 240
+        end = time.monotonic() + base.GIVE_UP_S
         while not happened():
             self.assertLess(time.monotonic(), end)
             time.sleep(.05)

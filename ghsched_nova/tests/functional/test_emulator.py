@@ -137,7 +137,7 @@ class FilesTest(EmulatorTestCase):
 
 class ThreadsTest(EmulatorTestCase):
     def test_ended_thread_vanishes(self):
-        process = self.process('import time; time.sleep(60)')
+        process = self.process('import time; time.sleep(9999)')
         os.mkdir(self.path('a'))
         self.write('a/tasks', str(process.pid))
         self.assertEqual(f'{process.pid}\n', self.read('a/tasks'))
@@ -150,7 +150,7 @@ class ThreadsTest(EmulatorTestCase):
         os.mkdir(self.path('a'))
         self.write('a/tasks', str(process.pid))
         rate = 0
-        deadline = time.monotonic() + 240
+        deadline = time.monotonic() + base.GIVE_UP_S
         while not rate and time.monotonic() < deadline:
             time.sleep(0.2)
             rate = sum(

@@ -27,6 +27,7 @@ from ghsched_nova.resctrl import naming
 from ghsched_nova.tests.functional import test_testhost
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
+from ghsched_placement.tests import base
 
 POLICY = metadata.DomainPolicy(
     GuestPolicy(nodes=(NodePolicy(maximum=60),)), (1,))
@@ -210,7 +211,7 @@ class HostCommandTest(CommandTestCase):
 
     def kill(self, pid):
         os.kill(pid, signal.SIGKILL)
-        deadline = time.monotonic() + 240
+        deadline = time.monotonic() + base.GIVE_UP_S
         while time.monotonic() < deadline:
             try:
                 with open(f'/proc/{pid}/stat') as stream:

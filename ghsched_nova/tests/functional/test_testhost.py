@@ -423,9 +423,9 @@ class DownTest(base.TestCase):
         self.addCleanup(host.down)
         host.up(testhost.Settings())
         inside = os.readlink(f'/proc/{host.pid("holder")}/ns/mnt')
-        sleeper = subprocess.Popen(host.command(['sleep', '600']))
+        sleeper = subprocess.Popen(host.command(['sleep', '9999']))
         self.addCleanup(sleeper.wait)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + base.GIVE_UP_S
         while (resctrl.namespace_of(sleeper.pid) != inside
                and time.monotonic() < deadline):
             time.sleep(0.05)
