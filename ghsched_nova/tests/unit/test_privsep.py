@@ -142,7 +142,7 @@ def leaves(value):
 #: Packages whose functions run as root for their caller.
 ROOT = re.compile(r'\b(?:oslo_privsep|nova\.privsep|run_as_root|rootwrap)\b')
 #: They give contexts their names and start no helper.
-ROOT_IN = {'privsep.py', 'conf.py'}
+ROOT_IN = {'privsep.py', 'conf/__init__.py'}
 
 
 def decorated(tree):
