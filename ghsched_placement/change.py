@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ghsched_placement import allocations
 from ghsched_placement import keys
 from ghsched_placement import names
 from ghsched_placement import policy as policies
@@ -139,15 +140,15 @@ def compute_amounts(policy: GuestPolicy, accounting: Accounting,
     return found
 
 
-def select_amounts(allocations: Mapping[str, Any],
+def select_amounts(held: Mapping[str, Any],
                    classes: Container[str]) -> dict[tuple[str, str], int]:
     """Return the amounts of the given resource classes in an allocation.
 
-    :param allocations: ``{provider: {'resources': {class: amount}}}``.
+    :param held: ``{provider: {'resources': {class: amount}}}``.
     :returns: amounts by UUID of the provider and resource class.
     """
     return {(provider, name): int(amount)
-            for provider, one in allocations.items()
+            for provider, one in held.items()
             for name, amount in one['resources'].items()
             if amount and name in classes}
 
@@ -161,23 +162,16 @@ def make_allocation_body(answer: Mapping[str, Any],
     :param wanted: new amounts; 0 removes one, others stay as they are.
     :returns: None when nothing would change.
     """
-    allocations = {
-        provider: dict(one['resources'])
-        for provider, one in answer['allocations'].items()}
-    if all(allocations.get(provider, {}).get(name, 0) == amount
+    held = allocations.read_body(answer)
+    if all(held.get(provider, {}).get(name, 0) == amount
            for (provider, name), amount in wanted.items()):
         return None
     for (provider, name), amount in wanted.items():
-        resources = allocations.setdefault(provider, {})
+        resources = held.setdefault(provider, {})
         resources.pop(name, None)
         if amount:
             resources[name] = amount
-    return {
-        'allocations': {provider: {'resources': resources} for
-                        provider, resources in allocations.items()
-                        if resources},
-        'project_id': answer['project_id'], 'user_id': answer['user_id'],
-        'consumer_generation': answer['consumer_generation']}
+    return allocations.make_body(answer, held)
 
 
 def take_maxima(some: Amounts, others: Amounts) -> dict[tuple[str, str], int]:

@@ -48,8 +48,8 @@ class PlacementError(Exception):
 class PlacementClient:
     """Every method raises :class:`PlacementError` and nothing else.
 
-    :param session: with ``get`` and ``put``, as Nova's report client has
-        them.
+    :param session: with ``get``, ``put`` and ``delete``, as Nova's report
+        client has them.
     """
 
     def __init__(self, session: Any) -> None:
@@ -64,6 +64,9 @@ class PlacementClient:
 
     def put(self, url: str, body: Mapping[str, Any]) -> None:
         self._ask('put', url, body)
+
+    def delete(self, url: str) -> None:
+        self._ask('delete', url)
 
     def inventories(self, provider: str) -> dict[str, Any]:
         """Inventory by resource class."""

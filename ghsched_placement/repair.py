@@ -24,6 +24,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ghsched_placement import allocations
 from ghsched_placement import audit
 from ghsched_placement import capacity
 from ghsched_placement.findings import Finding
@@ -168,16 +169,11 @@ def body(answer: Mapping[str, Any], wanted: Amounts
 
     :param answer: to GET /allocations/{consumer}, from microversion 1.28 on.
     """
-    now = {provider: dict(entry['resources']) for provider, entry
-           in answer['allocations'].items()}
+    now = allocations.read_body(answer)
     then = changed(now, wanted)
     if not now.keys() & wanted.keys() or then == now:
         return None     # such as a server that has left the host meanwhile
-    return {
-        'allocations': {provider: {'resources': resources}
-                        for provider, resources in then.items()},
-        **{key: answer[key] for key in ('project_id', 'user_id',
-                                        'consumer_generation')}}
+    return allocations.make_body(answer, then)
 
 
 def bodies(answer: Mapping[str, Any], owner: Mapping[str, Any],
@@ -198,13 +194,9 @@ def bodies(answer: Mapping[str, Any], owner: Mapping[str, Any],
     if owner['allocations'].keys() & answer['allocations'].keys() or (
             not answer['allocations']):
         return None
-    of_both = {key: answer[key] for key in ('project_id', 'user_id')}
     return {
-        repair.consumer: {**of_both, 'allocations': {},
-                          'consumer_generation':
-                              answer['consumer_generation']},
-        repair.owner: {
-            **of_both, 'consumer_generation': owner.get(
-                'consumer_generation', generation), 'allocations': {
-                provider: {'resources': entry['resources']}
-                for provider, entry in answer['allocations'].items()}}}
+        repair.consumer: allocations.make_body(answer, {}),
+        repair.owner: allocations.make_body(
+            answer, allocations.read_body(answer),
+            consumer_generation=owner.get('consumer_generation',
+                                          generation))}

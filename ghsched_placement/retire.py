@@ -26,30 +26,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from typing import Literal
-from typing import Protocol
-import urllib.parse
 
 from ghsched_placement import names
-
-#: The first with which a provider can change its parent.
-_VERSION = '1.37'
-
-
-class PlacementError(Exception):
-    """Placement does not do what it is asked for; says what."""
-
-
-class Client(Protocol):
-    """As Nova's report client; answers have ``status_code`` and ``json``."""
-
-    def get(self, url: str, version: str | None = None) -> Any:
-        """Ask for something."""
-
-    def put(self, url: str, data: Any, version: str | None = None) -> Any:
-        """Replace something."""
-
-    def delete(self, url: str, version: str | None = None) -> Any:
-        """Remove something."""
+from ghsched_placement.placement_client import PlacementClient
+from ghsched_placement.placement_client import PlacementError
 
 
 @dataclass(frozen=True)
@@ -122,63 +102,48 @@ def _ours(traits: Iterable[str]) -> frozenset[str]:
     return frozenset(filter(names.is_our_trait, traits))
 
 
-def read(client: Client, name: str) -> tuple[Provider, ...]:
-    """The tree of a compute node; empty when Placement has none.
+def read(client: PlacementClient, name: str) -> tuple[Provider, ...]:
+    """Return the tree of a compute node; empty when Placement has none.
 
     :param name: of the compute node's provider.
-    :raises PlacementError: when it cannot be asked.
+    :raises PlacementError: when Placement cannot be asked.
     """
-    roots = _get(client, '/resource_providers?'
-                 + urllib.parse.urlencode({'name': name}))
-    for root in roots['resource_providers']:
-        tree = _get(client, f'/resource_providers?in_tree={root["uuid"]}')
+    for root in client.get('/resource_providers', [('name', name)])[
+            'resource_providers']:
+        tree = client.get('/resource_providers', [('in_tree', root['uuid'])])
         return tuple(_provider(client, record)
                      for record in tree['resource_providers'])
     return ()
 
 
-def _provider(client: Client, record: Mapping[str, Any]) -> Provider:
-    path = f'/resource_providers/{record["uuid"]}'
-    classes = frozenset(_get(client, f'{path}/inventories')['inventories'])
-    holders: frozenset[str] = frozenset()
-    if classes & names.OUR_CLASSES:
-        holders = frozenset(
-            consumer for consumer, held in _get(
-                client, f'{path}/allocations')['allocations'].items()
-            if names.OUR_CLASSES & held['resources'].keys())
+def _provider(client: PlacementClient, record: Mapping[str, Any]) -> Provider:
+    uuid = record['uuid']
+    classes = frozenset(client.inventories(uuid))
+    holders = [client.holders(uuid, name)
+               for name in sorted(classes & names.OUR_CLASSES)]
     return Provider(
-        record['uuid'], record['name'], record['parent_provider_uuid'] or '',
-        classes, frozenset(_get(client, f'{path}/traits')['traits']), holders)
+        uuid, record['name'], record['parent_provider_uuid'] or '', classes,
+        client.traits(uuid), frozenset().union(*holders))
 
 
-def carry_out(client: Client, step: Step) -> None:
-    """Do one step.
+def carry_out(client: PlacementClient, step: Step) -> None:
+    """Do one step; what is gone already counts as done.
 
     :raises PlacementError: with Placement's own words.
     """
-    path = f'/resource_providers/{step.provider.uuid}'
-    if step.kind == 'move':
-        answer = client.put(path, {
-            'name': step.provider.name,
-            'parent_provider_uuid': step.value[0]}, version=_VERSION)
-    elif step.kind == 'class':
-        answer = client.delete(f'{path}/inventories/{step.value[0]}',
-                               version=_VERSION)
-    elif step.kind == 'traits':
-        now = _get(client, f'{path}/traits')
-        now['traits'] = sorted(set(now['traits']) - set(step.value))
-        answer = client.put(f'{path}/traits', now, version=_VERSION)
-    else:
-        answer = client.delete(path, version=_VERSION)
-    if answer.status_code not in (200, 204, 404):
-        raise PlacementError(f'{step}: Placement refuses: '
-                             f'{answer.status_code} {answer.text}')
-
-
-def _get(client: Client, url: str) -> dict[str, Any]:
-    answer = client.get(url, version=_VERSION)
-    if answer.status_code != 200:
-        raise PlacementError(f'Placement does not answer {url}: '
-                             f'{answer.status_code} {answer.text}')
-    found: dict[str, Any] = answer.json()
-    return found
+    provider = step.provider
+    path = f'/resource_providers/{provider.uuid}'
+    try:
+        if step.kind == 'move':
+            client.move_provider(provider.uuid, provider.name, step.value[0])
+        elif step.kind == 'class':
+            client.delete(f'{path}/inventories/{step.value[0]}')
+        elif step.kind == 'traits':
+            now = client.get(f'{path}/traits')
+            now['traits'] = sorted(set(now['traits']) - set(step.value))
+            client.put(f'{path}/traits', now)
+        else:
+            client.delete(path)
+    except PlacementError as error:
+        if error.code != 404:
+            raise PlacementError(f'{step}: {error}', error.code) from error

@@ -22,14 +22,14 @@ from pathlib import Path
 import sys
 from typing import Any
 
-from keystoneauth1 import exceptions
-
 from ghsched_nova.cmd import domains
 from ghsched_nova.cmd import server_set
 from ghsched_nova.host import desired
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import naming
 from ghsched_placement import exits
+from ghsched_placement.placement_client import PlacementClient
+from ghsched_placement.placement_client import PlacementError
 from ghsched_placement import retire
 
 _OURS = 'ghsched.'
@@ -54,7 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
     :raises HostError: when the host cannot be read.
     :raises GroupError: when resctrl is not to be had.
     """
-    client, section = configure(arguments.config_file, arguments.dry_run)
+    session, section = configure(arguments.config_file, arguments.dry_run)
+    client = PlacementClient(session)
     node = arguments.node or domains.host_name(arguments.connect)
     try:
         providers = retire.read(client, node)
@@ -71,10 +72,9 @@ def run(arguments: argparse.Namespace) -> int:
             print(step)
             if not arguments.dry_run:
                 retire.carry_out(client, step)
-    except retire.PlacementError as error:
-        raise domains.HostError(str(error)) from error
-    except exceptions.ClientException as error:
-        raise domains.HostError(_UNREACHED) from error
+    except PlacementError as error:
+        raise domains.HostError(str(error) if error.code
+                                else _UNREACHED) from error
     return _remove_groups(Path(section.resctrl_path), arguments.dry_run)
 
 
