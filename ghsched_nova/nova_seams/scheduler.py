@@ -227,9 +227,15 @@ def claim_resources(client: Any, context: Any, consumer: str,
 
     ``SchedulerReportClient.claim_resources`` first reads the allocation of
     the guest, because an evacuated guest has one. Placement refuses a claim
-    that takes such a guest for new, so it is read after a refusal only.
+    that takes such a guest for new, so for a guest with a resource class of
+    ours it is read after a refusal only. Others are claimed as Nova does.
     """
     wanted = frozenset(request['allocations'])
+    if not any(names.OUR_CLASSES.intersection(allocation['resources'])
+               for allocation in request['allocations'].values()):
+        claimed = client.claim_resources(context, consumer, request, *args,
+                                         **kwargs)
+        return wanted if claimed else frozenset()
     try:
         claimed = report.SchedulerReportClient.claim_resources(
             _WithoutAllocations(client), context, consumer, request, *args,

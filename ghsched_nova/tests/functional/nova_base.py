@@ -17,11 +17,9 @@ of an openEuler 6.6 resctrl in place of the kernel's. What the driver would
 write there is recorded.
 """
 
-import contextlib
 import functools
 from pathlib import Path
 import sys
-import time
 
 import fixtures
 from lxml import etree
@@ -42,6 +40,7 @@ from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.tests.fixtures import kernel
 from ghsched_nova.tests.fixtures import libvirt
+from ghsched_nova.tests.functional import patient_waits
 from ghsched_nova.virt import driver
 from ghsched_placement import names
 from ghsched_placement.tests import base
@@ -58,63 +57,11 @@ FILTER = 'ghsched_nova.scheduler.filters.GhschedNUMATopologyFilter'
 MANAGER = 'ghsched_nova.scheduler.manager.GhschedSchedulerManager'
 
 
-#: How often a wait of Nova is repeated, which gives up after 5 to 20 s.
-WAITS = 24
-
-
-class PatientWaits:
-    """Waits of Nova's functional tests, with time for a busy machine.
-
-    To stand before the class of Nova that has them.
-    """
-
-    def wait_until(self, happened):
-        """Wait until a condition holds, for as long as a busy machine takes.
-        """
-        end = time.monotonic() + base.GIVE_UP_S
-        while not happened():
-            self.assertLess(time.monotonic(), end)
-            time.sleep(.05)
-
-    def _patiently(self, wait, *args, **kwargs):
-        for _ in range(WAITS - 1):
-            with contextlib.suppress(self.failureException):
-                return wait(*args, **kwargs)
-        return wait(*args, **kwargs)
-
-    def _wait_for_server_parameter(self, *args, **kwargs):
-        return self._patiently(super()._wait_for_server_parameter,
-                               *args, **kwargs)
-
-    def _wait_for_service_parameter(self, *args, **kwargs):
-        return self._patiently(super()._wait_for_service_parameter,
-                               *args, **kwargs)
-
-    def _wait_for_instance_action_event(self, *args, **kwargs):
-        return self._patiently(super()._wait_for_instance_action_event,
-                               *args, **kwargs)
-
-    def _wait_for_migration_status(self, *args, **kwargs):
-        return self._patiently(super()._wait_for_migration_status,
-                               *args, **kwargs)
-
-    def _wait_for_volume_attach(self, *args, **kwargs):
-        return self._patiently(super()._wait_for_volume_attach,
-                               *args, **kwargs)
-
-    def _wait_for_assert(self, *args, **kwargs):
-        return self._patiently(super()._wait_for_assert, *args, **kwargs)
-
-    def _wait_until_deleted(self, server):
-        # It is known by whether it was in ERROR when the wait began.
-        return self._patiently(super()._wait_until_deleted, server)
-
-
 def _wait_n(original, subscriber, n, event, timeout):
-    return original(subscriber, n, event, timeout * WAITS)
+    return original(subscriber, n, event, timeout * patient_waits.WAITS)
 
 
-class NovaTestCase(PatientWaits, base.TestCase):
+class NovaTestCase(patient_waits.PatientWaits, base.TestCase):
     """The base of ours that a functional test class of Nova lacks."""
 
     FILTER_NAME = 'GhschedNUMATopologyFilter'

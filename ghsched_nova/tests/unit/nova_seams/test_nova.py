@@ -228,7 +228,7 @@ class ClaimTest(base.TestCase):
     SOURCE = {'allocations': {'source': {'resources': {'VCPU': 1}}},
               'consumer_generation': 7}
 
-    def claim(self, *answers):
+    def claim(self, *answers, resource='CUSTOM_MEM_BW_PCT'):
         """Return the providers claimed, and the number of GETs and PUTs."""
         adapter = mock.Mock()
         adapter.put.side_effect = [
@@ -239,7 +239,7 @@ class ClaimTest(base.TestCase):
         claimed = scheduler.claim_resources(
             report.SchedulerReportClient(adapter=adapter),
             context.get_admin_context(), 'guest',
-            {'allocations': {'target': {'resources': {'VCPU': 1}}}},
+            {'allocations': {'target': {'resources': {resource: 1}}}},
             'project', 'user', '1.36')
         return (set(claimed), adapter.get.call_count,
                 [set(call.kwargs['json']['allocations'])
@@ -247,6 +247,10 @@ class ClaimTest(base.TestCase):
 
     def test_claim_of_a_new_guest_takes_one_request(self):
         self.assertEqual(({'target'}, 0, [{'target'}]), self.claim(204))
+
+    def test_claim_of_a_guest_without_our_classes_is_that_of_nova(self):
+        self.assertEqual(({'target'}, 1, [{'source', 'target'}]),
+                         self.claim(204, resource='VCPU'))
 
     def test_claim_of_an_evacuated_guest_adds_to_its_allocation(self):
         self.assertEqual(({'target'}, 2, [{'target'}, {'source', 'target'}]),
