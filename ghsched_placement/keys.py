@@ -337,9 +337,42 @@ GUEST_TOPOLOGY = Key(
             'A guest keeps what it saw at its start until it is started '
             'again, on whichever host it is.')
 
+#: Value of :data:`NUMA`.
+AUTO = 'auto'
+
+NUMA = Key(
+    name='numa', title='NUMA nodes chosen by the scheduler',
+    kind='enum', per_node=False,
+    default_text='the number of NUMA nodes that the flavor or image sets',
+    choices=(AUTO,),
+    summary='Whether the scheduler chooses the number of guest NUMA nodes.',
+    details='With auto the guest gets one NUMA node if any host has one with '
+            'room for it, else the fewest nodes that a host has room for, up '
+            'to ghsched:numa_max. CPUs and memory are split evenly, so only '
+            'numbers are tried that divide both. Takes the place of '
+            'hw:numa_nodes. Keys of guest NUMA nodes hold for each of them '
+            'and take no number. Cannot be combined with ghsched:vfs, '
+            'hw:numa_cpus.N or hw:numa_mem.N. A live migration keeps the '
+            'number; a resize, cold migration, evacuation or unshelve chooses '
+            'again. Servers of one request all get the same number.')
+
+NUMA_MAX = Key(
+    name='numa_max', title='NUMA nodes, most',
+    kind='int', per_node=False, minimum=1, maximum=16,
+    default_text='2',
+    summary='Highest number of guest NUMA nodes that the scheduler may choose '
+            'with ghsched:numa=auto.')
+
+NUMA_KEEP = Key(
+    name='numa_keep', title='Keep the number of NUMA nodes',
+    kind='bool', per_node=False, default_text='false',
+    summary='Whether a server with ghsched:numa=auto keeps its number of NUMA '
+            'nodes when it is resized, migrated, evacuated or unshelved.')
+
 KEYS: tuple[Key, ...] = (
     MEM_BW_MIN, MEM_BW_BURST, MEM_BW_MAX, MEM_BW_HARDLIMIT, MEM_BW_PRIORITY,
-    L3_WAYS, MONITOR, DEVICE_NUMA, VFS, VFS_LOCALITY, VCPU_SCHEDULER,
+    L3_WAYS, MONITOR, NUMA, NUMA_MAX, NUMA_KEEP, DEVICE_NUMA, VFS,
+    VFS_LOCALITY, VCPU_SCHEDULER,
     VCPU_PRIORITY,
     VCPU_RUNTIME_US, VCPU_PERIOD_US, VCPU_DEADLINE_US, VCPU_SCHEDULER_MASK,
     EMULATOR_SCHEDULER, EMULATOR_PRIORITY,

@@ -64,7 +64,7 @@ CAPABILITY_TRAITS = {
     name: _CAPABILITY_PREFIX + name
     for name in ('MEM_BW_MAX', 'MEM_BW_MIN', 'MEM_BW_HARDLIMIT',
                  'MEM_BW_SOFTLIMIT', 'MEM_BW_PRIORITY', 'MEM_BW_MONITOR',
-                 'L3_WAYS', 'DEVICE_NUMA', 'VCPU_REALTIME', 'VCPU_DEADLINE',
+                 'L3_WAYS', 'NUMA_AUTO', 'DEVICE_NUMA', 'VCPU_REALTIME', 'VCPU_DEADLINE',
                  'VCPU_DEADLINE_SHARED', 'PREEMPT_RT', 'GUEST_TOPOLOGY',
                  'IRQ_BYPASS',
                  'IRQ_BYPASS_VLPI', 'IRQ_BYPASS_VSGI', 'IRQ_BYPASS_POSTED',
@@ -192,3 +192,17 @@ def order_of(physnet: str) -> tuple[int, ...] | None:
     if not _ORDER.fullmatch(physnet):
         return None
     return tuple(map(int, physnet.split('-')[2:]))
+
+
+_COUNT = re.compile(r'ghsched-nodes-(\d+)')
+
+
+def count_physnet(nodes: int) -> str:
+    """Return the pseudo physical network for a number of guest NUMA nodes."""
+    return f'ghsched-nodes-{nodes}'
+
+
+def count_of(physnet: str) -> int | None:
+    """Return the number in a :func:`count_physnet`; None for any other."""
+    match = _COUNT.fullmatch(physnet)
+    return int(match[1]) if match else None

@@ -26,6 +26,7 @@ import json
 from typing import Any
 from typing import cast
 
+from ghsched_placement import auto_nodes
 from ghsched_placement.bandwidth import Accounting as Accounting
 from ghsched_placement.bandwidth import NodePolicy as NodePolicy
 from ghsched_placement.errors import PolicyError as PolicyError
@@ -41,8 +42,8 @@ from ghsched_placement.scheduling import ThreadPolicy
 
 #: Guest NUMA nodes that QEMU knows (``MAX_NODES``).
 _MAX_GUEST_NODES = 128
-_NEEDS_TOPOLOGY = (f'needs a guest NUMA topology; set {keys.NUMA_NODES} in '
-                   'the flavor')
+_NEEDS_TOPOLOGY = (f'needs a guest NUMA topology; set {keys.NUMA_NODES} or '
+                   f'{keys.NUMA.extra_spec} in the flavor')
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,8 @@ class GuestPolicy:
         backs it.
     :param rt_permille: thousandths of a CPU that its real-time vCPUs take of
         the shared ones, by guest NUMA node; empty when none do.
+    :param auto_nodes: whether the scheduler chooses the number of its NUMA
+        nodes.
     """
 
     nodes: tuple[NodePolicy, ...] = ()
@@ -89,6 +92,7 @@ class GuestPolicy:
     affinity_group: str = ''
     guest_topology: bool = False
     rt_permille: tuple[int, ...] = ()
+    auto_nodes: bool = False
 
     @property
     def controlled(self) -> bool:
@@ -153,6 +157,8 @@ class GuestPolicy:
             needed.add('DEVICE_NUMA')
         if self.guest_topology:
             needed.add('GUEST_TOPOLOGY')
+        if self.auto_nodes:
+            needed.add('NUMA_AUTO')
         return frozenset(needed)
 
     def for_guest(self) -> str:
@@ -205,7 +211,8 @@ def check_topology(extra_specs: Mapping[str, str]) -> None:
         namespace, _, rest = extra_spec.partition(':')
         key = keys.BY_NAME.get(rest.partition('.')[0])
         if namespace == keys.NAMESPACE and key is not None and key.per_node:
-            if keys.NUMA_NODES not in extra_specs:
+            if keys.NUMA_NODES not in extra_specs and (
+                    not auto_nodes.is_auto(extra_specs)):
                 raise PolicyError(extra_spec, _NEEDS_TOPOLOGY)
             node_count(extra_specs)
 
@@ -213,10 +220,17 @@ def check_topology(extra_specs: Mapping[str, str]) -> None:
 def node_count(extra_specs: Mapping[str, str], default: int = 0) -> int:
     """How many NUMA nodes a flavor gives its guest.
 
+    The most that the scheduler may choose, where it chooses the number.
+
     :param default: where it says nothing, or what Nova refuses itself.
     :raises PolicyError: for more than a guest can have: each has a policy of
         its own, which nova-api makes as well.
     """
+    if auto_nodes.is_auto(extra_specs):
+        for key in (keys.NUMA, keys.NUMA_MAX):
+            if key.extra_spec in extra_specs:
+                check(key.extra_spec, extra_specs[key.extra_spec])
+        return auto_nodes.maximum(extra_specs)
     text = str(extra_specs.get(keys.NUMA_NODES, '')).strip()
     if not (text.isascii() and text.isdecimal()):
         return default
@@ -276,6 +290,7 @@ def check_flavor(extra_specs: Mapping[str, str],
     if not any(extra_spec.startswith(_PREFIX) for extra_spec in extra_specs):
         return None
     check_topology(extra_specs)
+    auto_nodes.check_open(extra_specs)
     told = keys.NUMA_NODES in extra_specs
     nodes = node_count(extra_specs, -1 if told else 1)
     return parse(extra_specs, nodes) if nodes >= 0 else None
@@ -304,6 +319,9 @@ def parse(extra_specs: Mapping[str, str],
         {name: general.pop(name) for name in scheduling.KEYS & general.keys()},
         extra_specs)
     monitor = bool(general.pop(keys.MONITOR.name, False))
+    is_auto = bool(general.pop(keys.NUMA.name, False))
+    for key in (keys.NUMA_MAX, keys.NUMA_KEEP):
+        general.pop(key.name, None)
     group = str(general.pop(keys.AFFINITY_GROUP.name, ''))
     device_numa = str(general.pop(keys.DEVICE_NUMA.name, 'none'))
     if device_numa == 'required' and not guest_nodes:
@@ -317,9 +335,10 @@ def parse(extra_specs: Mapping[str, str],
     if general or special:
         nodes = tuple(_node_policy(general, special, node)
                       for node in range(guest_nodes))
+    auto_nodes.check(extra_specs)
     return GuestPolicy(nodes, monitor, device_numa, vfs, locality, threads,
                        group, guest_topology, _rt_permille(
-                           threads, extra_specs, guest_nodes, vcpus))
+                           threads, extra_specs, guest_nodes, vcpus), is_auto)
 
 
 def _rt_permille(threads: ThreadPolicy, extra_specs: Mapping[str, str],
@@ -403,7 +422,7 @@ def _alone(extra_spec: str, text: str,
     """What is wrong with one key, whatever the others are."""
     try:
         key, _node = split_name(extra_spec)
-        if key.name in scheduling.KEYS:
+        if key.name in scheduling.KEYS or key in auto_nodes.KEYS:
             check(extra_spec, text)
             return None
     except PolicyError as error:

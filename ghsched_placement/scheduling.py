@@ -348,7 +348,8 @@ def _check_vcpus(policy: ThreadPolicy, extra_specs: Mapping[str, str],
     assert policy.vcpus is not None  # noqa: S101
     name, key = policy.vcpus.scheduler, keys.VCPU_SCHEDULER.extra_spec
     if policy.permille:
-        if keys.NUMA_NODES not in extra_specs:
+        if (keys.NUMA_NODES not in extra_specs
+                and keys.NUMA.extra_spec not in extra_specs):
             raise PolicyError(
                 key, f'{name} on shared CPUs is counted on NUMA nodes; set '
                      f'{keys.NUMA_NODES}')

@@ -50,7 +50,7 @@ from ghsched_placement import names
 Inventory = Mapping[str, int | float]
 
 #: Capabilities of every host with our driver, whatever its hardware.
-ANY_HOST = frozenset({'DEVICE_NUMA', 'GUEST_TOPOLOGY'})
+ANY_HOST = frozenset({'DEVICE_NUMA', 'GUEST_TOPOLOGY', 'NUMA_AUTO'})
 
 #: Percent of a node's theoretical bandwidth is what is counted.
 WHOLE_NODE = 100

@@ -13,18 +13,28 @@
 """NUMA nodes of hosts and guests, as Nova records and fits them."""
 
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Sequence
+import contextlib
+import threading
 from typing import Any
 
+from nova import exception
 from nova import objects
+from nova.virt import hardware
 
 from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams.shared import InstanceNUMATopology
 from ghsched_nova.nova_seams.shared import NUMATopology
+from ghsched_placement import auto_nodes
 from ghsched_placement import names
 from ghsched_placement import node_move
 
 seam = registry.in_processes(registry.SCHEDULER, registry.COMPUTE)
+
+#: Guest topologies that the claim of this thread may take, see
+#: :func:`claim_any`.
+_claim = threading.local()
 
 
 def host_cells(topology: InstanceNUMATopology | None) -> Sequence[int]:
@@ -73,7 +83,8 @@ def _cores(cell: Any) -> tuple[frozenset[int], ...]:
       ('host_topology', 'instance_topology', 'provider_mapping', 'limits',
        'pci_requests', 'pci_stats'))
 def steer_fit() -> None:
-    """Let limits say on which host cell each guest cell goes.
+    """Let limits say on which host cell each guest cell goes, and how many
+    guest cells a flavor with ghsched:numa=auto has.
 
     ``nova.compute.claims`` and ``nova.scheduler.host_manager`` look
     ``nova.virt.hardware.numa_fit_instance_to_host`` up in its module. It
@@ -82,19 +93,100 @@ def steer_fit() -> None:
     """
     def steered(original: Callable[..., Any], host_topology: Any,
                 instance_topology: Any, provider_mapping: Any,
-                limits: Any = None, pci_requests: Any = None,
-                pci_stats: Any = None) -> Any:
-        order = limits_order(limits)
-        if order is not None and host_topology and instance_topology:
-            host_topology = in_order(host_topology, order)
-            limits = _without_order(limits)
-        fitted = original(host_topology, instance_topology, provider_mapping,
-                          limits=limits, pci_requests=pci_requests,
-                          pci_stats=pci_stats)
-        # With the first order failing Nova tries the others.
-        follows = order is None or tuple(host_cells(fitted)) == order
-        return fitted if follows else None
+                limits: Any = None, **of_devices: Any) -> Any:
+        def fit(topology: Any) -> Any:
+            return _fit_in_order(original, host_topology, topology,
+                                 provider_mapping, limits, **of_devices)
+        shapes: Sequence[Any] | None = getattr(_claim, 'shapes', None)
+        if shapes is None:
+            return fit(instance_topology)
+        return _fit_any(fit, shapes, _limits_count(limits))
     registry.replace('nova.virt.hardware.numa_fit_instance_to_host', steered)
+
+
+def _fit_in_order(original: Callable[..., Any], host_topology: Any,
+                  instance_topology: Any, provider_mapping: Any, limits: Any,
+                  **of_devices: Any) -> Any:
+    """Fit a guest on the host cells that the limits name, in their order."""
+    order = limits_order(limits)
+    if order is not None and host_topology and instance_topology:
+        host_topology = in_order(host_topology, order)
+    fitted = original(host_topology, instance_topology, provider_mapping,
+                      limits=_for_nova(limits), **of_devices)
+    # With the first order failing Nova tries the others.
+    follows = order is None or tuple(host_cells(fitted)) == order
+    return fitted if follows else None
+
+
+def _fit_any(fit: Callable[[Any], Any], shapes: Sequence[Any],
+             count: int | None) -> Any:
+    """Fit the first of some guest topologies that fits.
+
+    :param count: number of guest nodes that the scheduler chose; None if it
+        was not asked.
+    :raises nova.exception.ComputeResourcesUnavailable: none fits. Nova would
+        start a guest without a topology that asked for none.
+    """
+    for topology in shapes:
+        if count in (None, len(topology)):
+            fitted = fit(topology.obj_clone())
+            if fitted is not None:
+                return fitted
+    raise exception.ComputeResourcesUnavailable(
+        reason='the guest fits on no NUMA nodes of the host with '
+        + ' or '.join(str(len(topology)) for topology in shapes
+                      ) + ' guest NUMA nodes')
+
+
+@contextlib.contextmanager
+def claim_any(shapes: Sequence[InstanceNUMATopology] | None
+              ) -> Iterator[None]:
+    """Within this context, a claim takes the first topology that fits.
+
+    :param shapes: guest topologies; None for the one that is asked for.
+    """
+    _claim.shapes = shapes
+    try:
+        yield
+    finally:
+        _claim.shapes = None
+
+
+def with_count(flavor: Any, count: int) -> Any:
+    """Return a copy of a flavor with a number of guest NUMA nodes."""
+    copied = flavor.obj_clone()
+    copied.extra_specs = auto_nodes.with_count(flavor.extra_specs, count)
+    return copied
+
+
+def guest_topology(flavor: Any, image: Any) -> InstanceNUMATopology | None:
+    """Return the NUMA topology that a flavor and an image ask for.
+
+    :param image: ImageMeta, None for a server without one.
+    :raises nova.exception.NovaException: the two do not go together.
+    """
+    return hardware.numa_get_constraints(
+        flavor, image or objects.ImageMeta.from_dict({}))
+
+
+def _limits_count(limits: Any) -> int | None:
+    """Return the number of guest nodes in limits of ours."""
+    order = limits_order(limits)
+    if order is not None:
+        return len(order)
+    return next((count for physnet in physnets(limits)
+                 if (count := names.count_of(physnet)) is not None), None)
+
+
+def limit_count(limits: Any, count: int) -> Any:
+    """Return limits that also hold the claim to a number of guest nodes."""
+    limits = limits.obj_clone()
+    metadata = (limits.network_metadata
+                if 'network_metadata' in limits else None)
+    limits.network_metadata = objects.NetworkMetadata(
+        physnets={*physnets(limits), names.count_physnet(count)},
+        tunneled=bool(metadata and metadata.tunneled))
+    return limits
 
 
 def limits_order(limits: Any) -> tuple[int, ...] | None:
@@ -120,11 +212,15 @@ def in_order(topology: NUMATopology, order: Sequence[int]) -> NUMATopology:
         cells=[cells[node] for node in order if node in cells])
 
 
-def _without_order(limits: Any) -> Any:
+def _for_nova(limits: Any) -> Any:
+    """Return limits without the physical networks that no host cell has."""
+    known = physnets(limits)
+    kept = {physnet for physnet in known if names.order_of(physnet) is None
+            and names.count_of(physnet) is None}
+    if kept == known:
+        return limits
     limits = limits.obj_clone()
-    limits.network_metadata.physnets = {
-        physnet for physnet in limits.network_metadata.physnets
-        if names.order_of(physnet) is None}
+    limits.network_metadata.physnets = kept
     return limits
 
 

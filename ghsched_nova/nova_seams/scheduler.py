@@ -20,6 +20,7 @@ import copy
 import types
 from typing import Any
 
+from nova.compute import task_states
 from nova.compute import utils as compute_utils
 import nova.conf
 from nova import context as nova_context
@@ -441,6 +442,28 @@ def aggregates_of(resources: Any) -> tuple[list[set[str]], set[str]]:
     group = resources.get_request_group(None)
     return ([set(one) for one in group.aggregates],
             set(group.forbidden_aggregates))
+
+
+@seam('nova.objects.instance.Instance.get_by_uuid',
+      ('context', 'uuid', 'expected_attrs', 'use_slave'))
+def kept_count(context: Any, uuid: str) -> tuple[int, bool]:
+    """Return the number of guest NUMA nodes on a server's record, and whether
+    the server is being live-migrated; 0 for a server that has never run.
+    """
+    cell = objects.InstanceMapping.get_by_instance_uuid(
+        context, uuid).cell_mapping
+    if cell is None:
+        return 0, False
+    with nova_context.target_cell(context, cell) as of_cell:
+        try:
+            server = objects.Instance.get_by_uuid(
+                of_cell, uuid, expected_attrs=['numa_topology'])
+        except exception.InstanceNotFound:
+            return 0, False
+    # nova-api gives a new server with CPUs of its own a topology of one node.
+    return (len(numa.host_cells(server.numa_topology))
+            if server.launched_at else 0,
+            server.task_state == task_states.MIGRATING)
 
 
 @seam('nova.objects.instance_action.InstanceActionEvent.event_start',

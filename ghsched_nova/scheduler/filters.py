@@ -44,6 +44,7 @@ from ghsched_nova.scheduler import by_load
 from ghsched_nova.scheduler import fragments
 from ghsched_nova.scheduler.host_view import HostStateView
 from ghsched_nova.scheduler import near
+from ghsched_nova.scheduler import numa_choice
 from ghsched_nova.scheduler import request_filter
 from ghsched_placement import candidates
 from ghsched_placement.candidates import Placed
@@ -128,6 +129,10 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
             kept = by_load.kept(spec)
             for host_state in super().filter_all(
                     map(by_load.open_again, hosts), spec):
+                if numa_choice.is_chosen(spec):
+                    host_state.limits['numa_topology'] = numa.limit_count(
+                        host_state.limits['numa_topology'],
+                        len(spec.numa_topology))
                 yield by_load.steered(host_state, kept)
             return
         refused = Gathered()

@@ -41,6 +41,7 @@ from ghsched_nova.scheduler.claims import Claims
 from ghsched_nova.scheduler import filters
 from ghsched_nova.scheduler.host_index import Need
 from ghsched_nova.scheduler.indexed import IndexedScheduler
+from ghsched_nova.scheduler import numa_choice
 from ghsched_nova.scheduler import request_filter
 from ghsched_placement import candidates
 from ghsched_placement import cloud_lack
@@ -167,9 +168,15 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         Nova itself removes the claims of a request that is refused.
         """
         self._seen.claims.start()
+        spec = kwargs.get('spec_obj')
         try:
-            return self._schedule_request(context, *args, **kwargs)
-        except exception.NoValidHost:
+            if spec is None:
+                return self._schedule_request(context, *args, **kwargs)
+            return numa_choice.schedule(
+                context, spec, lambda tried: self._schedule_request(
+                    context, *args, **{**kwargs, 'spec_obj': tried}))
+        except exception.NoValidHost as error:
+            _add_event(context, spec, error.kwargs.get('reason', ''))
             raise
         except Exception:
             self._seen.claims.release(context)
@@ -255,7 +262,6 @@ class GhschedSchedulerManager(manager.SchedulerManager):
             reason = self._reason(spec, why)
         if not reason:
             raise refused
-        _tell_in_event(context, spec, reason)
         raise exception.NoValidHost(reason=reason) from None
 
     def _tries(self, spec: shared.RequestSpec
@@ -313,7 +319,11 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         No filter runs for such a host.
         """
         hosts = super()._get_sorted_hosts(spec_obj, host_states, index)
-        if scheduler.is_forced(spec_obj) and request_filter.is_ours(spec_obj):
+        if numa_choice.is_chosen(spec_obj) and scheduler.is_forced(spec_obj):
+            hosts = list(filters.GhschedNUMATopologyFilter().filter_all(
+                hosts, spec_obj))
+        elif (scheduler.is_forced(spec_obj)
+              and request_filter.is_ours(spec_obj)):
             for host in hosts:
                 candidates.map_vfs_to_pfs(host.allocation_candidates,
                                           filters.vf_requests(spec_obj))
@@ -405,13 +415,16 @@ def _policy(spec: shared.RequestSpec) -> policies.GuestPolicy | None:
         return None
 
 
-def _tell_in_event(context: Any, spec: shared.RequestSpec,
-                   reason: str) -> None:
+def _add_event(context: Any, spec: shared.RequestSpec | None,
+               reason: str) -> None:
     """Say in the actions of a server that exists why it stays where it is.
 
     nova-conductor puts a sentence of its own in place of the reason of a
     refused resize or migration, and a fault is shown of servers in ERROR only.
     """
+    if (spec is None or reason in _NO_REASON or scheduler.is_rebuild(spec)
+            or not request_filter.is_ours(spec)):
+        return
     try:
         scheduler.add_failed_event(context, spec.instance_uuid, _EVENT, reason)
     except Exception as error:

@@ -24,6 +24,7 @@ from oslo_log import log as logging
 from ghsched_nova.nova_seams import scheduler
 from ghsched_nova.nova_seams import shared
 from ghsched_nova import pci_requests
+from ghsched_placement import auto_nodes
 from ghsched_placement import keys
 from ghsched_placement.lack import Lack
 from ghsched_placement import names
@@ -56,6 +57,10 @@ def policy_of(spec: shared.RequestSpec) -> policies.GuestPolicy | None:
     extra_specs = (spec.flavor.extra_specs
                    if 'extra_specs' in spec.flavor else {})
     policies.check_topology(extra_specs)
+    if auto_nodes.is_auto(extra_specs):
+        raise policies.PolicyError(
+            keys.NUMA.extra_spec, 'needs the scheduler of ghsched; start '
+            'nova-scheduler as ghsched-nova-scheduler')
     topology = spec.numa_topology if 'numa_topology' in spec else None
     return policies.parse(extra_specs, len(topology) if topology else 0,
                           spec.flavor.vcpus)

@@ -34,6 +34,7 @@ from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import shared
 from ghsched_nova import pci_requests
+from ghsched_nova.virt import claim_contexts
 from ghsched_nova.virt import driver_devices
 from ghsched_nova.virt import driver_migration
 from ghsched_nova.virt import driver_reports
@@ -45,8 +46,8 @@ from ghsched_nova.virt import rpc
 fixes.require(registry.COMPUTE)
 pci_requests.register()
 compute_claims.watch_provider_mapping(pci_requests.note_providers)
-compute_claims.around_claims(pci_requests.claiming_move,
-                             pci_requests.claiming_instance)
+compute_claims.around_claims(claim_contexts.claiming_move,
+                             claim_contexts.claiming_instance)
 numa.steer_fit()
 compute_moves.count_moves()
 compute.around_attach_interface(driver_devices.attach_with_reason)

@@ -255,7 +255,8 @@ class DesiredTreeTest(TreeTestCase):
         (root,) = self.desired(HostDescription())
         self.assertEqual({}, root.inventories)
         self.assertEqual({'CUSTOM_GHSCHED_DEVICE_NUMA',
-                          'CUSTOM_GHSCHED_GUEST_TOPOLOGY'}, root.traits)
+                          'CUSTOM_GHSCHED_GUEST_TOPOLOGY',
+                          'CUSTOM_GHSCHED_NUMA_AUTO'}, root.traits)
         self.assertEqual(frozenset(), tree.slots(root))
 
     def test_slots_that_are_held_stay_and_the_lost_ones_are_reserved(self):

@@ -1,0 +1,94 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The number of guest NUMA nodes of a flavor with ghsched:numa=auto.
+
+The request is scheduled with each number in turn, from one node on. So every
+later step, of Nova and of ghsched, sees a request with a fixed number, and the
+claim takes the number from the limits.
+"""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+
+from nova import exception
+from oslo_log import log as logging
+
+from ghsched_nova.nova_seams import numa
+from ghsched_nova.nova_seams import scheduler
+from ghsched_nova.nova_seams import shared
+from ghsched_placement import auto_nodes
+
+LOG = logging.getLogger(__name__)
+
+
+def schedule(context: Any, spec: shared.RequestSpec,
+             run: Callable[[shared.RequestSpec], Any]) -> Any:
+    """Schedule a request with the first number of guest NUMA nodes that fits.
+
+    :param run: schedules a request.
+    :raises nova.exception.NoValidHost: no number fits; with all reasons.
+    """
+    refusals: dict[int, Exception] = {}
+    for count, tried in _requests(context, spec):
+        try:
+            return run(tried)
+        except exception.NoValidHost as error:
+            refusals[count] = error
+            LOG.debug('ghsched: flavor %(flavor)s does not fit with '
+                      '%(count)d guest NUMA nodes: %(error)s',
+                      {'flavor': spec.flavor.name, 'count': count,
+                       'error': error})
+    reasons = {count: error.kwargs.get('reason', '')
+               for count, error in refusals.items()}
+    if len(set(reasons.values())) == 1:
+        raise refusals[max(refusals)]
+    raise exception.NoValidHost(reason='; '.join(
+        f'with {count} NUMA node{"s" if count > 1 else ""}: '
+        f'{reason.rstrip(".") or "no host"}'
+        for count, reason in reasons.items()))
+
+
+def is_chosen(spec: shared.RequestSpec) -> bool:
+    """Whether the number of guest NUMA nodes of a request was chosen here."""
+    return ('extra_specs' in spec.flavor
+            and auto_nodes.is_chosen(spec.flavor.extra_specs))
+
+
+def _requests(context: Any, spec: shared.RequestSpec
+              ) -> Sequence[tuple[int, shared.RequestSpec]]:
+    """Return the request with each number of guest NUMA nodes to try.
+
+    :raises nova.exception.NoValidHost: the image sets guest NUMA nodes, too.
+    """
+    extra_specs = (spec.flavor.extra_specs
+                   if 'extra_specs' in spec.flavor else {})
+    if not auto_nodes.is_auto(extra_specs):
+        return [(0, spec)]
+    counts = auto_nodes.counts(extra_specs, spec.flavor.vcpus,
+                               spec.flavor.memory_mb)
+    had, is_live = scheduler.kept_count(context, spec.instance_uuid)
+    if had and (is_live or scheduler.is_rebuild(spec)
+                or auto_nodes.keeps(extra_specs)):
+        counts = (had,)
+    try:
+        return [(count, _with_count(spec, count)) for count in counts]
+    except exception.NovaException as error:
+        raise exception.NoValidHost(reason=str(error)) from error
+
+
+def _with_count(spec: shared.RequestSpec, count: int) -> shared.RequestSpec:
+    tried = spec.obj_clone()
+    tried.flavor = numa.with_count(spec.flavor, count)
+    tried.numa_topology = numa.guest_topology(tried.flavor, spec.image)
+    return tried

@@ -1,0 +1,67 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Contexts of the claims of nova-compute.
+
+A claim gets the devices that Placement gave, and for ghsched:numa=auto the
+guest NUMA topologies that it may take.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Sequence
+import contextlib
+from typing import Any
+
+from ghsched_nova.nova_seams import numa
+from ghsched_nova import pci_requests
+from ghsched_placement import auto_nodes
+
+
+@contextlib.contextmanager
+def claiming_instance(instance: Any) -> Iterator[None]:
+    """Context of the claim of an instance that has no host."""
+    with pci_requests.claiming_instance(instance), numa.claim_any(
+            _shapes(instance.flavor, instance.image_meta, instance, False)):
+        yield
+
+
+@contextlib.contextmanager
+def claiming_move(instance: Any, flavor: Any, image: Any,
+                  is_live: bool) -> Iterator[None]:
+    """Context of the claim of a move.
+
+    :param flavor: new flavor of the instance.
+    :param image: ImageMeta, or None.
+    :param is_live: whether the guest keeps running.
+    """
+    with pci_requests.claiming_move(instance), numa.claim_any(
+            _shapes(flavor, image, instance, is_live)):
+        yield
+
+
+def _shapes(flavor: Any, image: Any, instance: Any,
+            is_live: bool) -> Sequence[Any] | None:
+    """Return the NUMA topologies that a guest may have, the best first.
+
+    None where its flavor does not leave that open.
+    """
+    specs = flavor.extra_specs if 'extra_specs' in flavor else {}
+    if not auto_nodes.is_auto(specs):
+        return None
+    counts = auto_nodes.counts(specs, flavor.vcpus, flavor.memory_mb)
+    # nova-api gives a new server with CPUs of its own a topology of one node.
+    had = (len(numa.host_cells(instance.numa_topology))
+           if instance.launched_at else 0)
+    if had and (is_live or auto_nodes.keeps(specs)):
+        counts = (had,)
+    return [numa.guest_topology(numa.with_count(flavor, count), image)
+            for count in counts]

@@ -1,0 +1,115 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Flavors that leave the number of guest NUMA nodes to the scheduler (pure).
+"""
+
+from collections.abc import Mapping
+
+from ghsched_placement.errors import PolicyError
+from ghsched_placement import keys
+
+#: Default of ghsched:numa_max.
+DEFAULT_MAX = 2
+
+#: Keys of this module.
+KEYS = (keys.NUMA, keys.NUMA_MAX, keys.NUMA_KEEP)
+
+#: Extra specs of Nova that set what is on each guest NUMA node.
+_BY_NODE = ('hw:numa_cpus.', 'hw:numa_mem.')
+
+
+def is_auto(extra_specs: Mapping[str, str]) -> bool:
+    """Whether a flavor leaves the number of guest NUMA nodes open.
+
+    Not after the scheduler has chosen a number.
+    """
+    return (keys.NUMA.extra_spec in extra_specs
+            and keys.NUMA_NODES not in extra_specs)
+
+
+def is_chosen(extra_specs: Mapping[str, str]) -> bool:
+    """Whether the scheduler has chosen a number for such a flavor."""
+    return (keys.NUMA.extra_spec in extra_specs
+            and keys.NUMA_NODES in extra_specs)
+
+
+def counts(extra_specs: Mapping[str, str], vcpus: int,
+           memory_mb: int) -> tuple[int, ...]:
+    """Return the numbers of guest NUMA nodes to try, the best first.
+
+    Those that divide vCPUs and memory, as Nova splits them.
+    """
+    most = min(maximum(extra_specs), vcpus)
+    return tuple(count for count in range(1, most + 1)
+                 if not vcpus % count and not memory_mb % count)
+
+
+def maximum(extra_specs: Mapping[str, str]) -> int:
+    """Return the highest number of guest NUMA nodes of a valid flavor."""
+    return int(extra_specs.get(keys.NUMA_MAX.extra_spec, DEFAULT_MAX))
+
+
+def keeps(extra_specs: Mapping[str, str]) -> bool:
+    """Whether a server keeps its number of guest NUMA nodes when moved."""
+    # Slow to import; few flavors need it.
+    from oslo_utils import strutils
+
+    return bool(strutils.bool_from_string(
+        extra_specs.get(keys.NUMA_KEEP.extra_spec)))
+
+
+def with_count(extra_specs: Mapping[str, str], count: int) -> dict[str, str]:
+    """Return the extra specs of a flavor with a number of guest NUMA nodes."""
+    return {**extra_specs, keys.NUMA_NODES: str(count)}
+
+
+def check_open(extra_specs: Mapping[str, str]) -> None:
+    """Refuse a flavor that sets the number of guest NUMA nodes as well.
+
+    :param extra_specs: as the admin wrote them.
+    :raises PolicyError: names both keys.
+    """
+    if is_chosen(extra_specs):
+        raise PolicyError(
+            keys.NUMA.extra_spec, f'cannot be combined with {keys.NUMA_NODES}:'
+            ' both set the number of guest NUMA nodes')
+
+
+def check(extra_specs: Mapping[str, str]) -> None:
+    """Refuse a flavor whose keys contradict ghsched:numa=auto.
+
+    :raises PolicyError: names the key that has to go.
+    """
+    if keys.NUMA.extra_spec not in extra_specs:
+        for key in (keys.NUMA_MAX, keys.NUMA_KEEP):
+            if key.extra_spec in extra_specs:
+                raise PolicyError(key.extra_spec, 'needs '
+                                  f'{keys.NUMA.extra_spec}={keys.AUTO}')
+        return
+    for extra_spec in sorted(extra_specs):
+        key = keys.BY_NAME.get(extra_spec.partition(':')[2].partition('.')[0])
+        if extra_spec.startswith(_BY_NODE):
+            raise PolicyError(
+                keys.NUMA.extra_spec, f'cannot be combined with {extra_spec}: '
+                'CPUs and memory are split evenly')
+        if not extra_spec.startswith(keys.NAMESPACE + ':') or key is None:
+            continue
+        if key == keys.VFS:
+            raise PolicyError(
+                extra_spec, 'cannot be combined with '
+                f'{keys.NUMA.extra_spec}: VFs are requested for guest NUMA '
+                'nodes, before their number is chosen')
+        if key.per_node and extra_spec != key.extra_spec:
+            raise PolicyError(
+                extra_spec, f'with {keys.NUMA.extra_spec}={keys.AUTO} the '
+                f'guest NUMA nodes are all alike; set {key.extra_spec}')
