@@ -23,6 +23,7 @@ Placement is told again, in :mod:`ghsched_placement.query`,
 
 from collections.abc import Mapping
 from collections.abc import Sequence
+import dataclasses
 from dataclasses import dataclass
 from dataclasses import field
 from typing import Any
@@ -40,6 +41,7 @@ from ghsched_nova.guest import scheduling
 from ghsched_nova.host_files import hostfile
 from ghsched_nova.host_files import planner_hosts
 from ghsched_nova.resctrl import resolve
+from ghsched_placement import auto_nodes
 from ghsched_placement import keys
 from ghsched_placement.planner.flavors import Flavor
 from ghsched_placement.planner.need import Need
@@ -101,7 +103,27 @@ class Explanation:
 
 
 def explain(question: Question) -> Explanation:
-    """Go the whole way, or as far as the guest gets."""
+    """Go the whole way, or as far as the guest gets.
+
+    With each number of guest NUMA nodes that the flavor leaves open, until
+    one fits.
+    """
+    specs = question.flavor_specs
+    if not auto_nodes.is_auto(specs):
+        return _explain(question)
+    try:
+        policies.check_flavor(specs, specs)
+    except policies.PolicyError:
+        return _explain(question)
+    for count in auto_nodes.counts(specs, question.vcpus, question.memory_mb):
+        found = _explain(dataclasses.replace(
+            question, flavor_specs=auto_nodes.with_count(specs, count)))
+        if not found.refusal:
+            break
+    return found
+
+
+def _explain(question: Question) -> Explanation:
     known: dict[str, Any] = {
         'question': question,
         'providers': planner_hosts.providers(

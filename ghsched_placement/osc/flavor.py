@@ -21,9 +21,11 @@ from collections import Counter
 from dataclasses import dataclass
 import re
 from typing import Any
+from typing import TypeAlias
 
 import os_resource_classes as orc
 
+from ghsched_placement import auto_nodes
 from ghsched_placement import capacity
 from ghsched_placement import exits
 from ghsched_placement import fitting
@@ -46,6 +48,13 @@ _VF_CLASS = re.compile(r'([^=]+)=(CUSTOM_[A-Z0-9_]{1,248})')
 
 #: What a guest takes of the compute node as a whole.
 _OF_HOST = (orc.VCPU, orc.PCPU, orc.MEMORY_MB, orc.DISK_GB)
+
+
+#: What a host is judged by: the guest's needs, and the query for allocation
+#: candidates for a guest with a control group of its own and for one that
+#: shares one.
+Question: TypeAlias = tuple[
+    fitting.Wish, tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]
 
 
 @dataclass(frozen=True)
@@ -92,7 +101,8 @@ class CheckFlavor(base.Lister):
                       if parsed_args.image else {})
         size = size_of(flavor)
         specs = merged(flavor.extra_specs, properties)
-        policy, guest = read(size, specs)
+        shapes = list_shapes(size, specs)
+        policy, guest = read(size, shapes[0])
         nodes = client.compute_nodes()
         away = client.away(nodes)
         found = client.hosts()
@@ -107,14 +117,12 @@ class CheckFlavor(base.Lister):
         self._warn(policy, classes, specs)
         for text in too_wide(policy, parsed_args.accounting, found, classes):
             self.log.warning(text)
-        asked, joining = (parameters(
-            size, specs, parsed_args.accounting, client.owned(), joins)
-            for joins in (False, True))
-        wish = make_wish(policy, guest, asked, classes,
-                         parsed_args.accounting)
+        questions = [make_question(
+            size, shape, classes, parsed_args.accounting, client.owned())
+            for shape in shapes]
         verdicts = client.each(
             lambda host: unable(host, away[host.uuid]) if host.uuid in away
-            else judge(client, host, wish, asked, joining), found)
+            else judge_first(client, host, questions), found)
         if not any(verdict.guests for verdict in verdicts):
             self.status = exits.FOUND
         return COLUMNS, list(rows(verdicts))
@@ -189,7 +197,9 @@ def merged(extra_specs: Mapping[str, str],
     """
     try:
         policies.check_topology(extra_specs)
-        return images.merge(extra_specs, properties)
+        found = images.merge(extra_specs, properties)
+        auto_nodes.check_open(found)
+        return found
     except images.ImageError as error:
         raise base.Refused(f'the image: {error}') from None
     except policies.PolicyError as error:
@@ -200,8 +210,11 @@ def read(size: Size, extra_specs: Mapping[str, str]
          ) -> tuple[policies.GuestPolicy, topology.Guest]:
     """What a flavor asks for.
 
+    With the fewest guest NUMA nodes, where the scheduler chooses the number.
+
     :raises CommandError: which names everything that is wrong.
     """
+    extra_specs = list_shapes(size, extra_specs)[0]
     try:
         guest = topology.split(size.vcpus, size.memory_mb, extra_specs)
     except topology.TopologyError as error:
@@ -217,6 +230,40 @@ def read(size: Size, extra_specs: Mapping[str, str]
     except policies.PolicyError as error:
         raise base.Refused(f'the flavor: {error}') from None
     return policy, guest
+
+
+def list_shapes(size: Size, extra_specs: Mapping[str, str]
+                ) -> list[Mapping[str, str]]:
+    """Return extra specs with each number of guest NUMA nodes to try.
+
+    The given ones alone unless the scheduler chooses the number.
+
+    :raises CommandError: for a bad key of that choice.
+    """
+    if not auto_nodes.is_auto(extra_specs):
+        return [extra_specs]
+    try:
+        policies.node_count(extra_specs)
+        auto_nodes.check(extra_specs)
+    except policies.PolicyError as error:
+        raise base.Refused(f'the flavor: {error}') from None
+    return [auto_nodes.with_count(extra_specs, count) for count
+            in auto_nodes.counts(extra_specs, size.vcpus, size.memory_mb)]
+
+
+def make_question(size: Size, extra_specs: Mapping[str, str],
+                  classes: Mapping[str, str], accounting: policies.Accounting,
+                  owned: bool) -> Question:
+    """Return what each host is to be judged by.
+
+    :param classes: resource class of the VFs of each alias.
+    :param owned: whether nova-scheduler asks for hosts with OWNER_NOVA.
+    """
+    policy, guest = read(size, extra_specs)
+    asked, joining = (parameters(size, extra_specs, accounting, owned, joins)
+                      for joins in (False, True))
+    return (make_wish(policy, guest, asked, classes, accounting), asked,
+            joining)
 
 
 def guess_classes(policy: policies.GuestPolicy,
@@ -291,6 +338,16 @@ def judge(client: clients.Client, host: capacity.Host, wish: fitting.Wish,
             None, lack.COMBINATION, reason='Placement has no candidate here: '
             'something else that the flavor or the image asks for is missing '
             '(trait:..., resources:...)'),))
+    return verdict
+
+
+def judge_first(client: clients.Client, host: capacity.Host,
+                questions: Sequence[Question]) -> fitting.Verdict:
+    """Return the verdict with the fewest guest NUMA nodes that fit a host."""
+    for question in questions:
+        verdict = judge(client, host, *question)
+        if verdict.guests:
+            break
     return verdict
 
 

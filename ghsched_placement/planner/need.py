@@ -18,8 +18,10 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
+from dataclasses import replace
 import re
 
+from ghsched_placement import auto_nodes
 from ghsched_placement import candidates
 from ghsched_placement.fragmentation import DeviceNeed
 from ghsched_placement import names
@@ -174,9 +176,14 @@ def of(flavor: Flavor, accounting: Accounting = 'min',
        without: Sequence[str] = (), owned: bool = True) -> Need:
     """The need of a flavor.
 
+    With one guest NUMA node, where the scheduler chooses the number.
+
     :raises PlannerError: when Nova or ghsched would refuse the flavor, or
         when nobody told the resource class of an alias.
     """
+    if auto_nodes.is_auto(flavor.extra_specs):
+        flavor = replace(flavor, extra_specs=auto_nodes.with_count(
+            flavor.extra_specs, 1))
     try:
         guest = topology.split(flavor.vcpus, flavor.ram, flavor.extra_specs)
         check_topology(flavor.extra_specs)

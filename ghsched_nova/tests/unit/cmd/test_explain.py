@@ -415,7 +415,10 @@ EXAMPLES: dict[str, tuple[str, dict[str, str], str]] = {
     'irq_bypass': ('preferred', {}, ''),
     'irq_affinity': ('housekeeping', {}, ''),
     'affinity_group': ('db', {}, ''),
-    'guest_topology': ('host', {}, '<entry')}
+    'guest_topology': ('host', {}, '<entry'),
+    'numa': ('auto', {'ghsched:mem_bw_min': '20'}, '<memorytune'),
+    'numa_max': ('2', {'ghsched:numa': 'auto'}, ''),
+    'numa_keep': ('true', {'ghsched:numa': 'auto'}, '')}
 
 
 class EachKeyTest(base.TestCase):
@@ -425,7 +428,9 @@ class EachKeyTest(base.TestCase):
         self.assertEqual({key.name for key in keys.KEYS}, EXAMPLES.keys())
         told = {}
         for name, (value, more, expected) in EXAMPLES.items():
-            specs = {'hw:numa_nodes': '1', 'hw:cpu_policy': 'dedicated',
+            is_auto = name.startswith('numa')
+            specs = {**({} if is_auto else {'hw:numa_nodes': '1'}),
+                     'hw:cpu_policy': 'dedicated',
                      'hw:emulator_threads_policy': 'isolate',
                      f'ghsched:{name}': value, **more}
             arguments = [word for key, text in specs.items()

@@ -223,7 +223,7 @@ class InjectionTest(base.TestCase):
         one.index.report([Row('h', 'h', 'c', 1, (
             NodeRoom(0, 4, 4, pages={0: 9}),))], (), 0)
         one.need = lambda *_args: NEED if by_index else None
-        spec = types.SimpleNamespace(instance_uuid='guest')
+        spec = types.SimpleNamespace(instance_uuid='guest', flavor={})
         spec.obj_clone = lambda: spec
         try:
             found = Scheduler(one, injector).select_destinations(

@@ -265,7 +265,8 @@ class RequestStressTest(base.TestCase):
             uuid = str(chance.random())
             try:
                 scheduler.select_destinations(
-                    None, spec_obj=types.SimpleNamespace(instance_uuid=uuid),
+                    None, spec_obj=types.SimpleNamespace(
+                        instance_uuid=uuid, flavor={}),
                     instance_uuids=[uuid], return_objects=True)
             except Exception:
                 assert uuid not in claimed

@@ -1,0 +1,75 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Flavors that leave the number of guest NUMA nodes to the scheduler."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ghsched_placement import auto_nodes
+from ghsched_placement import policy
+from ghsched_placement.tests import base
+from ghsched_placement import topology
+
+AUTO = {'ghsched:numa': 'auto'}
+
+
+class CountsTest(base.TestCase):
+
+    @given(st.integers(1, 64), st.integers(1, 4096), st.integers(1, 16))
+    def test_counts_are_those_that_nova_can_split(self, vcpus, memory, most):
+        specs = {**AUTO, 'ghsched:numa_max': str(most)}
+        counts = auto_nodes.counts(specs, vcpus, memory)
+        for count in range(1, 17):
+            fixed = auto_nodes.with_count(specs, count)
+            if count in counts:
+                self.assertEqual(
+                    count, len(topology.split(vcpus, memory, fixed).cells))
+            elif count <= min(most, vcpus):
+                self.assertRaises(topology.TopologyError, topology.split,
+                                  vcpus, memory, fixed)
+
+    def test_default_is_one_node_or_two(self):
+        self.assertEqual((1, 2), auto_nodes.counts(AUTO, 4, 512))
+        self.assertEqual((1,), auto_nodes.counts(AUTO, 3, 512))
+
+
+class CheckTest(base.TestCase):
+
+    def assert_refused(self, regex, specs):
+        with self.assertRaisesRegex(policy.PolicyError, regex):
+            policy.check_flavor(specs, specs)
+
+    def test_auto_takes_the_place_of_a_number(self):
+        for more in ({}, {'ghsched:mem_bw_min': '20'},
+                     {'ghsched:numa_max': '4', 'ghsched:numa_keep': 'true'}):
+            found = policy.check_flavor({**AUTO, **more}, {**AUTO, **more})
+            self.assertTrue(found.auto_nodes)
+            self.assertIn('NUMA_AUTO', found.capabilities())
+
+    def test_keys_that_contradict_auto_are_refused(self):
+        for more in ('hw:numa_nodes', 'hw:numa_cpus.0', 'hw:numa_mem.1',
+                     'ghsched:mem_bw_min.0'):
+            self.assert_refused(more, {**AUTO, more: '1'})
+        self.assert_refused('ghsched:vfs: cannot',
+                            {**AUTO, 'ghsched:vfs': 'nic:1'})
+
+    def test_keys_without_auto_are_refused(self):
+        for name, value in (('numa_max', '2'), ('numa_keep', 'true')):
+            self.assert_refused(f'ghsched:{name}: needs ghsched:numa=auto',
+                                {f'ghsched:{name}': value})
+
+    def test_bad_values_are_refused(self):
+        for specs in ({'ghsched:numa': '2'}, {**AUTO, 'ghsched:numa_max': '0'},
+                      {**AUTO, 'ghsched:numa_max': '17'},
+                      {**AUTO, 'ghsched:numa_max': 'x'}):
+            self.assert_refused('ghsched:numa', specs)
