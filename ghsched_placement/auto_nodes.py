@@ -97,19 +97,20 @@ def check(extra_specs: Mapping[str, str]) -> None:
                                   f'{keys.NUMA.extra_spec}={keys.AUTO}')
         return
     for extra_spec in sorted(extra_specs):
-        key = keys.BY_NAME.get(extra_spec.partition(':')[2].partition('.')[0])
+        named = keys.BY_NAME.get(
+            extra_spec.partition(':')[2].partition('.')[0])
         if extra_spec.startswith(_BY_NODE):
             raise PolicyError(
                 keys.NUMA.extra_spec, f'cannot be combined with {extra_spec}: '
                 'CPUs and memory are split evenly')
-        if not extra_spec.startswith(keys.NAMESPACE + ':') or key is None:
+        if not extra_spec.startswith(keys.NAMESPACE + ':') or named is None:
             continue
-        if key == keys.VFS:
+        if named == keys.VFS:
             raise PolicyError(
                 extra_spec, 'cannot be combined with '
                 f'{keys.NUMA.extra_spec}: VFs are requested for guest NUMA '
                 'nodes, before their number is chosen')
-        if key.per_node and extra_spec != key.extra_spec:
+        if named.per_node and extra_spec != named.extra_spec:
             raise PolicyError(
                 extra_spec, f'with {keys.NUMA.extra_spec}={keys.AUTO} the '
-                f'guest NUMA nodes are all alike; set {key.extra_spec}')
+                f'guest NUMA nodes are all alike; set {named.extra_spec}')

@@ -319,9 +319,6 @@ def parse(extra_specs: Mapping[str, str],
         {name: general.pop(name) for name in scheduling.KEYS & general.keys()},
         extra_specs)
     monitor = bool(general.pop(keys.MONITOR.name, False))
-    is_auto = bool(general.pop(keys.NUMA.name, False))
-    for key in (keys.NUMA_MAX, keys.NUMA_KEEP):
-        general.pop(key.name, None)
     group = str(general.pop(keys.AFFINITY_GROUP.name, ''))
     device_numa = str(general.pop(keys.DEVICE_NUMA.name, 'none'))
     if device_numa == 'required' and not guest_nodes:
@@ -331,14 +328,13 @@ def parse(extra_specs: Mapping[str, str],
         _check_guest_topology(extra_specs, guest_nodes)
     locality = _locality(general, device_numa)
     vfs = _vfs(general, special, guest_nodes)
-    nodes: tuple[NodePolicy, ...] = ()
-    if general or special:
-        nodes = tuple(_node_policy(general, special, node)
-                      for node in range(guest_nodes))
+    nodes = tuple(_node_policy(general, special, node) for node in range(
+        guest_nodes if general or special else 0))
     auto_nodes.check(extra_specs)
     return GuestPolicy(nodes, monitor, device_numa, vfs, locality, threads,
                        group, guest_topology, _rt_permille(
-                           threads, extra_specs, guest_nodes, vcpus), is_auto)
+                           threads, extra_specs, guest_nodes, vcpus),
+                       keys.NUMA.extra_spec in ours)
 
 
 def _rt_permille(threads: ThreadPolicy, extra_specs: Mapping[str, str],
@@ -359,15 +355,18 @@ def _rt_permille(threads: ThreadPolicy, extra_specs: Mapping[str, str],
 
 def _values(ours: Mapping[str, str]
             ) -> tuple[dict[str, Value], dict[tuple[str, int], Value]]:
-    """Values by key, and those of one guest node by key and node."""
+    """Values by key, and those of one guest node by key and node.
+
+    Without those that say how the number of guest nodes is chosen.
+    """
     general: dict[str, Value] = {}
     special: dict[tuple[str, int], Value] = {}
     for extra_spec, text in ours.items():
         key, node = split_name(extra_spec)
         value = parse_value(extra_spec, key, text)
-        if node is None:
+        if node is None and key not in auto_nodes.KEYS:
             general[key.name] = value
-        else:
+        elif node is not None:
             special[key.name, node] = value
     return general, special
 

@@ -39,7 +39,7 @@ def schedule(context: Any, spec: shared.RequestSpec,
     :param run: schedules a request.
     :raises nova.exception.NoValidHost: no number fits; with all reasons.
     """
-    refusals: dict[int, Exception] = {}
+    refusals: dict[int, Any] = {}
     for count, tried in _requests(context, spec):
         try:
             return run(tried)
