@@ -409,7 +409,8 @@ def _parts(ours: Mapping[str, str],
             for extra_spec, (key, of_node) in split.items()
             if key.per_node and key != keys.VFS and of_node in (None, node)}
     for chosen in (lambda key: key == keys.VFS,
-                   lambda key: key.name in scheduling.KEYS,
+                   lambda key: (key.name in scheduling.KEYS
+                                or key in auto_nodes.KEYS),
                    lambda key: not (key.per_node
                                     or key.name in scheduling.KEYS)):
         yield {extra_spec: ours[extra_spec]
