@@ -64,7 +64,8 @@ CAPABILITY_TRAITS = {
     name: _CAPABILITY_PREFIX + name
     for name in ('MEM_BW_MAX', 'MEM_BW_MIN', 'MEM_BW_HARDLIMIT',
                  'MEM_BW_SOFTLIMIT', 'MEM_BW_PRIORITY', 'MEM_BW_MONITOR',
-                 'L3_WAYS', 'NUMA_AUTO', 'DEVICE_NUMA', 'VCPU_REALTIME', 'VCPU_DEADLINE',
+                 'L3_WAYS', 'NUMA_AUTO', 'DEVICE_NUMA', 'VCPU_REALTIME',
+                 'VCPU_DEADLINE',
                  'VCPU_DEADLINE_SHARED', 'PREEMPT_RT', 'GUEST_TOPOLOGY',
                  'IRQ_BYPASS',
                  'IRQ_BYPASS_VLPI', 'IRQ_BYPASS_VSGI', 'IRQ_BYPASS_POSTED',
