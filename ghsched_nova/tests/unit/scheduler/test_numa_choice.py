@@ -137,7 +137,7 @@ class ChoiceTest(base.TestCase):
             lambda _context, _uuid: self.record))
 
     def test_request_gets_the_fewest_nodes_that_any_host_has(self):
-        chance = random.Random(27)
+        chance = random.Random(27)  # noqa: S311
         results = {}
         for _cloud in range(10):
             shape = [chance.choice((1, 2, 2, 4))
