@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What is shown of a change of a server's bandwidth policy (pure).
+"""Report of a change of a server's bandwidth policy, as JSON and text (pure).
 
 The keys of the JSON are stable: none is renamed or removed.
 
@@ -51,7 +51,7 @@ _SHORT = {key.name: key.name.removeprefix('mem_bw_')
 
 
 def document(plan: Any, dry_run: bool) -> dict[str, Any]:
-    """What was done, as the JSON has it."""
+    """Return the report of a change, or of a dry run, as a JSON object."""
     guest = plan.guest
     return {
         'server': {'uuid': guest.uuid, 'name': guest.name,
@@ -70,7 +70,7 @@ def document(plan: Any, dry_run: bool) -> dict[str, Any]:
 
 
 def summary(shown: Mapping[str, Any]) -> str:
-    """What was done, in a sentence, and whom the host's values are for.
+    """Return a sentence about a change, and for whom the host's values hold.
 
     :param shown: see :func:`document`.
     """
@@ -86,7 +86,7 @@ def summary(shown: Mapping[str, Any]) -> str:
 
 
 def rows(shown: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """One for each guest NUMA node and key, see :data:`HEADER`.
+    """Yield a table row for each guest NUMA node and key, see :data:`HEADER`.
 
     :param shown: see :func:`document`.
     """

@@ -48,7 +48,7 @@ _ANYTHING = ('resources', 'MEMORY_MB:1')
 
 @dataclass(frozen=True)
 class Cloud:
-    """What Placement can be asked.
+    """Functions that ask Placement about the providers of a cloud.
 
     :param ask: whether any host satisfies a query.
     :param pfs: the PFs of each alias in the policy's VFs.
@@ -72,7 +72,7 @@ _NO_GROUP = 'no host has a resctrl control group left'
 
 def find(policy: GuestPolicy, accounting: Accounting, cloud: Cloud,
          rest: Sequence[tuple[str, str]] = ()) -> list[Lack]:
-    """What a guest needs and no host has by itself, now.
+    """Return the single resources and traits of a flavor that no host has now.
 
     What is not asked for by a key of ours is looked at where nothing of ours
     is lacking. When each part can be had alone, it is their combination.
@@ -236,7 +236,8 @@ def _bandwidth(policy: GuestPolicy, accounting: Accounting, ask: Ask,
 
 def _beside(policy: GuestPolicy, accounting: Accounting,
             ask: Ask) -> Iterator[Lack]:
-    """What is counted beside bandwidth."""
+    """Yield the resources of a policy, other than bandwidth, that no host has.
+    """
     for name, (what, key, cure) in lack.BESIDE.items():
         for count in sorted({amounts[name] for amounts
                              in policy.resources(accounting).values()
@@ -331,7 +332,9 @@ def without_ours(query: Iterable[tuple[str, str]],
 
 
 def _others(rest: Sequence[tuple[str, str]], ask: Ask) -> Iterator[Lack]:
-    """What no host has that no key of ours asks for; nothing when one has."""
+    """Yield the parts of a query, other than those of our keys, that no host
+    has; nothing if one host has all.
+    """
     if not rest or ask([item for item in rest if item[0] not in _BOUNDS]):
         return
     found = [*_resources(rest, ask), *_root_traits(rest, ask)]

@@ -11,7 +11,8 @@
 # under the License.
 
 
-"""What a guest does to the whole NUMA nodes and devices of a host (pure).
+"""Costs of splitting whole NUMA nodes and devices of a host for a guest
+(pure).
 
 A guest of several NUMA nodes needs host nodes that no other guest has a part
 of, and all of them on one host. A guest that needs devices near to it needs
@@ -55,7 +56,7 @@ class Share:
 
 @dataclass(frozen=True)
 class GuestNode:
-    """What one NUMA node of a guest takes.
+    """Amounts that one NUMA node of a guest takes.
 
     :param pinned: dedicated host CPUs.
     :param shared: vCPUs that float over the shared CPUs of the host node.
@@ -123,7 +124,7 @@ class HostNode:
 
 
 class Part(NamedTuple):
-    """One guest node on its host node."""
+    """A guest NUMA node and the host NUMA node that it is placed on."""
 
     node: HostNode
     guest: GuestNode
@@ -145,7 +146,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Score:
-    """How good a host is for a guest, and why.
+    """Costs of a host for a guest, by kind of fragmentation.
 
     :param value: 0 (worst) to 1.
     :param lost: share of the nodes that the guest takes that were whole.
@@ -170,7 +171,7 @@ WORST = Score(0.0)
 
 def score(nodes: Collection[HostNode], parts: Sequence[Part],
           needs: Sequence[DeviceNeed], size: int) -> Score:
-    """What it costs to place a guest as ``parts``.
+    """Return the cost of placing a guest's NUMA nodes on host NUMA nodes.
 
     A whole node that is lost costs more than everything else together. Of
     hosts that lose as many, the best is the one that was least whole before,

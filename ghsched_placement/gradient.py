@@ -10,7 +10,8 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Where a guest leaves least that the next guests cannot use (pure).
+"""Choice of the host on which a guest leaves most room for the next guests
+(pure).
 
 Fragmentation gradient descent, as in Weng et al., "Beware of Fragmentation",
 USENIX ATC 2023, for what a host NUMA node has: CPUs, memory, memory
@@ -60,7 +61,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Room:
-    """What is free on a host.
+    """Free amounts of a host and of its NUMA nodes.
 
     :param free: of each NUMA node, by its number.
     :param total: what the nodes have in all; what a node has none of does not
@@ -73,7 +74,7 @@ class Room:
     groups: int | None = None
 
     def without(self, kind: Kind, order: Sequence[int]) -> 'Room':
-        """With a guest placed.
+        """Return the room of a host after a guest was placed on it.
 
         :param order: host node of each guest node.
         """

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What a host has left, as it reports it to the schedulers' index (pure).
+"""Headroom of a host, as it reports it to the schedulers' index (pure).
 
 Nova keeps a text for each key in the stats of a compute node. Ours is JSON:
 the version of this format, when it was written, the guests that were counted,
@@ -33,7 +33,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Headroom:
-    """What no guest of a host has been given.
+    """Amounts of a host that no guest has been allocated.
 
     :param time: seconds since 1970, of the host's clock.
     :param guests: how many have been counted.
@@ -57,7 +57,7 @@ def write(headroom: Headroom) -> dict[str, str]:
 
 
 def read(stats: Mapping[str, str | None]) -> Headroom | None:
-    """What a host has reported; None where that makes no sense."""
+    """Parse the headroom that a host has reported; None if it is malformed."""
     return wire.parse(stats.get(KEY), VERSION, lambda found: Headroom(
         float(found['time']), int(found['guests']), int(found['groups']),
         {int(node): int(left) for node, left in found['bandwidth'].items()}))

@@ -27,7 +27,8 @@ from ghsched_placement.policy import GuestPolicy
 
 @dataclass(frozen=True)
 class Held:
-    """What Placement holds for one guest on the NUMA nodes of a host.
+    """Amounts that Placement has allocated to a guest, by NUMA node of its
+    host.
 
     :param bandwidth: percent, by host NUMA node.
     :param devices: how many PCI devices, by host NUMA node; those whose node

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What Placement needs to know of a host, wherever that was learnt."""
+"""Description of a compute host, for its providers in Placement."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ import math
 
 @dataclass(frozen=True)
 class HostDescription:
-    """One compute host, as far as ghsched's providers depend on it.
+    """Properties of a compute host that its providers in Placement depend on.
 
     :param nodes: the host NUMA nodes whose memory bandwidth can be
         controlled, ascending.

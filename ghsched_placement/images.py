@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What properties of an image add to a flavor's extra specs (pure).
+"""Extra specs that image properties add to those of a flavor (pure).
 
 A copy of what nova.virt.hardware lets an image say of a guest's
 NUMA nodes and CPUs, for a user of the API who has no Nova at hand.
@@ -54,7 +54,9 @@ def merge(extra_specs: Mapping[str, str],
 
 def _allowed(key: str, name: str, value: str,
              extra_specs: Mapping[str, str]) -> str:
-    """What holds of what an image asks for and of what the flavor says."""
+    """Return the value of an extra spec, chosen from that of the flavor and
+    that of an image property.
+    """
     of_flavor = extra_specs.get(key)
     if name == 'hw_mem_page_size':
         if of_flavor not in _OPEN_PAGES:

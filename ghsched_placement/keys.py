@@ -30,7 +30,7 @@ NUMA_NODES = 'hw:numa_nodes'
 
 @dataclass(frozen=True)
 class Key:
-    """One extra spec.
+    """Description of one extra spec: name, type, range, default and help text.
 
     :param name: the word after ``ghsched:``.
     :param title: a few words for people, as Horizon shows them.

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Why a guest does not fit: what is lacking, where, how much, what would help.
+"""Reasons why a guest does not fit: resource, place, amount and remedy.
 
 The one type for it, its words, and the comparisons that make one. A host is
 judged by what it has left (:func:`traits`, :func:`amount`), the cloud by
@@ -98,7 +98,8 @@ NAMED_HOSTS = 5
 
 @dataclass(frozen=True)
 class Lack:
-    """One thing that a guest needs and does not find.
+    """A resource or trait that a guest needs and a host or cloud does not
+    have.
 
     :param node: host NUMA node; None for a host as a whole, or all hosts.
     :param resource: what is lacking, in words.
@@ -126,7 +127,7 @@ class Lack:
             f'{self.free} {unit(self.resource)} free, {self.needed} needed')
 
     def figures(self) -> dict[str, int | str | None]:
-        """For JSON."""
+        """Return the amounts of the lack as a JSON object."""
         return {'node': self.node, 'resource': self.resource,
                 'free': self.free, 'needed': self.needed, 'text': self.text}
 
@@ -152,7 +153,8 @@ def counted(number: int, resource: str) -> str:
 
 def traits(held: frozenset[str], required: Iterable[str],
            forbidden: Iterable[str]) -> Iterator[Lack]:
-    """What the traits of a host keep from it.
+    """Yield the required traits that a host lacks and the forbidden ones it
+    has.
 
     :param held: of the compute node's own provider.
     """
@@ -213,7 +215,7 @@ class Gathered:
         return sorted(self._hosts, key=lambda lack: -len(self._hosts[lack]))
 
     def lines(self, flavor: str, what: str = 'refused') -> list[str]:
-        """One line per lack, for the log."""
+        """Return one log line for each gathered lack, naming the flavor."""
         return [f'ghsched: flavor {flavor} {what} on '
                 f'{_hosts(self._hosts[lack])}: {lack}'
                 for lack in self.lacks()]
@@ -248,7 +250,9 @@ _CURES = {
 
 @dataclass(frozen=True)
 class Filtered:
-    """What one filter of nova-scheduler did to the hosts of a request."""
+    """Number of hosts of a request before and after one filter of
+    nova-scheduler.
+    """
 
     name: str
     before: int
@@ -257,7 +261,8 @@ class Filtered:
 
 def of_filters(filtered: Sequence[Filtered], hosts: int,
                ours: Mapping[str, Sequence[Lack]]) -> list[Lack]:
-    """Why none is left of the hosts that Placement has a candidate on.
+    """Return the reasons why scheduler filters left no host of Placement's
+    candidates.
 
     :param filtered: in the order in which they ran.
     :param hosts: how many there are.

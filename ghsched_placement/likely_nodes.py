@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Which host NUMA nodes the claim of a guest will most likely take (pure).
+"""Host NUMA nodes that the claim of a guest will most likely take (pure).
 
 Nova chooses the nodes on the host, in
 ``nova.virt.hardware.numa_fit_instance_to_host``: it sorts the host's nodes and

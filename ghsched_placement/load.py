@@ -90,7 +90,7 @@ class HostNode:
     bottlenecks: tuple[str, ...] | None = None
 
     def figures(self) -> dict[str, float]:
-        """What is known of RESOURCES, by name."""
+        """Return the measured loads of a NUMA node, by name in RESOURCES."""
         found = {name: getattr(self, name) for name in RESOURCES}
         return {name: value for name, value in found.items()
                 if value is not None}
@@ -128,7 +128,7 @@ class GuestNode:
 
 @dataclass(frozen=True)
 class Load:
-    """What a host has measured.
+    """Loads of the NUMA nodes of a host, as the host has measured them.
 
     :param time: seconds since 1970, of the host's clock.
     :param period: seconds over which it was measured.
@@ -150,13 +150,17 @@ def write(load: Load) -> dict[str, str]:
 
 
 def write_of(load: Load, guest: str) -> dict[str, str]:
-    """What is said with the diagnostics of a guest: no other guest."""
+    """Return the load of one guest for its diagnostics, without that of
+    others.
+    """
     return {KEY: to_json(dataclasses.replace(load, guests=tuple(
         one for one in load.guests if one.guest == guest)))}
 
 
 def read(stats: Mapping[str, Any]) -> Load | None:
-    """What is in stats or diagnostics; None where that makes no sense."""
+    """Parse a load from host stats or guest diagnostics; None if it is
+    malformed.
+    """
     text = stats.get(KEY)
     return from_json(text) if isinstance(text, str) else None
 

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What is asked and shown of a move to other NUMA nodes (pure).
+"""Request and report of a move to other NUMA nodes, as JSON and text (pure).
 
 It is that of ``openstack ghsched server move-node`` and of nova-api.
 
@@ -86,7 +86,8 @@ def _wrong(why: str) -> policies.PolicyError:
 
 
 def document(plan: Any, dry_run: bool) -> dict[str, Any]:
-    """What was done, or would be, as the JSON has it (pure)."""
+    """Return the report of a move, or of a dry run, as a JSON object (pure).
+    """
     guest, request = plan.guest, plan.request
 
     def side(cell: Any) -> dict[str, Any]:
@@ -105,7 +106,7 @@ def document(plan: Any, dry_run: bool) -> dict[str, Any]:
 
 
 def summary(shown: Mapping[str, Any]) -> str:
-    """What was found, in a sentence."""
+    """Return a sentence about the result of a move."""
     if not shown['changed']:
         return 'Nothing to move: the server is there already.'
     if not shown['dry_run']:
@@ -114,7 +115,7 @@ def summary(shown: Mapping[str, Any]) -> str:
 
 
 def rows(shown: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """One for each vCPU, see :data:`HEADER`.
+    """Yield a table row for each vCPU, see :data:`HEADER`.
 
     :param shown: see :func:`document`.
     """

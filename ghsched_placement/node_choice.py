@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Which NUMA nodes of a host a guest should be on (pure).
+"""Choice of the host NUMA nodes for a guest by measured load (pure).
 
 The best is the one that is farthest from being a bottleneck. Nodes that are
 nearly alike take turns. It is a preference among nodes that have what the
@@ -39,7 +39,7 @@ STEPS = 10
 
 @dataclass(frozen=True)
 class Taken:
-    """What guests have of a host NUMA node by Nova's account.
+    """CPUs and memory of a host NUMA node that Nova has given to guests.
 
     :param vcpus: of guests that are bound to it.
     """
@@ -50,7 +50,8 @@ class Taken:
 
 def nearness(load: Load, taken: Mapping[int, Taken], limits: Limits,
              alike: bool = True) -> dict[int, float]:
-    """How near each node is to being a bottleneck; from 1 on it is one.
+    """Return the highest load of each NUMA node relative to its limit; a node
+    is a bottleneck from 1 on.
 
     The nearest of its figures counts. Guests that have come since they were
     measured are taken to be busy, so that not all that start at once go
@@ -87,7 +88,8 @@ def _expected(node: HostNode, taken: Taken | None) -> HostNode:
 
 def costs(load: Load, taken: Mapping[int, Taken], limits: Limits,
           pack: bool = False) -> dict[int, Cost]:
-    """What it costs to be on each node; empty when they cannot be compared.
+    """Return the cost of placing a guest on each NUMA node; empty if nodes
+    cannot be compared.
 
     :param pack: whether nodes that are alike are filled one after the other.
     """
@@ -119,5 +121,5 @@ def together(nodes: Iterable[int], costs: Mapping[int, Cost]) -> Cost:
 
 
 def parts(cost: Cost) -> tuple[Cost, Cost]:
-    """By the load of the nodes, and by whose turn it is."""
+    """Split a cost into the part by load and the part by turn."""
     return cost[:-2], cost[-2:]

@@ -40,7 +40,7 @@ class NotMovable(Exception):  # noqa: N818
 
 @dataclass(frozen=True)
 class HostCell:
-    """What a host NUMA node has.
+    """Free CPUs and memory of a host NUMA node.
 
     :param free: dedicated CPUs that nobody has.
     :param cores: its dedicated CPUs by core; each CPU is in one of them.
@@ -106,13 +106,13 @@ class Move:
         return bool(self.moved)
 
     def back(self) -> 'Move':
-        """What undoes it."""
+        """Return the move that undoes this one."""
         return Move(self.after, self.before)
 
 
 def plan(guest: Sequence[GuestCell], host: Mapping[int, HostCell],
          wish: Mapping[int, int], devices: Iterable[str] = ()) -> Move:
-    """Where the vCPUs of a guest would be.
+    """Return the move of a guest to other host NUMA nodes and CPUs.
 
     :param guest: its NUMA nodes, all of them.
     :param host: by number; without what the guest itself has, so CPUs and
@@ -165,7 +165,8 @@ def _check_devices(devices: Iterable[str]) -> None:
 
 def _with_what_leaves(cell: HostCell, node: int, guest: Sequence[GuestCell],
                       moving: Mapping[int, int]) -> HostCell:
-    """With the CPUs of the guest's own node that leaves at the same time.
+    """Return a host NUMA node with the CPUs that the guest's own leaving node
+    frees.
 
     Its memory is not counted: it is there until it has been moved.
     """

@@ -74,18 +74,20 @@ class PlacementClient:
             'inventories'])
 
     def usages(self, provider: str) -> dict[str, int]:
-        """How much is allocated, by resource class."""
+        """Return the allocated amounts of a provider, by resource class."""
         return dict(self.get(f'/resource_providers/{provider}/usages')[
             'usages'])
 
     def free(self, provider: str) -> dict[str, int]:
-        """How much is left, by resource class."""
+        """Return the amounts of a provider that can still be allocated, by
+        resource class.
+        """
         used = self.usages(provider)
         return {name: tree.free(record, used.get(name, 0))
                 for name, record in self.inventories(provider).items()}
 
     def holders(self, provider: str, resource_class: str) -> dict[str, int]:
-        """How much of a resource class each consumer has."""
+        """Return the amount of a resource class of a provider, by consumer."""
         held = self.get(f'/resource_providers/{provider}/allocations')
         return {consumer: int(one['resources'][resource_class])
                 for consumer, one in held['allocations'].items()

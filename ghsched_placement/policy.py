@@ -162,7 +162,8 @@ class GuestPolicy:
         return frozenset(needed)
 
     def for_guest(self) -> str:
-        """What a guest may know of its own policy, as a line of JSON.
+        """Return the part of a policy that its guest may know, as a line of
+        JSON.
 
         ``nodes`` has one entry per guest NUMA node, with the words of the
         flavor; ``scheduler`` has the class and priority of each kind of
@@ -218,7 +219,7 @@ def check_topology(extra_specs: Mapping[str, str]) -> None:
 
 
 def node_count(extra_specs: Mapping[str, str], default: int = 0) -> int:
-    """How many NUMA nodes a flavor gives its guest.
+    """Return the number of guest NUMA nodes that a flavor asks for.
 
     The most that the scheduler may choose, where it chooses the number.
 
@@ -265,7 +266,7 @@ def doubtful(extra_specs: Iterable[str]) -> Iterator[str]:
 
 
 def check_names(given: Iterable[str]) -> None:
-    """:raises PolicyError: for the first name that is misspelt."""
+    """Refuse extra specs of our namespace that are not the name of a key."""
     error = next(misspelt(given), None)
     if error is not None:
         raise error
@@ -419,7 +420,9 @@ def _parts(ours: Mapping[str, str],
 
 def _alone(extra_spec: str, text: str,
            guest_nodes: int) -> PolicyError | None:
-    """What is wrong with one key, whatever the others are."""
+    """Return the error of one key by itself, whatever the values of others
+    are.
+    """
     try:
         key, _node = split_name(extra_spec)
         if key.name in scheduling.KEYS or key in auto_nodes.KEYS:
@@ -500,7 +503,9 @@ def _vfs(general: dict[str, Value],
 
 
 def _share(count: int, position: int, parts: int) -> int:
-    """One of the even parts of a number; the first ones get the rest."""
+    """Return one of the even parts of a number; the first parts get the
+    remainder.
+    """
     whole, rest = divmod(count, parts)
     return whole + (1 if position < rest else 0)
 

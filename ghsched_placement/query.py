@@ -47,7 +47,7 @@ _NOT_SHOWN = re.compile(
 
 @dataclass(frozen=True)
 class Flavor:
-    """What a flavor asks of Placement, in Nova's units.
+    """Resources that a flavor asks Placement for, in Nova's units.
 
     :param vcpus: vCPUs that share host CPUs.
     :param pcpus: host CPUs of its own, with the one of isolated emulator
@@ -183,7 +183,8 @@ def _add_trait(group: _Group, name: str, value: str) -> None:
 
 
 def _add_resource(group: _Group, name: str, value: str) -> None:
-    """As RequestGroup.add_resource, which passes over what it cannot read.
+    """Add a ``resources:`` extra spec to a group; ignore a malformed one, as
+    RequestGroup.add_resource does.
     """
     known = name.startswith(orc.CUSTOM_NAMESPACE) or name in orc.STANDARDS
     if known and re.fullmatch('[0-9]{1,18}', value.strip()):

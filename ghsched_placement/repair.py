@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What can be put right of allocations, from afar and safely (pure).
+"""Repairs of allocations that are safe without their host's help (pure).
 
 Two things: what a consumer without an owner holds of a host is given back,
 and our part of a server's allocation is made again of its flavor and of the
@@ -62,7 +62,7 @@ class Repair:
 def plan(host: capacity.Host, servers: Iterable[Server], holdings: Holdings,
          found: Iterable[Finding], up: bool,
          accounting: Accounting = 'min') -> Iterator[Repair]:
-    """What can be put right of what was found about a host.
+    """Yield the repairs of the findings about the allocations on a host.
 
     :param up: whether its nova-compute is. While it is down, what a server
         that was evacuated holds there keeps others from its guest's place.
@@ -92,7 +92,9 @@ def is_about(finding: Finding) -> bool:
 
 def given_back(host: capacity.Host, consumer: str,
                held: Amounts) -> Repair | None:
-    """Nothing more of a host for a consumer that holds anything of ours."""
+    """Return the repair that frees all that a consumer holds of a host's
+    providers.
+    """
     text = audit.describe_allocation(host, held)
     if not text:
         return None
@@ -149,7 +151,7 @@ def healed(host: capacity.Host, server: Server, held: Amounts,
 
 
 def changed(held: Amounts, wanted: Amounts) -> dict[str, dict[str, int]]:
-    """What is held after a repair."""
+    """Return the allocations of a consumer after a repair."""
     found = _plain(held)
     for provider, resources in wanted.items():
         found[provider] = {
@@ -165,7 +167,8 @@ def _plain(held: Amounts) -> dict[str, dict[str, int]]:
 
 def body(answer: Mapping[str, Any], wanted: Amounts
          ) -> dict[str, Any] | None:
-    """What to PUT for a consumer; None when there is nothing to do.
+    """Return the body of PUT /allocations for a consumer; None if nothing
+    changes.
 
     :param answer: to GET /allocations/{consumer}, from microversion 1.28 on.
     """
@@ -179,7 +182,8 @@ def body(answer: Mapping[str, Any], wanted: Amounts
 def bodies(answer: Mapping[str, Any], owner: Mapping[str, Any],
            repair: Repair, generation: int | None = None
            ) -> dict[str, dict[str, Any]] | None:
-    """What to POST for a consumer and the server that takes all over.
+    """Return the body of POST /allocations that moves all of a consumer to a
+    server.
 
     None when there is nothing to do, such as for a server that has been
     given something there meanwhile. What it holds of another host is what it

@@ -44,7 +44,7 @@ SLOW_COMBINATIONS = 10 ** 5
 
 @dataclass(frozen=True)
 class Group:
-    """One granular request group of an allocation candidates query.
+    """A granular request group of an allocation candidates query.
 
     :param suffix: what follows ``resources`` and ``required``.
     :param resources: amounts by resource class, all from one provider; empty
@@ -111,7 +111,7 @@ class Devices:
 def build(policy: GuestPolicy, accounting: Accounting,
           devices: Sequence[Devices] = (),
           locality: str = 'node', joining: bool = False) -> Request:
-    """What to ask for so that a guest's policy can be kept.
+    """Return the request groups and traits that Placement needs for a policy.
 
     One group per guest NUMA node with a counted share or ways of an L3, and
     one per PF. Placement goes through every way to choose a provider for each
@@ -189,7 +189,8 @@ def check_size(policy: GuestPolicy, accounting: Accounting = 'min') -> None:
 def _subtrees(counted: Collection[int], traits: Mapping[int, frozenset[str]],
               near: Mapping[int, Sequence[str]]
               ) -> tuple[list[Group], tuple[tuple[str, ...], ...]]:
-    """What is to be on one host node, and the groups that only name it.
+    """Return the sets of groups that must be on one host NUMA node, and the
+    groups that only name a node.
 
     :param counted: guest nodes with a group for their share.
     :param traits: of the host node, by guest node.

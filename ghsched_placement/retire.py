@@ -51,7 +51,7 @@ class Provider:
 
 @dataclass(frozen=True)
 class Step:
-    """One thing to do with a provider.
+    """A change of one provider that retiring ghsched makes.
 
     :param what: a parent, one resource class, traits, or all of it.
     :param value: UUID of the new parent, or what is taken away.
@@ -71,7 +71,8 @@ class Step:
 
 
 def steps(providers: Sequence[Provider]) -> tuple[Step, ...]:
-    """What is to be done, in order (pure).
+    """Return the changes that remove ghsched from some providers, in order
+    (pure).
 
     A NUMA provider goes, unless somebody else has put an inventory into it.
 

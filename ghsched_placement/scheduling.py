@@ -51,7 +51,7 @@ _REALTIME = 'hw:cpu_realtime'
 
 @dataclass(frozen=True)
 class Scheduling:
-    """How one kind of thread is scheduled.
+    """Scheduling class and parameters of one kind of thread.
 
     :param scheduler: one of :data:`keys.SCHEDULERS`.
     :param priority: 1..99 for a class of :data:`REALTIME`, None for others.
@@ -86,7 +86,8 @@ class Scheduling:
 
 @dataclass(frozen=True)
 class ThreadPolicy:
-    """How the threads of a guest are scheduled; None leaves the host's way.
+    """Scheduling of the threads of a guest; None leaves a kind as the host has
+    it.
 
     :param mask: the vCPUs that ``vcpus`` is for, as the flavor has it; empty
         for all.
@@ -125,7 +126,9 @@ class ThreadPolicy:
         return any(kind.realtime for kind in self.kinds)
 
     def capabilities(self) -> frozenset[str]:
-        """What the host must hold, as for a whole policy."""
+        """Return the names of the capabilities that a host needs for this
+        policy.
+        """
         needed = set()
         if any(kind.priority for kind in self.kinds):
             needed.add('VCPU_REALTIME')

@@ -49,7 +49,7 @@ class TopologyError(ValueError):
 
 @dataclass(frozen=True)
 class Cell:
-    """One guest NUMA node.
+    """CPUs and memory of one guest NUMA node.
 
     :param vcpus: guest CPU numbers.
     :param memory_mb: MiB of RAM.

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What a host reports of the traffic of a guest, and whose it is (pure).
+"""Network traffic of guests, as hosts report it, and its endpoints (pure).
 
 A host knows addresses. Which guest has one is known to Nova, and two networks
 may have the same one; what is not clear is left out.
@@ -31,7 +31,7 @@ MOST = 32
 
 @dataclass(frozen=True)
 class Talk:
-    """What an address of a guest and another address say to each other.
+    """Traffic between an address of a guest and another address.
 
     :param rate: bytes per second, decayed as a tie is.
     """
@@ -54,7 +54,8 @@ class Port:
 
 
 def write(ties: affinity.Ties, addresses: Iterable[str]) -> dict[str, Any]:
-    """To be added to the diagnostics of the guest with some addresses."""
+    """Return the traffic of some addresses for the diagnostics of their guest.
+    """
     mine = set(addresses)
     found = [Talk(*_mine_first(pair, mine), tie.strength)
              for pair, tie in ties.by_pair.items() if mine & set(pair)]
@@ -69,7 +70,9 @@ def _mine_first(pair: affinity.Pair, mine: set[str]) -> tuple[str, str]:
 
 
 def read(diagnostics: Mapping[str, Any]) -> tuple[Talk, ...] | None:
-    """What is in the diagnostics of a guest; None where nobody measures."""
+    """Parse the traffic in the diagnostics of a guest; None if it is not
+    measured.
+    """
     found = diagnostics.get(KEY)
     if not isinstance(found, list):
         return None

@@ -65,7 +65,7 @@ ELSEWHERE = '*'
 
 @dataclass(frozen=True)
 class Config:
-    """What the admin of the host decides.
+    """Options of a host that its providers depend on.
 
     :param reserved_bandwidth: percent that is not guaranteed, by NUMA node:
         what memory does not deliver, and what the host itself uses.
@@ -86,7 +86,7 @@ class Config:
 
 @dataclass(frozen=True)
 class Current:
-    """What Placement holds of one provider now.
+    """Inventory, usage and traits of one provider in Placement now.
 
     :param total: total of our resource class, 0 when there is none.
     :param used: how much of it is allocated.
@@ -103,7 +103,7 @@ class Current:
 
 @dataclass(frozen=True)
 class Provider:
-    """One provider as it should be, as far as it is ours.
+    """Wanted inventory and traits of one provider, as far as they are ours.
 
     :param parent_uuid: None for the compute node itself.
     :param inventories: our resource classes only, by name; a class of ours
@@ -166,7 +166,7 @@ def retired(provider: Provider,
 
 def inventory(total: int, reserved: int = 0, allocation_ratio: float = 1.0,
               step: int = 1) -> dict[str, int | float]:
-    """One inventory record; multiples of a step up to the total."""
+    """Return an inventory record whose allocations are multiples of a step."""
     return {
         'total': total, 'reserved': reserved, 'min_unit': 1,
         'max_unit': total, 'step_size': step,
@@ -184,7 +184,9 @@ def slots(provider: Provider) -> frozenset[str]:
 
 
 def free(record: Inventory, used: int) -> int:
-    """How much more can be allocated, by Placement's own arithmetic."""
+    """Return the amount that can still be allocated, by Placement's
+    arithmetic.
+    """
     capacity = ((record['total'] - record['reserved'])
                 * record['allocation_ratio'])
     return max(0, math.floor(capacity) - used)
@@ -260,8 +262,8 @@ def _not_holdable(host: HostDescription, amounts: Sequence[int],
 
 
 def counted(host: HostDescription, node: int) -> dict[str, tuple[int, int]]:
-    """What a host node has beside bandwidth, and the least of it that a
-    guest can have, by resource class.
+    """Return total and smallest request of a host NUMA node, by resource class
+    other than bandwidth.
     """
     return {names.L3_WAYS: (host.l3_ways.get(node, 0), host.l3_ways_least),
             names.RT_CPU_PERMILLE: (host.rt_permille.get(node, 0), 1)}
@@ -316,7 +318,9 @@ def _bursts(node: int, host: HostDescription, config: Config,
 
 
 def _closed(current: Current) -> dict[str, int | float]:
-    """What is left of an inventory that is offered no more, or nothing."""
+    """Return the inventory that remains for a class that is offered no more;
+    empty without usage.
+    """
     if not current.used:
         return {}
     total = max(current.total, current.used, 1)

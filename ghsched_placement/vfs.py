@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""How many VFs PFs have left, and how to share a number among them (pure)."""
+"""Free VFs of PFs, and the ways to share a number of VFs among PFs (pure)."""
 
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -157,7 +157,9 @@ def ways(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
 
 def _of_host(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
              locality: str) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """For each way to give places of a host to the guest nodes."""
+    """Yield the ways to take VFs of a host's PFs, by way of placing the guest
+    nodes.
+    """
     places = {alias: by_place(of_alias, locality)
               for alias, of_alias in pfs.items()}
     nodes = sorted({need.guest_node for need in needs})
@@ -204,7 +206,7 @@ def _take(needs: Sequence[Vfs],
 
 def combinations(parts: Mapping[str, int],
                  pfs: Mapping[str, Sequence[Pf]]) -> int:
-    """How many ways Placement goes through for one host, at most.
+    """Return the maximum number of ways that Placement tries for one host.
 
     :param parts: how many groups a request has, by alias; each is of any PF
         of the host.

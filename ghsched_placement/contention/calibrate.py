@@ -66,7 +66,9 @@ def fitted(machine: Machine, workload: Workload = REFERENCE,
 
 
 def bind_gain(machine: Machine) -> float:
-    """How much faster local accesses are than those of no control, idle."""
+    """Return how many times faster local accesses of an idle machine are than
+    those of unbound guests.
+    """
     numbers = [node.id for node in machine.nodes]
     return sum(traffic.distance(machine, here, there)
                for here in numbers for there in numbers) / len(numbers) ** 2

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""How the latency of memory grows with its use: a curve, as data (pure).
+"""Latency of memory by its use: a measured curve, as data (pure).
 
 A curve has the latency of an access by the utilisation of the memory, over
 that of an idle machine, for one or several parts of writes. It says how it
@@ -101,7 +101,8 @@ class LatencyCurve:
         return cls(mapping['basis'], mapping['source'].strip(), tuple(lines))
 
     def latency(self, utilisation: float, writes: float = WRITES) -> float:
-        """Of an access, over that of an idle machine; never below 1.
+        """Return the latency of an access relative to that of an idle machine;
+        at least 1.
 
         Between the lines for the next fewer and more writes; the outermost
         line holds for all beyond it.

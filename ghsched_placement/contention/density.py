@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""How many containers a host takes before its latency suffers (pure).
+"""Number of containers that a host takes before its latency suffers (pure).
 
 As published: one container is observed while others are added; the density is
 the largest number whose p99 latency is below 1.10 times that of the observed
@@ -60,7 +60,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Curve:
-    """One scenario (simulated).
+    """Predicted latency by number of containers in one scenario (simulated).
 
     :param points: from 1 container to as many as there is room for.
     :param density: the last number below the line, of those.
@@ -118,7 +118,8 @@ def predict(machine: Machine, scenario: str, keys: Keys | None = None,
 
 def p99(machine: Machine, scenario: str, containers: int,
         keys: Keys | None = None, workload: Workload = REFERENCE) -> float:
-    """One point of a curve, whether there is room for it or not.
+    """Return the predicted p99 latency of a number of containers, whether or
+    not they fit.
 
     :raises ValueError: as :func:`predict` does.
     """
@@ -158,7 +159,8 @@ def _keys(machine: Machine, scenario: str, keys: Keys | None,
 
 
 class _Model:
-    """One scenario, asked for one number of containers after another.
+    """Model of one scenario, solved for one number of containers after
+    another.
 
     The observed container is the first of the first guest.
     """
@@ -298,7 +300,8 @@ def _ratio(machine: Machine, curve: Curve, ours: Curve) -> Ratio:
 
 @dataclass(frozen=True)
 class Shift:
-    """What another value of one parameter does to the ratios (simulated).
+    """Change of the predicted ratios by another value of one parameter
+    (simulated).
 
     :param machine: whose parameter it is.
     :param factor: what its value is multiplied by.
@@ -316,7 +319,7 @@ def sensitivity(machine: Machine, keys: Keys | None = None,
                 bases: Collection[str] = ('fitted',),
                 refit: Callable[[Machine], Machine] | None = None,
                 ) -> tuple[Shift, ...]:
-    """How far the ratios move with each parameter, all others as they are.
+    """Return the change of the predicted ratios by each parameter alone.
 
     :param workload: as in :func:`report`.
     :param step: how far each is moved down and up, as a part of it.
@@ -342,7 +345,7 @@ def sensitivity(machine: Machine, keys: Keys | None = None,
 
 
 def _moved(machine: Machine, parameter: Parameter, factor: float) -> Machine:
-    """With one parameter moved, as far as it can be.
+    """Return a machine with one parameter multiplied, within its bounds.
 
     No access over a link is faster than a local one.
     """

@@ -55,7 +55,7 @@ class MachineError(ValueError):
 
 @dataclass(frozen=True)
 class Parameter:
-    """One figure of the model and where it comes from.
+    """A number of the model, its unit and its source.
 
     :param basis: one of :data:`BASES`.
     :param source: for people; of a fitted figure the point that it was
@@ -70,7 +70,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Node:
-    """One NUMA node.
+    """Bandwidth and latency of one NUMA node of a machine.
 
     :param threads: CPUs that guests may use.
     :param memory_mb: MiB that guests may use.

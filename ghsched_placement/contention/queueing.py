@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""How long an access waits at a controller or a link (pure).
+"""Waiting time of an access at a memory controller or a link (pure).
 
 An open queue with one server, exponential gaps and exponential service
 (M/M/1), whose service time is the idle latency of a local access. All waits

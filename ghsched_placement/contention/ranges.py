@@ -57,7 +57,7 @@ GOAL = 60
 
 @dataclass(frozen=True)
 class Range:
-    """What came of the draws (simulated).
+    """Quantiles of the predictions of many draws (simulated).
 
     :param densities: of ghsched, as far as there is room; ascending.
     :param by_latency: the same were there room for all that the latency
@@ -89,7 +89,8 @@ def draw(machine: Machine, curves: Sequence[LatencyCurve | None], count: int,
          seed: int = 1, workload: Workload = REFERENCE,
          baselines: Sequence[str] = BASELINES,
          progress: Callable[[int], None] = lambda _done: None) -> Range:
-    """So many draws.
+    """Return the range of predictions over a number of random draws of the
+    parameters.
 
     :param curves: None stands for the queue.
     :param baselines: of :data:`BASELINES`, those to draw from.

@@ -10,7 +10,8 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""How one memory controller or link divides what it can carry (pure).
+"""Division of the bandwidth of a memory controller or link among its users
+(pure).
 
 The rules are those of the openEuler kernel's manual of MPAM
 (Documentation/arch/arm64/mpam.md of OLK-6.6):
@@ -38,7 +39,7 @@ DEFAULT_PRIORITY = 3
 
 @dataclass(frozen=True)
 class Claim:
-    """What one group asks of a controller; all figures in MB/s.
+    """Bandwidth that one control group asks of a controller, in MB/s.
 
     :param demand: what it would move if it were alone and had no cap.
     :param minimum: guarantee.
@@ -55,12 +56,12 @@ class Claim:
 
     @property
     def capped(self) -> float:
-        """What it can have while others want bandwidth too."""
+        """Bandwidth of the group while others want bandwidth too, in MB/s."""
         return min(self.demand, self.maximum)
 
     @property
     def most(self) -> float:
-        """What it can have at all."""
+        """Maximum bandwidth of the group, in MB/s."""
         return self.capped if self.hardlimit else self.demand
 
     @property
@@ -71,7 +72,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class _Need:
-    """One claim in one round: from ``floor`` up to ``top``."""
+    """A claim in one round of the division: from ``floor`` up to ``top``."""
 
     index: int
     floor: float
@@ -80,7 +81,7 @@ class _Need:
 
 
 def share(capacity: float, claims: Sequence[Claim]) -> tuple[float, ...]:
-    """What each claim gets, in MB/s.
+    """Return the bandwidth that each claim gets, in MB/s.
 
     The sum is at most the capacity. It is the capacity, or all that the
     claims can take.

@@ -139,7 +139,9 @@ def _fitted(ours: Machine, other: Machine) -> str:
 
 
 def _others(ours: Machine, other: Machine) -> str:
-    """Those of the other machine move nothing: it is fitted again."""
+    """Explain that parameters of the other machine move nothing, because it is
+    fitted again.
+    """
     return _shifts(
         f'Each other parameter of {ours.name} moved by 20 %, demand_mb fitted '
         'again (simulated)',

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Who moves how much over the nodes and links of a machine (pure).
+"""Memory traffic over the nodes and links of a machine (pure).
 
 A remote access goes over the link between the nodes, and through both of
 them: it takes of the capacity of the node that asks and of the node that
@@ -44,7 +44,7 @@ WHOLE = 100.0
 
 @dataclass(frozen=True)
 class Control:
-    """What holds for a control group on one node.
+    """Bandwidth policy of a control group on one NUMA node.
 
     :param minimum: guarantee, percent of what the node delivers; and
         likewise of the cap, of which 100 is none.
@@ -57,13 +57,13 @@ class Control:
 
     @classmethod
     def of(cls, policy: NodePolicy) -> 'Control':
-        """As a flavor asks for it."""
+        """Return the control that a flavor's policy asks for on one node."""
         return cls(policy.minimum, policy.maximum, policy.hardlimit,
                    sharing.DEFAULT_PRIORITY if policy.priority is None
                    else policy.priority)
 
     def claim(self, capacity: float, demand: float) -> Claim:
-        """What a group that wants so many MB/s asks of a node."""
+        """Return the claim of a group that wants a bandwidth on a node."""
         return Claim(
             demand, capacity * self.minimum / WHOLE,
             capacity * self.maximum / WHOLE if self.maximum < WHOLE
@@ -93,7 +93,7 @@ class Flow:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What becomes of one flow.
+    """Achieved bandwidth and latency of one flow.
 
     :param achieved: MB/s.
     :param latency: of an access; that of a local one on an idle machine
@@ -107,7 +107,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Load:
-    """What becomes of all of them.
+    """Outcomes of all flows, and the use of nodes and links.
 
     :param nodes: utilisation of each node, 0 to 1.
     :param links: utilisation of each link that is used.
@@ -120,7 +120,7 @@ class Load:
 
 @dataclass(frozen=True)
 class _Stage:
-    """What one node or link does for the flows that pass it."""
+    """Effects of one node or link on the flows that pass it."""
 
     part: Mapping[int, float] = field(default_factory=dict)
     wait: Mapping[int, float] = field(default_factory=dict)
@@ -129,7 +129,8 @@ class _Stage:
 
 def solve(machine: Machine, flows: Sequence[Flow],
           controls: Controls | None = None) -> Load:
-    """What each flow achieves and how long its accesses take.
+    """Return the bandwidth that each flow achieves and the latency of its
+    accesses.
 
     A higher priority of a group on a node never gives its flows to the memory
     there less, nor accesses that take longer.
@@ -190,7 +191,7 @@ def _links(machine: Machine,
 
 def _node(machine: Machine, node: int, flows: Sequence[Flow],
           arriving: Sequence[float], controls: Controls) -> _Stage:
-    """What a node does for the flows from it and to it.
+    """Return the effects of a node on the flows from it and to it.
 
     The control of a group holds for the memory of the node. Flows that only
     come from here are not controlled here.

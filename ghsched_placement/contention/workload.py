@@ -90,13 +90,15 @@ class Workload:
     own_buffers: bool = False
 
     def guests_in(self, scenario: str) -> int:
-        """How many guests there are in a scenario, if they fit."""
+        """Return the number of guests of a scenario, if they fit."""
         if scenario == 'ghsched' or self.guests_without is None:
             return self.guests
         return self.guests_without
 
     def per_guest(self) -> dict[str, int]:
-        """How many containers a guest takes by each of its resources."""
+        """Return the number of containers that a guest takes, by the resource
+        that limits them.
+        """
         found = {
             'guest memory': self.memory_mb // self.container_memory_mb,
             'guest vCPUs': self.vcpus // self.container_vcpus}
@@ -123,7 +125,8 @@ class Path:
 
 def room(machine: Machine, workload: Workload,
          scenario: str) -> tuple[int, str]:
-    """How many containers there is room for, and what limits them.
+    """Return the number of containers that fit on a machine, and the resource
+    that limits them.
 
     :raises ValueError: not even one guest fits the host.
     """
@@ -201,7 +204,9 @@ class Slot:
     flows: tuple[Flow, ...]
 
     def count(self, containers: int) -> int:
-        """Its part of all: guests take turns, then their nodes do."""
+        """Return the slot's part of a number of containers: guests take turns,
+        then their nodes do.
+        """
         of_guest = len(range(self.guest, containers, self.guests))
         return len(range(self.position, of_guest, self.positions))
 
@@ -269,7 +274,8 @@ def group_name(guest: int) -> str:
 
 def _dma(machine: Machine, buffers: Mapping[int, Sequence[int]],
          device_mb: float) -> Iterator[Flow]:
-    """What the VF of one container moves between its NIC and its buffers."""
+    """Yield the flows between the NIC of one container's VF and its buffers.
+    """
     for having in buffers.values():
         for memory in having:
             for nic in machine.nics:
@@ -296,7 +302,7 @@ def flows(machine: Machine, workload: Workload, filled: Sequence[Slot],
 
 def controls(machine: Machine, workload: Workload,
              keys: GuestPolicy | None) -> Controls:
-    """What holds for each guest on each of its host nodes.
+    """Return the bandwidth control of each guest on each of its host nodes.
 
     :raises ValueError: when the host cannot hold it.
     """

@@ -141,7 +141,7 @@ def lasting(client: clients.Client, parsed_args: argparse.Namespace
 
 
 def planned(seen: observe.Observed) -> list[repair.Repair]:
-    """What --fix does on a host."""
+    """Return the repairs that --fix makes on a host."""
     return list(repair.plan(
         seen.host, seen.servers, seen.holdings, seen.findings,
         seen.state == 'up', seen.accounting))

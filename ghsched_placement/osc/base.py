@@ -10,8 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What all commands have in common: how they end, and how they look.
-"""
+"""Base classes of all commands: errors, exit status and output."""
 
 import argparse
 from collections.abc import Iterable
@@ -33,7 +32,7 @@ _COULD_NOT = (exceptions.CommandError, sdk_exceptions.SDKException,
 
 
 class Refused(exceptions.CommandError):
-    """What was asked for is not to be had, and why."""
+    """A command cannot do what was asked; the message says why."""
 
 
 #: Formats whose cells are texts, and what stands for an unknown value there.
@@ -74,7 +73,7 @@ def _fitting(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 
 def _cells(row: Iterable[Any], formatter: str) -> list[Any]:
-    """Those of one row, as a format takes them (pure)."""
+    """Return the cells of one row, as an output format needs them (pure)."""
     if formatter not in _PLAIN:
         return list(row)
     return [columns.plain(cell, _PLAIN[formatter]) for cell in row]

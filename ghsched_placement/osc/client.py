@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What the commands ask Placement and Nova for, in the names of ghsched.
+"""Client of the commands for Placement and Nova, in the terms of ghsched.
 
 Everything goes through openstacksdk, which knows the clouds of clouds.yaml
 and of the environment.
@@ -84,7 +84,8 @@ class Client(nova_reader.NovaReader):
 
     def holdings(self, host: capacity.Host
                  ) -> dict[str, dict[str, dict[str, int]]]:
-        """What consumers hold of a host: consumer, provider, class."""
+        """Return the allocations on a host, by consumer, provider and class.
+        """
         uuids = {host.uuid, *(node.uuid for node in host.nodes),
                  *(pf.uuid for pf in host.pfs)}
         found: dict[str, dict[str, dict[str, int]]] = {}
@@ -96,14 +97,15 @@ class Client(nova_reader.NovaReader):
         return found
 
     def held(self, consumer: str) -> dict[str, dict[str, int]]:
-        """What a consumer holds: provider, class."""
+        """Return the allocations of a consumer, by provider and class."""
         answer = self._placement(f'/allocations/{consumer}')
         return {uuid: dict(entry['resources'])
                 for uuid, entry in answer['allocations'].items()}
 
     def set_bandwidth(self, uuid: str, extra_specs: Mapping[str, str | None],
                       dry_run: bool) -> dict[str, Any]:
-        """Have nova-api change the policy of a server, with our filter there.
+        """Ask nova-api, with the filter of ghsched, to change the policy of a
+        server.
 
         :param extra_specs: None takes a key away.
         :returns: the JSON of ``ghsched server set``.
@@ -117,7 +119,7 @@ class Client(nova_reader.NovaReader):
 
     def move_nodes(self, uuid: str, nodes: Mapping[int, int],
                    dry_run: bool) -> dict[str, Any]:
-        """Have nova-api move a server to other NUMA nodes of its host.
+        """Ask nova-api to move a server to other NUMA nodes of its host.
 
         :param nodes: host NUMA node by guest NUMA node.
         :param dry_run: have it say whether it could.
@@ -153,7 +155,7 @@ class Client(nova_reader.NovaReader):
             f'nova-api: HTTP {response.status_code} {http.detail(response)}')
 
     def reallocate(self, wanted: repair.Repair) -> str:
-        """Have a consumer hold what it is to hold of a host.
+        """Write the allocations of a consumer that a repair asks for.
 
         A change that meets another one of the same consumer or provider is
         made again on top of that.

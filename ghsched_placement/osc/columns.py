@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""How values are shown: short on a terminal, whole to a program."""
+"""Formats of values: short on a terminal, complete for programs."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from cliff import columns
 
 
 class Unknown(columns.FormattableColumn[None]):
-    """What is not known: a dash for people, null for programs.
+    """An unknown value: a dash for people, null for programs.
 
     Sorted before everything that is known.
     """
@@ -92,7 +92,7 @@ class _Plain(columns.FormattableColumn[Any]):
 
 
 class _Blank(Unknown):
-    """What is not known, where there is no null."""
+    """An unknown value in formats that have no null."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

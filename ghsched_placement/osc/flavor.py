@@ -208,7 +208,7 @@ def merged(extra_specs: Mapping[str, str],
 
 def read(size: Size, extra_specs: Mapping[str, str]
          ) -> tuple[policies.GuestPolicy, topology.Guest]:
-    """What a flavor asks for.
+    """Parse the policy and the guest topology of a flavor.
 
     With the fewest guest NUMA nodes, where the scheduler chooses the number.
 
@@ -297,7 +297,7 @@ def parameters(size: Size, extra_specs: Mapping[str, str],
 def make_wish(policy: policies.GuestPolicy, guest: topology.Guest,
               asked: Iterable[tuple[str, str]], classes: Mapping[str, str],
               accounting: policies.Accounting) -> fitting.Wish:
-    """What to look for on each host.
+    """Return the resources of a flavor, to be compared with each host.
 
     :param asked: parameters of the query that nova-scheduler would send.
     """
@@ -316,7 +316,7 @@ def make_wish(policy: policies.GuestPolicy, guest: topology.Guest,
 
 
 def unable(host: capacity.Host, reason: str) -> fitting.Verdict:
-    """Of a host that takes no guest at all (pure)."""
+    """Return the verdict for a host that takes no guest at all (pure)."""
     return fitting.Verdict(host.name, lacks=(lack.Lack(
         None, 'compute service', reason=reason,
         cure='see openstack compute service list'),))

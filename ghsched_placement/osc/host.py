@@ -188,7 +188,9 @@ def _nodes(seen: observe.Observed) -> Iterator[dict[str, Any]]:
 
 def _bursts(node: capacity.Node,
             real: diagnostics.HostNode) -> dict[str, Any] | None:
-    """What is promised beyond guarantees; None where nothing is."""
+    """Return the bursts promised beyond guarantees on a node; None without
+    any.
+    """
     stock = node.bursts
     if stock is None:
         return None

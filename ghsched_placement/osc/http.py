@@ -155,7 +155,8 @@ def get_json(connection: Any, service: str, path: str,
 
 
 def detail(response: Any) -> str:
-    """What a service says of an error, of any of their ways to say it."""
+    """Return the error message of a service's response, in any of its formats.
+    """
     try:
         answer = response.json()
         if 'errors' in answer:

@@ -44,7 +44,7 @@ _ABSENT = (exceptions.CommandError, ksa_exceptions.ClientException,
 
 @dataclass(frozen=True)
 class Leftover:
-    """One thing that is to be removed before the package is.
+    """A provider, file or record to remove before the package is removed.
 
     :param where: service that has it.
     :param kind: of thing, in the words of that service.

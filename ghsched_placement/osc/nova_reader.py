@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What the commands ask Nova for, and Glance."""
+"""Queries of the commands to Nova and Glance."""
 
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -120,7 +120,7 @@ class NovaReader:
         self._silence = _Silence(workers)
 
     def compute_nodes(self) -> dict[str, dict[str, Any]]:
-        """What Nova says of compute nodes, by their UUID."""
+        """Return Nova's records of compute nodes, by UUID."""
         return {str(one['id']): one for one in self._pages(
             '/os-hypervisors/detail', 'hypervisors', _HYPERVISORS)}
 
@@ -174,7 +174,9 @@ class NovaReader:
         return found
 
     def _some_server(self, name: str, ignore_missing: bool) -> Any:
-        """Of the user's own project, or of any where that is allowed."""
+        """Find a server in the user's own project, or in any where that is
+        allowed.
+        """
         with http.reached(self._connection, 'compute'):
             find = self._connection.compute.find_server
             found = find(name)
@@ -231,7 +233,9 @@ class NovaReader:
         return diagnostics.from_diagnostics(dict(response.json()))
 
     def load(self, uuid: str) -> load.Load | None:
-        """What the host of a server has measured; None without that."""
+        """Return the load that the host of a server has measured; None without
+        one.
+        """
         return load.read(self.said(uuid))
 
     def said(self, uuid: str, host: str = '') -> dict[str, Any]:
@@ -279,7 +283,8 @@ class NovaReader:
                                 {'changes-since': since}, 'uuid'))
 
     def moved_inside(self, uuid: str, since: str) -> list[str]:
-        """When a server was to be moved between nodes of its host.
+        """Return the times at which a move of a server inside its host was
+        requested.
 
         :param since: as for :meth:`migrated`; the answers are like it.
         """
@@ -298,7 +303,8 @@ class NovaReader:
                    in found['instanceAction'].get('events') or ())
 
     def live_migrate(self, uuid: str, service_host: str) -> None:
-        """Have Nova migrate a server, if Placement finds room for it there.
+        """Ask Nova to live-migrate a server to a host, if Placement finds room
+        there.
 
         :param service_host: of the compute service.
         :raises Refused: when Nova does not begin with it.

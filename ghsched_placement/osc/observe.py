@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What Nova and Placement report about hosts, made ready for the audit."""
+"""Records of Nova and Placement about hosts, prepared for the audit."""
 
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -99,7 +99,7 @@ def read_server(record: Mapping[str, Any],
 
 
 def extra_specs(record: Mapping[str, Any]) -> dict[str, str]:
-    """Those of the flavor that a server was made with.
+    """Return the extra specs of the flavor that a server was created with.
 
     :raises CommandError: when Nova keeps them from the user.
     """
@@ -152,7 +152,7 @@ def _observed(client: clients.Client, host: capacity.Host,
               records: Sequence[Mapping[str, Any]], node: Mapping[str, Any],
               migrations: Callable[[], Mapping[str, str]], ask_host: bool,
               accounting: policies.Accounting) -> Observed:
-    """One host from all sides.
+    """Return the records of one host from Placement, Nova and the host itself.
 
     :param records: its servers, as Nova's API has them.
     :param node: its compute node, likewise; empty without one.
@@ -179,7 +179,7 @@ def _observed(client: clients.Client, host: capacity.Host,
 
 def counted(reports: Iterable[diagnostics.Report],
             given: policies.Accounting) -> policies.Accounting:
-    """What a host counts in Placement (pure).
+    """Return the bandwidth accounting that a host's guests report (pure).
 
     It knows better than whoever asks: allocations that are made again by the
     other one would give out too much, or refuse what fits.

@@ -38,5 +38,5 @@ def make_client(instance: Any) -> client.Client:
 
 def build_option_parser(
         parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """There are no options for all commands."""
+    """Return the parser unchanged: no option is common to all commands."""
     return parser

@@ -311,7 +311,7 @@ def agreed() -> None:
 
 
 def inside(client: clients.Client, move: move_plan.Move) -> Outcome:
-    """Have nova-api move a server to another node of its host."""
+    """Ask nova-api to move a server to another node of its host."""
     try:
         client.move_nodes(move.guest, {0: move.destination.node},
                           dry_run=False)
@@ -324,7 +324,7 @@ def inside(client: clients.Client, move: move_plan.Move) -> Outcome:
 
 def between(client: clients.Client, move: move_plan.Move, timeout: float,
             sleep: Callable[[float], None] = time.sleep) -> Outcome:
-    """Have Nova migrate a server, and wait for it."""
+    """Ask Nova to migrate a server, and wait until it has."""
     nodes = client.compute_nodes().values()
     service = next((str(node['service']['host']) for node in nodes
                     if node['hypervisor_hostname'] == move.destination.host),

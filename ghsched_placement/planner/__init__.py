@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""How many more guests fit into a cloud, and what stands in the way.
+"""Planner: how many more guests fit into a cloud, and what limits them.
 
 :func:`ghsched_placement.planner.plan.plan` reads a cloud and
 :func:`ghsched_placement.planner.plan.plan_hosts` takes hosts as they are

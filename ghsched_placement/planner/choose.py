@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Which host, and which nodes of it, the next guest of a mix gets (pure).
+"""Choice of the host and nodes for the next guest of a mix (pure).
 
 As a weigher of nova-scheduler would have it, and by the same functions
 (:mod:`ghsched_placement.fragmentation`, :mod:`ghsched_placement.gradient`).
@@ -54,7 +54,8 @@ Choose: TypeAlias = Callable[[State, Need, Sequence[Way]], Option | None]
 
 
 def by_score(state: State, need: Need, ways: Sequence[Way]) -> Option | None:
-    """As GhschedFragmentationWeigher: the first way that has room."""
+    """Choose the first way that has room, as GhschedFragmentationWeigher does.
+    """
     for way in ways:
         nodes = state.place(need, way)
         if nodes is not None:
@@ -63,7 +64,8 @@ def by_score(state: State, need: Need, ways: Sequence[Way]) -> Option | None:
 
 
 def by_gradient(mix: Mapping[str, int], needs: Mapping[str, Need]) -> Choose:
-    """As GhschedGradientWeigher, which has learned the mix.
+    """Return a choice as GhschedGradientWeigher's after it has learned the
+    mix.
 
     :param mix: how many guests of each flavor go together, by name.
     """
@@ -85,7 +87,7 @@ def by_gradient(mix: Mapping[str, int], needs: Mapping[str, Need]) -> Choose:
 
 
 def kind_of(need: Need) -> gradient.Kind:
-    """What a guest takes."""
+    """Return the amounts that a guest takes, as the gradient needs them."""
     devices: dict[int, int] = {}
     for (node, _name), count in need.devices_of.items():
         devices[node] = devices.get(node, 0) + count
@@ -97,7 +99,9 @@ def kind_of(need: Need) -> gradient.Kind:
 
 
 def room_of(state: State) -> gradient.Room:
-    """What a host has left; CPUs and memory count where they are known."""
+    """Return the free amounts of a host; CPUs and memory only if they are
+    known.
+    """
     free: dict[int, gradient.Amounts] = {}
     total: dict[int, gradient.Amounts] = {}
     places = {node: place for place, node in state.host.node_of.items()}

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What the planner needs of a Placement client.
+"""Interface of the planner's Placement client.
 
 ``connection.placement`` of openstacksdk and any other keystoneauth adapter
 will do, and so does the planner's own Placement.
@@ -34,7 +34,7 @@ class Response(Protocol):
 
     @property
     def status_code(self) -> int:
-        """Of HTTP."""
+        """HTTP status code."""
 
     @property
     def text(self) -> str:
@@ -48,17 +48,17 @@ class Reader(Protocol):
     """A client of a cloud; it is only read from."""
 
     def get(self, url: str, *, microversion: str) -> Response:
-        """One request."""
+        """Send a GET request; return its response."""
 
 
 class Client(Reader, Protocol):
     """A client of a Placement that may be written to."""
 
     def put(self, url: str, *, json: Any, microversion: str) -> Response:
-        """One request."""
+        """Send a PUT request; return its response."""
 
     def post(self, url: str, *, json: Any, microversion: str) -> Response:
-        """One request."""
+        """Send a POST request; return its response."""
 
 
 def read(client: Reader, path: str, gone: bool = False) -> Any:
@@ -80,7 +80,7 @@ def read(client: Reader, path: str, gone: bool = False) -> Any:
 
 
 def document(method: str, path: str, answer: Response) -> Any:
-    """What an answer has in it.
+    """Return the parsed body of a response.
 
     :raises PlannerError: when it is an error.
     """

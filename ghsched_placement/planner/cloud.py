@@ -32,7 +32,7 @@ Progress = Callable[[float, str], None]
 
 
 def silent(_share: float, _what: str) -> None:
-    """Tell nobody."""
+    """Report no progress."""
 
 
 def part(progress: Progress, start: float, end: float) -> Progress:

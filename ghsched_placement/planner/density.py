@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""How many containers guests can be full of before latency suffers (pure).
+"""Number of containers in guests before latency suffers (pure).
 
 All figures are those of :mod:`ghsched_placement.contention`, and *simulated*.
 """
@@ -135,7 +135,9 @@ def of_flavor(machine: Machine, need: Need, guests: int | None = None,
 
 def _unknown(machine: Machine, workload: Workload,
              policy: GuestPolicy) -> str | None:
-    """Why the model has nothing to say of guests; None where it has."""
+    """Return the reason why the model cannot predict for guests; None if it
+    can.
+    """
     if not workload.nodes:
         return NO_NODES
     try:
@@ -161,7 +163,9 @@ def _refused(subject: str, machine: Machine, reason: str) -> NotPredicted:
 def _plan(subject: str, machine: Machine, workload: Workload | None,
           policy: GuestPolicy, against: Machine | None,
           search: bool) -> DensityPlan:
-    """Without a workload, the published test."""
+    """Return the density plan of a machine; of the published test without a
+    workload.
+    """
     asked = workload or REFERENCE
     guests = {scenario: len(places(machine, asked, scenario))
               for scenario in SCENARIOS}
@@ -188,7 +192,9 @@ def _notes(workload: Workload, guests: Mapping[str, int]) -> Iterator[str]:
 
 
 def _for_search(workload: Workload) -> Workload:
-    """With as many guests as there are without the keys that are replaced."""
+    """Return the workload with the number of guests that fit without the keys
+    to search for.
+    """
     return replace(workload, guests=workload.guests_in('static'))
 
 

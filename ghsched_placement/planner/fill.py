@@ -163,7 +163,7 @@ def _ask_again(stage: Stage, flavor: _Flavor,
 
 
 def _share_used(states: Sequence[State]) -> float:
-    """How far the hosts are filled, 0 to 1, by what is scarcest."""
+    """Return the used share of the hosts' scarcest resource, 0 to 1."""
     shares = []
     for state in states:
         taken = [amount / (amount + state.free(slot))

@@ -119,5 +119,6 @@ def _size(name: str, key: str, value: Any) -> int:
 
 
 def _text(value: Any) -> str:
-    """As YAML's true and false are written in an extra spec."""
+    """Format a YAML value as an extra spec, with true and false in lower case.
+    """
     return str(value).lower() if isinstance(value, bool) else str(value)

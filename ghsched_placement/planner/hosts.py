@@ -74,7 +74,8 @@ class Host:
 
     def for_candidates(self,
                        uuid_of: Callable[[int], str]) -> candidates.Host:
-        """Where the providers are that candidates name.
+        """Return the host as the search of candidates needs it, with its
+        providers' UUIDs.
 
         :param uuid_of: gives the UUID of a provider in them, by its place.
         """

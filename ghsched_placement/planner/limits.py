@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What stands in the way of one more guest on a host (pure).
+"""Resources that prevent one more guest on a host (pure).
 
 It is read off what Placement has left, and what Nova has by NUMA node: a
 resource of which less is free than the guest needs. What one more of it would
@@ -29,7 +29,7 @@ from ghsched_placement import tree
 
 
 def lacks(state: State, need: Need) -> tuple[Lack, ...]:
-    """Why a host that is full takes no more guests of a flavor.
+    """Return the reasons why a full host takes no more guests of a flavor.
 
     What the host as a whole lacks first; if there is such a thing, the nodes
     are not what binds.
@@ -51,7 +51,9 @@ def _traits(state: State, need: Need) -> Iterator[Lack]:
 
 
 def of_root(state: State, need: Need) -> Iterator[Lack]:
-    """What a host lacks of all that is not counted by NUMA node."""
+    """Yield the lacks of a host among resources that are not counted by NUMA
+    node.
+    """
     needed = []
     for name, amount in need.of_root.items():
         most = (int(state.record((0, name))['max_unit'])
@@ -77,7 +79,7 @@ def _nodes(state: State) -> list[int]:
 
 
 def of_node(state: State, need: Need, node: int) -> list[Lack]:
-    """What a host node lacks for that guest node that it lacks least for.
+    """Return the lacks of a host node for the guest node that it almost fits.
 
     None at all where the node could take any node of the guest.
     """
@@ -88,7 +90,7 @@ def of_node(state: State, need: Need, node: int) -> list[Lack]:
 
 def misfits(state: State, need: Need, guest_node: int,
             node: int) -> list[Lack]:
-    """What a host node lacks for a guest node."""
+    """Return the lacks of a host node for a guest node."""
     needed: list[tuple[str, int, int, int | None]] = [
         (lack.WORDS[name], amount, counted(state, node, name),
          _at_once(state, node, name))
@@ -111,7 +113,7 @@ def vf_words(need: Need, resource_class: str) -> str:
 
 
 def counted(state: State, node: int, resource_class: str) -> int:
-    """What a node has left of something that is counted on it."""
+    """Return the free amount of a resource class on a host node."""
     return sum(state.free((place, resource_class))
                for place, number in state.host.node_of.items()
                if number == node)
@@ -160,7 +162,7 @@ def pooled(state: State, need: Need) -> int:
 
 
 def _summed(need: Need) -> Counter[str]:
-    """What is counted of all guest NUMA nodes together."""
+    """Return the amounts of all NUMA nodes of a guest together."""
     found: Counter[str] = Counter()
     for amounts in need.counted.values():
         found.update(amounts)
@@ -172,7 +174,7 @@ def _summed(need: Need) -> Counter[str]:
 
 @dataclass(frozen=True)
 class Use:
-    """How far an inventory is used.
+    """Used and total amount of an inventory.
 
     :param node: host NUMA node; None for the host as a whole.
     :param capacity: all that can be allocated.
@@ -188,7 +190,7 @@ class Use:
 
 
 def uses(state: State, aliases: dict[str, str]) -> tuple[Use, ...]:
-    """What is used of each inventory of a host that ghsched knows of."""
+    """Return the use of each inventory of a host that ghsched knows of."""
     by_class = {name: alias for alias, name in aliases.items()}
     found: dict[tuple[int | None, str], list[int]] = {}
     for place, provider in enumerate(state.host.providers):

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What one more of a resource would buy on hosts that are full."""
+"""Guests that one more unit of a resource makes room for on full hosts."""
 
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -37,7 +37,8 @@ _MORE = {names.MEM_BW_PCT: POINTS, names.MEM_BW_BURST_PCT: POINTS}
 
 @dataclass(frozen=True)
 class More:
-    """One more of a resource on one host.
+    """One more unit of a resource on one host, and the guests that it makes
+    room for.
 
     :param node: host NUMA node; None for the host as a whole.
     :param provider: name of the provider that has more.
@@ -62,7 +63,8 @@ class _Change:
 
 def buys(stage: Stage, need: Need, states: Sequence[State],
          progress: Progress = silent) -> list[tuple[More, ...]]:
-    """What one more would buy, for each host, of what the flavor needs.
+    """Return, for each host, the guests that one more unit of each resource
+    makes room for.
 
     :param states: full; what is gained is gained beside the guests there.
 

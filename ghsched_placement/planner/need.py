@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What guests of a flavor need, of Placement and of Nova (pure)."""
+"""Resources that guests of a flavor need of Placement and of Nova (pure)."""
 
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -89,7 +89,7 @@ class Need:
                 in self.of_nova(locality, sizes) if name != 'limit']
 
     def asked(self, locality: str, sizes: vfs.Sizes) -> request.Request:
-        """What is ghsched's of the query."""
+        """Return the part of the Placement query that comes from our keys."""
         return request.build(self.policy, self.accounting,
                              self.devices(sizes), locality)
 
@@ -117,7 +117,7 @@ class Need:
             for need in self.policy.vfs]
 
     def wanted(self, locality: str) -> candidates.Wanted:
-        """What candidates are ranked for."""
+        """Return the properties by which candidates are ranked."""
         return candidates.Wanted(
             suffixes=request.node_suffixes(self.policy, self.accounting),
             vfs=[candidates.VfRequest(
@@ -126,7 +126,8 @@ class Need:
             locality=locality, guest_nodes=len(self.guest.cells))
 
     def _request_id(self, need: Vfs) -> str:
-        """What is its alone, in letters that Placement takes.
+        """Return an identifier of a VF request in the letters that Placement
+        accepts.
 
         Two aliases may be of one class, and may look alike without their
         special characters; their numbers never do.
@@ -151,7 +152,9 @@ class Need:
 
     @property
     def of_root(self) -> dict[str, int]:
-        """What a guest takes of the compute node itself."""
+        """Return the amounts that a guest takes of the compute node's own
+        provider.
+        """
         asked = dict(self.query('any', {})).get('resources', '')
         return {name: int(amount) for name, _, amount
                 in (part.partition(':') for part in asked.split(',')
@@ -159,7 +162,8 @@ class Need:
 
     @property
     def counted(self) -> dict[int, dict[str, int]]:
-        """What Placement counts on host NUMA nodes, VFs left out.
+        """Return the amounts that Placement counts on host NUMA nodes, without
+        VFs.
 
         Amounts by guest NUMA node and resource class.
         """

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""How ``ghsched plan`` prints a plan.
+"""Text output of ``ghsched plan``.
 
 The keys of the JSON are stable: none is renamed or removed.
 
@@ -172,7 +172,7 @@ def _host_table(hosts: Sequence[HostPlan]) -> str:
 
 
 def _guests(host: HostPlan) -> str:
-    """How many there are; in a mix, of which flavors."""
+    """Return the number of guests on a host; in a mix, by flavor."""
     if host.pooled is not None or not host.by_flavor:
         return str(host.guests)
     return ' + '.join(f'{count} {name}'
@@ -225,7 +225,7 @@ def _count(number: int, noun: str) -> str:
 
 def _density_parts(plan: DensityPlan,
                    first: DensityPlan) -> Iterator[str]:
-    """One density.
+    """Yield the parts of the line about one predicted density.
 
     :param first: the one that tells the same fitted parameters first.
     """
@@ -258,7 +258,7 @@ def _density_parts(plan: DensityPlan,
 
 
 def _fitted(plan: DensityPlan, first: DensityPlan) -> str:
-    """What is fitted; in full only where it is told first."""
+    """Return the note on fitted parameters; in full only the first time."""
     if plan is not first:
         names = ', '.join(f'{one.name} of {machine}'
                           for machine, one in plan.fitted)

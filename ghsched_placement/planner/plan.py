@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""How many more guests of each flavor fit, and what they would need.
+"""Plan of how many more guests of each flavor fit, and what they lack.
 
 :func:`plan` reads a cloud, :func:`plan_hosts` takes hosts as they are
 described; the rest is the same. Every answer is Placement's: the hosts are
@@ -123,7 +123,7 @@ class MixPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """What fits into a cloud.
+    """Guests that fit into a cloud, by host and flavor.
 
     :param hosts: how many there are.
     :param kinds: how many of them differ.
@@ -139,7 +139,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Settings:
-    """How to plan.
+    """Settings of a plan.
 
     :param accounting: [ghsched]bandwidth_accounting.
     :param aliases: resource class by PCI alias.

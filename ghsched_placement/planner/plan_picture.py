@@ -49,7 +49,7 @@ _PLANNED, _BEFORE, _FREE = '#0072b2', '#999999', '#e8e8e8'
 
 @dataclass(frozen=True)
 class _Scale:
-    """From figures to places on the picture."""
+    """Scale from values to coordinates of the picture."""
 
     first: float
     last: float
@@ -169,7 +169,7 @@ def _draw_nodes(canvas: _Canvas, flavor: FlavorPlan) -> None:
 
 
 def _legend(canvas: _Canvas) -> None:
-    """What the colours of the bars of nodes are."""
+    """Draw the legend of the colours of the nodes' bars."""
     x = float(LABEL)
     for colour, text in ((_BEFORE, 'in use now'),
                          (_PLANNED, 'guests that still fit'),
@@ -182,7 +182,9 @@ def _legend(canvas: _Canvas) -> None:
 
 
 def _is_shown(use: Use) -> bool:
-    """What is counted by node, and of the host what guests take."""
+    """Whether the picture shows an inventory: those of nodes, and those of the
+    host that guests take.
+    """
     return use.node is not None or bool(use.planned)
 
 
@@ -209,7 +211,7 @@ def _draw_curves(canvas: _Canvas, plan: DensityPlan) -> None:
 
 
 def _key(canvas: _Canvas, curves: Sequence[Curve]) -> None:
-    """What the lines of a chart are, below it."""
+    """Draw the legend of a chart's lines below it."""
     rows: list[tuple[str, dict[str, Any], str | None]] = [
         (f'{SCENARIOS[curve.scenario]}: density {curve.density}'
          + ('' if curve.first_failing else ', and there is room for no more'),

@@ -59,7 +59,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Predicted:
-    """What the model says.
+    """Predictions of the contention model.
 
     :param densities: one for each machine and kind of guest (simulated).
     :param reasons: of those that have none, for people.
@@ -109,7 +109,7 @@ def predict(plan: Plan, targets: Sequence[Target],
 
 @dataclass(frozen=True)
 class _Asked:
-    """One machine, and what is asked about it."""
+    """A machine and the questions about it."""
 
     plan: Plan
     target: Target
@@ -120,7 +120,7 @@ class _Asked:
     placement: PrivatePlacement
 
     def densities(self, progress: Progress) -> Iterator[DensityPlan | str]:
-        """What is predicted, or why something cannot be."""
+        """Yield each prediction, or the reason why there is none."""
         machine = self.target.machine
         what, parts = f'density on {machine.name}', len(self.flavors) + 1
         progress(0.0, what)
@@ -149,7 +149,9 @@ class _Asked:
                                                       found.found_keys))
 
     def _guests(self, number: int, need: needs.Need) -> int:
-        """How many guests of a flavor one such host takes."""
+        """Return the number of guests of a flavor that fit on one host of this
+        kind.
+        """
         counted = [kind.guests for kind in self.plan.flavors[number].hosts
                    if not set(kind.hosts).isdisjoint(self.target.counted)]
         if counted:
@@ -164,7 +166,9 @@ class _Asked:
         return self._room(need, {})
 
     def _room(self, need: needs.Need, keys: Mapping[str, str]) -> int:
-        """How many guests with other bandwidth keys an empty host takes."""
+        """Return the number of guests with other bandwidth keys that fit on an
+        empty host.
+        """
         specs = {key: value for key, value in need.flavor.extra_specs.items()
                  if not key.startswith(_SEARCHED)}
         return self._count(replace(

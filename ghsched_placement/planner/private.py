@@ -104,7 +104,8 @@ class PrivatePlacement:
             for provider in providers])
 
     def learn(self, classes: Iterable[str], traits: Iterable[str]) -> None:
-        """Let Placement know custom names; it refuses to be asked for others.
+        """Create custom resource classes and traits, which Placement must know
+        before a query.
         """
         unknown = [('resource_classes', name) for name in classes]
         unknown += [('traits', name) for name in traits]

@@ -49,7 +49,7 @@ class Stage:
         self._where: dict[str, tuple[int, int]] = {}
 
     def hold(self, states: Sequence[State]) -> None:
-        """Have Placement hold these hosts with these guests.
+        """Write some hosts and their guests to Placement.
 
         The hosts are loaded as they were, and the guests that are new are
         claimed as nova-scheduler does it, so Placement checks that they fit.

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""How full a host is (pure)."""
+"""Free and used resources of a host during a plan (pure)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -73,7 +73,7 @@ class State:
 
     @property
     def guests(self) -> int:
-        """How many were placed."""
+        """Return the number of guests that were placed."""
         return sum(self.by_flavor.values())
 
     def with_more(self, more: Mapping[Slot, int]) -> 'State':
@@ -99,7 +99,9 @@ class State:
                 'max_unit': record['max_unit'] + more} if more else record
 
     def free(self, slot: Slot) -> int:
-        """How much more can be allocated; 0 where there is no inventory."""
+        """Return the amount of a slot that can still be allocated; 0 without
+        an inventory.
+        """
         return self._free.get(slot, 0)
 
     def place(self, need: Need, way: Way) -> tuple[int, ...] | None:
@@ -187,7 +189,7 @@ class State:
         return found
 
     def score(self, need: Need, nodes: tuple[int, ...]) -> float:
-        """How good it would be to place a guest so: 0 (worst) to 1."""
+        """Return how well a guest fits on some host nodes: 0 (worst) to 1."""
         every = self.nodes()
         known = {node.number: node for node in every}
         if need.guest.cells:

@@ -82,7 +82,9 @@ class Application:
 
     def request(self, method: str, path: str, body: Any = None,
                 microversion: str = 'latest') -> tuple[int, str]:
-        """One request: the status of the answer and its body."""
+        """Send a request to the application; return status and body of the
+        response.
+        """
         self._app = self._app or deploy.loadapp(self._config)
         request = webob.Request.blank(path, method=method, headers={
             'X-Auth-Token': 'admin',
@@ -94,7 +96,7 @@ class Application:
         return response.status_int, response.text if response.body else ''
 
     def load(self, providers: Sequence[Mapping[str, Any]]) -> None:
-        """Let Placement hold these providers and nothing else.
+        """Replace all providers of Placement by these.
 
         They are put into its tables, because to make them through its API
         takes 20 ms each. Resource classes and traits must be known to it.

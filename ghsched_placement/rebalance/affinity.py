@@ -48,7 +48,7 @@ class Level(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Settings:
-    """How fast the tie of two guests decays.
+    """Rate at which the tie of two guests decays.
 
     :param half_life: seconds without traffic after which the strength of a
         tie has halved.

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Which guests to move to which host NUMA node, and whether it pays (pure).
+"""Plan of the moves of guests between host NUMA nodes that pay off (pure).
 
 As numa-icon has it: what belongs least to its group leaves a bottleneck
 first, nobody leaves the node that is best for it unless that is a bottleneck,
@@ -55,7 +55,7 @@ class Spot(NamedTuple):
 
 @dataclass(frozen=True)
 class Node:
-    """What a host NUMA node has, and who else uses it.
+    """Capacity of a host NUMA node, and its use by others than guests.
 
     :param cpus: online.
     :param cpu: CPUs kept busy by what is not among the guests; None where
@@ -131,7 +131,7 @@ class Cloud:
 
 @dataclass(frozen=True)
 class Settings:
-    """When a move pays, and how many there may be.
+    """Conditions under which a move pays off, and the maximum number of moves.
 
     :param cpu: part of the CPUs of a node beyond which it is a bottleneck.
     :param memory: likewise of its memory bandwidth.
@@ -235,7 +235,7 @@ class Affinity(Policy):
 
 
 class _Budget:
-    """How many more moves there may be, and of whom."""
+    """Number of moves left in a plan, and guests that may still move."""
 
     def __init__(self, settings: Settings, history: tuple[Moved, ...],
                  now: float) -> None:
@@ -303,7 +303,7 @@ class State:
         self.bandwidth[spot] += sign * guest.bandwidth
 
     def apply(self, move: Move) -> None:
-        """Have a guest where it is to go."""
+        """Place a guest on the destination of its move."""
         guest = self.guests[move.guest]
         for spot, sign in ((move.origin, -1), (move.destination, 1)):
             self._use(guest, spot, sign)
@@ -320,7 +320,8 @@ class State:
 
     def pressure(self, spot: Spot, cpu: float = 0.0, bandwidth: float = 0.0
                  ) -> float:
-        """What is wanted by what makes a bottleneck: 1 is one.
+        """Return the demand on a node relative to the limit of a bottleneck;
+        from 1 on it is one.
 
         Of the scarcer of CPU and memory bandwidth; not a number where the
         load is not known.
@@ -346,7 +347,9 @@ class State:
         return 1 - self.settings.hysteresis
 
     def bottleneck(self, spot: Spot) -> bool:
-        """By what the host says, until it would be none any more."""
+        """Whether a node is a bottleneck: as the host reports, until moves
+        have relieved it.
+        """
         return self.pressure(spot) >= (
             self.calm if self.nodes[spot].bottleneck else 1)
 

@@ -122,14 +122,17 @@ class NumaStrategy(base.BaseStrategy):
         self.solution.model = self.compute_model
 
     def _client(self) -> clients.Client:
-        """With Watcher's own credentials; no threads in its eventlet."""
+        """Return a client with Watcher's credentials; it starts no threads
+        under eventlet.
+        """
         return clients.Client(
             connection.Connection(session=self.osc.session), workers=1)
 
 
 def scoped(cloud: move_plan.Cloud, model: Any,
            uuids: Mapping[str, str]) -> move_plan.Cloud:
-    """What an audit is for: guests that may leave their host (pure).
+    """Return the cloud of an audit: only guests in its scope may leave their
+    host (pure).
 
     A host that is not in the scope takes nobody; a server that is not in it,
     is excluded from it or is locked stays, and still counts where it is.
