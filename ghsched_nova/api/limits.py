@@ -36,7 +36,8 @@ seam = registry.in_processes(registry.API)
 
 def with_ours(original: Callable[[Any, int], dict[str, int]], spec: Any,
               count: int) -> dict[str, int]:
-    """What a request adds to the usage of a project, by name of the limit.
+    """Return the amounts that a request adds to a project's usage, by name of
+    the limit.
 
     :param original: ``nova.limit.placement._get_deltas``.
     :param count: number of servers.

@@ -108,7 +108,9 @@ def version_headers(asked: MutableMapping[str, str]) -> dict[str, str]:
 
 
 def action_of(body: bytes) -> Any:
-    """What is asked of this filter, None where it is nothing (pure)."""
+    """Return the argument of our action in a request body; None for other
+    actions (pure).
+    """
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):

@@ -82,7 +82,7 @@ class NodeTune:
 
 @dataclass(frozen=True)
 class MemoryTune:
-    """One ``<memorytune>`` element: vCPUs of a guest and their limits.
+    """A ``<memorytune>`` element: vCPUs of a guest and their bandwidth limits.
 
     :param vcpus: guest CPUs of the control group; must not be empty. None
         means the whole process of the guest, which libvirt supports since 12.8

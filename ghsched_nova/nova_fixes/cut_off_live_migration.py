@@ -149,7 +149,7 @@ def _take_back(take_back: Callable[..., Any], context: Any, instance: Any,
 
 
 class _Follows:
-    """How far what follows a live migration has got."""
+    """Progress of nova-compute's steps after the copy of a live migration."""
 
     begun = False
     done = False

@@ -103,7 +103,8 @@ def _move_claim(original: Callable[..., Any], tracker: Any, context: Any,
 def _filter_pools(original: Callable[..., Any], pci_stats: Any,
                   pools: Sequence[Any], request: Any, numa_cells: Any,
                   rp_uuids: Sequence[str]) -> Any:
-    """Let Nova filter the pools of an allocation, with what was given of each.
+    """Filter the pools of an allocation by Nova's function, with the devices
+    given of each pool.
 
     Placement names the PF of a group once, whatever the number of VFs. Until
     the mapping names the PF of each VF, as it does in claims, Nova's own count

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Let libvirt report a lost connection to the thread that has asked for it.
+"""Repair: libvirt may report a lost connection on the thread that uses it.
 
 ``Host._get_connection`` asks with ``_wrapped_conn_lock`` held, and libvirt
 calls ``Host._connection_closed``, which takes it, from that very thread.

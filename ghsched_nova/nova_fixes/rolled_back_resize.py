@@ -74,7 +74,8 @@ def _move(original: Callable[..., Any], api: Any, context: Any, instance: Any,
 
 
 def repair(context: Any, instance: Any) -> None:
-    """Let the RequestSpec of a server of ours ask for what it has.
+    """Reset the flavor in the RequestSpec of a server of ours to the server's
+    flavor.
 
     Nothing is done for a guest that something else happens with, which the
     RequestSpec may be ahead of; nova-api refuses to move it anyway.

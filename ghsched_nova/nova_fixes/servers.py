@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Tell servers of ghsched from those that are Nova's alone."""
+"""Distinction of servers with a key of ghsched from all others."""
 
 from collections.abc import Callable
 import functools

@@ -41,7 +41,8 @@ seam = registry.in_processes(registry.API)
       ('self', 'to_add', 'to_delete'))
 def check_flavors(check: Callable[[Mapping[str, str], Collection[str]], None]
                   ) -> None:
-    """Have the extra specs of a flavor checked before they are stored.
+    """Check the extra specs of a flavor by a function of ours before they are
+    stored.
 
     nova-api hands validators one key at a time, without the rest of the
     flavor. ``nova.objects.flavor.Flavor.save`` knows all of them, and calls
@@ -71,7 +72,7 @@ def check_flavors(check: Callable[[Mapping[str, str], Collection[str]], None]
       ('flavor', 'is_bfv', 'count'), releases=range(31, 34))
 def extend_limits(
         function: Callable[..., dict[str, int]]) -> None:
-    """Have a function of ours say what a request adds to a project's usage.
+    """Add to the usage that Nova counts for a request by a function of ours.
 
     ``nova.limit.placement.enforce_num_instances_and_resources``, which
     nova-api calls for a new server, a resize, a restore and an unshelving,

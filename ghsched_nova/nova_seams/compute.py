@@ -55,7 +55,7 @@ def provide_driver(module: types.ModuleType) -> None:
 @seam('nova.manager.Manager.additional_endpoints')
 @seam('nova.compute.manager.ComputeVirtAPI._compute')
 def add_endpoint(virtapi: Any, endpoint: Any) -> None:
-    """Let nova-compute answer calls that are not Nova's own.
+    """Add an RPC endpoint of ours to nova-compute.
 
     ``nova.service.Service`` makes one server of its manager and of the
     manager's ``additional_endpoints``, once ``init_host`` is through.
@@ -73,7 +73,7 @@ def add_endpoint(virtapi: Any, endpoint: Any) -> None:
 @seam('nova.virt.libvirt.host.Host.get_guest', ('self', 'instance'))
 @seam('nova.virt.libvirt.guest.Guest.launch', ('self', 'pause'))
 def around_launch(host: Any, function: Callable[..., Any]) -> None:
-    """Have a function of ours start the domains that are defined already.
+    """Start domains that are already defined by a function of ours.
 
     ``LibvirtDriver._soft_reboot`` and ``_resume_guest_after_snapshot`` start
     them with ``launch()`` of the guest that ``get_guest()`` gave, and let
@@ -99,7 +99,7 @@ def around_launch(host: Any, function: Callable[..., Any]) -> None:
       ('self', 'context', 'instance', 'network_id', 'port_id', 'requested_ip',
        'tag'))
 def around_attach_interface(function: Callable[..., Any]) -> None:
-    """Have a function of ours around the attachment of a port.
+    """Call a function of ours around the attachment of a port.
 
     Whatever a driver raises, ``_attach_interface`` of nova-compute's manager
     answers with an exception of its own, which gives no reason.
@@ -156,7 +156,8 @@ def is_evacuated(instance: Any) -> bool:
 
 @seam('nova.pci.whitelist.Whitelist.specs')
 def device_tags() -> Callable[[Mapping[str, Any]], Mapping[str, str] | None]:
-    """How ``[pci]device_spec`` tags a device that libvirt reports.
+    """Return a function from a device that libvirt reports to its tags in
+    ``[pci]device_spec``.
 
     ``nova.pci.whitelist.Whitelist`` is what the PCI tracker filters with.
     """
@@ -171,7 +172,7 @@ def device_tags() -> Callable[[Mapping[str, Any]], Mapping[str, str] | None]:
 
 
 def add_physnet(cell: Any, physnet: str) -> None:
-    """Have a host cell offer one more physical network.
+    """Add a physical network to those that a host cell offers.
 
     A set-of-strings field of a versioned object notices assignment only.
     """

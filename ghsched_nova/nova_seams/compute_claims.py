@@ -34,7 +34,8 @@ _TRACKER = 'nova.compute.resource_tracker.ResourceTracker'
       ('context', 'report_client', 'pci_requests', 'provider_mapping'))
 def watch_provider_mapping(
         function: Callable[[Any, Mapping[str, Sequence[str]]], None]) -> None:
-    """Hear which providers Placement gave to a guest that is to be claimed.
+    """Call a function of ours with the providers of each guest before its
+    claim.
 
     ``nova.compute.manager.ComputeManager`` and ``nova.conductor`` look
     ``nova.compute.utils.update_pci_request_with_placement_allocations`` up in

@@ -42,7 +42,7 @@ _MOVING: dict[tuple[str, str], Any] = {}
 @seam('nova.compute.resource_tracker.ResourceTracker._update_usage',
       ('self', 'usage', 'nodename', 'sign'))
 def count_moves() -> None:
-    """Have nova-compute count both places of a guest that is being moved.
+    """Count a moving guest on its old and its new NUMA nodes in nova-compute.
 
     With each report it counts from the records of its guests once more.
     """
@@ -62,7 +62,9 @@ def count_moves() -> None:
 
 
 def _usage(topology: Any) -> dict[str, Any]:
-    """As ``ResourceTracker._update_usage`` takes it."""
+    """Return a topology in the form that ``ResourceTracker._update_usage``
+    takes.
+    """
     return {'memory_mb': 0, 'numa_topology': topology}
 
 
@@ -109,7 +111,7 @@ def claim_cells(virtapi: Any, instance: Any,
 
 @seam('nova.compute.resource_tracker.COMPUTE_RESOURCE_SEMAPHORE')
 def _tracker_lock() -> Any:
-    """That of the methods of ``ResourceTracker``."""
+    """Return the lock of the methods of ``ResourceTracker``."""
     return lockutils.lock(resource_tracker.COMPUTE_RESOURCE_SEMAPHORE,
                           'nova-', fair=True)
 

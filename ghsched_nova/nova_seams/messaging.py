@@ -76,7 +76,8 @@ def _accepts(address: tuple[str, int]) -> bool:
 
 
 def long_calls() -> dict[str, int]:
-    """How Nova calls what takes long, see ``nova.compute.rpcapi``.
+    """Return the time-outs of Nova's long RPC calls, see
+    ``nova.compute.rpcapi``.
 
     The host is known to be alive as long as it sends a sign of life.
     """

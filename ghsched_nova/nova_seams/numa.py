@@ -58,7 +58,7 @@ def guest_cells(topology: InstanceNUMATopology | None
 
 
 def host_rooms(node: Any) -> dict[int, node_move.HostCell]:
-    """What the NUMA nodes of a host have, by number.
+    """Return the free CPUs and memory of a host's NUMA nodes, by number.
 
     :param node: Nova's ComputeNode; its topology has what guests take.
     """

@@ -54,7 +54,7 @@ _OF_FIT = ('memory', 'pagesize', 'cpu_policy', 'cpu_thread_policy',
       ('ctxt', 'request_spec'))
 def add_request_filter(
         function: Callable[[Any, RequestSpec], bool]) -> None:
-    """Have the scheduler call a request pre-filter of ours.
+    """Add a request pre-filter of ours to nova-scheduler's.
 
     Nova has no entry point for pre-filters; it walks the list
     ``nova.scheduler.request_filter.ALL_REQUEST_FILTERS`` at each request
@@ -73,7 +73,7 @@ def add_request_filter(
       ('self', 'spec_obj'))
 def change_group_mapping(
         function: Callable[[RequestSpec, dict[str, list[str]]], None]) -> None:
-    """Let a function of ours change the providers of a request's groups.
+    """Change the providers of a request's groups by a function of ours.
 
     ``HostState.consume_from_request`` reads them between two instances of one
     request (``RequestSpec.get_request_group_mapping``).
@@ -96,7 +96,7 @@ def change_group_mapping(
        'topic_alt'),
       since={'topic_alt': 33})
 def use_scheduler_manager(path: str) -> None:
-    """Have nova-scheduler use a manager class of ours.
+    """Set the manager class of nova-scheduler to one of ours.
 
     ``nova.service.Service.create`` looks the class up in
     ``nova.service.SERVICE_MANAGERS`` by the name of the binary when it is
@@ -118,7 +118,8 @@ def use_scheduler_manager(path: str) -> None:
       'get_allocation_candidates', ('self', 'context', 'resources'))
 def watch_filters(host_manager: Any, start: Callable[[], None],
                   note: Callable[[str, int, int], None]) -> None:
-    """Have each filter of nova-scheduler noted.
+    """Report the host counts before and after each scheduler filter to a
+    function.
 
     ``nova.scheduler.host_manager.HostManager`` has a handler of its own, which
     asks a filter for its class's name and for ``filter_all``.
@@ -281,7 +282,8 @@ def numa_limits(host_state: Any, spec: RequestSpec,
 
 def fit(host_state: Any, spec: RequestSpec, limits: Any, mappings: Any,
         requests: Sequence[Any]) -> InstanceNUMATopology | None:
-    """What the claim on the host will choose under ``limits``.
+    """Return the topology that the claim on the host will choose under
+    ``limits``.
 
     ``numa_fit_instance_to_host`` fills in the topology that it is given, so
     it gets a copy.
@@ -408,7 +410,7 @@ def satisfies_cpu_policy(nova_filter: Any, state: Any,
 
 
 def free_devices(host_state: Any, request: Any) -> dict[int | None, int]:
-    """How many devices of a PCI request are free, by host NUMA node.
+    """Return the number of free devices of a PCI request, by host NUMA node.
 
     The key is None for devices whose node the host does not tell.
     """

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What compute hosts report, for the index of nova-scheduler."""
+"""Reports of compute hosts, for the index of nova-scheduler."""
 
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -50,7 +50,7 @@ _AT_A_TIME = 500
       ('context', 'cell_mappings', 'timeout', 'fn', 'args', 'kwargs'))
 def in_cells(context: Any, cells: Sequence[Any],
              function: Callable[[Any], Any]) -> list[Any]:
-    """What a function gives for each cell; None for one that fails.
+    """Return the results of a function by cell; None for a cell that fails.
 
     As ``HostManager._get_computes_for_cells`` asks them.
     """

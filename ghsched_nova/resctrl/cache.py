@@ -82,7 +82,7 @@ class Cache:
 
     @property
     def ways(self) -> int:
-        """How many ways of one L3 guests can have."""
+        """Number of ways of one L3 that guests can have."""
         return self.region.bit_count()
 
     @property

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Which ways of the L3 each control group is to hold (pure).
+"""Choice of the ways of the L3 for each control group (pure).
 
 The guests that have ways to themselves get theirs first, see
 :mod:`ghsched_nova.resctrl.cache`; the kernel's default group and the groups

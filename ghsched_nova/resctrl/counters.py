@@ -119,7 +119,7 @@ def measured(guests: Iterable[model.Guest],
 
 
 class _Ledger:
-    """Which counter goes where.
+    """Assignment of hardware counters to groups.
 
     :param asking: groups that keep their counter of :data:`EVENT`.
     """

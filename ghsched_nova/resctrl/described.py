@@ -110,7 +110,7 @@ class Control:
 
     @property
     def bytes_per_s(self) -> Fraction | None:
-        """What the value 1 stands for; None where it is a share."""
+        """Bytes per second of the value 1; None if the control is a share."""
         size = _BYTES_PER_S.get(self.unit)
         return Fraction(size * self.scale, self.resolution) if size else None
 

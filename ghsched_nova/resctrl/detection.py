@@ -138,7 +138,8 @@ def limits(group: schemata.Schemata) -> Iterator[str]:
 
 def why_unknown(info: Info, root: schemata.Schemata,
                 group_files: Set[str] = frozenset()) -> str:
-    """Why :func:`detect` found nothing, in one sentence."""
+    """Return the reason why :func:`detect` found no dialect, in one sentence.
+    """
     reasons = [
         f'not {dialect.title}, because '
         + (mismatch(dialect, info, root, group_files) or 'others fit as well')
@@ -148,7 +149,8 @@ def why_unknown(info: Info, root: schemata.Schemata,
 
 def mismatch(dialect: Dialect, info: Info, root: schemata.Schemata,
              group_files: Set[str] = frozenset()) -> str | None:
-    """Why a host does not speak a dialect; None when it does."""
+    """Return the reason why a host does not speak a dialect; None if it does.
+    """
     return (_wrong_files(dialect.evidence, info)
             or _not_throttled(dialect.evidence, info)
             or _no_sign(dialect.evidence, info, root)
@@ -157,7 +159,9 @@ def mismatch(dialect: Dialect, info: Info, root: schemata.Schemata,
 
 
 def _measured(dialect: Dialect, info: Info) -> Dialect:
-    """With the highest values that the kernel gives in info/MB/features."""
+    """Return a dialect with the maximum values of the kernel's
+    info/MB/features.
+    """
     told = dict(word.split('@', 1) for word in
                 info.get('MB/features', '').split() if '@' in word)
 

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What kernels offer under the name of resctrl, as data.
+"""Descriptions of the kernels' variants of resctrl, as data.
 
 All of them have a directory ``info/MB`` and a line that caps memory
 bandwidth. They differ in the lines beside it, in the unit of the cap, in what
@@ -61,7 +61,7 @@ LIMITING = ('GMB',)
 
 @dataclass(frozen=True)
 class Monitor:
-    """Where the memory bandwidth of a group is reported.
+    """File and unit in which the memory bandwidth of a group is reported.
 
     :param info: directory in info/ that announces it.
     :param prefix: entries of mon_data/ begin so; the rest is the domain.
@@ -85,7 +85,8 @@ class Monitor:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What gives a dialect away, below info/ and in the root's schemata.
+    """Files below info/ and lines of the root's schemata that identify a
+    dialect.
 
     :param files: all of these must be in info/.
     :param no_files: none of these may be.
@@ -112,7 +113,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Dialect:
-    """One kind of resctrl.
+    """A variant of resctrl: its lines, values, domains and monitors.
 
     :param name: short name, as in files that describe a host.
     :param title: name for people.

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""How control groups are read and written, and how that fails.
+"""Reading and writing of control groups, and the errors of the kernel.
 
 The lock, the files and the order of events are those of libvirt: flock on
 the resctrl root directory, one write per line, the kernel's own words on a
@@ -226,7 +226,9 @@ def write_devices(files: Files, root: Path, group: Path,
 
 
 def last_status(files: Files, root: Path) -> str:
-    """What the kernel says of the last command; empty when nothing."""
+    """Return the kernel's message about its last command; empty if there is
+    none.
+    """
     try:
         status = files.read(root / 'info' / 'last_cmd_status').strip()
     except OSError:

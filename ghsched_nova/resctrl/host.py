@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What one host can hold, read from resctrl and sysfs without a write.
+"""Capabilities of one host, read from resctrl and sysfs without a write.
 
 Where a cap is a bandwidth and no share of one (AMD, mba_MBps), the share that
 a flavor asks for needs to know what a host NUMA node can deliver. The kernel
@@ -69,7 +69,8 @@ TOLD_UNIT = 10 ** 6
 
 @dataclass(frozen=True)
 class Told:
-    """What an admin says of a host because its kernel does not.
+    """Properties of a host that its kernel does not show, from the
+    configuration.
 
     :param node_bandwidth: theoretical memory bandwidth by host NUMA node, in
         MB/s (10^6 bytes per second); takes precedence over what sysfs says.
@@ -94,7 +95,7 @@ _NO_READINGS: Mapping[str, rounding.Readings] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class ResctrlHost:
-    """One host's control of memory bandwidth.
+    """Memory bandwidth control of one host.
 
     :param dialect: with the knobs that this host has.
     :param num_closids: control groups, the kernel's default group counted;
@@ -210,13 +211,14 @@ class ResctrlHost:
 
     @property
     def monitors_per_group(self) -> int:
-        """How many of them one control group can have."""
+        """Maximum number of monitoring groups of one control group."""
         if not self.dialect.own_rmids:
             return self.spare_monitors
         return self.spare_monitors // self.num_closids
 
     def control_groups_lost(self, monitors: int) -> int:
-        """How many cannot be made because of monitoring groups beside them.
+        """Return the number of control groups that monitoring groups make
+        impossible.
 
         :param monitors: those in the kernel's default group.
         """
@@ -243,7 +245,7 @@ class ResctrlHost:
 
     def description(
             self, reserved_groups: int = 0) -> placement_host.HostDescription:
-        """What Placement needs to know of this host.
+        """Return the description of this host for its providers in Placement.
 
         :param reserved_groups: control groups that are kept for others than
             guests; the kernel's default group comes on top.

@@ -36,7 +36,7 @@ PERCENT_WHOLE = Fraction(100)
 
 @dataclass(frozen=True)
 class Unit:
-    """What a cap counts.
+    """Unit of a bandwidth cap.
 
     :param name: for people.
     :param size: bytes per second; None where the cap is a share of what the
@@ -56,7 +56,7 @@ MIB = Unit('MiB/s', 2 ** 20)
 
 @dataclass(frozen=True)
 class Knob:
-    """One line of schemata that holds a part of a guest's policy.
+    """A line of schemata that holds one part of a guest's policy.
 
     :param role: the part of the policy.
     :param line: name of the line, exactly.

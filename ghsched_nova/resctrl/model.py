@@ -245,7 +245,7 @@ class Actual:
 
 @dataclass(frozen=True)
 class Action:
-    """One step, and why it is needed.
+    """A change of a host, and the reason for it.
 
     :param group: its directory below the root.
     :param guest: UUID of the guest it is for; empty for a removal, and for
@@ -291,7 +291,7 @@ class Action:
 
 @dataclass(frozen=True)
 class Problem:
-    """What keeps a guest's policy from being held, for people.
+    """Reason why a guest's policy is not enforced, as text for people.
 
     :param guest: UUID of the guest; empty when it is nobody's.
     """
@@ -306,7 +306,8 @@ class Problem:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be done, in this order: removals make room.
+    """Changes of a host in the order in which they are made: removals make
+    room.
 
     :param foreign: control groups that belong to nobody here.
     :param unmeasured: guests that asked to be measured, and why they are not.
@@ -436,7 +437,7 @@ def monitor(group: str, uuid: str) -> str:
 
 def for_each(guests: Iterable[Guest],
              problems: Iterable[Problem]) -> Iterator[Problem]:
-    """Tell a problem of a shared group for each guest that has it."""
+    """Yield each problem of a shared group once for each of its guests."""
     by_group = members(guests, ())
     for problem in problems:
         concerned = [] if problem.guest else by_group.get(problem.group, [])

@@ -11,7 +11,8 @@
 # under the License.
 
 
-"""What the name of a control group says (pure).
+"""Names of control groups, and the guests and kinds that they stand for
+(pure).
 
 Three kinds of groups are told apart. Those that nova-compute makes are
 ``ghsched-<UUID>``, of one guest, ``ghsched-shared-<digest>``, of all guests of

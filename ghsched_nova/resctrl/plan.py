@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What is to be done so that resctrl holds what guests want (pure).
+"""Plan of the changes that make resctrl hold the guests' policies (pure).
 
 :func:`make_plan` compares the two states of
 :mod:`ghsched_nova.resctrl.model`. A state that is right gives a plan without
@@ -162,7 +162,7 @@ class _CanNot(Exception):  # noqa: N818
 
 def _for_group(name: str, guests: Sequence[Guest], actual: model.Actual,
                wanted: model.Wanted) -> Iterator[Action | Problem]:
-    """Have a group with its values, and the threads of its guests in it.
+    """Yield the changes that give a group its values and its guests' threads.
 
     :param guests: at least one, and more than one only if they share it.
     """
@@ -203,7 +203,9 @@ def _vcpus(guest: Guest, actual: model.Actual) -> dict[int, int]:
 
 
 def _missing(guest: Guest, actual: model.Actual) -> str:
-    """What of a guest is not to be found; empty when all is there."""
+    """Return the parts of a guest that were not found on the host; empty if
+    none.
+    """
     vcpus = _vcpus(guest, actual)
     if len(vcpus) >= guest.online:
         return ''
@@ -334,7 +336,9 @@ def _measure(shared: Mapping[str, Sequence[Guest]], actual: model.Actual,
 
 def _chosen(guests: Iterable[Guest], there: Set[str],
             room: int) -> list[Guest]:
-    """Those that are measured already, those that asked for it, the rest."""
+    """Return the guests that get a monitoring group: measured ones first, then
+    those that asked, then others.
+    """
     have = [guest for guest in guests if guest.domain.uuid in there]
     new = sorted((guest for guest in guests
                   if guest.domain.uuid not in there),

@@ -38,7 +38,8 @@ _OPENEULER = (('.oe22', 'mpam=acpi'), ('.oe24', 'arm64.mpam'))
 
 @dataclass(frozen=True)
 class Kernel:
-    """What a host shows of its kernel, its firmware and its processor.
+    """Properties of a host's kernel, firmware and processor that resctrl
+    depends on.
 
     :param machine: as uname(1) gives it with ``-m``.
     :param release: as with ``-r``.

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What nova-compute may have done as root, through privsep.
+"""Changes of resctrl that nova-compute makes as root, through privsep.
 
 What crosses to the daemon and back is made of lists, texts and numbers alone;
 :class:`apply.GroupError` is made again on this side from its arguments.
@@ -113,7 +113,8 @@ _Report = tuple[Sequence[tuple[model.Kind, str, str, str, str,
 
 
 def remove_own(root: Path, uuid: str) -> bool:
-    """:func:`fs.remove_group`, done as root.
+    """Remove the control group of a guest as root, see
+    :func:`fs.remove_group`.
 
     :raises fs.GroupError: as there.
     :raises ValueError: when it is no UUID.
@@ -126,7 +127,8 @@ def remove_own(root: Path, uuid: str) -> bool:
 
 def reconcile(root: Path, run_path: Path,
               wanted: model.Wanted) -> reconciling.Report:
-    """:func:`reconcile.reconcile` of a whole host, done as root in one call.
+    """Reconcile a whole host as root in one call, see
+    :func:`reconcile.reconcile`.
 
     :raises fs.GroupError: as there.
     :raises ValueError: when the desired state makes no sense.

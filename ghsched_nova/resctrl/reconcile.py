@@ -63,7 +63,7 @@ _EMPTYING: tuple[model.Kind, ...] = (_RELEASE, 'remove group')
 
 @dataclass(frozen=True)
 class Report:
-    """What was done, or what there is to do.
+    """Changes that were made, or would be, and the problems that remain.
 
     :param actions: in order.
     :param problems: of guests whose policy does not hold.
@@ -83,7 +83,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Place:
-    """Where things are.
+    """Paths of resctrl, of libvirt's run directory and of procfs.
 
     :param root: where resctrl is mounted.
     :param run_path: where libvirt keeps the numbers of QEMU's processes.
@@ -99,7 +99,7 @@ class Place:
 
 def look(place: Place, wanted: model.Wanted,
          files: fs.Files | None = None) -> Report:
-    """What :func:`reconcile` would do; writes nothing.
+    """Return the report that :func:`reconcile` would give, without a write.
 
     :raises GroupError: when there is no resctrl, or no lock.
     """
@@ -162,7 +162,7 @@ def _undone(action: model.Action) -> model.Problem:
 
 
 def _within(group: Path, error: fs.GroupError) -> str:
-    """What went wrong in a group, whose name is told beside it.
+    """Return the text of an error in a group, without the group's name.
 
     Nova shows no more than 255 characters of a fault.
     """
@@ -314,7 +314,7 @@ class _Work:
             raise fs.os_error('cannot be removed', path, exc) from exc
 
     def _move(self, path: Path, action: model.Action) -> tuple[int, ...]:
-        """Those that were moved; threads that have just ended are not."""
+        """Move threads into a group; return those that still ran."""
         moved = []
         for tid in action.threads:
             try:

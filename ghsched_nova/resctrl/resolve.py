@@ -11,7 +11,8 @@
 # under the License.
 
 
-"""From a guest's policy to the lines to write, without touching a host.
+"""Resolution of a guest's policy to lines of schemata, without touching a
+host.
 
 A guest has one control group, which holds all of its vCPUs. Each host NUMA
 node that backs a guest node has its own values in that group, because the
@@ -69,7 +70,7 @@ class PolicyNotHeld(Exception):  # noqa: N818
 
 @dataclass(frozen=True)
 class DomainSetting:
-    """What one domain holds for one guest.
+    """Values that one resctrl domain holds for one guest.
 
     None stands for a knob that the host has not.
 
@@ -114,7 +115,9 @@ class DomainSetting:
 
     @property
     def memorytune(self) -> dict[str, int | None]:
-        """As libvirt names them, the cap in the unit of the dialect."""
+        """Return the values by libvirt's attribute names, the cap in the
+        dialect's unit.
+        """
         return {'id': self.domain, 'bandwidth': self.maximum,
                 'hardlimit': self.hardlimit, 'priority': self.priority,
                 'min_bandwidth': self.minimum}
@@ -127,7 +130,7 @@ class DomainSetting:
 
 @dataclass(frozen=True)
 class Difference:
-    """One value that is not as it should be.
+    """A value of a group that differs from the wanted one.
 
     :param line: name of the schemata line.
     :param domain: id of the domain.
@@ -152,7 +155,7 @@ class Difference:
 
 def resolve(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
             host_nodes: Sequence[int]) -> tuple[DomainSetting, ...]:
-    """What each domain of a host must hold for a guest.
+    """Return the values that each domain of a host must hold for a guest.
 
     Values that the host cannot hold exactly go to the side that breaks no
     promise to the guest: guarantee and cap are rounded up.
@@ -211,7 +214,7 @@ def ways(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
 
 def together(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
              guests: int) -> guest_policy.GuestPolicy:
-    """What one group must hold for several guests of one policy.
+    """Return the policy of a group that several guests of one policy share.
 
     Where a value holds for all threads of the group together, guarantees and
     caps add up, to all of the node at most. Where it holds for each core,
@@ -228,7 +231,8 @@ def together(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
 
 def default_class(host: resctrl_host.ResctrlHost, maximum: int
                   ) -> tuple[guest_policy.GuestPolicy, tuple[int, ...]]:
-    """What the guests that ask for nothing are held to, and where.
+    """Return the policy of guests that ask for nothing, and the nodes where it
+    holds.
 
     A cap on each node, hard if the host can, and the lowest priority.
 
@@ -387,7 +391,8 @@ def _minimum(host: resctrl_host.ResctrlHost,
 
 def _burst(host: resctrl_host.ResctrlHost, knob: knobs.Knob,
            asked: guest_policy.NodePolicy) -> int:
-    """What is held of a burst in any case, with the guarantee; 0 for none.
+    """Return the part of a burst that is held beside the guarantee; 0 without
+    one.
 
     The part that is left to each when all guests want their bursts and the
     host has promised as much as it ever does. Rounded down, so that what is
@@ -441,7 +446,8 @@ def desired_lines(host: resctrl_host.ResctrlHost,
 
 
 def other_domains(host: resctrl_host.ResctrlHost) -> Others:
-    """What the domains that the guest does not use must hold in its group.
+    """Return the values of a guest's group in domains that the guest does not
+    use.
 
     A group that holds a guest must leave the other domains alone, but whoever
     made the group may not have: libvirt reuses a directory that is there
@@ -469,7 +475,7 @@ def _default(host: resctrl_host.ResctrlHost,
 def differences(current: schemata.Schemata, desired: Desired,
                 others: Others = _NONE, tolerance: Tolerance = _EXACT
                 ) -> tuple[Difference, ...]:
-    """What a group holds otherwise than it should.
+    """Return the values of a group that differ from the wanted ones.
 
     :param current: what the group holds.
     :param desired: values of the guest's own domains.
@@ -523,7 +529,7 @@ def plan_writes(current: schemata.Schemata, desired: Desired,
 
 
 def to_write(writes: Writes, line: str, value: int) -> int:
-    """What to write so that a line shows a value."""
+    """Return the value to write so that a line reads as another value."""
     return writes.get(line, {}).get(value, value)
 
 

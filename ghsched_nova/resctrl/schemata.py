@@ -42,7 +42,7 @@ class SchemataError(ValueError):
 
 @dataclass(frozen=True)
 class Line:
-    """One resource.
+    """A line of schemata: a resource and its value by domain.
 
     :param name: exactly what stands before the colon, e.g. ``MB``; empty for
         a line that begins with ``#``.
@@ -100,7 +100,7 @@ def parse(text: str) -> Schemata:
 
 
 def read(text: str) -> Schemata:
-    """As :func:`parse`, of the whole file as the kernel gives it.
+    """Parse a whole schemata file as the kernel gives it, see :func:`parse`.
 
     :raises SchemataError: also when the end is cut off.
     """

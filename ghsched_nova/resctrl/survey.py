@@ -42,7 +42,8 @@ KERNEL_THREAD = 0x00200000
 
 def survey(files: fs.Files, root: Path, wanted: model.Wanted,
            run_path: Path, proc: Path) -> model.Actual:
-    """What resctrl and procfs hold of guests and their groups.
+    """Return the groups, values and threads of guests that resctrl and procfs
+    show.
 
     :param root: where resctrl is mounted; the lock must be held.
     :param run_path: where libvirt has ``<domain name>.pid``.
@@ -192,7 +193,8 @@ def _monitors(files: fs.Files, path: Path) -> dict[str, frozenset[int]]:
 
 def _monitors_of_others(files: fs.Files, root: Path,
                         names: Iterable[str]) -> int:
-    """How many there are that are not made here for guests that share.
+    """Return the number of monitoring groups other than those made here for
+    guests that share a group.
 
     Their directories are listed, and nothing in them is read.
     """
@@ -282,7 +284,7 @@ def _helpers(proc: Path) -> dict[int, dict[int, str]]:
 
 
 def _is_of_kernel(proc: Path, tid: int) -> bool:
-    """By the flags in ``stat``, the seventh field after the name.
+    """Whether a thread is a kernel thread, by the flags in its ``stat``.
 
     The name is in parentheses, and may have some itself (proc_pid_stat(5)).
     """

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What sysfs says about NUMA nodes, their caches and their memory.
+"""NUMA nodes, caches and memory of a host, from sysfs.
 
 A file that cannot be read, or makes no sense, tells nothing; what follows
 from that is for the caller to say.
@@ -48,7 +48,8 @@ def cpus_of(node: Path) -> frozenset[int]:
 
 
 def rated_bandwidth(node: Path) -> int:
-    """What the firmware says that a node can deliver, in bytes per second.
+    """Return the bandwidth of a node according to the firmware, in bytes per
+    second.
 
     ACPI HMAT, see Documentation/admin-guide/mm/numaperf.rst. Access class 1
     is that of CPUs, class 0 that of whatever is nearest.
@@ -64,7 +65,8 @@ def rated_bandwidth(node: Path) -> int:
 
 
 def rated_latency(node: Path) -> int:
-    """What the firmware says that a read of a node takes, in nanoseconds.
+    """Return the read latency of a node according to the firmware, in
+    nanoseconds.
 
     From the CPUs that are nearest; see :func:`rated_bandwidth`.
 
@@ -137,7 +139,7 @@ def _cpu_list(path: Path) -> frozenset[int]:
 
 
 def entries(path: Path) -> list[Path]:
-    """What a directory holds, sorted; nothing when it cannot be read."""
+    """Return the sorted entries of a directory; empty if it cannot be read."""
     try:
         return sorted(path.iterdir())
     except OSError:

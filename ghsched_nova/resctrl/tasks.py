@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Which threads and devices are in a control group.
+"""Threads and devices of control groups.
 
 What its ``tasks`` file lists, and what procfs says of these threads.
 """
@@ -43,7 +43,7 @@ def iommu_groups(tasks: str) -> frozenset[int]:
 
 def vcpu_threads(tids: Iterable[int],
                  proc: Path = Path('/proc')) -> frozenset[int]:
-    """Those of some threads that are vCPUs, of whichever guest."""
+    """Return the threads, of those given, that are vCPUs of any guest."""
     return frozenset(tid for tid in tids
                      if qemu.parse_vcpu_name(thread_name(proc, tid))
                      is not None)

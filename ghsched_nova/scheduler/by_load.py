@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What nova-scheduler makes of the load that a host has reported."""
+"""Use of reported host load by nova-scheduler."""
 
 from collections.abc import Iterator
 import itertools
@@ -28,7 +28,7 @@ from ghsched_placement import node_choice
 
 
 def measured(state: Any) -> load.Load | None:
-    """What a host has reported; None where that is too old."""
+    """Return the load that a host has reported; None if it is too old."""
     found = load.read(getattr(state, 'stats', None) or {})
     # The clocks of two hosts differ, in both directions.
     if found is None or (abs(time.time() - found.time)
@@ -38,7 +38,9 @@ def measured(state: Any) -> load.Load | None:
 
 
 def taken(state: Any) -> dict[int, node_choice.Taken]:
-    """By host NUMA node, what guests with a NUMA topology have of it."""
+    """Return the CPUs and memory of guests with a NUMA topology, by host NUMA
+    node.
+    """
     topology = state.numa_topology
     return {cell.id: node_choice.Taken(
         cell.cpu_usage + len(cell.pinned_cpus),
@@ -47,7 +49,9 @@ def taken(state: Any) -> dict[int, node_choice.Taken]:
 
 
 def costs(state: Any) -> dict[int, node_choice.Cost]:
-    """Of the nodes of a host; empty where they are all alike to us."""
+    """Return the cost of each node of a host; empty if the nodes do not
+    differ.
+    """
     config = shared.config()
     found = measured(state) if config.ghsched.load_placement else None
     if found is None:
@@ -111,7 +115,7 @@ class SteeredView(HostStateView):
 
     @property
     def limits(self) -> dict[str, Any]:
-        """As of the parent."""
+        """Limits of the host state that the view is of."""
         found: dict[str, Any] = self.__dict__['limits']
         if not self._settled:
             self._settled = True

@@ -147,7 +147,9 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
 
     @staticmethod
     def _wanted(spec: shared.RequestSpec) -> tuple[Wanted, bool]:
-        """What candidates have to tell, and whether devices may be far."""
+        """Return the properties that candidates must show, and whether devices
+        may be far from the guest.
+        """
         policy = request_filter.policy_of(spec)
         if policy is None:
             return Wanted({}), False
@@ -277,7 +279,7 @@ def _fit(view: HostStateView, spec: shared.RequestSpec, item: Placed,
 
 
 def _too_little(nodes: Sequence[int], devices: str | bool) -> Lack:
-    """Why nothing fits.
+    """Return the lack of host nodes on which nothing fits.
 
     :param nodes: host nodes of a candidate, which may be none.
     :param devices: those that have to be near.
@@ -290,7 +292,7 @@ def _too_little(nodes: Sequence[int], devices: str | bool) -> Lack:
 
 
 class _Free:
-    """What is left on nested providers after the earlier claims of a request.
+    """Free amounts of nested providers after the earlier claims of a request.
 
     All instances of a multi-create share one answer of Placement's, made
     before the first of them was claimed. Each provider is asked for once.
@@ -319,7 +321,8 @@ class _Free:
 
     @staticmethod
     def _ask(provider: str) -> dict[str, int]:
-        """Nothing is left when Placement cannot be asked.
+        """Return the free amounts of a provider; none if Placement does not
+        answer.
 
         Nova's scheduler cleans up after a host that was refused, but not
         after an error.

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What guests leave that others cannot use, of what nova-scheduler knows.
+"""Fragmentation of hosts by guests, from the data of nova-scheduler.
 
 The mix of guests is learned of the requests that this process weighs hosts
 for, see :mod:`ghsched_placement.gradient`. Where nobody weighs so, nothing is
@@ -70,7 +70,9 @@ MOST_DEVICES = MostDevices()
 
 
 def kind_of(spec: shared.RequestSpec) -> gradient.Kind | None:
-    """What a guest takes; None for one without a NUMA topology."""
+    """Return the amounts that a guest takes; None for one without a NUMA
+    topology.
+    """
     topology = spec.numa_topology if 'numa_topology' in spec else None
     if not topology:
         return None
@@ -90,7 +92,7 @@ def kind_of(spec: shared.RequestSpec) -> gradient.Kind | None:
 
 
 def room_of(state: Any, nodes: Sequence[HostNode]) -> gradient.Room:
-    """What a host has left, of what it has reported."""
+    """Return the free amounts of a host, as far as it has reported them."""
     left = headroom.read(getattr(state, 'stats', None) or {})
     free: dict[int, gradient.Amounts] = {}
     total: dict[int, gradient.Amounts] = {}
@@ -108,7 +110,9 @@ def room_of(state: Any, nodes: Sequence[HostNode]) -> gradient.Room:
 
 
 def cost(state: Any, spec: shared.RequestSpec) -> candidates.Cost | None:
-    """What it costs to give guest nodes host nodes; None to go by number."""
+    """Return the cost of placing guest nodes on host nodes; None to prefer low
+    numbers.
+    """
     mix = MIX.shares()
     kind = kind_of(spec) if mix else None
     if kind is None or not shared.config().ghsched.gradient_weight_multiplier:

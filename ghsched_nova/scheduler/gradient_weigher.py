@@ -49,7 +49,9 @@ class GhschedGradientWeigher(option_weigher.OptionWeigher):
 
     def weigh_objects(self, weighed_obj_list: Any,
                       weight_properties: Any) -> list[float]:
-        """Nothing is learned where the weigher is off for all hosts."""
+        """Weigh the hosts; learn nothing if the weigher is off for all of
+        them.
+        """
         if self.is_off(weighed_obj_list):
             return [0.0] * len(weighed_obj_list)
         try:

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What nova-scheduler knows of a host and a guest, as fragmentation.py has it.
+"""Conversion of Nova's host states and requests for fragmentation.py.
 
 All of it is in the ``HostState`` and the ``RequestSpec``; what a host has not
 reported is taken to be none.
@@ -45,7 +45,7 @@ _ANYWHERE = ('preferred', 'socket')
 
 
 def guest_nodes(topology: Any, threads: int) -> list[GuestNode]:
-    """What each guest node takes.
+    """Return the amounts that each guest node takes.
 
     :param threads: of a host core, all of which a CPU takes under
         ``hw:cpu_thread_policy=isolate``.
@@ -62,7 +62,9 @@ def guest_nodes(topology: Any, threads: int) -> list[GuestNode]:
 
 def device_needs(state: Any, spec: shared.RequestSpec,
                  pools: Pools) -> list[DeviceNeed]:
-    """What a guest asks for by alias, by ``ghsched:vfs`` and by ports."""
+    """Return the devices that a guest asks for by alias, ``ghsched:vfs`` and
+    ports.
+    """
     wanted = spec.pci_requests if 'pci_requests' in spec else None
     return [DeviceNeed(count=request.count,
                        pools=_pools_for(state, request, pools),
@@ -75,7 +77,9 @@ def _policy(request: Any) -> str | None:
 
 
 def _pools_for(state: Any, request: Any, pools: Pools) -> frozenset[str]:
-    """Those that Placement's candidate names, or those of the right kind."""
+    """Return the pools of a request that a candidate names, or those of its
+    kind.
+    """
     candidates = state.allocation_candidates or [{}]
     matching = scheduler.matching_pools(state, request,
                                         candidates[0].get('mappings'))
@@ -100,7 +104,7 @@ def chosen_nodes(state: Any,
 
 
 def physnets(state: Any) -> frozenset[str]:
-    """What the limits hold the claim to.
+    """Return the physical networks that the limits of the claim name.
 
     Our filter has nodes of Placement's choice in there.
     """
@@ -140,7 +144,7 @@ def _host_node(state: Any, pools: Pools, page_size: int | None,
 
 
 def _devices(pools: Pools, node: int) -> dict[str, int]:
-    """Those of the node, and those of which no node is known."""
+    """Return the devices of a node, and those whose node is unknown."""
     return {name: pool['count'] for name, pool in pools.items()
             if pool.get('numa_node') in (node, None, -1)}
 
@@ -151,7 +155,8 @@ def _only_pinned(cell: Any) -> bool:
 
 
 def _shared(state: Any, cell: Any, floating: int) -> Share:
-    """Where a node has CPUs for pinned guests alone, floating ones leave it.
+    """Return total and free shared CPUs of a node; floating guests leave a
+    node for pinned guests alone whole.
 
     That is, guests without a NUMA topology do not make it less than whole.
     """

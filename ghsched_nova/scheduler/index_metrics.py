@@ -136,7 +136,7 @@ class Writer:
             str(_path(directory, os.getpid())), found)
 
     def _register(self, directory: Path) -> None:
-        """Have the file removed at the end; a fork has a file of its own."""
+        """Remove the file at exit; a forked process has a file of its own."""
         if self._registered != os.getpid():
             self._registered = os.getpid()
             remove_stale(directory)

@@ -67,7 +67,7 @@ class NotForIndex(Exception):
 
 @dataclass
 class Search:
-    """One request on its way through Nova's scheduler by the index.
+    """A request that nova-scheduler handles by the index.
 
     :ivar tried: UUIDs of hosts that were proposed.
     :ivar states: of those proposed now, by UUID.
@@ -88,7 +88,8 @@ class Search:
 
 def need_of(spec: shared.RequestSpec, instances: Sequence[str] | None,
             accounting: policies.Accounting) -> Need | None:
-    """What a request takes; None when the index is not for it.
+    """Return the amounts that a request takes; None if the index cannot serve
+    it.
 
     :raises PolicyError: when the flavor cannot be honoured.
     """
@@ -312,7 +313,7 @@ def _states(spec: shared.RequestSpec, manager: Any, context: Any,
 
 
 class _Allowed:
-    """Which hosts a request may be on, of what Nova knows without asking."""
+    """Hosts that a request may be on, by what Nova knows without a query."""
 
     def __init__(self, spec: shared.RequestSpec, manager: Any,
                  resources: Any) -> None:

@@ -216,7 +216,9 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
     def _get_all_host_states(self, context: Any, spec_obj: Any,
                              provider_summaries: Any) -> Any:
-        """Those that the index has proposed are there already."""
+        """Return the host states of candidates, or those that the index has
+        proposed.
+        """
         search = self._indexed and self._indexed.search
         if not search:
             return super()._get_all_host_states(context, spec_obj,
@@ -314,7 +316,8 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
     def _get_sorted_hosts(self, spec_obj: Any, host_states: Any,
                           index: int) -> Any:
-        """With candidates as conductor expects them on a forced host, too.
+        """Return the sorted hosts; a forced host has candidates too, as
+        nova-conductor expects.
 
         No filter runs for such a host.
         """
@@ -340,7 +343,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
     def _reason(self, spec: shared.RequestSpec,
                 why: list[lack.Lack]) -> str:
-        """Why no host takes a guest; empty when that is not known.
+        """Return the reason why no host takes a guest; empty if it is unknown.
 
         :param why: what became of the hosts that Placement had room on; empty
             when it had none.
@@ -366,7 +369,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
     def _lacks(self, spec: shared.RequestSpec,
                policy: policies.GuestPolicy) -> list[lack.Lack]:
-        """What Placement has of no host."""
+        """Return the resources of a request that no host has in Placement."""
         cloud = cloud_lack.Cloud(
             self._ask, self._pfs(spec, policy),
             policy.controlled and self._is_shared(policy),
@@ -404,7 +407,8 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
 
 def _policy(spec: shared.RequestSpec) -> policies.GuestPolicy | None:
-    """What a request asks for; None when the request filter refuses it."""
+    """Return the policy of a request; None if the request filter refuses it.
+    """
     try:
         policy = request_filter.policy_of(spec)
         if policy is not None:
@@ -417,7 +421,7 @@ def _policy(spec: shared.RequestSpec) -> policies.GuestPolicy | None:
 
 def _add_event(context: Any, spec: shared.RequestSpec | None,
                reason: str) -> None:
-    """Say in the actions of a server that exists why it stays where it is.
+    """Record in the actions of an existing server why it was not moved.
 
     nova-conductor puts a sentence of its own in place of the reason of a
     refused resize or migration, and a fault is shown of servers in ERROR only.

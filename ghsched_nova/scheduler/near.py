@@ -43,14 +43,18 @@ def placed_by_claim(requests: Iterable[Any] | None) -> list[Any]:
 
 
 def require(requests: Sequence[Any]) -> Sequence[Any]:
-    """Let no device that the claim places be far; changes the requests."""
+    """Require near devices in all PCI requests of a claim; changes the
+    requests.
+    """
     for request in placed_by_claim(requests):
         request.numa_policy = _REQUIRED
     return requests
 
 
 def shortage(requests: Sequence[Any], free: Free) -> str:
-    """Which devices a guest would need near, and where there are any."""
+    """Return the devices that a guest needs near its nodes, and where such
+    devices are free.
+    """
     needed: Counter[str] = Counter()
     where = {}
     for request in placed_by_claim(requests):

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What the weighers of ghsched have in common."""
+"""Base class of ghsched's weighers."""
 
 from typing import Any
 

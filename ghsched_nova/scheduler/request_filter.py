@@ -50,7 +50,7 @@ def is_ours(spec: shared.RequestSpec) -> bool:
 
 
 def policy_of(spec: shared.RequestSpec) -> policies.GuestPolicy | None:
-    """What the flavor of a request asks for.
+    """Return the policy of a request's flavor.
 
     :raises policies.PolicyError: when it cannot be honoured.
     """
@@ -68,7 +68,7 @@ def policy_of(spec: shared.RequestSpec) -> policies.GuestPolicy | None:
 
 @dataclass(frozen=True)
 class Try:
-    """One way to ask Placement for a request.
+    """A way to ask Placement for a request.
 
     :param locality: how far they may be, of
         :data:`ghsched_placement.request.LOCALITIES`.
@@ -85,7 +85,7 @@ class Try:
 
 def set_try(spec: shared.RequestSpec, attempt: Try | None,
             refusals: Refusals) -> None:
-    """Say how to ask for the VFs of a request; see :func:`try_of`.
+    """Set the way to ask for the VFs of a request; see :func:`try_of`.
 
     :param refusals: takes the lines for the log about the hosts that are
         refused, and what they lack.
@@ -95,7 +95,9 @@ def set_try(spec: shared.RequestSpec, attempt: Try | None,
 
 
 def refusals_of(spec: shared.RequestSpec) -> Refusals | None:
-    """Where refusals go; None when nobody asked for them."""
+    """Return the list that collects refusals of a request; None if nobody
+    collects them.
+    """
     found: Refusals | None = spec.__dict__.get('_ghsched_refusals')
     return found
 
@@ -133,7 +135,7 @@ def ghsched_request_filter(_context: Any, spec: shared.RequestSpec) -> bool:
 
 def devices_of(spec: shared.RequestSpec, policy: policies.GuestPolicy,
                attempt: Try) -> list[request.Devices]:
-    """What the VFs of a policy are for Placement, as Nova has it.
+    """Return the device requests to Placement for the VFs of a policy.
 
     Nova turned each PCI request into groups of one VF each, which name the
     resource class and the traits.
@@ -175,7 +177,7 @@ def _devices(spec: shared.RequestSpec, need: policies.Vfs, pci_request: Any,
 
 
 def our_suffixes(spec: shared.RequestSpec) -> tuple[str, ...]:
-    """What the suffixes of our request groups begin with."""
+    """Return the prefixes of the suffixes of our request groups."""
     of_vfs = (f'{pci_request.request_id}-' for pci_request in
               pci_requests.select_vf_requests(spec.pci_requests.requests
                                               if spec.pci_requests else ()))

@@ -48,7 +48,9 @@ class GhschedFragmentationWeigher(option_weigher.OptionWeigher):
 
     def weigh_objects(self, weighed_obj_list: Any,
                       weight_properties: Any) -> list[float]:
-        """Nothing is computed where the weigher is off for all hosts."""
+        """Weigh the hosts; compute nothing if the weigher is off for all of
+        them.
+        """
         if self.is_off(weighed_obj_list):
             return [0.0] * len(weighed_obj_list)
         return list(super().weigh_objects(weighed_obj_list,

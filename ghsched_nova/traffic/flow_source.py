@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What guests say to each other, as a host counts it.
+"""Network traffic between guests, as a host counts it.
 
 A source is a plug-in: a class of the entry point group
 :data:`SOURCES` that is called without arguments. What it counts goes up as
