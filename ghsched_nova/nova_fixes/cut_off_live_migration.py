@@ -118,16 +118,16 @@ def finishing(reset: Callable[..., Any], under_way: Callable[..., list[Any]],
 
 def _finish(finish: Callable[..., Any], context: Any, instance: Any,
             migration: Any) -> None:
-    LOG.warning('ghsched: libvirt has copied the guest to %s while '
-                'nova-compute was not running; the live migration is '
-                'finished now. Volumes that were connected here stay '
-                'connected until the host reboots',
+    LOG.warning('ghsched: live migration to %s: libvirt copied the guest '
+                'while nova-compute was not running, finishing the '
+                'migration. Volumes stay connected to this host until it '
+                'reboots',
                 migration.dest_compute, instance=instance)
     try:
         finish(context, instance, migration)
     except Exception as error:
-        LOG.error('ghsched: the live migration to %(host)s could not be '
-                  'finished: %(error)s; see the guest there',
+        LOG.error('ghsched: live migration to %(host)s: cannot finish it: '
+                  '%(error)s. Check the guest on that host',
                   {'host': migration.dest_compute, 'error': error},
                   instance=instance)
     # What Nova does next is to start guests that ran when the host was
@@ -137,15 +137,15 @@ def _finish(finish: Callable[..., Any], context: Any, instance: Any,
 
 def _take_back(take_back: Callable[..., Any], context: Any, instance: Any,
                migration: Any) -> None:
-    LOG.warning('ghsched: nova-compute has ended before the guest was copied '
-                'to %s; it stays here, and gets back what the migration holds '
-                'for it', migration.dest_compute, instance=instance)
+    LOG.warning('ghsched: live migration to %s: nova-compute stopped before '
+                'the copy, rolling back; the guest stays on this host',
+                migration.dest_compute, instance=instance)
     try:
         take_back(context, instance, migration)
     except Exception as error:
-        LOG.error('ghsched: what the migration holds in Placement could not '
-                  'be given back: %s; "openstack ghsched audit --fix" does '
-                  'it', error, instance=instance)
+        LOG.error('ghsched: cannot return the allocation of a migration to '
+                  'the server: %s. Run "openstack ghsched audit --fix"',
+                  error, instance=instance)
 
 
 class _Follows:
@@ -184,15 +184,15 @@ def seen_to_its_end(migrate: Callable[..., Any],
                 follows.noting(recover_method), block_migration, migrate_data)
     except Exception as error:
         if follows.done:
-            LOG.info('ghsched: a live migration has ended, and all that '
-                     'follows is done; Nova hears no more of: %s', error,
+            LOG.info('ghsched: live migration completed, ignoring a late '
+                     'error: %s', error,
                      instance=instance)
             return
         copied = None if follows.begun else is_copied(instance)
         if copied is None:
             raise
-        LOG.warning('ghsched: Nova lost sight of the live migration to '
-                    '%(host)s (%(error)s); libvirt %(end)s the guest',
+        LOG.warning('ghsched: live migration to %(host)s: Nova lost track '
+                    'of it (%(error)s); libvirt %(end)s the guest',
                     {'host': dest, 'error': error,
                      'end': 'has copied' if copied else 'did not copy'},
                     instance=instance)
@@ -215,7 +215,7 @@ def outcome(look: Callable[[], bool | None]) -> bool | None:
         except Unknown:
             return None
         except Exception as error:
-            LOG.info('ghsched: libvirt cannot say what has become of a live '
+            LOG.info('ghsched: cannot ask libvirt for the result of a live '
                      'migration: %s', error)
             unanswered += 1
         else:
@@ -249,8 +249,8 @@ def _has_domain(host: Any, instance: Any) -> bool:
     except exception.InstanceNotFound:
         return False
     except exception.InternalError as error:
-        LOG.warning('ghsched: libvirt cannot say whether it has the '
-                    'guest: %s', error, instance=instance)
+        LOG.warning('ghsched: cannot ask libvirt whether the guest is on '
+                    'this host: %s', error, instance=instance)
     return True
 
 
@@ -281,8 +281,8 @@ def _stays(host: Any, instance: Any) -> bool:
                 _abort_disk_copies(host, instance)
                 return True
         except Exception as error:
-            LOG.info('ghsched: it is not known whether libvirt still '
-                     'copies the guest: %s', error, instance=instance)
+            LOG.info('ghsched: cannot ask libvirt whether it still copies '
+                     'the guest: %s', error, instance=instance)
             return False
         time.sleep(1)
     return False
@@ -293,9 +293,9 @@ def _abort_disk_copies(host: Any, instance: Any) -> None:
     try:
         end_disk_copies(host.get_guest(instance))
     except Exception as error:
-        LOG.warning('ghsched: libvirt goes on copying the disks of a '
-                    'guest whose live migration has failed: %s; reboot '
-                    'it hard before it is migrated', error,
+        LOG.warning('ghsched: cannot abort the disk copies of a failed live '
+                    'migration: %s. Hard-reboot the guest before the next '
+                    'migration', error,
                     instance=instance)
 
 

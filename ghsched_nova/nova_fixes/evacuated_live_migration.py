@@ -115,15 +115,15 @@ def prepare(context: Any, instance: Any) -> None:
     try:
         for migration in live_migrations.live_migrations_under_way(
                 context, instance):
-            LOG.warning('ghsched: the live migration %s ends, because the '
+            LOG.warning('ghsched: cancelling live migration %s, because the '
                         'server is evacuated', migration.uuid,
                         instance=instance)
             live_migrations.take_back_live_migration(context, instance,
                                                      migration)
     except Exception as error:
-        LOG.error('ghsched: a live migration could not be ended before the '
-                  'server is evacuated: %s; run "openstack ghsched audit" '
-                  'when that is done', error, instance=instance)
+        LOG.error('ghsched: cannot cancel a live migration before the '
+                  'evacuation of its server: %s. Run "openstack ghsched '
+                  'audit" after the evacuation', error, instance=instance)
 
 
 def is_being_scheduled(migration: Any) -> bool:
@@ -149,9 +149,9 @@ def _begin(original: Callable[..., Any], manager: Any, context: Any,
     what it was sent before, with a record of the migration that is old.
     """
     if live_migrations.has_ended(context, kwargs['migration']):
-        LOG.warning('ghsched: the live migration that was asked for has '
-                    'ended before it could begin; the guest is not '
-                    'touched', instance=kwargs['instance'])
+        LOG.warning('ghsched: ignoring a request for a live migration that '
+                    'was cancelled before it began',
+                    instance=kwargs['instance'])
         return None
     return original(manager, context, *args, **kwargs)
 

@@ -58,8 +58,9 @@ def revert(original: Callable[..., Any], manager: Any, context: Any,
         if (migration.migration_type
                 != objects.fields.MigrationType.LIVE_MIGRATION):
             raise
-        LOG.error('ghsched: cannot give back what the migration %(uuid)s '
-                  'holds: %(error)s; "openstack ghsched audit --fix" does it',
+        LOG.error('ghsched: cannot return the allocation of migration '
+                  '%(uuid)s to the server: %(error)s. Run "openstack '
+                  'ghsched audit --fix"',
                   {'uuid': migration.uuid, 'error': error},
                   instance=instance)
         return False

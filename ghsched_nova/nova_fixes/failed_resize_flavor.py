@@ -44,8 +44,9 @@ def install_in_compute() -> None:
 def _set_instance_info(original: Callable[..., None], instance: Any,
                        flavor: Any) -> None:
     if instance.__dict__.pop(_KEEPS, False):
-        LOG.warning('ghsched: the server is on its new host and keeps its new '
-                    'flavor, which it was claimed with', instance=instance)
+        LOG.warning('ghsched: resize failed on the new host: the server '
+                    'keeps the new flavor, for which it was claimed',
+                    instance=instance)
         return
     original(instance, flavor)
 

@@ -84,8 +84,8 @@ def repair(context: Any, instance: Any) -> None:
         return
     spec = _load(context, instance.uuid)
     if spec is not None and agree(spec, instance):
-        LOG.warning('ghsched: the RequestSpec was left behind by a resize '
-                    'that did not happen; it has the flavor %s again',
+        LOG.warning('ghsched: resetting the RequestSpec to flavor %s, '
+                    'because its resize was rolled back',
                     instance.flavor.name, instance=instance)
         spec.save()
 

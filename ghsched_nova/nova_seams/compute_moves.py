@@ -54,7 +54,8 @@ def count_moves() -> None:
                 if node == nodename:
                     tracker._update_usage(_usage(topology), nodename)
             except exception.NovaException as error:
-                LOG.warning('the new place of server %s is not counted: %s',
+                LOG.warning('ghsched: cannot count the new NUMA nodes of '
+                            'server %s: %s',
                             uuid, error)
         return found
     registry.replace('nova.compute.resource_tracker.ResourceTracker.'

@@ -331,8 +331,8 @@ class _Free:
         try:
             return client.free(provider)
         except PlacementError as error:
-            LOG.warning('ghsched: what is left on the provider %(uuid)s is '
-                        'not known: %(error)s',
+            LOG.warning('ghsched: cannot read the usage of provider '
+                        '%(uuid)s: %(error)s',
                         {'uuid': provider, 'error': error})
             return {}
 

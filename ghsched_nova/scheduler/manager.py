@@ -311,8 +311,8 @@ class GhschedSchedulerManager(manager.SchedulerManager):
                 # in Placement's next answer another NUMA node has its turn.
                 if attempt == ATTEMPTS or not self._seen.lost:
                     raise
-                LOG.info('ghsched: other requests were faster, flavor %s is '
-                         'scheduled again', spec.flavor.name)
+                LOG.info('ghsched: lost a claim to another request, '
+                         'scheduling flavor %s again', spec.flavor.name)
 
     def _get_sorted_hosts(self, spec_obj: Any, host_states: Any,
                           index: int) -> Any:
@@ -432,14 +432,14 @@ def _add_event(context: Any, spec: shared.RequestSpec | None,
     try:
         scheduler.add_failed_event(context, spec.instance_uuid, _EVENT, reason)
     except Exception as error:
-        LOG.warning('ghsched: the reason is not among the actions of server '
-                    '%(uuid)s: %(error)s',
+        LOG.warning('ghsched: cannot record the reason in the actions of '
+                    'server %(uuid)s: %(error)s',
                     {'uuid': spec.instance_uuid, 'error': error})
 
 
 def _too_many(sizes: vfs.Sizes) -> None:
-    LOG.info('ghsched: the VFs of the flavor are not shared among PFs as '
-             '%s: Placement would have too many ways', sizes)
+    LOG.info('ghsched: not sharing the VFs of the flavor among PFs as %s: '
+             'too many combinations for Placement', sizes)
 
 
 def _log(lines: Iterable[str], log: Callable[[str], None]) -> None:

@@ -141,7 +141,8 @@ class DriverBase(libvirt_driver.LibvirtDriver):
         for problem in problems:
             guest = guests.get(problem.guest)
             if guest is None:
-                LOG.warning('ghsched: a policy is not enforced: %s', problem)
+                LOG.warning('ghsched: the policy of a guest is not '
+                            'enforced: %s', problem)
             elif is_active(guest):
                 LOG.error('ghsched: the policy of %(name)s is not enforced: '
                           '%(problem)s',
