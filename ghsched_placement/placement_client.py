@@ -14,11 +14,11 @@
 
 from collections.abc import Mapping
 from collections.abc import Sequence
+import logging
 from typing import Any
 from urllib import parse
 
 from keystoneauth1 import exceptions
-from oslo_log import log as logging
 
 from ghsched_placement import tree
 
