@@ -68,6 +68,22 @@ class WayTest(IndexTestCase):
         self.boot(self.flavor(nodes=0, policy=None))
         self.assertEqual((0, 0, 1), self.ways())
 
+    def test_guest_with_auto_nodes_is_found_by_the_index(self):
+        self.start_host()
+        self.boot(self.flavor(nodes=0, vcpus=4, numa='auto'))
+        self.assertEqual((1, 0, 0), self.ways())
+        server = self.boot(self.flavor(nodes=0, vcpus=2, numa='auto',
+                                       mem_bw_min=30))
+        self.assert_agreement(server, 'host_a', [30])
+        self.assertEqual((2, 0, 0), self.ways())
+
+    def test_guest_too_large_for_a_node_gets_two_by_the_index(self):
+        self.start_host()
+        server = self.boot(self.flavor(nodes=0, vcpus=6, numa='auto'))
+        self.assertEqual(2, len(self.host_nodes(server)))
+        # The whole search has to refuse one node first.
+        self.assertEqual((1, 1, 0), self.ways())
+
     def test_a_refusal_is_that_of_the_whole_search(self):
         self.start_host()
         self.reserve(n0=60, n1=60)
