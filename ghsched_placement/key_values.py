@@ -12,6 +12,7 @@
 
 """Names and values of the keys of ghsched, parsed one by one (pure)."""
 
+from collections.abc import Mapping
 import re
 
 from ghsched_placement.errors import PolicyError
@@ -25,6 +26,9 @@ _INT = re.compile(r'[+-]?[0-9]{1,9}')
 _NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.-]{0,62}')
 _DEVICES = re.compile(r'\s*([^\s:,](?:[^:,]*[^\s:,])?)\s*:'
                       r'\s*([1-9][0-9]{0,3})\s*')
+
+NEEDS_TOPOLOGY = (f'needs a guest NUMA topology; set {keys.NUMA_NODES} or '
+                  f'{keys.NUMA.extra_spec} in the flavor')
 
 #: What a key of kind ``devices`` asks for: PCI alias and number, in order.
 Devices = tuple[tuple[str, int], ...]
@@ -122,3 +126,18 @@ def _devices(extra_spec: str, text: str) -> Devices:
                               f'the alias {match[1]!r} is there twice')
         found.append((match[1], int(match[2])))
     return tuple(found)
+
+
+def check_nodes(ours: Mapping[str, str], guest_nodes: int) -> None:
+    """Check that the guest has the NUMA nodes that keys are for.
+
+    :raises PolicyError: for the first key of another node.
+    """
+    for extra_spec in ours:
+        key, node = split_name(extra_spec)
+        if key.per_node and not guest_nodes:
+            raise PolicyError(extra_spec, NEEDS_TOPOLOGY)
+        if node is not None and node >= guest_nodes:
+            raise PolicyError(
+                extra_spec, f'the guest has no NUMA node {node}, it has '
+                            f'{guest_nodes} (counted from 0)')

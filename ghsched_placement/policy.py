@@ -30,7 +30,9 @@ from ghsched_placement import auto_nodes
 from ghsched_placement.bandwidth import Accounting as Accounting
 from ghsched_placement.bandwidth import NodePolicy as NodePolicy
 from ghsched_placement.errors import PolicyError as PolicyError
+from ghsched_placement.key_values import check_nodes
 from ghsched_placement.key_values import Devices
+from ghsched_placement.key_values import NEEDS_TOPOLOGY
 from ghsched_placement.key_values import parse_value
 from ghsched_placement.key_values import PREFIX as _PREFIX
 from ghsched_placement.key_values import split_name
@@ -42,8 +44,6 @@ from ghsched_placement.scheduling import ThreadPolicy
 
 #: Guest NUMA nodes that QEMU knows (``MAX_NODES``).
 _MAX_GUEST_NODES = 128
-_NEEDS_TOPOLOGY = (f'needs a guest NUMA topology; set {keys.NUMA_NODES} or '
-                   f'{keys.NUMA.extra_spec} in the flavor')
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class GuestPolicy:
     def capabilities(self) -> frozenset[str]:
         """Names (:data:`names.CAPABILITY_TRAITS`) of what the host must hold.
         """
-        needed = set(self.threads.capabilities())
+        needed = {'L3_WAYS'} if self.partitions else set()
         for node in self.nodes:
             if node.minimum or node.burst:
                 # Bursts of others must not take what is guaranteed.
@@ -149,8 +149,6 @@ class GuestPolicy:
                            else 'MEM_BW_SOFTLIMIT')
             if node.priority is not None:
                 needed.add('MEM_BW_PRIORITY')
-        if self.partitions:
-            needed.add('L3_WAYS')
         if self.monitor:
             needed.add('MEM_BW_MONITOR')
         if self.device_numa == 'required':
@@ -159,7 +157,7 @@ class GuestPolicy:
             needed.add('GUEST_TOPOLOGY')
         if self.auto_nodes:
             needed.add('NUMA_AUTO')
-        return frozenset(needed)
+        return self.threads.capabilities() | needed
 
     def for_guest(self) -> str:
         """Return the part of a policy that its guest may know, as a line of
@@ -214,7 +212,7 @@ def check_topology(extra_specs: Mapping[str, str]) -> None:
         if namespace == keys.NAMESPACE and key is not None and key.per_node:
             if keys.NUMA_NODES not in extra_specs and (
                     not auto_nodes.is_auto(extra_specs)):
-                raise PolicyError(extra_spec, _NEEDS_TOPOLOGY)
+                raise PolicyError(extra_spec, NEEDS_TOPOLOGY)
             node_count(extra_specs)
 
 
@@ -315,7 +313,7 @@ def parse(extra_specs: Mapping[str, str],
     if not ours:
         return None
     general, special = _values(ours)
-    _check_nodes(ours, guest_nodes)
+    check_nodes(ours, guest_nodes)
     threads = scheduling.build(
         {name: general.pop(name) for name in scheduling.KEYS & general.keys()},
         extra_specs)
@@ -323,7 +321,7 @@ def parse(extra_specs: Mapping[str, str],
     group = str(general.pop(keys.AFFINITY_GROUP.name, ''))
     device_numa = str(general.pop(keys.DEVICE_NUMA.name, 'none'))
     if device_numa == 'required' and not guest_nodes:
-        raise PolicyError(keys.DEVICE_NUMA.extra_spec, _NEEDS_TOPOLOGY)
+        raise PolicyError(keys.DEVICE_NUMA.extra_spec, NEEDS_TOPOLOGY)
     guest_topology = bool(general.pop(keys.GUEST_TOPOLOGY.name, False))
     if guest_topology:
         _check_guest_topology(extra_specs, guest_nodes)
@@ -460,7 +458,7 @@ def _check_guest_topology(extra_specs: Mapping[str, str],
                           guest_nodes: int) -> None:
     key = keys.GUEST_TOPOLOGY.extra_spec
     if not guest_nodes:
-        raise PolicyError(key, _NEEDS_TOPOLOGY)
+        raise PolicyError(key, NEEDS_TOPOLOGY)
     for other in ('hw:cpu_sockets', 'hw:cpu_cores', 'hw:cpu_threads'):
         if other in extra_specs:
             raise PolicyError(
@@ -508,17 +506,6 @@ def _share(count: int, position: int, parts: int) -> int:
     """
     whole, rest = divmod(count, parts)
     return whole + (1 if position < rest else 0)
-
-
-def _check_nodes(ours: Mapping[str, str], guest_nodes: int) -> None:
-    for extra_spec in ours:
-        key, node = split_name(extra_spec)
-        if key.per_node and not guest_nodes:
-            raise PolicyError(extra_spec, _NEEDS_TOPOLOGY)
-        if node is not None and node >= guest_nodes:
-            raise PolicyError(
-                extra_spec, f'the guest has no NUMA node {node}, it has '
-                            f'{guest_nodes} (counted from 0)')
 
 
 def _node_policy(general: Mapping[str, Value],

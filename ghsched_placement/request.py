@@ -127,6 +127,8 @@ def build(policy: GuestPolicy, accounting: Accounting,
         there; it takes no unit then.
     """
     demand = policy.resources(accounting)
+    own_group = policy.controlled and not joining
+    root_required = _root_required(policy)
     traits = shares(policy) if joining else {}
     groups = [
         Group(names.bandwidth_suffix(node), amounts,
@@ -141,10 +143,9 @@ def build(policy: GuestPolicy, accounting: Accounting,
     nodes, subtrees = _subtrees(demand.keys(), traits,
                                 below if locality == 'node' else {})
     groups.extend(nodes)
-    own_group = policy.controlled and not joining
     return Request(groups=tuple(groups), same_subtree=subtrees,
                    resources={names.RESCTRL_GROUP: 1} if own_group else {},
-                   root_required=_root_required(policy),
+                   root_required=root_required,
                    # Of PFs one can serve several groups.
                    is_isolated=len(demand) > 1 and not devices and not nodes)
 

@@ -120,10 +120,10 @@ def ghsched_request_filter(_context: Any, spec: shared.RequestSpec) -> bool:
         policy = policy_of(spec)
         if policy is None:
             return False
-        accounting = shared.config().ghsched.bandwidth_accounting
-        request.check_size(policy, accounting)
         attempt = try_of(spec, policy)
         devices = devices_of(spec, policy, attempt)
+        accounting = shared.config().ghsched.bandwidth_accounting
+        request.check_size(policy, accounting)
     except policies.PolicyError as error:
         LOG.info('ghsched: flavor %(flavor)s refused: %(error)s',
                  {'flavor': spec.flavor.name, 'error': error})
