@@ -40,7 +40,7 @@ class TopologyTest(nova_base.GhschedTestCase):
 
     IMAGE = '155d900f-4e14-4e4c-a73d-069cbf4541e6'
     REASON = ('ghsched:mem_bw_min: needs a guest NUMA topology; set '
-              'hw:numa_nodes in the flavor')
+              'hw:numa_nodes or ghsched:numa in the flavor')
 
     def setUp(self):
         super().setUp()
