@@ -50,7 +50,8 @@ def with_ours(original: Callable[[Any, int], dict[str, int]], spec: Any,
 
 
 def amounts(spec: Any) -> collections.Counter[str]:
-    """Return what Nova does not count of one server, by resource class.
+    """Return the amounts of one server that Nova does not count itself, by
+    resource class.
 
     All that the scheduler's request filter asks Placement for. A guest that
     comes to share a control group takes none; it is counted with one, because
@@ -72,7 +73,8 @@ def amounts(spec: Any) -> collections.Counter[str]:
 
 
 def raised(flavor: Any, after: Mapping[str, str]) -> dict[str, int]:
-    """Return what a project uses more after a change of a server's keys.
+    """Return the additional usage of a project after a change of a server's
+    keys, by name of the limit.
 
     :param flavor: the flavor of the server.
     :param after: its extra specs after the change.
@@ -87,7 +89,8 @@ def raised(flavor: Any, after: Mapping[str, str]) -> dict[str, int]:
 
 
 def _policy(flavor: Any) -> policies.GuestPolicy | None:
-    """Return the policy of a flavor; None for one that is refused elsewhere.
+    """Return the policy of a flavor; None for an invalid flavor, which is
+    refused elsewhere.
     """
     extra_specs = flavor.extra_specs
     try:
@@ -100,7 +103,9 @@ def _policy(flavor: Any) -> policies.GuestPolicy | None:
 @seam('nova.objects.request_spec.RequestSpec.'
       'generate_request_groups_from_pci_requests', ('self',))
 def _vfs(flavor: Any) -> collections.Counter[str]:
-    """VFs of ours by resource class, where Placement knows devices."""
+    """Return the number of VFs of our keys, by resource class; empty if
+    Placement does not track devices.
+    """
     requests = pci_request.get_pci_requests_from_flavor(flavor).requests
     spec = objects.RequestSpec(
         requested_resources=[], pci_requests=objects.InstancePCIRequests(

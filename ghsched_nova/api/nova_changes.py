@@ -27,7 +27,8 @@ from ghsched_nova import pci_requests
 
 
 def apply() -> None:
-    """Change nova-api in this process; harmless when done twice.
+    """Replace the functions of nova-api that ghsched needs; harmless when done
+    twice.
 
     :raises ghsched_nova.nova_seams.registry.SeamsDiffer: nova-api does not
         start with a Nova that ghsched does not fit.

@@ -36,7 +36,7 @@ _SCOPES = ['project']
 
 
 def list_rules() -> list[policy.DocumentedRuleDefault]:
-    """Return the rules with what holds where no policy file names them."""
+    """Return the policy rules of ghsched with their defaults."""
     return [
         policy.DocumentedRuleDefault(
             SET, 'rule:context_is_admin',

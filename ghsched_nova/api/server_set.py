@@ -94,7 +94,8 @@ class Filter:
 
 
 def version_headers(asked: MutableMapping[str, str]) -> dict[str, str]:
-    """The headers of an answer that name its microversion (pure).
+    """Return the response headers that name the microversion of a request
+    (pure).
 
     The action is the same in each, so it is the one that was asked for; a
     client may insist on that. Which is the latest only Nova knows.
@@ -119,7 +120,7 @@ def action_of(body: bytes) -> Any:
 
 
 def wish_of(asked: Any) -> tuple[dict[str, str | None], bool]:
-    """The extra specs of a request, and whether it is a dry run (pure).
+    """Return the extra specs of a request, and whether it is a dry run (pure).
 
     :raises PolicyError: naming what is wrong.
     """
@@ -135,7 +136,7 @@ def wish_of(asked: Any) -> tuple[dict[str, str | None], bool]:
 
 
 def answer(context: Any, uuid: str, asked: Any) -> webob.Response:
-    """Return the answer to a request, whatever comes of it."""
+    """Return the response to a request; an error becomes a response too."""
     try:
         if context is None:
             raise exception.Forbidden(
@@ -153,7 +154,7 @@ def answer(context: Any, uuid: str, asked: Any) -> webob.Response:
 
 
 def _failed(context: Any, uuid: str, error: Exception) -> webob.Response:
-    """Return the answer to what could not be done.
+    """Return the response for the error of a request.
 
     Only an admin may know hosts, and what is on them.
     """
@@ -172,12 +173,12 @@ def _failed(context: Any, uuid: str, error: Exception) -> webob.Response:
 
 
 def _without_host(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a document for the owner of a server; the keys stay."""
+    """Return a report without the host's name, for the owner of a server."""
     return {**document, 'server': {**document['server'], 'host': None}}
 
 
 def _done(context: Any, uuid: str, asked: Any) -> dict[str, Any]:
-    """Do what is asked for, if this user may.
+    """Carry out a request if the policy rules allow it; return its report.
 
     :raises Forbidden: of Nova, when not.
     """

@@ -91,7 +91,8 @@ def finishing(reset: Callable[..., Any], under_way: Callable[..., list[Any]],
               is_here: Callable[[Any], bool], stays: Callable[[Any], bool],
               finish: Callable[..., Any], take_back: Callable[..., Any]
               ) -> Callable[..., Any]:
-    """Nova's reset of a live migration, and what has to follow.
+    """Reset a live migration as Nova does at its start, then finish or roll
+    back the migration.
 
     :param reset: ``ComputeManager._reset_live_migration``.
     :param under_way: gives the live migrations of an instance, that which
@@ -168,7 +169,8 @@ def seen_to_its_end(migrate: Callable[..., Any],
                     instance: Any, dest: str, post_method: Callable[..., Any],
                     recover_method: Callable[..., Any], block_migration: bool,
                     migrate_data: Any) -> None:
-    """Migrate a guest, and say how that has ended if Nova's driver cannot.
+    """Live-migrate a guest; find out the result from libvirt if Nova's driver
+    fails.
 
     Since Nova 32 the driver raises what libvirt has answered also when the
     guest is rolled back already, and its server ends in ``ERROR``.
@@ -203,7 +205,8 @@ def seen_to_its_end(migrate: Callable[..., Any],
 
 
 def outcome(look: Callable[[], bool | None]) -> bool | None:
-    """Whether libvirt has copied a guest, once it does so no longer.
+    """Wait until libvirt no longer copies a guest; return whether it was
+    copied.
 
     :param look: whether the guest has gone; None: it is being copied.
     :returns: None: libvirt does not answer, or cannot know it either.
@@ -243,7 +246,9 @@ def wait_for_copy(host: Any, instance: Any) -> bool | None:
 
 
 def _has_domain(host: Any, instance: Any) -> bool:
-    """Whether libvirt has the guest; it has if libvirt cannot say."""
+    """Whether libvirt has the domain of a guest; True if libvirt does not
+    answer.
+    """
     try:
         host.get_guest(instance)
     except exception.InstanceNotFound:
@@ -255,7 +260,7 @@ def _has_domain(host: Any, instance: Any) -> bool:
 
 
 def _is_gone(host: Any, instance: Any) -> bool | None:
-    """Whether libvirt has copied a guest; None while it copies it.
+    """Whether libvirt has copied a guest away; None while the copy runs.
 
     :raises Unknown: it was paused for the last of its memory.
     """
@@ -271,7 +276,7 @@ def _is_gone(host: Any, instance: Any) -> bool | None:
 
 
 def _stays(host: Any, instance: Any) -> bool:
-    """Whether a guest whose copy is aborted is still here in the end.
+    """Abort the copy of a guest; return whether the guest stays on this host.
 
     libvirt aborts at the soonest opportunity, and that may be too late.
     """
@@ -289,7 +294,9 @@ def _stays(host: Any, instance: Any) -> bool:
 
 
 def _abort_disk_copies(host: Any, instance: Any) -> None:
-    """Abort leftover copies; libvirt refuses the next migration otherwise."""
+    """Abort leftover block jobs of a guest; libvirt refuses the next migration
+    otherwise.
+    """
     try:
         end_disk_copies(host.get_guest(instance))
     except Exception as error:
@@ -308,7 +315,7 @@ def _abort_disk_copies(host: Any, instance: Any) -> None:
       ('self', 'context', 'instance', 'host'))
 def finish_live_migration(manager: Any, context: Any, instance: Any,
                           migration: Any) -> None:
-    """Do what nova-compute does after a guest was copied.
+    """Run nova-compute's steps after the copy of a guest.
 
     What it knew of the migration is lost, so that this is cautious: no disk
     is removed but with the directory of a guest that is not on shared storage,
@@ -333,7 +340,7 @@ def finish_live_migration(manager: Any, context: Any, instance: Any,
 
 @seam('nova.virt.libvirt.guest.Guest.get_job_info', ('self',))
 def is_copied(guest: Any) -> bool:
-    """Whether libvirt copies a guest, or does something else of that length.
+    """Whether libvirt has a job, such as a migration, for a guest.
 
     :param guest: ``nova.virt.libvirt.guest.Guest``.
     :raises Exception: libvirt cannot say.
@@ -343,7 +350,7 @@ def is_copied(guest: Any) -> bool:
 
 @seam('nova.virt.libvirt.guest.Guest._domain')
 def is_paused_by_migration(guest: Any) -> bool:
-    """Whether libvirt has paused a guest to copy it, and left it so.
+    """Whether libvirt paused a guest for a migration and did not resume it.
 
     A libvirtd that is restarted while the destination starts the guest does
     not know whether it has (``qemuProcessRecoverMigrationOut`` of libvirt).
@@ -359,7 +366,8 @@ def is_paused_by_migration(guest: Any) -> bool:
 @seam('nova.virt.libvirt.guest.BlockDevice.abort_job',
       ('self', 'async_', 'pivot'))
 def end_disk_copies(guest: Any) -> None:
-    """End the copies of disks that were made for a live migration.
+    """Abort the block jobs that a live migration started for the disks of a
+    guest.
 
     libvirt begins with them, and a libvirtd that is restarted meanwhile
     aborts the migration, but not always them: "domain has active block job"

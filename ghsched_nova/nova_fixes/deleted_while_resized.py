@@ -35,7 +35,7 @@ _DELETING = (task_states.DELETING, task_states.SOFT_DELETING)
 
 
 def install_in_api() -> None:
-    """Repair the deletion in nova-api; harmless when done twice."""
+    """Install the repair of deletion in nova-api; harmless when done twice."""
     registry.replace('nova.compute.api.API._confirm_resize_on_deleting',
                      _confirm)
 
@@ -54,7 +54,9 @@ def _confirm(original: Callable[..., Any], compute_api: Any, context: Any,
 
 
 def _mark(instance: Any, task_state: str) -> None:
-    """Give a server its task state again, unless it has got another one."""
+    """Restore the task state of a server, unless the server has another one by
+    now.
+    """
     instance.task_state = task_state
     try:
         instance.save(expected_task_state=[None])

@@ -44,14 +44,15 @@ _is_ours = contextvars.ContextVar('ghsched_devices_of_far_pf', default=False)
 
 
 def install_in_scheduler() -> None:
-    """Repair the choice of hosts; harmless when done twice."""
+    """Install the repair in nova-scheduler; harmless when done twice."""
     registry.replace(_FILTER, _filter_pools)
     registry.replace('nova.scheduler.manager.SchedulerManager._schedule',
                      _schedule)
 
 
 def install_in_compute() -> None:
-    """Repair the claims of nova-compute; harmless when done twice."""
+    """Install the repair of claims in nova-compute; harmless when done twice.
+    """
     registry.replace(_FILTER, _filter_pools)
     registry.replace(f'{_TRACKER}.instance_claim', _instance_claim)
     registry.replace(f'{_TRACKER}._move_claim', _move_claim)
@@ -59,7 +60,7 @@ def install_in_compute() -> None:
 
 @contextlib.contextmanager
 def acting_for(flavor: Any) -> Iterator[None]:
-    """Within this context, act if a flavor has a key of ours."""
+    """Within this context, apply the repair if a flavor has a key of ours."""
     token = _is_ours.set('extra_specs' in flavor
                          and policies.wanted(flavor.extra_specs))
     try:
@@ -128,5 +129,6 @@ def _filter_pools(original: Callable[..., Any], pci_stats: Any,
 
 def _with_count(pool: Mapping[str, Any],
                 given: Mapping[str, int]) -> dict[str, Any]:
-    """Return a pool with no more devices than Placement gave of it."""
+    """Return a pool with at most as many devices as Placement allocated of it.
+    """
     return {**pool, 'count': min(pool['count'], given[pool['rp_uuid']])}

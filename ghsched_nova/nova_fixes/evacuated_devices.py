@@ -30,7 +30,9 @@ seam = registry.in_processes(registry.COMPUTE)
 
 
 def install_in_compute() -> None:
-    """Repair the devices of instances; harmless when done twice."""
+    """Install the repair of instances' devices in nova-compute; harmless when
+    done twice.
+    """
     registry.replace('nova.objects.instance.Instance.get_pci_devices',
                      _devices)
 

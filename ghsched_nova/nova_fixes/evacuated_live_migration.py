@@ -49,14 +49,17 @@ _EVACUATING = ('accepted', 'pre-migrating')
 
 
 def install_in_api() -> None:
-    """Repair evacuations in nova-api; harmless when done twice."""
+    """Install the repair of evacuations in nova-api; harmless when done twice.
+    """
     registry.replace('nova.compute.api.API.evacuate', _evacuate)
     registry.replace('nova.conductor.api.ComputeTaskAPI.rebuild_instance',
                      _rebuild)
 
 
 def install_in_compute() -> None:
-    """Repair hosts that are back; harmless when done twice."""
+    """Install the repair for returning hosts in nova-compute; harmless when
+    done twice.
+    """
     registry.replace('nova.compute.manager.ComputeManager.live_migration',
                      servers.for_ours(_begin, 3))
 
@@ -78,7 +81,7 @@ def _evacuate(original: Callable[..., Any], api: Any, context: Any,
 def _rebuild(original: Callable[..., Any], api: Any, context: Any,
              instance: Any, *args: Any, recreate: bool = False,
              **kwargs: Any) -> Any:
-    """Ask for a new host of a guest, once its live migrations have ended.
+    """Cancel the live migrations of a server, then request its evacuation.
 
     Nova has checked that the host is down and made the record of the move by
     then (``API.evacuate``).
@@ -90,7 +93,7 @@ def _rebuild(original: Callable[..., Any], api: Any, context: Any,
 
 
 def check(context: Any, instance: Any) -> None:
-    """Refuse to evacuate a server of ours that nova-conductor works on.
+    """Refuse to evacuate a server of ours while nova-conductor migrates it.
 
     It would take away what the server gets on its new host.
 
@@ -106,7 +109,7 @@ def check(context: Any, instance: Any) -> None:
 
 
 def prepare(context: Any, instance: Any) -> None:
-    """End each live migration of a server of ours whose host is lost.
+    """Cancel each live migration of a server of ours whose host is down.
 
     It raises nothing: the guest is to be evacuated whatever becomes of them.
     """
@@ -127,7 +130,7 @@ def prepare(context: Any, instance: Any) -> None:
 
 
 def is_being_scheduled(migration: Any) -> bool:
-    """Whether nova-conductor may be at work on a live migration.
+    """Whether nova-conductor may still be scheduling a live migration.
 
     It asks the destination, which asks the source. Where that has gone, it
     hears so after a time-out, and gives back what it has allocated for the
@@ -143,7 +146,7 @@ def is_being_scheduled(migration: Any) -> bool:
                'migration', 'migrate_data'))
 def _begin(original: Callable[..., Any], manager: Any, context: Any,
            *args: Any, **kwargs: Any) -> Any:
-    """Begin no live migration that has ended before.
+    """Start a live migration, unless it was cancelled before.
 
     An evacuation ends what was under way, and the host that is back reads
     what it was sent before, with a record of the migration that is old.
@@ -157,7 +160,8 @@ def _begin(original: Callable[..., Any], manager: Any, context: Any,
 
 
 def is_evacuated_here(context: Any, instance: Any) -> bool:
-    """Whether a guest lives on this host, or may be made here now."""
+    """Whether a guest runs on this host, or is being evacuated to this host.
+    """
     now = objects.Instance.get_by_uuid(context, instance.uuid)
     return now.host == nova.conf.CONF.host or bool(live_migrations.of_kind(
         context, now, objects.fields.MigrationType.EVACUATION, _EVACUATING))

@@ -38,7 +38,9 @@ _OF_MIGRATION = ('migration_context', 'numa_topology', 'pci_requests',
 
 
 def install_in_compute() -> None:
-    """Repair rollbacks of nova-compute; harmless when done twice."""
+    """Install the repair of rollbacks in nova-compute; harmless when done
+    twice.
+    """
     registry.replace('nova.compute.manager.ComputeManager.'
                      '_revert_allocation', servers.for_ours(revert, 2))
 
@@ -47,7 +49,7 @@ def install_in_compute() -> None:
       ('self', 'context', 'instance', 'migration'))
 def revert(original: Callable[..., Any], manager: Any, context: Any,
            instance: Any, migration: Any) -> Any:
-    """Roll a live migration back even if Placement cannot be reached.
+    """Roll a live migration back even if Placement does not answer.
 
     The guest is where it was. What ``_revert_allocation`` raises ends its
     rollback: the server would be migrating for ever, or in ``ERROR``.
@@ -73,7 +75,8 @@ def revert(original: Callable[..., Any], manager: Any, context: Any,
       ('self', 'revert'))
 @contextlib.contextmanager
 def saved_as_it_is(instance: Any) -> Iterator[None]:
-    """Within this context, save() omits what the destination claimed.
+    """Within this context, save() of an instance omits the destination's
+    claim.
 
     nova-compute shows the driver of a destination the instance as it would be
     there (``Instance.mutated_migration_context``). LibvirtDriver saves it when

@@ -28,7 +28,9 @@ seam = registry.in_processes(registry.COMPUTE)
 
 
 def install_in_compute() -> None:
-    """Repair failed rebuilds; harmless when done twice."""
+    """Install the repair of failed rebuilds in nova-compute; harmless when
+    done twice.
+    """
     registry.replace('nova.compute.resource_tracker.ResourceTracker.'
                      'delete_allocation_for_evacuated_instance', _delete)
 

@@ -34,7 +34,9 @@ _KEEPS = '_ghsched_keeps_flavor'
 
 
 def install_in_compute() -> None:
-    """Repair failed resizes; harmless when done twice."""
+    """Install the repair of failed resizes in nova-compute; harmless when done
+    twice.
+    """
     registry.replace('nova.compute.manager.ComputeManager.'
                      '_set_instance_info', _set_instance_info)
 
@@ -52,7 +54,7 @@ def _set_instance_info(original: Callable[..., None], instance: Any,
 
 
 def keep_flavor(instance: Any) -> None:
-    """Mark a server whose next flavor from Nova would be the old one.
+    """Mark an instance so that Nova does not reset its flavor to the old one.
 
     Only :func:`install_in_compute` makes the mark effective.
     """

@@ -28,7 +28,9 @@ seam = registry.in_processes(registry.COMPUTE)
 
 
 def install_in_compute() -> None:
-    """Do nothing: :func:`let_libvirt_call_back` needs the connection."""
+    """Do nothing here: :func:`let_libvirt_call_back` needs the driver's
+    connection.
+    """
 
 
 @seam('nova.virt.libvirt.host.Host._wrapped_conn_lock')
@@ -37,7 +39,7 @@ def install_in_compute() -> None:
 @seam('nova.virt.libvirt.host.Host._connection_closed',
       ('self', 'conn', 'args', 'kwargs'), releases=range(33, 100))
 def let_libvirt_call_back(host: Any) -> None:
-    """Replace the lock of a connection by one that a thread may take twice.
+    """Replace the lock of a libvirt connection by a re-entrant lock.
 
     :param host: ``nova.virt.libvirt.host.Host`` of the driver.
     """

@@ -53,7 +53,9 @@ CanJoin: TypeAlias = Callable[[policies.GuestPolicy, Sequence[int]], bool]
 
 
 def install_in_compute() -> None:
-    """Repair claims of live migrations; harmless when done twice."""
+    """Install the repair of live migration claims in nova-compute; harmless
+    when done twice.
+    """
     registry.replace('nova.compute.resource_tracker.ResourceTracker.'
                      'live_migration_claim', _claim)
 
@@ -112,7 +114,7 @@ def _destination(tracker: Any, node: Any, allocs: Any) -> Destination:
 
 
 def _limits_of(node: Any, order: Sequence[int]) -> Any:
-    """Limits that hold a claim to one host cell per guest cell.
+    """Return limits that restrict a claim to one host cell per guest cell.
 
     :param node: Nova's ComputeNode, for its ratios.
     """
@@ -123,7 +125,7 @@ def _limits_of(node: Any, order: Sequence[int]) -> Any:
 
 def orders(instance: Any, host: Destination,
            can_join: CanJoin) -> Iterator[tuple[int, ...]]:
-    """Host NUMA nodes that the claim may take, by guest NUMA node.
+    """Yield the host NUMA nodes that a claim may take, by guest NUMA node.
 
     Nothing for a guest that the claim may put anywhere, or whose flavor
     cannot be read: nova-compute refuses that one a little later.

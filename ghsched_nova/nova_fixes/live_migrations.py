@@ -27,7 +27,8 @@ _LIVE_MIGRATING = ('accepted', 'queued', 'preparing', 'running')
 
 
 def live_migrations_under_way(context: Any, instance: Any) -> list[Any]:
-    """The live migrations that have not ended, as their records say.
+    """Return the live migrations of an instance that are in progress, by their
+    records.
 
     The one that has got furthest is the first: a nova-conductor that ended
     while it prepared another one has left that behind.
@@ -42,7 +43,9 @@ def live_migrations_under_way(context: Any, instance: Any) -> list[Any]:
 @seam('nova.objects.migration.Migration.get_by_id',
       ('context', 'migration_id'))
 def has_ended(context: Any, migration: Any) -> bool:
-    """Whether a live migration has ended since it was sent to this host."""
+    """Whether a live migration has ended since its request was sent to this
+    host.
+    """
     return objects.Migration.get_by_id(
         context, migration.id).status not in _LIVE_MIGRATING
 
@@ -51,7 +54,7 @@ def has_ended(context: Any, migration: Any) -> bool:
       ('context', 'filters', 'sort_keys', 'sort_dirs', 'limit', 'marker'))
 def of_kind(context: Any, instance: Any, kind: str,
             statuses: Sequence[str]) -> list[Any]:
-    """Return migrations of an instance, of one type, in some statuses."""
+    """Return the migrations of an instance with a type and some statuses."""
     return list(objects.MigrationList.get_by_filters(context, {
         'instance_uuid': instance.uuid, 'status': list(statuses),
         'migration_type': kind}))
@@ -64,7 +67,7 @@ def of_kind(context: Any, instance: Any, kind: str,
       ('self', 'context', 'source_consumer_uuid', 'target_consumer_uuid'))
 def take_back_live_migration(context: Any, instance: Any,
                              migration: Any) -> None:
-    """Do in the records what nova-compute does when a guest was not copied.
+    """Roll back the records of a live migration whose guest was not copied.
 
     The other host counts what it has claimed for a migration until that has
     ended, and gives it back with its next report.

@@ -40,7 +40,9 @@ _OF_PROVIDER = 'Inventory and/or allocations changed'
 
 
 def install_in_api() -> None:
-    """Repair the deletion of servers; harmless when done twice."""
+    """Install the repair of server deletion in nova-api; harmless when done
+    twice.
+    """
     registry.replace('nova.scheduler.client.report.SchedulerReportClient.'
                      'delete_allocation_for_instance', _delete)
 
@@ -65,7 +67,8 @@ def _delete(original: Callable[..., Any], client: Any, context: Any,
 
 
 def _holds_ours(client: Any, context: Any, consumer: str) -> bool:
-    """Whether a consumer holds a resource class of ours in Placement."""
+    """Whether Placement has allocated a resource class of ours to a consumer.
+    """
     held = client.get_allocs_for_consumer(context, consumer)
     return any(names.OUR_CLASSES & set(part['resources'])
                for part in held['allocations'].values())

@@ -47,7 +47,9 @@ _OF_FLAVOR = ('flavorid', 'memory_mb', 'vcpus', 'root_gb', 'ephemeral_gb',
 
 
 def install_in_api() -> None:
-    """Repair the RequestSpec before each move; harmless when done twice."""
+    """Install the repair of the RequestSpec in nova-api; harmless when done
+    twice.
+    """
     for name in MOVES:
         registry.replace(f'nova.compute.api.API.{name}', _move)
 
@@ -91,7 +93,7 @@ def repair(context: Any, instance: Any) -> None:
 
 
 def agree(spec: Any, instance: Any) -> bool:
-    """Make a RequestSpec agree with its instance.
+    """Set the fields of a RequestSpec to those of its instance.
 
     :returns: whether it did not. One without any key of ours, before and
         after, is left to Nova.
@@ -114,14 +116,14 @@ def agree(spec: Any, instance: Any) -> bool:
 
 
 def _asked(requests: Any) -> list[tuple[str, int, str | None]]:
-    """The devices that the requests of a flavor ask for."""
+    """Return the devices that the PCI requests of a flavor ask for."""
     return [(request.alias_name, request.count, request.requester_id)
             for request in (requests.requests if requests else ())
             if request.alias_name]
 
 
 def _load(context: Any, uuid: str) -> Any:
-    """Return the request that a guest was last scheduled with, or None."""
+    """Return the RequestSpec of a server; None if there is none."""
     try:
         return objects.RequestSpec.get_by_instance_uuid(context, uuid)
     except exception.RequestSpecNotFound:

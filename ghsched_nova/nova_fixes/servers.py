@@ -22,7 +22,7 @@ from ghsched_placement import policy as policies
 
 
 def is_ours(instance: Any) -> bool:
-    """Whether the flavor of a server has a key of ours, or will have one.
+    """Whether the current, old or new flavor of a server has a key of ours.
 
     A server that is resized has two flavors (``Instance.new_flavor``).
     """
@@ -37,7 +37,8 @@ def is_ours(instance: Any) -> bool:
 
 def for_ours(changed: Callable[..., Any],
              number: int) -> Callable[..., Any]:
-    """Return a function that calls Nova's for servers without a key of ours.
+    """Wrap a function so that Nova's own is called for servers without a key
+    of ours.
 
     :param changed: takes Nova's function, and then its arguments.
     :param number: position of the instance among the arguments of Nova's

@@ -55,12 +55,14 @@ class Fix:
     until: int | None = None
 
     def module(self) -> Any:
-        """Import what repairs; a service imports no repair of another one."""
+        """Import the module of the repair; a service imports only its own
+        repairs.
+        """
         name = self.name.replace('-', '_')
         return importlib.import_module(f'ghsched_nova.nova_fixes.{name}')
 
     def names(self, process: str | None = None) -> frozenset[str]:
-        """Return names of Nova that the repair relies on.
+        """Return the names of Nova that the repair relies on.
 
         :param process: for those of one service; None for all.
         """
@@ -103,20 +105,22 @@ class State:
 
 
 def own_names() -> frozenset[str]:
-    """Return declared names of Nova that repairs alone rely on."""
+    """Return the names of Nova that only repairs rely on."""
     return frozenset(seam.name for seam in registry.SEAMS.values() if all(
         user.startswith('ghsched_nova.nova_fixes.') for user in seam.users))
 
 
 def unknown(chosen: Collection[str]) -> Iterator[str]:
-    """Yield words of ``[ghsched]nova_fixes`` that name no repair (pure)."""
+    """Yield the words of ``[ghsched]nova_fixes`` that are not the name of a
+    repair (pure).
+    """
     return (word for word in chosen
             if word not in _BY_NAME and word not in (AUTO, NONE))
 
 
 def state(fix: Fix, chosen: Collection[str], release: int,
           differ: Collection[signatures.Mismatch]) -> State:
-    """Return whether a repair is applied (pure).
+    """Return whether a repair is applied, and the reason if not (pure).
 
     :param chosen: words of ``[ghsched]nova_fixes``.
     :param differ: functions of the repair that this Nova has otherwise.
@@ -132,7 +136,8 @@ def state(fix: Fix, chosen: Collection[str], release: int,
 
 
 def state_here(fix: Fix, process: str | None = None) -> State:
-    """Return whether a repair is applied with this Nova and configuration.
+    """Return whether a repair is applied with the installed Nova and
+    configuration.
 
     :param process: the service that is asked for; None for all of the fix.
     """
@@ -142,7 +147,9 @@ def state_here(fix: Fix, process: str | None = None) -> State:
 
 
 def applies(name: str, process: str) -> bool:
-    """Whether a repair is to be applied; log one that Nova does not fit."""
+    """Whether a repair is to be applied; log a repair that the installed Nova
+    does not fit.
+    """
     found = state_here(_BY_NAME[name], process)
     if not found.applied and found.text.startswith('not applied'):
         LOG.warning('ghsched: cannot apply the repair %(name)s of Nova: '
@@ -164,12 +171,13 @@ def install(process: str) -> None:
 
 
 def acts_on(name: str, instance: Any) -> bool:
-    """Whether this process applies a repair, and to this server."""
+    """Whether this process applies a repair to a server."""
     return name in APPLIED and servers.is_ours(instance)
 
 
 def require(process: str) -> None:
-    """Refuse to start a process whose Nova, or configuration, does not fit.
+    """Refuse to start a process if Nova or the configuration does not fit the
+    repairs.
 
     :raises ghsched_nova.nova_seams.registry.SeamsDiffer: naming what
         differs, and a word of ``[ghsched]nova_fixes`` that names no repair.

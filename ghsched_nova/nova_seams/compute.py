@@ -33,7 +33,7 @@ seam = registry.in_processes(registry.COMPUTE)
 
 
 def dedicated_cpus() -> frozenset[int]:
-    """[compute]cpu_dedicated_set; empty without one.
+    """Return the CPUs of [compute]cpu_dedicated_set; empty if it is not set.
 
     ``nova.virt.hardware.get_cpu_dedicated_set() -> set | None``.
     """
@@ -129,7 +129,7 @@ def report_resources(virtapi: Any, context: Any, instance: Any) -> None:
 
 
 def instance_lock(uuid: str) -> Any:
-    """The lock of ``nova.compute.manager.ComputeManager`` for one guest.
+    """Return nova-compute's lock for one instance.
 
     Its methods put ``nova.utils.synchronized(instance.uuid)`` around their
     work; the lock is one of the process.
@@ -139,7 +139,7 @@ def instance_lock(uuid: str) -> Any:
 
 @seam('nova.compute.task_states.REBUILD_SPAWNING')
 def is_rebuilt_in_place(instance: Any) -> bool:
-    """Whether a guest is made again on its own host, and not evacuated.
+    """Whether an instance is being rebuilt on its own host.
 
     While an evacuated instance is spawned it still names the host that it
     comes from (``nova.compute.manager.ComputeManager._do_rebuild_instance``).
@@ -149,7 +149,9 @@ def is_rebuilt_in_place(instance: Any) -> bool:
 
 
 def is_evacuated(instance: Any) -> bool:
-    """Whether a guest is made again on this host because its own is lost."""
+    """Whether an instance is being rebuilt on this host because its own host
+    is down.
+    """
     return bool(instance.task_state == task_states.REBUILD_SPAWNING
                 and instance.host != nova.conf.CONF.host)
 

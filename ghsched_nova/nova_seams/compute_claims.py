@@ -64,7 +64,7 @@ def around_claims(
         of_move: Callable[..., contextlib.AbstractContextManager[None]],
         of_new: Callable[[Any], contextlib.AbstractContextManager[None]]
 ) -> None:
-    """Enter a context of ours around each claim of nova-compute.
+    """Enter a context of ours around each resource claim of nova-compute.
 
     :param of_move: takes the instance, its new flavor, the image (ImageMeta
         or None) and whether it is a live migration; around the claim of a

@@ -73,7 +73,8 @@ def _usage(topology: Any) -> dict[str, Any]:
 def claim_cells(virtapi: Any, instance: Any,
                 after: Sequence[node_move.GuestCell]
                 ) -> Iterator[Callable[[], None]]:
-    """Count other NUMA nodes for a guest, beside its own, for a while.
+    """Within this context, count a guest on its new NUMA nodes in addition to
+    its own.
 
     Gives a function that writes them into the guest's record, from when on it
     is counted there alone, unless its task state has changed.
@@ -118,7 +119,7 @@ def _tracker_lock() -> Any:
 
 
 def _placed(topology: Any, cells: Sequence[node_move.GuestCell]) -> Any:
-    """Nova's record of a guest on other host cells and CPUs."""
+    """Return an instance's NUMA topology on other host cells and CPUs."""
     wanted = topology.obj_clone()
     for cell, place in zip(wanted.cells, cells, strict=True):
         cell.id = place.host_node
@@ -130,7 +131,9 @@ def _placed(topology: Any, cells: Sequence[node_move.GuestCell]) -> Any:
 
 
 def _gained(before: Any, wanted: Any) -> Any:
-    """The cells that move, without CPUs that the guest has already."""
+    """Return the cells that change host node, without CPUs that the guest
+    already has.
+    """
     gained = wanted.obj_clone()
     had = frozenset().union(*(cell.taken for cell in numa.guest_cells(before)))
     gained.cells = [new for old, new in zip(before.cells, gained.cells,

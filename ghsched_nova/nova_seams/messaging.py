@@ -38,7 +38,7 @@ _BUS_PORT = 5672
       ('target', 'version_cap', 'serializer', 'call_monitor_timeout'))
 @seam('nova.rpc.ClientRouter.client', ('self', 'context'))
 def rpc_client(context: Any, target: Any) -> Any:
-    """A client on the message bus of the cell that a context is of.
+    """Return an RPC client for the message bus of a context's cell.
 
     As the RPC APIs of ``nova.compute.rpcapi`` make theirs.
     """

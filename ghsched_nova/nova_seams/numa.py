@@ -38,7 +38,7 @@ _claim = threading.local()
 
 
 def host_cells(topology: InstanceNUMATopology | None) -> Sequence[int]:
-    """Host NUMA node of each guest NUMA node of a claimed instance.
+    """Return the host NUMA node of each NUMA node of a claimed instance.
 
     After the claim ``InstanceNUMACell.id`` is the host's cell number.
     """
@@ -49,7 +49,7 @@ def host_cells(topology: InstanceNUMATopology | None) -> Sequence[int]:
 
 def guest_cells(topology: InstanceNUMATopology | None
                 ) -> tuple[node_move.GuestCell, ...]:
-    """The NUMA nodes of a claimed instance."""
+    """Return the NUMA nodes of a claimed instance."""
     return tuple(node_move.GuestCell(
         cell.id, frozenset(cell.cpuset), dict(cell.cpu_pinning or {}),
         frozenset(cell.cpuset_reserved or ()), cell.memory, cell.pagesize,
@@ -73,7 +73,9 @@ def host_rooms(node: Any) -> dict[int, node_move.HostCell]:
 
 
 def _cores(cell: Any) -> tuple[frozenset[int], ...]:
-    """Dedicated CPUs by core; Nova names no siblings without SMT."""
+    """Return the dedicated CPUs of a host cell by core; Nova lists no siblings
+    without SMT.
+    """
     cores = [frozenset(core & cell.pcpuset) for core in cell.siblings]
     alone = cell.pcpuset.difference(*cores)
     return (*filter(None, cores), *(frozenset((cpu,)) for cpu in alone))
@@ -83,8 +85,8 @@ def _cores(cell: Any) -> tuple[frozenset[int], ...]:
       ('host_topology', 'instance_topology', 'provider_mapping', 'limits',
        'pci_requests', 'pci_stats'))
 def steer_fit() -> None:
-    """Let limits say on which host cell each guest cell goes, and how many
-    guest cells a flavor with ghsched:numa=auto has.
+    """Make Nova's fit follow our limits: the host cell of each guest cell, and
+    the number of guest cells of a flavor with ghsched:numa=auto.
 
     ``nova.compute.claims`` and ``nova.scheduler.host_manager`` look
     ``nova.virt.hardware.numa_fit_instance_to_host`` up in its module. It
@@ -190,7 +192,9 @@ def limit_count(limits: Any, count: int) -> Any:
 
 
 def limits_order(limits: Any) -> tuple[int, ...] | None:
-    """Host node of each guest node in limits of ours."""
+    """Return the host node of each guest node from limits of ours; None from
+    others.
+    """
     for physnet in physnets(limits):
         order = names.order_of(physnet)
         if order is not None:
@@ -199,7 +203,8 @@ def limits_order(limits: Any) -> tuple[int, ...] | None:
 
 
 def physnets(known: Any) -> frozenset[str]:
-    """The physical networks that limits name, or that a host cell has."""
+    """Return the physical networks that limits name, or that a host cell has.
+    """
     if not known or 'network_metadata' not in known:
         return frozenset()
     metadata = known.network_metadata

@@ -204,7 +204,7 @@ def _record(name: str, function: Callable[..., Any], original: Any) -> bool:
 
 
 def record(name: str, ours: Any) -> None:
-    """Record what of ours a list or a table of Nova was given."""
+    """Record the object of ours that was added to a list or table of Nova."""
     with _replacing:
         REPLACED[name] = tuple(dict.fromkeys(
             (*REPLACED.get(name, ()), _qualified(ours))))

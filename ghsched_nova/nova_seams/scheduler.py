@@ -154,12 +154,14 @@ def _watched(original: Any, note: Callable[[str, int, int], None]) -> Any:
 
 
 def is_rebuild(spec: RequestSpec) -> bool:
-    """Whether the host is given and nothing is claimed again."""
+    """Whether a request is a rebuild, which stays on its host and claims
+    nothing.
+    """
     return bool(scheduler_utils.request_is_rebuild(spec))
 
 
 def is_forced(spec: RequestSpec) -> bool:
-    """Whether the host is given, so that no filter runs.
+    """Whether a request forces a host, so that no filter runs.
 
     See ``nova.scheduler.host_manager.HostManager.get_filtered_hosts``.
     """
@@ -191,14 +193,14 @@ class _NamingGroup(request_spec.RequestGroup):
 
 def request_group(suffix: str, resources: Mapping[str, int],
                   required: Iterable[str]) -> Any:
-    """A granular group of an allocation candidates query."""
+    """Return a granular request group of an allocation candidates query."""
     kind = request_spec.RequestGroup if resources else _NamingGroup
     return kind(requester_id=suffix, use_same_provider=True,
                 resources=dict(resources), required_traits=set(required))
 
 
 def sockets(topology: NUMATopology) -> dict[int, int | None]:
-    """Socket of each host NUMA node."""
+    """Return the socket of each host NUMA node."""
     return {cell.id: cell.socket if 'socket' in cell else None
             for cell in topology.cells}
 
@@ -251,13 +253,15 @@ def claim_resources(client: Any, context: Any, consumer: str,
 
 
 def chosen_order(state: Any) -> tuple[int, ...] | None:
-    """Host node of each guest node where our filter has chosen them."""
+    """Return the host nodes that our filter chose, by guest node; None without
+    a choice.
+    """
     return numa.limits_order((state.limits or {}).get('numa_topology'))
 
 
 def numa_limits(host_state: Any, spec: RequestSpec,
                 nodes: Sequence[int], in_order: bool) -> Any:
-    """Limits that hold the claim on some host cells.
+    """Return limits that restrict the claim to some host cells.
 
     The claim (``nova.virt.hardware.numa_fit_instance_to_host``, called by
     ``nova.compute.claims``) takes a set of host cells that together have
@@ -313,7 +317,7 @@ def has_room(host_state: Any, spec: RequestSpec, guest_node: int,
 
 
 def kinds_of_cells(spec: RequestSpec) -> tuple[int, ...]:
-    """Return, by guest node, the first guest node with the same needs."""
+    """Return the first guest node with the same needs, by guest node."""
     topology, first = spec.numa_topology, dict[Any, int]()
     # Nova reserves the CPU of isolated emulator threads for the first.
     isolates = bool(topology and 'emulator_threads_policy' in topology
@@ -328,7 +332,7 @@ def kinds_of_cells(spec: RequestSpec) -> tuple[int, ...]:
 
 def offers_physnets(topology: NUMATopology, of_node: Callable[[int], str]
                     ) -> bool:
-    """Whether each host cell offers the physical network made for it.
+    """Whether each host cell offers the pseudo physical network of its node.
 
     :param of_node: name of the network by host NUMA node.
     """
@@ -342,7 +346,8 @@ def offers_physnets(topology: NUMATopology, of_node: Callable[[int], str]
 @seam('nova.scheduler.host_manager.HostState.allocation_candidates')
 @seam('nova.scheduler.host_manager.HostState.numa_topology')
 def pool_nodes(host_state: Any) -> dict[str, int | None]:
-    """Host NUMA node of each PF that a host has free devices of.
+    """Return the host NUMA node of each PF with free devices, by provider
+    UUID.
 
     By UUID of the provider, as the PCI tracker tells it in the pools that
     the claim will take the devices from.
@@ -354,7 +359,8 @@ def pool_nodes(host_state: Any) -> dict[str, int | None]:
 @seam('nova.compute.utils.update_pci_request_with_placement_allocations',
       ('context', 'report_client', 'pci_requests', 'provider_mapping'))
 def as_claimed(requests: Sequence[Any], mappings: Any) -> list[Any]:
-    """Copies of PCI requests, as the claim for a candidate will have them.
+    """Return copies of PCI requests as the claim of a candidate will have
+    them.
 
     Of a port with a guaranteed bandwidth Placement chose the PF. Nova reads
     its interface out of the name of the provider, and the claim takes a VF of
@@ -381,7 +387,7 @@ def as_claimed(requests: Sequence[Any], mappings: Any) -> list[Any]:
       ('self', 'pools', 'request', 'rp_uuids'))
 def matching_pools(host_state: Any, request: Any,
                    mappings: Any = None) -> list[Any]:
-    """The pools of a host that have devices of the kind of a PCI request.
+    """Return the PCI pools of a host that match a PCI request.
 
     :param mappings: of the candidate that will be claimed: where it names
         pools for the request, no others.
@@ -401,7 +407,8 @@ def matching_pools(host_state: Any, request: Any,
       ('self', 'host_state', 'extra_specs', 'image_props'))
 def satisfies_cpu_policy(nova_filter: Any, state: Any,
                          spec: RequestSpec) -> bool:
-    """Whether a host has the hardware threads that a flavor asks for.
+    """Whether a host has the hardware threads that a flavor's CPU thread
+    policy needs.
 
     :param nova_filter: ``NUMATopologyFilter``.
     """
@@ -422,7 +429,9 @@ def free_devices(host_state: Any, request: Any) -> dict[int | None, int]:
 
 
 def only_cell(spec: RequestSpec) -> str | None:
-    """The cell that a request is bound to, as ``HostManager`` has it."""
+    """Return the UUID of the cell that a request is restricted to; None
+    without one.
+    """
     wanted = (spec.requested_destination
               if 'requested_destination' in spec else None)
     if (wanted and 'cell' in wanted and wanted.cell
@@ -435,7 +444,8 @@ def only_cell(spec: RequestSpec) -> str | None:
       ('self', 'ident'))
 @seam('nova.scheduler.utils.ResourceRequest.to_querystring', ('self',))
 def aggregates_of(resources: Any) -> tuple[list[set[str]], set[str]]:
-    """Aggregates that a host has to be in, and must not be in.
+    """Return the aggregates that a host must be in, and those it must not be
+    in.
 
     :param resources: ``nova.scheduler.utils.ResourceRequest``, whose
         unnumbered group has what availability zone, project and isolation of
@@ -476,7 +486,7 @@ def kept_count(context: Any, uuid: str) -> tuple[int, bool]:
        'want_result'))
 def add_failed_event(context: Any, uuid: str, name: str,
                      reason: str) -> None:
-    """Add an event with a reason to the action that is going on.
+    """Add a failed event with a reason to the current action of a server.
 
     As ``nova.compute.utils.EventReporter``, which nova-conductor uses, does
     it; nova-api has started the action with the request id of the context. A

@@ -61,7 +61,8 @@ def in_cells(context: Any, cells: Sequence[Any],
 
 
 def changed_compute_nodes(context: Any, since: Any) -> list[Any]:
-    """UUID, ``updated_at`` and ``deleted`` of compute nodes of a cell.
+    """Return UUID, ``updated_at`` and ``deleted`` of the compute nodes of a
+    cell that changed.
 
     ``nova.objects.ComputeNodeList`` has no query for what has changed.
 
@@ -91,7 +92,7 @@ def database_time(context: Any) -> datetime.datetime:
 
 def compute_node_reports(context: Any,
                          uuids: Sequence[str]) -> list[Mapping[str, Any]]:
-    """The columns of compute nodes of a cell that the index reads."""
+    """Return the columns of a cell's compute nodes that the index reads."""
     node = main_models.ComputeNode
     columns = [getattr(node, name) for name in _REPORTED]
     found: list[Mapping[str, Any]] = []
@@ -104,7 +105,7 @@ def compute_node_reports(context: Any,
 
 
 def unavailable_hosts(context: Any) -> set[str]:
-    """Hosts of a cell whose nova-compute is disabled or down.
+    """Return the hosts of a cell whose nova-compute is disabled or down.
 
     As ``nova.servicegroup.drivers.db`` has it.
     """
@@ -122,7 +123,7 @@ def unavailable_hosts(context: Any) -> set[str]:
 
 @seam('nova.db.main.api.get_engine', ('use_slave', 'context'))
 def _rows_of(context: Any, query: Any) -> list[Any]:
-    """Rows of the database of the cell that a context is of."""
+    """Return the rows of a query to the database of a context's cell."""
     with main_db.get_engine(context=context).connect() as connection:
         return list(connection.execute(query))
 
@@ -142,7 +143,8 @@ class _HostTopology(numa_object.NUMATopology):
         return 'NUMATopology'
 
     def obj_attr_is_set(self, attrname: str) -> bool:
-        """All are: they are loaded when one gets them."""
+        """Whether an attribute is set: always, because reading one loads it.
+        """
         return attrname in self.fields
 
     def obj_load_attr(self, attrname: str) -> None:
@@ -155,7 +157,8 @@ class _HostTopology(numa_object.NUMATopology):
 
 @seam('nova.objects.numa.NUMATopology.obj_from_db_obj', ('db_obj',))
 def cache_host_topologies(size: int) -> None:
-    """Parse the NUMA topology of a host if need be, once for each change.
+    """Parse the NUMA topology of a host on first use, and once for each
+    change.
 
     ``nova.scheduler.host_manager.HostState`` parses it with each request.
     Who takes of a topology makes a new one
@@ -177,7 +180,8 @@ def cache_host_topologies(size: int) -> None:
       ('self', 'context', 'compute_nodes', 'services'))
 def host_states(manager: Any, context: Any, uuids: Sequence[str],
                 spec: RequestSpec) -> list[Any]:
-    """States of some hosts, with the services of these hosts alone.
+    """Return Nova's states of some hosts, reading only the services of these
+    hosts.
 
     ``HostManager.get_host_states_by_uuids`` reads the services of all hosts.
 
@@ -205,7 +209,8 @@ def host_states(manager: Any, context: Any, uuids: Sequence[str],
 @seam('nova.objects.service.Service._from_db_object',
       ('context', 'service', 'db_service'))
 def _services(context: Any, hosts: Iterable[str]) -> list[Any]:
-    """nova-compute of some hosts of a cell, by one query."""
+    """Return the nova-compute services of some hosts of a cell, by one query.
+    """
     service = main_models.Service
     query = sa.select(*service.__table__.c).where(
         service.deleted == 0, service.binary == 'nova-compute',

@@ -31,7 +31,7 @@ RequestSpec: TypeAlias = Any
 
 
 def config() -> Any:
-    """Nova's configuration with our section in it."""
+    """Return Nova's configuration with the section [ghsched] registered."""
     conf.register(nova.conf.CONF)
     return nova.conf.CONF
 

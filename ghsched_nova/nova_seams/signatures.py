@@ -54,18 +54,22 @@ class Mismatch:
 
 
 def release() -> int:
-    """Return the major number of the Nova that is installed."""
+    """Return the major version number of the installed Nova."""
     return int(version.version_string().partition('.')[0])
 
 
 def names_of(process: str) -> Iterator[str]:
-    """Yield names that a process relies on with this release of Nova."""
+    """Yield the names that a process relies on in the installed release of
+    Nova.
+    """
     return (name for name in registry.relied_on(release())
             if process in registry.SEAMS[name].processes)
 
 
 def mismatches(names: Iterable[str]) -> tuple[Mismatch, ...]:
-    """Return functions that this Nova has otherwise, or does not have."""
+    """Return the functions that the installed Nova lacks, or has with other
+    parameters.
+    """
     found = ((name, expected or (), found_parameters(name)) for name, expected
              in registry.relied_on(release(), names).items())
     return tuple(Mismatch(*one) for one in found
@@ -73,7 +77,8 @@ def mismatches(names: Iterable[str]) -> tuple[Mismatch, ...]:
 
 
 def require(process: str, without: Iterable[str] = ()) -> None:
-    """Refuse to start a process that a feature cannot work in.
+    """Refuse to start a process if a function of Nova that a feature needs
+    differs.
 
     :param without: names that repairs alone rely on.
     :raises ghsched_nova.nova_seams.registry.SeamsDiffer: naming each function,
@@ -90,7 +95,7 @@ def require(process: str, without: Iterable[str] = ()) -> None:
 
 @functools.cache
 def found_parameters(name: str) -> tuple[str, ...] | None:
-    """Return parameters of a function of Nova; None if it is missing.
+    """Return the parameters of a function of Nova; None if it is missing.
 
     Asked once for each name, before anything of ghsched is put around it. An
     attribute or a constant has no parameters.
@@ -108,7 +113,8 @@ def found_parameters(name: str) -> tuple[str, ...] | None:
 
 
 def _has(owner: Any, attribute: str) -> bool:
-    """Whether a module or class has an attribute, or its objects get it."""
+    """Whether a module or class has an attribute, or sets it on its objects.
+    """
     return hasattr(owner, attribute) or any(
         is_set(inspect.getsource(cls), attribute)
         for cls in getattr(owner, '__mro__', ()) if cls is not object)
