@@ -77,7 +77,7 @@ class Cache:
 
     @property
     def is_low(self) -> bool:
-        """Whether guests get the first of the free ways, not the last."""
+        """Whether guests get the lowest of the free ways, not the highest."""
         return bool(self.region & self.free & -self.free)
 
     @property
@@ -125,7 +125,8 @@ def read(info: Mapping[str, str], root: schemata.Schemata, sysfs: Path,
 
 
 def _used(usage: str, letters: str) -> int:
-    """Return the ways that info/L3/bit_usage has with a letter on some cache.
+    """Return the ways that info/L3/bit_usage marks with one of some letters on
+    any cache.
 
     ``H`` and ``X`` are those that hardware uses, ``E`` those of groups whose
     mode is exclusive.
@@ -146,13 +147,13 @@ def _used_by_cache(usage: str, letters: str) -> dict[int, int]:
 
 
 def free_of(mask: int, exclusive: Mapping[int, int]) -> int:
-    """Return the longest run of ways that no exclusive group has."""
+    """Return the longest run of ways of a mask that no exclusive group has."""
     return longest_run(mask & ~functools.reduce(
         operator.or_, exclusive.values(), 0))
 
 
 def region_of(free: int, taken: int, shared: int) -> int:
-    """Return the ways for guests: the free ones at one end of a run.
+    """Return the ways for guests: those at one end of the free run.
 
     :param free: one run of ways.
     :param taken: ways that devices write into.
@@ -170,19 +171,19 @@ def region_of(free: int, taken: int, shared: int) -> int:
 
 
 def span(ways: int) -> int:
-    """Return the mask of a number of ways, from the first on."""
+    """Return the mask of the first ways, by their number."""
     return (1 << ways) - 1
 
 
 def is_whole(mask: int) -> bool:
-    """Whether a mask has no gap, and any bit."""
+    """Whether a mask is one run of bits without a gap."""
     return mask > 0 and (mask >> (mask & -mask).bit_length() - 1
                          ) & ((mask >> (mask & -mask).bit_length() - 1) + 1
                               ) == 0
 
 
 def remaining_ways(cache: Cache, masks: Mapping[str, int], domain: int) -> int:
-    """Return the ways of all groups but those of guests with own ways.
+    """Return the ways for groups without exclusive ways on a cache.
 
     :param masks: of the guests with own ways, on one cache.
     """
@@ -209,7 +210,7 @@ def longest_run(mask: int) -> int:
 
 def assign(cache: Cache, wanted: Mapping[str, int],
            held: Mapping[str, int]) -> dict[str, int]:
-    """Return a mask for each group on one cache, kept where it is right.
+    """Return a mask for each group on one cache; valid masks are kept.
 
     Where the ways that are free are not next to each other, guests are moved
     together: a mask can be changed at any time, at the price of a cold
@@ -241,7 +242,9 @@ def _kept(cache: Cache, wanted: Mapping[str, int],
 
 def _filled(cache: Cache, masks: Mapping[str, int],
             wanted: Mapping[str, int]) -> dict[str, int]:
-    """Return masks, with the outermost free one for each further group."""
+    """Return the masks, with the outermost free one added for each further
+    group.
+    """
     found = dict(masks)
     taken = 0
     for mask in masks.values():
@@ -263,7 +266,7 @@ def _spans(cache: Cache, ways: int) -> list[int]:
 
 
 def held_mask(held: schemata.Schemata, line: str, domain: int) -> int:
-    """Return the mask that a group holds of a cache; 0: not known."""
+    """Return the mask that a group has on a cache; 0 if it is unknown."""
     try:
         return (held.values(line, 16) or {}).get(domain, 0)
     except schemata.SchemataError:
@@ -272,7 +275,9 @@ def held_mask(held: schemata.Schemata, line: str, domain: int) -> int:
 
 def shared_ways(cache: Cache, domains: Iterable[int], one: schemata.Schemata,
                 other: schemata.Schemata) -> str:
-    """Return a text that counts the ways that two groups share, or ''."""
+    """Return a text with the number of ways that two groups share; empty for
+    none.
+    """
     found = []
     for domain in sorted(domains):
         both = functools.reduce(operator.or_, (
@@ -285,7 +290,7 @@ def shared_ways(cache: Cache, domains: Iterable[int], one: schemata.Schemata,
 
 def own_domains(cache: Cache, group: schemata.Schemata,
                 root: schemata.Schemata) -> list[int]:
-    """Return the caches of which a group has ways that the root group has not.
+    """Return the caches on which a group has ways that the root group lacks.
     """
     line = cache.lines[0]
     return [domain for domain in sorted(cache.domains)

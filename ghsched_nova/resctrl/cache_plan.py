@@ -42,7 +42,7 @@ _ROOT_TEXT = "the kernel's default group"
 
 def completed(plan: model.Plan, actual: model.Actual,
               wanted: model.Wanted) -> model.Plan:
-    """Return a plan with the steps for the L3.
+    """Return a plan with the changes of L3 masks added.
 
     Other groups leave the ways of a guest before it gets them.
     """
@@ -83,7 +83,7 @@ def completed(plan: model.Plan, actual: model.Actual,
 
 def _before_threads(actions: Sequence[model.Action],
                     masks: Sequence[model.Action]) -> Iterator[model.Action]:
-    """Yield all actions, those of masks before threads are moved."""
+    """Yield all changes, those of masks before threads are moved."""
     yield from (one for one in actions if one.kind != 'move threads')
     yield from masks
     yield from (one for one in actions if one.kind == 'move threads')
@@ -91,7 +91,7 @@ def _before_threads(actions: Sequence[model.Action],
 
 def _kept(groups: Mapping[str, schemata.Schemata],
           actions: Iterable[model.Action]) -> dict[str, schemata.Schemata]:
-    """Return the groups that no action removes."""
+    """Return the groups that no change removes."""
     removed = {action.group for action in actions
                if action.kind == 'remove group'}
     return {name: rows for name, rows in groups.items()
@@ -102,7 +102,8 @@ def _overlaps(cache: caches.Cache, owners: Mapping[str, model.Guest],
               held: Mapping[str, schemata.Schemata],
               others: Mapping[str, schemata.Schemata]
               ) -> Iterator[model.Problem]:
-    """Yield a problem for each guest whose own ways another group has, too.
+    """Yield a problem for each guest whose exclusive ways another group has as
+    well.
 
     :param owners: guests whose masks are right, by group.
     :param held: schemata of their groups.
@@ -130,7 +131,7 @@ _Masks = dict[int, dict[str, int]]
 def _assigned(cache: caches.Cache, groups: Mapping[str, model.Guest],
               held: Mapping[str, schemata.Schemata]
               ) -> tuple[_Masks, list[model.Problem]]:
-    """Return masks by domain and group, and the guests without room."""
+    """Return the masks by domain and group, and the guests without room."""
     masks: _Masks = {}
     lacking: dict[str, int] = {}
     for domain in sorted(cache.domains):
@@ -149,7 +150,8 @@ def _assigned(cache: caches.Cache, groups: Mapping[str, model.Guest],
 def _own(cache: caches.Cache, groups: Mapping[str, model.Guest],
          held: Mapping[str, schemata.Schemata],
          masks: _Masks) -> Iterator[model.Action]:
-    """Yield writes of the ways of guests, and of what is left elsewhere.
+    """Yield the writes of guests' exclusive ways, and of the remaining ways of
+    other groups.
 
     Guests that are moved together are written from the outermost on, so that
     none gets ways of a guest that is still to be moved.

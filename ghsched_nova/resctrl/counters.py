@@ -42,7 +42,7 @@ _RESOURCES = ('L3', 'MB')
 
 def read(files: fs.Files, root: Path,
          groups: Iterable[str]) -> model.Counters | None:
-    """The counters of a host; None where each group is measured.
+    """Return the bandwidth counters of a host; None if each group has its own.
 
     :param groups: those of guests, below the root; monitoring groups, too.
     """
@@ -70,7 +70,9 @@ def _values(text: str) -> Mapping[int, int]:
 
 
 def _assigned(group: str, text: str) -> dict[model.Counted, frozenset[int]]:
-    """The domains with a counter in ``EVENT:DOMAIN=e;DOMAIN=_`` lines."""
+    """Return the domains with a counter, from lines like
+    ``EVENT:DOMAIN=e;DOMAIN=_``.
+    """
     found: dict[model.Counted, frozenset[int]] = {(group, EVENT): frozenset()}
     for line in text.splitlines():
         event, _, rest = line.partition(':')
@@ -84,7 +86,7 @@ def _assigned(group: str, text: str) -> dict[model.Counted, frozenset[int]]:
 
 def completed(plan: model.Plan, actual: model.Actual,
               wanted: model.Wanted) -> model.Plan:
-    """A plan with the counters that guests are to be given (pure).
+    """Return a plan with the assignment of counters to guests added (pure).
 
     A group that is made in this plan gets its counters from the kernel first.
     """
@@ -110,7 +112,8 @@ def completed(plan: model.Plan, actual: model.Actual,
 
 def measured(guests: Iterable[model.Guest],
              names: Mapping[str, model.Group]) -> dict[str, model.Guest]:
-    """Guests by the group, or the monitoring group, that measures each."""
+    """Return the guests by the group or monitoring group that measures them.
+    """
     return {
         model.monitor(name, guest.domain.uuid) if naming.is_shared(name)
         else name: guest
@@ -136,7 +139,7 @@ class _Ledger:
         self._released: dict[model.Counted, list[int]] = {}
 
     def take(self, group: str, domain: int) -> bool:
-        """A counter for a group, if one is to be had."""
+        """Assign a counter to a group, if one is free."""
         if self._free[domain] > 0:
             self._free[domain] -= 1
         elif not self._release(domain):

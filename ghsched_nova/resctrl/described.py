@@ -103,7 +103,9 @@ class Control:
 
     @property
     def whole(self) -> Fraction | None:
-        """Value that stands for all of the resource; None: it is absolute."""
+        """Value that stands for all of the resource; None if the control is
+        absolute.
+        """
         if self.unit != 'all':
             return None
         return Fraction(self.resolution, self.scale)
@@ -179,7 +181,8 @@ def _control(top: str, info: Mapping[str, str]) -> Control | None:
 
 def extended(known: Sequence[knobs.Knob], controls: Sequence[Control],
              root: schemata.Schemata) -> tuple[knobs.Knob, ...]:
-    """Return the knobs of a host: those of a table, and described ones.
+    """Return the knobs of a host: those of the dialect's table, and described
+    ones.
 
     :param known: of the dialect; they keep their lines and their rules.
     :param controls: of the resource MB.
@@ -197,7 +200,7 @@ def extended(known: Sequence[knobs.Knob], controls: Sequence[Control],
 
 
 def preference(control: Control) -> tuple[bool, int, str]:
-    """Return a key that sorts the control to use before its like.
+    """Return a sort key by which one of several similar controls is preferred.
 
     The one with the name of the resource is what old programs write.
     """
@@ -209,7 +212,8 @@ def preference(control: Control) -> tuple[bool, int, str]:
 def _knob(control: Control, found: Sequence[knobs.Knob],
           controls: Sequence[Control],
           root: schemata.Schemata) -> knobs.Knob | None:
-    """Return the knob of a control; None where it is left alone."""
+    """Return the knob of a control; None if ghsched does not use the control.
+    """
     role, reset = control.role, _reset(control, root)
     if role == 'minimum' and (reset is None or reset == control.maximum):
         role = None     # a floor that all groups have in full is no guarantee
@@ -236,7 +240,9 @@ def _knob(control: Control, found: Sequence[knobs.Knob],
 
 def _same_domains(control: Control, found: Sequence[knobs.Knob],
                   root: schemata.Schemata) -> bool:
-    """Whether a control has the domains of the one that was found first."""
+    """Whether a control has the same domains as the control that was found
+    first.
+    """
     lines = [root.line(name) for name in
              (control.name, *(knob.line for knob in found[:1]))]
     return len({frozenset(dict(line.values)) for line in lines
@@ -244,7 +250,8 @@ def _same_domains(control: Control, found: Sequence[knobs.Knob],
 
 
 def _reset(control: Control, root: schemata.Schemata) -> int | None:
-    """Return the value of a new group, as told or by the table of the list.
+    """Return the value of a new group: as described by the kernel, or from the
+    table.
 
     A cap is at its highest value then. A guarantee is at its lowest (0 on
     MPAM, 1 on RISC-V), unless the root group has all of it (Intel). For a
@@ -270,13 +277,15 @@ def of_resource(controls: Sequence[Control], resource: str
 
 def domain_kind(controls: Sequence[Control], line: str
                 ) -> knobs.DomainKind | None:
-    """Return what the domains of a line are; None: the kernel is silent."""
+    """Return the kind of a line's domains; None if the kernel does not
+    describe it.
+    """
     return next((_DOMAIN_KINDS.get(one.scope) for one in controls
                  if one.name == line), None)
 
 
 def exact(knob: knobs.Knob, controls: Sequence[Control]) -> knobs.Knob:
-    """Return a knob with the highest value that the kernel gives."""
+    """Return a knob with the maximum value that the kernel describes."""
     control = next((one for one in controls if one.name == knob.line), None)
     if control is None or not knob.power:
         return knob

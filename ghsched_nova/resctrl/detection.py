@@ -36,7 +36,7 @@ from ghsched_placement import decimals
 
 def detect(info: Info, root: schemata.Schemata,
            group_files: Set[str] = frozenset()) -> Dialect | None:
-    """The dialect that a host speaks, with the knobs that it has.
+    """Return the dialect of a host, with the knobs that the host has.
 
     :param info: the files of the directories in info/.
     :param root: schemata of the root group.
@@ -62,7 +62,7 @@ def detect(info: Info, root: schemata.Schemata,
 
 
 def _agrees(dialect: Dialect, controls: Sequence[described.Control]) -> bool:
-    """Whether the kernel describes the cap of a dialect as the table does."""
+    """Whether the kernel describes the cap as the table of a dialect does."""
     lines = {knob.line for knob in dialect.knobs if knob.role == 'maximum'}
     return all(
         control.bytes_per_s == dialect.unit.size if dialect.absolute
@@ -83,7 +83,8 @@ def _alone(controls: Sequence[described.Control],
 
 def candidates(info: Info, root: schemata.Schemata,
                group_files: Set[str] = frozenset()) -> list[Dialect]:
-    """Return the dialects that fit a host, those that know most of its lines.
+    """Return the dialects that fit a host, of those that know most of its
+    lines.
 
     A line that a dialect does not know is nothing against it, unless another
     dialect fits that knows more lines: kernels get new controls, which leave
@@ -98,7 +99,8 @@ def candidates(info: Info, root: schemata.Schemata,
 
 def unknown_lines(dialect: Dialect, root: schemata.Schemata
                   ) -> tuple[schemata.Line, ...]:
-    """Return bandwidth lines of the root group that a dialect has no use for.
+    """Return the bandwidth lines of the root group that a dialect does not
+    know.
 
     They are read and never written.
     """
@@ -107,7 +109,7 @@ def unknown_lines(dialect: Dialect, root: schemata.Schemata
 
 
 def notes(dialect: Dialect, root: schemata.Schemata) -> tuple[str, ...]:
-    """Return sentences on controls that the host has and ghsched leaves alone.
+    """Return sentences on controls of the host that ghsched does not use.
 
     :param dialect: as :func:`detect` returned it.
     """
@@ -120,7 +122,8 @@ def notes(dialect: Dialect, root: schemata.Schemata) -> tuple[str, ...]:
 
 
 def limits(group: schemata.Schemata) -> Iterator[str]:
-    """Yield sentences on lines of a group that lower what its cap gives."""
+    """Yield sentences on lines of a group that reduce the effect of its cap.
+    """
     for name in dialects.LIMITING:
         values = _values(group, name)
         if not values:
@@ -264,7 +267,7 @@ def _wrong_caps(dialect: Dialect, caps: list[bool]) -> str | None:
 
 
 def _step(info: Info) -> tuple[int, int] | None:
-    """The granularity and the lowest cap that a kernel gives."""
+    """Return the granularity and the lowest cap that the kernel reports."""
     words = [info.get(f'MB/{name}', '').strip()
              for name in ('bandwidth_gran', 'min_bandwidth')]
     if not all(word.isascii() and word.isdigit() and len(word) < 10

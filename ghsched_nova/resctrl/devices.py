@@ -26,7 +26,7 @@ from ghsched_nova.resctrl import model
 
 def completed(plan: model.Plan, actual: model.Actual,
               wanted: model.Wanted) -> model.Plan:
-    """A plan with what is to be done for devices.
+    """Return a plan with the changes of devices' control groups added.
 
     They leave a group before it is removed, and come into one after the
     threads of the guest.
@@ -59,7 +59,7 @@ def _given(guest: model.Guest, name: str,
 
 def _released(actual: model.Actual, wanted: model.Wanted,
               groups: set[str]) -> Iterator[model.Action]:
-    """Devices that belong to no guest any more.
+    """Return the devices that no longer belong to a guest.
 
     Also before a group is removed: the hardware's number of it is given to
     another group afterwards.

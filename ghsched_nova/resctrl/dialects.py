@@ -76,7 +76,7 @@ class Monitor:
     unit: Literal['rate_mb', 'counter_bytes']
 
     def announced(self, info: Info) -> bool:
-        """Whether a host has it."""
+        """Whether a host's info/ announces the monitor."""
         if not self.file:
             return f'{self.info}/num_rmids' in info
         features = info.get(f'{self.info}/mon_features', '')
@@ -161,21 +161,25 @@ class Dialect:
     staged: bool = False
 
     def knob(self, role: Role) -> Knob | None:
-        """The line of one part of the policy, None when there is none."""
+        """Return the knob of one part of a policy; None if the dialect has
+        none.
+        """
         return next((k for k in self.knobs if k.role == role), None)
 
     @property
     def main(self) -> Knob:
-        """The cap, or the guarantee of a host without caps."""
+        """Knob of the cap; of the guarantee on a host without caps."""
         return self.knob('maximum') or self.knob('minimum') or self.knobs[0]
 
     @property
     def absolute(self) -> bool:
-        """Whether a cap is a bandwidth, and no share of one."""
+        """Whether a cap is a bandwidth, not a share."""
         return self.unit.size is not None
 
     def capabilities(self) -> frozenset[str]:
-        """Keys of ghsched_placement.names.CAPABILITY_TRAITS it can hold."""
+        """Capabilities of a host with this dialect, as in
+        names.CAPABILITY_TRAITS.
+        """
         roles = {knob.role for knob in self.knobs}
         cap, free = 'maximum' in roles, 'hardlimit' in roles
         held = {
@@ -196,7 +200,9 @@ class Dialect:
             self.passive, LIMITING)
 
     def narrowed(self, lines: frozenset[str]) -> 'Dialect':
-        """The same without the knobs that this hardware has no line for."""
+        """Return the dialect without the knobs that the hardware has no line
+        for.
+        """
         return replace(self, knobs=tuple(
             knob for knob in self.knobs if knob.line in lines))
 

@@ -83,7 +83,7 @@ class Files:
         return path.read_text(encoding='utf-8', errors='replace')
 
     def write(self, path: Path, text: str) -> None:
-        """Hand a text over in one write, as resctrl needs it.
+        """Write a text to a file in one system call, as resctrl requires.
 
         The file must be there; a group that has just vanished is not
         brought back as a file.
@@ -104,17 +104,18 @@ class Files:
         path.rmdir()
 
     def wait(self, seconds: float) -> None:
-        """Until something may have changed."""
+        """Sleep, for something else on the host to change."""
         time.sleep(seconds)
 
     def directories(self, path: Path) -> list[str]:
-        """Names of the directories in a directory."""
+        """Return the names of the directories in a directory."""
         with os.scandir(path) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir())
 
     @contextlib.contextmanager
     def locked(self, path: Path, timeout: float) -> Iterator[None]:
-        """Hold the lock that libvirt takes, too.
+        """Within this context, hold the lock of resctrl that libvirt takes as
+        well.
 
         :raises TimeoutError: when it was not to be had within the timeout.
         """
@@ -143,7 +144,7 @@ def _lock(descriptor: int, timeout: float,
 
 @contextlib.contextmanager
 def locked(files: Files, root: Path, timeout: float) -> Iterator[None]:
-    """Hold the lock of a resctrl that is there.
+    """Within this context, hold the lock of a mounted resctrl.
 
     :raises GroupError: when it is not mounted, or somebody else does
         not give the lock back in time.
@@ -165,7 +166,8 @@ def locked(files: Files, root: Path, timeout: float) -> Iterator[None]:
 
 
 def wait_for_writer(root: Path, patience: float = READER_PATIENCE) -> None:
-    """Wait until nobody holds the lock, before files of groups are read.
+    """Wait until nobody holds the lock of resctrl, before group files are
+    read.
 
     Since Linux 7.3 each read of a file of a group empties
     info/last_cmd_status (rdtgroup_kn_lock_live() in fs/resctrl/rdtgroup.c),
@@ -187,7 +189,7 @@ def wait_for_writer(root: Path, patience: float = READER_PATIENCE) -> None:
 
 
 def anybody_can_lock(root: Path) -> bool:
-    """Whether every user of the host can open the directory to lock it.
+    """Whether every user of the host can open the root of resctrl and lock it.
 
     Who holds so much as a shared lock (flock(2)) keeps all others from
     starting a guest. The kernel makes the directory with mode 0555.
@@ -199,7 +201,7 @@ def anybody_can_lock(root: Path) -> bool:
 
 
 def write(files: Files, root: Path, path: Path, line: str) -> None:
-    """Write one line.
+    """Write one line to a file of resctrl; the error has the kernel's message.
 
     :raises GroupError: with the line and the kernel's own words.
     """
@@ -213,7 +215,7 @@ def write(files: Files, root: Path, path: Path, line: str) -> None:
 
 def write_devices(files: Files, root: Path, group: Path,
                   devices: Iterable[int]) -> None:
-    """Put IOMMU groups into a control group; those that are gone are not.
+    """Move IOMMU groups to a control group; removed IOMMU groups are left out.
 
     :raises GroupError: as :func:`write`.
     """
@@ -237,7 +239,7 @@ def last_status(files: Files, root: Path) -> str:
 
 
 def os_error(reason: str, path: Path, exc: OSError) -> GroupError:
-    """The error that an error of the operating system becomes."""
+    """Return the error of ours for an error of the operating system."""
     return GroupError(reason, str(path), errno=exc.errno or 0)
 
 

@@ -150,7 +150,7 @@ class ResctrlHost:
     notes: tuple[str, ...] = ()
 
     def libvirt_makes_groups(self, extended: bool) -> bool:
-        """Whether a guest's control group can be left to libvirt.
+        """Whether libvirt can create a guest's control group.
 
         :param extended: whether it is openEuler's libvirt, which keeps
             hardlimit, priority and min_bandwidth.
@@ -160,13 +160,14 @@ class ResctrlHost:
 
     @property
     def writes(self) -> dict[str, dict[int, int]]:
-        """Value to write, by line and by the shown values that differ."""
+        """Values to write, by line and shown value, where the two differ."""
         return {line: scale.rewritten for line, scale in self.scales.items()
                 if scale.rewritten}
 
     @property
     def tolerance(self) -> dict[str, int]:
-        """Percent by which a line may differ from what it should show.
+        """Percent by which the shown value of a line may differ from the
+        wanted one.
 
         Nothing, but where the kernel was not asked yet what it shows, or
         where it says so itself; there in units of the line.
@@ -177,7 +178,7 @@ class ResctrlHost:
 
     @property
     def bounded(self) -> dict[str, int]:
-        """Value of a new group by line, where the sum of values is bounded.
+        """Value of a new group, by line whose sum of values is bounded.
 
         That is so where each group has some of what is guaranteed.
         """
@@ -186,7 +187,7 @@ class ResctrlHost:
 
     @property
     def kept_share(self) -> int:
-        """Percent of a node that no guest can be guaranteed.
+        """Percent of a node's bandwidth that cannot be guaranteed.
 
         Each control group has some of it, whether there is a guest in it or
         not.
@@ -200,7 +201,7 @@ class ResctrlHost:
 
     @property
     def spare_monitors(self) -> int:
-        """Monitoring groups that there may be inside of control groups.
+        """Number of monitoring groups that can exist inside control groups.
 
         Each control group takes a monitoring id when it is made, so one is
         left for each that may come.
@@ -225,7 +226,7 @@ class ResctrlHost:
         return max(0, monitors - self.spare_monitors)
 
     def capabilities(self) -> frozenset[str]:
-        """Keys of ghsched_placement.names.CAPABILITY_TRAITS it can hold."""
+        """Capabilities of the host, as in names.CAPABILITY_TRAITS."""
         held = self.dialect.capabilities()
         if self.cache is not None:
             held |= {'L3_WAYS'}
@@ -233,7 +234,7 @@ class ResctrlHost:
 
     @property
     def guarantees(self) -> tuple[int, ...]:
-        """Guaranteed shares that the host can hold, percent, ascending."""
+        """Guaranteed shares that the host can hold, in percent, ascending."""
         knob = self.dialect.knob('minimum')
         if knob is None:
             return tuple(range(1, 101))
@@ -263,7 +264,7 @@ class ResctrlHost:
 def read_host(resctrl: Path, sysfs: Path, told: Told = _NOTHING_TOLD,
               readings: Mapping[str, rounding.Readings] = _NO_READINGS
               ) -> ResctrlHost:
-    """Find out what a host can hold.
+    """Return the capabilities of a host.
 
     :param resctrl: where resctrl is mounted, usually /sys/fs/resctrl.
     :param sysfs: where sysfs is mounted, usually /sys.
@@ -303,7 +304,9 @@ def read_host(resctrl: Path, sysfs: Path, told: Told = _NOTHING_TOLD,
 
 def _dialect(resctrl: Path, info: Mapping[str, str], root: schemata.Schemata,
              told: Told) -> dialects.Dialect:
-    """The dialect, with the monitor that this host has or none."""
+    """Return the dialect of a host, with the monitor that the host has or
+    none.
+    """
     files = frozenset(path.name for path in sysfs_files.entries(resctrl)
                       if os.path.isfile(path))
     dialect = detection.detect(info, root, files)
@@ -324,7 +327,7 @@ def _dialect(resctrl: Path, info: Mapping[str, str], root: schemata.Schemata,
 
 
 def read_info(resctrl: Path) -> dict[str, str]:
-    """The files of info/, by their path in there; some are left empty.
+    """Return the files of info/ by path; files that are not needed are empty.
 
     :raises ResctrlUnavailable: when no resctrl is mounted there.
     """
@@ -340,7 +343,9 @@ def read_info(resctrl: Path) -> dict[str, str]:
 
 
 def _info_files(directory: Path, depth: int = 0) -> Iterator[Path]:
-    """Yield files of a directory in info/, and of the descriptions in it."""
+    """Yield the files of a directory of info/, and those of described controls
+    in it.
+    """
     for path in sysfs_files.entries(directory):
         if os.path.isfile(path):
             yield path
@@ -349,7 +354,9 @@ def _info_files(directory: Path, depth: int = 0) -> Iterator[Path]:
 
 
 def _read_control(resctrl: Path) -> dict[str, str]:
-    """The same, of a kernel that controls memory bandwidth."""
+    """Return the capabilities of a host whose kernel controls memory
+    bandwidth.
+    """
     info = read_info(resctrl)
     if not any(name.startswith('MB/') for name in info):
         raise ResctrlUnavailable(
@@ -404,7 +411,7 @@ def _rmids(dialect: dialects.Dialect, info: Mapping[str, str]) -> int:
 
 def _counters(dialect: dialects.Dialect,
               info: Mapping[str, str]) -> dict[int, int]:
-    """Counters by domain where they are assigned to groups.
+    """Return the number of assignable counters by domain.
 
     Documentation/filesystems/resctrl.rst, mbm_assign_mode: the mode that is
     on stands in brackets.
@@ -424,7 +431,7 @@ def _counters(dialect: dialects.Dialect,
 
 
 def _no_cap(dialect: dialects.Dialect, caps: Mapping[int, int]) -> int:
-    """The highest value of the MB line.
+    """Return the value of the MB line that means no cap.
 
     Where that is the machine's (AMD), the root group holds it, unless
     somebody has lowered it on every domain; it is no less than is documented.
@@ -443,7 +450,7 @@ def _no_cap(dialect: dialects.Dialect, caps: Mapping[int, int]) -> int:
 def scales_of(dialect: dialects.Dialect, minimum: int, granularity: int,
               readings: Mapping[str, rounding.Readings] = _NO_READINGS
               ) -> dict[str, rounding.Scale]:
-    """Return what lines can show, as measured or by the numbers in info/.
+    """Return the values that lines can show, as measured or from info/.
 
     :raises ResctrlUnavailable: when a new group would be held to something.
     """
@@ -471,7 +478,8 @@ def scales_of(dialect: dialects.Dialect, minimum: int, granularity: int,
 def _unmeasured(dialect: dialects.Dialect, granularity: int,
                 readings: Mapping[str, rounding.Readings]
                 ) -> tuple[str, ...]:
-    """Return the lines whose scale has to be measured, or can be bettered so.
+    """Return the lines whose scale must be measured, or is more exact if
+    measured.
 
     With a granularity of 1 a mainline MPAM control holds each percentage.
     """
@@ -510,7 +518,7 @@ def _root_priority(dialect: dialects.Dialect,
 
 def _steps(dialect: dialects.Dialect,
            info: Mapping[str, str]) -> tuple[int, int]:
-    """Return the lowest cap, and the steps of caps.
+    """Return the lowest cap, and the granularity of caps.
 
     The files of info/MB are those of a control in percent, and need not be
     there beside a description.
@@ -525,7 +533,7 @@ def _steps(dialect: dialects.Dialect,
 
 
 def _dense(caps: Mapping[int, int]) -> bool:
-    """Whether libvirt finds its way in the ids of the domains.
+    """Whether libvirt can handle the ids of the domains.
 
     It counts the caches, and refuses an id that is not below their number:
     "Missing or inconsistent resctrl info for memory bandwidth node".
@@ -535,7 +543,9 @@ def _dense(caps: Mapping[int, int]) -> bool:
 
 def _speeds(by_node: dict[int, tuple[int, ...]], left_out: dict[int, str],
             sysfs: Path, told: Told) -> dict[int, int]:
-    """Bytes per second by node; nodes without are moved to those left out."""
+    """Return bytes per second by node; nodes without a rate are added to those
+    left out.
+    """
     speeds = {}
     for node in list(by_node):
         speed = (told.node_bandwidth.get(node, 0) * TOLD_UNIT

@@ -97,7 +97,7 @@ class Knob:
     tolerance: int = 0
 
     def shows(self, value: int) -> bool:
-        """Whether a group of this kernel can hold a value."""
+        """Whether a line can show a value."""
         lowest = self.minimum if self.lowest is None else self.lowest
         return lowest <= value <= self.maximum
 
@@ -108,7 +108,7 @@ class Knob:
 
     @property
     def in_steps(self) -> bool:
-        """Whether not each share of the bandwidth can be held."""
+        """Whether the line can hold only some shares of the bandwidth."""
         return self.role in ('maximum', 'minimum') and (
             not self.in_percent or self.tolerance > 0
             or self.role == 'minimum' and self.maximum < 100)

@@ -106,13 +106,15 @@ class Guest:
 
     @property
     def only_measured(self) -> bool:
-        """Whether its group is a monitoring group of the default group."""
+        """Whether the guest's group is a monitoring group of the default
+        group.
+        """
         return (self.maker == 'ghsched' and self.monitor
                 and not self.shared and not self.desired)
 
     @property
     def group(self) -> str:
-        """The name that its group has, or gets when it must be made."""
+        """Name of the guest's group."""
         if self.only_measured:
             return naming.monitor_name(self.domain.uuid)
         if self.maker == 'ghsched':
@@ -171,7 +173,7 @@ class Wanted:
 
     @property
     def one_supply(self) -> bool:
-        """Whether monitoring groups are made of what all groups need."""
+        """Whether monitoring groups and control groups use up the same ids."""
         return (0 < self.monitors <= self.monitors_per_group
                 and any(guest.shared for guest in self.guests))
 
@@ -272,13 +274,13 @@ class Action:
 
     @property
     def what(self) -> str:
-        """The line, the threads or the IOMMU groups, for people."""
+        """Line, threads or IOMMU groups of the change, as text for people."""
         return (self.line.strip()
                 or ', '.join(map(str, self.threads or self.devices)))
 
     @property
     def measures_only(self) -> bool:
-        """Whether no policy needs it.
+        """Whether the change is for monitoring, not for a policy.
 
         It is for a counter, or for a monitoring group in a shared group.
         """
@@ -326,7 +328,7 @@ class Plan:
 
 
 def check(wanted: Wanted) -> None:
-    """Refuse what cannot be a desired state, before root works with it.
+    """Refuse a desired state that is inconsistent, before root acts on it.
 
     :raises ValueError: names what is wrong.
     """
@@ -389,7 +391,7 @@ def _check_values(desired: resolve.Desired) -> None:
 
 
 def group_of(guest: Guest, names: Iterable[str]) -> str | None:
-    """The group of a guest among those that are there; None without one."""
+    """Return a guest's group among existing groups; None without one."""
     if guest.group in names:
         return guest.group
     if guest.only_measured:
@@ -405,7 +407,8 @@ def group_of(guest: Guest, names: Iterable[str]) -> str | None:
 
 
 def is_libvirts_monitor(name: str, domain: Domain) -> bool:
-    """Whether it is a monitoring group that libvirt has made for a domain.
+    """Whether a name is that of a monitoring group that libvirt made for a
+    domain.
 
     It is made for the ``<monitor>`` in a ``<memorytune>``, when the guest
     starts, and never again: after a mount only we can make another.
@@ -415,7 +418,7 @@ def is_libvirts_monitor(name: str, domain: Domain) -> bool:
 
 
 def is_of(machine: tuple[int, str] | None, domain: Domain) -> bool:
-    """Whether libvirt has made a group of this name for a domain."""
+    """Whether a group name is one that libvirt gives a domain."""
     return (machine is not None and machine[0] == domain.id
             and naming.alike(machine[1], domain.name))
 

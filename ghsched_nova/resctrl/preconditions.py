@@ -112,7 +112,9 @@ def _control() -> Missing:
 
 
 def _built(config: str, option: str) -> bool | None:
-    """Return whether a kernel has an option; None: it does not know it."""
+    """Whether a kernel was built with an option; None if the option does not
+    exist in it.
+    """
     if re.search(f'^CONFIG_{option}=[ym]$', config, re.M):
         return True
     off = re.search(f'^# CONFIG_{option} is not set$', config, re.M)
@@ -174,7 +176,7 @@ def _command_line(kernel: Kernel) -> Iterator[Missing]:
 
 
 def _rdt_off(words: Iterable[str]) -> str:
-    """Return the boot option that switches MBA off; empty: none does."""
+    """Return the boot option that switches MBA off; empty if there is none."""
     found = ''
     for word in words:
         features = (word.removeprefix('rdt=').split(',')

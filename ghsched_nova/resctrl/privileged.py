@@ -44,7 +44,7 @@ _PATH = r'/[^\x00]*'
 
 
 def _check_root(root: str) -> None:
-    """Refuse a resctrl that is not that of the helper's configuration.
+    """Refuse a resctrl root other than that of the helper's configuration.
 
     In resctrl nobody can make a link or a file.
 
@@ -59,7 +59,7 @@ def _check_root(root: str) -> None:
 
 
 def _check_run_path(run_path: str) -> None:
-    """Refuse a directory that is not libvirt's.
+    """Refuse a run directory other than libvirt's.
 
     :raises GroupError: says why.
     """
@@ -171,7 +171,7 @@ def _packed_problems(problems: Sequence[model.Problem]
 
 def measure(root: Path, lines: Sequence[str],
             domain: int) -> dict[str, rounding.Readings]:
-    """Return what :func:`measure.measure` finds as root.
+    """Measure as root, see :func:`measure.measure`.
 
     :raises fs.GroupError: as there.
     :raises ValueError: for what is no line or no domain.

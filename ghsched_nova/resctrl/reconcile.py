@@ -112,7 +112,7 @@ def look(place: Place, wanted: model.Wanted,
 
 def reconcile(place: Place, wanted: model.Wanted,
               files: fs.Files | None = None) -> Report:
-    """Do what is to be done, and prove it.
+    """Make the changes that resctrl needs, and check the result.
 
     A refusal of the kernel ends the work on one guest, not that on others.
 
@@ -223,7 +223,9 @@ class _Work:
             (what.group, one) in self.failed for one in needed)
 
     def may_try_again(self, plan: model.Plan) -> bool:
-        """Whether groups are removed that others could not be made for."""
+        """Whether removing groups may make room for groups that could not be
+        created.
+        """
         freed = (any(action.kind == 'remove group' for action in plan.actions)
                  or any(action.kind == 'remove group'
                         for action in self.done))
@@ -274,7 +276,8 @@ class _Work:
             return
 
     def _is_busy(self, path: Path, error: OSError) -> bool:
-        """Whether a group lacks nothing but monitoring ids that are in limbo.
+        """Whether a group could not be created only because monitoring ids are
+        in limbo.
 
         Where each control group has ids of its own (MPAM), the kernel says
         that there are no more control groups then.
@@ -333,7 +336,7 @@ class _Work:
         return tuple(moved)
 
     def _way(self, path: Path, action: model.Action) -> tuple[Path, ...]:
-        """The groups that a thread is put into, one after the other.
+        """Return the groups that a thread passes on its way into its group.
 
         The kernel takes the threads of a monitoring group from its own
         control group alone (``__rdtgroup_move_task()`` in
@@ -363,7 +366,7 @@ class _Work:
             self._take_back(action.group)
 
     def _take_back(self, group: str) -> None:
-        """Remove a group that was made here, and is not complete."""
+        """Remove a group that was created here and is incomplete."""
         self.made.discard(group)
         # It may have gone with the whole file system.
         with contextlib.suppress(fs.GroupError):

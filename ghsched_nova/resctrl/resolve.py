@@ -99,7 +99,7 @@ class DomainSetting:
 
     @property
     def maximum_percent(self) -> int | float:
-        """The effective cap as a share of the host node, percent.
+        """Effective cap in percent of the host node's bandwidth.
 
         Not below what was asked for; 100 where the cap is none.
         """
@@ -109,7 +109,7 @@ class DomainSetting:
 
     @property
     def held(self) -> bandwidth.Bandwidth:
-        """The effective values, the cap in percent."""
+        """Effective values of the domain, with the cap in percent."""
         return bandwidth.Bandwidth(self.minimum, self.maximum_percent,
                                    self.hardlimit, self.priority)
 
@@ -123,7 +123,7 @@ class DomainSetting:
                 'min_bandwidth': self.minimum}
 
     def value(self, role: knobs.Role) -> int | None:
-        """The number that the line of one role holds."""
+        """Return the value of the line for one part of the policy."""
         value = getattr(self, role)
         return None if value is None else int(value)
 
@@ -186,7 +186,7 @@ def resolve(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
 
 def ways(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
          host_nodes: Sequence[int]) -> dict[int, int]:
-    """Ways of the L3 that a guest has to itself, by domain.
+    """Return the number of exclusive L3 ways of a guest, by domain.
 
     :raises PolicyNotHeld: when the host cannot give them.
     """
@@ -300,7 +300,7 @@ def _check_knobs(dialect: dialects.Dialect,
 
 def _joined(host: resctrl_host.ResctrlHost, first: DomainSetting,
             second: DomainSetting) -> DomainSetting:
-    """Two guest nodes in one domain have but one set of values there.
+    """Return one setting for two guest nodes that share a resctrl domain.
 
     That is right only where the domain spans two host nodes and both guest
     nodes ask for the same share of theirs. A cap that is a bandwidth is then
@@ -324,7 +324,7 @@ def _joined(host: resctrl_host.ResctrlHost, first: DomainSetting,
 
 def _step(host: resctrl_host.ResctrlHost, knob: knobs.Knob, key: keys.Key,
           value: int, floor: int = 0) -> int:
-    """Return the lowest value that a line shows from another one on.
+    """Return the lowest value that a line can show at or above another value.
 
     :param key: that asks for it.
     :raises PolicyNotHeld: when the line can show none.
@@ -372,7 +372,7 @@ def _scale(host: resctrl_host.ResctrlHost, host_node: int) -> float:
 
 def _divided(host: resctrl_host.ResctrlHost,
              host_node: int) -> tuple[int | Fraction, int]:
-    """Bytes per second of the unit, and the domains of a node."""
+    """Return bytes per second of one unit, and the domains of a node."""
     return (host.dialect.unit.size or 1,
             len(host.domains_by_node[host_node]))
 
@@ -428,7 +428,7 @@ def _priority(host: resctrl_host.ResctrlHost,
 
 def desired_lines(host: resctrl_host.ResctrlHost,
                   settings: Sequence[DomainSetting]) -> Desired:
-    """The values of a guest's group, by line and domain.
+    """Return the values of a guest's group, by line and domain.
 
     Lines are in the order in which they are to be written.
     """
@@ -501,7 +501,7 @@ def differences(current: schemata.Schemata, desired: Desired,
 def plan_writes(current: schemata.Schemata, desired: Desired,
                 others: Others = _NONE, tolerance: Tolerance = _EXACT,
                 writes: Writes = _AS_SHOWN) -> tuple[str, ...]:
-    """The schemata lines to write; empty when nothing differs.
+    """Return the schemata lines to write; empty if no value differs.
 
     Each names only the domains that differ and ends with the newline that
     the kernel insists on. Parameters are those of :func:`differences`.

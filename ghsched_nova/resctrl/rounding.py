@@ -81,23 +81,28 @@ class Scale:
 
     @property
     def rewritten(self) -> dict[int, int]:
-        """Value to write, by the shown values that differ from it."""
+        """Values to write, by the shown values that differ from them."""
         return {shown: value for shown, value in self.written.items()
                 if shown != value}
 
     def at_least(self, percent: int) -> int | None:
-        """Return the lowest shown value from a percentage on; None: none."""
+        """Return the lowest shown value at or above a percentage; None if
+        there is none.
+        """
         return next((shown for shown in self.written if shown >= percent),
                     None)
 
     def at_most(self, percent: float) -> int:
-        """Return the highest shown value up to a percentage; 0: none."""
+        """Return the highest shown value at or below a percentage; 0 if there
+        is none.
+        """
         return max((shown for shown in self.written if shown <= percent),
                    default=0)
 
 
 def multiple(value: int, granularity: int) -> int:
-    """Return the least multiple that is not below a value."""
+    """Return the least multiple of the granularity that is not below a value.
+    """
     return -(-value // granularity) * granularity
 
 
@@ -122,12 +127,16 @@ def fractions(granularity: int, minimum: int) -> Scale:
 
 
 def _nearest(percent: int, bits: int) -> int:
-    """Return what is read of a written percentage, without rounding first."""
+    """Return the shown value of a written percentage, without rounding up
+    first.
+    """
     bands = 1 << bits
     band = max(_divide(percent * bands, 100), 1)
     return _divide(band * 100, bands)
 
 
 def _divide(dividend: int, divisor: int) -> int:
-    """Return DIV_ROUND_CLOSEST() of include/linux/math.h, from 0 on."""
+    """Return a quotient rounded as DIV_ROUND_CLOSEST() of
+    include/linux/math.h.
+    """
     return (dividend + divisor // 2) // divisor

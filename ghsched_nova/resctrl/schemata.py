@@ -66,11 +66,12 @@ class Schemata:
     lines: tuple[Line, ...] = ()
 
     def line(self, name: str) -> Line | None:
-        """The line of one resource, None when there is none."""
+        """Return the line of one resource; None if there is none."""
         return next((line for line in self.lines if line.name == name), None)
 
     def values(self, name: str, base: int = 10) -> dict[int, int] | None:
-        """Numbers of one resource by domain id; None without such a line.
+        """Return the values of one resource by domain id; None without its
+        line.
 
         :param base: 10 for bandwidth lines, 16 for cache bit masks.
         :raises SchemataError: for a value that is not a number of that base.
@@ -86,7 +87,7 @@ class Schemata:
 
 
 def parse(text: str) -> Schemata:
-    """Read a schemata file.
+    """Parse the content of a schemata file.
 
     :raises SchemataError: for a line without a name, a domain that is no
         number, a value that is missing, or a name or domain given twice.
@@ -113,14 +114,15 @@ def read(text: str) -> Schemata:
 
 
 def render(schemata: Schemata) -> str:
-    """The text of a schemata, without padding; each line ends with LF."""
+    """Return the text of a schemata without padding; each line ends with LF.
+    """
     return ''.join(
         f'{line.name}:{line.body or render_values(line.values)}\n'
         if line.name else f'{line.body}\n' for line in schemata.lines)
 
 
 def render_values(values: tuple[tuple[int, str], ...]) -> str:
-    """The part of a line after the colon."""
+    """Return the text of a line's values, the part after the colon."""
     return ';'.join(f'{domain}={value}' for domain, value in values)
 
 
@@ -167,7 +169,7 @@ def _number(name: str, value: str, base: int) -> int:
 
 
 def libvirt_reads(root: Schemata) -> bool:
-    """Whether an upstream libvirt can use a host with these lines.
+    """Whether upstream libvirt accepts the lines of a host's schemata.
 
     See :mod:`ghsched_nova.resctrl.naming` for what it makes of the others.
     """
@@ -177,7 +179,7 @@ def libvirt_reads(root: Schemata) -> bool:
 
 
 def openeuler_libvirt_reads(root: Schemata) -> bool:
-    """Whether openEuler's libvirt can use a host with these lines.
+    """Whether openEuler's libvirt accepts the lines of a host's schemata.
 
     Each further line that begins with ``MB`` makes it refuse the host: those
     of the mount options of OLK-5.10, and NVIDIA's.

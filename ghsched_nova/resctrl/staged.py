@@ -44,7 +44,9 @@ _Values = dict[str, dict[int, str]]
 
 def completed(plan: model.Plan, actual: model.Actual,
               wanted: model.Wanted) -> model.Plan:
-    """Return a plan that writes all or no lines of a resource to a group."""
+    """Return a plan that writes either all or no lines of a resource to a
+    group.
+    """
     if not wanted.staged:
         return plan
     fresh = {action.group for action in plan.actions
@@ -70,7 +72,7 @@ def completed(plan: model.Plan, actual: model.Actual,
 def _whole(first: model.Action, held: schemata.Schemata,
            writes: resolve.Writes,
            actions: Iterable[model.Action]) -> Iterator[model.Action]:
-    """Yield a write of each line of a resource, also of right ones."""
+    """Yield a write of each line of a resource, including unchanged ones."""
     planned: _Values = {}
     reasons: dict[str, str] = {}
     for action in actions:

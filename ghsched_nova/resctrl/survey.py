@@ -106,7 +106,9 @@ def _others(files: fs.Files, root: Path, wanted: model.Wanted,
 
 def _counters(files: fs.Files, root: Path, wanted: model.Wanted,
               found: Mapping[str, model.Group]) -> model.Counters | None:
-    """None where nobody asks to be measured, or everybody is."""
+    """Return the counters of a host; None if nobody asks to be measured, or
+    everybody is.
+    """
     if not any(guest.monitor for guest in wanted.guests):
         return None
     return counters.read(files, root,
@@ -115,7 +117,7 @@ def _counters(files: fs.Files, root: Path, wanted: model.Wanted,
 
 def _process_of(guest: model.Guest, group: model.Group, claimed: set[int],
                 run_path: Path, proc: Path) -> int:
-    """The QEMU of a guest; 0 when it is not known.
+    """Return the QEMU process of a guest; 0 if it is unknown.
 
     :param claimed: processes of other guests; one found here is added.
     """
@@ -130,7 +132,9 @@ def _process_of(guest: model.Guest, group: model.Group, claimed: set[int],
 
 def _measuring(files: fs.Files, root: Path,
                wanted: model.Wanted) -> list[str]:
-    """Monitoring groups of the default group that matter, and are there."""
+    """Return the existing monitoring groups of the default group that guests
+    need.
+    """
     known = wanted.removable | {guest.group for guest in wanted.guests}
     known = frozenset(name for name in known
                       if name.startswith(naming.MONITORS)
@@ -149,7 +153,9 @@ def _measuring(files: fs.Files, root: Path,
 
 def _of_process(process: int, proc: Path,
                 others: Mapping[int, Mapping[int, str]]) -> dict[int, str]:
-    """Names by id of the threads of a guest, kernel threads among them."""
+    """Return the names of a guest's threads by id, including its kernel
+    threads.
+    """
     mine = _threads(proc, process) if process else {}
     if mine:
         mine.update(others.get(process, {}))
@@ -178,7 +184,9 @@ def _is_monitor(path: Path) -> bool:
 
 
 def _monitors(files: fs.Files, path: Path) -> dict[str, frozenset[int]]:
-    """Threads in the monitoring groups of guests in a shared group."""
+    """Return the threads in the monitoring groups of guests that share a
+    group.
+    """
     if not naming.is_shared(path.name):
         return {}
     top, found = path / naming.MONITORS, {}
@@ -229,7 +237,8 @@ def _with_strangers(group: model.Group, mine: Mapping[int, str],
 
 
 def _process_in(proc: Path, tids: Iterable[int], uuid: str) -> int:
-    """Return the process of the vCPUs in a group; 0 unless it is just one.
+    """Return the process of the vCPUs in a group; 0 unless there is exactly
+    one.
 
     A thread of another guest, or of a QEMU that libvirt does not know, may
     have been put there: the command line of the process must have the UUID.
@@ -241,7 +250,9 @@ def _process_in(proc: Path, tids: Iterable[int], uuid: str) -> int:
 
 
 def _is_of(proc: Path, process: int, uuid: str) -> bool:
-    """Whether QEMU was started for a guest, as libvirt does, by its UUID."""
+    """Whether a process is the QEMU of a guest, by the UUID on its command
+    line.
+    """
     try:
         words = _read(f'{proc}/{process}/cmdline', 2 ** 20).split('\0')
         return words[words.index('-uuid') + 1] == uuid
@@ -250,7 +261,7 @@ def _is_of(proc: Path, process: int, uuid: str) -> bool:
 
 
 def _threads(proc: Path, process: int) -> dict[int, str]:
-    """Names by id of all threads of a process; empty when it has ended."""
+    """Return the names of a process' threads by id; empty if it has ended."""
     found = {}
     top = f'{proc}/{process}/task'
     try:
@@ -267,7 +278,7 @@ def _threads(proc: Path, process: int) -> dict[int, str]:
 
 
 def _helpers(proc: Path) -> dict[int, dict[int, str]]:
-    """Kernel threads that work for a process, by process.
+    """Return the kernel threads that work for processes, by process.
 
     Up to Linux 6.3 vhost has a kernel thread ``vhost-<process>`` for each
     queue; later it is a thread of the process itself. Any process can give
@@ -296,7 +307,7 @@ def _is_of_kernel(proc: Path, tid: int) -> bool:
 
 
 def _living(run_path: Path, proc: Path) -> frozenset[str]:
-    """Names of the domains whose process is there."""
+    """Return the names of the domains whose QEMU is running."""
     try:
         names = [name.removesuffix('.pid') for name in os.listdir(run_path)
                  if name.endswith('.pid')]

@@ -30,12 +30,12 @@ _BANDWIDTH_UNIT = 2 ** 20
 
 
 def node_path(sysfs: Path, node: int) -> Path:
-    """Directory of one NUMA node."""
+    """Return the sysfs directory of a NUMA node."""
     return sysfs / 'devices' / 'system' / 'node' / f'node{node}'
 
 
 def nodes(sysfs: Path) -> Iterator[tuple[int, Path]]:
-    """The host's NUMA nodes and their directories."""
+    """Return the host's NUMA nodes and their sysfs directories."""
     for path in entries(sysfs / 'devices' / 'system' / 'node'):
         match = _NODE.fullmatch(path.name)
         if match:
@@ -43,7 +43,7 @@ def nodes(sysfs: Path) -> Iterator[tuple[int, Path]]:
 
 
 def cpus_of(node: Path) -> frozenset[int]:
-    """CPUs of a node."""
+    """Return the CPUs of a NUMA node."""
     return _cpu_list(node / 'cpulist')
 
 
@@ -81,7 +81,7 @@ def rated_latency(node: Path) -> int:
 
 
 def places(sysfs: Path) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Each CPU, with its socket, die, cluster and core.
+    """Return socket, die, cluster and core of each CPU.
 
     A level that the kernel does not know (-1 or no file) is 0 for all. A CPU
     without a socket or core, as one that is offline, is left out.
@@ -101,7 +101,7 @@ def places(sysfs: Path) -> Iterator[tuple[int, tuple[int, ...]]]:
 
 
 def distances(sysfs: Path) -> dict[int, dict[int, int]]:
-    """ACPI SLIT of the host, by node and node.
+    """Return the NUMA distances (ACPI SLIT) of the host, by node and node.
 
     A node that says nothing, or no number, is left out.
     """
@@ -116,7 +116,9 @@ def distances(sysfs: Path) -> dict[int, dict[int, int]]:
 
 
 def l3_caches(sysfs: Path, cpus: frozenset[int]) -> Iterator[int | None]:
-    """Id of each L3 cache of some CPUs; None for one that has no id."""
+    """Return the id of each L3 cache of some CPUs; None for a cache without
+    one.
+    """
     rest = set(cpus)
     while rest:
         cpu = min(rest)
@@ -128,7 +130,7 @@ def l3_caches(sysfs: Path, cpus: frozenset[int]) -> Iterator[int | None]:
 
 
 def _cpu_list(path: Path) -> frozenset[int]:
-    """A list in the kernel's format ("0-3,8"); empty when it is none."""
+    """Parse a CPU list of the kernel ("0-3,8"); empty if it is malformed."""
     cpus: set[int] = set()
     for part in (text(path) or '').strip().split(','):
         match = _RANGE.fullmatch(part)
@@ -147,7 +149,7 @@ def entries(path: Path) -> list[Path]:
 
 
 def text(path: Path) -> str | None:
-    """Content of a file, None when it cannot be read.
+    """Return the content of a file; None if it cannot be read.
 
     Some files refuse to be read on some hosts; that they are there is a fact
     all the same.

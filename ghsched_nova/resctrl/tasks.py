@@ -27,7 +27,7 @@ _TID = re.compile(r'[0-9]{1,10}')
 
 
 def threads(tasks: str) -> frozenset[int]:
-    """Ids of the threads in a ``tasks`` file.
+    """Return the ids of the threads in a ``tasks`` file.
 
     See :func:`iommu_groups` for what else can be in it.
     """
@@ -36,7 +36,9 @@ def threads(tasks: str) -> frozenset[int]:
 
 
 def iommu_groups(tasks: str) -> frozenset[int]:
-    """IOMMU groups in a ``tasks`` file of openEuler (``iommu_group:17``)."""
+    """Return the IOMMU groups in a ``tasks`` file of openEuler
+    (``iommu_group:17``).
+    """
     return frozenset(int(match[1]) for match in
                      map(_IOMMU_GROUP.fullmatch, tasks.split()) if match)
 
@@ -50,7 +52,7 @@ def vcpu_threads(tids: Iterable[int],
 
 
 def thread_name(proc: Path, tid: int) -> str:
-    """Name of a thread, empty when there is no such thread (any more).
+    """Return the name of a thread; empty if it has ended.
 
     QEMU names its vCPU threads ``CPU <n>/KVM``, or ``/TCG``, because libvirt
     starts it with ``debug-threads=on``.
@@ -63,7 +65,7 @@ def thread_name(proc: Path, tid: int) -> str:
 
 
 def process_of(proc: Path, tid: int) -> set[str]:
-    """The process that a thread is of; empty when the thread has ended."""
+    """Return the process of a thread; empty if the thread has ended."""
     try:
         status = (proc / str(tid) / 'status').read_text(errors='replace')
     except OSError:

@@ -62,7 +62,8 @@ def costs(state: Any) -> dict[int, node_choice.Cost]:
 
 
 def steered(state: Any, spec: shared.RequestSpec) -> Any:
-    """A host that Nova's own filter has let through, with nodes by load.
+    """Return a view of a host that Nova's filter accepted, with limits to
+    nodes chosen by load.
 
     A host whose claim we cannot steer, or that has reported no load, is given
     back as it is.
@@ -78,7 +79,7 @@ def steered(state: Any, spec: shared.RequestSpec) -> Any:
 
 
 def kept(spec: shared.RequestSpec) -> shared.RequestSpec:
-    """A request as it is now, for :func:`steered`.
+    """Return a copy of a request for :func:`steered`.
 
     Who takes of a host changes the request.
     """
@@ -90,7 +91,7 @@ def _topology(spec: shared.RequestSpec) -> Any:
 
 
 def open_again(state: Any) -> Any:
-    """A host for the next instance of a request.
+    """Return the host state for the next instance of a request.
 
     Nova's filter writes to the limits of the state that it is given, which
     may be those of an instance that was placed.
@@ -134,7 +135,9 @@ class SteeredView(HostStateView):
 
 def _limits(view: HostStateView, spec: shared.RequestSpec,
             costs: dict[int, node_choice.Cost]) -> Any:
-    """Limits to the best nodes that Nova's fit can use; None without any."""
+    """Return limits to the best nodes that Nova's fit accepts; None if there
+    are none.
+    """
     candidates = view.allocation_candidates or [{}]
     requests = spec.pci_requests.requests if spec.pci_requests else []
     most = shared.config().ghsched.max_candidates_per_host
@@ -149,7 +152,7 @@ def _limits(view: HostStateView, spec: shared.RequestSpec,
 
 def _orders(costs: dict[int, node_choice.Cost],
             count: int) -> Iterator[tuple[int, ...]]:
-    """Ways to give each guest node a host node, the cheapest first."""
+    """Yield ways to assign host nodes to guest nodes, the cheapest first."""
     ways = itertools.islice(itertools.permutations(sorted(costs), count),
                             _MOST)
     return iter(sorted(ways, key=lambda way: (

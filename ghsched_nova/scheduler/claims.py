@@ -58,7 +58,9 @@ class Claims:
     def claim(self, client: Any, context: Any, consumer: str,
               request: Mapping[str, Any], *args: Any,
               **kwargs: Any) -> bool:
-        """Claim as ``SchedulerReportClient.claim_resources`` does."""
+        """Claim the resources of a server, as
+        ``SchedulerReportClient.claim_resources``.
+        """
         wanted = request['allocations']
         self._claims[consumer] = _Claim(client, wanted, certain=False)
         added = scheduler.claim_resources(client, context, consumer, request,
@@ -93,7 +95,7 @@ class Claims:
 
 
 def _is_alone(context: Any, consumer: str, claim: _Claim) -> bool:
-    """Whether a claim without an answer is all that a server holds."""
+    """Whether a server holds nothing but a claim whose response was lost."""
     held = claim.client.get_allocs_for_consumer(
         context, consumer)['allocations']
     return bool(held) and held.keys() <= claim.allocations.keys()

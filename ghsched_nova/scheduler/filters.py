@@ -121,7 +121,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
 
     def _filter(self, hosts: Sequence[Any], spec: shared.RequestSpec,
                 wanted: Wanted, told: str = 'refused') -> Iterator[Any]:
-        """Hosts that have what is wanted, each with one candidate.
+        """Return the hosts that fit a request, each with one candidate left.
 
         :param told: what becomes of the flavor on the others, for the log.
         """

@@ -90,14 +90,14 @@ def _pools_for(state: Any, request: Any, pools: Pools) -> frozenset[str]:
 
 
 def pci_pools(state: Any) -> Pools:
-    """The free passthrough devices of a host."""
+    """Return the pools of free passthrough devices of a host."""
     known = state.pci_stats.pools if state.pci_stats else ()
     return {str(number): pool for number, pool in enumerate(known)}
 
 
 def chosen_nodes(state: Any,
                  nodes: Sequence[HostNode]) -> tuple[HostNode, ...]:
-    """Host node of each guest node where our filter has chosen them."""
+    """Return the host nodes that our filter chose, by guest node."""
     known = {node.number: node for node in nodes}
     order = scheduler.chosen_order(state) or ()
     return tuple(known[number] for number in order if number in known)
@@ -112,7 +112,7 @@ def physnets(state: Any) -> frozenset[str]:
 
 
 def threads(state: Any) -> int:
-    """Hardware threads of a core of the host."""
+    """Return the number of hardware threads of a core of the host."""
     topology = state.numa_topology
     return max((len(siblings) for cell in (topology.cells if topology else ())
                 for siblings in cell.siblings), default=1)
@@ -120,7 +120,7 @@ def threads(state: Any) -> int:
 
 def host_nodes(state: Any, pools: Pools,
                page_size: int | None) -> list[HostNode]:
-    """The nodes of a host; none where it reports none.
+    """Return the NUMA nodes of a host; empty if it reports none.
 
     :param page_size: that a guest asks for, as Nova has it.
     """
@@ -150,7 +150,7 @@ def _devices(pools: Pools, node: int) -> dict[str, int]:
 
 
 def _only_pinned(cell: Any) -> bool:
-    """Whether a node has CPUs that no floating vCPU comes to."""
+    """Whether a node has CPUs that only pinned vCPUs use."""
     return bool(cell.pcpuset - cell.cpuset)
 
 
@@ -166,7 +166,7 @@ def _shared(state: Any, cell: Any, floating: int) -> Share:
 
 
 def _floating_on_each(state: Any, cells: Collection[Any]) -> int:
-    """vCPUs per node of guests that have no NUMA topology, rounded up.
+    """Return the vCPUs per node of guests without a NUMA topology, rounded up.
 
     Nova keeps no account of them by node.
     """
@@ -176,7 +176,7 @@ def _floating_on_each(state: Any, cells: Collection[Any]) -> int:
 
 
 def _memory(state: Any, cell: Any, page_size: int | None) -> Share:
-    """MiB for a guest that asks for pages of ``page_size`` KiB.
+    """Return the free MiB of a node for a guest with a page size in KiB.
 
     :param page_size: None and the other values below 0 are those of
         ``nova.objects.InstanceNUMACell.pagesize``.
@@ -193,7 +193,7 @@ def _memory(state: Any, cell: Any, page_size: int | None) -> Share:
 
 
 def _small_pages(state: Any, cell: Any, pages: Sequence[Any]) -> Share:
-    """Memory that is in no huge pages.
+    """Return the memory of a node outside huge pages.
 
     Nova notes small pages as used by guests that ask for a page size only;
     ``memory_usage`` has those of all guests with a NUMA topology.
@@ -213,7 +213,7 @@ def _of_pages(pages: Any) -> Share:
 
 
 def floating_nodes(state: Any, pools: Pools) -> list[HostNode]:
-    """The nodes that a floating guest is on: all that have shared CPUs.
+    """Return the nodes that a floating guest uses: all with shared CPUs.
 
     The host as one node where there are none. Its memory is spread over them
     as Nova counts it, by host.
@@ -247,7 +247,7 @@ def _of_host_memory(state: Any, parts: int) -> Share:
 
 def floating_parts(nodes: Sequence[HostNode],
                    spec: shared.RequestSpec) -> list[Part]:
-    """An equal part of the guest on each node."""
+    """Return an equal part of a floating guest for each node."""
     each = GuestNode(shared=-(-spec.vcpus // len(nodes)),
                      memory=-(-spec.memory_mb // len(nodes)))
     return [Part(node, each) for node in nodes]

@@ -102,7 +102,7 @@ class Feed:
 
     @property
     def age(self) -> float:
-        """Seconds since the last look."""
+        """Seconds since the databases were read last."""
         return time.monotonic() - self._at
 
     @property
@@ -112,7 +112,7 @@ class Feed:
 
     @property
     def ahead(self) -> int:
-        """Number of hosts with a report of a time that is yet to come."""
+        """Number of hosts whose report has a time in the future."""
         return sum(map(len, self._ahead.values()))
 
     @property
@@ -122,7 +122,8 @@ class Feed:
 
     def refresh(self, context: Any, cells: Sequence[Any],
                 names_of_down: Callable[[Any], set[str]]) -> None:
-        """Read what has changed, unless that was done a moment ago.
+        """Read the compute nodes that have changed, unless they were read a
+        moment ago.
 
         A thread that meets another one at this work goes on with the index
         as it is.
@@ -199,12 +200,13 @@ class Feed:
         return rows, unread
 
     def _missing(self, looks: Sequence[_Look]) -> set[str]:
-        """Return the known hosts that a look at all hosts does not have."""
+        """Return the known hosts that a complete read of a cell did not find.
+        """
         return set(self._known).difference(
             uuid for look in looks for uuid, _updated, _deleted in look.seen)
 
     def _note_times(self, look: _Look) -> None:
-        """Note since when changes of a cell are to be read next.
+        """Store the time from which the next read of a cell asks for changes.
 
         A time that is yet to come does not count: the conductor that wrote
         it has another clock than the database, and later changes of other

@@ -114,7 +114,7 @@ def need_of(spec: shared.RequestSpec, instances: Sequence[str] | None,
 
 
 def _special(spec: shared.RequestSpec) -> bool:
-    """Whether the request names hosts, or is one of a group."""
+    """Whether a request names hosts, or belongs to a server group."""
     wanted = (spec.requested_destination
               if 'requested_destination' in spec else None)
     return bool(
@@ -133,7 +133,9 @@ def _label(spec: shared.RequestSpec) -> Any:
 
 def _devices(spec: shared.RequestSpec, policy: policies.GuestPolicy | None
              ) -> dict[int, tuple[tuple[Device, int], ...]]:
-    """VFs that have to be on the node of a guest node, of one kind."""
+    """Return the VFs of one kind that must be on the host node of a guest
+    node.
+    """
     found: dict[int, list[tuple[Device, int]]] = {}
     for pci_request in (spec.pci_requests.requests if policy
                         and spec.pci_requests else ()):
@@ -170,7 +172,7 @@ class Query:
 
 
 def read_query(text: str) -> Query:
-    """The query that Nova would send, for one host.
+    """Parse the query that Nova would send, and restrict it to one host.
 
     :raises NotForIndex: when it has what is not known here.
     """
@@ -200,7 +202,9 @@ def read_query(text: str) -> Query:
 
 def having_traits(query: Query, answer: Mapping[str, Any],
                   root: str) -> list[Mapping[str, Any]]:
-    """The candidates of an answer whose providers have the traits."""
+    """Return the candidates of a response whose providers have the required
+    traits.
+    """
     summaries = answer['provider_summaries']
 
     def has(candidate: Mapping[str, Any]) -> bool:
@@ -237,7 +241,8 @@ def left_in(row: Row, summaries: Mapping[str, Any]
 
 def candidates(search: Search, index: Index, client: Any, manager: Any,
                context: Any, resources: Any) -> Any:
-    """Return what ``get_allocation_candidates`` of Nova's client would.
+    """Return candidates as ``get_allocation_candidates`` of Nova's client
+    does.
 
     :param resources: ``nova.scheduler.utils.ResourceRequest``.
     """
@@ -301,7 +306,8 @@ def _propose(search: Search, index: Index, manager: Any, context: Any,
 
 def _states(spec: shared.RequestSpec, manager: Any, context: Any,
             uuids: list[str]) -> Iterable[Any]:
-    """States of hosts that pass the filters that need no candidate."""
+    """Return the states of hosts that pass the filters that need no candidate.
+    """
     if not uuids:
         return []
     states = scheduler_hosts.host_states(manager, context, uuids, spec)

@@ -78,11 +78,14 @@ class IndexedScheduler:
 
     @property
     def search(self) -> index_search.Search | None:
-        """The search by the index that this thread is in."""
+        """Search by the index that the current thread is in; None outside one.
+        """
         return self._current.search
 
     def need(self, context: Any, spec: Any, instances: Any) -> Need | None:
-        """Return the resources of a request; None if not for the index."""
+        """Return the resources of a request; None if the index cannot serve
+        it.
+        """
         try:
             need = index_search.need_of(
                 spec, instances,
@@ -142,7 +145,8 @@ class IndexedScheduler:
             return None
 
     def candidates(self, client: Any, context: Any, resources: Any) -> Any:
-        """Return what the client's ``get_allocation_candidates`` would.
+        """Return candidates as the client's ``get_allocation_candidates``
+        does.
 
         :raises NotForIndex: for every error, too: nothing is claimed yet.
         """
@@ -158,7 +162,7 @@ class IndexedScheduler:
             raise index_search.NotForIndex(repr(error)) from error
 
     def claimed(self, selections: Any, spec: Any, need: Need) -> None:
-        """Subtract what was placed, whichever way, from the index.
+        """Subtract placed guests from the index, whichever search placed them.
 
         Raises nothing. A host that cannot be updated leaves the index until
         its next report.
@@ -176,7 +180,7 @@ class IndexedScheduler:
     # -- refusals -------------------------------------------------------------
 
     def check(self, spec: Any, need: Need) -> None:
-        """Refuse a request again that a whole search has just refused.
+        """Refuse a request if a complete search has just refused the same.
 
         :raises nova.exception.NoValidHost: with the reason of that search.
         """

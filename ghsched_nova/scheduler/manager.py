@@ -97,7 +97,7 @@ class _Seen(threading.local):
 
     @property
     def removed_by(self) -> set[str]:
-        """The filters that removed hosts."""
+        """Filters that removed hosts."""
         return {one.name for one in self.filtered if one.after < one.before}
 
 
@@ -163,7 +163,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
     @messaging.expected_exceptions(exception.NoValidHost)
     def select_destinations(self, context: Any, *args: Any,
                             **kwargs: Any) -> Any:
-        """Schedule a request; a request that fails holds nothing.
+        """Schedule a request; release the claims of a request that fails.
 
         Nova itself removes the claims of a request that is refused.
         """
@@ -184,7 +184,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
     def _schedule_request(self, context: Any, *args: Any,
                           **kwargs: Any) -> Any:
-        """Schedule a request by the index, else by the whole search."""
+        """Schedule a request by the index, or by a complete search."""
         spec, indexed = kwargs.get('spec_obj'), self._indexed
         need = (indexed.need(context, spec, kwargs.get('instance_uuids'))
                 if indexed is not None and spec is not None else None)
@@ -201,7 +201,9 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
     def _search_once(self, indexed: IndexedScheduler, need: Need,
                      context: Any, *args: Any, **kwargs: Any) -> Any:
-        """The whole search, unless it has just been in vain."""
+        """Schedule a request by a complete search, unless one has just refused
+        the same.
+        """
         spec, gains = kwargs['spec_obj'].obj_clone(), indexed.index.gains
         indexed.check(spec, need)
         began = time.monotonic()
@@ -232,7 +234,9 @@ class GhschedSchedulerManager(manager.SchedulerManager):
             self._indexed.forget_refusals()
 
     def _search(self, context: Any, *args: Any, **kwargs: Any) -> Any:
-        """The whole search, with reasons for a refusal of ours."""
+        """Schedule a request by a complete search; a refusal carries our
+        reason.
+        """
         spec = kwargs.get('spec_obj')
         if (spec is None or scheduler.is_rebuild(spec)
                 or not request_filter.is_ours(spec)):
@@ -268,7 +272,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
     def _tries(self, spec: shared.RequestSpec
                ) -> Iterator[request_filter.Try | None]:
-        """Ways to ask Placement for a request, the best first.
+        """Yield the ways to ask Placement for a request, the best first.
 
         The nearest VFs first. For each locality with all VFs of a guest node
         from one PF, because then there are few candidates, and then as some
@@ -291,14 +295,18 @@ class GhschedSchedulerManager(manager.SchedulerManager):
                 yield request_filter.Try(locality, joins=True)
 
     def _is_shared(self, policy: policies.GuestPolicy) -> bool:
-        """Whether some host has a group of a policy that can be shared."""
+        """Whether some host has a control group that guests of a policy can
+        share.
+        """
         return self._placement.has_provider(
             names.shares_trait(policy.fingerprint, 0))
 
     def _select_again(self, context: Any, how: request_filter.Try | None,
                       told: request_filter.Refusals, *args: Any,
                       **kwargs: Any) -> Any:
-        """Schedule a request, more than once if others are faster."""
+        """Schedule a request; retry if another request claimed the resources
+        first.
+        """
         spec = kwargs['spec_obj']
         for attempt in itertools.count(1):
             tried = kwargs['spec_obj'] = spec.obj_clone()
@@ -333,7 +341,9 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         return hosts
 
     def _select(self, *args: Any, **kwargs: Any) -> Any:
-        """The parent's method, without what its decorator does to errors."""
+        """Call the parent's method without the decorator that converts its
+        errors.
+        """
         try:
             return super().select_destinations(*args, **kwargs)
         except messaging.ExpectedException as expected:
@@ -382,7 +392,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
     def _pfs(self, spec: shared.RequestSpec, policy: policies.GuestPolicy,
              ) -> dict[str, list[vfs.Pf]]:
-        """The PFs of each alias that a policy has VFs of."""
+        """Return the PFs of each alias that a policy has VFs of."""
         devices = request_filter.devices_of(spec, policy,
                                             request_filter.Try('node'))
         found: dict[str, list[vfs.Pf]] = {}
@@ -393,7 +403,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         return found
 
     def _free(self, *asked: Any) -> list[vfs.Pf]:
-        """Providers with something left of a resource class.
+        """Return the providers with a free amount of a resource class.
 
         :param asked: see :func:`ghsched_placement.vfs.query`.
         """

@@ -37,7 +37,7 @@ Free = Callable[[Any], Mapping[int | None, int]]
 
 
 def placed_by_claim(requests: Iterable[Any] | None) -> list[Any]:
-    """The PCI requests that are not ``ghsched:vfs``."""
+    """Return the PCI requests other than those of ``ghsched:vfs``."""
     return [request for request in requests or ()
             if pci_requests.requested_guest_node(request) is None]
 

@@ -37,25 +37,28 @@ class OptionWeigher(weights.BaseHostWeigher):
     unreadable: float
 
     def weight_multiplier(self, host_state: Any) -> float:
-        """The option, or what an aggregate of the host has under its name."""
+        """Return the weight from the option, or from metadata of the host's
+        aggregates.
+        """
         return float(utils.get_weight_multiplier(
             host_state, self.option,
             getattr(shared.config().ghsched, self.option)))
 
     def is_off(self, weighed: Any) -> bool:
-        """Whether the weigher counts for none of these hosts.
+        """Whether the weight of the weigher is 0 for all of these hosts.
 
         :param weighed: as :meth:`weigh_objects` gets them.
         """
         return not any(self.weight_multiplier(one.obj) for one in weighed)
 
     def score(self, host_state: Any, spec: shared.RequestSpec) -> float:
-        """The score of a host; may raise."""
+        """Return the score of a host; may raise."""
         raise NotImplementedError
 
     def _weigh_object(self, host_state: Any,
                       spec: shared.RequestSpec) -> float:
-        """The score of a host.
+        """Return the score of a host; that of an unreadable host if it cannot
+        be computed.
 
         An error of a weigher fails the whole request; so a host that cannot
         be read gets a score as well, and the others are weighed.

@@ -103,7 +103,7 @@ class RefusalCache:
 
 
 def signature(spec: Any) -> str:
-    """Return a text that is equal for requests for the same."""
+    """Return a text that is equal for requests that ask for the same."""
     return hashlib.sha256(jsonutils.dump_as_bytes(
         _common(spec.obj_to_primitive()), sort_keys=True)).hexdigest()
 

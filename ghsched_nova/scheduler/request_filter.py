@@ -103,7 +103,9 @@ def refusals_of(spec: shared.RequestSpec) -> Refusals | None:
 
 
 def try_of(spec: shared.RequestSpec, policy: policies.GuestPolicy) -> Try:
-    """Nova's own manager asks once, so for all that is allowed."""
+    """Return the way to ask for the VFs of a request; by default all allowed
+    ways at once.
+    """
     found = spec.__dict__.get('_ghsched_try')
     return found if isinstance(found, Try) else Try(policy.vfs_locality)
 
@@ -185,7 +187,7 @@ def our_suffixes(spec: shared.RequestSpec) -> tuple[str, ...]:
 
 
 def _replace_ours(spec: shared.RequestSpec, wanted: request.Request) -> None:
-    """Put our groups in, for any that a request has of ours.
+    """Replace the groups of ours in a request.
 
     A reschedule brings the same request again.
     """
