@@ -46,7 +46,7 @@ Status = Literal['ok', 'warning', 'error', 'skipped']
 
 @dataclass(frozen=True)
 class Check:
-    """What was looked at, and what came of it.
+    """Result of one check of a node: its name, status, text and remedy.
 
     :param name: stays.
     :param remedy: what to do; empty where there is nothing to do.
@@ -140,7 +140,7 @@ def failed(found: Iterable[Check]) -> bool:
 
 
 def services(facts: Facts) -> Iterator[Check]:
-    """What every node of the cloud has."""
+    """Check releases and configuration, which every node of the cloud has."""
     yield _release('nova', facts.nova, *NOVA)
     yield _release('placement', facts.placement, PLACEMENT, None)
     if facts.files:
@@ -172,7 +172,7 @@ def _release(name: str, release: str, first: int,
 
 
 def placement(facts: Facts) -> Iterator[Check]:
-    """What the node of Placement's own API has beside.
+    """Check that Placement makes a single attempt to write allocations.
 
     Placement takes what its first attempt has written for what the consumer
     held before, see doc/source/contributor/upstream/placement-retries.
@@ -193,7 +193,7 @@ def placement(facts: Facts) -> Iterator[Check]:
 
 
 def compute(facts: Facts) -> Iterator[Check]:
-    """What a compute host has beside."""
+    """Check the driver, program, resctrl and bandwidths of a compute host."""
     if not facts.compute:
         yield Check('compute', 'skipped', 'no [DEFAULT]compute_driver is set, '
                     'so this is no compute host')
@@ -271,7 +271,7 @@ def _resctrl(facts: Facts) -> Iterator[Check]:
 
 
 def scheduler(facts: Facts) -> Iterator[Check]:
-    """What a node with nova-scheduler has beside."""
+    """Check the filters and the program of a node with nova-scheduler."""
     if not facts.scheduler:
         yield Check('scheduler', 'skipped', 'no filters are set and no '
                     'nova-scheduler runs here')

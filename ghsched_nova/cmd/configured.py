@@ -87,7 +87,8 @@ def _read(options: Any, files: Sequence[str] | None) -> None:
 
 
 def node_bandwidth() -> dict[int, int]:
-    """What an admin says of host NUMA nodes, in MB/s; else nothing.
+    """Return the configured bandwidth of host NUMA nodes, in MB/s; empty
+    without any.
 
     For commands that need no configuration: one that cannot be read says
     nothing to them.

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""How commands end when nobody reads on, or when somebody ends them."""
+"""Orderly ends of commands whose output is closed or that are interrupted."""
 
 import argparse
 from collections.abc import Callable
@@ -66,13 +66,16 @@ def _told_apart() -> Iterator[None]:
 
 
 def _output() -> TextIO | None:
-    """There is none where it was closed before the command began."""
+    """Return the standard output of a command; None if the caller closed it.
+    """
     stream: TextIO | None = sys.stdout
     return cast(TextIO, _Output(stream)) if stream else None
 
 
 def _reason(error: OSError) -> str:
-    """That of a time-out may have no words at all."""
+    """Return the text of an error, its repr() if it has none, as some
+    time-outs.
+    """
     return error.strerror or str(error) or repr(error)
 
 
@@ -110,13 +113,13 @@ def version() -> str:
 
 
 def add_version(parser: argparse.ArgumentParser) -> None:
-    """Let a command tell its release."""
+    """Add the option --version to a command."""
     parser.add_argument('--version', action='version',
                         version=f'%(prog)s {version()}')
 
 
 def drop_output() -> None:
-    """Let what is still to be written go nowhere.
+    """Discard the output that is still to be written.
 
     Python would try once more at its end, and complain.
     """

@@ -84,7 +84,7 @@ _PROC = Path('/proc')
 
 
 class _Changed(NamedTuple):
-    """What is to be set, or was, beside control groups."""
+    """Actions on threads or interrupts of guests, and problems with them."""
 
     actions: Sequence[threads_model.Action | interrupts_model.Action]
     problems: Sequence[guest_changes.Problem]
@@ -218,7 +218,8 @@ def _steer(action: interrupts_model.Action) -> str:
 
 def _host(host: engine.HostEngine,
           wanted: model.Wanted) -> resctrl_host.ResctrlHost | None:
-    """What the kernel offers; a host without a policy may offer nothing."""
+    """Return the resctrl features of the host; None if no guest has a policy.
+    """
     return host.host() if wanted.guests else None
 
 
@@ -308,7 +309,7 @@ def _rows(names: Mapping[str, str], problems: Iterable[model.Problem]
 
 def _joined(problems: Sequence[tuple[str, str, str]]
             ) -> list[tuple[str, str, str]]:
-    """One row for guests that have the same problem and no group."""
+    """Join the rows of guests that have the same problem and no group."""
     guests: dict[tuple[str, str], list[str]] = {}
     for guest, group, reason in problems:
         guests.setdefault((group, reason), []).append(guest)

@@ -47,7 +47,7 @@ from ghsched_placement.planner.progress import Bar
 
 @dataclass(frozen=True)
 class Answer:
-    """What there is to show.
+    """Plan of a cloud, with the densities that were predicted for it.
 
     :param densities: one for each machine and kind of guest (simulated).
     """

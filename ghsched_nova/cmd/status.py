@@ -71,7 +71,7 @@ def _named(options: cfg.ConfigOpts) -> list[str] | None:
 
 
 class Checks(upgradecheck.UpgradeCommands):
-    """What is to be right on a node before its ghsched is upgraded."""
+    """Checks of a node before its ghsched is upgraded."""
 
     def __init__(self, options: cfg.ConfigOpts) -> None:
         self.options = options

@@ -130,7 +130,7 @@ def _prime(top: top_screen.Top, source: top_source.Source,
 
 
 def _rounds(count: int | None) -> Iterator[bool]:
-    """For each round whether it is the last one."""
+    """Yield once for each round whether that round is the last one."""
     done = 0
     while count is None or done < count:
         done += 1

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What becomes of a flavor on a described host, without any service.
+"""Explanation of a flavor on a described host, without any service.
 
 It goes the way that a server goes in a cloud: flavor, policy, Placement
 query, a host's provider tree, guest XML, schemata. Each step is done by the
@@ -55,7 +55,7 @@ from ghsched_placement.vfs import Sizes
 
 @dataclass(frozen=True)
 class Question:
-    """What was asked.
+    """Host and flavor that an explanation is asked for.
 
     :param flavor_specs: the flavor's extra specs.
     :param nodes: host NUMA node of each guest NUMA node, None for any.
@@ -209,7 +209,7 @@ def _metadata(question: Question, policy: policies.GuestPolicy,
 
 
 def _topology(host: hostfile.HostFile) -> host_topology.HostTopology:
-    """What the file says; it says nothing of single cores."""
+    """Return the topology that a host file describes, without single cores."""
     return host_topology.HostTopology(
         distances={node.id: dict(zip((other.id for other in host.nodes),
                                      node.distances, strict=True))

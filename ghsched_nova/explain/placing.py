@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Which host NUMA nodes a guest would get on an empty host (pure).
+"""Choice of the host NUMA nodes of a guest on an empty host (pure).
 
 The ways to place it are put in order by the scheduler's own code.
 """
@@ -66,7 +66,7 @@ class Wish:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a guest goes.
+    """Host NUMA nodes and VFs that a guest gets.
 
     :param nodes: host NUMA node of each guest NUMA node.
     :param locality: how near its VFs were asked for.
@@ -79,7 +79,7 @@ class Place:
 
 
 def place(wish: Wish) -> Place:
-    """Where the scheduler would place a guest.
+    """Return the place where the scheduler would put a guest.
 
     :raises Refused: when there is no room, or not where it is wanted.
     """
@@ -182,7 +182,9 @@ def _by_reason(reasons: Mapping[int, str | None]) -> str:
 
 
 def _misfit(wish: Wish, guest_node: int, host_node: int) -> str | None:
-    """Why a guest node does not fit on a host node; None when it does."""
+    """Return the reason why a guest node does not fit on a host node; None if
+    it does.
+    """
     short = limits.misfits(wish.state, wish.need, guest_node, host_node)
     others = [one for one in short if one.resource != lack.BANDWIDTH]
     if others:
@@ -204,7 +206,9 @@ def _unheld(wish: Wish, guest_node: int, host_node: int) -> str | None:
 
 
 def _no_way(wish: Wish) -> str:
-    """Why there is no place, though each part has one by itself."""
+    """Return the reason why a guest has no place, though each of its nodes has
+    one alone.
+    """
     required = wish.need.asked(wish.need.policy.vfs_locality,
                                {}).root_required
     missing = required - wish.state.host.root.traits

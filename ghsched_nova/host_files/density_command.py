@@ -210,7 +210,7 @@ def _row(name: str, host: planner.HostPlan) -> tuple[Any, ...]:
 
 
 def density_row(plan: DensityPlan) -> tuple[Any, ...]:
-    """What is predicted of one kind of guest on one machine."""
+    """Return the table row of one predicted density."""
     return (plan.subject,
             columns.Words([f'{plan.report.machine} (simulated)']),
             plan.guests['ghsched'], *(columns.known(None) for _ in range(3)),
@@ -231,7 +231,9 @@ def _curves(plan: DensityPlan) -> Iterator[dict[str, Any]]:
 
 
 class Curves(columns.Lines):
-    """How many containers guests hold, and the p99 there; alone it is 1."""
+    """Column of densities in containers, with the p99 relative to one
+    container alone.
+    """
 
     def line(self, item: Mapping[str, Any]) -> str:
         return (f'{SCENARIOS[item["scenario"]]}: {item["density"]} '
@@ -239,7 +241,7 @@ class Curves(columns.Lines):
 
 
 def remarks(densities: Sequence[DensityPlan]) -> list[str]:
-    """What to know of the densities, each but once."""
+    """Return the notes on densities, each only once."""
     found = [f'{one.subject}: {note}' for one in densities
              for note in one.notes]
     fitted = [FITTED.format(one.report.machine, ', '.join(
@@ -257,14 +259,14 @@ def _where(item: Mapping[str, Any]) -> str:
 
 
 class Lacks(columns.Lines):
-    """What refuses the next guest."""
+    """Column of the lacks that refuse the next guest."""
 
     def line(self, item: Mapping[str, Any]) -> str:
         return f'{_where(item)}: {item["text"]}'
 
 
 class Gains(columns.Lines):
-    """What more of a resource would buy."""
+    """Column of the guests that more of a resource makes room for."""
 
     def line(self, item: Mapping[str, Any]) -> str:
         more = lack.counted(item['amount'], item['resource'])

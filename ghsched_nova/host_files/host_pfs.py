@@ -30,7 +30,7 @@ _TRAITS = frozenset({os_traits.COMPUTE_MANAGED_PCI_DEVICE,
 
 @dataclass(frozen=True)
 class HostPf:
-    """One PF whose VFs guests may have.
+    """A PF whose VFs guests may use.
 
     :param address: PCI address.
     :param node: host NUMA node.

@@ -56,7 +56,7 @@ class HostFileError(Exception):
 
 @dataclass(frozen=True)
 class HostNode:
-    """One host NUMA node.
+    """A NUMA node of a described host.
 
     :param cpus: CPU numbers that guests may use.
     :param memory_mb: MiB that guests may use.
@@ -78,7 +78,8 @@ class HostNode:
 
 @dataclass(frozen=True)
 class Compute:
-    """What nova-compute would report beside NUMA nodes.
+    """Settings of nova-compute on a described host that belong to no NUMA
+    node.
 
     :param dedicated: [compute]cpu_dedicated_set; guests that share CPUs are
         on the others.
@@ -96,7 +97,7 @@ class Compute:
 
 @dataclass(frozen=True)
 class HostFile:
-    """One host.
+    """A described host: its NUMA nodes, resctrl, PFs and settings.
 
     :param name: what its providers are named after.
     :param nodes: ascending by id.

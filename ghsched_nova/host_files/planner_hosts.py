@@ -34,7 +34,8 @@ _ENOUGH = 10 ** 9
 
 
 def providers(host: HostFile, name: str) -> tuple[tree.Provider, ...]:
-    """What is ghsched's of the providers of a host, the root first.
+    """Return the resource providers of a host that ghsched maintains, the root
+    first.
 
     :param name: of the compute node.
     """

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What ``ghsched plan`` is told: hosts, a cloud and flavors."""
+"""Inputs of ``ghsched plan``: hosts, a cloud and flavors."""
 
 from collections.abc import Iterable
 from collections.abc import Iterator

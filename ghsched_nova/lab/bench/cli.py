@@ -225,7 +225,8 @@ def _report(arguments: argparse.Namespace) -> int:
 
 
 def _stem(arguments: argparse.Namespace) -> str | None:
-    """What the names of pictures begin with, None where none are wanted.
+    """Return the prefix of the pictures' file names; None if there are no
+    pictures.
 
     They stand beside the output, or in a page of HTML; a terminal has no
     place for them.

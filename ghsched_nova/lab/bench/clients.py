@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Where load generators run: here, or on other machines over ssh."""
+"""Load generators on this machine, or on other machines over ssh."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -41,7 +41,7 @@ _LINES = 5000
 
 @dataclass(frozen=True)
 class Order:
-    """What all guests have in common: names or UUIDs, empty for none.
+    """Parameters common to all guests: names or UUIDs, empty for none.
 
     :param seconds: that a guest may take to become active, and to go.
     """
@@ -150,7 +150,8 @@ class Cloud:
         _asked(gone)
 
     def load(self, guest: Guest) -> load.Load | None:
-        """What the host of a guest has measured; None where it tells none.
+        """Return the load that the host of a guest has measured; None if it
+        reports none.
         """
         try:
             return nova_reader.NovaReader(self._connection).load(guest.uuid)
@@ -189,7 +190,7 @@ def _is_quota(error: errors.BenchError) -> bool:
 
 
 def address(addresses: dict[str, list[dict[str, Any]]]) -> str:
-    """Where a server is reached: floating before fixed, IPv4 before IPv6.
+    """Choose the address of a server: floating before fixed, IPv4 before IPv6.
 
     :param addresses: of Nova's API, by network.
     :raises BenchError: when it has none.

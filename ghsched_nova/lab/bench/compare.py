@@ -73,7 +73,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One metric of both.
+    """Comparison of one metric of two results.
 
     :param ratio: second over first median; None when the first is 0.
     :param low: of the interval of the ratio, as ``high``; None for samples
@@ -150,7 +150,9 @@ def _pair(first: Result, second: Result, names: tuple[str, str],
 
 
 def _metrics(result: Result) -> dict[str, Series]:
-    """By title, without those that only check the run."""
+    """Return the series of a result by title, without those that only check
+    the run.
+    """
     checks = next((scenario.checks for scenario in scenarios.ALL
                    if scenario.name == result.scenario), ())
     return {series.title: series for series in result.measured.series
@@ -161,7 +163,9 @@ def _metrics(result: Result) -> dict[str, Series]:
 
 
 def differences(first: Result, second: Result) -> tuple[Difference, ...]:
-    """In what two results are not alike."""
+    """Return the differences between the environments and parameters of two
+    results.
+    """
     sides = [_aspects(result.environment) for result in (first, second)]
     found = [Difference(aspect, sides[0][aspect], sides[1][aspect])
              for aspect in sides[0] if sides[0][aspect] != sides[1][aspect]]
@@ -293,7 +297,7 @@ def with_verdicts(comparisons: Sequence[Comparison]
 
 
 def verdict(comparison: Comparison, tests: int) -> str:
-    """What a comparison shows, in words.
+    """Return the result of a comparison in words.
 
     :param tests: that p is adjusted for.
     """

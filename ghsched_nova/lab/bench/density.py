@@ -10,7 +10,8 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""How many guests a machine takes: the rule, without anything that runs.
+"""Rule for the number of guests that a machine takes, without running any
+(pure).
 
 A number of instances N passes while the observed one's p99 latency is below a
 limit times what it was alone, as in the published tests. The density is the
@@ -47,7 +48,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Density:
-    """What a ramp has shown.
+    """Density that a ramp of instances has measured.
 
     :param ratios: (n, p99 over p99 at 1), ascending.
     :param last_passing: the greatest N measured before the first that fails.
@@ -62,7 +63,7 @@ class Density:
 
     @property
     def text(self) -> str:
-        """In a sentence."""
+        """The density in a sentence."""
         if self.first_failing is None:
             return f'N = {self.last_passing} passes, and no N that was ' \
                    'measured fails: the density is at least ' \
@@ -105,7 +106,7 @@ def judge(points: Sequence[Point], limit: float) -> Density:
 
 
 def noise(point: Point) -> float:
-    """How far the runs at one N lie apart: (max - min) / median."""
+    """Return the spread of the runs at one N: (max - min) / median."""
     return (max(point.p99) - min(point.p99)) / point.median
 
 
@@ -116,7 +117,7 @@ def counts(up_to: int, step: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Climb(Generic[_Taken]):
-    """What a ramp has brought.
+    """Measurements of a ramp, and the density judged from them.
 
     :param taken: by the number of instances, ascending.
     :param full: why there was no further instance; nothing when all that

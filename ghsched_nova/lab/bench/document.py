@@ -22,7 +22,7 @@ import unicodedata
 
 @dataclass(frozen=True)
 class Heading:
-    """:param level: from 1 on."""
+    """A heading of a report; ``level`` counts from 1."""
 
     text: str
     level: int
@@ -42,7 +42,7 @@ class Items:
 
 @dataclass(frozen=True)
 class Table:
-    """:param rows: each as long as the head."""
+    """A table of a report; each row is as long as the head."""
 
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -120,7 +120,9 @@ def _rst(text: str) -> str:
 
 
 def _columns(title: str) -> int:
-    """How long the line below a title must be: wide letters take two."""
+    """Return the width of a title in columns, at least 4; wide letters take
+    two.
+    """
     return max(4, sum(1 + (unicodedata.east_asian_width(letter) in 'WF')
                       for letter in title))
 

@@ -58,7 +58,8 @@ def read(machine: Machine, tools: Sequence[str]) -> Environment:
 
 
 def lscpu(machine: Machine) -> dict[str, str]:
-    """What lscpu(1) knows, nothing where it is not there."""
+    """Return the facts of lscpu(1); empty if the program is missing or fails.
+    """
     if not machine.which('lscpu'):
         return {}
     try:

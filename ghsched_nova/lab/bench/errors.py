@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What can go wrong in a benchmark."""
+"""Errors of benchmarks."""
 
 
 class BenchError(Exception):

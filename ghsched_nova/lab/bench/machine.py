@@ -36,7 +36,7 @@ _GRACE = 5.0
 
 @dataclass(frozen=True)
 class Output:
-    """What a program printed, and its exit status."""
+    """Output of a program, and its exit status."""
 
     status: int
     stdout: str

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Which pictures a result has, and how they are drawn.
+"""Selection and drawing of the pictures of a result.
 
 matplotlib draws them; it comes with the extra ``bench``. The same data give
 the same SVG, so that a report can be kept under version control.
@@ -99,7 +99,7 @@ def plots(result: Result) -> list[Plot]:
 
 
 def along(series: Series) -> int | None:
-    """Its N, None for a series that has none."""
+    """Return the N of a series; None if the series has none."""
     text = dict(series.conditions).get('N', '')
     return int(text) if text.isdecimal() else None
 

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What a benchmark found, as records that can be kept.
+"""Results of benchmarks, as records that can be stored.
 
 A report is JSON that names the version of its own form. It holds every
 sample, so whatever is said of them can be said again. It holds no name of a
@@ -111,7 +111,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a scenario brings home.
+    """Series and findings of a scenario.
 
     :param skipped: (part, reason) of what could not be measured here.
     """
@@ -123,7 +123,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Result:
-    """One run of a scenario.
+    """Result of one run of a scenario.
 
     :param status: one of :data:`STATUS`.
     :param reasons: why it was skipped or failed.
@@ -142,7 +142,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Report:
-    """What one file holds.
+    """Results in one file.
 
     :param made_by: the program that wrote it, with its version.
     """

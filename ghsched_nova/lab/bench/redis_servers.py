@@ -33,7 +33,7 @@ _ADDRESS = re.compile(r'[0-9]+(?:\.[0-9]+){3}|[0-9a-f:]*:[0-9a-f:]+')
 
 @dataclass(frozen=True)
 class Server:
-    """One that answers."""
+    """A running redis server."""
 
     number: int
     address: str
@@ -74,7 +74,7 @@ def pin(pins: str, number: int) -> str:
 
 
 def check_pins(pins: str) -> str:
-    """What is wrong with a list of pins; nothing when all is well."""
+    """Return the error in a list of pins; empty if there is none."""
     if re.fullmatch('|[0-9,-]+(;[0-9,-]+)*', pins):
         return ''
     return f'pin: {pins!r} is not of the form 2;3;4-5'
@@ -136,13 +136,13 @@ def pings(bench: Bench, server: Server) -> bool:
 
 
 def called(bench: Bench, server: Server, command: str) -> int:
-    """How often a command was called, as the server counts it."""
+    """Return the number of calls of a command that a server has counted."""
     said = _cli(bench, server, 'INFO', 'commandstats').stdout
     return redis.calls(said).get(command, 0)
 
 
 def counter(bench: Bench, server: Server, command: str
             ) -> Callable[[], int]:
-    """How often a command was called from now on."""
+    """Return a function that counts the calls of a command from now on."""
     before = called(bench, server, command)
     return lambda: called(bench, server, command) - before

@@ -116,7 +116,7 @@ def _pictures(result: Result, name: str) -> list[Picture]:
 
 
 def _of(plot: plots.Plot) -> str:
-    """What a picture shows of its samples."""
+    """Return the part of a picture's caption that explains its marks."""
     if isinstance(plot, plots.Curve):
         return 'medians, with bars from the least to the greatest sample'
     return 'boxes from the first to the third quartile, points are samples'
@@ -220,7 +220,7 @@ def _pair(pair: compare.Pair, picture: str | None) -> list[Block]:
 
 
 def _how(pair: compare.Pair) -> str:
-    """How the two were compared."""
+    """Return the method of a comparison of two results, in words."""
     ratios = f'Ratio of medians, {pair.names[1]} over {pair.names[0]}'
     tested = sum(one.p is not None for one in pair.comparisons)
     if not pair.comparisons:

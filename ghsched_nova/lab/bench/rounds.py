@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What a guest runs, and what its console or ssh says of that (pure).
+"""Scripts that guests run, and the parsing of their output (pure).
 
 A guest repeats a load, and prints what the program said after each run. Each
 line carries the number of its run and that it is ours, because the kernel and
@@ -59,7 +59,7 @@ CONSOLE = '#!/bin/sh\nexec >/dev/console 2>&1\n'
 
 @dataclass(frozen=True)
 class Round:
-    """One run of a load.
+    """A run of a load in a guest, with its output.
 
     :param number: from 1 on, as the guest counts.
     :param status: exit status.
@@ -72,7 +72,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Figures:
-    """What a run has shown.
+    """Latency and rate of one run of a load.
 
     :param latency: ms; what the line is drawn at.
     :param rate: operations per second.
@@ -129,7 +129,8 @@ def _lines(output: str) -> list[str]:
 
 
 def problem(output: str) -> str:
-    """Why a guest does not run its load; nothing when it does."""
+    """Return the reason why a guest does not run its load; empty if it does.
+    """
     for line in _lines(output):
         match = _PROBLEM.fullmatch(line)
         if match:

@@ -117,7 +117,7 @@ class Need:
 
 
 class Bench:
-    """What a running scenario has in its hands.
+    """Machine, parameters and directory of a running scenario.
 
     :param work: an empty directory of its own.
     :param say: tells the user how far it has come.
@@ -204,6 +204,8 @@ class Scenario:
         return Values({**known, **given})
 
     def missing(self, machine: Machine, values: Values) -> tuple[str, ...]:
-        """Why it cannot run on a machine; nothing when it can."""
+        """Return the reasons why the scenario cannot run on a machine; empty
+        if it can.
+        """
         reasons = (need.missing(machine) for need in self.needs(values))
         return tuple(filter(None, reasons))

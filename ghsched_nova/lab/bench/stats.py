@@ -29,7 +29,7 @@ PERCENTILES = (90.0, 95.0, 99.0, 99.9)
 
 @dataclass(frozen=True)
 class Distribution:
-    """What a report says of samples, in their unit.
+    """Statistics of samples, in the samples' unit.
 
     :param deviation: standard deviation of the population that the samples
         are drawn from (n - 1), None for a single sample.
@@ -82,7 +82,7 @@ def distribution(samples: Sequence[float]) -> Distribution:
 
 
 def below(samples: Sequence[float], threshold: float) -> int:
-    """How many samples are strictly below a threshold."""
+    """Return the number of samples strictly below a threshold."""
     return sum(sample < threshold for sample in samples)
 
 
@@ -95,7 +95,7 @@ def overhead(reference: float, value: float) -> float:
 
 
 def balance(loads: Sequence[float]) -> float:
-    """How evenly load is spread: mean load over greatest load, 0..1.
+    """Return the balance of loads: mean load over greatest load, 0 to 1.
 
     The definition of load balance efficiency in the POP performance model
     (https://pop-coe.eu/node/69): 1 is perfect, 1 / n is all on one of n.

@@ -68,7 +68,7 @@ class BadLoad(ValueError):
 
 @dataclass(frozen=True)
 class Load:
-    """What everybody would like to move.
+    """Bandwidth that groups, threads and devices would use without limits.
 
     :param capacity_mb: MB/s of the memory of a node.
     :param link_mb: MB/s from one node to another.
@@ -109,7 +109,7 @@ def parse_text(text: str, machine: machines.Machine) -> Load | None:
 
 
 def parse(spec: Mapping[str, Any], machine: machines.Machine) -> Load:
-    """As :func:`parse_text`, of the object."""
+    """Parse a load from the object in a load file, see :func:`parse_text`."""
     unknown = set(spec) - {'capacity_mb', 'link_mb', *_KINDS}
     if unknown:
         raise BadLoad(f'{min(unknown)}: unknown key')
@@ -160,7 +160,7 @@ def _amount(where: str, value: Any, lowest: float) -> float:
 
 
 class Drive:
-    """What groups have moved by now, and move at the moment.
+    """Bytes that groups have moved so far, and their present rates.
 
     Figures are bytes, and bytes per second, by number of the group and by
     place.
@@ -173,7 +173,7 @@ class Drive:
         self._rates: dict[int, dict[Place, float]] = {}
 
     def advance(self, now: float) -> None:
-        """Let everybody go on as before until now."""
+        """Add the bytes moved at the present rates until now."""
         elapsed, self._at = now - self._at, now
         for number, rates in self._rates.items():
             moved = self._moved[number]
@@ -181,7 +181,7 @@ class Drive:
                 moved[place] = moved.get(place, 0.0) + rate * elapsed
 
     def steer(self, load: Load | None, members: Sequence[Member]) -> None:
-        """Let everybody move from now on what the load and schemata say."""
+        """Set the rates from now on, by the load and the schemata."""
         self._rates = rates(self._machine, load, members) if load else {}
 
     def figures(self, number: int, unit: str) -> Mapping[Place, float]:
@@ -235,7 +235,7 @@ def _model(machine: machines.Machine, load: Load) -> Machine:
 
 def control(machine: machines.Machine, load: Load, values: staging.Values,
             node: machines.Node) -> traffic.Control:
-    """What the schemata of a group say for a node.
+    """Return the bandwidth control that a group's schemata set on a node.
 
     Lines that the machine has not are at what does nothing. Of a node with
     several L3 caches, percentages are averaged and bandwidths summed.

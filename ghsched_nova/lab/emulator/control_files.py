@@ -26,7 +26,7 @@ ResctrlError = staging.ResctrlError
 
 
 class ControlFiles:
-    """What control groups show of what they hold, and take."""
+    """Files of control groups: schemata, size, mode and event."""
 
     def __init__(
         self,

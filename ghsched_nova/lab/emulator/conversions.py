@@ -30,7 +30,7 @@ _FILE = Path(__file__).with_name('conversions.json')
 
 @dataclass(frozen=True)
 class Table:
-    """One driver with a control of one width.
+    """Percentages that a driver shows for a control of one width.
 
     :param min_bandwidth: text of info/MB/min_bandwidth.
     :param bandwidth_gran: text of info/MB/bandwidth_gran.

@@ -85,7 +85,9 @@ class Counters:
         return None if before is None else self._traffic(*pair) - before
 
     def _of_all(self, pair: Pair) -> float | None:
-        """Without a figure once after each clear (resctrl.rst, BMEC)."""
+        """Return the traffic since the last clear; None at the first read
+        after each clear (resctrl.rst, BMEC).
+        """
         clears, before = self._known.get(pair, (0, 0.0))
         if clears == self._clears[pair[2]]:
             return self._traffic(*pair) - before

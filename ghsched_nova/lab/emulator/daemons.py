@@ -100,7 +100,7 @@ def search_path() -> str:
 
 
 def start_time(pid: int) -> int:
-    """When a process was started (clock ticks), 0 when it has ended."""
+    """Return the start time of a process in clock ticks; 0 if it has ended."""
     sample = resctrl.ProcThreads().sample(pid) if pid else None
     return sample.start if sample else 0
 

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What the paths of the emulated file system name."""
+"""Files and directories of the emulated file system."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from ghsched_nova.lab.emulator import groups as grouplib
 
 @dataclass(frozen=True)
 class Entry:
-    """What a path names: a directory has ``children``, a file ``read``.
+    """A file or directory: a directory has ``children``, a file ``read``.
 
     :param operation: name of a read in the fault file.
     :param keeps_status: whether a write leaves last_cmd_status as it is.

@@ -11,7 +11,8 @@
 # under the License.
 
 
-"""What the events of bandwidth count, where that can be chosen (AMD).
+"""Transactions that bandwidth events count, on kernels where they are
+configurable (AMD).
 
 In the mode ``mbm_event`` each event has a filter for the whole machine
 (``event_configs/<event>/event_filter``), else one for each domain
@@ -36,7 +37,7 @@ _LOCAL = 0b0010101
 
 
 class EventConfigs:
-    """What each event of a monitor counts.
+    """Transactions that each event of a monitor counts.
 
     :param domains: of the monitor.
     """
@@ -51,7 +52,9 @@ class EventConfigs:
                          for event, mask in self._filters.items()}
 
     def reset_filters(self) -> None:
-        """As they are whenever the mode changes."""
+        """Set the event filters to their defaults, as each change of the mode
+        does.
+        """
         mask = self._monitor.transactions
         self._filters = {
             event: mask & _LOCAL if event == 'mbm_local_bytes' else mask

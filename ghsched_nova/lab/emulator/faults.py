@@ -69,7 +69,7 @@ class BadFault(ValueError):
 
 @dataclass
 class Fault:
-    """One fault; ``times`` counts down where it is given."""
+    """A fault of a file operation; ``times``, if set, counts its uses down."""
 
     operation: str
     subject: str = '*'
@@ -173,7 +173,8 @@ def parse(spec: Mapping[str, Any]) -> Faults:
 
 
 def parse_text(text: str) -> Faults:
-    """As :func:`parse`, of the JSON text; an empty text is no fault."""
+    """Parse faults from the JSON text of a fault file; an empty text has none.
+    """
     spec = control_file.read_object(text, BadFault)
     return Faults() if spec is None else parse(spec)
 

@@ -41,7 +41,9 @@ class GroupCpus:
         return self.owners.get(cpu, self._groups.root)
 
     def note_owners(self) -> None:
-        """To be called when groups or their CPUs have changed."""
+        """Update the owner of each CPU after a change of groups or of their
+        CPUs.
+        """
         self.owners = {
             cpu: group for group in self._groups.all()
             if group is not self._groups.root for cpu in group.cpus

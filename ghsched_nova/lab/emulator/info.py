@@ -30,7 +30,7 @@ _THRESHOLD_LIMIT = 1 << 24
 
 
 class Info:
-    """What the kernel says of the machine, and lets be set.
+    """The directory ``info/``, which describes the machine and has settings.
 
     :param counters: by monitor resource.
     :param status: what last_cmd_status says.
@@ -55,7 +55,7 @@ class Info:
         }
 
     def children(self) -> dict[str, Entry]:
-        """What is in ``info/``."""
+        """Return the entries of ``info/``."""
         files: dict[str, dict[str, str]] = {}
         for line in self._machine.lines:
             if line.info is not None:

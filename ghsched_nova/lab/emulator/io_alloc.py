@@ -43,7 +43,7 @@ class IoAlloc:
         self._line = line
 
     def files(self) -> dict[str, entries.Entry]:
-        """What there is of it in the line's directory."""
+        """Return the files of io_alloc in the line's directory."""
         return {
             'io_alloc': entries.Entry(
                 0o644, read=lambda: 'enabled\n' if self._groups.io_alloc

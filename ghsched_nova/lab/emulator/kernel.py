@@ -87,11 +87,13 @@ class ResctrlModel:
         self._traffic.charge(group, tid)
 
     def drive(self, changed: bool = False) -> None:
-        """See :meth:`ghsched_nova.lab.emulator.traffic.Traffic.drive`."""
+        """Advance the traffic until now, see
+        :meth:`ghsched_nova.lab.emulator.traffic.Traffic.drive`.
+        """
         self._traffic.drive(changed)
 
     def lookup(self, path: str) -> entries.Entry:
-        """What a path names.
+        """Return the entry at a path.
 
         :raises ResctrlError: ENOENT or ENOTDIR; the status stays.
         """
@@ -137,7 +139,7 @@ class ResctrlModel:
         return text
 
     def write(self, path: str, text: str, caller: int = 0) -> None:
-        """One write() to a file.
+        """Write a text to a file in one write().
 
         :param caller: the writing thread, which ``tasks`` calls 0.
         :raises ResctrlError: with the errno; the status says more.

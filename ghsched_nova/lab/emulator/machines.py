@@ -60,7 +60,7 @@ class Cache:
 
 @dataclass(frozen=True)
 class Node:
-    """One NUMA node.
+    """A NUMA node of an emulated machine.
 
     :param id: NUMA node number.
     :param cpus: CPU numbers of the node; none on a node of memory alone.
@@ -116,7 +116,7 @@ class Description:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of ``schemata``.
+    """A line of ``schemata`` of an emulated machine.
 
     :param name: the name before the colon, exact.
     :param scope: what the domain ids are.

@@ -100,7 +100,7 @@ def write_emulators(state: str) -> None:
 
 
 def migration_conf(where: str) -> str:
-    """What qemu.conf says of guests that migrate to the host.
+    """Return the settings of qemu.conf for guests that migrate to the host.
 
     :param where: ``ADDRESS:FIRST-LAST``.
     """
@@ -126,7 +126,9 @@ def write_config(state: str, uuid: str, migration: str | None = None
 
 
 def write_topology(machine: machines.Machine, state: str) -> None:
-    """What is mounted over the nodes and CPUs in /sys, in ``STATE/sys``."""
+    """Write the tree that is mounted over the nodes and CPUs of /sys to
+    ``STATE/sys``.
+    """
     topology.clear(f'{state}/sys')
     topology.write_nodes(machine, f'{state}/sys/node')
     for cpu in machine.cpus:
@@ -134,7 +136,8 @@ def write_topology(machine: machines.Machine, state: str) -> None:
 
 
 def write_proc(machine: machines.Machine, state: str) -> None:
-    """What a kernel with resctrl says of itself, in ``STATE/proc``.
+    """Write /proc/filesystems and /proc/cpuinfo of a kernel with resctrl to
+    ``STATE/proc``.
 
     The file system, and the features of the processor that are behind it.
     """

@@ -53,7 +53,9 @@ CONNECT_TIMEOUT = 60
 
 
 def _value_index(args: list[str], option: str) -> int:
-    """Where the value of an option is, or 0."""
+    """Return the index of an option's value in arguments; 0 if the option is
+    missing.
+    """
     if option in args[:-1]:
         return args.index(option) + 1
     return 0

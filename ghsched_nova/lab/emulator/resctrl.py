@@ -73,7 +73,9 @@ class ProcThreads:
         self._namespace = namespace
 
     def sample(self, tid: int) -> kernel.Sample | None:
-        """See proc_pid_stat(5): fields 14, 15, 22 and 39."""
+        """Return the start, CPU time and last CPU of a thread, see
+        proc_pid_stat(5): fields 14, 15, 22 and 39.
+        """
         try:
             with open(f'/proc/{tid}/task/{tid}/stat') as stream:
                 fields = stream.read().rpartition(')')[2].split()
@@ -134,7 +136,7 @@ def _children(pid: int, tid: int) -> list[int]:
 
 
 class Watched(Generic[_T]):
-    """What a file says, which may change at any time.
+    """Parsed content of a file that may change at any time.
 
     It is looked at before each operation, and understood again when its text
     changes; counts of ``times`` in a fault file begin again then. A file that
@@ -170,7 +172,9 @@ class Watched(Generic[_T]):
 
 
 class Log:
-    """One JSON object per file operation and line; to no path, nothing."""
+    """Log of file operations, a JSON object per line; without a path, none is
+    written.
+    """
 
     def __init__(self, path: str | None):
         self._stream = open(path, 'a', buffering=1) if path else None

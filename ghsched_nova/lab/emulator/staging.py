@@ -56,7 +56,7 @@ class Neighbour:
 
 
 def defaults(machine: machines.Machine) -> Values:
-    """What a group holds before anybody wrote to it."""
+    """Return the schemata values of a new group."""
     return {
         line.name: dict.fromkeys(machine.domains(line.scope), line.default)
         for line in machine.lines
@@ -90,7 +90,7 @@ def _size(line: machines.Line, value: int) -> int:
 
 
 def terminated(text: str) -> str:
-    """What is written, without the line feed that has to be at its end.
+    """Return a written text without the line feed that must end it.
 
     :raises ResctrlError: EINVAL.
     """
@@ -214,7 +214,8 @@ def _line(machine: machines.Machine, row: str
 
 
 def read_integer(text: str) -> int | None:
-    """As ``kstrtoull(text, 0)`` of the kernel; None where it is no number.
+    """Parse an integer as ``kstrtoull(text, 0)`` of the kernel does; None if
+    it is no number.
 
     A sign is the caller's. One line feed may follow.
     """
@@ -230,7 +231,8 @@ def read_integer(text: str) -> int | None:
 
 
 def read_bool(text: str) -> bool:
-    """As ``kstrtobool()``, which looks at the beginning alone.
+    """Parse a boolean as ``kstrtobool()`` does, by the beginning of the text
+    alone.
 
     :raises ResctrlError: EINVAL; the status stays.
     """
@@ -328,7 +330,7 @@ def _check_overlaps(
     exclusive: bool,
     neighbours: Sequence[Neighbour],
 ) -> None:
-    """What parse_cbm() refuses: the portions that exclusive groups have."""
+    """Refuse masks that overlap exclusive groups, as parse_cbm() does."""
     if line.base != 16:
         return
     shared = [one for one in neighbours if overlap(line, masks, one.values)]

@@ -72,7 +72,7 @@ class _Task:
 
 
 class Tasks:
-    """Which group each thread is in.
+    """Group of each thread.
 
     :param before_move: called with the group that a thread is in and the
         thread, before it goes to another one.
@@ -119,7 +119,8 @@ class Tasks:
                 )
 
     def _current(self, tid: int, sample: Sample) -> Group:
-        """Where a thread is; what it started is put there as well.
+        """Return the group of a thread, and put the threads that it started
+        there too.
 
         Looks at no other thread, however many have been placed.
         """

@@ -63,7 +63,7 @@ RESCTRL = '/sys/fs/resctrl'
 
 @dataclass(frozen=True)
 class Settings:
-    """What kind of host.
+    """Settings of a test host.
 
     :param nodes: NUMA nodes to split the CPUs over.
     :param dialect: a key of :data:`machines.DIALECTS`.
@@ -132,7 +132,9 @@ class Host:
         return bool(self.pid('holder'))
 
     def status(self) -> dict[str, Any]:
-        """What runs; a pid of 0 does not."""
+        """Return the state of the host and its processes; pid 0 is a process
+        that is not running.
+        """
         pids = {x: self.pid(x) for x in ('holder', 'resctrl', 'libvirtd')}
         return {
             'up': all(pids.values()) and self.mounted(),
@@ -391,7 +393,9 @@ def _holder_options(settings: Settings) -> list[str]:
 
 
 def missing() -> str:
-    """Why no test host can be had on this machine; empty if it can."""
+    """Return the reason why this machine can run no test host; empty if it
+    can.
+    """
     if os.geteuid() != 0:
         return 'root is needed for a mount namespace'
     if not os.path.exists('/dev/fuse'):

@@ -43,7 +43,8 @@ _SKIPPED = ('cpuidle', 'power', 'microcode', 'thermal_throttle')
 
 
 def split_memory(meminfos: list[str], count: int, node: int) -> str:
-    """One node's ``meminfo``: each figure a ``count``-th of the machine's.
+    """Return a node's ``meminfo`` with a ``count``-th of each of the machine's
+    figures.
 
     :param meminfos: the real nodes' files.
     """

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What groups move and hold, as monitor files show it (simulated).
+"""Memory traffic and cache occupancy of groups, for monitor files (simulated).
 
 A thread that uses one CPU fully moves :data:`FULL_RATE` bytes per second on
 the node and the L3 of the CPU that it last ran on, times its group's MB
@@ -48,7 +48,7 @@ RATE_WINDOW = 0.05
 
 
 class Traffic:
-    """What groups have moved so far, and move now.
+    """Bytes that groups have moved so far, and their present rates.
 
     :param clock: seconds.
     :param load: what everybody would like to move, where that is said.
@@ -83,7 +83,9 @@ class Traffic:
     def _bytes(
         self, monitor: machines.Monitor, number: int, event: str, domain: int
     ) -> float:
-        """What of a group an event has counted in a domain so far."""
+        """Return the bytes or rate that an event counts for a group in a
+        domain.
+        """
         return sum(
             amount for group in self._groups.all() if group.number == number
             for place, amount in self._amounts(group, monitor.unit, event)
@@ -93,7 +95,9 @@ class Traffic:
     def _amounts(
         self, group: Group, unit: str, feature: str = '',
     ) -> Iterator[tuple[Place, float]]:
-        """What a group moved so far, or moves in a second, by place."""
+        """Yield the bytes that a group has moved so far, or its rate, by
+        place.
+        """
         local = feature == 'mbm_local_bytes'
         used = group.rates if unit == 'MBps' else group.traffic
         for place, amount in used.items():
@@ -107,7 +111,7 @@ class Traffic:
                    if node.id == place[0] for cache in node.caches)
 
     def drive(self, changed: bool = False) -> None:
-        """Let the load run until now, and go on by what holds now.
+        """Advance the load until now, and set the rates by the present state.
 
         :param changed: whether groups or schemata may be others than before.
         """
@@ -189,7 +193,8 @@ class Traffic:
         )
 
     def _present(self, group: Group, here: Callable[[Place], bool]) -> int:
-        """How many threads that count for a group last ran on these places.
+        """Return the number of threads counted for a group that last ran on
+        some places.
         """
         samples = [*map(self._tasks.sample, self._tasks.members(group))]
         if group in self._cpus.owners.values():

@@ -31,7 +31,7 @@ Store = Callable[[Group, str, int], None]
 
 
 class Tree:
-    """What there is below the mount."""
+    """Directories and files below the mount."""
 
     def __init__(
         self,
@@ -211,7 +211,7 @@ class Tree:
 
 
 def _mode(root: Group, group: Group) -> int:
-    """Of a group's directory and of its mon_groups.
+    """Return the permissions of a group's directory and of its mon_groups.
 
     That of the root is kernfs' own; others have that of their mkdir().
     """

@@ -27,7 +27,7 @@ _LINE = re.compile(
 
 @dataclass(frozen=True)
 class Thread:
-    """One measuring thread at its end; latencies in us.
+    """Final figures of a measuring thread; latencies in us.
 
     :param interval: between two wake-ups, in us.
     :param cycles: wake-ups that were measured.

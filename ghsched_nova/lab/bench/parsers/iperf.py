@@ -20,7 +20,7 @@ from ghsched_nova.lab.bench import errors
 
 @dataclass(frozen=True)
 class Transfer:
-    """One test over TCP, in bits per second.
+    """Throughput of a test over TCP, in bits per second.
 
     :param received: over the whole time, as the receiver counts it.
     :param intervals: by second, as the sender counts it; omitted ones are

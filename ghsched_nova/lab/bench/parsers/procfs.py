@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What the kernel counts of memory and of waiting tasks (pure).
+"""Parsers of the kernel's counters of memory and of waiting tasks (pure).
 
 Formats: Documentation/filesystems/proc.rst and accounting/psi.rst of Linux;
 ``/proc/PID/schedstat`` is in scheduler/sched-stats.rst.

@@ -37,7 +37,7 @@ _CALLS = re.compile(r'cmdstat_([^:]+):calls=([0-9]{1,18}),')
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One test of redis-benchmark.
+    """Figures of one test of redis-benchmark.
 
     :param name: the command, e.g. "GET".
     :param seconds: that all requests took.
@@ -123,5 +123,6 @@ def _distribution(lines: list[str]) -> tuple[tuple[float, float, int], ...]:
 
 
 def calls(info: str) -> dict[str, int]:
-    """How often each command was called: ``INFO commandstats``."""
+    """Parse ``INFO commandstats``; return the number of calls of each command.
+    """
     return {match[1]: int(match[2]) for match in _CALLS.finditer(info)}

@@ -25,7 +25,7 @@ _LINE = re.compile(
 
 @dataclass(frozen=True)
 class Stressor:
-    """What one kind of stressor did.
+    """Operations of one kind of stressor, and the time they took.
 
     :param operations: bogus operations of all its instances.
     :param real: seconds, as those of user and system time.

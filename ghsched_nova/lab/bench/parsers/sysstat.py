@@ -32,7 +32,7 @@ _AVERAGE = 'Average:'
 
 @dataclass(frozen=True)
 class Row:
-    """One line of values.
+    """A line of values that a program of sysstat printed.
 
     :param time: as printed; "Average:" for the line at the end.
     :param values: by name of the column.

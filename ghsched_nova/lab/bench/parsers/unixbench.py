@@ -29,7 +29,7 @@ _SCORE = re.compile(r'(\S.*?) +([0-9]+\.[0-9]) (\S+) +'
 
 @dataclass(frozen=True)
 class Score:
-    """One test.
+    """Score of one test of UnixBench.
 
     :param value: in the unit, e.g. "lps" (loops per second); more is better.
     :param seconds: of one sample.

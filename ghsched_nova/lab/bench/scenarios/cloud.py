@@ -83,7 +83,7 @@ class _Flavor:
         self.series: list[Series] = []
 
     def grow(self, count: int) -> None:
-        """Have that many guests run.
+        """Boot guests until there are as many as asked for.
 
         :raises FullError: when there is no room for them.
         """
@@ -207,7 +207,9 @@ def _rounds(bench: Bench, seats: Sequence[_Seat], load_of: rounds.Load
 
 
 def _load(values: Values) -> rounds.Load | None:
-    """What guests repeat; None where they are asked from elsewhere."""
+    """Return the load that guests repeat; None if clients outside of them make
+    the load.
+    """
     if values.text('workload') == 'redis':
         return None
     return rounds.inside(values.text('workload'), values.integer('seconds'),
@@ -295,7 +297,9 @@ def _host_host(bench: Bench) -> Iterator[Series]:
 
 def _guest_guest(bench: Bench, part: _Flavor, flavor: str
                  ) -> list[tuple[str, str]]:
-    """Why the client was not measured in a guest; nothing when it was."""
+    """Measure with the client in a guest; return the part that was skipped and
+    why, if any.
+    """
     client = bench.values.text('client-flavor')
     if bench.values.text('workload') != 'redis' or not client:
         return []
@@ -336,7 +340,8 @@ def _bandwidth(cloud: Any, seats: Sequence[_Seat], count: int
 
 def bandwidth(loads: Sequence[load.Load | None], count: int
               ) -> Iterator[Series]:
-    """What hosts have measured at one N (pure); they get numbers as names.
+    """Yield the bandwidth that hosts have measured at one N (pure); hosts are
+    numbered.
     """
     for host, one in enumerate(loads, 1):
         for node in one.nodes if one else ():

@@ -73,7 +73,7 @@ PROGRAMS = ('qemu-system-x86_64', 'cpio', 'taskset', 'ldd')
 
 
 def run(bench: Bench, todo: Sequence[Setting]) -> Measured:
-    """One guest for each setting, one after the other."""
+    """Measure each setting in a guest of its own, one after the other."""
     kernel = Path(bench.values.text('guest-image'))
     initrd = ramdisk(bench.machine, bench.work, init(bench.values))
     series = []
@@ -97,7 +97,9 @@ def conditions(setting: Setting) -> tuple[tuple[str, str], ...]:
 
 
 def findings(series: Sequence[Series]) -> tuple[Finding, ...]:
-    """Of each setting: median of the runs' medians, and the worst run."""
+    """Return, for each setting, the median of the runs' medians and the worst
+    run.
+    """
     medians = [one for one in series if one.metric == _METRICS[1]]
     worst = {one.conditions: max(one.samples) for one in series
              if one.metric == _METRICS[3]}

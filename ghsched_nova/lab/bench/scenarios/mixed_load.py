@@ -228,7 +228,8 @@ def _seconds(values: Values) -> int:
 
 
 def utilisation(rows: Sequence[sysstat.Row], warm_up: int) -> list[Series]:
-    """What is not idle, in percent, of all CPUs and of each."""
+    """Return the busy time of all CPUs together and of each CPU, in percent.
+    """
     cpus: dict[str, list[float]] = {}
     for row in sysstat.having(rows, '%idle'):
         cpus.setdefault(row.values['CPU'], []).append(
@@ -268,7 +269,7 @@ def system(rows: Sequence[sysstat.Row], warm_up: int) -> list[Series]:
 
 
 def memory(before: procfs.Moment, after: procfs.Moment) -> list[Series]:
-    """What the mix made the kernel do for memory, and waits of stressors.
+    """Return the rates of memory reclaim, and the waits of stressors.
 
     Over the whole phase, the warm-up in it.
     """
@@ -285,7 +286,9 @@ def memory(before: procfs.Moment, after: procfs.Moment) -> list[Series]:
 
 
 def work(text: str) -> list[Series]:
-    """What each kind of stressor has done, by its own count."""
+    """Return the operations per second of each kind of stressor, as stress-ng
+    counts them.
+    """
     return [Series('bogus operations', '1/s', 'higher', (stressor.rate,),
                    (('stressor', stressor.name),))
             for stressor in stress_ng.parse(text)]
@@ -381,7 +384,7 @@ def niceness(text: str) -> tuple[int, int]:
 
 def priority_ratio(high: tuple[int, float], low: tuple[int, float]
                    ) -> Finding:
-    """What a task gets for each unit that one with less priority gets.
+    """Return the ratio of the CPU shares of two tasks, high over low priority.
 
     Two tasks that get more than one CPU together did not compete for it, and
     their ratio says nothing of priorities.

@@ -129,7 +129,9 @@ def _requests(bench: Bench, port: int, node: int | None,
 
 
 def findings(series: Sequence[Series]) -> tuple[Finding, ...]:
-    """What the best bind gains over no bind, and two nodes lose to it."""
+    """Return the gain of the best bind of client and server over every other
+    placement.
+    """
     medians: dict[tuple[str, str], dict[str, float]] = {}
     for one in series:
         of = dict(one.conditions)

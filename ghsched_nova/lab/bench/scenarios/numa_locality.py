@@ -137,7 +137,8 @@ def _series(bench: Bench, metric: str, unit: str, pair: tuple[int, int],
 
 
 def findings(series: Sequence[Series]) -> tuple[Finding, ...]:
-    """What each remote access loses against the local one of its CPUs.
+    """Return the loss of each remote access against the local access of the
+    same CPUs.
 
     A device is local to one node only, so its remote accesses lose against
     that one.

@@ -52,7 +52,7 @@ _COMMANDS = ('get', 'set', 'incr', 'lpush', 'rpush', 'lpop', 'rpop', 'sadd',
 
 @dataclass(frozen=True)
 class Run:
-    """One run of the observed client.
+    """Figures of one run of the observed client, and of the servers meanwhile.
 
     :param served: requests that the observed server counted meanwhile.
     :param others: the same of each other server, per second.
@@ -77,7 +77,7 @@ def _needs(values: Values) -> tuple[Need, ...]:
 
 
 def client_needs(values: Values) -> list[Need]:
-    """What makes load on other machines."""
+    """Return the needs of load generators on other machines."""
     observed, others = _clients(values)
     remote = [client for client in dict.fromkeys([observed, *others])
               if client.target]

@@ -48,7 +48,8 @@ def command(values: Values, policy: str, locked: bool) -> list[str]:
 
 
 def settings(values: Values) -> list[Setting]:
-    """What is compared: each policy with and without locked memory.
+    """Return the settings to compare: each policy with and without locked
+    memory.
 
     :raises BenchError: for a policy that is none.
     """
@@ -77,7 +78,9 @@ def _set_up(bench: Bench) -> None:
 
 
 def _run(bench: Bench) -> Measured:
-    """One run of each setting in turn, so that drift meets them all."""
+    """Measure all settings in turn in each run, so that drift affects them
+    all.
+    """
     todo = settings(bench.values)
     if bench.values.flag('in-guest'):
         return guest_latency.run(bench, [
@@ -133,7 +136,9 @@ def thresholds(text: str) -> tuple[float, ...]:
 
 def findings(series: Sequence[Series], limits: Sequence[float]
              ) -> tuple[Finding, ...]:
-    """Of each setting: worst run, median of the maxima, runs below limits."""
+    """Return, for each setting, the worst run, the median of the maxima and
+    the runs below limits.
+    """
     found = []
     for one in series:
         if one.metric != 'maximum latency':

@@ -57,7 +57,9 @@ def _unixbench_needs(values: Values) -> tuple[Need, ...]:
 
 
 def _unixbench(bench: Bench) -> list[Series]:
-    """One sample of each test in a run, many runs: so there is a spread."""
+    """Run UnixBench many times with one sample of each test, to measure the
+    spread.
+    """
     where = bench.values.text('unixbench')
 
     def run() -> unixbench.Run:
@@ -168,13 +170,13 @@ def _parts(values: Values) -> list[_Part]:
 
 def _missing(machine: Machine, part: _Part, values: Values
              ) -> str:
-    """Why a part cannot be measured; nothing when it can."""
+    """Return the reasons why a part cannot be measured; empty if it can."""
     reasons = (need.missing(machine) for need in part.needs(values))
     return '; '.join(filter(None, reasons))
 
 
 def _needs(values: Values) -> tuple[Need, ...]:
-    """At least one of the parts."""
+    """Return the need of at least one part that can be measured."""
     parts = _parts(values)
 
     def missing(machine: Machine) -> str:
