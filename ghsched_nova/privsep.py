@@ -177,7 +177,7 @@ def run_path() -> Path:
 
 
 def check_process(value: tuple[str, int]) -> None:
-    """Refuse a process that does not run the domain of this name.
+    """Refuse a process ID that is not that of the QEMU of a domain.
 
     :param value: name of the domain, process ID.
     :raises Refused: names both.

@@ -128,7 +128,7 @@ class Cheapest:
 
 
 def find_cheapest(costs: Costs, steps: Steps) -> Cheapest | None:
-    """Return a way of least cost; None if there is no way.
+    """Return the assignment of least cost; None if there is no assignment.
 
     Shortest augmenting paths with potentials (the Hungarian method): the time
     grows with the square of the number of items and with that of places.

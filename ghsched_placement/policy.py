@@ -105,7 +105,8 @@ class GuestPolicy:
         return digest(map(str, self.nodes))
 
     def demand(self, accounting: Accounting = 'min') -> dict[int, int]:
-        """Percent that Placement counts, by guest NUMA node; zeros left out.
+        """Percent of bandwidth that Placement allocates, by guest NUMA node
+        without zeros.
         """
         shares = {
             number: node.minimum if accounting == 'min' else node.maximum

@@ -114,7 +114,8 @@ def handed_over(host: capacity.Host, consumer: str, held: Amounts,
 
 def healed(host: capacity.Host, server: Server, held: Amounts,
            accounting: Accounting = 'min') -> Repair | None:
-    """Our part of what a server must hold; None where nobody can say.
+    """Return the allocation of our classes that a server should have; None if
+    it cannot be determined.
 
     A server that holds nothing at all is for nova-manage placement
     heal_allocations first, which leaves alone who holds anything.

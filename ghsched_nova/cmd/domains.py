@@ -32,7 +32,7 @@ def running(uri: str) -> list[desired.Running]:
 
 
 def defined(uri: str) -> list[desired.Running]:
-    """All domains, whether they run or not, with their XML.
+    """Return all domains of libvirt, running or not, with their XML.
 
     :raises HostError: when libvirt does not answer.
     """

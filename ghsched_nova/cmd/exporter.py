@@ -163,7 +163,7 @@ class _Handler(simple_server.WSGIRequestHandler):
 
 def application(source: top_source.Source, bursts: Path | None = None,
                 repairs: Path | None = None) -> Callable[..., Any]:
-    """Return the WSGI application that is scraped.
+    """Return the WSGI application that serves the metrics to Prometheus.
 
     :param bursts: what nova-compute knows of them.
     :param repairs: likewise.

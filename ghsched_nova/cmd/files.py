@@ -39,7 +39,8 @@ def check_writable(path: Path) -> None:
 
 
 def save(path: Path, text: str) -> None:
-    """Write a file; what was there stays until all is written.
+    """Replace a file's content at once; readers see the old or the new
+    content.
 
     It stays as far as the file can be replaced, which keeps its mode and
     owner.

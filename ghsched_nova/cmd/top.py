@@ -120,7 +120,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _prime(top: top_screen.Top, source: top_source.Source,
            delay: float) -> None:
-    """Counters have no rate the first time, so wait for the second."""
+    """Read the counters once and wait: a rate needs two samples."""
     if top.loaded:
         top.read()
         time.sleep(top_source.LOAD_PERIOD)
@@ -164,7 +164,7 @@ def _interactive(top: top_screen.Top, delay: float, count: int | None) -> None:
 
 def _show(top: top_screen.Top, problem: str, write: Callable[[str], None],
           delay: float, wakened: int) -> bool:
-    """Show a frame until the next one; whether to go on.
+    """Show a frame until the next one is due; return False if the user quits.
 
     A key, or another size of the terminal, changes how it is shown at once.
     The figures stay those of the full time between two readings.
@@ -210,7 +210,9 @@ def _wakened() -> Iterator[int]:
 
 @contextlib.contextmanager
 def _terminal(keys: int, output: int) -> Iterator[Callable[[str], None]]:
-    """A terminal without echo, as it was before when all is over."""
+    """Within this context, the terminal does not echo keys; its settings are
+    restored at the end.
+    """
     before = termios.tcgetattr(keys)
 
     def begin() -> None:

@@ -196,7 +196,9 @@ def _host(so_far: Explanation) -> dict[str, Any]:
 
 def _metadata(question: Question, policy: policies.GuestPolicy,
               host_nodes: Sequence[int]) -> str:
-    """Return the policy as it stands in the metadata of the domain."""
+    """Return the metadata element with the policy, as nova-compute would write
+    it to the domain.
+    """
     if not policies.wanted(question.flavor_specs):
         return ''
     root = document.parse_element(metadata.write_policy(

@@ -75,7 +75,8 @@ class BurstUse:
                 self._add(measured_periods(snapshot, config),
                           burst.to_hour(now))
         except Exception as error:
-            LOG.warning('ghsched: cannot measure the use of bursts: %r',
+            LOG.warning('ghsched: cannot measure how much bandwidth beyond '
+                        'their guarantees guests use: %r',
                         error)
 
     def _add(self, measured: Mapping[int, burst_record.Period],

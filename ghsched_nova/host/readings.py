@@ -105,8 +105,8 @@ class Readings:
             self._lines = {**self._lines, **found}
             self._failure = ''
             self._write()
-        LOG.info('ghsched: measured which percentage the kernel shows for '
-                 'each one that is written, in the lines %(lines)s',
+        LOG.info('ghsched: measured how the kernel rounds bandwidth '
+                 'percentages in the schemata lines %(lines)s',
                  {'lines': ', '.join(found)})
         return True
 
@@ -116,9 +116,9 @@ class Readings:
         if failure != self._failure:
             self._failure = failure
             LOG.warning(
-                'ghsched: cannot measure which percentage the kernel shows '
-                'for each one that is written; caps and guarantees may be a '
-                'few percent too low, retrying in %(seconds)d s: %(error)s',
+                'ghsched: cannot measure how the kernel rounds bandwidth '
+                'percentages, retrying in %(seconds)d s; caps and '
+                'guarantees may be a few percent too low: %(error)s',
                 {'seconds': RETRY_S, 'error': failure})
 
     def _read(self, mount: str) -> _Known:

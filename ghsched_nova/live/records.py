@@ -301,8 +301,8 @@ def _end_action(context: Any, uuid: str, event: str,
             exc_tb=failure.__traceback__ if failure else None,
             want_result=False)
     except Exception as error:
-        LOG.warning('ghsched: cannot record the end of a live change of '
-                    'server %s: %s', uuid, error)
+        LOG.warning('ghsched: cannot record that an action of server %s '
+                    'has ended: %s', uuid, error)
 
 
 def get_visible_server(uuid: str, caller: Any) -> Any:

@@ -54,8 +54,8 @@ def count_moves() -> None:
                 if node == nodename:
                     tracker._update_usage(_usage(topology), nodename)
             except exception.NovaException as error:
-                LOG.warning('ghsched: cannot count the new NUMA nodes of '
-                            'server %s: %s',
+                LOG.warning('ghsched: cannot claim the new NUMA nodes of '
+                            'moving server %s: %s',
                             uuid, error)
         return found
     registry.replace('nova.compute.resource_tracker.ResourceTracker.'

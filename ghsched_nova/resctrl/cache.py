@@ -258,7 +258,9 @@ def _filled(cache: Cache, masks: Mapping[str, int],
 
 
 def _spans(cache: Cache, ways: int) -> list[int]:
-    """Return all masks of a number of ways for guests, the outermost first."""
+    """Return the masks of all runs of some number of L3 ways, the preferred
+    one first.
+    """
     first = (cache.region & -cache.region).bit_length() - 1
     spans = [span(ways) << place
              for place in range(first, first + cache.ways - ways + 1)]

@@ -42,7 +42,7 @@ _ROOT_TEXT = "the kernel's default group"
 
 def completed(plan: model.Plan, actual: model.Actual,
               wanted: model.Wanted) -> model.Plan:
-    """Return a plan with the changes of L3 masks added.
+    """Return a plan with the changes of L3 masks added to those of bandwidth.
 
     Other groups leave the ways of a guest before it gets them.
     """
@@ -150,8 +150,8 @@ def _assigned(cache: caches.Cache, groups: Mapping[str, model.Guest],
 def _own(cache: caches.Cache, groups: Mapping[str, model.Guest],
          held: Mapping[str, schemata.Schemata],
          masks: _Masks) -> Iterator[model.Action]:
-    """Yield the writes of guests' exclusive ways, and of the remaining ways of
-    other groups.
+    """Yield writes of the L3 masks of guests with exclusive ways, and of the
+    remaining ways for all other groups.
 
     Guests that are moved together are written from the outermost on, so that
     none gets ways of a guest that is still to be moved.

@@ -285,7 +285,8 @@ def domain_kind(controls: Sequence[Control], line: str
 
 
 def exact(knob: knobs.Knob, controls: Sequence[Control]) -> knobs.Knob:
-    """Return a knob with the maximum value that the kernel describes."""
+    """Return a knob whose maximum value is the one that the kernel describes.
+    """
     control = next((one for one in controls if one.name == knob.line), None)
     if control is None or not knob.power:
         return knob

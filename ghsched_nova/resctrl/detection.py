@@ -109,7 +109,8 @@ def unknown_lines(dialect: Dialect, root: schemata.Schemata
 
 
 def notes(dialect: Dialect, root: schemata.Schemata) -> tuple[str, ...]:
-    """Return sentences on controls of the host that ghsched does not use.
+    """Return sentences on the host's bandwidth controls that ghsched does not
+    use.
 
     :param dialect: as :func:`detect` returned it.
     """

@@ -101,8 +101,7 @@ class Scale:
 
 
 def multiple(value: int, granularity: int) -> int:
-    """Return the least multiple of the granularity that is not below a value.
-    """
+    """Return a value rounded up to a multiple of the granularity."""
     return -(-value // granularity) * granularity
 
 

@@ -132,8 +132,8 @@ def _process_of(guest: model.Guest, group: model.Group, claimed: set[int],
 
 def _measuring(files: fs.Files, root: Path,
                wanted: model.Wanted) -> list[str]:
-    """Return the existing monitoring groups of the default group that guests
-    need.
+    """Return the monitoring groups of the default group that exist and measure
+    guests.
     """
     known = wanted.removable | {guest.group for guest in wanted.guests}
     known = frozenset(name for name in known
@@ -307,7 +307,7 @@ def _is_of_kernel(proc: Path, tid: int) -> bool:
 
 
 def _living(run_path: Path, proc: Path) -> frozenset[str]:
-    """Return the names of the domains whose QEMU is running."""
+    """Return the names of the domains whose QEMU process is running."""
     try:
         names = [name.removesuffix('.pid') for name in os.listdir(run_path)
                  if name.endswith('.pid')]

@@ -235,7 +235,9 @@ class Feed:
         self._ahead[look.cell] = frozenset(ahead)
 
     def _row(self, cell: str, report: Mapping[str, Any]) -> Row | None:
-        """Return a report; None, with one warning, if it is malformed."""
+        """Parse the report of a compute node; return None, and warn once, if
+        it is malformed.
+        """
         uuid = report['uuid']
         try:
             row = read(cell, report)

@@ -145,8 +145,8 @@ class IndexedScheduler:
             return None
 
     def candidates(self, client: Any, context: Any, resources: Any) -> Any:
-        """Return candidates as the client's ``get_allocation_candidates``
-        does.
+        """Return allocation candidates as the client's
+        ``get_allocation_candidates`` does, for hosts of the index.
 
         :raises NotForIndex: for every error, too: nothing is claimed yet.
         """

@@ -442,8 +442,8 @@ def _add_event(context: Any, spec: shared.RequestSpec | None,
     try:
         scheduler.add_failed_event(context, spec.instance_uuid, _EVENT, reason)
     except Exception as error:
-        LOG.warning('ghsched: cannot record the reason in the actions of '
-                    'server %(uuid)s: %(error)s',
+        LOG.warning('ghsched: cannot record the reason of the refusal in '
+                    'the actions of server %(uuid)s: %(error)s',
                     {'uuid': spec.instance_uuid, 'error': error})
 
 

@@ -52,8 +52,8 @@ def require(requests: Sequence[Any]) -> Sequence[Any]:
 
 
 def shortage(requests: Sequence[Any], free: Free) -> str:
-    """Return the devices that a guest needs near its nodes, and where such
-    devices are free.
+    """Return a text on the devices that a guest lacks near its nodes, and
+    where such devices are free.
     """
     needed: Counter[str] = Counter()
     where = {}

@@ -138,8 +138,9 @@ class MigratingDriver(base.DriverBase):
         try:
             return self._ghsched.domain_xml.retune(xml)
         except refusal.NOT_HELD as error:
-            LOG.warning('ghsched: cannot update the caps in the XML of a live '
-                        'migrated guest, using those of its start: %s', error)
+            LOG.warning('ghsched: cannot update the bandwidth caps in the '
+                        'XML of a live-migrated guest, keeping those it was '
+                        'started with: %s', error)
             return xml
 
     @seam('nova.virt.libvirt.driver.LibvirtDriver.'
@@ -153,8 +154,8 @@ class MigratingDriver(base.DriverBase):
                 evacuated_live_migration.is_evacuated_here(context,
                                                            instance)):
             LOG.warning('ghsched: ignoring the rollback of a live migration '
-                        'to this host: the guest was evacuated to this host '
-                        'since', instance=instance)
+                        'to this host: the guest has since been evacuated '
+                        'to this host', instance=instance)
             return
         with (failed_live_migration.saved_as_it_is(instance)
               if fixes.acts_on('failed-live-migration', instance)

@@ -91,7 +91,7 @@ class Curve:
 def predict(machine: Machine, scenario: str, keys: Keys | None = None,
             most: int | None = None,
             workload: Workload = REFERENCE) -> Curve:
-    """The curve of one scenario.
+    """Return the predicted latency by number of containers, in one scenario.
 
     :param scenario: ``none``, ``static`` or ``ghsched``.
     :param keys: of the guests, in scenario ``ghsched``; without them

@@ -181,7 +181,9 @@ def _measured(guest: Guest, told: Iterable[diagnostics.GuestNode]
 
 def _beside(guest: Guest, number: int,
             node: int | None) -> Iterator[int | None]:
-    """Yield what is asked for beside bandwidth, and what is allocated."""
+    """Yield the requested and allocated amounts of a guest node, other than
+    bandwidth.
+    """
     asked = guest.policy.resources().get(number, {})
     for one in node_classes.BESIDE:
         yield asked.get(one.resource_class, 0)

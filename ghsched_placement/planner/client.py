@@ -62,7 +62,7 @@ class Client(Reader, Protocol):
 
 
 def read(client: Reader, path: str, gone: bool = False) -> Any:
-    """The JSON document at a path.
+    """Return the JSON document at a path of Placement.
 
     :param gone: whether None stands for what is not there.
     :raises PlannerError: when Placement does not answer, or refuses.

@@ -96,13 +96,13 @@ class DensityPlan:
 
     @property
     def found_keys(self) -> dict[str, str]:
-        """The keys that were found, as extra specs."""
+        """Keys that the search has found best, as extra specs."""
         return extra_specs(self.found.keys) if self.found else {}
 
 
 def published(machine: Machine, against: Machine | None = None,
               search: bool = False) -> DensityPlan:
-    """The test of the published figures, with default keys."""
+    """Return the density plan of the published test, with default keys."""
     return _plan(PUBLISHED, machine, None,
                  density.default_keys(machine), against, search)
 

@@ -65,7 +65,7 @@ def placed(state: State, need: Need, locality: str, sizes: vfs.Sizes,
 
 
 def pfs(state: State, need: Need) -> dict[str, list[vfs.Pf]]:
-    """The PFs of each alias that a flavor has VFs of."""
+    """Return the PFs of a host by alias, for the aliases of a flavor's VFs."""
     host = state.host
     return {alias: [
         vfs.Pf(host.root.uuid, host.providers[place].parent or '',

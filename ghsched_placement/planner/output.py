@@ -210,7 +210,7 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _lacks(lacks: Sequence[Lack]) -> Iterator[str]:
-    """Nodes that lack the same are told in one line."""
+    """Yield a line of text for each lack, with all NUMA nodes that have it."""
     alike: dict[str, list[int | None]] = {}
     for one in lacks:
         alike.setdefault(one.text, []).append(one.node)

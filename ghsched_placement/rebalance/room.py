@@ -86,7 +86,9 @@ class _Cloud:
     guests: Mapping[str, Running]
 
     def after(self, guest: Running, spot: Spot) -> '_Cloud':
-        """Return the cloud with a guest on another host NUMA node."""
+        """Return the cloud as it would be after a guest's move to another host
+        NUMA node.
+        """
         origin = occupancy.without_guest(
             self.hosts[guest.spot.host], guest.wish, (guest.spot.node,))
         hosts = {**self.hosts, guest.spot.host: origin}
