@@ -96,7 +96,9 @@ def find(policy: GuestPolicy, accounting: Accounting, cloud: Cloud,
 
 def _find(policy: GuestPolicy, accounting: Accounting, cloud: Cloud,
           rest: Sequence[tuple[str, str]]) -> list[Lack]:
-    """The same among the hosts that ``cloud.ask`` asks about."""
+    """Return the missing resources and traits, among the hosts that
+    ``cloud.ask`` asks about.
+    """
     ask = cloud.ask
     missing = list(_capabilities(policy, ask))
     if missing:
@@ -161,7 +163,7 @@ def _local_vfs(alias: str, needs: Sequence[Vfs],
 
 def _nodes_of_hosts(of_alias: Sequence[vfs.Pf],
                     free: Mapping[str, int]) -> Iterator[list[int]]:
-    """Free VFs of the nodes of each host, the most first."""
+    """Yield free VFs of the nodes of each host, the most first."""
     hosts: dict[str, set[str]] = {}
     for pf in of_alias:
         hosts.setdefault(pf.root, set()).add(pf.parent)
@@ -253,7 +255,7 @@ def _beside(policy: GuestPolicy, accounting: Accounting,
 
 
 def _counted(accounting: Accounting) -> str:
-    """The key whose share is counted."""
+    """Return the name of the key whose share Placement counts."""
     key = keys.MEM_BW_MIN if accounting == 'min' else keys.MEM_BW_MAX
     return key.extra_spec
 
@@ -265,7 +267,7 @@ def _no_group(policy: GuestPolicy, ask: Ask) -> bool:
 
 def _not_joined(policy: GuestPolicy, accounting: Accounting,
                 ask: Ask) -> Iterator[Lack]:
-    """Bandwidth missing beside the control groups that could be shared."""
+    """Yield the lack of bandwidth if no control group can be shared either."""
     for node, share in sorted(policy.demand(accounting).items()):
         trait = names.shares_trait(policy.fingerprint, node)
         if not _some_node_has(share, ask, trait):
@@ -285,7 +287,9 @@ def _some_node_has(share: int, ask: Ask,
 
 
 def _next_step(share: int, ask: Ask) -> int:
-    """The next share that some node holds in its steps; 0 without one."""
+    """Return the next larger share that some node can hold in its steps; 0
+    without one.
+    """
     larger = sorted({share + -share % step for step in _STEPS} - {share})
     return next((one for one in larger
                  if one <= 100 and _some_node_has(one, ask)), 0)
@@ -293,7 +297,7 @@ def _next_step(share: int, ask: Ask) -> int:
 
 def _most_on_one_node(below: int, ask: Ask,
                       resource: str = names.MEM_BW_PCT) -> int:
-    """Largest share that some node has left, by bisection."""
+    """Return the largest share that some node has left, by bisection."""
     low, high = 0, below - 1
     while low < high:
         middle = (low + high + 1) // 2
@@ -312,7 +316,7 @@ _BOUNDS = frozenset({'in_tree', 'member_of'})
 
 def without_ours(query: Iterable[tuple[str, str]],
                  prefixes: tuple[str, ...]) -> list[tuple[str, str]]:
-    """A query for allocation candidates without what ghsched put in.
+    """Return a query for allocation candidates without what ghsched put in.
 
     :param prefixes: of the suffixes of request groups that are ours.
     """

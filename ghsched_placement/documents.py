@@ -37,7 +37,7 @@ class DocumentError(ValueError):
 
 
 def load(path: str) -> Any:
-    """The document of a YAML file.
+    """Return the document of a YAML file.
 
     :raises DocumentError: without the path in its text.
     """

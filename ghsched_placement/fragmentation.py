@@ -48,7 +48,9 @@ class Share:
         return self.free >= self.total
 
     def left(self, taken: int = 0) -> float:
-        """Part of the total that is free when ``taken`` is gone, 0 to 1."""
+        """Return the part of the total, 0 to 1, that is free without
+        ``taken``.
+        """
         if self.total <= 0:
             return 0.0
         return min(1.0, max(0, self.free - taken) / self.total)
@@ -135,7 +137,9 @@ class Part(NamedTuple):
                     for share, taken in self._cpus() if taken), default=1.0)
 
     def room_left(self) -> float:
-        """Mean share of CPUs and memory that is free with the guest there."""
+        """Mean share of CPUs and memory, 0 to 1, that is free with the guest
+        placed.
+        """
         memory = self.node.memory.left(self.guest.memory)
         return (self.cpus_left(True) + memory) / 2
 

@@ -207,7 +207,7 @@ class Mix:
                     del self._count[oldest]
 
     def shares(self) -> dict[Kind, float]:
-        """Parts of the most frequent kinds, which add up to 1."""
+        """Return parts of the most frequent kinds, which add up to 1."""
         with self._lock:
             return dict(_shares(self._count))
 

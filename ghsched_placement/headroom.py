@@ -48,7 +48,7 @@ class Headroom:
 
 
 def write(headroom: Headroom) -> dict[str, str]:
-    """The stats to report."""
+    """Return the stats to report."""
     return {KEY: json.dumps({
         'version': VERSION, 'time': round(headroom.time, 1),
         'guests': headroom.guests, 'groups': headroom.groups,

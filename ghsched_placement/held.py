@@ -92,7 +92,7 @@ def orders(policy: GuestPolicy, accounting: Accounting, guest_nodes: int,
 
 def _distinct(choices: Sequence[Sequence[int]],
               taken: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """Ways to give each guest node a host node of its own."""
+    """Yield ways to give each guest node a host node of its own."""
     if len(taken) == len(choices):
         yield taken
         return

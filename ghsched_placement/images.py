@@ -37,7 +37,7 @@ class ImageError(ValueError):
 
 def merge(extra_specs: Mapping[str, str],
           properties: Mapping[str, str]) -> dict[str, str]:
-    """The extra specs of a flavor with those that an image stands for.
+    """Return the extra specs of a flavor with those that image properties add.
 
     :raises ImageError: when the image asks for what the flavor forbids.
     """

@@ -64,7 +64,7 @@ class Key:
         return f'{NAMESPACE}:{self.name}'
 
     def for_node(self, node: int) -> str:
-        """The extra spec of one guest NUMA node."""
+        """Return the extra spec of one guest NUMA node."""
         return f'{self.extra_spec}.{node}'
 
 

@@ -136,12 +136,12 @@ class Lack:
 
 
 def unit(resource: str) -> str:
-    """A resource as it follows its amount."""
+    """Return a resource as it follows its amount."""
     return _UNITS.get(resource, resource)
 
 
 def counted(number: int, resource: str) -> str:
-    """An amount of a resource in words."""
+    """Return an amount of a resource in words."""
     if number == 1:
         resource = {GROUPS: 'control group'}.get(resource, resource)
         resource = re.sub('^VFs ', 'VF ', resource)
@@ -174,7 +174,7 @@ def traits(held: frozenset[str], required: Iterable[str],
 
 def amount(resource: str, needed: int, free: int, at_once: int | None = None,
            node: int | None = None, key: str = '') -> Lack | None:
-    """Whether there is too little of something that is counted.
+    """Return the lack of a counted resource; None if enough is free.
 
     :param at_once: the most that one guest may have; None is all that is
         free.
@@ -192,7 +192,7 @@ def amount(resource: str, needed: int, free: int, at_once: int | None = None,
 
 
 def too_few_nodes(guest_nodes: int, what: str = '') -> Lack:
-    """A guest that fits node by node, but not as a whole.
+    """Return the lack for a guest whose nodes each fit, but not all together.
 
     :param what: the nodes need beside room.
     """

@@ -35,7 +35,8 @@ def likely_nodes(nodes: Sequence[HostNode], guest: Sequence[GuestNode],
                  needs: Sequence[DeviceNeed] = (),
                  physnets: frozenset[str] = frozenset(),
                  pack: bool = False) -> tuple[HostNode, ...]:
-    """Host node of each guest node; none where the host has too few nodes.
+    """Return the likely host node of each guest node; empty if the host has
+    too few nodes.
 
     The answer does not depend on the order of ``nodes``.
 
@@ -59,7 +60,7 @@ def likely_nodes(nodes: Sequence[HostNode], guest: Sequence[GuestNode],
 
 def _as_nova_sorts(nodes: Sequence[HostNode], pinned: bool,
                    needs: Sequence[DeviceNeed], pack: bool) -> list[HostNode]:
-    """The stable sorts of Nova's, the last of which counts most.
+    """Return the host nodes in the order in which Nova tries them.
 
     Nova spreads guests over nodes unless told to pack, and puts nodes with
     devices first for guests that ask for devices, else last.
@@ -86,7 +87,7 @@ def _fit(taken: Sequence[HostNode], guest: Sequence[GuestNode],
 
 
 def _has_devices(taken: Sequence[HostNode], need: DeviceNeed) -> bool:
-    """A pool is on one node, or is listed on each with the same count."""
+    """Whether some host nodes have enough devices of the pools of a need."""
     counts = {pool: count for node in taken
               for pool, count in node.devices.items() if pool in need.pools}
     return need.anywhere or sum(counts.values()) >= need.count

@@ -140,12 +140,12 @@ class Load:
     guests: tuple[GuestNode, ...] = ()
 
     def by_node(self) -> dict[int, HostNode]:
-        """The host's nodes by number."""
+        """Return the host's nodes by number."""
         return {node.node: node for node in self.nodes}
 
 
 def write(load: Load) -> dict[str, str]:
-    """The stats to report: the host's nodes alone."""
+    """Return the stats to report: the host's nodes alone."""
     return {KEY: to_json(dataclasses.replace(load, guests=()))}
 
 
@@ -166,7 +166,7 @@ def read(stats: Mapping[str, Any]) -> Load | None:
 
 
 def to_json(load: Load) -> str:
-    """The record as text; what is not known is left out."""
+    """Return the record as text; what is not known is left out."""
     return json.dumps(
         {'version': VERSION, 'time': round(load.time, 1),
          'period': round(load.period, 3),
@@ -176,7 +176,7 @@ def to_json(load: Load) -> str:
 
 
 def from_json(text: str) -> Load | None:
-    """The record of any release that gives its fields the same meaning.
+    """Return the record of any release that gives its fields the same meaning.
 
     Fields that are not known here are dropped, a node that makes no sense
     is left out, and a value that makes none is not known.

@@ -44,7 +44,7 @@ HEADER = ('Guest Node', 'Host Node', 'Host Node After', 'vCPU', 'CPUs',
 
 
 def wish(texts: Iterable[str]) -> dict[int, int]:
-    """Host NUMA node by guest NUMA node, of ``0=1``.
+    """Parse ``0=1`` texts to the host NUMA node by guest NUMA node.
 
     :raises PolicyError: for anything else, and a node that is named twice.
     """
@@ -59,7 +59,8 @@ def wish(texts: Iterable[str]) -> dict[int, int]:
 
 
 def read(asked: Mapping[str, Any]) -> dict[int, int]:
-    """The same of a request to nova-api.
+    """Return the host NUMA node by guest NUMA node that a request to nova-api
+    asks for.
 
     :raises PolicyError: naming what is wrong.
     """

@@ -83,7 +83,8 @@ _SHARES_PREFIX = 'CUSTOM_GHSCHED_SHARES_'
 
 
 def shares_trait(fingerprint: str, guest_node: int) -> str:
-    """Trait of a host node with a control group that equal guests share.
+    """Return the trait of a host node with a control group that equal guests
+    share.
 
     :param fingerprint: of the policy that the guests have, see
         :meth:`ghsched_placement.policy.GuestPolicy.fingerprint`.
@@ -107,7 +108,7 @@ _NAMESPACE = uuid.UUID('c2a9d6c4-0d6f-5c56-9a40-6f1f4d8b8d0e')
 
 
 def numa_provider_uuid(compute_node_uuid: str, node: int) -> str:
-    """UUID of the provider of one host NUMA node.
+    """Return the UUID of the provider of one host NUMA node.
 
     It follows from the compute node's UUID, so that nova-compute (which makes
     the provider) and nova-scheduler (which meets it in an allocation
@@ -126,7 +127,8 @@ def numa_provider_name(root_name: str, node: int) -> str:
 
 
 def group_slot(number: int) -> str:
-    """Identifier of one named CUSTOM_RESCTRL_GROUP unit, counted from 1."""
+    """Return the identifier of one CUSTOM_RESCTRL_GROUP unit, counted from 1.
+    """
     return f'ghsched-group-{number}'
 
 
@@ -143,12 +145,15 @@ GROUP_PREFIX = 'ghsched_'
 
 
 def bandwidth_suffix(guest_node: int) -> str:
-    """Suffix of the group that asks for a guest NUMA node's bandwidth."""
+    """Return the suffix of the request group for a guest NUMA node's
+    bandwidth.
+    """
     return f'{GROUP_PREFIX}bw{guest_node}'
 
 
 def node_suffix(guest_node: int) -> str:
-    """Suffix of the group that names the host node of a guest NUMA node.
+    """Return the suffix of the request group that names the host node of a
+    guest NUMA node.
 
     For a guest node with VFs whose bandwidth is not counted.
     """
@@ -156,7 +161,7 @@ def node_suffix(guest_node: int) -> str:
 
 
 def vf_suffix(request_id: str, number: int) -> str:
-    """Suffix of the group for one VF of a PCI request, counted from 0.
+    """Return suffix of the group for one VF of a PCI request, counted from 0.
 
     It is Nova's own (``RequestSpec.generate_request_groups_from_pci_requests``
     in ``nova.objects.request_spec``). A group for several VFs has the suffix
@@ -169,7 +174,7 @@ def vf_suffix(request_id: str, number: int) -> str:
 
 
 def node_physnet(node: int) -> str:
-    """Pseudo physical network that stands for a host NUMA node.
+    """Return the pseudo physical network that stands for a host NUMA node.
 
     Nova's claim keeps a guest on host cells that have the physnets named in
     the limits that the scheduler sends; see doc/source/contributor/design.
@@ -181,7 +186,7 @@ _ORDER = re.compile(r'ghsched-order(?:-\d+)+')
 
 
 def order_physnet(nodes: Sequence[int]) -> str:
-    """Pseudo physical network that says which guest node goes where.
+    """Return pseudo physical network that says which guest node goes where.
 
     :param nodes: host NUMA node of each guest NUMA node.
     """
@@ -189,7 +194,7 @@ def order_physnet(nodes: Sequence[int]) -> str:
 
 
 def order_of(physnet: str) -> tuple[int, ...] | None:
-    """The nodes in an :func:`order_physnet`; None for any other."""
+    """Return the nodes in an :func:`order_physnet`; None for any other."""
     if not _ORDER.fullmatch(physnet):
         return None
     return tuple(map(int, physnet.split('-')[2:]))

@@ -196,7 +196,7 @@ def _check_memory(cell: GuestCell, room: HostCell, node: int) -> None:
 
 def _placed(cell: GuestCell, room: HostCell, node: int,
             cores: Iterable[frozenset[int]]) -> GuestCell:
-    """The guest node on a host node.
+    """Return the guest node on a host node.
 
     :param cores: of the host node that it leaves.
     """
@@ -246,6 +246,6 @@ def _taken(cell: GuestCell, room: HostCell,
 
 def _best(cores: Iterable[frozenset[int]],
           count: int) -> frozenset[int] | None:
-    """The core with least to spare, so that whole ones stay whole."""
+    """Return the core with least to spare, so that whole ones stay whole."""
     return min((core for core in cores if len(core) >= count),
                key=lambda core: (len(core), sorted(core)), default=None)

@@ -172,7 +172,7 @@ class NodeRoom:
                 if one is chosen else one for one in self.pages))
 
     def _memory(self, guest: GuestNode, page_size: PageSize) -> Shortage:
-        """MiB that the guest node can have."""
+        """Return MiB that the guest node can have."""
         counted = self.memory_free if guest.shared else self.memory
         if page_size is not None:
             most = max((one.free_mb for one in self._usable(

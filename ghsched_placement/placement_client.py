@@ -57,7 +57,7 @@ class PlacementClient:
 
     def get(self, url: str,
             query: Sequence[tuple[str, str]] = ()) -> dict[str, Any]:
-        """The JSON that is found at a URL."""
+        """Return the JSON that is found at a URL."""
         if query:
             url = f'{url}?{parse.urlencode(query)}'
         return dict(self._ask('get', url).json())
@@ -69,7 +69,7 @@ class PlacementClient:
         self._ask('delete', url)
 
     def inventories(self, provider: str) -> dict[str, Any]:
-        """Inventory by resource class."""
+        """Return the inventory by resource class."""
         return dict(self.get(f'/resource_providers/{provider}/inventories')[
             'inventories'])
 
@@ -109,7 +109,8 @@ class PlacementClient:
 
     def candidates(self, query: Sequence[tuple[str, str]],
                    limit: int) -> dict[str, Any]:
-        """Allocation candidates; none where a name in the query is unknown.
+        """Return the allocation candidates; none if a name in the query is
+        unknown.
 
         Placement refuses a trait or a resource class that no host has ever
         had.

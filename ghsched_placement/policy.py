@@ -101,7 +101,7 @@ class GuestPolicy:
 
     @property
     def fingerprint(self) -> str:
-        """The same for all guests that ask for the same bandwidth."""
+        """Digest that all guests with the same bandwidth policy share."""
         return digest(map(str, self.nodes))
 
     def demand(self, accounting: Accounting = 'min') -> dict[int, int]:
@@ -120,7 +120,8 @@ class GuestPolicy:
 
     def resources(self, accounting: Accounting = 'min'
                   ) -> dict[int, dict[str, int]]:
-        """All that Placement counts on host NUMA nodes, by resource class.
+        """Return the amounts that Placement counts, by guest NUMA node and
+        resource class.
 
         By guest NUMA node; those of which nothing is counted are left out.
         """
@@ -298,7 +299,7 @@ def check_flavor(extra_specs: Mapping[str, str],
 
 def parse(extra_specs: Mapping[str, str],
           guest_nodes: int, vcpus: int = 0) -> GuestPolicy | None:
-    """The policy in a flavor's extra specs; None when there is none.
+    """Return the policy in a flavor's extra specs; None when there is none.
 
     :param extra_specs: all extra specs of the flavor; those of other
         namespaces are ignored.
@@ -355,7 +356,7 @@ def _rt_permille(threads: ThreadPolicy, extra_specs: Mapping[str, str],
 
 def _values(ours: Mapping[str, str]
             ) -> tuple[dict[str, Value], dict[tuple[str, int], Value]]:
-    """Values by key, and those of one guest node by key and node.
+    """Return the values by key, and those of guest NUMA nodes by key and node.
 
     Without those that say how the number of guest nodes is chosen.
     """
@@ -443,7 +444,7 @@ def _problem(extra_specs: Mapping[str, str],
 
 def parse_vfs(extra_specs: Mapping[str, str],
               guest_nodes: int) -> tuple[Vfs, ...]:
-    """The VFs that a flavor asks for, whatever its other keys are.
+    """Return the VFs that a flavor asks for, whatever its other keys are.
 
     nova-api needs them when it knows no more than the flavor.
 

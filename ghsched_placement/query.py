@@ -95,7 +95,7 @@ class _Group:
 
 def parameters(flavor: Flavor, request: requests.Request,
                owned: bool = True) -> list[tuple[str, str]]:
-    """The parameters of GET /allocation_candidates, sorted as Nova does.
+    """Return the parameters of GET /allocation_candidates in Nova's order.
 
     They are those of a cloud whose settings are Nova's defaults. A target
     host, an availability zone, ports and properties of the image add to them.
@@ -127,7 +127,8 @@ def parameters(flavor: Flavor, request: requests.Request,
 
 
 def not_shown(extra_specs: Mapping[str, str]) -> tuple[str, ...]:
-    """Extra specs that change Nova's query in a way that is not told here."""
+    """Return extra specs that change Nova's query in a way that is not shown.
+    """
     return tuple(sorted(filter(_NOT_SHOWN.fullmatch, extra_specs)))
 
 

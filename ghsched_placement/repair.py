@@ -106,7 +106,7 @@ def given_back(host: capacity.Host, consumer: str,
 
 def handed_over(host: capacity.Host, consumer: str, held: Amounts,
                 server: Server) -> Repair:
-    """All that a migration holds for the server that it was of."""
+    """Return all that a migration holds for the server that it was of."""
     return Repair(
         host.name, consumer, f'give it back to {server.name}: '
         + audit.describe_allocation(host, held), {}, server.uuid)

@@ -96,7 +96,7 @@ class Devices:
     required: frozenset[str] = frozenset()
 
     def groups(self) -> Iterator[Group]:
-        """A group for each PF, whatever number of VFs is taken from it.
+        """Yield a group for each PF, whatever number of VFs is taken from it.
 
         With one group per VF, as Nova has it, Placement would go through
         every way to share n VFs among m PFs: m to the power of n.
@@ -213,13 +213,15 @@ def _subtrees(counted: Collection[int], traits: Mapping[int, frozenset[str]],
 
 
 def shares(policy: GuestPolicy) -> dict[int, frozenset[str]]:
-    """Traits of host nodes with a group to share, by guest NUMA node."""
+    """Return the traits of host nodes with a group to share, by guest NUMA
+    node.
+    """
     return {node: frozenset({names.shares_trait(policy.fingerprint, node)})
             for node in range(len(policy.nodes))}
 
 
 def _root_required(policy: GuestPolicy) -> frozenset[str]:
-    """Traits of a host with our driver that can hold a policy."""
+    """Return traits of a host with our driver that can hold a policy."""
     needed = policy.capabilities()
     if policy.vfs:
         # Only such a host has its PFs below its NUMA nodes.

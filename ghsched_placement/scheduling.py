@@ -163,7 +163,7 @@ KEYS = frozenset({key.name for kind in (*_KINDS, _TIMES) for key in kind}
 
 def build(values: Mapping[str, object],
           extra_specs: Mapping[str, str]) -> ThreadPolicy:
-    """The record of values that are checked one by one.
+    """Return the record of values that are checked one by one.
 
     :param values: by name of a key of :data:`KEYS`.
     :param extra_specs: all extra specs of the flavor, for what Nova's keys
@@ -207,7 +207,7 @@ def room(cpus: int, runtime_us: int, period_us: int, percent: int) -> int:
 
 
 def vcpus_of(policy: ThreadPolicy, count: int) -> frozenset[int]:
-    """The vCPUs of a guest that :attr:`ThreadPolicy.vcpus` is for.
+    """Return the vCPUs of a guest that :attr:`ThreadPolicy.vcpus` is for.
 
     :param count: how many vCPUs the guest has.
     :raises PolicyError: when the mask leaves none, or names one that the
@@ -267,7 +267,7 @@ def _is_shared(extra_specs: Mapping[str, str]) -> bool:
 
 
 def _times(values: Mapping[str, object], scheduler: str) -> Scheduling:
-    """Times that the kernel takes: runtime <= deadline <= period.
+    """Return times that the kernel takes: runtime <= deadline <= period.
 
     Those of fifo and rr are a promise of the guest, which no kernel holds it
     to; a deadline within the period they do not have.

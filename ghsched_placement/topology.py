@@ -122,7 +122,7 @@ def split(vcpus: int, memory_mb: int,
 
 def _one_of(key: str, extra_specs: Mapping[str, str],
             choices: Sequence[str]) -> str:
-    """A value that may be left out, or be empty."""
+    """Return a value that may be left out, or be empty."""
     value = extra_specs.get(key, '')
     if value and value not in choices:
         raise TopologyError(f'{key}: {value!r} is none of '
@@ -135,7 +135,7 @@ def _one_of(key: str, extra_specs: Mapping[str, str],
 
 def _dedicated(vcpus: int, isolated: bool,
                extra_specs: Mapping[str, str]) -> frozenset[int]:
-    """The vCPUs with a host CPU of their own."""
+    """Return the vCPUs with a host CPU of their own."""
     policy = _one_of('hw:cpu_policy', extra_specs,
                      ('shared', 'dedicated', 'mixed'))
     if _asks_for_pcpus(vcpus, isolated, policy, extra_specs):
@@ -190,7 +190,8 @@ def _mixed(vcpus: int, mask: str | None,
 
 
 def _realtime(vcpus: int, extra_specs: Mapping[str, str]) -> frozenset[int]:
-    """The vCPUs with real-time scheduling of Nova's own; none without."""
+    """Return the vCPUs with Nova's own real-time scheduling; empty without it.
+    """
     if not strutils.bool_from_string(extra_specs.get('hw:cpu_realtime')):
         return frozenset()
     everything = listed = frozenset(range(vcpus))
@@ -209,7 +210,7 @@ def _realtime(vcpus: int, extra_specs: Mapping[str, str]) -> frozenset[int]:
 
 
 def _masked(key: str, vcpus: int, mask: str) -> frozenset[int]:
-    """vCPUs that a mask lists, or all but those that it excludes."""
+    """Return vCPUs that a mask lists, or all but those that it excludes."""
     listed = _cpus(key, f'0-{vcpus - 1},{mask}'
                    if mask.strip().startswith('^') else mask)
     if not listed:
@@ -311,7 +312,7 @@ def vcpus_by_node(nodes: int, vcpus: int, extra_specs: Mapping[str, str]
 
 
 def _listed(key: str, extra_specs: Mapping[str, str]) -> list[str]:
-    """Values of key.0, key.1, ... up to the first that is absent."""
+    """Return values of key.0, key.1, ... up to the first that is absent."""
     values: list[str] = []
     while f'{key}.{len(values)}' in extra_specs:
         values.append(extra_specs[f'{key}.{len(values)}'])

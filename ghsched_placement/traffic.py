@@ -90,7 +90,7 @@ def _talk(found: Any) -> Talk | None:
 
 
 def ports(server: Mapping[str, Any]) -> tuple[Port, ...]:
-    """The fixed addresses of a server of Nova's API.
+    """Return the fixed addresses of a server of Nova's API.
 
     Its ``addresses`` have names of networks, which are unique within a
     project at best.
@@ -107,7 +107,7 @@ def ports(server: Mapping[str, Any]) -> tuple[Port, ...]:
 
 def between(talks: Mapping[str, Iterable[Talk]],
             known: Iterable[Port]) -> affinity.Ties:
-    """Ties between guests.
+    """Return ties between guests.
 
     Both hosts of two guests count what they say to each other, so the larger
     of two figures is the one.
@@ -137,7 +137,7 @@ def between(talks: Mapping[str, Iterable[Talk]],
 
 
 def _whose(having: Iterable[Port], networks: set[str]) -> str:
-    """The guest with an address; empty where that is not clear.
+    """Return the guest with an address; empty where that is not clear.
 
     One on a network of the other is nearer than one on another network.
     """

@@ -123,7 +123,7 @@ def desired(root_uuid: str, root_name: str, host: HostDescription,
             current: Mapping[str, Current] | None = None,
             fewer: Mapping[tuple[str, str], Current] | None = None,
             ) -> tuple[Provider, ...]:
-    """The providers of one host, the compute node first.
+    """Return the providers of one host, the compute node first.
 
     :param root_uuid: UUID of the compute node's provider.
     :param root_name: its name.
@@ -175,7 +175,7 @@ def inventory(total: int, reserved: int = 0, allocation_ratio: float = 1.0,
 
 
 def slots(provider: Provider) -> frozenset[str]:
-    """Identifiers of the named control group units of a root provider."""
+    """Return the identifiers of the control group units of a root provider."""
     record = provider.inventories.get(names.RESCTRL_GROUP)
     if record is None:
         return frozenset()
@@ -271,7 +271,7 @@ def counted(host: HostDescription, node: int) -> dict[str, tuple[int, int]]:
 
 def _counted(amount: int, least: int,
              current: Current) -> dict[str, int | float]:
-    """An inventory of no less than is in use."""
+    """Return an inventory of no less than is in use."""
     if not amount:
         return _closed(current)
     total = max(amount, current.used)
@@ -280,7 +280,7 @@ def _counted(amount: int, least: int,
 
 
 def burst_pool(node: int, host: HostDescription, config: Config) -> int:
-    """Percent of a node that is kept for bursts.
+    """Return the percent of a node that is kept for bursts.
 
     Nothing where guarantees are not held: bursts of others would take them.
     """
@@ -296,14 +296,14 @@ def _reserved(node: int, host: HostDescription, config: Config) -> int:
 
 
 def offered_bursts(node: int, host: HostDescription, config: Config) -> int:
-    """Percent of a node that may be promised as bursts, in all."""
+    """Return the percent of a node that may be promised as bursts, in all."""
     pool = burst_pool(node, host, config)
     return host.bursts.get(node, pool) if pool else 0
 
 
 def _bursts(node: int, host: HostDescription, config: Config,
             current: Current) -> dict[str, int | float]:
-    """Inventory of bursts: what is kept for them, so many times over.
+    """Return inventory of bursts: what is kept for them, so many times over.
 
     No guest can have a burst that is larger than what is kept. The ratio is
     rounded so that Placement, which multiplies, gets the percent that are
@@ -329,7 +329,7 @@ def _closed(current: Current) -> dict[str, int | float]:
 
 def _group_inventories(host: HostDescription,
                        current: Current) -> Mapping[str, Inventory]:
-    """Inventory of the control groups, never fewer slots than are held.
+    """Return inventory of the control groups, never fewer slots than are held.
 
     A guest has taken a unit, unless it was sent to a group that was there. Of
     those that share groups, all but one for each group are given back by

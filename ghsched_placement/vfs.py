@@ -55,13 +55,15 @@ class Pf:
     free: int
 
     def place(self, locality: str) -> str:
-        """UUID of what VFs of one guest node have in common."""
+        """Return the UUID of the provider that holds all VFs of one guest NUMA
+        node.
+        """
         return self.parent if locality == 'node' else self.root
 
 
 def query(resource_class: str,
           required: frozenset[str]) -> list[tuple[str, str]]:
-    """Parameters of GET /allocation_candidates for PFs with a free VF.
+    """Return parameters of GET /allocation_candidates for PFs with a free VF.
 
     :param required: traits of the PFs.
     """
@@ -73,7 +75,7 @@ def query(resource_class: str,
 
 def read(summaries: Mapping[str, Any], resource_class: str,
          required: frozenset[str]) -> list[Pf]:
-    """The PFs in Placement's answer to :func:`query`.
+    """Return the PFs in Placement's answer to :func:`query`.
 
     :param summaries: ``provider_summaries`` of microversion 1.29 or later.
     """
@@ -88,7 +90,8 @@ def read(summaries: Mapping[str, Any], resource_class: str,
 
 
 def by_place(pfs: Iterable[Pf], locality: str) -> dict[str, list[int]]:
-    """Free VFs of each PF, the most first, by what they have in common."""
+    """Return the free VFs of PFs, the most first, by the UUID that they share.
+    """
     places: dict[str, list[int]] = {}
     for pf in pfs:
         places.setdefault(pf.place(locality), []).append(pf.free)
@@ -99,7 +102,7 @@ def by_place(pfs: Iterable[Pf], locality: str) -> dict[str, list[int]]:
 def tries(policy: GuestPolicy, find: Callable[[], Mapping[str, Sequence[Pf]]],
           too_many: Callable[[Sizes], None] = lambda _sizes: None,
           ) -> Iterator[tuple[str, Sizes]]:
-    """Ways to ask for the VFs of a guest, the best first.
+    """Yield ways to ask for the VFs of a guest, the best first.
 
     The nearest first. For each locality with all VFs of a guest node from
     one PF (no sizes), because then there are few candidates, and then as
@@ -132,7 +135,7 @@ def is_feasible(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
 
 def ways(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
          locality: str, most: int) -> list[Sizes]:
-    """Ways to take VFs of several PFs that some host has room for.
+    """Return ways to take VFs of several PFs that some host has room for.
 
     Those with the fewest parts come first, then those that the most hosts
     have room for. A way with all VFs of a guest node from one PF is none: it
@@ -185,7 +188,8 @@ def _take(needs: Sequence[Vfs],
           places: Mapping[str, Mapping[str, Sequence[int]]],
           place_of: Mapping[int, str],
           ) -> tuple[tuple[int, ...], ...] | None:
-    """VFs of each need, one after the other; None when they do not suffice.
+    """Return the VFs to take for each need in turn; None if they do not
+    suffice.
     """
     left = {alias: {place: sorted(free, reverse=True)
                     for place, free in of_alias.items()}

@@ -57,7 +57,7 @@ def demand(machine: Machine, workload: Workload = REFERENCE,
 
 def fitted(machine: Machine, workload: Workload = REFERENCE,
            baseline: str = 'none') -> Machine:
-    """The machine with the demand that gives its published density.
+    """Return the machine with the demand that gives its published density.
 
     :raises ValueError: no density of the machine was published.
     """

@@ -130,7 +130,7 @@ def p99(machine: Machine, scenario: str, containers: int,
 
 def default_keys(machine: Machine,
                  workload: Workload = REFERENCE) -> GuestPolicy:
-    """Keys for a guest: its part of each node, and VFs that it sees.
+    """Return keys for a guest: its part of each node, and VFs that it sees.
 
     On a host that cannot hold a guarantee, the VFs alone; a guest without
     VFs has nothing to see.
@@ -191,7 +191,7 @@ class _Model:
             for path in slot.paths)
 
     def busiest(self, containers: int) -> tuple[float, float]:
-        """Utilisation of the busiest node and link."""
+        """Return the utilisation of the busiest node and link."""
         load = self._load(containers)
         return (max(load.nodes.values(), default=0.0),
                 max(load.links.values(), default=0.0))
@@ -200,7 +200,7 @@ class _Model:
         return self._grown(self.latency(containers))
 
     def worst(self, containers: int) -> float:
-        """The highest p99 of all containers, as :meth:`p99` has it."""
+        """Return the highest p99 of all containers, as :meth:`p99` has it."""
         return self._grown(max(
             self._latency(slot, containers) for slot in self._slots
             if slot.count(containers)))
@@ -210,7 +210,9 @@ class _Model:
         return 1 + self._workload.elasticity * more
 
     def density(self, p99: Callable[[int], float] | None = None) -> int:
-        """The last number below the line, whether there is room or not."""
+        """Return the largest number of containers with a latency below the
+        line, even if there is no room for them.
+        """
         p99 = p99 or self.p99
         above = 2
         while above <= FAR and p99(above) < LINE:
@@ -268,7 +270,7 @@ class Report:
 def report(machine: Machine, keys: Keys | None = None,
            against: Machine | None = None,
            workload: Workload | None = None) -> Report:
-    """All scenarios, and how they compare.
+    """Return the prediction of all scenarios, compared with each other.
 
     The lines are densities. A machine of whose published test without control
     only the first number that fails is known has no such line for that test:
@@ -382,7 +384,7 @@ PRIORITIES = (None, 4, 7)
 
 def search(machine: Machine, workload: Workload = REFERENCE,
            most: int | None = None) -> Found:
-    """The keys that give the most containers below the latency line.
+    """Return the keys with which most containers stay below the latency line.
 
     All sets of keys of a grid are tried in a fixed order, without those that
     the host cannot hold or whose guarantees do not fit its nodes. Of equals

@@ -117,7 +117,7 @@ class Machine:
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> 'Machine':
-        """A machine from plain data.
+        """Return a machine from plain data.
 
         Keys: ``name``, ``nodes`` (a list of ``id``, ``threads``,
         ``memory_mb`` and, optionally, ``socket``), optionally ``nics``,
@@ -151,14 +151,14 @@ class Machine:
         return machine
 
     def __getitem__(self, name: str) -> float:
-        """The value of a parameter."""
+        """Return the value of a parameter."""
         return self.parameter(name).value
 
     def parameter(self, name: str) -> Parameter:
         return next(one for one in self.parameters if one.name == name)
 
     def with_value(self, name: str, value: float) -> 'Machine':
-        """The same machine with one other figure."""
+        """Return the machine with another value of one parameter."""
         return replace(self, parameters=tuple(
             replace(one, value=value) if one.name == name else one
             for one in self.parameters))
@@ -167,7 +167,7 @@ class Machine:
         return next(one.socket for one in self.nodes if one.id == node)
 
     def link(self, here: int, there: int) -> tuple[str, int, int] | None:
-        """The link from one node to another; None within a node.
+        """Return the link from one node to another; None within a node.
 
         The nodes of a socket share its links to other sockets.
         """

@@ -80,7 +80,7 @@ class Range:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The nearest rank of ascending values."""
+    """Return the nearest rank of ascending values."""
     place = round(percent / 100 * (len(values) - 1))
     return values[min(max(place, 0), len(values) - 1)]
 
@@ -114,7 +114,7 @@ def draw(machine: Machine, curves: Sequence[LatencyCurve | None], count: int,
 
 def drawn(machine: Machine, rng: random.Random,
           curves: Sequence[LatencyCurve | None]) -> Machine:
-    """The machine with other figures, each in its range."""
+    """Return the machine with other figures, each in its range."""
     for name, (low, high) in RANGES.items():
         machine = machine.with_value(name, rng.uniform(low, high))
     machine = replace(machine, curve=rng.choice(curves))

@@ -119,7 +119,7 @@ def _fill(capacity: float, got: list[float],
 
 
 def _level(left: float, needs: Sequence[_Need]) -> float:
-    """The level, per weight, at which all of what is left is used."""
+    """Return the level, per weight, at which all of what is left is used."""
     steps = sorted([(need.floor / need.weight, need.weight)
                     for need in needs]
                    + [(need.top / need.weight, -need.weight)

@@ -42,7 +42,7 @@ Row = Sequence[str]
 
 
 def render(ours: Machine, other: Machine) -> str:
-    """All tables.
+    """Return all tables.
 
     :param ours: the machine with control.
     :param other: the one whose line without control it is held against.
@@ -169,7 +169,7 @@ def _shifts(title: str, shifts: Sequence[Shift]) -> str:
 def render_ranges(machine: Machine,
                   curves: Mapping[str, LatencyCurve | None],
                   count: int) -> str:
-    """The range of the density, by latency curve and by all of them.
+    """Return the range of the density, by latency curve and by all of them.
 
     :param curves: by name; None is the queue.
     :param count: how many draws each.

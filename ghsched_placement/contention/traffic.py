@@ -165,7 +165,7 @@ def solve(machine: Machine, flows: Sequence[Flow],
 
 
 def distance(machine: Machine, origin: int, memory: int) -> float:
-    """Latency of an access on an idle machine; a local one is 1."""
+    """Return the latency of an access on an idle machine; a local one is 1."""
     link = machine.link(origin, memory)
     return machine[f'{link[0]}_latency'] if link else 1.0
 

@@ -213,7 +213,7 @@ class Slot:
 
 def slots(machine: Machine, workload: Workload, scenario: str,
           keys: GuestPolicy | None) -> tuple[Slot, ...]:
-    """All guest nodes, those of the first guest first."""
+    """Return all guest nodes, those of the first guest first."""
     found = []
     guests = places(machine, workload, scenario)
     device_mb = machine['dma_mb'] if workload.vfs else 0.0
@@ -240,7 +240,7 @@ def slots(machine: Machine, workload: Workload, scenario: str,
 def _paths(machine: Machine, scenario: str, nodes: Sequence[int],
            buffers: Mapping[int, Sequence[int]], group: str,
            device_mb: float) -> Iterator[Path]:
-    """The accesses of one container.
+    """Yield the accesses of one container.
 
     :param buffers: nodes that have those of its VF, by its own nodes.
     """
@@ -259,7 +259,7 @@ def _paths(machine: Machine, scenario: str, nodes: Sequence[int],
 def _buffers(machine: Machine, keys: GuestPolicy | None,
              nodes: Sequence[int], origin: int,
              own: bool) -> tuple[int, ...]:
-    """Nodes that have the buffers of a container's VF."""
+    """Return nodes that have the buffers of a container's VF."""
     if own:
         return (origin,)
     known = [node for node in machine.nics if node in nodes]
@@ -286,7 +286,9 @@ def _dma(machine: Machine, buffers: Mapping[int, Sequence[int]],
 
 def flows(machine: Machine, workload: Workload, filled: Sequence[Slot],
           containers: int) -> tuple[Flow, ...]:
-    """The traffic of so many containers, their devices and the neighbours."""
+    """Return the traffic of a number of containers, their devices and
+    neighbours.
+    """
     amounts: dict[tuple[str, int, int], float] = defaultdict(float)
     for slot in filled:
         count = slot.count(containers)

@@ -76,7 +76,7 @@ class Audit(base.Lister):
             one for each in seen for one in planned(each)]))
 
     def _agreed(self, plans: Iterable[repair.Repair], yes: bool) -> None:
-        """Show what is to be done.
+        """Print the planned repairs, and ask for consent unless it is given.
 
         :raises CommandError: when that is not agreed to.
         """
@@ -93,7 +93,7 @@ class Audit(base.Lister):
 
     def _fix(self, client: clients.Client, plans: Sequence[repair.Repair],
              parsed_args: argparse.Namespace) -> None:
-        """Do what still is to be done."""
+        """Carry out the repairs that are still needed."""
         again = look(client, sorted({one.host for one in plans}), parsed_args)
         current = [one for each in again
                    for one in planned(each)]
@@ -118,14 +118,14 @@ def agreement(seen: Sequence[observe.Observed]) -> str:
 
 def look(client: clients.Client, wanted: Sequence[str],
          parsed_args: argparse.Namespace) -> list[observe.Observed]:
-    """Hosts from all sides."""
+    """Return what Placement, Nova and the hosts themselves report of hosts."""
     return observe.observe(client, wanted, not parsed_args.no_effective,
                            parsed_args.accounting)
 
 
 def lasting(client: clients.Client, parsed_args: argparse.Namespace
             ) -> list[observe.Observed]:
-    """Hosts with what is found twice.
+    """Return hosts with the findings that a second look confirms.
 
     The records are read one after the other, so that what changes meanwhile
     seems not to agree.
@@ -156,7 +156,9 @@ def status(found: Sequence[Finding], unchecked: Sequence[Finding]) -> int:
 
 def rows(found: Iterable[Finding], repairs: Iterable[repair.Repair]
          ) -> Iterator[tuple[Any, ...]]:
-    """A row for each finding, with what --fix would do about it (pure)."""
+    """Yield a row for each finding, with the repair that --fix would make
+    (pure).
+    """
     texts = {(one.host, one.consumer): one.text for one in repairs}
     for one in found:
         text = texts.get((one.host, one.subject))

@@ -58,7 +58,8 @@ class _Ending:
 
 
 def said(error: Exception) -> str:
-    """An error in words, also one of a service that refuses who asks."""
+    """Return an error as text, also that of a service that refuses the user.
+    """
     status = getattr(error, 'status_code', getattr(error, 'http_status', 0))
     if status == 403:
         return ('the cloud does not let you do that (HTTP 403). This command '
@@ -67,7 +68,9 @@ def said(error: Exception) -> str:
 
 
 def _fitting(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """A table is as wide as the terminal is, unless somebody says how."""
+    """Make tables of a parser as wide as the terminal unless an option says
+    otherwise.
+    """
     parser.set_defaults(fit_width=True)
     return parser
 

@@ -70,7 +70,7 @@ class ShowCapacity(base.Lister):
 
 
 def rows(host: capacity.Host) -> Iterator[tuple[Any, ...]]:
-    """A row for each NUMA node, and one for devices that are on none."""
+    """Yield a row for each NUMA node, and one for devices that are on none."""
     of_host = (columns.known(host.groups.free if host.groups else None),
                columns.known(capacity.compute_fragmentation(host)))
     for node in host.nodes:
@@ -106,7 +106,7 @@ def _room(node: capacity.Node) -> tuple[int | None, ...]:
 
 
 def vfs(pfs: Iterable[capacity.Pf]) -> list[dict[str, Any]]:
-    """The VFs of PFs, for programs."""
+    """Return the VFs of PFs, for programs."""
     return [{'pf': pf.address, 'resource_class': pf.resource_class,
              'total': pf.stock.total, 'used': pf.stock.used,
              'free': pf.stock.free} for pf in pfs]

@@ -60,7 +60,7 @@ class Client(nova_reader.NovaReader):
             return self._connection.placement
 
     def hosts(self, wanted: Sequence[str] = ()) -> tuple[capacity.Host, ...]:
-        """The hosts with our driver, all of them or some by name.
+        """Return the hosts with our driver, all of them or some by name.
 
         :raises CommandError: when one of them is not there.
         """
@@ -173,7 +173,7 @@ class Client(nova_reader.NovaReader):
         return f'HTTP {response.status_code} {http.detail(response)}'
 
     def _reallocate(self, wanted: repair.Repair, number: int) -> Any:
-        """Placement's answer; None when there is nothing to do.
+        """Return Placement's answer; None when there is nothing to do.
 
         :param number: of the attempt.
         """
@@ -228,7 +228,7 @@ class Client(nova_reader.NovaReader):
                 sorted(filter(names.is_our_trait, traits)))
 
     def hosts_with(self, traits: Iterable[str]) -> list[str]:
-        """Return names of compute nodes with any of some traits."""
+        """Return the names of compute nodes with any of some traits."""
         roots = {provider['root_provider_uuid'] for trait in traits
                  for provider in self._placement(
                      f'/resource_providers?required={trait}')[
@@ -246,7 +246,7 @@ class Client(nova_reader.NovaReader):
         return str(found[0]['root_provider_uuid'])
 
     def _our_roots(self) -> set[str]:
-        """UUIDs of the compute nodes with our driver."""
+        """Return the UUIDs of the compute nodes with our driver."""
         markers = {names.NUMA_NODE_TRAIT,
                    names.CAPABILITY_TRAITS['DEVICE_NUMA']}
         # Placement refuses a query for a trait that nobody ever had.
@@ -259,7 +259,9 @@ class Client(nova_reader.NovaReader):
 
     def _provider(self, record: Mapping[str, Any]
                   ) -> capacity.Provider | None:
-        """A provider with all that is in it; None when it is gone by now."""
+        """Return a provider with its inventories, usages and traits; None if
+        it is gone.
+        """
         base = f'/resource_providers/{record["uuid"]}'
         inventories = self._placement(f'{base}/inventories', gone={})
         usages = self._placement(f'{base}/usages', gone={})
@@ -282,6 +284,6 @@ class Client(nova_reader.NovaReader):
 
 
 def of(app: Any) -> Client:
-    """The client of a command's application."""
+    """Return the client of a command's application."""
     client: Client = app.client_manager.ghsched
     return client

@@ -39,7 +39,7 @@ class Unknown(columns.FormattableColumn[None]):
 
 
 def known(value: Any) -> Any:
-    """A value that may be None, in a column where others are not."""
+    """Return a value that may be None, in a column where others are not."""
     return Unknown() if value is None else value
 
 
@@ -103,7 +103,7 @@ class _Blank(Unknown):
 
 
 def plain(cell: Any, blank: str = '') -> Any:
-    """A cell where structured values have no place.
+    """Return a cell where structured values have no place.
 
     :param blank: for what is not known.
     """

@@ -162,7 +162,7 @@ def too_wide(policy: policies.GuestPolicy, accounting: policies.Accounting,
 
 
 def size_of(flavor: Any) -> Size:
-    """The size of a flavor of openstacksdk."""
+    """Return the size of a flavor of openstacksdk."""
     return Size(flavor.vcpus, flavor.ram, flavor.disk + flavor.ephemeral,
                 flavor.swap or 0)
 
@@ -190,7 +190,7 @@ def vf_class(text: str) -> tuple[str, str]:
 
 def merged(extra_specs: Mapping[str, str],
            properties: Mapping[str, str]) -> dict[str, str]:
-    """The extra specs of a flavor with what an image adds.
+    """Return the extra specs of a flavor with what an image adds.
 
     :raises CommandError: when the image does not go with the flavor, or has
         what only the flavor may say.
@@ -268,7 +268,7 @@ def make_question(size: Size, extra_specs: Mapping[str, str],
 
 def guess_classes(policy: policies.GuestPolicy,
                   found: Iterable[capacity.Host]) -> dict[str, str]:
-    """Resource class of each alias, where there is no choice.
+    """Return the resource class of each alias, where there is no choice.
 
     Where the cloud has no VFs at all, it has none of the alias either.
     """
@@ -352,7 +352,7 @@ def judge_first(client: clients.Client, host: capacity.Host,
 
 
 def rows(verdicts: Iterable[fitting.Verdict]) -> Iterator[tuple[Any, ...]]:
-    """A row for each host."""
+    """Yield a row for each host."""
     for verdict in verdicts:
         yield (verdict.host, bool(verdict.guests), verdict.guests,
                verdict.sharing, columns.Words(list(verdict.nodes)),

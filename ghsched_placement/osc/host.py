@@ -69,7 +69,7 @@ class ListHosts(base.Lister):
 
 
 def row(seen: observe.Observed) -> tuple[Any, ...]:
-    """A host in one line."""
+    """Return a host in one line."""
     host = seen.host
     stocks = [node.bandwidth for node in host.nodes if node.bandwidth]
     guarantee = max((host.largest_guarantee(node) for node in host.nodes
@@ -203,7 +203,7 @@ def _bursts(node: capacity.Node,
 
 
 def _effective(seen: observe.Observed, number: int | None) -> int | None:
-    """Percent that all control groups of guests guarantee on a node."""
+    """Return percent that all control groups of guests guarantee on a node."""
     told = [(server.uuid, server.effective) for server in seen.servers
             if server.effective is not None]
     if number is None or not told:

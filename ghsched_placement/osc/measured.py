@@ -46,7 +46,7 @@ DECLARED = 125e6
 
 def read(client: clients.Client, bounds: affinity.Bounds
          ) -> tuple[move_plan.Cloud, dict[str, dict[str, Any]]]:
-    """The cloud, and its servers as Nova's API has them."""
+    """Return the cloud, and its servers as Nova's API has them."""
     hosts = {host.name: host for host in client.hosts()}
     closed = set(client.away())
     records = {record['id']: record for record in client.servers()}
@@ -78,7 +78,7 @@ def read(client: clients.Client, bounds: affinity.Bounds
 
 def measured(servers: Iterable[Server], said: Mapping[str, Mapping[str, Any]]
              ) -> dict[str, load.Load]:
-    """The latest measurement of each host (pure)."""
+    """Return the latest measurement of each host (pure)."""
     found: dict[str, load.Load] = {}
     for server in servers:
         one = load.read(said[server.uuid])
@@ -120,7 +120,7 @@ def _busy(one: load.GuestNode) -> float | None:
 
 
 def _wanted(one: load.GuestNode) -> float | None:
-    """CPUs that are used and waited for."""
+    """Return CPUs that are used and waited for."""
     busy = _busy(one)
     if busy is None or one.vcpus is None or one.cpu_wait is None:
         return None
@@ -162,7 +162,7 @@ def _groups(host: capacity.Host) -> float:
 def of_node(spot: Spot, one: load.HostNode,
             guests: Sequence[move_plan.Guest], guarantee: float,
             takes: bool) -> move_plan.Node:
-    """A node with what others than some guests use of it (pure).
+    """Return a node with what others than some guests use of it (pure).
 
     What guests wait for is no use, so what they want may be more than the
     node is busy; the others then use nothing.
@@ -181,7 +181,7 @@ def of_node(spot: Spot, one: load.HostNode,
 
 def _idle(host: capacity.Host, spot: Spot, guarantee: float,
           takes: bool) -> move_plan.Node:
-    """A node of a host without guests, with its part of the whole."""
+    """Return a node of a host without guests, with its part of the whole."""
     def part(*classes: str) -> float:
         stocks = [stock for name in classes
                   for provider in (host.root,)
@@ -219,7 +219,7 @@ def _ties(said: Mapping[str, Mapping[str, Any]],
 def history(client: clients.Client, cloud: move_plan.Cloud,
             settings: move_plan.Settings, now: float
             ) -> tuple[move_plan.Moved, ...]:
-    """Moves that still count, as far as Nova keeps them.
+    """Return moves that still count, as far as Nova keeps them.
 
     :param cloud: whose guests may have been moved inside their hosts.
     """
@@ -235,7 +235,7 @@ def history(client: clients.Client, cloud: move_plan.Cloud,
 
 
 def _seconds(time: str) -> float:
-    """A time of Nova's API as seconds since 1970."""
+    """Return a time of Nova's API as seconds since 1970."""
     return datetime.datetime.fromisoformat(time).replace(
         tzinfo=datetime.UTC).timestamp()
 

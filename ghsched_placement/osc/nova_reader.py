@@ -138,7 +138,7 @@ class NovaReader:
 
     def servers(self, service_host: str | None = None
                 ) -> list[dict[str, Any]]:
-        """The servers of all projects, as Nova's API has them.
+        """Return the servers of all projects, as Nova's API has them.
 
         :param service_host: only those of this compute service.
         """
@@ -149,7 +149,7 @@ class NovaReader:
             '/servers/detail', 'servers', _SERVERS, asked))
 
     def active_servers(self, service_host: str, limit: int) -> list[str]:
-        """Return UUIDs of servers that are ACTIVE on a host.
+        """Return the UUIDs of servers that are ACTIVE on a host.
 
         :param limit: how many at most.
         """
@@ -159,12 +159,12 @@ class NovaReader:
             f'/servers?{query}', _SERVERS)['servers']]
 
     def server(self, uuid: str) -> dict[str, Any] | None:
-        """A server as Nova's API has it; None when there is none."""
+        """Return a server as Nova's API has it; None when there is none."""
         answer = self._compute(f'/servers/{uuid}', _SERVERS, gone={})
         return dict(answer['server']) if answer else None
 
     def find_server(self, name: str) -> dict[str, Any]:
-        """A server by name or UUID.
+        """Return a server by name or UUID.
 
         :raises CommandError: when there is none, or more than one.
         """
@@ -188,7 +188,7 @@ class NovaReader:
             return find(name, ignore_missing)
 
     def host_nodes(self, uuid: str) -> tuple[int | None, ...]:
-        """Host NUMA node of each guest NUMA node of a server.
+        """Return the host NUMA node of each guest NUMA node of a server.
 
         None for each where only an admin is told; empty for a server without
         a NUMA topology, and for one that is gone.
@@ -198,7 +198,7 @@ class NovaReader:
         return tuple(cell.get('host_node') for cell in answer['nodes'])
 
     def migrations(self) -> dict[str, str]:
-        """The migrations in progress, which own what they hold.
+        """Return the migrations in progress, which own what they hold.
 
         By their UUID that of the server, which may be deleted: Nova ends no
         migration with it that nova-compute has lost.
@@ -214,7 +214,7 @@ class NovaReader:
                     {'status': status}, 'uuid')}
 
     def migrations_of(self, uuid: str) -> set[str]:
-        """UUIDs of all migrations that a server has ever had."""
+        """Return the UUIDs of all migrations that a server has ever had."""
         return {one['uuid'] for one in self._pages(
             '/os-migrations', 'migrations', _MIGRATIONS,
             {'instance_uuid': uuid}, 'uuid')}
@@ -275,7 +275,7 @@ class NovaReader:
             for member in group['members']}
 
     def migrated(self, since: str) -> list[dict[str, Any]]:
-        """Migrations of any status that have changed.
+        """Return migrations of any status that have changed.
 
         :param since: a time as ISO 8601 has it.
         """
@@ -322,7 +322,7 @@ class NovaReader:
         raise exceptions.CommandError(text)
 
     def flavor(self, name: str) -> Any:
-        """A flavor of openstacksdk, by name or UUID, with extra specs."""
+        """Return a flavor with its extra specs, by name or UUID."""
         with http.reached(self._connection, 'compute'):
             return self._find(
                 lambda name, **how: self._connection.compute.find_flavor(
@@ -348,7 +348,7 @@ class NovaReader:
             gone={}))
 
     def image_properties(self, name: str) -> dict[str, str]:
-        """All properties of an image, by name or UUID."""
+        """Return all properties of an image, by name or UUID."""
         with http.reached(self._connection, 'image'):
             image = self._find(self._connection.image.find_image, 'image',
                                name)
@@ -375,7 +375,7 @@ class NovaReader:
     def _pages(self, path: str, key: str, microversion: str,
                asked: Mapping[str, str] | None = None,
                marker: str = 'id') -> Iterator[dict[str, Any]]:
-        """All entries of a list that Nova gives in pages."""
+        """Yield all entries of a list that Nova gives in pages."""
         asked = dict(asked or {})
         while True:
             query = f'?{parse.urlencode(asked)}' if asked else ''
@@ -386,7 +386,7 @@ class NovaReader:
             asked['marker'] = str(answer[key][-1][marker])
 
     def each(self, ask: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """The answers to many questions, in order."""
+        """Return the answers to many questions, in order."""
         if self._workers == 1:
             return list(map(ask, items))
         with futures.ThreadPoolExecutor(self._workers) as pool:

@@ -78,7 +78,7 @@ class Observed:
 
 def read_server(record: Mapping[str, Any],
                 nodes: Sequence[int | None]) -> Server:
-    """A server of Nova's API as the audit takes it (pure).
+    """Return a server of Nova's API as the audit takes it (pure).
 
     :param record: with the flavor in it.
     :param nodes: host NUMA node of each guest NUMA node.
@@ -129,7 +129,7 @@ def is_there(record: Mapping[str, Any]) -> bool:
 def observe(client: clients.Client, wanted: Sequence[str] = (),
             ask_hosts: bool = False,
             accounting: policies.Accounting = 'min') -> list[Observed]:
-    """Hosts from all sides.
+    """Return what Placement, Nova and the hosts themselves report of hosts.
 
     :param wanted: names of hosts; empty: all.
     :param ask_hosts: whether to ask each host what it has set for its
@@ -193,7 +193,7 @@ def counted(reports: Iterable[diagnostics.Report],
 
 
 def with_findings_of(seen: Observed, before: Observed) -> Observed:
-    """A host with what was found before as well (pure)."""
+    """Return a host with what was found before as well (pure)."""
     known = {(one.kind, one.subject) for one in before.findings}
     return dataclasses.replace(seen, findings=tuple(
         one for one in seen.findings if (one.kind, one.subject) in known))
@@ -202,7 +202,7 @@ def with_findings_of(seen: Observed, before: Observed) -> Observed:
 def _servers(client: clients.Client, hosts: Sequence[capacity.Host],
              nodes: Mapping[str, Mapping[str, Any]],
              ) -> dict[str, list[dict[str, Any]]]:
-    """Servers by the name of their compute node."""
+    """Return the servers by the name of their compute node."""
     service = None
     if len(hosts) == 1 and hosts[0].uuid in nodes:
         service = str(nodes[hosts[0].uuid]['service']['host'])
@@ -214,7 +214,7 @@ def _servers(client: clients.Client, hosts: Sequence[capacity.Host],
 
 def _ask(client: clients.Client, servers: Sequence[Server]
          ) -> tuple[list[Server], list[diagnostics.Report]]:
-    """Servers with what their host has set, and all that it tells."""
+    """Return servers with what their host has set, and all that it tells."""
     # Nova takes the power state of a guest that is gone for another one.
     running = [server for server in servers
                if server.policy is not None and not server.moving
@@ -255,7 +255,7 @@ def _told(server: Server,
 def _others(client: clients.Client, host: capacity.Host,
             servers: Iterable[Server], holdings: Holdings,
             migrations: Callable[[], Mapping[str, str]]) -> Others:
-    """Consumers that are not among the servers of the host.
+    """Return the consumers that are not among the servers of the host.
 
     Nova's list has no server that is deleted and can still be restored: it
     stays on its host, with what it holds.
@@ -294,7 +294,7 @@ def _is_moved(record: Mapping[str, Any] | None, host: str) -> bool:
 
 def _owners(client: clients.Client, left: Set[str], bare: Iterable[str]
             ) -> dict[str, str]:
-    """Servers of the migrations that hold something for them.
+    """Return the servers of the migrations that hold something for them.
 
     A migration takes over what its server holds, and gives it back when it
     fails, unless Placement or nova-compute is away just then. A server that

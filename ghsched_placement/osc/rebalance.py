@@ -55,7 +55,7 @@ OPTIONS = {
 
 
 def policy(name: str) -> move_plan.Policy:
-    """A policy that is installed.
+    """Return a policy that is installed.
 
     :raises CommandError: naming those that are.
     """
@@ -166,7 +166,7 @@ def _room(client: clients.Client, parsed_args: argparse.Namespace) -> Planned:
 
 def row(move: move_plan.Move, records: Mapping[str, Mapping[str, Any]]
         ) -> tuple[Any, ...]:
-    """A move in one line (pure)."""
+    """Return a move in one line (pure)."""
     return (move.guest, records[move.guest]['name'], str(move.origin),
             str(move.destination), move.reason, round(move.gain, 1),
             round(move.cost, 1))
@@ -299,7 +299,7 @@ def _way(move: move_plan.Move) -> tuple[str, move_plan.Spot, move_plan.Spot]:
 
 
 def agreed() -> None:
-    """Ask.
+    """Ask the user on the terminal whether to make the moves.
 
     :raises CommandError: when it is not agreed to.
     """

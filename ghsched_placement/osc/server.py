@@ -93,7 +93,8 @@ class ShowServerBandwidth(base.Lister):
 
 def look(client: clients.Client, record: Mapping[str, Any],
          warn: Any) -> Guest:
-    """A server from all sides, as far as the user may look.
+    """Return what Placement, Nova and the host report of a server, as far as
+    the user may read it.
 
     :raises CommandError: when it has no policy, or one that makes no sense.
     """
@@ -143,7 +144,7 @@ def _allocated(client: clients.Client, server: Server, host: str | None,
 
 
 def rows(guest: Guest) -> Iterator[tuple[Any, ...]]:
-    """A row for each guest NUMA node."""
+    """Yield a row for each guest NUMA node."""
     told = guest.report.by_node() if guest.report else {}
     for number, node in enumerate(guest.nodes):
         asked = (guest.policy.nodes[number] if guest.policy.nodes else None)
@@ -168,7 +169,7 @@ def rows(guest: Guest) -> Iterator[tuple[Any, ...]]:
 
 def _measured(guest: Guest, told: Iterable[diagnostics.GuestNode]
               ) -> Iterator[tuple[Any, ...]]:
-    """A row for each host node of a guest without NUMA nodes of its own."""
+    """Yield a row for each host node of a guest without a NUMA topology."""
     rows: list[diagnostics.GuestNode | None] = [*told]
     for real in rows or [None]:
         yield (columns.known(None), *map(columns.known, (
@@ -197,7 +198,7 @@ def _values(held: Bandwidth | None) -> Iterable[Any]:
 
 
 def _mb(used: int | None) -> float | None:
-    """MB/s of bytes per second."""
+    """Convert bytes per second to MB/s; None stays None."""
     return None if used is None else round(used / 1e6, 1)
 
 
@@ -259,7 +260,7 @@ def none_of(seen: Sequence[observe.Observed]) -> str:
 
 def listed(seen: Iterable[observe.Observed], by: str
            ) -> list[tuple[Any, ...]]:
-    """The servers of all hosts in one order, the unknown last (pure).
+    """Return the servers of all hosts in one order, the unknown last (pure).
 
     :param by: see :data:`_SORTED`; equal ones are in the order of names.
     """
@@ -272,7 +273,7 @@ def listed(seen: Iterable[observe.Observed], by: str
 
 
 def list_row(seen: observe.Observed, guest: Server) -> tuple[Any, ...]:
-    """A server in one line (pure)."""
+    """Return a server in one line (pure)."""
     shares = audit.bandwidth_by_node(
         seen.host, seen.holdings.get(guest.uuid, {}))
     nodes = guest.policy.nodes if guest.policy else ()

@@ -32,7 +32,7 @@ _AROUND, _FIRST = 3, 1
 
 def widths(natural: Sequence[int], least: Sequence[int],
            room: int) -> list[int]:
-    """Widths of columns that have to share a room (pure).
+    """Return the widths of columns that have to share a room (pure).
 
     Narrow columns keep their width, and the wide ones get the same each.
 
@@ -77,7 +77,7 @@ class Fitted(cliff_table.TableFormatter):
 
 
 def _limit(parsed_args: argparse.Namespace) -> int | None:
-    """Characters of a line; None where there is no limit."""
+    """Return characters of a line; None where there is no limit."""
     if parsed_args.max_width > 0:
         return int(parsed_args.max_width)
     return utils.terminal_width() if parsed_args.fit_width else None

@@ -126,7 +126,7 @@ def room_of(state: State) -> gradient.Room:
 
 
 def _devices(state: State, node: int) -> int:
-    """All devices of a node, free or not."""
+    """Return all devices of a node, free or not."""
     found = 0
     for place, below in state.host.node_below.items():
         provider = state.host.providers[place]

@@ -41,7 +41,7 @@ class Response(Protocol):
         """The body; empty when there is none."""
 
     def json(self) -> Any:
-        """The document in the body."""
+        """Return the document in the body."""
 
 
 class Reader(Protocol):

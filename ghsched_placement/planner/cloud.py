@@ -44,7 +44,7 @@ def part(progress: Progress, start: float, end: float) -> Progress:
 
 def read(reader: Reader, progress: Progress = silent,
          workers: int = WORKERS) -> tuple[Host, ...]:
-    """The compute hosts of a cloud, by name.
+    """Return the compute hosts of a cloud, by name.
 
     A tree whose root has neither VCPU nor PCPU nor MEMORY_MB is no compute
     host: a sharing disk, a network agent.
@@ -65,7 +65,7 @@ def read(reader: Reader, progress: Progress = silent,
 
 
 def shared_classes(hosts: Iterable[Host], reader: Reader) -> tuple[str, ...]:
-    """Resource classes that hosts share by an aggregate.
+    """Return resource classes that hosts share by an aggregate.
 
     They are not in the copy: no host would have any of it, so the planner
     does not ask for it.

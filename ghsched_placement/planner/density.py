@@ -111,7 +111,7 @@ def of_flavor(machine: Machine, need: Need, guests: int | None = None,
               against: Machine | None = None,
               search: bool = False,
               guests_without: int | None = None) -> DensityPlan:
-    """Guests of a flavor, as many as fit, full of containers.
+    """Return guests of a flavor, as many as fit, full of containers.
 
     :param guests: that fit on one host; None for as many as it has CPUs and
         memory for.

@@ -128,7 +128,7 @@ def together(stage: Stage, mix: Mapping[str, int],
 
 
 def _best(flavor: _Flavor, states: Sequence[State]) -> int | None:
-    """Number of the host where the next guest goes."""
+    """Return the number of the host where the next guest goes."""
     found: tuple[float, int] | None = None
     for number, ways in flavor.ways.items():
         if number not in flavor.options:

@@ -68,7 +68,7 @@ def parse(text: str) -> Flavor:
 
 
 def from_mapping(name: str, mapping: Mapping[str, Any]) -> Flavor:
-    """A flavor of plain data: sizes and extra specs side by side.
+    """Return a flavor of plain data: sizes and extra specs side by side.
 
     Extra specs may also be in a mapping of their own, ``extra_specs``.
 

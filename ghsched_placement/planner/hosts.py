@@ -104,7 +104,7 @@ class Group:
 
 
 def alike(hosts: Iterable[Host]) -> tuple[Group, ...]:
-    """Hosts grouped by what they have and what is used of it."""
+    """Return hosts grouped by what they have and what is used of it."""
     groups: dict[Any, list[Host]] = {}
     for host in hosts:
         groups.setdefault(host.shape(), []).append(host)
@@ -113,7 +113,8 @@ def alike(hosts: Iterable[Host]) -> tuple[Group, ...]:
 
 
 def ordered(providers: Sequence[Provider], root: str) -> tuple[Provider, ...]:
-    """Providers of one tree, the root first and each after its parent."""
+    """Return the providers of one tree, the root first, each after its parent.
+    """
     found = [provider for provider in providers if provider.uuid == root]
     for parent in found:
         found.extend(sorted((one for one in providers

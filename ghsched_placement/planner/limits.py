@@ -120,7 +120,9 @@ def counted(state: State, node: int, resource_class: str) -> int:
 
 
 def _at_once(state: State, node: int, resource_class: str) -> int | None:
-    """The most of it that one guest may have; None where there is none."""
+    """Return the largest amount of a class that one guest may have on a host
+    node; None without an inventory.
+    """
     return max((int(state.record((place, resource_class))['max_unit'])
                 for place, number in state.host.node_of.items()
                 if number == node and resource_class
@@ -137,12 +139,12 @@ def vfs_free(state: State, node: int, resource_class: str) -> int:
 
 
 def whole_nodes(state: State) -> int:
-    """NUMA nodes that no guest has a part of."""
+    """Return NUMA nodes that no guest has a part of."""
     return sum(node.whole for node in state.nodes())
 
 
 def pooled(state: State, need: Need) -> int:
-    """Guests that would fit if a host were one pool without NUMA nodes.
+    """Return guests that would fit if a host were one pool without NUMA nodes.
 
     What lies between that and what really fits is lost to fragmentation.
     """

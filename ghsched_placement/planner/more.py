@@ -37,8 +37,8 @@ _MORE = {names.MEM_BW_PCT: POINTS, names.MEM_BW_BURST_PCT: POINTS}
 
 @dataclass(frozen=True)
 class More:
-    """One more unit of a resource on one host, and the guests that it makes
-    room for.
+    """An added unit of a resource on a host, and the guests that it makes room
+    for.
 
     :param node: host NUMA node; None for the host as a whole.
     :param provider: name of the provider that has more.

@@ -68,7 +68,8 @@ class Need:
 
     def of_nova(self, locality: str,
                 sizes: vfs.Sizes) -> list[tuple[str, str]]:
-        """Parameters of GET /allocation_candidates, as nova-scheduler's.
+        """Return the parameters of GET /allocation_candidates that
+        nova-scheduler would send.
 
         Nova's request ids are random; here they are made of alias and node.
         """
@@ -81,7 +82,8 @@ class Need:
 
     def query(self, locality: str,
               sizes: vfs.Sizes) -> list[tuple[str, str]]:
-        """The same without a limit and without what is not asked for.
+        """Return the query parameters for the planner, without a limit and
+        without the resources of ``without``.
 
         The planner chooses among all candidates.
         """
@@ -102,7 +104,7 @@ class Need:
     def tries(self, find: Callable[[], Mapping[str, Sequence[vfs.Pf]]],
               too_many: Callable[[vfs.Sizes], None] = lambda _sizes: None,
               ) -> Iterator[tuple[str, vfs.Sizes]]:
-        """Ways to ask, see :func:`ghsched_placement.vfs.tries`."""
+        """Yield ways to ask, see :func:`ghsched_placement.vfs.tries`."""
         if self.policy.vfs:
             return vfs.tries(self.policy, find, too_many)
         return iter([('any', {})])
@@ -146,7 +148,7 @@ class Need:
         return found
 
     def device_needs(self, node_pools: frozenset[str]) -> list[DeviceNeed]:
-        """VFs as the fragmentation score has them."""
+        """Return the VFs of a guest as needs of the fragmentation score."""
         total = sum(self.devices_of.values())
         return [DeviceNeed(total, node_pools)] if total else []
 
@@ -178,7 +180,7 @@ class Need:
 def of(flavor: Flavor, accounting: Accounting = 'min',
        aliases: Aliases | None = None,
        without: Sequence[str] = (), owned: bool = True) -> Need:
-    """The need of a flavor.
+    """Return the resources that a guest of a flavor needs.
 
     With one guest NUMA node, where the scheduler chooses the number.
 

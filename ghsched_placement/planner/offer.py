@@ -37,7 +37,7 @@ _MOST_OFFERS = 10000
 
 def placed(state: State, need: Need, locality: str, sizes: vfs.Sizes,
            has_room: candidates.HasRoom) -> list[candidates.Placed]:
-    """Ways to place a guest on a host, in the scheduler's order.
+    """Return ways to place a guest on a host, in the scheduler's order.
 
     What is not counted by NUMA node is not looked at, see
     :func:`ghsched_placement.planner.limits.of_root`.
@@ -113,7 +113,7 @@ class _Offers:
                     yield from self._choose(rest, {**chosen, suffix: place})
 
     def _alone(self, group: requests.Group) -> list[int]:
-        """Places of the providers that have all of a group."""
+        """Return the places of the providers that have all of a group."""
         host, state = self._state.host, self._state
         return [place for place, provider in enumerate(host.providers)
                 if group.required <= provider.traits and all(
@@ -135,7 +135,7 @@ class _Offers:
             for name in self._groups[suffix].resources)
 
     def _ancestors(self, place: int) -> Iterator[int]:
-        """A provider and those that it is below."""
+        """Yield a provider and those that it is below."""
         found: int | None = place
         while found is not None:
             yield found

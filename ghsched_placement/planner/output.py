@@ -73,7 +73,7 @@ MOST_KINDS = 12
 
 
 def as_json(plan: Plan, densities: Sequence[DensityPlan]) -> str:
-    """A JSON document; see the beginning of this module."""
+    """Return a JSON document; see the beginning of this module."""
     return json.dumps({
         'hosts': plan.hosts, 'kinds': plan.kinds, 'notes': list(plan.notes),
         'flavors': [{'flavor': flavor.flavor.name, 'guests': flavor.guests,
@@ -127,7 +127,8 @@ def _density(plan: DensityPlan) -> dict[str, Any]:
 
 
 def as_table(plan: Plan, densities: Sequence[DensityPlan]) -> str:
-    """Text for people: one part per flavor, an empty line between them."""
+    """Return the plan as text: one part per flavor, separated by empty lines.
+    """
     told = {one.fitted: one for one in reversed(densities)}
     return '\n\n'.join([*_plan_parts(plan), *(
         part for one in densities
@@ -180,7 +181,9 @@ def _guests(host: HostPlan) -> str:
 
 
 def _more_table(hosts: Sequence[HostPlan]) -> str:
-    """Nodes where the same buys the same are told in one line."""
+    """Return a table of the guests that more of each resource makes room for;
+    equal NUMA nodes share a line.
+    """
     alike: dict[tuple[str, str, int], list[int | None]] = {}
     for host in hosts:
         for one in host.more:

@@ -108,7 +108,7 @@ class _Canvas:
 
 
 def draw(plan: Plan, densities: Sequence[DensityPlan]) -> str:
-    """The picture of a plan: an SVG document."""
+    """Return the picture of a plan: an SVG document."""
     canvas = _Canvas()
     _draw_guests(canvas, plan)
     for flavor in plan.flavors:
@@ -230,7 +230,7 @@ def _key(canvas: _Canvas, curves: Sequence[Curve]) -> None:
 
 
 def _line(colour: str, dashes: str) -> dict[str, Any]:
-    """Attributes of the line of a curve."""
+    """Return the attributes of the line of a curve."""
     return {'stroke': colour, 'stroke_width': 2, 'stroke_dasharray': dashes}
 
 

@@ -159,7 +159,9 @@ class _Asked:
         return self._count(need.flavor, need)
 
     def _guests_without(self, need: needs.Need) -> int | None:
-        """The same without the keys that guests have with ghsched alone."""
+        """Return the number of guests that fit without the keys that only
+        ghsched has.
+        """
         if not any(key.startswith(_SEARCHED)
                    for key in need.flavor.extra_specs):
             return None

@@ -95,7 +95,7 @@ class Stage:
 
     def offers(self, need: Need, locality: str,
                sizes: vfs.Sizes) -> list[list[Way]]:
-        """Ways to place one more guest, the best first, by host.
+        """Return ways to place one more guest, the best first, by host.
 
         The order is that of ``GhschedNUMATopologyFilter``.
         """
@@ -135,7 +135,7 @@ class Stage:
             lambda place: _uuid(number, place))
 
     def pfs(self, need: Need) -> dict[str, list[vfs.Pf]]:
-        """The PFs of each alias that a flavor has VFs of."""
+        """Return the PFs of each alias that a flavor has VFs of."""
         found: dict[str, list[vfs.Pf]] = {}
         for wish, item in zip(need.policy.vfs, need.devices({}),
                               strict=True):
@@ -153,7 +153,7 @@ class Stage:
 
 
 def _named(query: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:
-    """Resource classes and traits that a query asks for."""
+    """Return resource classes and traits that a query asks for."""
     classes, traits = [], []
     for key, value in query:
         words = [word for word in value.split(',') if word]
@@ -169,7 +169,7 @@ def _uuid(number: int, place: int) -> str:
 
 
 def _claims(states: Sequence[State]) -> dict[str, Any]:
-    """A body for POST /allocations that claims what guests take.
+    """Return a body for POST /allocations that claims what guests take.
 
     Guests are put together in as few consumers as ``max_unit`` allows,
     because Placement needs milliseconds for each.
@@ -191,7 +191,7 @@ def _claims(states: Sequence[State]) -> dict[str, Any]:
 
 
 def _parts(amount: int, record: Mapping[str, int | float]) -> list[int]:
-    """An amount in equal parts that one consumer each can have."""
+    """Return an amount in equal parts that one consumer each can have."""
     step = int(record['step_size'])
     most = max(step, int(record['max_unit']) // step * step)
     number = -(-amount // most)

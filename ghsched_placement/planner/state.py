@@ -37,7 +37,7 @@ Slot = tuple[int, str]
 
 @dataclass(frozen=True)
 class Way:
-    """One way to place a guest on a host.
+    """A way to place a guest on a host.
 
     :param nodes: host NUMA node of each guest NUMA node; empty where that is
         left to Nova.
@@ -77,7 +77,7 @@ class State:
         return sum(self.by_flavor.values())
 
     def with_more(self, more: Mapping[Slot, int]) -> 'State':
-        """The same guests on a host that has more."""
+        """Return the host with the given amounts added and the same guests."""
         other = State(self.host, more)
         other.by_flavor = dict(self.by_flavor)
         other._rooms = dict(self._rooms)
@@ -92,7 +92,7 @@ class State:
                 frozenset(self._rooms.values()))
 
     def record(self, slot: Slot) -> tree.Inventory:
-        """An inventory, with what was added."""
+        """Return an inventory, with what was added."""
         record = self.host.providers[slot[0]].inventories[slot[1]]
         more = self.more.get(slot, 0)
         return {**record, 'total': record['total'] + more,
@@ -105,7 +105,9 @@ class State:
         return self._free.get(slot, 0)
 
     def place(self, need: Need, way: Way) -> tuple[int, ...] | None:
-        """Host nodes for one more guest; None when it does not fit so."""
+        """Return the host node of each guest node of one more guest; None if
+        the way has no room.
+        """
         if any(amount > self.free(slot) for slot, amount in way.takes):
             return None
         guest = need.guest.needs
@@ -144,7 +146,7 @@ class State:
         return [] if room is None else room.shortages(part, page_size)
 
     def nodes(self) -> list[HostNode]:
-        """The host's NUMA nodes as the fragmentation weigher sees them.
+        """Return the host's NUMA nodes as the fragmentation weigher sees them.
 
         Where their CPUs are not known, their bandwidth stands for them.
         """
@@ -179,7 +181,7 @@ class State:
             stock.capacity if stock else 0, self.free(slot)))
 
     def _devices(self) -> dict[int, dict[str, int]]:
-        """Free devices by host node, and by name of their inventory."""
+        """Return free devices by host node, and by name of their inventory."""
         found: dict[int, dict[str, int]] = {}
         for place, node in self.host.node_below.items():
             for name in self.host.providers[place].inventories:

@@ -125,7 +125,8 @@ def _ids(connection: Any, model: Any) -> dict[str, int]:
 
 def _rows(providers: Sequence[Mapping[str, Any]], classes: Mapping[str, int],
           traits: Mapping[str, int]) -> dict[Any, list[dict[str, Any]]]:
-    """Rows by model; they go with Placement's db/sqlalchemy/models.py."""
+    """Return database rows by model; see Placement's db/sqlalchemy/models.py.
+    """
     number = {provider['uuid']: place
               for place, provider in enumerate(providers, start=1)}
     root: dict[str, int] = {}

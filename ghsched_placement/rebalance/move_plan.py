@@ -355,7 +355,7 @@ class State:
 
     def lost(self, spot: Spot, cpu: float = 0.0, bandwidth: float = 0.0
              ) -> float:
-        """CPUs that are wanted there beyond what ends a bottleneck.
+        """Return CPUs that are wanted there beyond what ends a bottleneck.
 
         :param cpu: CPUs wanted beside that.
         :param bandwidth: bytes per second, likewise.
@@ -396,13 +396,15 @@ class State:
                 and self.groups[node.spot.host] >= guest.groups)
 
     def belonging(self, guest: Guest, spot: Spot) -> float:
-        """Bytes per second between a guest and those on a node."""
+        """Return the bytes per second between a guest and those on a node."""
         return math.fsum(strength for peer, strength
                          in self.peers.get(guest.uuid, {}).items()
                          if self.guests[peer].spot == spot)
 
     def traffic(self, guest: Guest, spot: Spot) -> float:
-        """CPUs that it costs to talk to its peers from a node, modelled."""
+        """Return the modelled CPUs that a guest on a node spends on traffic
+        with its peers.
+        """
         found = 0.0
         for peer, strength in self.peers.get(guest.uuid, {}).items():
             there = self.guests[peer].spot
@@ -413,7 +415,7 @@ class State:
         return found
 
     def gain(self, guest: Guest, spot: Spot) -> float:
-        """CPUs that a move saves."""
+        """Return CPUs that a move saves."""
         cpu = guest.cpu or 0.0
         relief = (self.lost(guest.spot)
                   - self.lost(guest.spot, -cpu, -guest.bandwidth))
@@ -434,7 +436,7 @@ class State:
                 * (1 + settings.slowed * (guest.cpu or 0.0)))
 
     def move(self, guest: Guest, spot: Spot, reason: str) -> Move | None:
-        """A move, if it pays."""
+        """Return a move, if it pays."""
         gain = self.gain(guest, spot) * self.settings.horizon
         cost = self.cost(guest, spot)
         # Also false for what is not known.
@@ -444,7 +446,7 @@ class State:
 
 
 def _relieve(state: State, budget: _Budget) -> Iterator[Move]:
-    """Moves off bottlenecks, the worst first."""
+    """Yield moves off bottlenecks, the worst first."""
     worst = sorted((spot for spot in state.nodes if state.bottleneck(spot)),
                    key=lambda spot: (-state.pressure(spot), spot))
     for spot in worst:
@@ -465,7 +467,7 @@ def _relieve(state: State, budget: _Budget) -> Iterator[Move]:
 
 def _best(state: State, budget: _Budget, guest: Guest, spots: Iterable[Spot],
           below: float) -> Move | None:
-    """The move of a guest off a bottleneck that pays most.
+    """Return the move of a guest off a bottleneck that pays most.
 
     :param below: see :meth:`State.fits`.
     """
@@ -479,7 +481,7 @@ def _best(state: State, budget: _Budget, guest: Guest, spots: Iterable[Spot],
 
 
 def _gather(state: State, budget: _Budget) -> Iterator[Move]:
-    """Moves to where the rest of a group is, what gains most first.
+    """Yield moves to where the rest of a group is, what gains most first.
 
     Nobody leaves the node that he belongs to most.
     """
@@ -500,7 +502,7 @@ def _gather(state: State, budget: _Budget) -> Iterator[Move]:
 
 
 def _home(state: State, guest: Guest) -> Spot | None:
-    """The best node for a guest; None where it is there already."""
+    """Return the best node for a guest; None where it is there already."""
     by_spot: dict[Spot, float] = {}
     for peer, strength in state.peers.get(guest.uuid, {}).items():
         if peer in state.group[guest.uuid].members:
