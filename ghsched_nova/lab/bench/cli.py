@@ -158,7 +158,7 @@ def _say(text: str) -> None:
 
 
 def _list(_arguments: argparse.Namespace) -> int:
-    """Every scenario with its defaults, and whether it can run here."""
+    """Return every scenario with its defaults, and whether it can run here."""
     machine = Machine()
     for scenario in scenarios.ALL:
         reasons = scenario.missing(machine, scenario.values({}))
@@ -209,7 +209,7 @@ def _compare(arguments: argparse.Namespace) -> int:
 
 
 def _as_data(pair: compare.Pair) -> dict[str, Any]:
-    """A pair for programs; the samples are in the two reports."""
+    """Return a pair for programs; the samples are in the two reports."""
     data = dataclasses.asdict(pair)
     del data['results']
     return {**data, 'environments': [

@@ -33,7 +33,7 @@ class Client:
 
     def argv(self, command: Sequence[str], seconds: float | None
              ) -> list[str]:
-        """The command line here that runs a command there.
+        """Return the command line here that runs a command there.
 
         :param seconds: after which the other side ends it, too; None for
             one that goes on until it is ended from here.
@@ -52,7 +52,7 @@ class Client:
 
 
 def parse(text: str, options: str = '') -> tuple[Client, ...]:
-    """Clients from a list like ``local,ssh:one,ssh:root@two``.
+    """Return clients from a list like ``local,ssh:one,ssh:root@two``.
 
     :param options: of ssh, as in a shell.
     :raises BenchError: when it is no such list.

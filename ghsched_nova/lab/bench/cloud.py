@@ -129,7 +129,7 @@ class Cloud:
                      str(server.host_id))
 
     def console(self, guest: Guest) -> str:
-        """The end of what a guest wrote to its serial console."""
+        """Return the end of what a guest wrote to its serial console."""
         answer = _asked(
             lambda: self._connection.compute.get_server_console_output(
                 guest.uuid, length=_LINES))

@@ -211,7 +211,7 @@ def compare(first: Series, second: Series) -> Comparison:
 
 
 def least_p(first: int, second: int) -> float:
-    """The least p value that two samples of these sizes can give.
+    """Return the least p value that two samples of these sizes can give.
 
     Two over the number of ways to deal all samples to the two sides.
     """
@@ -228,7 +228,7 @@ def too_few(first: int, second: int, tests: int = 1) -> bool:
 
 
 def enough(tests: int) -> int:
-    """The fewest samples on each side that can show a difference."""
+    """Return the fewest samples on each side that can show a difference."""
     return next(n for n in itertools.count(FEWEST)
                 if not too_few(n, n, tests))
 

@@ -75,7 +75,7 @@ class Density:
 
 
 def fails(p99: float, baseline: float, limit: float) -> bool:
-    """The stop rule.
+    """Return the stop rule.
 
     :param limit: e.g. 1.1 for 10 % above the baseline; that itself fails.
     """

@@ -65,7 +65,7 @@ Block = Heading | Paragraph | Items | Table | Picture
 
 
 def pictures(blocks: Sequence[Block]) -> list[Picture]:
-    """All pictures of a document."""
+    """Return all pictures of a document."""
     return [block for block in blocks if isinstance(block, Picture)]
 
 
@@ -78,7 +78,7 @@ _MD_START = re.compile(r'^( *)(#|\+|-|=|[0-9]+(?=[.)](?: |$)))')
 
 
 def _md(text: str) -> str:
-    """Text that means nothing but itself in CommonMark."""
+    """Return text that means nothing but itself in CommonMark."""
     line = _MD_SPECIAL.sub(r'\\\1', ' '.join(text.split()))
     return _MD_START.sub(
         lambda match: match[1] + (match[2] + '\\' if match[2].isdigit()
@@ -112,7 +112,7 @@ _UNDERLINES = '=-~^'
 
 
 def _rst(text: str) -> str:
-    """Text that means nothing but itself in reStructuredText."""
+    """Return text that means nothing but itself in reStructuredText."""
     line = _RST_SPECIAL.sub(r'\\\1', ' '.join(text.split()))
     # Two colons at its end announce a literal block.
     line = re.sub('::$', r':\:', line)
@@ -197,7 +197,7 @@ FORMS = tuple(_WRITERS)
 
 
 def render(blocks: Sequence[Block], form: str) -> str:
-    """The text of a document.
+    """Return the text of a document.
 
     :param form: one of :data:`FORMS`.
     """

@@ -69,7 +69,7 @@ def lscpu(machine: Machine) -> dict[str, str]:
 
 
 def lscpu_facts(text: str) -> dict[str, str]:
-    """Fields of ``lscpu -J``, which nests them since util-linux 2.38.
+    """Return fields of ``lscpu -J``, which nests them since util-linux 2.38.
 
     :raises ParseError: when it is something else.
     """
@@ -88,14 +88,14 @@ def lscpu_facts(text: str) -> dict[str, str]:
 
 
 def nodes(machine: Machine) -> tuple[int, ...]:
-    """Numbers of the NUMA nodes that the kernel shows, ascending."""
+    """Return numbers of the NUMA nodes that the kernel shows, ascending."""
     return tuple(sorted(
         int(name[4:]) for name in machine.names('sys/devices/system/node')
         if re.fullmatch('node[0-9]{1,5}', name)))
 
 
 def memory_mib(meminfo: str) -> int:
-    """Total memory of /proc/meminfo, 0 when it does not say."""
+    """Return the total memory of /proc/meminfo, 0 when it does not say."""
     match = re.search(r'^MemTotal: +([0-9]+) kB$', meminfo, re.MULTILINE)
     return int(match[1]) // 1024 if match else 0
 
@@ -132,7 +132,7 @@ def _package_version(machine: Machine, package: str) -> str:
 
 
 def _cpus(machine: Machine, facts: dict[str, str]) -> int:
-    """CPUs that are online: the others run nothing."""
+    """Return CPUs that are online: the others run nothing."""
     try:
         online = cpulist.parse(machine.text('sys/devices/system/cpu/online'))
     except cpulist.CpuListError:
@@ -141,7 +141,7 @@ def _cpus(machine: Machine, facts: dict[str, str]) -> int:
 
 
 def _virtual(machine: Machine, facts: dict[str, str]) -> str:
-    """The hypervisor; a container is not one."""
+    """Return the hypervisor; a container is not one."""
     if machine.which('systemd-detect-virt'):
         said = machine.run(['systemd-detect-virt', '--vm'], 10).stdout.strip()
         if said and said != 'none':

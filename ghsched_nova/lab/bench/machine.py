@@ -64,14 +64,14 @@ class Machine:
             return ''
 
     def names(self, path: str) -> list[str]:
-        """Names in a directory below the root, sorted."""
+        """Return the names in a directory below the root, sorted."""
         try:
             return sorted(os.listdir(self.root / path))
         except OSError:
             return []
 
     def which(self, program: str) -> str:
-        """Path of a program; nothing when there is none."""
+        """Return the path of a program; nothing when there is none."""
         return shutil.which(program) or ''
 
     def is_root(self) -> bool:
@@ -110,7 +110,7 @@ class Machine:
             return Process(argv, stream)
 
     def children(self, pid: int) -> tuple[int, ...]:
-        """All descendants of a process, see proc(5)."""
+        """Return all descendants of a process, see proc(5)."""
         found: list[int] = []
         waiting = [pid]
         while waiting:

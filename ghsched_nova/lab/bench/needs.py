@@ -26,7 +26,7 @@ _PACKAGES = {
 
 
 def program(name: str) -> Need:
-    """A program in the search path."""
+    """Return a program in the search path."""
     def missing(machine: Machine) -> str:
         if machine.which(name):
             return ''
@@ -40,7 +40,7 @@ def programs(*names: str) -> tuple[Need, ...]:
 
 
 def root(why: str) -> Need:
-    """The rights of root.
+    """Return the rights of root.
 
     :param why: what needs them, e.g. "a negative nice value".
     """
@@ -50,7 +50,7 @@ def root(why: str) -> Need:
 
 
 def real_time() -> Need:
-    """A process may have a real-time policy.
+    """Return the need for the right to real-time scheduling.
 
     Root may not in a control group without real-time bandwidth of its own
     (CONFIG_RT_GROUP_SCHED), so it is tried.
@@ -66,7 +66,7 @@ def real_time() -> Need:
 
 
 def numa_nodes(count: int) -> Need:
-    """NUMA nodes that the kernel shows."""
+    """Return NUMA nodes that the kernel shows."""
     def missing(machine: Machine) -> str:
         found = len(environment.nodes(machine))
         return '' if found >= count else (
@@ -76,7 +76,7 @@ def numa_nodes(count: int) -> Need:
 
 
 def answers(what: str, *argv: str) -> Need:
-    """A command that ends well.
+    """Return a command that ends well.
 
     :param what: it shows, e.g. "the docker daemon answers".
     """
@@ -90,7 +90,7 @@ def answers(what: str, *argv: str) -> Need:
 
 
 def given(parameter: str, value: str, why: str) -> Need:
-    """A parameter that has no default.
+    """Return a parameter that has no default.
 
     :param why: it is needed, e.g. "a second host runs iperf3 -s".
     """

@@ -87,7 +87,7 @@ Plot = Curve | Boxes | Ratios
 
 
 def plots(result: Result) -> list[Plot]:
-    """The pictures of a result.
+    """Return the pictures of a result.
 
     A metric that was measured along N is a curve, others are boxes. Metrics
     that are only there to check others are left out.
@@ -105,7 +105,7 @@ def along(series: Series) -> int | None:
 
 
 def _curves(result: Result, series: Sequence[Series]) -> list[Plot]:
-    """Metrics of one unit in one picture, as p50 and p99."""
+    """Return metrics of one unit in one picture, as p50 and p99."""
     units: dict[str, dict[str, list[Series]]] = {}
     for one in series:
         if one.better != 'neither':
@@ -120,7 +120,7 @@ def _curves(result: Result, series: Sequence[Series]) -> list[Plot]:
 
 
 def _line(series: Series) -> str:
-    """The metric, with what sets it apart from others beside N."""
+    """Return the metric, with what sets it apart from others beside N."""
     return ', '.join([series.metric, *(
         f'{name} {value}' for name, value in series.conditions
         if name != 'N')])

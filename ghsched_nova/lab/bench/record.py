@@ -195,7 +195,7 @@ _REPORT = _object(
 
 
 def to_json(report: Report) -> str:
-    """The text of a report; the same for the same report."""
+    """Return the text of a report; the same for the same report."""
     return json.dumps({'schema': SCHEMA, **asdict(report)}, indent=1,
                       ensure_ascii=False, allow_nan=False) + '\n'
 

@@ -68,7 +68,7 @@ def _check_alive(number: int, process: machine.Process, log: Path) -> None:
 
 
 def pin(pins: str, number: int) -> str:
-    """The CPUs of a server from a list like ``2;3;4-5``, in turn."""
+    """Return the CPUs of a server from a list like ``2;3;4-5``, in turn."""
     lists = pins.split(';')
     return lists[(number - 1) % len(lists)]
 
@@ -82,7 +82,7 @@ def check_pins(pins: str) -> str:
 
 def _process(bench: Bench, number: int
              ) -> tuple[Server, tuple[machine.Process, Path]]:
-    """A server, and what runs with the file of its output."""
+    """Return a server, and what runs with the file of its output."""
     values = bench.values
     server = Server(number, values.text('address'),
                     values.integer('port') + number - 1)
@@ -113,7 +113,7 @@ def _container(bench: Bench, number: int, engine: str) -> Server:
 
 
 def address(inspected: str) -> str:
-    """The first address of a container.
+    """Return the first address of a container.
 
     :raises BenchError: when it has none.
     """

@@ -30,7 +30,7 @@ from ghsched_nova.lab.bench import stats
 
 
 def figure(value: float) -> str:
-    """A number with four significant digits, and no exponent."""
+    """Return a number with four significant digits, and no exponent."""
     if value == 0:
         return '0'
     if abs(value) >= 1000:
@@ -44,7 +44,7 @@ def figure(value: float) -> str:
 
 
 def document(report: Report, pictures: str | None = None) -> list[Block]:
-    """A report.
+    """Return a report.
 
     :param pictures: what the names of its pictures begin with; None for a
         report without pictures.
@@ -87,7 +87,7 @@ def _body(result: Result, pictures: str | None) -> list[Block]:
 
 
 def paths(series: Sequence[Series]) -> list[Block]:
-    """Medians by the path from the client to the server (pure).
+    """Return medians by the path from the client to the server (pure).
 
     :returns: nothing unless series have the condition "path". The ratios are
         to that metric on the path host-host, where that was measured.
@@ -149,7 +149,7 @@ def _distributions(series: Sequence[Series]) -> Table:
 
 
 def environment(found: Environment) -> Table:
-    """The environment block."""
+    """Return the environment block."""
     rows = [
         ('CPU', f'{found.cpu_model}, {found.cpus} online'),
         ('Architecture', found.architecture),
@@ -184,7 +184,7 @@ def _value(value: str | float | bool) -> str:
 
 def comparison(pairs: Sequence[compare.Pair], pictures: str | None = None
                ) -> list[Block]:
-    """Pairs side by side.
+    """Return pairs side by side.
 
     :param pictures: as in :func:`document`.
     """

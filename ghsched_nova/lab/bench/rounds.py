@@ -97,19 +97,19 @@ class Load:
 
 
 def served(argv: Sequence[str]) -> str:
-    """The script of a guest that serves until it is deleted."""
+    """Return the script of a guest that serves until it is deleted."""
     return _NEEDS % {'program': shlex.quote(argv[0])} + (
         f'exec {shlex.join(argv)}\n')
 
 
 def repeated(argv: Sequence[str]) -> str:
-    """The script of a guest that repeats a load until it is deleted."""
+    """Return the script of a guest that repeats a load until it is deleted."""
     return (_NEEDS + _REPEAT) % {'program': shlex.quote(argv[0]),
                                  'command': shlex.join(argv)}
 
 
 def rounds(output: str) -> tuple[Round, ...]:
-    """The runs that are there in full, in their order."""
+    """Return the runs that are there in full, in their order."""
     lines: dict[int, list[str]] = {}
     found = {}
     for line in _lines(output):
@@ -124,7 +124,7 @@ def rounds(output: str) -> tuple[Round, ...]:
 
 
 def _lines(output: str) -> list[str]:
-    """A terminal ends lines with a carriage return as well."""
+    """Return the lines of a terminal's output, without carriage returns."""
     return [line.rstrip('\r') for line in output.split('\n')]
 
 
@@ -145,7 +145,7 @@ def last(output: str) -> int:
 
 def fresh(found: Sequence[Round], since: int, warm_up: int, runs: int
           ) -> tuple[Round, ...] | None:
-    """The runs that count.
+    """Return the runs that count.
 
     :param since: the last that had ended when all load was on. The one after
         it began before, so that it does not count.
@@ -184,7 +184,7 @@ def _redis(text: str) -> Figures:
 
 
 def inside(workload: str, seconds: int, stressor: str) -> Load:
-    """The loads that need no client.
+    """Return the loads that need no client.
 
     :param workload: "stress" or "fio".
     :param seconds: of a run.
@@ -208,7 +208,7 @@ def client(argv: Sequence[str]) -> Load:
 
 def contained(engine: str, image: str, argv: Sequence[str]
               ) -> tuple[str, ...]:
-    """A command in a container of the guest.
+    """Return a command in a container of the guest.
 
     :param engine: "docker", "podman", or "none" for no container.
     """

@@ -83,7 +83,7 @@ _HIDDEN = '(not shown)'
 
 
 def _hidden(scenario: Scenario, values: Values) -> list[str]:
-    """Texts that name hosts or files, the longest first."""
+    """Return texts that name hosts or files, the longest first."""
     found = set()
     for parameter in scenario.parameters:
         if parameter.private:
@@ -101,7 +101,7 @@ def _without(hidden: Sequence[str], text: str) -> str:
 
 def _shown(scenario: Scenario, values: Values, hidden: Sequence[str]
            ) -> tuple[tuple[str, Value], ...]:
-    """Parameters as a report has them."""
+    """Return parameters as a report has them."""
     private = {p.name for p in scenario.parameters if p.private}
     return tuple(
         (name, _without(hidden, value)

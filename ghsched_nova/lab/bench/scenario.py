@@ -47,7 +47,7 @@ class Parameter:
     private: bool = False
 
     def parse(self, text: str) -> Value:
-        """A value from a command line.
+        """Return a value from a command line.
 
         :raises BenchError: when it is none.
         """
@@ -77,7 +77,7 @@ class Parameter:
 
 
 def common(runs: int, warm_up: int) -> tuple[Parameter, ...]:
-    """The parameters of every scenario."""
+    """Return the parameters of every scenario."""
     return (
         Parameter('runs', runs, 'of each measurement that are kept',
                   minimum=1),
@@ -195,7 +195,7 @@ class Scenario:
     checks: tuple[str, ...] = ()
 
     def values(self, given: Mapping[str, Value]) -> Values:
-        """The given values over the defaults."""
+        """Return the given values over the defaults."""
         known = {p.name: p.default for p in self.parameters}
         unknown = sorted(set(given) - set(known))
         if unknown:

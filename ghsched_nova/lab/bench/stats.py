@@ -48,7 +48,7 @@ class Distribution:
 
 
 def quantile(samples: Sequence[float], share: float) -> float:
-    """The value below which a share (0..1) of the samples lies.
+    """Return the value below which a share (0..1) of the samples lies.
 
     :raises ValueError: without samples.
     """

@@ -100,7 +100,7 @@ class Member:
 
 
 def parse_text(text: str, machine: machines.Machine) -> Load | None:
-    """The load of a load file; None when it is empty.
+    """Return the load of a load file; None when it is empty.
 
     :raises BadLoad: it is no load of this machine.
     """
@@ -185,7 +185,7 @@ class Drive:
         self._rates = rates(self._machine, load, members) if load else {}
 
     def figures(self, number: int, unit: str) -> Mapping[Place, float]:
-        """Bytes so far of a group, or with ``MBps`` its MB/s."""
+        """Return bytes so far of a group, or with ``MBps`` its MB/s."""
         if unit == 'MBps':
             return {place: rate / MB for place, rate
                     in self._rates.get(number, {}).items()}
@@ -219,7 +219,7 @@ def rates(machine: machines.Machine, load: Load,
 
 
 def _model(machine: machines.Machine, load: Load) -> Machine:
-    """The machine as the model knows it: nodes of one socket."""
+    """Return the machine as the model knows it: nodes of one socket."""
     def figure(value: float) -> dict[str, Any]:
         return {'value': value, 'basis': 'specified', 'source': 'load file'}
 
@@ -260,7 +260,7 @@ def control(machine: machines.Machine, load: Load, values: staging.Values,
 
 def _cap(machine: machines.Machine, load: Load, node: machines.Node,
          value: float) -> float:
-    """A cap as percent of what the node delivers.
+    """Return a cap as percent of what the node delivers.
 
     :param value: as in the schemata, the mean of the node's domains.
     """

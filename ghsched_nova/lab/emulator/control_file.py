@@ -17,7 +17,7 @@ from typing import Any
 
 
 def read_object(text: str, error: type[ValueError]) -> dict[str, Any] | None:
-    """The JSON object in a file; None when the file is empty.
+    """Return the JSON object in a file; None when the file is empty.
 
     :raises error: it is none; says why.
     """

@@ -72,7 +72,7 @@ class Counters:
     def count(
         self, groups: Sequence[int], event: str, domain: int
     ) -> float | str:
-        """Bytes since counters were assigned, or a word without any."""
+        """Return bytes since counters were assigned, or a word without any."""
         count = self._of_counter if self.enabled else self._of_all
         counts = [count((group, event, domain)) for group in groups]
         found = [one for one in counts if one is not None]

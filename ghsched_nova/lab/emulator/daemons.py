@@ -44,7 +44,7 @@ class Daemons:
         self.directory = directory
 
     def pid(self, name: str) -> int:
-        """The pid of a daemon that runs, else 0."""
+        """Return the pid of a daemon that runs, else 0."""
         try:
             with open(self.pid_file(name)) as stream:
                 pid, start = (int(word) for word in stream.read().split())
@@ -106,7 +106,7 @@ def start_time(pid: int) -> int:
 
 
 def processes(inside: str) -> list[int]:
-    """Processes in a mount namespace that have not ended."""
+    """Return processes in a mount namespace that have not ended."""
     pids = (int(name) for name in os.listdir('/proc') if name.isdigit())
     return [
         pid for pid in pids

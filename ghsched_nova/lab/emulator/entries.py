@@ -40,10 +40,10 @@ class Entry:
 
 
 def directory(children: Callable[[], dict[str, Entry]]) -> Entry:
-    """A directory in which nothing can be made."""
+    """Return a directory in which nothing can be made."""
     return Entry(0o555, children=children)
 
 
 def constant(text: str) -> Entry:
-    """A file that says the same always."""
+    """Return a file that says the same always."""
     return Entry(0o444, read=lambda: text)

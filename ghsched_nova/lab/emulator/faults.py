@@ -134,7 +134,7 @@ class Injector:
         return struck
 
     def strike_lines(self, names: Iterable[str], group: str) -> set[str]:
-        """The same of a write to ``schemata``; the lines to be ignored.
+        """Return the schemata lines of a write that the kernel is to ignore.
 
         :param names: of the lines that it carries.
         :raises ResctrlError: the injected error.
@@ -155,7 +155,7 @@ class Injector:
 
 
 def parse(spec: Mapping[str, Any]) -> Faults:
-    """The faults of a fault file's object.
+    """Return the faults of a fault file's object.
 
     :raises BadFault: unknown operation, field or errno.
     """

@@ -95,7 +95,7 @@ class Groups:
         yield from self.named.values()
 
     def holders(self) -> Iterator[Group]:
-        """All that have a CLOSID: control groups and devices."""
+        """Yield all that have a CLOSID: control groups and devices."""
         yield from self.controls()
         if self.io_alloc:
             yield self.io_alloc
@@ -107,7 +107,7 @@ class Groups:
             yield from control.children.values()
 
     def make_control(self, name: str) -> Group:
-        """A new control group.
+        """Return a new control group.
 
         :raises ResctrlError: ENOSPC, EBUSY.
         """
@@ -125,7 +125,7 @@ class Groups:
         return group
 
     def make_monitor(self, name: str, parent: Group) -> Group:
-        """A new MON group.
+        """Return a new MON group.
 
         :raises ResctrlError: ENOSPC, EBUSY.
         """
@@ -168,7 +168,7 @@ class Groups:
         return values
 
     def _new_rmid(self, closid: int) -> int:
-        """A free RMID; on MPAM one of the control group's own few."""
+        """Return a free RMID; on MPAM one of the control group's own few."""
         if not self._machine.monitors:
             return 0
         now = self._clock()

@@ -108,7 +108,7 @@ class ResctrlModel:
         return entry
 
     def listdir(self, path: str) -> list[str]:
-        """Names in a directory.
+        """Return the names in a directory.
 
         :raises ResctrlError: ENOENT or ENOTDIR.
         """
@@ -118,7 +118,7 @@ class ResctrlModel:
         return [*children()]
 
     def read(self, path: str) -> str:
-        """The text of a file.
+        """Return the text of a file.
 
         :raises ResctrlError: ENOENT, EISDIR or an injected error.
         """

@@ -187,7 +187,7 @@ class Line:
             minimum=table.min_bandwidth if self.info else self.minimum)
 
     def show(self, value: int) -> str:
-        """A value as the kernel prints it."""
+        """Return a value as the kernel prints it."""
         kind = 'x' if self.base == 16 else 'd'
         return f'{value:0{self.digits}{kind}}'.rjust(self.blanks)
 
@@ -297,17 +297,17 @@ class Machine:
         )
 
     def line(self, name: str) -> Line | None:
-        """The line of exactly that name."""
+        """Return the line of exactly that name."""
         return next((x for x in self.lines if x.name == name), None)
 
     def node_of(self, cpu: int) -> Node:
-        """The node of a CPU; the first one of a CPU that is in none."""
+        """Return the node of a CPU; the first one of a CPU that is in none."""
         return next(
             (node for node in self.nodes if cpu in node.cpus), self.nodes[0]
         )
 
     def cache_of(self, cpu: int) -> Cache:
-        """The level 3 cache of a CPU, with all of its CPUs."""
+        """Return the level 3 cache of a CPU, with all of its CPUs."""
         mine = next(
             (cache for cache in self.node_of(cpu).caches if cpu in cache.cpus),
             Cache(-1, frozenset()),
@@ -523,7 +523,7 @@ def mpam71(nodes: str) -> Machine:
 
 
 def openeuler510(nodes: str) -> Machine:
-    """A Kunpeng 920 under openEuler's OLK-5.10 kernel.
+    """Return a Kunpeng 920 under openEuler's OLK-5.10 kernel.
 
     With the mount options ``caPbm,mbMax,mbMin,mbHdl,mbPrio``. All domains
     are NUMA nodes; an RMID is taken by each group, and there are as many as
@@ -560,7 +560,7 @@ def openeuler510(nodes: str) -> Machine:
 
 
 def openeuler66(nodes: str) -> Machine:
-    """A Kunpeng 920 under openEuler's OLK-6.6 kernel (MPAM), of 8 bits.
+    """Return a Kunpeng 920 under openEuler's OLK-6.6 kernel (MPAM), of 8 bits.
 
     MB domains are NUMA nodes, L3 domains are sparse cache ids (the manual's
     machine has 1 and 122). One width, that of the L3 mask, pads all values
@@ -602,7 +602,7 @@ def openeuler66_7bit(nodes: str) -> Machine:
 
 
 def kunpeng950(nodes: str) -> Machine:
-    """A Kunpeng 950 under OLK-6.6: shares of the cache besides."""
+    """Return a Kunpeng 950 under OLK-6.6: shares of the cache besides."""
     machine = openeuler66(nodes)
     return dataclasses.replace(
         machine,
@@ -646,7 +646,7 @@ def nvidia(nodes: str) -> Machine:
 
 
 def nvidia_vera(nodes: str) -> Machine:
-    """A Vera: as a Grace, with the counters at the memory."""
+    """Return a Vera: as a Grace, with the counters at the memory."""
     machine = nvidia(nodes)
     return dataclasses.replace(
         machine,

@@ -77,7 +77,7 @@ migration_port_max = {last}
 
 
 def emulators() -> list[str]:
-    """Names of the system emulators that are installed."""
+    """Return the names of the system emulators that are installed."""
     found = glob.glob(f'{qemu_tcg_as_kvm.REAL_DIR}/qemu-system-*')
     return sorted(
         os.path.basename(path) for path in found if os.access(path, os.X_OK)

@@ -76,13 +76,13 @@ def is_probe(args: list[str]) -> bool:
 
 
 def monitor_path(args: list[str]) -> str:
-    """The socket that a probe wants QMP on."""
+    """Return the socket that a probe wants QMP on."""
     value = args[_value_index(args, '-qmp')]
     return value.split(',')[0].partition(':')[2]
 
 
 def probe_args(args: list[str], path: str) -> list[str]:
-    """A probe's arguments for TCG, with QMP on another socket."""
+    """Return a probe's arguments for TCG, with QMP on another socket."""
     args = list(args)
     args[_value_index(args, '-machine')] = 'none,accel=tcg'
     args[_value_index(args, '-qmp')] = f'unix:{path},server=on,wait=off'
@@ -90,7 +90,7 @@ def probe_args(args: list[str], path: str) -> list[str]:
 
 
 def rewrite(args: list[str], real_nodes: set[int]) -> list[str]:
-    """A guest's arguments for TCG.
+    """Return a guest's arguments for TCG.
 
     :param real_nodes: NUMA nodes that memory can be bound to.
     """
@@ -178,7 +178,7 @@ def parse_nodes(text: str) -> set[int]:
 
 
 def allowed_nodes(status: str) -> set[int]:
-    """NUMA nodes that the kernel knows, from /proc/self/status.
+    """Return NUMA nodes that the kernel knows, from /proc/self/status.
 
     A faked /sys/devices/system/node does not show there.
     """
@@ -193,7 +193,7 @@ def allowed_nodes(status: str) -> set[int]:
 
 
 def to_qemu(request: dict[str, Any]) -> dict[str, Any]:
-    """A request of libvirt as QEMU on TCG understands it."""
+    """Return a request of libvirt as QEMU on TCG understands it."""
     arguments = request.get('arguments')
     if not isinstance(arguments, dict):
         return request

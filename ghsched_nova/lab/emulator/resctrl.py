@@ -113,7 +113,7 @@ class ProcThreads:
 
 
 def namespace_of(pid: int | str) -> str:
-    """The mount namespace of a process; empty when it has ended."""
+    """Return the mount namespace of a process; empty when it has ended."""
     try:
         return os.readlink(f'/proc/{pid}/ns/mnt')
     except OSError:

@@ -100,7 +100,7 @@ def terminated(text: str) -> str:
 
 
 def line_names(text: str) -> list[str]:
-    """Names of the lines that a write carries, whether valid or not."""
+    """Return names of the lines that a write carries, whether valid or not."""
     return [row.partition(':')[0].strip() for row in text.splitlines()]
 
 
@@ -111,7 +111,7 @@ def stage(
     neighbours: Sequence[Neighbour] = (),
     at_once: Values | None = None,
 ) -> Values:
-    """The values that a write asks for, rounded, by line and domain.
+    """Return the values that a write asks for, rounded, by line and domain.
 
     :param text: the bytes of one write().
     :param exclusive: whether the written group's mode is ``exclusive``.
@@ -197,7 +197,7 @@ def resource(line: str) -> str:
 
 def _line(machine: machines.Machine, row: str
           ) -> tuple[machines.Line, str]:
-    """The line that a row of a write names, and the values for it."""
+    """Return the line that a row of a write names, and the values for it."""
     name, colon, rest = row.partition(':')
     name = name.strip()
     if not colon:
@@ -244,7 +244,7 @@ def read_bool(text: str) -> bool:
 
 def _row(machine: machines.Machine, line: machines.Line,
          rest: str) -> Iterator[tuple[int, str]]:
-    """Domains and values of one row, up to the first that is wrong."""
+    """Yield domains and values of one row, up to the first that is wrong."""
     while rest:
         item, _, rest = rest.partition(';')
         number, equals, value = item.partition('=')
@@ -261,7 +261,7 @@ def parse_value(
     line: machines.Line, text: str, domain: int, exclusive: bool = False,
     neighbours: Sequence[Neighbour] = (),
 ) -> int:
-    """The value that is written for one domain, rounded.
+    """Return the value that is written for one domain, rounded.
 
     :raises ResctrlError: EINVAL.
     """

@@ -47,10 +47,10 @@ class Threads(Protocol):
     """The threads of the machine."""
 
     def sample(self, tid: int) -> Sample | None:
-        """The thread now, or None when there is none of that number."""
+        """Return the thread now, or None when there is none of that number."""
 
     def all(self) -> set[int]:
-        """Every thread."""
+        """Return every thread."""
 
     def offspring(self, tid: int) -> set[int]:
         """Other threads of process ``tid`` and its child processes.
@@ -59,7 +59,7 @@ class Threads(Protocol):
         """
 
     def now(self) -> int:
-        """The time at which a thread that starts now was started."""
+        """Return the time at which a thread that starts now was started."""
 
 
 @dataclass
@@ -95,7 +95,7 @@ class Tasks:
         self._tasks: dict[int, _Task] = {}
 
     def sample(self, tid: int) -> Sample | None:
-        """The thread now, or None when there is none of that number."""
+        """Return the thread now, or None when there is none of that number."""
         return self._threads.sample(tid)
 
     def refresh(self) -> None:
@@ -131,7 +131,7 @@ class Tasks:
         return task.group
 
     def members(self, group: Group) -> set[int]:
-        """Threads that carry exactly this group's RMID and CLOSID."""
+        """Return threads that carry exactly this group's RMID and CLOSID."""
         placed = {t for t, x in self._tasks.items() if x.group is group}
         if group is self._groups.root:
             return placed | self._threads.all() - set(self._tasks)
@@ -203,7 +203,7 @@ class Tasks:
         self._tasks[tid] = _Task(sample.start, group, self._threads.now())
 
     def group_of(self, tid: int) -> Group | None:
-        """The group of a thread; None when there is no such thread."""
+        """Return the group of a thread; None when there is no such thread."""
         if self._threads.sample(tid) is None:
             return None
         task = self._tasks.get(tid)
@@ -217,7 +217,7 @@ class Tasks:
 
 
 def _tid(text: str) -> int:
-    """A thread number as ``kstrtoint(text, 0)`` reads it."""
+    """Return a thread number as ``kstrtoint(text, 0)`` reads it."""
     sign = text[0] if text[:1] in ('+', '-') else ''
     tid = staging.read_integer(text.removeprefix(sign))
     # An int, of which the lowest is one more than the highest.

@@ -94,7 +94,7 @@ class Settings:
     binds: Sequence[str] = ()
 
     def machine(self) -> machines.Machine:
-        """The machine, on the CPUs that are online here.
+        """Return the machine, on the CPUs that are online here.
 
         :raises HostError: it has too few CPUs, or a setting is wrong.
         """
@@ -121,7 +121,7 @@ class Host:
     # What there is -------------------------------------------------------
 
     def pid(self, name: str) -> int:
-        """The pid of a part that runs, else 0.
+        """Return the pid of a part that runs, else 0.
 
         :param name: ``holder``, ``resctrl`` or ``libvirtd``.
         """
@@ -374,7 +374,9 @@ class Host:
         return Settings(**self._saved())
 
     def _host_uuid(self) -> str:
-        """The same whenever the host of this directory comes up."""
+        """Return the UUID of the host of this directory, the same at each
+        start.
+        """
         return str(uuid.uuid5(uuid.NAMESPACE_URL, f'file://{self.state}'))
 
     @contextlib.contextmanager

@@ -70,7 +70,7 @@ def _part(total: int, count: int, unit: str) -> int:
 def node_files(
     machine: machines.Machine, meminfos: list[str], pages: Mapping[str, int]
 ) -> dict[str, str]:
-    """Files below ``/sys/devices/system/node`` -> text.
+    """Return files below ``/sys/devices/system/node`` -> text.
 
     :param pages: directory of a huge page size -> pages of the machine.
     """
@@ -113,7 +113,7 @@ def _huge_pages(
 
 
 def cpu_files(machine: machines.Machine, cpu: int) -> dict[str, str]:
-    """Files below ``cpuN/`` that say where a CPU is -> text."""
+    """Return files below ``cpuN/`` that say where a CPU is -> text."""
     node = machine.node_of(cpu)
     cache = machine.cache_of(cpu)
     width = max(machine.cpus) + 1
@@ -205,7 +205,7 @@ def write_cpu(machine: machines.Machine, cpu: int, target: str) -> None:
 
 
 def _missing_l3(target: str) -> dict[str, str]:
-    """An L3 for a machine that does not show one, as many VMs."""
+    """Return an L3 for a machine that does not show one, as many VMs."""
     base = f'{target}/cache/index3'
     return {
         f'cache/index3/{name}': f'{text}\n' for name, text in _L3.items()

@@ -126,7 +126,7 @@ class Traffic:
             self._driven = now
 
     def _loaded(self, load: contention.Load) -> list[contention.Member]:
-        """The groups with what the load asks for in each."""
+        """Return the groups with what the load asks for in each."""
         def demands(group: Group) -> Iterator[contention.Demand]:
             path = group.name if group.parent is None else (
                 f'{group.parent.name}/mon_groups/{group.name}'.lstrip('/'))

@@ -54,7 +54,7 @@ class Tree:
             machine, groups, traffic, injector)
 
     def root(self) -> Entry:
-        """The directory that is mounted."""
+        """Return the directory that is mounted."""
         return self._group_dir(self._groups.root)
 
     def _group_dir(self, group: Group) -> Entry:
@@ -188,7 +188,7 @@ class Tree:
     def _mon_nodes(
         self, group: Group, monitor: machines.Monitor, domain: int
     ) -> dict[str, Entry]:
-        """The files of each NUMA node below an L3 cache."""
+        """Return the files of each NUMA node below an L3 cache."""
         return {
             f'mon_sub_L3_{node.id:02d}': entries.directory(
                 lambda node=node: {  # type: ignore[misc]

@@ -46,7 +46,7 @@ class Thread:
 
 
 def parse(text: str) -> tuple[Thread, ...]:
-    """All lines of threads, in their order.
+    """Return all lines of threads, in their order.
 
     The lines of a terminal that are written over one another are not taken
     apart: run cyclictest with ``-q``.

@@ -40,7 +40,7 @@ class Direction:
 
 
 def parse(text: str) -> tuple[Direction, ...]:
-    """The directions in which jobs moved data.
+    """Return the directions in which jobs moved data.
 
     :raises ParseError: when it is no such document, when a job failed, or
         when nothing was moved.

@@ -35,7 +35,7 @@ class Transfer:
 
 
 def parse(text: str) -> Transfer:
-    """A client's report.
+    """Return a client's report.
 
     :raises ParseError: when it is none, or reports an error.
     """

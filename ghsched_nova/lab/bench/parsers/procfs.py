@@ -81,7 +81,7 @@ def times(texts: Iterable[tuple[int, str]]) -> dict[int, tuple[int, int]]:
 
 
 def reclaim(before: Moment, after: Moment) -> dict[str, float]:
-    """Pages per second, of what the kernel counts."""
+    """Return pages per second, of what the kernel counts."""
     seconds = after.when - before.when
     return {word: sum(after.counted[name] - before.counted[name]
                       for name in known) / seconds
@@ -91,7 +91,7 @@ def reclaim(before: Moment, after: Moment) -> dict[str, float]:
 
 
 def stalled(before: Moment, after: Moment) -> dict[str, float]:
-    """Percent of the time, for some tasks and for all."""
+    """Return the percent of the time, for some tasks and for all."""
     micro = (after.when - before.when) * 10 ** 6
     return {kind: 100 * (total - before.stalled[kind]) / micro
             for kind, total in after.stalled.items()

@@ -61,7 +61,7 @@ class Benchmark:
 
 
 def parse(text: str) -> tuple[Benchmark, ...]:
-    """The tests of a run, in their order.
+    """Return the tests of a run, in their order.
 
     :raises ParseError: when a test is not there in full.
     """

@@ -41,7 +41,7 @@ class Stressor:
 
 
 def parse(text: str) -> tuple[Stressor, ...]:
-    """The stressors of a run.
+    """Return the stressors of a run.
 
     :raises ParseError: when none is there.
     """

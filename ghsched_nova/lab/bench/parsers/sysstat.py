@@ -42,7 +42,7 @@ class Row:
     values: Mapping[str, str]
 
     def number(self, column: str) -> float:
-        """A value as a number.
+        """Return a value as a number.
 
         :raises ParseError: when the column is missing, or is none.
         """
@@ -56,7 +56,7 @@ class Row:
 
 
 def parse(text: str) -> tuple[Row, ...]:
-    """All rows but those of averages over the whole time.
+    """Return all rows but those of averages over the whole time.
 
     :raises ParseError: when there is none, or when a line does not fit the
         names above it.
@@ -80,7 +80,7 @@ def _blocks(text: str) -> Iterator[list[str]]:
 
 
 def _rows(block: Sequence[str]) -> Iterator[Row]:
-    """The rows of a block; several have no blank line in between."""
+    """Yield the rows of a block; several have no blank line in between."""
     names = _split(block[0].removeprefix('#'), None)[1]
     for line in block[1:]:
         if line.startswith('#'):
@@ -106,5 +106,5 @@ def _split(line: str, columns: int | None) -> tuple[str, list[str]]:
 
 
 def having(rows: Sequence[Row], column: str) -> list[Row]:
-    """The rows of the table that has a column."""
+    """Return the rows of the table that has a column."""
     return [row for row in rows if column in row.values]

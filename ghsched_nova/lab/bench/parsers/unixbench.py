@@ -56,7 +56,7 @@ class Run:
     scores: tuple[Score, ...]
 
     def score(self, test: str) -> Score:
-        """The score of a test.
+        """Return the score of a test.
 
         :raises ParseError: when it was not run.
         """
@@ -67,7 +67,7 @@ class Run:
 
 
 def parse(text: str) -> tuple[Run, ...]:
-    """The runs of a report.
+    """Return the runs of a report.
 
     :raises ParseError: when there is none, or one without scores.
     """

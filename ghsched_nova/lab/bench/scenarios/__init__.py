@@ -29,7 +29,7 @@ ALL = (redis_density.SCENARIO, mixed_load.SCENARIO, rt_latency.SCENARIO,
 
 
 def named(name: str) -> Scenario:
-    """A scenario by its name.
+    """Return a scenario by its name.
 
     :raises BenchError: when there is none.
     """

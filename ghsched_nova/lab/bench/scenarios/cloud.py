@@ -99,7 +99,7 @@ class _Flavor:
                 redis_density.fill(self._bench, server)
 
     def take(self, count: int) -> list[rounds.Figures]:
-        """The runs of the observed guest at this N."""
+        """Return the runs of the observed guest at this N."""
         if self._load is not None:
             found = _rounds(self._bench, self._seats, self._load)
             self.series += _series(self._bench.values, self._load.title,
@@ -149,7 +149,7 @@ class _Flavor:
                                     self._bench.values.integer('port'))
 
     def _boot(self, flavor: str, script: str) -> _Seat:
-        """A guest that runs a script, by its user data or over ssh."""
+        """Return a guest that runs a script, by its user data or over ssh."""
         values = self._bench.values
         console = values.text('access') == 'console'
         guest = self._cloud.boot(flavor,
@@ -183,7 +183,7 @@ def _answers(bench: Bench, seat: _Seat, server: redis_servers.Server
 
 def _rounds(bench: Bench, seats: Sequence[_Seat], load_of: rounds.Load
             ) -> list[rounds.Figures]:
-    """The runs of the first guest, once all guests have ended one."""
+    """Return the runs of the first guest, once all guests have ended one."""
     values = bench.values
     runs, warm_up = values.integer('runs'), values.integer('warm-up')
 
@@ -332,7 +332,7 @@ def _path(values: Values, path: str, found: Sequence[rounds.Figures]
 
 def _bandwidth(cloud: Any, seats: Sequence[_Seat], count: int
                ) -> list[Series]:
-    """Used bandwidth of the nodes of the hosts that guests are on."""
+    """Return used bandwidth of the nodes of the hosts that guests are on."""
     hosts = {seat.guest.host: seat.guest for seat in seats}
     return list(bandwidth([cloud.load(guest) for guest in hosts.values()],
                           count))

@@ -112,7 +112,7 @@ def findings(series: Sequence[Series]) -> tuple[Finding, ...]:
 
 
 def init(values: Values) -> str:
-    """The first process of the guest, a shell script."""
+    """Return the first process of the guest, a shell script."""
     words = {'RUNS': values.integer('runs') + values.integer('warm-up'),
              'INTERVAL': values.integer('interval'),
              'LOOPS': values.integer('loops')}
@@ -120,7 +120,7 @@ def init(values: Values) -> str:
 
 
 def ramdisk(machine: Machine, work: Path, script: str) -> Path:
-    """A guest's ramdisk with cyclictest and its libraries.
+    """Return a guest's ramdisk with cyclictest and its libraries.
 
     :param work: an empty directory.
     :param script: see :func:`init`.

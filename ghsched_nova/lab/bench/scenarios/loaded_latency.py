@@ -50,7 +50,7 @@ _PROGRAM = 'loaded_latency'
 
 
 def parse(text: str) -> tuple[float, float]:
-    """Nanoseconds of an access and MB/s, as the program prints them.
+    """Return nanoseconds of an access and MB/s, as the program prints them.
 
     :raises BenchError: when that is not what it printed.
     """
@@ -152,7 +152,7 @@ def points(series: Sequence[Series],
 
 
 def curve(series: Sequence[Series], peak: float) -> str:
-    """The curve in the form of a host file's ``latency_curve``."""
+    """Return the curve in the form of a host file's ``latency_curve``."""
     lines = ['latency_curve:', '  basis: measured',
              '  source: ghsched-bench run loaded-latency', '  points:']
     for writes, pairs in points(series, peak).items():

@@ -162,7 +162,7 @@ def _real_time(bench: Bench) -> list[Series]:
 
 
 def _shares(bench: Bench, kinds: dict[str, list[str]]) -> list[Series]:
-    """Shares that tasks get of one CPU.
+    """Return the shares that tasks get of one CPU.
 
     :param kinds: how each is started. The strongest must be the last: beside
         it the others would hardly come to their start.
@@ -220,7 +220,7 @@ def _wake_up(bench: Bench) -> list[Series]:
 
 
 def _seconds(values: Values) -> int:
-    """A sample is a second."""
+    """Return the duration of a run in seconds: one per sample."""
     return values.integer('runs') + values.integer('warm-up')
 
 

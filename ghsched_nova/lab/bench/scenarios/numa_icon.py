@@ -64,7 +64,7 @@ def places(nodes: Sequence[int]) -> tuple[Place, ...]:
 
 
 def bound(argv: Sequence[str], node: int | None) -> list[str]:
-    """A command line on a node, with its memory."""
+    """Return a command line on a node, with its memory."""
     return [*argv] if node is None else [
         'numactl', f'--cpunodebind={node}', f'--membind={node}', *argv]
 
@@ -75,7 +75,7 @@ def _needs(_values: Values) -> tuple[Need, ...]:
 
 
 def _run(bench: Bench) -> Measured:
-    """Every place in turn, so that drift meets them all."""
+    """Return every place in turn, so that drift meets them all."""
     nodes = [node for node in numa_locality.with_cpus(bench.machine)
              if node in numa_locality.with_memory(bench.machine)]
     todo = places(nodes)
@@ -120,7 +120,7 @@ def _server(bench: Bench, number: int, node: int | None) -> int:
 
 def _requests(bench: Bench, port: int, node: int | None,
               depth: int) -> dict[str, float]:
-    """Requests per second, by command."""
+    """Return requests per second, by command."""
     output = bench.machine.check(bound([
         'redis-benchmark', '-p', str(port), '-t', ','.join(_COMMANDS),
         '-n', str(bench.values.integer('requests')), '-P', str(depth)], node),

@@ -46,19 +46,19 @@ def _needs(values: Values) -> tuple[Need, ...]:
 
 def pairs(cpu_nodes: Sequence[int], memory_nodes: Sequence[int]
           ) -> list[tuple[int, int]]:
-    """All (node of the CPUs, node of the memory)."""
+    """Return all pairs of a NUMA node with CPUs and one with memory."""
     return list(itertools.product(cpu_nodes, memory_nodes))
 
 
 def with_cpus(machine: Machine) -> tuple[int, ...]:
-    """Nodes that have CPUs; others are memory only."""
+    """Return nodes that have CPUs; others are memory only."""
     return tuple(
         node for node in environment.nodes(machine)
         if machine.text(f'sys/devices/system/node/node{node}/cpulist'))
 
 
 def with_memory(machine: Machine) -> tuple[int, ...]:
-    """Nodes that have memory."""
+    """Return nodes that have memory."""
     meminfo = 'sys/devices/system/node/node{0}/meminfo'
     return tuple(
         node for node in environment.nodes(machine)
@@ -87,7 +87,7 @@ def _run(bench: Bench) -> Measured:
 
 
 def _memory(bench: Bench) -> list[Series]:
-    """Every pair in turn, so that drift meets them all."""
+    """Return every pair in turn, so that drift meets them all."""
     todo = pairs(with_cpus(bench.machine), with_memory(bench.machine))
     rounds = bench.repeat('memory of each node', lambda: {
         pair: _copy(bench, *pair) for pair in todo})

@@ -88,7 +88,9 @@ def client_needs(values: Values) -> list[Need]:
 
 
 def _tools(values: Values) -> tuple[str, ...]:
-    """The redis of a container is that of its image."""
+    """Return the programs that a run needs here; a container brings its own
+    redis.
+    """
     backend = values.text('backend')
     return ('redis-benchmark',
             'redis-server' if backend == 'process' else backend)
@@ -96,7 +98,7 @@ def _tools(values: Values) -> tuple[str, ...]:
 
 def _clients(values: Values
              ) -> tuple[clients.Client, tuple[clients.Client, ...]]:
-    """The client of the observed server, and those of the others."""
+    """Return the client of the observed server, and those of the others."""
     options = values.text('ssh-options')
     observed = clients.parse(values.text('observed-client'), options)
     if len(observed) != 1:
@@ -111,7 +113,7 @@ def _set_up(bench: Bench) -> None:
 
 
 def command_line(values: Values, server: redis_servers.Server) -> list[str]:
-    """The command line of the load."""
+    """Return the command line of the load."""
     return ['redis-benchmark', '-h', server.address, '-p', str(server.port),
             '-c', str(values.integer('connections')),
             '-d', str(values.integer('size')),
@@ -149,7 +151,7 @@ def fill(bench: Bench, server: redis_servers.Server) -> None:
 
 
 def at(bench: Bench, servers: Sequence[redis_servers.Server]) -> list[Run]:
-    """The runs at one N, while all the other servers are under load."""
+    """Return the runs at one N, while all the other servers are under load."""
     _observed, others = _clients(bench.values)
     loads = []
     for place, server in enumerate(servers[1:]):

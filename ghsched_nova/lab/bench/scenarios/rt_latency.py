@@ -37,7 +37,7 @@ Setting = tuple[str, bool]
 
 
 def command(values: Values, policy: str, locked: bool) -> list[str]:
-    """The command line of one run; SCHED_OTHER has no priority."""
+    """Return the command line of one run; SCHED_OTHER has no priority."""
     priority = values.integer('priority') if policy != 'other' else 0
     cpus = values.text('cpus')
     return ['cyclictest', '-q', '-t', str(values.integer('threads')),
@@ -99,7 +99,7 @@ def _run(bench: Bench) -> Measured:
 
 
 def _worst(bench: Bench, setting: Setting) -> cyclictest.Thread:
-    """The thread that was latest."""
+    """Return the thread that was latest."""
     values = bench.values
     expected = values.integer('interval') * values.integer('loops') / 1e6
     # The intervals of further threads are longer by 500 us each.
@@ -123,7 +123,7 @@ def latencies(threads: Sequence[cyclictest.Thread],
 
 
 def thresholds(text: str) -> tuple[float, ...]:
-    """Latencies in us from a list like ``100,500``.
+    """Return latencies in us from a list like ``100,500``.
 
     :raises BenchError: when it is no such list.
     """

@@ -74,7 +74,7 @@ def _unixbench(bench: Bench) -> list[Series]:
 
 def unixbench_series(runs: list[unixbench.Run], warm_up: int
                      ) -> list[Series]:
-    """The scores of runs; more is better of each."""
+    """Return the scores of runs; more is better of each."""
     return [Series(score.test, score.unit, 'higher', tuple(
         run.score(score.test).value for run in runs),
         (('tool', 'UnixBench'), ('copies', str(runs[0].copies))), warm_up)
@@ -91,7 +91,7 @@ def _mbw(bench: Bench) -> list[Series]:
 
 
 def mbw_series(text: str, warm_up: int) -> list[Series]:
-    """The copies of a run of mbw but the first, whose pages are new."""
+    """Return the copies of a run of mbw but the first, whose pages are new."""
     return [Series(f'memory copy {method}', 'MiB/s', 'higher',
                    values[warm_up:], (('tool', 'mbw'),), warm_up)
             for method, values in mbw.parse(text).items()]
