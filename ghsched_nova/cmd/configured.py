@@ -19,7 +19,7 @@ from ghsched_placement import cpulist
 
 
 def section(files: Sequence[str] | None = None) -> Any:
-    """The section ``[ghsched]``.
+    """Return the section ``[ghsched]``.
 
     :param files: None for those that nova-compute itself would read.
     :raises oslo_config.cfg.Error: they cannot be read, or make no sense.

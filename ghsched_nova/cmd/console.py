@@ -108,7 +108,7 @@ def carry_out(name: str, work: Callable[[], int]) -> int:
 
 
 def version() -> str:
-    """The release of ghsched."""
+    """Return the release of ghsched."""
     return metadata.version('ghsched')
 
 

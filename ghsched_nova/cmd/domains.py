@@ -24,7 +24,7 @@ class HostError(Exception):
 
 
 def running(uri: str) -> list[desired.Running]:
-    """The domains that run, with their XML.
+    """Return the domains that run, with their XML.
 
     :raises HostError: when libvirt does not answer.
     """
@@ -41,7 +41,7 @@ def defined(uri: str) -> list[desired.Running]:
 
 
 def host_name(uri: str) -> str:
-    """The name of the host, which is that of its compute node in Nova.
+    """Return the name of the host, which is that of its compute node in Nova.
 
     :raises HostError: when libvirt does not answer.
     """

@@ -91,7 +91,7 @@ class _Changed(NamedTuple):
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line of ``ghsched-host``."""
+    """Return the command line of ``ghsched-host``."""
     top = argparse.ArgumentParser(prog='ghsched-host', description=(
         'Compare the control groups of this compute host with the policies '
         'of the guests that run on it.'))

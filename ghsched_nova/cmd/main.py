@@ -25,7 +25,7 @@ from ghsched_nova.cmd import server_set
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line of ``ghsched`` with all its sub-commands."""
+    """Return the command line of ``ghsched`` with all its sub-commands."""
     top = argparse.ArgumentParser(
         prog='ghsched',
         description='Memory bandwidth and NUMA for OpenStack guests.',

@@ -49,7 +49,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """The exit status.
+    """Return the exit status.
 
     :raises HostError: when the host cannot be read.
     :raises GroupError: when resctrl is not to be had.
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def configure(files: Sequence[str] | None, dry_run: bool) -> tuple[Any, Any]:
-    """Nova's client of Placement, and our section of the configuration.
+    """Return Nova's client of Placement, and our section of the configuration.
 
     :raises HostError: when nova-compute would report all of it again.
     """

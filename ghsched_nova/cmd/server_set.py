@@ -128,7 +128,7 @@ def configure(files: Sequence[str] | None) -> None:
 
 def read_nova_conf(program: str, files: Sequence[str] | None,
                    **more: bool) -> Any:
-    """Nova's configuration as one of its services reads it.
+    """Return Nova's configuration as one of its services reads it.
 
     :param program: name of the service.
     :param more: of nova.config.parse_args.

@@ -37,7 +37,7 @@ _CODES = {'ok': upgradecheck.Code.SUCCESS,
 
 
 def result(found: Iterable[checks.Check]) -> upgradecheck.Result:
-    """The worst of some checks, with what to do about each (pure)."""
+    """Return the worst of some checks, with what to do about each (pure)."""
     found = tuple(found)
     code = max((_CODES[check.status] for check in found),
                default=upgradecheck.Code.SUCCESS)

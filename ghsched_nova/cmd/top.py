@@ -192,7 +192,7 @@ def _show(top: top_screen.Top, problem: str, write: Callable[[str], None],
 
 @contextlib.contextmanager
 def _wakened() -> Iterator[int]:
-    """A file that can be read once a signal has come.
+    """Yield a file descriptor that is readable once a signal has come.
 
     One that comes just before select() does not end it: Python's own handler
     would run when select() has waited to its end.

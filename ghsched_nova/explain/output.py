@@ -92,7 +92,7 @@ def _added(explanation: Explanation) -> str:
 
 
 def _memorytune(explanation: Explanation) -> str:
-    """The <memorytune> element alone; empty when there is none.
+    """Return the <memorytune> element alone; empty when there is none.
 
     Where nova-compute makes the guest's group the XML has none, and a comment
     says so.
@@ -116,7 +116,7 @@ def _made_by_us(group: str) -> str:
 
 
 def as_json(explanation: Explanation) -> str:
-    """A JSON document; see the beginning of this module."""
+    """Return a JSON document; see the beginning of this module."""
     return json.dumps(_document(explanation), indent=2)
 
 

@@ -92,7 +92,7 @@ def place(wish: Wish) -> Place:
 
 
 def _find(wish: Wish) -> Place | None:
-    """The first try that finds a place, and the best that it finds."""
+    """Return the first try that finds a place, and the best that it finds."""
     need = wish.need
     for locality, sizes in need.tries(lambda: offer.pfs(wish.state, need)):
         for nodes in _ways(wish, locality, sizes):
@@ -102,7 +102,7 @@ def _find(wish: Wish) -> Place | None:
 
 def _ways(wish: Wish, locality: str,
           sizes: vfs.Sizes) -> Iterator[tuple[int, ...]]:
-    """Host nodes for a guest, the best first.
+    """Yield host nodes for a guest, the best first.
 
     Where nothing of ours is on a node, they are those that Nova would take.
     """
@@ -228,7 +228,7 @@ def _no_way(wish: Wish) -> str:
 
 
 def _others(need: Need) -> Iterable[tuple[Need, str]]:
-    """Guests that may fit where this one does not, and what that tells."""
+    """Yield guests that may fit where a wish does not, each with a hint."""
     specs = dict(need.flavor.extra_specs)
     if specs.pop('group_policy', None) == 'isolate':
         yield (replace(need, flavor=replace(need.flavor, extra_specs=specs)),

@@ -79,7 +79,7 @@ class PlanDensity(base.Lister):
              'Binds', PREDICTED)
 
     def targets(self, parsed_args: argparse.Namespace) -> tuple[Target, ...]:
-        """The machines to predict densities of.
+        """Return the machines to predict densities of.
 
         :raises PlannerError: for one that cannot be used.
         """
@@ -156,7 +156,7 @@ def _plan(client: clients.Client, parsed_args: argparse.Namespace,
 
 
 def read(flavor: Any) -> planned.Flavor:
-    """A flavor of openstacksdk as the planner takes it."""
+    """Return a flavor of openstacksdk as the planner takes it."""
     size = flavors.size_of(flavor)
     return planned.Flavor(flavor.name, size.vcpus, size.memory_mb,
                           size.disk_gb, size.swap_mb, flavor.extra_specs)
@@ -184,7 +184,7 @@ def classes(client: clients.Client,
 
 
 def rows(found: planner.Plan) -> Iterator[tuple[Any, ...]]:
-    """A row for each flavor and kind of host, and for the mix."""
+    """Yield a row for each flavor and kind of host, and for the mix."""
     for flavor in found.flavors:
         for host in flavor.hosts:
             yield _row(flavor.flavor.name, host)

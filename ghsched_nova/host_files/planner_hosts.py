@@ -60,7 +60,9 @@ def providers(host: HostFile, name: str) -> tuple[tree.Provider, ...]:
 
 
 def planned(host: HostFile, name: str) -> hosts.Host:
-    """A host to plan with: with what Nova itself reports, and no guests."""
+    """Return a host for the planner: with Nova's own inventories, without
+    guests.
+    """
     known = providers(host, name)
     root, *others = (
         Provider(provider.uuid, provider.name, provider.parent_uuid,
@@ -73,7 +75,7 @@ def planned(host: HostFile, name: str) -> hosts.Host:
 
 
 def _of_nova(host: HostFile) -> dict[str, tree.Inventory]:
-    """Inventories of nova.virt.libvirt.driver.update_provider_tree."""
+    """Return inventories of nova.virt.libvirt.driver.update_provider_tree."""
     compute = host.compute
     cpus = sum(len(node.cpus) for node in host.nodes)
     dedicated = len(compute.dedicated)

@@ -53,7 +53,7 @@ class Described:
 
 
 def described(texts: Iterable[str]) -> tuple[Described, ...]:
-    """The hosts of ``FILE`` or ``FILE*N``.
+    """Return the hosts of ``FILE`` or ``FILE*N``.
 
     :raises PlannerError: for a bad file, or two hosts of one name.
     """
@@ -100,7 +100,7 @@ def targets(paths: Iterable[str],
 
 
 def target(path: str, hosts: Iterable[Described] = ()) -> Target:
-    """The machine of a host file, to predict densities of.
+    """Return the machine of a host file, to predict densities of.
 
     :param hosts: of the plan; of those that are the same how many guests fit
         is known from the plan.
@@ -118,7 +118,8 @@ def target(path: str, hosts: Iterable[Described] = ()) -> Target:
 
 
 def target_of(one: Described, counted: bool = True) -> Target:
-    """The same of a file that was read, with a section ``contention``."""
+    """Return the machine of a parsed host file with a section ``contention``.
+    """
     assert one.file.contention is not None  # noqa: S101
     return Target(
         one.file.contention, planned(one.file, one.file.name),
@@ -159,7 +160,7 @@ def _distinct(known: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def wanted(texts: Sequence[str], connection: Any = None) -> list[Flavor]:
-    """The flavors that are meant: described, in a file, or of a cloud.
+    """Return the flavors that are meant: described, in a file, or of a cloud.
 
     :param connection: of openstacksdk.
     :raises PlannerError: for one that cannot be had.

@@ -425,7 +425,7 @@ def is_of(machine: tuple[int, str] | None, domain: Domain) -> bool:
 
 def members(guests: Iterable[Guest],
             names: Collection[str]) -> dict[str, list[Guest]]:
-    """Guests by the group that they have, or are to have."""
+    """Return the guests by the group that they have, or are to have."""
     found: dict[str, list[Guest]] = {}
     for guest in guests:
         found.setdefault(group_of(guest, names) or guest.group,
@@ -434,7 +434,8 @@ def members(guests: Iterable[Guest],
 
 
 def monitor(group: str, uuid: str) -> str:
-    """The monitoring group of a guest in a control group, below the root."""
+    """Return the path of a guest's monitoring group below its control group.
+    """
     return f'{group}/{naming.monitor_name(uuid)}'
 
 

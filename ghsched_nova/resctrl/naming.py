@@ -119,7 +119,7 @@ def alike(part: str, name: str) -> bool:
 
 def find_groups(names: Iterable[str], domain_id: int,
                 vcpus: Collection[int]) -> list[str]:
-    """Groups that can be the one libvirt made for a running guest.
+    """Return groups that can be the one libvirt made for a running guest.
 
     The domain id and the list identify the group; the name does not, because
     it may be cut.
@@ -138,17 +138,19 @@ def find_groups(names: Iterable[str], domain_id: int,
 
 
 def group_name(uuid: str) -> str:
-    """The group of one guest."""
+    """Return the group of one guest."""
     return PREFIX + uuid
 
 
 def monitor_name(uuid: str) -> str:
-    """The monitoring group of a guest that has no control group."""
+    """Return the monitoring group of a guest that has no control group."""
     return MONITORS + group_name(uuid)
 
 
 def guest_of(name: str) -> str | None:
-    """UUID of the guest whose group this is; None for a group of others."""
+    """Return the UUID of the guest that a group is for; None for a group of
+    others.
+    """
     name = name.removeprefix(MONITORS)
     if is_shared(name) or not name.startswith(PREFIX):
         return None
@@ -176,7 +178,9 @@ def is_shared(name: str) -> bool:
 
 
 def own_uuid(name: str) -> str | None:
-    """The guest whose own group nova-compute has made; None for others."""
+    """Return the UUID of the guest of a group that nova-compute has made; None
+    for other groups.
+    """
     uuid = guest_of(name)
     return uuid if uuid and is_uuid(uuid) else None
 
@@ -192,6 +196,6 @@ def is_guests(name: str) -> bool:
 
 
 def foreign(names: Iterable[str]) -> frozenset[str]:
-    """The groups that no guest has or had."""
+    """Return the groups that no guest has or had."""
     return frozenset(name for name in names
                      if name not in NOT_GROUPS and not is_guests(name))

@@ -25,7 +25,7 @@ _NodeMap = tuple[dict[int, tuple[int, ...]], dict[int, str]]
 
 def map_nodes(dialect: dialects.Dialect, domains: frozenset[int],
               sysfs: Path) -> _NodeMap:
-    """Domains by node, and the nodes left out with the reason.
+    """Return the domains by node, and the nodes left out with the reason.
 
     A node is left out when a limit on it could not hold: when it has no
     domain, or has CPUs of which the domain is unknown. A node without CPUs
@@ -91,7 +91,7 @@ def describe_no_node(left_out: Mapping[int, str]) -> str:
 
 
 def _l3_domains(sysfs: Path, cpus: frozenset[int]) -> set[int] | None:
-    """Ids of the L3 caches of some CPUs; None when one is not known."""
+    """Return ids of the L3 caches of some CPUs; None when one is not known."""
     found: set[int] = set()
     for number in sysfs_files.l3_caches(sysfs, cpus):
         if number is None:

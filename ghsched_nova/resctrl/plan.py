@@ -38,7 +38,7 @@ from ghsched_placement import cpulist
 
 
 def make_plan(actual: model.Actual, wanted: model.Wanted) -> model.Plan:
-    """The steps from the actual state to the desired one."""
+    """Return the steps from the actual state to the desired one."""
     members = model.members(wanted.guests, actual.groups)
     at_home = frozenset(tid for threads in actual.threads.values()
                         for tid in threads)
@@ -96,7 +96,7 @@ def _is_foreign(name: str, running: Mapping[int, Domain]) -> bool:
 
 def _leaked(actual: model.Actual, wanted: model.Wanted,
             needed: Set[str], at_home: Set[int]) -> dict[str, str]:
-    """Groups to remove, and why.
+    """Return groups to remove, and why.
 
     One that holds threads of guests is kept until they have been moved, or
     there is no other to move them into: the kernel puts the threads of a
@@ -259,7 +259,7 @@ def _repair(guest: Guest, name: str, group: Group,
 
 def _belonging(guest: Guest, actual: model.Actual,
                all_threads: bool) -> dict[int, str]:
-    """Threads that belong into the group of a guest: what each is, by id."""
+    """Return the role by id of the threads that belong to a guest's group."""
     found = {tid: f'{vcpu}' for vcpu, tid in _vcpus(guest, actual).items()}
     if all_threads or guest.maker == 'libvirt-process':
         others = actual.threads.get(guest.domain.uuid, {})
@@ -286,7 +286,7 @@ def _move(guest: Guest, name: str, inside: Set[int], actual: model.Actual,
 
 def _strangers(guests: Sequence[Guest], name: str, actual: model.Actual,
                at_home: Set[int]) -> Iterator[Problem]:
-    """vCPUs of a guest that has no group of its own to go back to."""
+    """Yield vCPUs of a guest that has no group of its own to go back to."""
     group = actual.groups.get(name)
     strange = group.vcpu_threads - at_home if group else None
     if strange:

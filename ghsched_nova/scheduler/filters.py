@@ -253,7 +253,7 @@ def _host(view: HostStateView) -> candidates.Host:
 
 def _fit(view: HostStateView, spec: shared.RequestSpec, item: Placed,
          near_devices: bool) -> Placed | Lack:
-    """The candidate, if the claim can follow it.
+    """Return the candidate, if the claim can follow it.
 
     :param near_devices: whether the devices that the claim places have to be
         on the nodes.
@@ -338,7 +338,7 @@ class _Free:
 
 
 def vf_requests(spec: shared.RequestSpec) -> list[VfRequest]:
-    """The VFs of ours that a request asks for."""
+    """Return the VFs of ours that a request asks for."""
     requests = spec.pci_requests and spec.pci_requests.requests
     return [VfRequest(node, pci_request.request_id, pci_request.count)
             for pci_request in requests or ()

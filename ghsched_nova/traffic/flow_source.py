@@ -63,7 +63,7 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def flows(self, addresses: frozenset[str]) -> Iterable[Flow]:
-        """All flows that have one of some addresses at an end.
+        """Yield all flows that have one of some addresses at an end.
 
         :param addresses: of guests of this host, in their shortest form.
         :raises SourceError: when they are not known; no flow at all is an
