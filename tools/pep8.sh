@@ -12,7 +12,7 @@
 # under the License.
 
 # The static checks: tools/pep8.sh [CHECK]...
-# CHECK: flake8 ruff mypy bashate english sizes tests.
+# CHECK: flake8 ruff mypy bashate english sizes tests words.
 # All of them when none is named. They run in the environment of $PYTHON
 # (default: python3 of the PATH).
 
@@ -70,6 +70,11 @@ check() {
         "$PYTHON" tools/test_names.py \
             $(files | grep '^ghsched_.*/tests/.*\.py$')
         ;;
+    words)
+        # shellcheck disable=SC2046
+        "$PYTHON" tools/words.py --known tools/words-known \
+            $(files | grep '^\(ghsched_\|tempest_plugin/\|tools/\).*\.py$')
+        ;;
     *)
         echo "$0: no such check: $1" >&2
         return 2
@@ -78,7 +83,7 @@ check() {
 }
 
 failed=0
-[ $# -gt 0 ] || set -- flake8 ruff mypy bashate english sizes tests
+[ $# -gt 0 ] || set -- flake8 ruff mypy bashate english sizes tests words
 for name in "$@"; do
     check "$name" || failed=1
 done
