@@ -63,7 +63,7 @@ def recorded():
             for name, machine in found.items()]
 
 
-def held(register, bits):
+def percent_of(register, bits):
     """Return the percentage that a value of MBW_MAX stands for.
 
     It names one of 2^bits equal bands by its lower end, and traffic up to the
@@ -122,7 +122,7 @@ class DriverTest(base.TestCase):
             for step in steps:
                 self.assertEqual(0, step.mbw_max % (1 << 16 - bits), name)
                 self.assertLessEqual(
-                    abs(held(step.mbw_max, bits) - step.bandwidth),
+                    abs(percent_of(step.mbw_max, bits) - step.bandwidth),
                     Fraction(1, 2), (name, step))
 
     def test_register_is_within_one_step_of_what_was_asked(self):
@@ -130,7 +130,7 @@ class DriverTest(base.TestCase):
             for step in steps:
                 if step.what == 'MB' and step.taken and not overflows(
                         step, bits, machine):
-                    distance = held(step.mbw_max, bits) - int(step.text)
+                    distance = percent_of(step.mbw_max, bits) - int(step.text)
                     # Half a band to the nearest one, after fs/resctrl has
                     # rounded up to a whole bandwidth_gran.
                     band = Fraction(100, 1 << bits)
