@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What every test of the two packages is made of."""
+"""Base class of all tests of the two packages."""
 
 from typing import Any
 import unittest
@@ -27,7 +27,9 @@ class TestCase(base.BaseTestCase):
 
     def assertRaises(self, *args: Any,  # noqa: N802
                      **kwargs: Any) -> Any:
-        """As unittest's: testtools before 2.8 makes no context of it."""
+        """Call unittest's assertRaises() as a context; testtools before 2.8
+        has none.
+        """
         if len(args) == 1:
             return unittest.TestCase.assertRaises(self, *args, **kwargs)
         return super().assertRaises(*args, **kwargs)

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What does not agree about a host."""
+"""Disagreements of records about a host."""
 
 import dataclasses
 
@@ -158,7 +158,7 @@ class ServersTest(AuditTestCase):
             holdings=holdings, others=Others(frozenset({B}))))
 
     def test_a_consumer_that_holds_nothing_of_ours(self):
-        """It is named, as nova-manage placement audit does."""
+        """The consumer is named, as by nova-manage placement audit."""
         self.assertEqual(['allocation-without-server'], self.kinds(holdings={
             B: {clouds.root_uuid('a'): {'VCPU': 4, 'DISK_GB': 2}}}))
         self.assertIn('holds 2 DISK_GB, 4 VCPU, and', self.found[0].text)
@@ -266,7 +266,7 @@ class EffectiveTest(AuditTestCase):
 
 
 class SumsTest(AuditTestCase):
-    """What the guests of a node hold together."""
+    """Sums over the guests of a node."""
 
     def told(self, *guests, allocated):
         servers = [guest(share, uuid=f'{number}', nodes=(0,), effective={
@@ -294,7 +294,7 @@ class SumsTest(AuditTestCase):
 
 
 class LeftTest(AuditTestCase):
-    """What a host has of guests that are gone."""
+    """Leftovers on a host of guests that are gone."""
 
     def left(self, servers, *reports):
         return [(one.kind, one.subject) for one in audit_host.find_leftovers(

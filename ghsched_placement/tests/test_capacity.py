@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What hosts have left."""
+"""Free capacity of hosts."""
 
 
 from hypothesis import given

@@ -234,7 +234,8 @@ ASKED = [('resources', 'MEMORY_MB:1000000,VCPU:2'),
 class NotOursTest(base.TestCase):
 
     def find(self, *refused):
-        """What is lacking where Placement refuses queries with a word."""
+        """Return the lacks found when Placement refuses queries with a word.
+        """
         def ask(query):
             text = str(query)
             self.assertIn("('in_tree', 'a-host')", text)

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What a host reports about a guest, there and back."""
+"""Report of a host on a guest, written and read again."""
 
 import json
 

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Where a guest leaves least that the next guests cannot use."""
+"""Choice of nodes that leaves least that the next guests cannot use."""
 
 
 from hypothesis import given

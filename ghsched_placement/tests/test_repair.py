@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What is put right of allocations, and what stays."""
+"""Allocations that a repair changes, and those that stay."""
 
 
 from hypothesis import given
@@ -161,7 +161,7 @@ class BodyTest(base.TestCase):
 
 
 class BodiesTest(base.TestCase):
-    """What a migration holds of a server that holds nothing."""
+    """Allocations that a migration holds for a server that holds none."""
 
     REPAIR = repair.Repair('a', 'migration', '', {}, A)
 

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What a host gives back, over a Placement of dictionaries."""
+"""Steps that remove a host's providers, on a Placement of dictionaries."""
 
 
 from hypothesis import given
@@ -49,7 +49,8 @@ def trees(draw):
 
 
 def after(providers, steps):
-    """What Placement would have; it refuses to delete a parent."""
+    """Return Placement's providers after the steps; refuse to delete a parent.
+    """
     found = {one.uuid: one for one in providers}
     for step in steps:
         old = found[step.provider.uuid]

@@ -243,7 +243,8 @@ class MaskTest(base.TestCase):
 
 
 class AdmissionTest(base.TestCase):
-    """What dedicated CPUs admit, the kernel's own test admits.
+    """Sets of threads on dedicated CPUs, which the kernel's own test must
+    admit.
 
     The rule is that of ``__dl_overflow`` in kernel/sched/sched.h and
     ``to_ratio`` in kernel/sched/core.c: the sum of runtime / period, in

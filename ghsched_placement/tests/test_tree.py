@@ -274,7 +274,7 @@ class DesiredTreeTest(TreeTestCase):
         self.assertEqual(7, root.inventories[names.RESCTRL_GROUP]['total'])
 
     def groups(self, holders, total=0, usable=7, **sharing):
-        """What is counted of control groups.
+        """Return the inventory of control groups.
 
         :param holders: who has a unit.
         :param sharing: group by guest.

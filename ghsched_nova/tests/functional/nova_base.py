@@ -143,7 +143,7 @@ class GhschedTestCase(NovaTestCase, libvirt_base.LibvirtMigrationMixin,
             lambda *args, **kwargs: (True, True)))
 
     def track_vfs(self, **aliases):
-        """Have VFs tracked in Placement; to be called before setUp().
+        """Configure Nova to track VFs in Placement; call this before setUp().
 
         :param aliases: product id by name in [pci]alias.
         """

@@ -33,7 +33,9 @@ class CommandTestCase(nova_base.GhschedTestCase):
     """Runs commands as the shell of python-openstackclient does."""
 
     def connection(self, api=None):
-        """As who uses ``api``, a client of Nova's test fixtures."""
+        """Return a connection as the user of ``api``, a client of Nova's test
+        fixtures.
+        """
         api = api or self.api
         auth = session.Session(
             # Placement takes who has this token for an admin, and any other
@@ -60,7 +62,7 @@ class CommandTestCase(nova_base.GhschedTestCase):
         return status, stdout.getvalue()
 
     def told(self, kind, *arguments, api=None):
-        """What a command prints as JSON."""
+        """Return the JSON output of a command."""
         _status, text = self.command(kind, '-f', 'json', *arguments, api=api)
         return json.loads(text)
 
@@ -70,7 +72,7 @@ class CommandTestCase(nova_base.GhschedTestCase):
         return status, json.loads(text)
 
     def said(self, status, kind, *arguments, api=None):
-        """What a command that ends so says of it."""
+        """Return the log of a command that must end with a status."""
         with fixtures.FakeLogger() as log:
             found, _text = self.command(kind, *arguments, api=api)
         self.assertEqual(status, found)

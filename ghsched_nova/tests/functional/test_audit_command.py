@@ -48,7 +48,9 @@ class AuditTest(openstack_base.CommandTestCase):
         return migration.uuid
 
     def left_by_migration(self, server):
-        """What a failed live migration leaves: the source, held twice."""
+        """Make the allocations of a failed live migration: the source is held
+        twice.
+        """
         uuid = self.failed_migration(server)
         self.placement.put(f'/allocations/{uuid}', {
             'allocations': {
@@ -166,7 +168,7 @@ class AuditTest(openstack_base.CommandTestCase):
                                         self.resources(migration)))
 
     def test_it_does_so_instead_of_what_it_would_have_had_elsewhere(self):
-        """As when Placement, or nova-compute, is away meanwhile."""
+        """Placement, or nova-compute, was away during the migration."""
         for name in ('host_a', 'host_b'):
             self.start_host(name)
         server = self.boot(self.flavor(mem_bw_min=30), host='host_a')

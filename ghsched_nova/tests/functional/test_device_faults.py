@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What happens to VFs and ports of guests when something else fails."""
+"""VFs and ports of guests after failures elsewhere."""
 
 import contextlib
 
@@ -29,7 +29,7 @@ CLIENT = 'nova.scheduler.client.report.SchedulerReportClient.'
 
 def libvirt_fails(function, text,
                   code=fakelibvirt.VIR_ERR_INTERNAL_ERROR):
-    """Have a function of a domain raise an error, for a while."""
+    """Return a fixture that makes a function of a domain raise an error."""
     def fail(*args, **kwargs):
         raise fakelibvirt.make_libvirtError(
             fakelibvirt.libvirtError, text, error_code=code)

@@ -322,7 +322,8 @@ class BootTest(LibvirtTestCase):
         return xml, self.wait_for('GUEST-READY')
 
     def wait_for(self, word, count=1):
-        """What the guest has said once it has said a word so often."""
+        """Return the guest's console output once a word is in it often enough.
+        """
         deadline = time.monotonic() + BOOT_TIMEOUT
         while time.monotonic() < deadline:
             with open(self.console, errors='replace') as stream:

@@ -132,7 +132,7 @@ class FloatingGuestsTest(FragmentationTestCase):
 
 
 class NovasWeighersTest(FragmentationTestCase):
-    """What the documentation says of the multipliers."""
+    """Multipliers of weighers, as the documentation describes them."""
 
     MULTIPLIER = 0.0
 

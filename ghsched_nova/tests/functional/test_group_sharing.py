@@ -147,7 +147,8 @@ class SharingTest(nova_base.GhschedTestCase):
             'no host has a resctrl control group left'))
 
     def test_who_comes_next_need_not_wait_for_a_report(self):
-        """As soon as a guest runs, Placement knows with whom it shares."""
+        """Placement knows the sharing of a guest's group once the guest runs.
+        """
         self.reserve(n1=100)
         for priority in (1, 2):
             self.boot(self.flavor(vcpus=1, mem_bw_priority=priority,

@@ -119,7 +119,9 @@ class EmulatedTestCase(base.TestCase):
         self.addCleanup(self.threads.end)
 
     def start_guest(self, mb='0=60', name=GROUP):
-        """What libvirt does when it starts a guest with <memorytune>."""
+        """Write the group that libvirt makes when it starts a guest with
+        <memorytune>.
+        """
         group = self.root / name
         group.mkdir(exist_ok=True)
         fs.Files().write(group / 'schemata', f'MB:{mb}\n')
@@ -133,7 +135,7 @@ class EmulatedTestCase(base.TestCase):
             host_nodes or range(len(nodes))))
 
     def wanted(self, desired):
-        """One guest, whose group is libvirt's."""
+        """Return the wanted state of a guest whose group libvirt makes."""
         (self.sysfs / f'{NAME}.pid').write_text(str(self.threads.pid))
         domain = model.Domain(UUID, DOMAIN, NAME)
         return model.Wanted(
@@ -149,13 +151,15 @@ class EmulatedTestCase(base.TestCase):
             self.wanted(desired), files)
 
     def enforce(self, desired, **kwargs):
-        """What was done for the guest: the lines that were written."""
+        """Enforce the policy of the guest; return the lines written, or the
+        kinds of other actions.
+        """
         report = self.reconcile_one(desired, **kwargs)
         self.assertEqual((), report.problems)
         return [action.line or action.kind for action in report.actions]
 
     def refused(self, desired, **kwargs):
-        """Why the policy does not hold."""
+        """Return the reason why the policy cannot be enforced."""
         problem, = self.reconcile_one(desired, **kwargs).problems
         self.assertEqual(UUID, problem.guest)
         return problem.reason
@@ -476,7 +480,7 @@ FUSE = 0x65735546
 
 
 class EngineTest(EmulatedTestCase):
-    """What nova-compute does after a fault, and what its log says of it."""
+    """Actions and logs of nova-compute after a fault."""
 
     def setUp(self):
         super().setUp()

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Which requests go by the index of hosts, with Nova's real services."""
+"""Requests that use the index of hosts, with Nova's real services."""
 
 import functools
 from unittest import mock
@@ -44,7 +44,9 @@ class IndexTestCase(nova_base.GhschedTestCase):
         return super()._setup_scheduler_service()
 
     def ways(self):
-        """How often a request went by the index, in vain, not by it."""
+        """Return the numbers of requests that used the index, fell back, and
+        were not eligible.
+        """
         counts = self.scheduler.manager._indexed._counts
         return counts['hits'], counts['fallbacks'], counts['others']
 
@@ -169,7 +171,7 @@ class SmallCloudTest(IndexTestCase):
 
 
 class PlacesTest(IndexTestCase):
-    """What narrows the choice of hosts."""
+    """Conditions of requests that narrow the choice of hosts."""
 
     def setUp(self):
         super().setUp()

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What the libvirt of this machine does with each dialect of resctrl.
+"""Behaviour of this machine's libvirt with each dialect of resctrl.
 
 :attr:`ResctrlHost.libvirt_reads` is built on it: where libvirt refuses,
 nova-compute makes the control groups itself.

@@ -274,7 +274,7 @@ class SameHostTest(nova_base.GhschedTestCase):
 
 
 class ToldTest(nova_base.GhschedTestCase):
-    """What a tenant reads, who knows the flavor and not the host."""
+    """Reasons that a tenant reads, who knows the flavor and not the host."""
 
     # As in a cloud; otherwise the API fails with the error.
     CAST_AS_CALL = False
@@ -288,7 +288,9 @@ class ToldTest(nova_base.GhschedTestCase):
         self.server = self.boot(self.flavor(mem_bw_min=30))
 
     def details(self, action):
-        """What the failed events of a server's action say, by event."""
+        """Return the details of the failed events of a server's action, by
+        event.
+        """
         found, = (one for one in self.api.get_instance_actions(
             self.server['id']) if one['action'] == action)
         events = self.api.api_get(
@@ -399,7 +401,7 @@ class OwnGroupTest(nova_base.GhschedTestCase):
 
 
 class NeverUnprotectedTest(nova_base.GhschedTestCase):
-    """What Nova starts with ``guest.launch()`` and not by itself."""
+    """Starts of guests that Nova makes by ``guest.launch()``."""
 
     def setUp(self):
         super().setUp()
@@ -492,7 +494,7 @@ class MeasuredTest(nova_base.GhschedTestCase):
 
 
 class MoveTest(nova_base.GhschedTestCase):
-    """From host_a node 0 to host_b, where only node 1 has bandwidth."""
+    """Moves from host_a node 0 to host_b, where only node 1 has bandwidth."""
 
     def setUp(self):
         super().setUp()

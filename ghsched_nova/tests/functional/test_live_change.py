@@ -124,7 +124,7 @@ class LiveChangeTestCase(nova_base.GhschedTestCase):
         self.assertIsNone(state['task_state'])
 
     def last(self):
-        """What the engine wrote last: values by line."""
+        """Return the values that the engine wrote last, by line."""
         return {line: set(values.values())
                 for line, values in self.kernel.enforced[-1][2].items()}
 
@@ -280,7 +280,7 @@ class EvacuatedTest(LiveChangeTestCase):
         return node
 
     def test_nothing_is_put_back_where_it_was(self):
-        """As when its old host is back while a change is on its way there."""
+        """The guest's old host returns while a change is on its way there."""
         node, root = self.evacuate(), self.compute_rp_uuids['host_a']
         client = report.SchedulerReportClient()
         shares = placement.Shares(
@@ -334,7 +334,7 @@ class SharedGroupTest(LiveChangeTestCase):
         self.group, = self.kernel.own_groups()
 
     def values(self):
-        """What the groups hold: (guarantee, cap) by UUID."""
+        """Return (guarantee, cap) of the groups, by UUID of the guest."""
         return {uuid: tuple(min(desired[line].values())
                             for line in ('MBMIN', 'MB'))
                 for uuid, _vcpus, desired in self.kernel.enforced[-2:]}
@@ -381,12 +381,16 @@ class SharedGroupTest(LiveChangeTestCase):
         self.assertEqual(before, self.left())
 
     def told(self, plan):
-        """What the command shows of the host: (guests, guarantee, cap)."""
+        """Return the state of the host that the command shows: (guests,
+        guarantee, cap).
+        """
         one, = plan.effective
         return plan.guests, one['min'], one['max']
 
     def test_it_tells_what_the_group_holds(self):
-        """As ghsched-top does, which reads the kernel."""
+        """The command shows the same values as ghsched-top, which reads the
+        kernel.
+        """
         self.assertEqual((1, 20, 50), self.told(
             self.change(mem_bw_min=20, mem_bw_max=50)))
         self.assertEqual((2, 60, 100), self.told(
@@ -590,7 +594,9 @@ class RefusedTest(LiveChangeTestCase):
                                     .values()))
 
     def take_the_lock(self):
-        """As a restart of nova-compute, and then nova-api for a resize."""
+        """Set the task state as a restart of nova-compute does, and then
+        nova-api for a resize.
+        """
         instance = self.instance(self.server)
         instance.task_state = None
         instance.save()
@@ -698,7 +704,7 @@ class SilentHostTest(LiveChangeTestCase):
     """The host does not answer in time."""
 
     def silence(self, *methods, does=False):
-        """Let calls of these methods time out.
+        """Make calls of these methods time out.
 
         :param does: whether the host does it, and only its answer is lost.
         """

@@ -86,8 +86,8 @@ class CutOffTest(TwoHostsTestCase):
                 time.sleep(0.1)
 
     def leave(self, host='host_a'):
-        """As libvirt does on the source of a migration that has succeeded,
-        and on the destination of another.
+        """Remove the domains of a host, as libvirt does on the source of a
+        migration that has succeeded, and on the destination of another.
         """
         for domain in self.domains(host):
             domain.destroy()
@@ -229,7 +229,7 @@ class LibvirtdRestartedTest(TwoHostsTestCase):
 
 
 class VfsOnlyTest(test_vfs.VfsTestCase):
-    """Nothing but its VFs says on which host node a guest node is."""
+    """Guests whose host node is known from their VFs alone."""
 
     def setUp(self):
         super().setUp()

@@ -52,7 +52,7 @@ class BusyGuestTest(base.TestCase):
             self.skipTest('two CPUs are needed for two NUMA nodes')
 
     def read(self, dialect, share):
-        """What is seen of a guest whose thread is busy on node 1."""
+        """Return the figures of a guest whose thread is busy on node 1."""
         first, *rest = self.cpus
         machine = machines.build(
             dialect, f'0={first};1=' + ','.join(map(str, rest)))

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""One guest through all that moves it, and moves that go wrong.
+"""All operations that move a guest, and moves that fail.
 
 After each step its records agree and nothing else is held of any host.
 Messages are cast, as in a cloud.
@@ -32,7 +32,7 @@ IMAGE = '155d900f-4e14-4e4c-a73d-069cbf4541e6'
 
 
 def move_disk(driver, _context, instance, *_args, **_kwargs):
-    """There are no disks, but the guest is powered off."""
+    """Power the guest off; it has no disks to move."""
     driver.power_off(instance)
     return '{}'
 

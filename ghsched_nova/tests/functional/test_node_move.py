@@ -273,7 +273,8 @@ class MoveTest(openstack_base.CommandTestCase):
                                                '--no-effective'))
 
     def patched_move(self):
-        """Let commands move servers without the filter of nova-api."""
+        """Patch the commands to move servers without the filter of nova-api.
+        """
         self.useFixture(fixtures.MockPatchObject(
             client.Client, 'move_nodes',
             lambda _client, uuid, nodes, dry_run: self.move(
@@ -302,7 +303,7 @@ class MoveTest(openstack_base.CommandTestCase):
             self.assert_on(node)
 
     def report_and_repair(self, node):
-        """What comes after a crash: a restart, and the command once more."""
+        """Restart the host as after a crash, and move the server once more."""
         instance = self.instance(self.server)
         if instance.task_state:
             instance.task_state = None
@@ -364,7 +365,7 @@ class MoveTest(openstack_base.CommandTestCase):
         return steps.names[steps.number - 1], steps.after
 
     def test_moves_that_are_killed_at_random_leave_nothing_to_audit(self):
-        """As many as GHSCHED_KILLED_MOVES says."""
+        """GHSCHED_KILLED_MOVES is the number of moves, 2 by default."""
         with Steps(0, fatal=True) as whole:
             self.move(1 - self.old)
         self.steps = len(whole.names)

@@ -27,7 +27,7 @@ class RealTimeServersTest(nova_base.NovaTestCase,
 
 
 class RealTimeConfigTest(base.TestCase, test_driver.LibvirtConnTestCase):
-    """What the driver makes of ``hw:cpu_realtime``."""
+    """The driver's configuration of guests with ``hw:cpu_realtime``."""
 
     def setUp(self):
         super().setUp()

@@ -306,7 +306,8 @@ class FlavorTest(openstack_base.CommandTestCase):
             flavor.CheckFlavor, *arguments)}
 
     def test_it_says_what_the_scheduler_does(self):
-        """As many guests start as were said to fit."""
+        """The number of guests that start is the one that the command shows.
+        """
         self.start_host('host_a')
         self.reserve(n0=60)
         wanted = self.flavor(vcpus=1, mem_bw_min=35)

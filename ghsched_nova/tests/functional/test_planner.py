@@ -84,7 +84,7 @@ def place_of(one, node):
 
 
 class PlacementTestCase(base.TestCase):
-    """With one Placement for all tests: each loads its own hosts."""
+    """Tests that share one Placement; each loads its own hosts."""
 
     @classmethod
     def setUpClass(cls):
@@ -346,7 +346,7 @@ class ExactTest(PlacementTestCase):
 
 
 class LoadTest(PlacementTestCase):
-    """What is put into Placement's tables is what its API tells."""
+    """Providers written to Placement's tables, as its API returns them."""
 
     def test_hosts_are_read_as_they_were_loaded(self):
         one = host('kunpeng920-2nic')
@@ -366,7 +366,7 @@ class LoadTest(PlacementTestCase):
 
 
 def load(placement, hosts):
-    """Let a Placement be a cloud with these hosts."""
+    """Load a Placement with the providers of these hosts."""
     placement.load([
         {'uuid': one.uuid, 'name': one.name, 'parent': one.parent,
          'inventories': one.inventories, 'used': one.used,

@@ -249,7 +249,7 @@ class BootTest(PortsTestCase):
 
 
 class GuaranteedBandwidthTest(PortsTestCase):
-    """Of a port with minimum bandwidth Placement chooses the PF."""
+    """Ports with minimum bandwidth, whose PF Placement chooses."""
 
     CLASSES = ('NET_BW_EGR_KILOBIT_PER_SEC', 'NET_BW_IGR_KILOBIT_PER_SEC')
     TRAITS = ('CUSTOM_PHYSNET_PHYSNET2', 'CUSTOM_VNIC_TYPE_DIRECT')
@@ -267,7 +267,7 @@ class GuaranteedBandwidthTest(PortsTestCase):
             'nova.virt.libvirt.host.Host._get_pcidev_info', named))
 
     def tell_neutron_pf(self, interface, kilobits):
-        """What Neutron's SR-IOV agent reports of a PF."""
+        """Create the provider of a PF as Neutron's SR-IOV agent reports it."""
         agent = 'host_a:NIC Switch agent'
         known = {name: uuid for uuid, name in self.provider_names().items()}
         if agent not in known:

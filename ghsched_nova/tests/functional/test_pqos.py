@@ -52,7 +52,9 @@ def library():
 
 
 def no_stand_in():
-    """Why pqos sees the processor of this machine; empty if it need not."""
+    """Return the reason why pqos can have no stand-in for this processor;
+    empty if it can.
+    """
     if platform.machine() != 'x86_64':
         return 'not an x86-64 machine'
     try:
@@ -117,7 +119,7 @@ class PqosTestCase(base.TestCase):
         return done.stdout
 
     def shown(self, what='MBA'):
-        """What ``pqos -s`` shows, by socket and class."""
+        """Return the values that ``pqos -s`` shows, by socket and class."""
         found, socket = {}, None
         for line in self.pqos('-s').splitlines():
             if match := re.search(r'definitions for Socket (\d+)', line):

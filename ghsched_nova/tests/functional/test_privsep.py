@@ -10,7 +10,8 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What an unprivileged nova-compute can make the privileged helpers do."""
+"""Calls of the privileged helpers that an unprivileged nova-compute can make.
+"""
 
 import json
 import os

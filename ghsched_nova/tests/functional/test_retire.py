@@ -62,7 +62,9 @@ class RetireTest(test_pci_providers.PciProviderTestCase):
         return status, out.getvalue(), err.getvalue()
 
     def ours(self):
-        """What is in Placement that the stock driver does not make."""
+        """Return resource classes and traits in Placement that the stock
+        driver does not make.
+        """
         found = []
         for provider in self.providers():
             uuid = provider['uuid']

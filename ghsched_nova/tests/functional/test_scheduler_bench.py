@@ -10,7 +10,9 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What the index costs and finds, by counts, which no load changes."""
+"""Cost and results of the index, by counts that no load of the machine
+changes.
+"""
 
 import json
 from pathlib import Path
@@ -24,7 +26,7 @@ BENCH = Path(__file__).resolve().parents[3] / 'tools' / 'bench'
 
 
 def run(name, *arguments):
-    """In a process of its own: it has a Nova of its own."""
+    """Run a benchmark in a process of its own, with a Nova of its own."""
     return subprocess.run(
         [sys.executable, str(BENCH / name), *arguments], text=True,
         capture_output=True, timeout=1200)

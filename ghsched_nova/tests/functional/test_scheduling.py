@@ -23,7 +23,9 @@ from ghsched_placement import names
 
 
 class StockFilterTest(nova_base.GhschedTestCase):
-    """What happens without our filter: the gap that this project closes."""
+    """Scheduling without the filter of ghsched: the gap that this project
+    closes.
+    """
 
     FILTER_NAME = 'NUMATopologyFilter'
 
@@ -36,7 +38,9 @@ class StockFilterTest(nova_base.GhschedTestCase):
 
 
 class TopologyTest(nova_base.GhschedTestCase):
-    """How many guest nodes a flavor's keys hold for is up to the flavor."""
+    """Guest NUMA topologies of flavors with bandwidth keys, which an image
+    cannot extend.
+    """
 
     IMAGE = '155d900f-4e14-4e4c-a73d-069cbf4541e6'
     REASON = ('ghsched:mem_bw_min: needs a guest NUMA topology; set '

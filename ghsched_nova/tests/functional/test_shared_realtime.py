@@ -135,13 +135,16 @@ class LiveChangeTest(SharedRealTimeTestCase):
         self.assertEqual([RR, RR], self.classes(process))
 
     def classes(self, process):
-        """Of the vCPUs, as the kernel has them."""
+        """Return the scheduling of the vCPUs' threads, read from the kernel.
+        """
         return [one.scheduling for role, one in sorted(
             survey.read_threads(process.pid).items(), key=str)
             if role.kind == 'vcpu']
 
     def rendered(self, server):
-        """Of the vCPUs, in the live XML and in the stored one."""
+        """Return the scheduling of the vCPUs in the live XML and in the stored
+        one.
+        """
         connection = self.computes['host_a'].driver._host.get_connection()
         domain = connection.lookupByUUIDString(server['id'])
         roots = [etree.fromstring(domain.XMLDesc(flags)) for flags in (0, 2)]

@@ -41,7 +41,7 @@ class StepsTest(base.TestCase):
                 self.assertEqual(0, result.ways, case)
 
     def test_place_with_few_guest_nodes_takes_20_ms_at_most(self):
-        """Of more guest nodes with groups Placement takes too long itself."""
+        """More guest nodes with groups take too long in Placement itself."""
         for case in candidates_bench.cases((1, 2, 4, 5, 6, 7), 16):
             result = candidates_bench.measure(case)
             self.assertLess(result.steps, 1.15 * node_assignment.MAX_STEPS,

@@ -116,7 +116,7 @@ class DevstackPluginTest(base.TestCase):
     COMPUTE = 'ghsched.conf: ExecStart='
 
     def phase(self, *words, enabled='n-sch n-cpu tempest', **variables):
-        """What sourcing the plugin in a phase prints, line by line."""
+        """Return the lines printed while the plugin is sourced in a phase."""
         settings = {'ENABLED': enabled, 'GHSCHED_DIR': str(TOP),
                     'KERNEL_HAS_RESCTRL': 'yes',
                     'MOUNTED': 'no', 'WEIGHT_CLASSES': '',

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What outlives a process, as an earlier release has written it.
+"""Data that outlives a process, as an earlier release has written it.
 
 Placement, domains and resctrl keep these names while ghsched is upgraded, and
 hosts of two releases read each other's. A change here needs an upgrade path,

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Who may import whom.
+"""Rules for imports between packages and modules.
 
 The pure parts stay usable without Nova, without libvirt and without each
 other, and no module brings eventlet into a Nova service that has chosen
@@ -388,7 +388,7 @@ SCHEDULER_LOADS = frozenset(
 
 
 class SchedulerLoadsTest(base.TestCase):
-    """In a fresh interpreter, since this one has loaded far more."""
+    """Modules loaded in a fresh interpreter; this one has loaded far more."""
 
     def loaded(self):
         program = (

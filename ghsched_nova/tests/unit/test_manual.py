@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What the manual tells readers to type is there, spelled like that."""
+"""Commands, options and names in the manual, compared with the code."""
 
 import configparser
 import contextlib
@@ -69,7 +69,7 @@ def parsers():
 
 
 def subparsers(parser):
-    """Those below a parser, by name."""
+    """Return the subparsers of a parser, by name."""
     return next((action.choices for action in parser._actions
                  if action.nargs == 'A...'), {})
 
@@ -121,7 +121,7 @@ def typed(text):
 
 
 def quoted(text):
-    """What is between double backquotes."""
+    """Return the texts between double backquotes."""
     return [' '.join(found.split())
             for found in re.findall(r'``([^`]+)``', text)]
 
@@ -138,7 +138,7 @@ def prose(path):
 class ManualTest(base.TestCase):
 
     def refused(self, words, whole):
-        """What is wrong with a command; empty where nothing is.
+        """Return the error in a command; empty if there is none.
 
         :param whole: whether it is to be typed like that, and no mention.
         """
@@ -229,7 +229,9 @@ class ManualTest(base.TestCase):
             and name not in known and name not in tools])
 
     def named(self, pattern):
-        """What all pages name by a pattern, with a page each."""
+        """Return the names that match a pattern on all pages, with one page
+        each.
+        """
         return {name: path.name for path in (*MANUAL, *NOTES)
                 for name in re.findall(pattern, path.read_text())}
 

@@ -10,7 +10,8 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What is shipped: wheels, entry points, and what must not be in the tree."""
+"""Shipped files: wheels, entry points, and names that must not be in the tree.
+"""
 
 import configparser
 import itertools
@@ -81,7 +82,7 @@ class UnitsTest(base.TestCase):
 
 
 class WheelTest(base.TestCase):
-    """What a wheel is built of; tools/check-install.sh builds it."""
+    """Contents of wheels; tools/check-install.sh builds them."""
 
     def test_file_of_a_package_that_is_not_python_is_package_data(self):
         """A wheel that is not built of a git repository has no others."""

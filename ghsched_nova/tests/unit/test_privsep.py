@@ -85,7 +85,7 @@ ENTRY_POINTS = entry_points()
 
 
 def checked(entry_point):
-    """What checks the arguments of an entry point; None without it."""
+    """Return the argument check of an entry point; None without one."""
     while entry_point is not None:
         if isinstance(entry_point, bounds.Checked):
             return entry_point

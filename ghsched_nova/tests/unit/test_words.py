@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What users read is called as the contributor guide calls it."""
+"""Words for users, compared with those of the contributor guide."""
 
 import ast
 import configparser
@@ -104,7 +104,9 @@ def samples():
 
 
 def fields():
-    """What nova-compute says of a guest and of its host."""
+    """Yield the names of the fields that nova-compute reports of a guest and
+    its host.
+    """
     for record in vars(diagnostics).values():
         if dataclasses.is_dataclass(record):
             yield from (field.name for field in dataclasses.fields(record))

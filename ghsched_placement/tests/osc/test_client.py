@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What services refuse, and how it is told."""
+"""Refusals of services, and the messages for users."""
 
 from concurrent import futures
 import json
@@ -198,7 +198,9 @@ class SilenceTest(base.TestCase):
 class FindTest(base.TestCase):
 
     def found(self, own, all_projects):
-        """What is found; the second is of the server's other projects."""
+        """Return the server found; ``all_projects`` is the one found in other
+        projects.
+        """
         def find(name, ignore_missing=True, all_projects_of=all_projects,
                  **how):
             if not how:

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""How values are shown."""
+"""Formats of values in columns."""
 
 
 from hypothesis import given

@@ -327,7 +327,7 @@ class FlavorTest(base.TestCase):
                                'ghsched:mem_bw_min': '10'})
 
     def test_host_with_many_combinations_is_named(self):
-        """Of 6 guest nodes on 8 host nodes there are 8^6 = 262144."""
+        """Six guest nodes on 8 host nodes have 8^6 = 262144 combinations."""
         small, large = (clouds.host(*map(clouds.node, range(nodes)))
                         for nodes in (6, 8))
         policy = policies.parse({'ghsched:mem_bw_min': '5'}, 6)

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""From what Nova, Placement and hosts say to a plan, and to moves."""
+"""Plans from the data of Nova, Placement and hosts, and their moves."""
 
 import argparse
 import dataclasses

@@ -89,7 +89,9 @@ def judged(state):
 
 
 def crowded(state):
-    """What is beyond the end of a bottleneck, the fullest node first."""
+    """Return the pressure beyond the end of a bottleneck, the fullest node
+    first.
+    """
     return sorted((round(max(0.0, state.pressure(spot) - state.calm), 9)
                    for spot in state.nodes
                    if not math.isnan(state.pressure(spot))), reverse=True)
@@ -153,7 +155,7 @@ class RulesTest(base.TestCase):
     @hypothesis_settings(max_examples=50)
     @given(clouds())
     def test_it_comes_to_rest_and_nobody_returns(self, cloud):
-        """Without a cool-down, and with loads that stay what they are."""
+        """No cool-down prevents moves, and loads stay the same."""
         settings = dataclasses.replace(SETTINGS, cool_down=0)
         left = set()
         for _turn in range(200):

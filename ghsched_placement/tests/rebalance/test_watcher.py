@@ -57,7 +57,8 @@ def model(hosts=('a', 'b'), **of_guests):
 
 
 def cloud():
-    """One where either of two servers should leave the host a."""
+    """Return a cloud in which either of two servers should leave the host a.
+    """
     nodes = [move_plan.Node(Spot(host, 0), 8, 0.0, memory=32768)
              for host in HOSTS]
     return move_plan.Cloud(tuple(nodes), tuple(
@@ -68,7 +69,8 @@ def cloud():
 class StrategyTest(base.TestCase):
 
     def audit(self, model, **parameters):
-        """What an audit proposes: action, server, from, to."""
+        """Return the actions that an audit proposes: action, server, from, to.
+        """
         strategy = loading.DefaultStrategyLoader().load(ours.NAME)
         self.assertIsInstance(strategy, ours.NumaStrategy)
         strategy._compute_model = model

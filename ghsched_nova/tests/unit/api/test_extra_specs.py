@@ -148,7 +148,7 @@ class RegisterTest(base.TestCase):
 
 
 class ControllerTest(LoadedTestCase):
-    """What a caller of the flavor API meets."""
+    """Responses of the flavor API to callers."""
 
     def check(self, specs, version):
         request = wsgi.Request.blank('/')

@@ -154,7 +154,7 @@ class FilterTest(base.TestCase):
         self.assertEqual(records.MOVE_EVENT, self.as_action.call_args[0][2])
 
     def status_of(self, kind):
-        """What a user gets who sets, tries or moves."""
+        """Return the HTTP status of a user's change, dry run or move."""
         asked = {'SET': {'extra_specs': {'ghsched:mem_bw_min': '20'}},
                  'DRY_RUN': {'extra_specs': {'ghsched:mem_bw_min': '20'},
                              'dry_run': True},

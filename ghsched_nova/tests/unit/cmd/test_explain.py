@@ -422,7 +422,7 @@ EXAMPLES: dict[str, tuple[str, dict[str, str], str]] = {
 
 
 class EachKeyTest(base.TestCase):
-    """What is in the XML of a guest with one key, on a host that has all."""
+    """XML of a guest with one key, on a host that supports all keys."""
 
     def test_xml_of_each_key_is_there_or_the_guest_is_refused(self):
         self.assertEqual({key.name for key in keys.KEYS}, EXAMPLES.keys())
@@ -453,7 +453,9 @@ class EachKeyTest(base.TestCase):
             'vcpu_runtime_us', 'vcpu_period_us', 'vcpu_deadline_us'})
 
     def test_devices_are_behind_a_bus_of_their_guest_node(self):
-        """On upstream libvirt; on openEuler's the device names its node."""
+        """Upstream libvirt needs the bus; on openEuler's the device names its
+        node.
+        """
         asked = ('--vcpus', '4', '--ram', '512', '--format', 'xml',
                  '--property', 'hw:numa_nodes=2', '--property',
                  'ghsched:vfs=nic:3', '--property',

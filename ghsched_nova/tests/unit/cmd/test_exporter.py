@@ -338,7 +338,7 @@ class BoundsTest(ExporterTestCase):
                     listening.server_address, timeout=base.GIVE_UP_S).close)
 
     def block_libvirt(self):
-        """Have libvirt answer when the event that is returned is set."""
+        """Block libvirt's answers until the returned event is set."""
         answers = threading.Event()
         self.addCleanup(answers.set)
         listed = self.module.listAllDomains

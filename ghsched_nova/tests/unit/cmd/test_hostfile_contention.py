@@ -135,7 +135,7 @@ class ShippedTest(base.TestCase):
             names((GUIDE / 'contention-ranges.inc').read_text()))
 
     def test_draws_are_those_of_the_ranges_of_the_guide(self):
-        """Where this changes, tools/contention-tables is to be run."""
+        """Run tools/contention-tables after a change of these values."""
         machine = hostfile.load(str(HOSTS / 'kunpeng920.yaml')).contention
         found = ranges.draw(machine, list(tool().curves().values()), 3)
         self.assertEqual(((28, 28, 60), (28, 28, 108)),

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What the dry run tells again of Nova, against Nova itself."""
+"""Rules of Nova that the dry run repeats, compared with Nova itself."""
 
 from urllib import parse
 

@@ -258,7 +258,7 @@ class TerminalTest(TopTestCase):
         return keys, process
 
     def until(self, keys, expected):
-        """What is shown up to some text."""
+        """Return the output up to some text."""
         shown, end = '', time.monotonic() + base.GIVE_UP_S
         while expected not in shown and time.monotonic() < end:
             if select.select([keys], [], [], 0.1)[0]:
@@ -299,7 +299,7 @@ class TerminalTest(TopTestCase):
 
 
 class RealTerminalTest(TopTestCase):
-    """What a terminal shows, by pyte, which is one."""
+    """Screen of ghsched-top in pyte, a terminal emulator."""
 
     GUESTS = 40
 

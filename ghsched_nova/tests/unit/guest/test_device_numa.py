@@ -76,7 +76,9 @@ def address(number):
 
 def domain(devices=(), ports=None, cells=2, machine='q35', arch='x86_64',
            features=ACPI, indent=True):
-    """As Nova makes it; ``ports`` is its num_pcie_ports, None is 0."""
+    """Return a domain's XML like Nova's; ``ports`` is Nova's num_pcie_ports,
+    None is 0.
+    """
     controllers = [] if ports is None else [
         '<controller type="pci" model="pcie-root"/>',
         *['<controller type="pci" model="pcie-root-port"/>'] * ports]

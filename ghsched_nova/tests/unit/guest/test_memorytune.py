@@ -77,7 +77,7 @@ def without(xml):
 
 
 def plain(tune):
-    """What is left of a tune when only the bandwidth is written."""
+    """Return a tune with its monitor, and of its nodes only the bandwidth."""
     return mt.MemoryTune(
         tune.vcpus, tuple(mt.NodeTune(node.id, node.bandwidth)
                           for node in tune.nodes), tune.monitor)

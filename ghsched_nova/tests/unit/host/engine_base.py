@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What the tests of the host engine share."""
+"""Base class and helpers of the tests of the host engine."""
 
 import os
 from unittest import mock
@@ -47,7 +47,7 @@ def running(number=1, policy=True, minimum=20, domain_id=None,
 
 
 class EngineTestCase(base.TestCase):
-    """With an engine on an empty directory, and no kernel below."""
+    """Tests with an engine on an empty directory, without a kernel."""
 
     def setUp(self):
         super().setUp()

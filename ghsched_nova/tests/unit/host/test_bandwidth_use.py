@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What nova-compute reports of the use of bandwidth."""
+"""Report of nova-compute on the use of bandwidth."""
 
 import types
 
@@ -62,7 +62,7 @@ class BandwidthUseTest(base.TestCase):
 
 
 class NovasMonitorsTest(base.TestCase):
-    """Why numa.membw.* of Nova are not filled; see monitoring.rst."""
+    """Reason why Nova's numa.membw.* are not filled; see monitoring.rst."""
 
     def test_no_other_namespace_and_no_other_package(self):
         self.assertEqual(['nova.compute.monitors.cpu'],

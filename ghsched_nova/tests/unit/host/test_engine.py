@@ -38,7 +38,7 @@ from ghsched_placement.policy import NodePolicy
 
 
 class HostFactsTest(EngineTestCase):
-    """What is reported of the host."""
+    """Facts of the host that the engine reports."""
 
     def test_a_directory_that_anybody_can_lock_is_told(self):
         os.chmod(self.root, 0o750)

@@ -50,7 +50,8 @@ class SharingTest(EngineTestCase):
         self.assertIn('no room', str(error))
 
     def test_one_that_libvirt_does_not_describe_is_not_passed_over(self):
-        """It starts, and its XML is known from before the others'."""
+        """The guest is starting; its XML was read before that of the others.
+        """
         guest = running(1, shared=True)
         for listed in ([desired.Running(guest.domain)], []):
             self.engine.running = lambda listed=listed: [

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""How a host shows that interrupts bypass its hypervisor.
+"""Signs of a host whose interrupts bypass its hypervisor.
 
 The lines of logs are those that kernels of such machines print, and the
 registers of IOMMUs those of real ones: 0x22294ade and 0x22254ade of AMD, whose

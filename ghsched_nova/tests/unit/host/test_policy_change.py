@@ -49,7 +49,7 @@ PLAIN = """<domain type='kvm'>
 
 
 class Guest:
-    """As nova.virt.libvirt.guest.Guest, and the domain below it."""
+    """Fake of nova.virt.libvirt.guest.Guest, and of the domain below it."""
 
     def __init__(self, xml, number, name):
         self.id, self.name = number, name

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What a host offers to threads of real-time classes."""
+"""Resources of a host for threads of real-time classes."""
 
 import types
 from unittest import mock

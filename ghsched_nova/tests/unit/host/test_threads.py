@@ -107,7 +107,7 @@ class EngineStressTest(engine_base.EngineTestCase):
 
 
 class ReportStressTest(base.TestCase):
-    """What each report of the host adds to, and requests read."""
+    """State that each report of the host extends while requests read it."""
 
     def setUp(self):
         super().setUp()

@@ -61,7 +61,7 @@ class Kernel:
              ' NMI:          1   Non-maskable interrupts', '']))
 
     def write(self, number: int, text: str) -> int:
-        """What a write to ``smp_affinity_list`` comes to, 0 or an errno."""
+        """Write to ``smp_affinity_list``; return 0 or an errno."""
         self.writes.append((number, text))
         if self.refused[number]:
             return self.refused[number]

@@ -131,7 +131,7 @@ class Placement:
         return types.SimpleNamespace(status_code=204)
 
     def holders(self, provider, resource_class):
-        """As of the Placement client, for the report of nova-compute."""
+        """Return the holders of a resource, for the report of nova-compute."""
         amount = self.allocations.get(provider, {}).get(resource_class)
         return {UUID: amount} if amount else {}
 

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What crosses between releases, pinned.
+"""Messages between releases, pinned.
 
 A sample that does not hold any more is a change of the wire: it takes a new
 version in :mod:`ghsched_nova.live.messages`, and a new sample beside the old.

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What a monitor file says, and the rates that follow."""
+"""Parsing of monitor files, and the rates computed from them."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -290,7 +290,7 @@ class CapturedTest(base.TestCase):
 
 
 class WriterTest(ReaderTestCase):
-    """On Linux 7.3 a read of a group empties last_cmd_status."""
+    """Reads on Linux 7.3, where a read of a group empties last_cmd_status."""
 
     def test_round_begins_when_the_writer_has_read_the_status(self):
         host = self.host('mpam')

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What becomes of the task state of a server whose deletion confirms."""
+"""Task state of a server whose deletion confirms a resize."""
 
 import types
 

@@ -109,7 +109,9 @@ class Case:
         return host, request, cells or None
 
     def claim(self):
-        """How many devices of each PF nova-compute takes; None: refused."""
+        """Return the number of devices of each PF that nova-compute takes;
+        None if it refuses.
+        """
         host, request, cells = self._question(len(self.given))
         try:
             fits = host.support_requests([request], None, cells)

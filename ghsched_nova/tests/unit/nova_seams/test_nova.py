@@ -133,7 +133,7 @@ class ReliedOnTest(base.TestCase):
 
 
 class PlaceTest(base.TestCase):
-    """What a move is planned from, of Nova's own objects."""
+    """Facts for the plan of a move, from Nova's own objects."""
 
     def setUp(self):
         super().setUp()
@@ -221,7 +221,9 @@ class KindsOfCellsTest(base.TestCase):
 
 
 class ClaimTest(base.TestCase):
-    """What a claim asks Placement, for a guest with allocations or without."""
+    """Requests of a claim to Placement, for a guest with allocations or
+    without.
+    """
 
     CONFLICT = {'errors': [{'code': 'placement.concurrent_update',
                             'detail': 'consumer generation conflict'}]}
@@ -258,7 +260,7 @@ class ClaimTest(base.TestCase):
 
 
 class HostTopologyTest(base.TestCase):
-    """Of a host, parsed when its nodes are asked for."""
+    """Topology of a host, parsed when its nodes are needed."""
 
     def setUp(self):
         super().setUp()

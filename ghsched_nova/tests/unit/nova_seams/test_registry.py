@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""One door into Nova: what is declared, and what is replaced."""
+"""Declared seams into Nova, the only ones, and the functions they replace."""
 
 import ast
 import pathlib

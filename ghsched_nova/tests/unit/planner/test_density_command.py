@@ -56,7 +56,7 @@ class DensityTest(base.TestCase):
             planner.MixPlan({'bw30': 1}, {'bw30': 12}, 'bw30', (host,)))
 
     def run_command(self, plan, terminal=True, told=None):
-        """What is shown of a plan, and what a terminal gets meanwhile."""
+        """Return the result of the command, and its output to stderr."""
         client = types.SimpleNamespace(
             flavor=lambda _name: self.FLAVOR, placement=None,
             away=lambda _nodes: {}, compute_nodes=dict, hosts=tuple,

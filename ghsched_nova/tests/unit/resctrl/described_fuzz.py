@@ -99,7 +99,7 @@ def _minimum(draw, closids):
 
 
 class Case(world.World):
-    """One host with guests.
+    """A host with guests.
 
     :ivar asked: policy and host node of each guest.
     """
@@ -260,7 +260,7 @@ class Judge:
 
 
 def run(seed, number, count):
-    """One case; the same for the same arguments."""
+    """Run a case; the same arguments give the same case."""
     draw = random.Random(f'described/{seed}/{number}')  # noqa: S311
     count.cases += 1
     with tempfile.TemporaryDirectory(dir=world.memory()) as top:

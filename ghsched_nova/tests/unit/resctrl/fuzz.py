@@ -57,7 +57,8 @@ class Failure(Exception):
 
 @functools.cache
 def shown(dialect, line):
-    """What a line shows, by the percentage that was written."""
+    """Return the values that a line shows, by the percentage that was written.
+    """
     probe = emulated.model(dialect)
     domain = min(probe.machine.domains(probe.machine.line(line).scope))
     found = {}
@@ -73,7 +74,7 @@ def shown(dialect, line):
 
 
 class Case(world.World):
-    """One host.
+    """A host with guests.
 
     :ivar asked: policy and host node of each guest, by number.
     :ivar dead: numbers of guests whose process has ended.
@@ -163,7 +164,7 @@ class Case(world.World):
                          f'{knob.line}:{domain}={value}\n')
 
     def refuse(self):
-        """Let the kernel refuse something once; what, or nothing."""
+        """Make the kernel refuse one operation once; return its name."""
         what, number = self.draw.choice(REFUSALS)
         left = itertools.count(self.draw.randrange(4), -1)
 
@@ -197,7 +198,9 @@ class Judge:
         self.foreign = case.foreign()
 
     def repaired(self, report, excused=False):
-        """:param excused: whether something was refused on the way."""
+        """Check a case after a repair; ``excused`` tells that something was
+        refused on the way.
+        """
         case = self.case
         self.same('groups of others', self.foreign, case.foreign())
         told = {problem.guest for problem in report.problems}
@@ -243,7 +246,7 @@ class Judge:
             raise Failure(f'{what}: {expected} became {found}')
 
     def quiet(self):
-        """One more repair changes nothing."""
+        """Check that one more repair changes nothing."""
         before = self.case.state()
         report = self.case.fix()
         self.same('what is done', (), report.actions)
@@ -318,7 +321,7 @@ class Judge:
 
 @dataclasses.dataclass
 class Count:
-    """What was tried."""
+    """Numbers of cases and guests that were tried, and the failures."""
 
     cases: int = 0
     killed: int = 0
@@ -330,7 +333,7 @@ class Count:
 
 
 def run(seed, number, count):
-    """One case; the same for the same arguments."""
+    """Run a case; the same arguments give the same case."""
     draw = random.Random(f'{seed}/{number}')  # noqa: S311
     dialect = DIALECTS[number % len(DIALECTS)]
     count.cases += 1

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What the kernel holds of bursts, on each kernel that guarantees."""
+"""Burst values in the kernel, on each kernel that guarantees bandwidth."""
 
 from dataclasses import replace
 import functools

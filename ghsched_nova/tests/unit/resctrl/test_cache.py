@@ -146,7 +146,9 @@ class RegionTest(base.TestCase):
 class ReadTest(base.TestCase):
 
     def read(self, info, root, nodes, shared=2):
-        """:param nodes: L3 ids of the CPUs of each node."""
+        """Read caches of a made-up sysfs; ``nodes`` holds the L3 ids of each
+        node's CPUs.
+        """
         with tempfile.TemporaryDirectory() as top:
             sysfs, cpu = Path(top), 0
             for node, l3s in enumerate(nodes):

@@ -56,7 +56,7 @@ class CacheTestCase(base.TestCase):
         return report
 
     def masks(self, group='', line=0, node=0):
-        """What a group holds of the caches of a node."""
+        """Return the masks that a group has of the caches of a node."""
         values = self.world.schemata(group).values(
             self.cache.lines[line], 16)
         return {values[domain]

@@ -182,7 +182,9 @@ class EveryPercentageTest(base.TestCase):
 
 
 class SumsTest(base.TestCase):
-    """What Placement lets onto a node never shows more than the node."""
+    """Sums of shown guarantees, which never exceed the node that Placement
+    fills.
+    """
 
     @given(st.sampled_from(('openeuler66', 'openeuler510')),
            st.integers(4, 15), st.integers(0, 40),

@@ -61,7 +61,8 @@ class CountersTest(base.TestCase):
         return report
 
     def settled(self):
-        """Nothing is left to do."""
+        """Reconcile, check that nothing is left to do, and return the report.
+        """
         report = self.settle()
         self.assertEqual([], self.world.files.operations)
         self.assertEqual((), self.world.look().actions)

@@ -240,7 +240,7 @@ class DetectTest(base.TestCase):
 
 
 class CompletenessTest(base.TestCase):
-    """Nothing of a dialect is forgotten."""
+    """Page of the manual and captured tree of each dialect."""
 
     PAGES = Path(ghsched_nova.__file__).parents[1] / 'doc/source/admin'
 

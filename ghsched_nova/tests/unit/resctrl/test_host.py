@@ -287,7 +287,7 @@ class DescriptionTest(base.TestCase):
 
 
 class ChangedTest(base.TestCase):
-    """One captured machine, with one thing changed."""
+    """A captured machine, with one thing changed."""
 
     def setUp(self):
         super().setUp()

@@ -42,7 +42,7 @@ def _over_the_wire(thing):
 
 
 def _remote_call(name, args, kwargs, timeout):
-    """What oslo.privsep does with a call, without a second process."""
+    """Call a function as oslo.privsep does, without a second process."""
     function = importutils.import_class(name).__wrapped__.__wrapped__
     try:
         result = function(*_over_the_wire(args), **_over_the_wire(kwargs))

@@ -47,7 +47,7 @@ class SharingWorld(world.World):
             self.share()
 
     def share(self, node=0, monitor=False, **changes):
-        """One more guest.
+        """Add a guest that shares a group; return the group's name.
 
         :param changes: of the policy of its only node.
         """
@@ -231,7 +231,7 @@ class MonitorTest(SharingTestCase):
         self.assertEqual({2001, 2002}, self.world.monitors(self.group)[1])
 
     def test_monitors_of_others_leave_one_for_each_control_group(self):
-        """On x86 all groups, of whatever kind, take ids of one supply."""
+        """All groups on x86, of whatever kind, take ids of one supply."""
         self.world = self.new_world('intel')
         host, model = self.world.host, self.world.model
         model.mkdir('/pqos')

@@ -27,7 +27,7 @@ NOW = 1_800_000_000.0
 
 
 def stop_clock(test):
-    """Have the wall clock show :data:`NOW` until a test ends."""
+    """Stop the wall clock at :data:`NOW` until a test ends."""
     test.useFixture(fixtures.MonkeyPatch('time.time', lambda: NOW))
 
 

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What it costs to put guests on the nodes with the least load."""
+"""Cost of placing guests on the nodes with the least load."""
 
 import fixtures
 from nova import objects

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What the index reads of a cell's database, and when."""
+"""Reads of the index from a cell's database, and their times."""
 
 import copy
 import datetime

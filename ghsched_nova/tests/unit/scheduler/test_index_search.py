@@ -110,7 +110,7 @@ class ReadTest(base.TestCase):
 
 
 class ForIndexTest(base.TestCase):
-    """Which requests the index is for."""
+    """Requests that are eligible for the index."""
 
     def need(self, instances=('i',), size=1, specs=(), **values):
         spec = states.spec(size)
@@ -161,10 +161,11 @@ class ForIndexTest(base.TestCase):
 
 
 class AllowedTest(base.TestCase):
-    """What narrows the choice of hosts."""
+    """Conditions of requests that narrow the choice of hosts."""
 
     def allowed(self, member_of=(), forbidden=(), **values):
-        """Of three hosts: the cell of the third is disabled.
+        """Return the allowed ones of three hosts; the cell of the third is
+        disabled.
 
         The first is in the aggregates a and b, the second in a.
         """

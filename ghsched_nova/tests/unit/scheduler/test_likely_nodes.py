@@ -94,7 +94,7 @@ class LikelyNodesTest(base.TestCase):
 
 
 class LikeNovaTest(base.TestCase):
-    """What we foretell is what the claim of Nova's does."""
+    """Predicted nodes of guests, compared with those of Nova's claim."""
 
     @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)),
                     min_size=2, max_size=4),

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""How long nova-scheduler remembers that it found no host."""
+"""Time for which nova-scheduler remembers that it found no host."""
 
 from dataclasses import replace
 

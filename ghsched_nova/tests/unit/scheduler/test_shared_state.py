@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What requests in parallel threads of nova-scheduler leave to each other."""
+"""State shared by requests in parallel threads of nova-scheduler."""
 
 import threading
 

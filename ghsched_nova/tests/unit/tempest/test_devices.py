@@ -109,7 +109,7 @@ class SeenTest(base.TestCase):
             one.address: one.node for one in devices.seen(whole)})
 
     def test_a_part_of_an_earlier_line_before_a_report(self):
-        """As an emulated serial port of a busy machine sends it."""
+        """An emulated serial port of a busy machine sends such lines."""
         self.assertEqual(
             [devices.Seen('0000:ff:00.0', '8086:10ca', 1)],
             devices.seen('GUEST-READY\nGUEST-PCI 0000:00:1f.3 0x8086:0x2930 '

@@ -11,7 +11,9 @@
 # under the License.
 
 
-"""What flavors may ask of deadline, put to the kernel of this machine."""
+"""Deadline requests that flavors may make, tried on the kernel of this
+machine.
+"""
 
 import errno
 import os
@@ -52,7 +54,9 @@ def deadline_threads() -> set[int]:
 
 
 class AdmissionTest(base.TestCase):
-    """As many threads as there are CPUs, as Placement has it by PCPU."""
+    """Threads under deadline, one for each CPU, as Placement counts them by
+    PCPU.
+    """
 
     def setUp(self):
         super().setUp()

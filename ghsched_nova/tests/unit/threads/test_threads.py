@@ -166,7 +166,7 @@ class EngineTest(ThreadsTestCase):
 
 
 class PrivilegedTest(ThreadsTestCase):
-    """What the privileged helper sets, by its own configuration."""
+    """Settings that the privileged helper makes, by its own configuration."""
 
     def setUp(self):
         super().setUp()

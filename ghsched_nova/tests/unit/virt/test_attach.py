@@ -162,7 +162,9 @@ class TellingWhyTest(base.TestCase):
     INSTANCE = SimpleNamespace(uuid='an-instance')
 
     def attached(self, error, nodes=()):
-        """What comes out when Nova's attachment ends so."""
+        """Attach a port, with an error of Nova or none; return the result or
+        the error.
+        """
         def nova(context, instance, *args):
             try:
                 if error is not None:

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What a host reports about a guest that an admin asks for."""
+"""Report of a host on a guest, for an admin."""
 
 import types
 from unittest import mock
@@ -50,7 +50,7 @@ class GuestDiagnosticsTestCase(base.TestCase):
 
     def asked(self, dialect, lines=(), group=GROUP, guests=1,
               missing_devices=()):
-        """What a request for the diagnostics of a guest calls."""
+        """Return a function that requests the diagnostics of a guest."""
         self.host = trees.Host(dialect)
         self.addCleanup(self.host.remove)
         self.host.group(group, 100)

@@ -40,7 +40,7 @@ from ghsched_placement.tests import base
 
 
 def percent(share):
-    """As such tables print it."""
+    """Return a share in percent, rounded as such tables print it."""
     return round(100 * share, 1)
 
 
@@ -210,7 +210,8 @@ class DensityTest(base.TestCase):
 
 
 class ExampleOfTheManualTest(base.TestCase):
-    """What the manual shows is what its samples give, and what it says."""
+    """Example results of the manual, compared with their samples and its text.
+    """
 
     MANUAL = pathlib.Path(__file__).parents[5] / 'doc' / 'source' / 'admin'
 

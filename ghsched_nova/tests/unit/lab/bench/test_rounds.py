@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What guests print, and which of it counts."""
+"""Output of guests, and the part of it that is parsed."""
 
 import subprocess
 
@@ -97,7 +97,7 @@ class RoundsTest(base.TestCase):
 
 
 class ScriptsTest(base.TestCase):
-    """With the sh of this machine."""
+    """Scripts run by the sh of this machine."""
 
     def output(self, script, lines):
         """The first lines; then its standard output is closed."""

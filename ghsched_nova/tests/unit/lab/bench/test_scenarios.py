@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What scenarios make of samples, and of the machine that they are on."""
+"""Findings of scenarios from samples, and their needs of a machine."""
 
 from dataclasses import replace
 from pathlib import Path

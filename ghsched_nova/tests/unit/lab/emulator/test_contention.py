@@ -128,7 +128,7 @@ class DrivenTestCase(test_kernel.ModelTestCase):
             spec, machine or self.model.machine)
 
     def seconds(self, path, count=1):
-        """How far a counter moves, in MB a second."""
+        """Return the rate of a counter, in MB/s."""
         before = int(self.model.read(path))
         self.now += count
         return (int(self.model.read(path)) - before) / count / 1e6

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What the emulated kernels do otherwise than one another."""
+"""Differences between the emulated kernels."""
 
 import errno
 
@@ -234,7 +234,9 @@ class IoAllocTest(DialectTestCase):
 
 
 class EventConfigsTest(DialectTestCase):
-    """What AMD's events count, monitor.c and rdtgroup.c of Linux 7.2."""
+    """Transactions that AMD's events count, by monitor.c and rdtgroup.c of
+    Linux 7.2.
+    """
 
     dialect = 'amd'
     TOP = '/info/L3_MON'
@@ -306,7 +308,7 @@ class EventConfigsTest(DialectTestCase):
 
 
 class FixedCountersTest(DialectTestCase):
-    """Where neither modes nor events can be chosen."""
+    """Kernels on which neither modes nor events are configurable."""
 
     dialect = 'mpam'
 

@@ -63,7 +63,7 @@ class Replay:
         self.compared, self.wrong = 0, []
 
     def as_wide(self, machine):
-        """With the cache portions of the recorded machine.
+        """Return a machine with the cache portions of the recorded machine.
 
         No device uses those of made-up hardware.
         """
@@ -134,7 +134,7 @@ class Replay:
 
 
 def unpadded(text):
-    """Without blanks and zeros before names and values.
+    """Remove blanks and zeros before names and values.
 
     Kernels before 7.2 pad values, later ones do not; names are padded to the
     longest that there is.
