@@ -52,7 +52,7 @@ class ReadingsTest(base.TestCase):
         both = {'MB': SHOWN, 'MBMIN': SHOWN}
         self.assertEqual(both, first.known())
         self.assertEqual(both, self.readings().known())
-        self.assertIn('in the lines MB, MBMIN', self.log.output)
+        self.assertIn('in the schemata lines MB, MBMIN', self.log.output)
 
     def test_host_that_was_read_before_a_measurement_starts_no_second(self):
         readings_ = self.readings()
