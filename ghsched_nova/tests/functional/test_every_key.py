@@ -199,8 +199,10 @@ class JourneyTest(AllCapabilitiesTestCase):
 
     def setUp(self):
         super().setUp()
-        # No guest of Nova's fixture shuts down when it is asked to.
-        self.flags(shelved_offload_time=0, shutdown_timeout=0)
+        # No guest of Nova's fixture shuts down when it is asked to. A busy
+        # machine takes longer for a move than Nova waits for an answer.
+        self.flags(shelved_offload_time=0, shutdown_timeout=0,
+                   rpc_response_timeout=1200, long_rpc_timeout=1200)
         self.useFixture(fixtures.MonkeyPatch(test_lifecycle.MOVE_DISK,
                                              test_moves.move_disk))
         self.useFixture(fixtures.MockPatch(
