@@ -54,6 +54,21 @@ def counts(extra_specs: Mapping[str, str], vcpus: int,
                  if not vcpus % count and not memory_mb % count)
 
 
+def counts_of_server(extra_specs: Mapping[str, str], vcpus: int,
+                     memory_mb: int, current: int,
+                     is_fixed: bool) -> tuple[int, ...]:
+    """Return the numbers of guest NUMA nodes to try for a server, the best
+    first.
+
+    :param current: number that the server has; 0 if it has never run.
+    :param is_fixed: whether the server cannot get another number now, as
+        while it runs.
+    """
+    if current and (is_fixed or keeps(extra_specs)):
+        return (current,)
+    return counts(extra_specs, vcpus, memory_mb)
+
+
 def maximum(extra_specs: Mapping[str, str]) -> int:
     """Return the highest number of guest NUMA nodes of a valid flavor."""
     return int(extra_specs.get(keys.NUMA_MAX.extra_spec, DEFAULT_MAX))

@@ -75,12 +75,10 @@ def _requests(context: Any, spec: shared.RequestSpec
                    if 'extra_specs' in spec.flavor else {})
     if not auto_nodes.is_auto(extra_specs):
         return [(0, spec)]
-    counts = auto_nodes.counts(extra_specs, spec.flavor.vcpus,
-                               spec.flavor.memory_mb)
     had, is_live = scheduler.kept_count(context, spec.instance_uuid)
-    if had and (is_live or scheduler.is_rebuild(spec)
-                or auto_nodes.keeps(extra_specs)):
-        counts = (had,)
+    counts = auto_nodes.counts_of_server(
+        extra_specs, spec.flavor.vcpus, spec.flavor.memory_mb, had,
+        is_live or scheduler.is_rebuild(spec))
     try:
         return [(count, _with_count(spec, count)) for count in counts]
     except exception.NovaException as error:

@@ -57,11 +57,9 @@ def _shapes(flavor: Any, image: Any, instance: Any,
     specs = flavor.extra_specs if 'extra_specs' in flavor else {}
     if not auto_nodes.is_auto(specs):
         return None
-    counts = auto_nodes.counts(specs, flavor.vcpus, flavor.memory_mb)
     # nova-api gives a new server with CPUs of its own a topology of one node.
     had = (len(numa.host_cells(instance.numa_topology))
            if instance.launched_at else 0)
-    if had and (is_live or auto_nodes.keeps(specs)):
-        counts = (had,)
     return [numa.guest_topology(numa.with_count(flavor, count), image)
-            for count in counts]
+            for count in auto_nodes.counts_of_server(
+                specs, flavor.vcpus, flavor.memory_mb, had, is_live)]

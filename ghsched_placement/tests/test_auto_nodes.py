@@ -42,6 +42,14 @@ class CountsTest(base.TestCase):
         self.assertEqual((1, 2), auto_nodes.counts(AUTO, 4, 512))
         self.assertEqual((1,), auto_nodes.counts(AUTO, 3, 512))
 
+    def test_server_that_runs_or_asks_for_it_keeps_its_number(self):
+        keeping = {**AUTO, 'ghsched:numa_keep': 'true'}
+        for expected, specs, current, is_fixed in (
+                ((1, 2), AUTO, 2, False), ((2,), AUTO, 2, True),
+                ((2,), keeping, 2, False), ((1, 2), keeping, 0, True)):
+            self.assertEqual(expected, auto_nodes.counts_of_server(
+                specs, 4, 512, current, is_fixed))
+
 
 class CheckTest(base.TestCase):
 
