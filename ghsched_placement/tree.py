@@ -303,7 +303,8 @@ def offered_bursts(node: int, host: HostDescription, config: Config) -> int:
 
 def _bursts(node: int, host: HostDescription, config: Config,
             current: Current) -> dict[str, int | float]:
-    """Return inventory of bursts: what is kept for them, so many times over.
+    """Return the inventory of bursts: the bandwidth that is kept for bursts,
+    oversubscribed by measured use.
 
     No guest can have a burst that is larger than what is kept. The ratio is
     rounded so that Placement, which multiplies, gets the percent that are

@@ -14,8 +14,8 @@
 
 usage: tools/words.py [--known LIST] FILE...
 
-LIST has a number and a path in each line: so many findings in a file are from
-before the rules, and are not printed. A number may only fall.
+Each line of LIST has a number and a path: that number of findings in the file
+is older than the rules, and is not printed. A number may only fall.
 
 The first line of a docstring names an act and its object, or a thing; a name
 is read without its module; a log line has a fixed text to search for.

@@ -10,16 +10,18 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-
 """Options of earlier releases, which still hold where they are set."""
 
 from oslo_config import cfg
+
+_BURST_RISK = 'Set burst_risk instead.'
+_UNNEEDED = 'No cloud needs another value than the default.'
 
 OPTS: list[cfg.Opt] = [
     cfg.FloatOpt(
         'burst_percentile', min=50.0, max=99.999,
         deprecated_for_removal=True,
-        deprecated_reason='Set burst_risk instead.',
+        deprecated_reason=_BURST_RISK,
         help='Percent of the time in which what is kept for bursts has to '
              'suffice, of periods of [DEFAULT]update_resources_interval, a '
              'minute by default. What guests do within a period is not seen. '
@@ -28,7 +30,7 @@ OPTS: list[cfg.Opt] = [
     cfg.FloatOpt(
         'burst_correlation', min=0.0, max=1.0,
         deprecated_for_removal=True,
-        deprecated_reason='Set burst_risk instead.',
+        deprecated_reason=_BURST_RISK,
         help='How much guests are taken to be busy at the same time, at '
              'least: with 0 each by itself, with 1 all at once. What is '
              'measured counts where it is more. Guests that come are seldom '
@@ -43,14 +45,14 @@ OPTS: list[cfg.Opt] = [
     cfg.FloatOpt(
         'burst_safety', min=1.0, max=10.0,
         deprecated_for_removal=True,
-        deprecated_reason='Set burst_risk instead.',
+        deprecated_reason=_BURST_RISK,
         help='How many times as busy as has been measured guests are taken '
              'to be, for those that come and for days to come. Used by '
              'nova-compute.'),
     cfg.FloatOpt(
         'burst_ratio_max', default=3.0, min=1.0, max=10.0,
         deprecated_for_removal=True,
-        deprecated_reason='No cloud needs another value than the default.',
+        deprecated_reason=_UNNEEDED,
         help='How many times what is kept for bursts is promised at most, '
              'whatever has been measured. The kernel holds this part of each '
              'burst in any case, as a guarantee, so that all of them '
@@ -60,26 +62,26 @@ OPTS: list[cfg.Opt] = [
     cfg.IntOpt(
         'bottleneck_hysteresis', default=20, min=0, max=99,
         deprecated_for_removal=True,
-        deprecated_reason='No cloud needs another value than the default.',
+        deprecated_reason=_UNNEEDED,
         help='Percent of a threshold by which a figure has to fall below it '
              'before the node is no bottleneck any more. Used by '
              'nova-compute.'),
     cfg.FloatOpt(
         'affinity_half_life', default=300.0, min=1.0,
         deprecated_for_removal=True,
-        deprecated_reason='No cloud needs another value than the default.',
+        deprecated_reason=_UNNEEDED,
         help='Seconds in which what guests have said to each other counts '
              'half, when they are silent. Used by nova-compute.'),
     cfg.FloatOpt(
         'affinity_delay', default=900.0, min=0.0,
         deprecated_for_removal=True,
-        deprecated_reason='No cloud needs another value than the default.',
+        deprecated_reason=_UNNEEDED,
         help='Seconds for which guests that say less than 1 MB/s to each '
              'other still belong together. Used by nova-compute.'),
     cfg.FloatOpt(
         'load_period', default=30.0, min=0.0,
         deprecated_for_removal=True,
-        deprecated_reason='No cloud needs another value than the default.',
+        deprecated_reason=_UNNEEDED,
         help='Seconds over which load and waiting of NUMA nodes are measured '
              'at least. They are measured when nova-compute reports its '
              'resources, [DEFAULT]update_resources_interval; a report that '
@@ -88,7 +90,7 @@ OPTS: list[cfg.Opt] = [
     cfg.FloatOpt(
         'load_smoothing', default=120.0, min=0.0,
         deprecated_for_removal=True,
-        deprecated_reason='No cloud needs another value than the default.',
+        deprecated_reason=_UNNEEDED,
         help='Seconds after which what was measured before counts for 37 '
              'percent (1/e) in a figure of load or waiting; 0 reports each '
              'measurement as it is. With less, a short burst makes a node a '
@@ -96,7 +98,7 @@ OPTS: list[cfg.Opt] = [
     cfg.IntOpt(
         'max_candidates_per_host', default=64, min=1,
         deprecated_for_removal=True,
-        deprecated_reason='No cloud needs another value than the default.',
+        deprecated_reason=_UNNEEDED,
         help='How many ways to give NUMA nodes of one host to those of the '
              'guest, among Placement\'s allocation candidates and with room '
              'for it, are tried before the host is passed over. Used by '

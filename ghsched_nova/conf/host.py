@@ -42,8 +42,8 @@ OPTS: list[cfg.Opt] = [
                           'back'),
                  ('element', 'libvirt keeps <numa node="N"/> in a device'),
                  ('expander', 'put devices behind a pcie-expander-bus')],
-        help='How a guest is told the NUMA node of a passthrough device '
-             '(ghsched:device_numa). Used by nova-compute.'),
+        help='How the XML of a guest shows the NUMA node of a passthrough '
+             'device (ghsched:device_numa). Used by nova-compute.'),
     cfg.BoolOpt(
         'device_numa_nearest', default=False,
         help='Under ghsched:device_numa=preferred, whether a device of a host '

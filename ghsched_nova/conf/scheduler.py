@@ -69,6 +69,6 @@ OPTS: list[cfg.Opt] = [
         'load_max_age', default=180, min=1,
         deprecated_opts=[cfg.DeprecatedOpt('bandwidth_weight_max_age',
                                            group='ghsched')],
-        help='Seconds after which a measured load is not heard any more. '
-             'Used by nova-scheduler.'),
+        help='Maximum age in seconds of a measured load. Used by '
+             'nova-scheduler.'),
 ]
