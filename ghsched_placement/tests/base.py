@@ -19,7 +19,7 @@ from oslotest import base
 
 #: Seconds after which a test gives up on a program or a thread. It is a hang
 #: then: however busy a machine is, what works has happened before.
-GIVE_UP_S = 1800
+GIVE_UP_S = 600
 
 
 class TestCase(base.BaseTestCase):

@@ -210,6 +210,14 @@ class GhschedTestCase(NovaTestCase, libvirt_base.LibvirtMigrationMixin,
         return self._create_server(flavor_id=flavor, networks='none',
                                    expected_state=state, **kwargs)
 
+    def _confirm_resize(self, server, *args, **kwargs):
+        # A source removes its domain if CONF.host, which all hosts of this
+        # process share, is not the host of the server.
+        moved = objects.Migration.get_by_instance_and_status(
+            nova_context.get_admin_context(), server['id'], 'finished')
+        self.flags(host=moved.source_compute)
+        return super()._confirm_resize(server, *args, **kwargs)
+
     def stop_host(self, name):
         """A host fails; Nova knows it."""
         service = self.computes[name]

@@ -191,13 +191,6 @@ class JourneyTest(DevicesTestCase):
                        name=name, nodes=2, sockets=1)
         self.move_disk()
 
-    def confirm(self, server):
-        # A source removes its domain if CONF.host, which all hosts of this
-        # process share, is not the host of the server.
-        host = self.api.get_server(server['id'])['OS-EXT-SRV-ATTR:host']
-        self.flags(host=self.other(host))
-        self._confirm_resize(server)
-
     def test_devices_follow_placement_through_all_moves(self):
         keys = {'vcpus': 1, 'device_numa': 'preferred'}
         server = self.boot(self.flavor(**keys))
@@ -205,9 +198,9 @@ class JourneyTest(DevicesTestCase):
         for move in (lambda: self._resize_server(server, flavor),
                      lambda: self._revert_resize(server),
                      lambda: self._resize_server(server, flavor),
-                     lambda: self.confirm(server),
+                     lambda: self._confirm_resize(server),
                      lambda: self._migrate_server(server),
-                     lambda: self.confirm(server),
+                     lambda: self._confirm_resize(server),
                      self._run_periodics,
                      lambda: self._shelve_server(server),
                      self._run_periodics,

@@ -237,6 +237,7 @@ class JourneyTest(AllCapabilitiesTestCase):
             for move in moves:
                 move(server)
             self.check_on(host, server, specs)
+        self.wait_until(lambda: not self.domains('host_a'))
         self._shelve_server(server)
         self.assertEqual({}, self.resources(server['id']))
         self._unshelve_server(server)
