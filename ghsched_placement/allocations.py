@@ -16,10 +16,10 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def make_body(consumer: Mapping[str, Any],
-              allocations: Mapping[str, Mapping[str, int]],
-              **changed: Any) -> dict[str, Any]:
-    """Return the body that makes allocations the only ones of a consumer.
+def make_allocations_body(consumer: Mapping[str, Any],
+                          allocations: Mapping[str, Mapping[str, int]],
+                          **changed: Any) -> dict[str, Any]:
+    """Return a PUT /allocations body that replaces a consumer's allocations.
 
     :param consumer: answer to GET /allocations/{consumer}, from microversion
         1.28 to 1.37.
@@ -36,7 +36,7 @@ def make_body(consumer: Mapping[str, Any],
            if key not in changed}, **changed}
 
 
-def read_body(answer: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-    """Return amounts by provider and resource class of a consumer."""
+def parse_allocations(answer: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    """Parse a GET /allocations answer to amounts by provider and class."""
     return {provider: dict(one['resources'])
             for provider, one in answer['allocations'].items()}

@@ -48,7 +48,7 @@ def audit_host_allocations(host: capacity.Host, servers: Iterable[Server],
                            holdings: Holdings, others: Others | None = None,
                            accounting: Accounting = 'min') -> tuple[Finding,
                                                                     ...]:
-    """Return the disagreements of Placement, Nova and one host.
+    """Return disagreements of Placement and Nova about a host's allocations.
 
     :param servers: servers of this host.
     :param holdings: allocations of this host's providers, by consumer.
@@ -91,7 +91,7 @@ def _find_stale_migration(host: capacity.Host, consumer: str,
 def _find_orphaned_allocation(host: capacity.Host, consumer: str,
                               held: Mapping[str, Mapping[str, int]],
                               place: str | None) -> Finding:
-    """Return the finding of an allocation whose consumer is not on this host.
+    """Return the finding of an allocation whose consumer is on another host.
 
     :param place: name of the host that the server is on; empty if it is on
         none, None if Nova has no such server.
@@ -246,11 +246,11 @@ def _check_allocation(host: capacity.Host, server: Server, policy: GuestPolicy,
 
 
 def can_share_groups(host: capacity.Host, policy: GuestPolicy | None) -> bool:
-    """Return True if guests of one policy can share a control group on a host.
+    """Whether guests with the same policy can share a control group on a host.
     """
     if policy is None:
         return False
-    trait = names.shares_trait(policy.fingerprint, 0)
+    trait = names.make_share_trait(policy.fingerprint, 0)
     return any(trait in node.traits for node in host.nodes)
 
 
@@ -343,7 +343,9 @@ def _count_vfs(pfs: Iterable[capacity.Pf],
 
 def sum_bandwidth_by_node(host: capacity.Host,
                           holdings: Holdings) -> dict[int, int]:
-    """Return the percent of bandwidth allocated of each host NUMA node."""
+    """Return the bandwidth that is allocated of each host NUMA node, in
+    percent.
+    """
     total = Counter[int]()
     for held in holdings.values():
         total.update(bandwidth_by_node(host, held))
@@ -353,7 +355,7 @@ def sum_bandwidth_by_node(host: capacity.Host,
 def bandwidth_by_node(host: capacity.Host,
                       held: Mapping[str, Mapping[str, int]]
                       ) -> dict[int, int]:
-    """Return the percent of bandwidth of each host NUMA node in an allocation.
+    """Return the bandwidth that an allocation has of each host NUMA node.
 
     :param held: amounts by provider UUID and resource class.
     """

@@ -32,7 +32,7 @@ _NEXT_REPORT = ('nova-compute puts it right with its next report; look at '
 
 def check_guest(host: capacity.Host, server: Server,
                 shared: bool) -> Iterator[Finding]:
-    """Yield where a guest's domain or control group differs from its flavor.
+    """Yield differences of a guest's domain or control group from its flavor.
 
     Hosts round caps and guarantees, and a kernel may show a little less than
     was written. So a control group is only a finding if the host itself takes
@@ -73,19 +73,19 @@ def _compare_domain(asked: NodePolicy,
 
 def _compare_control_group(asked: NodePolicy, real: diagnostics.GuestNode
                            | None, shared: bool) -> str:
-    """Describe in what a control group has less than the flavor, or return ''.
+    """Describe what a control group lacks of its flavor; '' if nothing.
 
     :param shared: whether several guests share the control group, so that
         their caps may add up to none.
     """
     if real is None:
         return 'no control group is set for it'
-    if real.holds(asked.minimum, asked.maximum):
+    if real.matches(asked.minimum, asked.maximum):
         return ''       # a cap near to all of a node can be none, for example
     if asked.minimum and (real.minimum or 0) < asked.minimum:
         return (f'{real.minimum or 0} % are guaranteed instead of '
                 f'{asked.minimum} %')
-    if asked.capped and not shared and (
+    if asked.is_capped and not shared and (
             real.maximum is not None and real.maximum >= 100):
         return f'there is no cap instead of {asked.maximum} %'
     if real.differs(asked.minimum, asked.maximum):
@@ -96,7 +96,8 @@ def _compare_control_group(asked: NodePolicy, real: diagnostics.GuestNode
 
 def check_guarantees(host: capacity.Host, servers: Iterable[Server],
                      allocated: Mapping[int, int]) -> Iterator[Finding]:
-    """Yield host NUMA nodes that guarantee more than Placement allocated.
+    """Yield findings for host NUMA nodes that guarantee more than is
+    allocated.
 
     A guarantee that the host rounded up counts as it was asked for.
 
@@ -124,7 +125,7 @@ def check_guarantees(host: capacity.Host, servers: Iterable[Server],
 
 
 def yield_guarantees(guests: Iterable[diagnostics.GuestNode]) -> Iterator[int]:
-    """Yield the percent guaranteed to each guest or shared control group."""
+    """Yield the guaranteed bandwidth of each guest or shared control group."""
     shared: dict[str, int] = {}
     for real in guests:
         if real.as_wanted and real.asked_minimum is not None:
@@ -139,7 +140,7 @@ def yield_guarantees(guests: Iterable[diagnostics.GuestNode]) -> Iterator[int]:
 def find_leftovers(host: capacity.Host, servers: Iterable[Server],
                    reports: Iterable[diagnostics.Report]
                    ) -> Iterator[Finding]:
-    """Yield domains and control groups whose server is not on this host.
+    """Yield domains and control groups of servers that are not on this host.
 
     :param servers: all servers that Nova has, or may have, on this host.
     :param reports: diagnostics of the guests of this host.

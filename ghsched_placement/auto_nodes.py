@@ -29,7 +29,7 @@ _BY_NODE = ('hw:numa_cpus.', 'hw:numa_mem.')
 
 
 def is_auto(extra_specs: Mapping[str, str]) -> bool:
-    """Whether a flavor leaves the number of guest NUMA nodes open.
+    """Whether the scheduler has yet to choose the number of guest NUMA nodes.
 
     Not after the scheduler has chosen a number.
     """
@@ -37,45 +37,44 @@ def is_auto(extra_specs: Mapping[str, str]) -> bool:
             and keys.NUMA_NODES not in extra_specs)
 
 
-def is_chosen(extra_specs: Mapping[str, str]) -> bool:
-    """Whether the scheduler has chosen a number for such a flavor."""
+def has_chosen_count(extra_specs: Mapping[str, str]) -> bool:
+    """Whether the scheduler has chosen the number of guest NUMA nodes."""
     return (keys.NUMA.extra_spec in extra_specs
             and keys.NUMA_NODES in extra_specs)
 
 
-def counts(extra_specs: Mapping[str, str], vcpus: int,
-           memory_mb: int) -> tuple[int, ...]:
-    """Return the numbers of guest NUMA nodes to try, the best first.
+def list_node_counts(extra_specs: Mapping[str, str], vcpus: int,
+                     memory_mb: int) -> tuple[int, ...]:
+    """Return the numbers of guest NUMA nodes to try for a flavor, best first.
 
     Those that divide vCPUs and memory, as Nova splits them.
     """
-    most = min(maximum(extra_specs), vcpus)
+    most = min(get_max_node_count(extra_specs), vcpus)
     return tuple(count for count in range(1, most + 1)
                  if not vcpus % count and not memory_mb % count)
 
 
-def counts_of_server(extra_specs: Mapping[str, str], vcpus: int,
-                     memory_mb: int, current: int,
-                     is_fixed: bool) -> tuple[int, ...]:
-    """Return the numbers of guest NUMA nodes to try for a server, the best
-    first.
+def list_node_counts_of_server(extra_specs: Mapping[str, str], vcpus: int,
+                               memory_mb: int, current: int,
+                               is_fixed: bool) -> tuple[int, ...]:
+    """Return the numbers of guest NUMA nodes to try for a server, best first.
 
     :param current: number that the server has; 0 if it has never run.
     :param is_fixed: whether the server cannot get another number now, as
         while it runs.
     """
-    if current and (is_fixed or keeps(extra_specs)):
+    if current and (is_fixed or keeps_node_count(extra_specs)):
         return (current,)
-    return counts(extra_specs, vcpus, memory_mb)
+    return list_node_counts(extra_specs, vcpus, memory_mb)
 
 
-def maximum(extra_specs: Mapping[str, str]) -> int:
-    """Return the highest number of guest NUMA nodes of a valid flavor."""
+def get_max_node_count(extra_specs: Mapping[str, str]) -> int:
+    """Return the most guest NUMA nodes that the scheduler may choose."""
     return int(extra_specs.get(keys.NUMA_MAX.extra_spec, DEFAULT_MAX))
 
 
-def keeps(extra_specs: Mapping[str, str]) -> bool:
-    """Whether a server keeps its number of guest NUMA nodes when moved."""
+def keeps_node_count(extra_specs: Mapping[str, str]) -> bool:
+    """Whether a server keeps its number of guest NUMA nodes when it moves."""
     # Slow to import; few flavors need it.
     from oslo_utils import strutils
 
@@ -83,25 +82,26 @@ def keeps(extra_specs: Mapping[str, str]) -> bool:
         extra_specs.get(keys.NUMA_KEEP.extra_spec)))
 
 
-def with_count(extra_specs: Mapping[str, str], count: int) -> dict[str, str]:
+def set_node_count(extra_specs: Mapping[str, str], count: int) -> dict[str,
+                                                                       str]:
     """Return the extra specs of a flavor with a number of guest NUMA nodes."""
     return {**extra_specs, keys.NUMA_NODES: str(count)}
 
 
-def check_open(extra_specs: Mapping[str, str]) -> None:
-    """Refuse a flavor that sets the number of guest NUMA nodes as well.
+def check_count_is_open(extra_specs: Mapping[str, str]) -> None:
+    """Refuse a flavor that also fixes the number of guest NUMA nodes.
 
     :param extra_specs: as the admin wrote them.
     :raises PolicyError: names both keys.
     """
-    if is_chosen(extra_specs):
+    if has_chosen_count(extra_specs):
         raise PolicyError(
             keys.NUMA.extra_spec, f'cannot be combined with {keys.NUMA_NODES}:'
             ' both set the number of guest NUMA nodes')
 
 
-def check(extra_specs: Mapping[str, str]) -> None:
-    """Refuse a flavor whose keys contradict ghsched:numa=auto.
+def check_auto_keys(extra_specs: Mapping[str, str]) -> None:
+    """Refuse a flavor whose extra specs contradict ghsched:numa=auto.
 
     :raises PolicyError: names the key that has to go.
     """

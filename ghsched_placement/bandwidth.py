@@ -73,12 +73,13 @@ class NodePolicy(Bandwidth):
     burst: int = 0
 
     @property
-    def capped(self) -> bool:
-        """True if the guest has a cap below 100 percent."""
+    def is_capped(self) -> bool:
+        """Whether the guest NUMA node has a bandwidth cap below 100 percent.
+        """
         return self.maximum < 100
 
     def counted_burst(self, accounting: Accounting) -> int:
-        """Return the percent of the burst that Placement counts.
+        """Percent of the node that Placement counts for the guest's burst.
 
         0 where Placement counts the cap: the cap includes the burst.
         """
@@ -100,7 +101,7 @@ class NodePolicy(Bandwidth):
 
     @classmethod
     def from_mapping(cls, packed: Mapping[str, Any]) -> Self:
-        """Parse a policy from its mapping; ignore keys that are not known.
+        """Parse a bandwidth policy from a mapping; ignore unknown keys.
 
         :raises KeyError: when a value is missing.
         :raises TypeError: when one is of another type.

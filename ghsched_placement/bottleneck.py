@@ -75,7 +75,7 @@ class Change:
 
 def make_limits(percent: Mapping[str, int],
                 hysteresis: int = HYSTERESIS) -> Limits:
-    """Return the configured thresholds, completed by the defaults.
+    """Return bottleneck thresholds: those configured, defaults for the rest.
 
     :param percent: thresholds by resource; 0: the resource is not judged.
     :param hysteresis: percent of each threshold.
@@ -90,11 +90,11 @@ def make_limits(percent: Mapping[str, int],
 
 
 def mark_bottlenecks(load: Load, before: Load | None, limits: Limits) -> Load:
-    """Return the load record of a host with the bottlenecks of each NUMA node.
+    """Return a host's load record with the bottlenecks of each NUMA node.
 
     :param before: the previous record, with its bottlenecks.
     """
-    earlier = before.by_node() if before else {}
+    earlier = before.get_nodes_by_number() if before else {}
     return dataclasses.replace(load, nodes=tuple(
         dataclasses.replace(node, bottlenecks=_find_bottlenecks(
             node, _get_bottlenecks(earlier.get(node.node)), limits))
@@ -107,11 +107,11 @@ def _get_bottlenecks(node: HostNode | None) -> Iterable[str]:
 
 def _find_bottlenecks(node: HostNode, before: Iterable[str],
                       limits: Limits) -> tuple[str, ...]:
-    """Return the resources of which a host NUMA node is a bottleneck.
+    """Return the resources whose load makes a host NUMA node a bottleneck.
 
     :param before: resources of which the node was a bottleneck before.
     """
-    figures = node.figures()
+    figures = node.get_loads_by_resource()
     if node.vcpus == 0:
         # A node without guests reports no waiting time; it is 0.
         figures.setdefault('cpu_wait', 0.0)
@@ -127,12 +127,12 @@ def _find_bottlenecks(node: HostNode, before: Iterable[str],
 
 def find_changes(before: Load | None, now: Load) -> tuple[Change, ...]:
     """Return the bottlenecks that began or ended between two load records."""
-    earlier = before.by_node() if before else {}
+    earlier = before.get_nodes_by_number() if before else {}
     found = []
     for node in now.nodes:
         was, is_now = (frozenset(_get_bottlenecks(earlier.get(node.node))),
                        frozenset(_get_bottlenecks(node)))
-        figures = node.figures()
+        figures = node.get_loads_by_resource()
         found += [Change(node.node, name, name in is_now,
                          figures.get(name, 0.0))
                   for name in RESOURCES if name in was ^ is_now]

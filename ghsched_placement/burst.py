@@ -140,8 +140,8 @@ class Hour:
     over: int = 0
     short: int = 0
 
-    def plus(self, other: 'Hour') -> 'Hour':
-        """Return the sums of both hours, with the number of this one."""
+    def add_sums(self, other: 'Hour') -> 'Hour':
+        """Return the sums of this and another record of the same hour."""
         return Hour(self.number, *map(
             operator.add, list(vars(self).values())[1:],
             list(vars(other).values())[1:]))
@@ -169,7 +169,7 @@ class Measured:
 
 def make_hour(number: int, shares: Sequence[Share], pool: float,
               full: bool) -> Hour:
-    """Return the use of bursts in one period, as an hour with one period.
+    """Return the hourly record of one measured period of burst use.
 
     Without periods if no guest has a burst.
 
@@ -194,12 +194,11 @@ def make_hour(number: int, shares: Sequence[Share], pool: float,
 
 def add_period(hours: Iterable[Hour], one: Hour, window: int) -> tuple[Hour,
                                                                        ...]:
-    """Return the hours of the window with one more period, the oldest first.
-    """
+    """Add one measured period to the hourly records of burst use."""
     kept = [hour for hour in hours
             if one.number - window < hour.number <= one.number]
     if kept and kept[-1].number == one.number:
-        kept[-1] = kept[-1].plus(one)
+        kept[-1] = kept[-1].add_sums(one)
     elif one.periods:
         kept.append(one)
     return tuple(kept)
@@ -211,7 +210,7 @@ def to_hour(now: float) -> int:
 
 
 def summarize_hours(hours: Sequence[Hour], limits: Limits) -> Measured | None:
-    """Return the use of bursts over the window; None if the window has gaps.
+    """Return the burst use over the whole window; None if hours are missing.
 
     A shorter time would miss a load that comes once a day.
     """
@@ -219,7 +218,7 @@ def summarize_hours(hours: Sequence[Hour], limits: Limits) -> Measured | None:
     if (len(known) < _COVERED * limits.window
             or known[-1].number - known[0].number < limits.window - 2):
         return None
-    total = functools.reduce(Hour.plus, known)
+    total = functools.reduce(Hour.add_sums, known)
     count = total.periods
     mean, guests = total.mean / count, total.guests / count
     own = max(0.0, total.own / count - mean ** 2)
@@ -235,7 +234,7 @@ def summarize_hours(hours: Sequence[Hour], limits: Limits) -> Measured | None:
 
 def compute_shortage(found: Measured, promised: float, pool: float,
                      limits: Limits) -> float:
-    """Return the part of the periods, 0 to 1, in which the pool is too small.
+    """Return the fraction of periods whose bursts exceed the pool.
 
     :param promised: percent of the node that is promised to all guests.
     :param pool: percent of the node.
@@ -253,8 +252,9 @@ def compute_shortage(found: Measured, promised: float, pool: float,
     return _beta_above(mean, variance, pool / promised)
 
 
-def compute_allowed(hours: Sequence[Hour], pool: float, limits: Limits) -> int:
-    """Return the percent of the node that may be promised as bursts in all.
+def compute_burst_limit(hours: Sequence[Hour], pool: float,
+                        limits: Limits) -> int:
+    """Return the percent of a host NUMA node that may be promised as bursts.
 
     It is the pool itself (no overcommit) until a whole window is measured.
     """
@@ -276,7 +276,7 @@ def compute_allowed(hours: Sequence[Hour], pool: float, limits: Limits) -> int:
 
 def add_to_minima(before: Sequence[tuple[int, int]], hour: int, now: int,
                   window: int) -> tuple[tuple[int, int], ...]:
-    """Return the least percent allowed in each hour of the window.
+    """Return the lowest burst limit of each hour, with one more period.
 
     :param before: pairs (number of the hour, percent) until the last period,
         the oldest first.
@@ -290,8 +290,9 @@ def add_to_minima(before: Sequence[tuple[int, int]], hour: int, now: int,
     return tuple(kept)
 
 
-def smooth_offer(before: int, now: int) -> int:
-    """Return the percent of bursts to offer to Placement.
+def smooth_burst_offer(before: int, now: int) -> int:
+    """Return the percent of bursts to offer to Placement; damp small
+    increases.
 
     A lower percent is offered at once, a higher one only if it is clearly
     higher, so that small changes do not cause writes.
@@ -303,7 +304,7 @@ def smooth_offer(before: int, now: int) -> int:
 
 
 def _beta_above(mean: float, variance: float, value: float) -> float:
-    """Return the probability that a beta distributed value is above another.
+    """Return the probability that a beta-distributed value exceeds a bound.
 
     :param value: between 0 and 1, both excluded.
     """
@@ -341,7 +342,7 @@ def _beta_below(a: float, b: float, x: float) -> float:
 
 
 def _compute_numerator(a: float, b: float, x: float, step: int) -> float:
-    """Return one numerator of the continued fraction, from the second on."""
+    """Return one numerator of the incomplete beta function's fraction."""
     half, odd = divmod(step, 2)
     if odd:
         return (-(a + half) * (a + b + half) * x

@@ -25,7 +25,7 @@ adds most is busy all at once, and the others have their usual use::
 Of three equal projects two are assumed to be busy at once. Between two and
 three projects the second counts in part. With more it counts less again: a day
 then has more samples of projects that are busy together, and
-:func:`ghsched_placement.burst.compute_allowed` covers these.
+:func:`ghsched_placement.burst.compute_burst_limit` covers these.
 
 If the node has two equal projects or fewer, new guests are likely of one of
 them, and count in full::
@@ -83,7 +83,7 @@ class Use:
     square_sum: float = 0.0
 
     def add_period(self, weight: float, promised: int, used: float) -> 'Use':
-        """Return the use with one more period.
+        """Return a project's use of bursts with one more measured period.
 
         :param weight: factor on the sums of all periods before.
         :param promised: percent of the node in the new period.
@@ -95,8 +95,9 @@ class Use:
                    self.square_sum * weight
                    + (used ** 2 / promised if promised else 0.0))
 
-    def compute_usual(self, periods: float) -> tuple[float, float]:
-        """Return mean and standard deviation of the part that is used, 0 to 1.
+    def compute_mean_and_deviation(self, periods: float) -> tuple[float,
+                                                                  float]:
+        """Return mean and deviation of the used fraction of promised bursts.
 
         :param periods: number of periods, weighted as the sums are. Periods
             before the project's first guest count as fully used.
@@ -127,28 +128,32 @@ class Uses:
     projects: tuple[Use, ...] = ()
 
     @property
-    def promised(self) -> int:
-        """Percent of the node that is promised to all projects."""
+    def total_promised(self) -> int:
+        """Percent of the host NUMA node that all projects' bursts are
+        promised.
+        """
         return sum(use.promised for use in self.projects)
 
     @property
-    def largest(self) -> int:
-        """Largest percent of the node that is promised to a single project."""
+    def largest_promised(self) -> int:
+        """Largest percent of the node that one project's bursts are promised.
+        """
         return max((use.promised for use in self.projects), default=0)
 
     @property
-    def equal(self) -> float:
+    def effective_projects(self) -> float:
         """Effective number of projects: sum squared over sum of squares.
 
         Projects with equal shares count as their number, others as fewer.
         """
         squares = sum(use.promised ** 2 for use in self.projects)
-        return self.promised ** 2 / squares if squares else 0.0
+        return self.total_promised ** 2 / squares if squares else 0.0
 
 
-def add_period(before: Uses, hour: int, shares: Iterable[burst.Share],
-               window: int) -> Uses:
-    """Return the use of bursts by project, with one more period.
+def add_period_by_project(before: Uses, hour: int,
+                          shares: Iterable[burst.Share],
+                          window: int) -> Uses:
+    """Return the use of bursts by project, with one more measured period.
 
     :param hour: number of the hour of the period.
     :param shares: use of each guest's burst in the period.
@@ -174,8 +179,9 @@ def add_period(before: Uses, hour: int, shares: Iterable[burst.Share],
                 tuple(sorted(kept, key=lambda use: use.project)))
 
 
-def compute_allowed(uses: Uses, pool: float, limits: burst.Limits) -> int:
-    """Return the percent of the node that may be promised as bursts in all.
+def compute_project_limit(uses: Uses, pool: float,
+                          limits: burst.Limits) -> int:
+    """Return the percent of a node to promise as bursts, by projects' use.
 
     At least the pool. Only the pool where one project has all guests, or
     where projects were measured for less than a window. No limit by project
@@ -185,36 +191,36 @@ def compute_allowed(uses: Uses, pool: float, limits: burst.Limits) -> int:
     most = max(base, math.floor(pool * limits.ratio))
     if not limits.correlation:
         return most
-    if uses.hour - uses.since < limits.window - 2 or not uses.promised:
+    if uses.hour - uses.since < limits.window - 2 or not uses.total_promised:
         return base
     worst = _compute_worst_use(uses, limits.safety)
-    in_full = pool + uses.promised - worst
-    alike = pool * uses.promised / worst
-    part = min(1.0, max(0.0, uses.equal - 2))
+    in_full = pool + uses.total_promised - worst
+    alike = pool * uses.total_promised / worst
+    part = min(1.0, max(0.0, uses.effective_projects - 2))
     found = in_full + part * max(0.0, alike - in_full)
     # Rounded first: 60 % of a sum of parts may be 59.999999999999.
     return max(base, math.floor(min(most, round(found, 6))))
 
 
 def _compute_worst_use(uses: Uses, safety: float) -> float:
-    """Return the percent of the node that is used in the worst case.
+    """Return the percent of a node that bursts use in the worst case.
 
     Then the projects that add most are busy all at once.
     """
     rest = []
     for use in uses.projects:
-        mean, deviation = use.compute_usual(uses.periods)
+        mean, deviation = use.compute_mean_and_deviation(uses.periods)
         usual = use.promised * min(1.0, mean * safety)
         rest.append((use.promised - usual, usual, use.promised * deviation))
     rest.sort(reverse=True)
-    equal = uses.equal
+    equal = uses.effective_projects
     second = max(0.0, min(equal - 2, 1.0, 3 / equal))
     busy = itertools.chain((1.0, second), itertools.repeat(0.0))
     total = variance = 0.0
     for part, (added, usual, deviation) in zip(busy, rest, strict=False):
         total += usual + part * added
         variance += (1 - part) * deviation ** 2
-    return min(uses.promised, total + math.sqrt(variance))
+    return min(uses.total_promised, total + math.sqrt(variance))
 
 
 def from_mapping(found: Mapping[str, Any]) -> Uses:

@@ -59,8 +59,8 @@ class Record:
 
     @property
     def total(self) -> burst.Hour:
-        """Sums over all hours of the window."""
-        return functools.reduce(burst.Hour.plus, self.hours, burst.Hour(0))
+        """Sums of the burst use over all hours of the window."""
+        return functools.reduce(burst.Hour.add_sums, self.hours, burst.Hour(0))
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,9 @@ class Period:
     full: bool = False
 
 
-def add_period(before: Record, hour: int, now: Period,
-               limits: burst.Limits) -> Record:
-    """Return the record of a host NUMA node with one more period.
+def add_period_to_record(before: Record, hour: int, now: Period,
+                         limits: burst.Limits) -> Record:
+    """Return the burst record of a host NUMA node with one more period.
 
     A period with an unknown share adds nothing, and a window of too few
     periods allows no overcommit.
@@ -92,14 +92,18 @@ def add_period(before: Record, hour: int, now: Period,
     hours = burst.add_period(before.hours, burst.make_hour(
         hour, shares, now.pool, now.full), limits.window)
     found = burst.summarize_hours(hours, limits)
-    uses = before.uses if now.shares is None else burst_projects.add_period(
-        before.uses, hour, shares, limits.window)
+    uses = before.uses
+    if now.shares is not None:
+        uses = burst_projects.add_period_by_project(
+            uses, hour, shares, limits.window)
     lowest = burst.add_to_minima(before.lowest, hour, min(
-        burst.compute_allowed(hours, now.pool, limits),
-        burst_projects.compute_allowed(uses, now.pool, limits)), limits.window)
+        burst.compute_burst_limit(hours, now.pool, limits),
+        burst_projects.compute_project_limit(uses, now.pool, limits)),
+        limits.window)
     return Record(
         hours, now.pool, promised,
-        burst.smooth_offer(before.offered, min(least for _, least in lowest)),
+        burst.smooth_burst_offer(before.offered,
+                                 min(least for _, least in lowest)),
         None if found is None
         else burst.compute_shortage(found, promised, now.pool, limits), lowest,
         uses)
@@ -118,7 +122,7 @@ def to_json(records: Mapping[int, Record]) -> str:
 
 
 def from_json(text: str) -> dict[int, Record]:
-    """Parse the records of a host's NUMA nodes from JSON of any release.
+    """Parse the burst records of a host's NUMA nodes from JSON.
 
     Empty if the text is malformed; without uses by project if only these are
     malformed.
@@ -134,7 +138,7 @@ def _parse_records(found: Mapping[str, Any]) -> dict[int, Record]:
 
 
 def from_file(path: Path | None) -> dict[int, Record]:
-    """Read the records of a host's NUMA nodes from a file.
+    """Read the burst records of a host's NUMA nodes from a file.
 
     Empty without a path, or if the file cannot be read.
     """
@@ -153,7 +157,7 @@ def _parse_uses(found: Mapping[str, Any]) -> dict[str, burst_projects.Uses]:
 
 
 def _parse_record(found: Mapping[str, Any]) -> Record:
-    """Parse the record of one NUMA node; ignore keys that are not known."""
+    """Parse the burst record of one host NUMA node; ignore unknown keys."""
     hours = tuple(burst.Hour(**_select_fields(burst.Hour, hour))
                   for hour in found['hours'])
     lowest = tuple((int(hour), int(least))

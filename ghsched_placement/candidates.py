@@ -68,9 +68,11 @@ class VfRequest:
     request_id: str
     count: int
 
-    def suffixes(self) -> list[str]:
-        """Return the request group suffixes that Nova expects, one per VF."""
-        return [names.vf_suffix(self.request_id, number)
+    def list_vf_group_suffixes(self) -> list[str]:
+        """Return the request group suffixes that Nova expects, one for each
+        VF.
+        """
+        return [names.make_vf_suffix(self.request_id, number)
                 for number in range(self.count)]
 
 
@@ -95,11 +97,11 @@ class Wanted:
     guest_nodes: int = 0
     near: bool = False
 
-    def all_suffixes(self) -> frozenset[str]:
+    def list_all_group_suffixes(self) -> frozenset[str]:
         """Return the request group suffixes of all guest NUMA nodes and VFs.
         """
         return frozenset(self.suffixes.values()).union(
-            *(vf.suffixes() for vf in self.vfs))
+            *(vf.list_vf_group_suffixes() for vf in self.vfs))
 
 
 @dataclass(frozen=True)
@@ -119,8 +121,9 @@ class Host:
     socket_of: Mapping[int, int | None] = field(default_factory=dict)
     busy: Mapping[int, node_choice.Cost] = field(default_factory=dict)
 
-    def distance(self, node: int, other: int | None) -> int:
-        """Return the distance of two host NUMA nodes, an index of LOCALITIES.
+    def locality_index(self, node: int, other: int | None) -> int:
+        """Return the index in LOCALITIES of the distance of two host NUMA
+        nodes.
         """
         return request.distance(node, other, self.socket_of)
 
@@ -156,10 +159,12 @@ class Placed:
 
     @property
     def candidate(self) -> Mapping[str, Any]:
-        """Allocation candidate of this assignment with the fewest PFs."""
+        """Allocation candidate of this node assignment that takes the fewest
+        PFs.
+        """
         return self.candidates[0]
 
-    def order(self) -> tuple[int, ...]:
+    def get_host_node_order(self) -> tuple[int, ...]:
         """Return the host NUMA node of each guest NUMA node, in guest order.
         """
         return tuple(node for _guest, node in sorted(self.nodes.items()))
@@ -175,12 +180,13 @@ class Placed:
         off_node, off_socket = self.far
         busy, turn = node_choice.parts(self.busy)
         return (off_socket, off_node, self.wasted, self.sockets, busy,
-                self.cost, turn, self.order(), len(set(self.pfs)), self.pfs)
+                self.cost, turn, self.get_host_node_order(),
+                len(set(self.pfs)), self.pfs)
 
 
 def map_vfs_to_pfs(candidates: Sequence[Mapping[str, Any]],
                    vfs: Sequence[VfRequest]) -> None:
-    """Add the PF of each VF to the mappings of candidates, as Nova expects.
+    """Add each VF's PF to the mappings of allocation candidates.
 
     One request group for several VFs has the suffix of the first VF, so VFs
     without a mapping get the PF of the VF before. The mappings are changed in
@@ -191,7 +197,7 @@ def map_vfs_to_pfs(candidates: Sequence[Mapping[str, Any]],
         mappings = candidate['mappings']
         for vf in vfs:
             provider: Any = None
-            for suffix in vf.suffixes():
+            for suffix in vf.list_vf_group_suffixes():
                 provider = mappings.get(suffix, provider)
                 if provider is not None:
                     mappings[suffix] = list(provider)

@@ -50,8 +50,8 @@ class Provider:
     used: Mapping[str, int] = field(default_factory=dict)
     traits: frozenset[str] = frozenset()
 
-    def stock(self, resource_class: str) -> 'Stock | None':
-        """Return inventory and usage of a resource class; None without one."""
+    def get_stock(self, resource_class: str) -> 'Stock | None':
+        """Return inventory and usage of a resource class; None if absent."""
         record = self.inventories.get(resource_class)
         if record is None:
             return None
@@ -75,7 +75,7 @@ class Stock:
 
     @property
     def capacity(self) -> int:
-        """Amount that can be allocated in all, allocation ratio included."""
+        """Amount that can be allocated in total, allocation ratio included."""
         return tree.free(self.record, 0)
 
     @property
@@ -83,20 +83,20 @@ class Stock:
         return tree.free(self.record, self.used)
 
     @property
-    def least(self) -> int:
+    def min_unit(self) -> int:
         """Smallest amount that one allocation can have (min_unit)."""
         return int(self.record.get('min_unit', 1))
 
     @property
-    def step(self) -> int:
+    def step_size(self) -> int:
         """Amount that each allocation is a multiple of (step_size)."""
         return int(self.record.get('step_size', 1))
 
     @property
-    def at_once(self) -> int:
-        """Largest amount that a single new allocation can have."""
+    def max_unit(self) -> int:
+        """Largest amount that one allocation can have (max_unit)."""
         most = min(self.free, int(self.record['max_unit']))
-        return most - most % self.step
+        return most - most % self.step_size
 
 
 @dataclass(frozen=True)
@@ -173,13 +173,15 @@ class Host:
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """Names (:data:`names.CAPABILITY_TRAITS`) of the host's features."""
+        """Names of the host capabilities, see :data:`names.CAPABILITY_TRAITS`.
+        """
         return tuple(sorted(
             name for name, trait in names.CAPABILITY_TRAITS.items()
             if trait in self.root.traits))
 
     def largest_guarantee(self, node: Node) -> int:
-        """Return the largest percent to guarantee to a new guest on a node.
+        """Return the largest bandwidth that a node can guarantee to a new
+        guest.
 
         The guest needs a control group of its own, so 0 if none is free.
         Guests that can share a control group are not considered: Placement
@@ -188,11 +190,11 @@ class Host:
         """
         if node.bandwidth is None or not self.groups or not self.groups.free:
             return 0
-        return node.bandwidth.at_once
+        return node.bandwidth.max_unit
 
 
 def compute_fragmentation(host: Host) -> int | None:
-    """Return the percent of a host's free bandwidth that is on nodes in use.
+    """Return the percent of a host's free bandwidth on partly used nodes.
 
     0 when all free bandwidth is on nodes without any guarantee, 100 when there
     is no such node. None when no bandwidth is free.
@@ -206,14 +208,14 @@ def compute_fragmentation(host: Host) -> int | None:
 
 
 def set_rooms(host: Host, rooms: Iterable[NodeRoom]) -> Host:
-    """Return a host with the given CPUs and memory of its NUMA nodes."""
+    """Return a host with the CPUs and memory of its NUMA nodes set."""
     known: dict[int | None, NodeRoom] = {room.node: room for room in rooms}
     return replace(host, nodes=tuple(
         replace(node, room=known.get(node.number)) for node in host.nodes))
 
 
 def spread_evenly(host: Host) -> tuple[NodeRoom, ...]:
-    """Return a host's CPUs and memory, spread evenly over its NUMA nodes."""
+    """Return a host with its CPUs and memory spread evenly over NUMA nodes."""
     numbers = [node.number for node in host.nodes if node.number is not None]
     parts = len(numbers)
     cpus, vcpus_used, cpu_ratio = _divide_stock(host, orc.VCPU, parts)
@@ -226,8 +228,8 @@ def spread_evenly(host: Host) -> tuple[NodeRoom, ...]:
 
 def _divide_stock(host: Host, resource_class: str,
                   parts: int) -> tuple[int, int, float]:
-    """Return total, usage and allocation ratio of an even part of a host."""
-    stock = host.root.stock(resource_class)
+    """Return total, usage and ratio of an even share of a host's inventory."""
+    stock = host.root.get_stock(resource_class)
     if stock is None or not parts:
         return 0, 0, 1.0
     return (stock.total // parts, -(-stock.used // parts),
@@ -235,7 +237,7 @@ def _divide_stock(host: Host, resource_class: str,
 
 
 def build_hosts(providers: Iterable[Provider]) -> tuple[Host, ...]:
-    """Return the hosts with ghsched's driver among the providers, by name."""
+    """Return the hosts that run the ghsched driver, by name."""
     by_root: dict[str, list[Provider]] = {}
     for provider in providers:
         by_root.setdefault(provider.root, []).append(provider)
@@ -244,8 +246,8 @@ def build_hosts(providers: Iterable[Provider]) -> tuple[Host, ...]:
                         key=lambda host: host.name))
 
 
-def node_number(root: str, uuid: str, name: str) -> int | None:
-    """Return the number of a provider's host NUMA node.
+def parse_node_number(root: str, uuid: str, name: str) -> int | None:
+    """Return the number of the host NUMA node that a provider stands for.
 
     None if the provider's UUID does not belong to its name.
 
@@ -255,7 +257,8 @@ def node_number(root: str, uuid: str, name: str) -> int | None:
     if match is None:
         return None
     number = int(match[1])
-    return number if names.numa_provider_uuid(root, number) == uuid else None
+    return number if names.make_numa_provider_uuid(root,
+                                                   number) == uuid else None
 
 
 def _build_host(uuid: str, members: list[Provider]) -> Host | None:
@@ -271,7 +274,7 @@ def _build_host(uuid: str, members: list[Provider]) -> Host | None:
         if one is not root and one not in of_nodes:
             pfs.setdefault(one.parent, []).extend(_build_pfs(one, root))
     nodes = [_build_node(one, root, pfs.pop(one.uuid, [])) for one in of_nodes]
-    return Host(root, root.stock(names.RESCTRL_GROUP),
+    return Host(root, root.get_stock(names.RESCTRL_GROUP),
                 tuple(sorted(nodes, key=_node_key)),
                 tuple(pf for found in pfs.values() for pf in found))
 
@@ -282,20 +285,21 @@ def _node_key(node: Node) -> tuple[bool, int, str]:
 
 def _build_node(provider: Provider, root: Provider, pfs: list[Pf]) -> Node:
     return Node(
-        node_number(root.uuid, provider.uuid, provider.name), provider.uuid,
-        provider.name, provider.stock(names.MEM_BW_PCT),
+        parse_node_number(root.uuid, provider.uuid, provider.name),
+        provider.uuid,
+        provider.name, provider.get_stock(names.MEM_BW_PCT),
         tuple(sorted(pfs, key=lambda pf: pf.address)), provider.traits,
-        provider.stock(names.MEM_BW_BURST_PCT),
+        provider.get_stock(names.MEM_BW_BURST_PCT),
         stocks={name: stock for name in sorted(names.NODE_CLASSES)
-                if (stock := provider.stock(name)) is not None})
+                if (stock := provider.get_stock(name)) is not None})
 
 
 def _build_pfs(provider: Provider, root: Provider) -> list[Pf]:
-    """Return a PF for each device class of a provider."""
+    """Return a PF for each device resource class of a provider."""
     address = provider.name.removeprefix(f'{root.name}_')
     found = []
     for resource_class in sorted(provider.inventories):
-        stock = provider.stock(resource_class)
+        stock = provider.get_stock(resource_class)
         if stock is not None and resource_class.startswith('CUSTOM_'):
             found.append(Pf(address, provider.uuid, resource_class, stock))
     return found

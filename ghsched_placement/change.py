@@ -54,7 +54,7 @@ class Change:
 
 
 def to_extra_spec(name: str) -> str:
-    """Return the extra spec of a changeable key from its short name.
+    """Convert the short name of a changeable key to its extra spec.
 
     :param name: as ``mem_bw_max``, ``mem-bw-max`` or ``mem_bw_max.0``, with
         or without ``ghsched:``.
@@ -74,7 +74,7 @@ def to_extra_spec(name: str) -> str:
 
 def merge_extra_specs(extra_specs: Mapping[str, str], wish: Wish) -> dict[str,
                                                                           str]:
-    """Return the extra specs of a flavor with the wished changes.
+    """Return a flavor's extra specs with the requested changes applied.
 
     :raises PolicyError: for a key that cannot be changed, or a value that it
         cannot have.
@@ -92,7 +92,7 @@ def merge_extra_specs(extra_specs: Mapping[str, str], wish: Wish) -> dict[str,
 
 def check_change(extra_specs: Mapping[str, str], wish: Wish,
                  guest_nodes: int) -> Change:
-    """Return the wished change of a guest's policy, or refuse it.
+    """Check a requested change of a server's policy; return the change.
 
     :param extra_specs: of the flavor that the guest has now.
     :param guest_nodes: number of its NUMA nodes.
@@ -132,7 +132,7 @@ def compute_amounts(policy: GuestPolicy, accounting: Accounting,
     asked = policy.resources(accounting)
     found: dict[tuple[str, str], int] = {}
     for guest_node, host_node in enumerate(host_nodes):
-        provider = names.numa_provider_uuid(compute_node_uuid, host_node)
+        provider = names.make_numa_provider_uuid(compute_node_uuid, host_node)
         for name in classes:
             found[provider, name] = (
                 found.get((provider, name), 0)
@@ -142,7 +142,7 @@ def compute_amounts(policy: GuestPolicy, accounting: Accounting,
 
 def select_amounts(held: Mapping[str, Any],
                    classes: Container[str]) -> dict[tuple[str, str], int]:
-    """Return the amounts of the given resource classes in an allocation.
+    """Return an allocation's amounts of the given resource classes.
 
     :param held: ``{provider: {'resources': {class: amount}}}``.
     :returns: amounts by UUID of the provider and resource class.
@@ -153,16 +153,16 @@ def select_amounts(held: Mapping[str, Any],
             if amount and name in classes}
 
 
-def make_allocation_body(answer: Mapping[str, Any],
-                         wanted: Amounts) -> dict[str, Any] | None:
-    """Return the body of PUT /allocations/{consumer} for new amounts.
+def make_changed_allocation_body(answer: Mapping[str, Any],
+                                 wanted: Amounts) -> dict[str, Any] | None:
+    """Return the PUT /allocations body that changes some amounts.
 
     :param answer: body of GET /allocations/{consumer} (Placement 1.28 or
         later, up to 1.37).
     :param wanted: new amounts; 0 removes one, others stay as they are.
     :returns: None when nothing would change.
     """
-    held = allocations.read_body(answer)
+    held = allocations.parse_allocations(answer)
     if all(held.get(provider, {}).get(name, 0) == amount
            for (provider, name), amount in wanted.items()):
         return None
@@ -171,11 +171,11 @@ def make_allocation_body(answer: Mapping[str, Any],
         resources.pop(name, None)
         if amount:
             resources[name] = amount
-    return allocations.make_body(answer, held)
+    return allocations.make_allocations_body(answer, held)
 
 
 def take_maxima(some: Amounts, others: Amounts) -> dict[tuple[str, str], int]:
-    """Return the larger amount of each provider and resource class.
+    """Return the larger of two amounts of each provider and resource class.
 
     It suffices for a guest that has one of two policies, if it is not known
     which.
@@ -186,7 +186,6 @@ def take_maxima(some: Amounts, others: Amounts) -> dict[tuple[str, str], int]:
 
 def find_other_providers(now: Amounts,
                          providers: Iterable[str]) -> frozenset[str]:
-    """Return the providers of an allocation that are not among the given ones.
-    """
+    """Return an allocation's providers that are not among the given ones."""
     return frozenset(provider for provider, _name in now) - frozenset(
         providers)

@@ -19,8 +19,8 @@ from ghsched_placement import change as changes
 from ghsched_placement import policy as policies
 
 
-def add_arguments(parser: argparse.ArgumentParser, server: str) -> None:
-    """Add the arguments of a change of a bandwidth policy to a parser.
+def add_change_arguments(parser: argparse.ArgumentParser, server: str) -> None:
+    """Add the arguments of a bandwidth policy change to a parser.
 
     :param server: kind of identifier that names the server.
     """
@@ -42,8 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser, server: str) -> None:
                              'nothing')
 
 
-def wish(arguments: argparse.Namespace) -> dict[str, str | None]:
-    """Return the extra specs that the command line names.
+def parse_change_arguments(arguments: argparse.Namespace) -> dict[str,
+                                                                  str | None]:
+    """Return the extra specs that the command line changes.
 
     :raises PolicyError: for a key that cannot be changed, a value outside its
         range, or a key that is named twice.

@@ -50,8 +50,9 @@ _SHORT = {key.name: key.name.removeprefix('mem_bw_')
           for key in changes.CHANGEABLE}
 
 
-def document(plan: Any, dry_run: bool) -> dict[str, Any]:
-    """Return the report of a change, or of a dry run, as a JSON object."""
+def make_report(plan: Any, dry_run: bool) -> dict[str, Any]:
+    """Return the report of a policy change, or of a dry run, as JSON object.
+    """
     guest = plan.guest
     return {
         'server': {'uuid': guest.uuid, 'name': guest.name,
@@ -69,10 +70,10 @@ def document(plan: Any, dry_run: bool) -> dict[str, Any]:
     }
 
 
-def summary(shown: Mapping[str, Any]) -> str:
-    """Return a sentence about a change, and for whom the host's values hold.
+def summarize_change(shown: Mapping[str, Any]) -> str:
+    """Return a sentence that sums up the result of a policy change.
 
-    :param shown: see :func:`document`.
+    :param shown: see :func:`make_report`.
     """
     together = (f' The host holds these values for {shown["guests"]} servers '
                 'together, which share a control group.'
@@ -85,10 +86,10 @@ def summary(shown: Mapping[str, Any]) -> str:
             'Done; it holds when the server starts.') + together
 
 
-def rows(shown: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yield a table row for each guest NUMA node and key, see :data:`HEADER`.
+def list_change_rows(shown: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield a table row for each guest NUMA node and changed key.
 
-    :param shown: see :func:`document`.
+    :param shown: see :func:`make_report`.
     """
     for node in shown['nodes']:
         for name, short in _SHORT.items():

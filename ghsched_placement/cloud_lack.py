@@ -13,8 +13,8 @@
 """Resources that a guest needs and no host of the cloud has.
 
 Placement answers a query that nothing satisfies with an empty list and no
-reason; :func:`find` asks it about each part of the query. What no question
-explains is not claimed.
+reason; :func:`find_lacks` asks it about each part of the query. What no
+question explains is not claimed.
 """
 
 from collections.abc import Callable
@@ -70,14 +70,14 @@ _STEPS = (2, 4, 5, 7, 10)
 _NO_GROUP = 'no host has a resctrl control group left'
 
 
-def find(policy: GuestPolicy, accounting: Accounting, cloud: Cloud,
-         rest: Sequence[tuple[str, str]] = ()) -> list[Lack]:
-    """Return the single resources and traits of a flavor that no host has now.
+def find_lacks(policy: GuestPolicy, accounting: Accounting, cloud: Cloud,
+               rest: Sequence[tuple[str, str]] = ()) -> list[Lack]:
+    """Return the resources and traits of a flavor that no host has now.
 
     What is not asked for by a key of ours is looked at where nothing of ours
     is lacking. When each part can be had alone, it is their combination.
 
-    :param rest: of the query for the guest, see :func:`without_ours`.
+    :param rest: of the query for the guest, see :func:`strip_our_groups`.
     """
     bounds = [item for item in rest if item[0] in _BOUNDS]
 
@@ -88,31 +88,30 @@ def find(policy: GuestPolicy, accounting: Accounting, cloud: Cloud,
         return [Lack(
             None, 'host', reason='Placement has no host where the request '
             'may go (availability zone, aggregates or destination)')]
-    found = _find(policy, accounting, replace(cloud, ask=ask), rest)
+    found = _find_lacks(policy, accounting, replace(cloud, ask=ask), rest)
     # Others may have it.
     return [replace(one, reason=f'{one.reason} where the request may go')
             for one in found] if bounds else found
 
 
-def _find(policy: GuestPolicy, accounting: Accounting, cloud: Cloud,
-          rest: Sequence[tuple[str, str]]) -> list[Lack]:
-    """Return the missing resources and traits, among the hosts that
-    ``cloud.ask`` asks about.
-    """
+def _find_lacks(policy: GuestPolicy, accounting: Accounting, cloud: Cloud,
+                rest: Sequence[tuple[str, str]]) -> list[Lack]:
+    """Return the missing resources and traits among the hosts asked about."""
     ask = cloud.ask
     missing = list(_capabilities(policy, ask))
     if missing:
         return missing
     missing += [*_bandwidth(policy, accounting, ask, cloud.nodes),
-                *_beside(policy, accounting, ask), *_vfs(policy, cloud.pfs)]
+                *_find_missing_resources(policy, accounting, ask),
+                *_vfs(policy, cloud.pfs)]
     if _no_group(policy, ask):
         if not cloud.joins:
             missing.append(Lack(None, lack.GROUPS, reason=_NO_GROUP, cure=(
                 'guests of one flavor can share a group; lower '
                 '[ghsched]reserved_control_groups, or move some away')))
         elif not missing:
-            missing += _not_joined(policy, accounting, ask)
-    return (missing or [*_others(rest, ask)]
+            missing += _find_missing_bandwidth(policy, accounting, ask)
+    return (missing or [*_find_other_lacks(rest, ask)]
             or [_together(policy, ask, rest)])
 
 
@@ -151,8 +150,8 @@ def _local_vfs(alias: str, needs: Sequence[Vfs],
                 f'allow {keys.VFS_LOCALITY.extra_spec}=socket or any')
             return
     counts = {need.guest_node: need.count for need in needs}
-    if not any(_each_has_a_node(counts.values(), nodes)
-               for nodes in _nodes_of_hosts(of_alias, free)):
+    if not any(_suffices_for_each(counts.values(), nodes)
+               for nodes in _list_free_vfs_by_host(of_alias, free)):
         yield Lack(
             None, f'VFs of {alias}', needed=max(counts.values()), reason=(
                 f'no host has {len(counts)} NUMA nodes with VFs of {alias} '
@@ -161,9 +160,9 @@ def _local_vfs(alias: str, needs: Sequence[Vfs],
             cure=f'allow {keys.VFS_LOCALITY.extra_spec}=socket or any')
 
 
-def _nodes_of_hosts(of_alias: Sequence[vfs.Pf],
-                    free: Mapping[str, int]) -> Iterator[list[int]]:
-    """Yield free VFs of the nodes of each host, the most first."""
+def _list_free_vfs_by_host(of_alias: Sequence[vfs.Pf],
+                           free: Mapping[str, int]) -> Iterator[list[int]]:
+    """Yield the free VFs of each host's NUMA nodes, the most first."""
     hosts: dict[str, set[str]] = {}
     for pf in of_alias:
         hosts.setdefault(pf.root, set()).add(pf.parent)
@@ -171,8 +170,8 @@ def _nodes_of_hosts(of_alias: Sequence[vfs.Pf],
         yield sorted((free[node] for node in nodes), reverse=True)
 
 
-def _each_has_a_node(counts: Iterable[int], nodes: Sequence[int]) -> bool:
-    """Whether there is a node for each count.
+def _suffices_for_each(counts: Iterable[int], nodes: Sequence[int]) -> bool:
+    """Whether each count fits on a host NUMA node of its own.
 
     :param nodes: what each has, the most first.
     """
@@ -211,41 +210,40 @@ def _bandwidth(policy: GuestPolicy, accounting: Accounting, ask: Ask,
     for share in sorted(set(demand.values())):
         if not _some_node_has(share, ask):
             each_alone = False
-            step = _next_step(share, ask)
+            step = _find_next_step(share, ask)
             if step:
                 yield Lack(
                     None, lack.BANDWIDTH, step, share,
                     f'no host NUMA node with {share} % of its memory '
                     'bandwidth left can hold that share exactly '
-                    f'({_counted(accounting)})',
+                    f'({_get_counted_key(accounting)})',
                     f'one can hold {step} %')
                 continue
-            most = _most_on_one_node(share, ask)
+            most = _find_largest_free_share(share, ask)
             yield Lack(
                 None, lack.BANDWIDTH, most, share,
                 f'no host NUMA node has {share} % of its memory bandwidth '
-                f'left ({_counted(accounting)})',
+                f'left ({_get_counted_key(accounting)})',
                 f'the most left on one node is {most} %')
     if each_alone and len(demand) > 1 and not any(
-            _each_has_a_node(demand.values(), left)
+            _suffices_for_each(demand.values(), left)
             for left in vfs.by_place(nodes(), 'any').values()):
         yield Lack(
             None, lack.BANDWIDTH, needed=max(demand.values()), reason=(
                 f'no host has {len(demand)} NUMA nodes with enough of their '
                 f'memory bandwidth left, {_by_guest_node(demand, " %")} '
-                f'({_counted(accounting)})'))
+                f'({_get_counted_key(accounting)})'))
 
 
-def _beside(policy: GuestPolicy, accounting: Accounting,
-            ask: Ask) -> Iterator[Lack]:
-    """Yield the resources of a policy, other than bandwidth, that no host has.
-    """
+def _find_missing_resources(policy: GuestPolicy, accounting: Accounting,
+                            ask: Ask) -> Iterator[Lack]:
+    """Yield the policy's resources other than bandwidth that no host has."""
     for name, (what, key, cure) in lack.BESIDE.items():
         for count in sorted({amounts[name] for amounts
                              in policy.resources(accounting).values()
                              if name in amounts}):
             if not _some_node_has(count, ask, resource=name):
-                most = _most_on_one_node(count, ask, name)
+                most = _find_largest_free_share(count, ask, name)
                 yield Lack(
                     None, lack.WORDS[name], most, count,
                     f'no host NUMA node has {count} {what} left '
@@ -254,8 +252,8 @@ def _beside(policy: GuestPolicy, accounting: Accounting,
                     '' if most else cure)
 
 
-def _counted(accounting: Accounting) -> str:
-    """Return the name of the key whose share Placement counts."""
+def _get_counted_key(accounting: Accounting) -> str:
+    """Return the name of the bandwidth key that Placement counts."""
     key = keys.MEM_BW_MIN if accounting == 'min' else keys.MEM_BW_MAX
     return key.extra_spec
 
@@ -265,17 +263,17 @@ def _no_group(policy: GuestPolicy, ask: Ask) -> bool:
         [('resources', f'{names.RESCTRL_GROUP}:1')])
 
 
-def _not_joined(policy: GuestPolicy, accounting: Accounting,
-                ask: Ask) -> Iterator[Lack]:
-    """Yield the lack of bandwidth if no control group can be shared either."""
+def _find_missing_bandwidth(policy: GuestPolicy, accounting: Accounting,
+                            ask: Ask) -> Iterator[Lack]:
+    """Yield a lack of bandwidth if no control group can be shared either."""
     for node, share in sorted(policy.demand(accounting).items()):
-        trait = names.shares_trait(policy.fingerprint, node)
+        trait = names.make_share_trait(policy.fingerprint, node)
         if not _some_node_has(share, ask, trait):
             yield Lack(
                 None, lack.GROUPS, reason=f'{_NO_GROUP}, and no host NUMA '
                 'node with one that the guest could share has '
                 f'{share} % of its memory bandwidth left '
-                f'({_counted(accounting)})')
+                f'({_get_counted_key(accounting)})')
             return
 
 
@@ -286,18 +284,17 @@ def _some_node_has(share: int, ask: Ask,
                 ('required', trait)])
 
 
-def _next_step(share: int, ask: Ask) -> int:
-    """Return the next larger share that some node can hold in its steps; 0
-    without one.
+def _find_next_step(share: int, ask: Ask) -> int:
+    """Return the next larger bandwidth that a host's step allows; 0 if none.
     """
     larger = sorted({share + -share % step for step in _STEPS} - {share})
     return next((one for one in larger
                  if one <= 100 and _some_node_has(one, ask)), 0)
 
 
-def _most_on_one_node(below: int, ask: Ask,
-                      resource: str = names.MEM_BW_PCT) -> int:
-    """Return the largest share that some node has left, by bisection."""
+def _find_largest_free_share(below: int, ask: Ask,
+                             resource: str = names.MEM_BW_PCT) -> int:
+    """Find by bisection the largest amount that one node has free."""
     low, high = 0, below - 1
     while low < high:
         middle = (low + high + 1) // 2
@@ -314,9 +311,9 @@ _SUFFIXED = re.compile(r'(resources|required|member_of|in_tree)(.*)')
 _BOUNDS = frozenset({'in_tree', 'member_of'})
 
 
-def without_ours(query: Iterable[tuple[str, str]],
-                 prefixes: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Return a query for allocation candidates without what ghsched put in.
+def strip_our_groups(query: Iterable[tuple[str, str]],
+                     prefixes: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Return an allocation candidates query without ghsched's own groups.
 
     :param prefixes: of the suffixes of request groups that are ours.
     """
@@ -335,10 +332,9 @@ def without_ours(query: Iterable[tuple[str, str]],
     return found
 
 
-def _others(rest: Sequence[tuple[str, str]], ask: Ask) -> Iterator[Lack]:
-    """Yield the parts of a query, other than those of our keys, that no host
-    has; nothing if one host has all.
-    """
+def _find_other_lacks(rest: Sequence[tuple[str, str]],
+                      ask: Ask) -> Iterator[Lack]:
+    """Yield the query parts, other than ghsched's, that no host satisfies."""
     if not rest or ask([item for item in rest if item[0] not in _BOUNDS]):
         return
     found = [*_resources(rest, ask), *_root_traits(rest, ask)]
@@ -354,7 +350,7 @@ def _resources(rest: Iterable[tuple[str, str]], ask: Ask) -> Iterator[Lack]:
             name, _, needed = item.partition(':')
             word = lack.WORDS.get(name, name)
             yield Lack(None, word, needed=int(needed), reason=(
-                f'no host has {needed} {lack.unit(word)} left'))
+                f'no host has {needed} {lack.get_unit(word)} left'))
 
 
 def _root_traits(rest: Iterable[tuple[str, str]],

@@ -27,8 +27,8 @@ class CpuListError(ValueError):
     """Malformed list of CPUs."""
 
 
-def parse(text: str) -> frozenset[int]:
-    """Parse a list of CPUs such as ``0-3,^2,8``; return the CPU numbers.
+def parse_cpus(text: str) -> frozenset[int]:
+    """Parse a CPU list such as ``0-3,^2,8`` to a set of CPU numbers.
 
     Blanks around a rule are allowed, and ``^N`` or ``^N-M`` takes CPUs out
     again wherever it stands, as in Nova and libvirt. Empty text is the
@@ -55,8 +55,8 @@ def parse(text: str) -> frozenset[int]:
     return frozenset(taken[''] - taken['^'])
 
 
-def render(cpus: Iterable[int]) -> str:
-    """Return a set of CPUs as libvirt's canonical text, e.g. ``0-3,8``.
+def render_cpus(cpus: Iterable[int]) -> str:
+    """Render CPU numbers as libvirt's canonical text, such as ``0-3,8``.
 
     Two neighbours make a range (``0-1``), as in virBitmapFormat. libvirt
     also names control groups by this text (``vcpus_0-3``).

@@ -65,15 +65,15 @@ class GuestNode:
         return Bandwidth(self.minimum, self.maximum, self.hardlimit,
                          self.priority)
 
-    def holds(self, minimum: int, maximum: int) -> bool:
-        """Return True if the control group has this guarantee and this cap.
+    def matches(self, minimum: int, maximum: int) -> bool:
+        """Whether the control group has this guaranteed bandwidth and cap.
 
         The host may have rounded both.
         """
         return self.as_wanted is True and self._is_policy(minimum, maximum)
 
     def differs(self, minimum: int, maximum: int) -> bool:
-        """Return True if the control group lacks this guarantee or cap.
+        """Whether the control group is known to lack this guarantee or cap.
 
         False, too, where that is not known.
         """
@@ -146,18 +146,18 @@ class Report:
     missing_devices: tuple[str, ...] = ()
     runs: bool = True
 
-    def by_node(self) -> dict[int, GuestNode]:
-        """Return the limits of the guest by host NUMA node."""
+    def limits_by_host_node(self) -> dict[int, GuestNode]:
+        """Return the guest's bandwidth limits by host NUMA node."""
         return {node.host_node: node for node in self.guest}
 
 
 def to_diagnostics(report: Report) -> dict[str, Any]:
-    """Return a report as a dict to add to the diagnostics of a guest."""
+    """Return a guest report as a dict for Nova's server diagnostics."""
     return {KEY: dataclasses.asdict(report)}
 
 
 def from_diagnostics(diagnostics: Mapping[str, Any]) -> Report | None:
-    """Parse the report in the diagnostics of a guest; None without one."""
+    """Parse the guest report in Nova's server diagnostics; None if absent."""
     found = diagnostics.get(KEY)
     if not isinstance(found, Mapping):
         return None

@@ -36,8 +36,8 @@ class DocumentError(ValueError):
     """A file cannot be read, or is no YAML within the bounds; says why."""
 
 
-def load(path: str) -> Any:
-    """Return the document of a YAML file.
+def load_yaml(path: str) -> Any:
+    """Load a YAML file; name the path in errors.
 
     :raises DocumentError: without the path in its text.
     """

@@ -78,7 +78,7 @@ class Wish:
     page_size: PageSize = None
 
     def count_vfs(self, guest_node: int | None = None) -> dict[str, int]:
-        """Return the number of VFs by resource class.
+        """Return the number of requested VFs by resource class.
 
         :param guest_node: count only those of this guest NUMA node.
         """
@@ -89,12 +89,12 @@ class Wish:
                 found[known] = found.get(known, 0) + need.count
         return found
 
-    def node_amounts(self, guest_node: int) -> dict[str, int]:
-        """Return the amounts of a guest NUMA node in Placement, by class."""
+    def get_node_amounts(self, guest_node: int) -> dict[str, int]:
+        """Return what a guest NUMA node requests of Placement, by class."""
         return self.policy.resources(self.accounting).get(guest_node, {})
 
-    def shortages(self, room: NodeRoom | None,
-                  guest_node: int) -> list[Shortage]:
+    def find_shortages(self, room: NodeRoom | None,
+                       guest_node: int) -> list[Shortage]:
         """Return the CPUs and memory that a host node lacks for a guest node.
 
         :param room: None where the host does not report it.
@@ -125,40 +125,41 @@ class Verdict:
     sharing: int = 0
 
     @property
-    def reasons(self) -> tuple[str, ...]:
-        """Reasons of the refusal, as texts."""
+    def reason_texts(self) -> tuple[str, ...]:
+        """Reasons why the host cannot take the guest, as texts."""
         return tuple(map(str, self.lacks))
 
     @property
-    def joins(self) -> bool:
-        """True if even the first guest has to share a control group."""
+    def needs_shared_group(self) -> bool:
+        """Whether even the first guest has to share a control group."""
         return 0 < self.guests == self.sharing
 
 
 def check_host(host: capacity.Host, wish: Wish) -> Verdict:
-    """Check whether a host can take a guest, and how many of its kind."""
+    """Check whether a host can take a guest, and how many like it."""
     lacks = tuple(_find_lacks(host, wish))
     if lacks:
         return Verdict(host.name, lacks=lacks)
     room = _Room(host, wish)
     first = room.add_guest()
     if first is None:
-        return Verdict(host.name, lacks=(lack.too_few_nodes(
+        return Verdict(host.name, lacks=(lack.make_too_few_nodes_lack(
             wish.guest_nodes, ' and a control group to share'
-            if _must_join(host, wish) else ''),))
+            if _must_share_group(host, wish) else ''),))
     guests = 1
     while guests < MOST and room.add_guest() is not None:
         guests += 1
     return Verdict(host.name, first, guests, sharing=room.sharing)
 
 
-def _must_join(host: capacity.Host, wish: Wish) -> bool:
-    """Return True if the guest needs a control group and none is free."""
+def _must_share_group(host: capacity.Host, wish: Wish) -> bool:
+    """Whether the guest needs a control group and the host has none free."""
     return wish.policy.controlled and not (host.groups and host.groups.free)
 
 
-def _can_join(node: capacity.Node, wish: Wish, guest_node: int) -> bool:
-    """Return True if a host node has a group that the guest node can share."""
+def _can_share_group(node: capacity.Node, wish: Wish, guest_node: int) -> bool:
+    """Whether a host NUMA node has a control group that the guest can share.
+    """
     return node.traits >= request.shares(wish.policy).get(
         guest_node, frozenset())
 
@@ -167,9 +168,10 @@ def _can_join(node: capacity.Node, wish: Wish, guest_node: int) -> bool:
 
 
 def _find_lacks(host: capacity.Host, wish: Wish) -> Iterator[Lack]:
-    yield from lack.traits(host.root.traits, wish.required, wish.forbidden)
+    yield from lack.find_trait_lacks(host.root.traits, wish.required,
+                                     wish.forbidden)
     yield from _check_amounts(host, wish)
-    joining = _must_join(host, wish)
+    joining = _must_share_group(host, wish)
     if joining and not _can_share_everywhere(host, wish):
         # What the host nodes have left is listed as for any other guest.
         joining = False
@@ -187,21 +189,23 @@ def _find_lacks(host: capacity.Host, wish: Wish) -> Iterator[Lack]:
 
 
 def _can_share_everywhere(host: capacity.Host, wish: Wish) -> bool:
-    """Return True if each guest node has a host node with a group to share."""
-    return all(any(_can_join(node, wish, guest_node) for node in host.nodes)
+    """Whether each guest node finds a host node with a group to share."""
+    return all(any(_can_share_group(node, wish, guest_node)
+                   for node in host.nodes)
                for guest_node in range(len(wish.policy.nodes)))
 
 
 def _check_amounts(host: capacity.Host, wish: Wish) -> Iterator[Lack]:
     for resource_class, need in sorted(wish.amounts.items()):
-        stock = host.root.stock(resource_class)
+        stock = host.root.get_stock(resource_class)
         word = lack.WORDS.get(resource_class, resource_class)
         if stock is not None:
-            found = lack.amount(word, need, stock.free, stock.at_once)
+            found = lack.find_amount_lack(word, need, stock.free,
+                                          stock.max_unit)
         elif resource_class == orc.DISK_GB:
             continue    # disks may be of a provider that is shared
         else:
-            found = lack.amount(word, need, 0)
+            found = lack.find_amount_lack(word, need, 0)
         if found:
             yield found
 
@@ -210,15 +214,15 @@ def _check_host_vfs(host: capacity.Host, wish: Wish) -> Iterator[Lack]:
     for resource_class, need in sorted(wish.count_vfs().items()):
         free = sum(pf.stock.free for pf in host.pfs
                    if pf.resource_class == resource_class)
-        found = lack.amount(f'VFs of {resource_class}', need, free,
-                            key=keys.VFS.extra_spec)
+        found = lack.find_amount_lack(f'VFs of {resource_class}', need, free,
+                                      key=keys.VFS.extra_spec)
         if found:
             yield found
 
 
 def _check_nodes(host: capacity.Host, wish: Wish, guest_node: int,
                  joining: bool) -> Iterator[Lack]:
-    """Yield why each host NUMA node cannot take a guest NUMA node.
+    """Yield why no host NUMA node can take a guest NUMA node.
 
     Nothing if at least one host NUMA node can.
     """
@@ -240,19 +244,19 @@ def _check_node(node: capacity.Node, wish: Wish, guest_node: int,
     """Yield the reasons that a guest node does not fit on a host NUMA node."""
     if node.number is None:
         yield Lack(None, 'number', reason='it is not known which node it is')
-    if joining and not _can_join(node, wish, guest_node):
+    if joining and not _can_share_group(node, wish, guest_node):
         yield Lack(None, lack.GROUPS, reason='no control group is left and it '
                    'has none that can be shared')
-    for name, need in sorted(wish.node_amounts(guest_node).items(),
+    for name, need in sorted(wish.get_node_amounts(guest_node).items(),
                              key=_resource_key):
         yield from _check_stock(name, node.stocks.get(name), need)
     needed = []
     if wish.policy.vfs_locality == 'node':
         needed = [(f'VFs of {name}', need, node.count_free_vfs(name))
                   for name, need in sorted(wish.count_vfs(guest_node).items())]
-    lacks = [lack.amount(*short) for short
-             in wish.shortages(node.room, guest_node)]
-    lacks += [lack.amount(*item) for item in needed]
+    lacks = [lack.find_amount_lack(*short) for short
+             in wish.find_shortages(node.room, guest_node)]
+    lacks += [lack.find_amount_lack(*item) for item in needed]
     yield from filter(None, lacks)
 
 
@@ -263,7 +267,7 @@ def _resource_key(item: tuple[str, int]) -> tuple[bool, str]:
 
 def _check_stock(name: str, stock: capacity.Stock | None,
                  need: int) -> Iterator[Lack]:
-    """Yield the reasons that an inventory cannot serve an amount.
+    """Yield the reasons why an inventory cannot satisfy an amount.
 
     :param name: resource class of the amount.
     """
@@ -272,14 +276,15 @@ def _check_stock(name: str, stock: capacity.Stock | None,
         yield Lack(None, word, 0, need, 'its bandwidth cannot be controlled'
                    if name == names.MEM_BW_PCT else f'it has no {word}')
         return
-    if need <= stock.at_once and need % stock.step:
-        yield Lack(None, word, stock.at_once, need,
-                   f'it holds multiples of {stock.step} {word}, {need} needed')
-    if need < stock.least:
-        yield Lack(None, word, stock.at_once, need,
-                   f'it holds no less than {stock.least} {word}, {need} '
+    if need <= stock.max_unit and need % stock.step_size:
+        yield Lack(None, word, stock.max_unit, need,
+                   f'it holds multiples of {stock.step_size} {word}, '
+                   f'{need} needed')
+    if need < stock.min_unit:
+        yield Lack(None, word, stock.max_unit, need,
+                   f'it holds no less than {stock.min_unit} {word}, {need} '
                    'needed')
-    found = lack.amount(word, need, stock.at_once)
+    found = lack.find_amount_lack(word, need, stock.max_unit)
     if found:
         yield found
 
@@ -300,11 +305,11 @@ class _Room:
         self._groups = host.groups.free if host.groups else 0
         self._joinable = [
             {node.number for node in host.nodes
-             if _can_join(node, wish, guest_node)}
+             if _can_share_group(node, wish, guest_node)}
             for guest_node in range(wish.guest_nodes)]
         self._amounts = {
             name: stock.free for name in wish.amounts
-            if (stock := host.root.stock(name)) is not None}
+            if (stock := host.root.get_stock(name)) is not None}
         classes = sorted(set(wish.count_vfs()))
         self._vfs = {name: sum(pf.stock.free for pf in host.pfs
                                if pf.resource_class == name)
@@ -319,7 +324,7 @@ class _Room:
             for node in host.nodes if node.number is not None}
 
     def add_guest(self) -> tuple[int, ...] | None:
-        """Put one guest on the host; return its host nodes, None if full."""
+        """Place one guest on the host; return its host nodes, None if full."""
         needs = [self._sum_needs(node)
                  for node in range(self._wish.guest_nodes)]
         if not self._has_host_resources():
@@ -350,7 +355,7 @@ class _Room:
                         for name, amount in self._wish.count_vfs().items()))
 
     def _sum_needs(self, guest_node: int) -> dict[str, int]:
-        needs = dict(self._wish.node_amounts(guest_node))
+        needs = dict(self._wish.get_node_amounts(guest_node))
         if self._local:
             needs |= self._wish.count_vfs(guest_node)
         return needs
@@ -358,21 +363,24 @@ class _Room:
     def _is_free(self, guest_node: int, node: int, need: Mapping[str, int],
                  joins: bool) -> bool:
         return ((not joins or node in self._joinable[guest_node])
-                and self._can_hold(node, self._wish.node_amounts(guest_node))
-                and not self._wish.shortages(self._rooms[node], guest_node)
+                and self._allows_amounts(
+                    node, self._wish.get_node_amounts(guest_node))
+                and not self._wish.find_shortages(self._rooms[node],
+                                                  guest_node)
                 and all(self._nodes[node][name] >= amount
                         for name, amount in need.items()))
 
-    def _can_hold(self, node: int, counted: Mapping[str, int]) -> bool:
-        """Return True if a node's inventories allow amounts of this size."""
+    def _allows_amounts(self, node: int, counted: Mapping[str, int]) -> bool:
+        """Whether a node's inventories allow the requested amounts."""
         stocks = self._stocks[node]
-        return all(name in stocks and amount >= stocks[name].least
-                   and amount % stocks[name].step == 0
+        return all(name in stocks and amount >= stocks[name].min_unit
+                   and amount % stocks[name].step_size == 0
                    for name, amount in counted.items())
 
     def _match_nodes(self, needs: Sequence[Mapping[str, int]],
                      joins: bool) -> tuple[int, ...] | None:
-        """Return a host NUMA node for each guest NUMA node, or None.
+        """Return a host NUMA node for each guest NUMA node; None if
+        impossible.
 
         The emptiest nodes are tried first. Placement does not know which host
         nodes have the same control group to share; nova-compute checks that.

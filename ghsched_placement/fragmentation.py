@@ -47,9 +47,8 @@ class Share:
     def untouched(self) -> bool:
         return self.free >= self.total
 
-    def left(self, taken: int = 0) -> float:
-        """Return the part of the total, 0 to 1, that is free without
-        ``taken``.
+    def get_free_share(self, taken: int = 0) -> float:
+        """Return the free fraction, 0 to 1, of a total after taking an amount.
         """
         if self.total <= 0:
             return 0.0
@@ -110,8 +109,9 @@ class HostNode:
     physnets: frozenset[str] = frozenset()
 
     @property
-    def whole(self) -> bool:
-        """Whether a big guest can still have the node for itself.
+    def is_whole(self) -> bool:
+        """Whether a guest that needs a whole NUMA node can still have this
+        one.
 
         Every guest with a NUMA topology has CPUs on each of its nodes, so
         memory need not be looked at.
@@ -131,17 +131,17 @@ class Part(NamedTuple):
     node: HostNode
     guest: GuestNode
 
-    def cpus_left(self, placed: bool) -> float:
-        """Share of the node's CPUs, of the kind that is taken, still free."""
-        return min((share.left(taken if placed else 0)
+    def get_free_cpu_share(self, placed: bool) -> float:
+        """Return the free fraction of the node's CPUs of the kind in use."""
+        return min((share.get_free_share(taken if placed else 0)
                     for share, taken in self._cpus() if taken), default=1.0)
 
-    def room_left(self) -> float:
-        """Mean share of CPUs and memory, 0 to 1, that is free with the guest
+    def get_mean_free_share(self) -> float:
+        """Return the mean free fraction of CPUs and memory with the guest
         placed.
         """
-        memory = self.node.memory.left(self.guest.memory)
-        return (self.cpus_left(True) + memory) / 2
+        memory = self.node.memory.get_free_share(self.guest.memory)
+        return (self.get_free_cpu_share(True) + memory) / 2
 
     def _cpus(self) -> tuple[tuple[Share, int], ...]:
         return ((self.node.pinned, self.guest.pinned),
@@ -173,9 +173,9 @@ class Score:
 WORST = Score(0.0)
 
 
-def score(nodes: Collection[HostNode], parts: Sequence[Part],
-          needs: Sequence[DeviceNeed], size: int) -> Score:
-    """Return the cost of placing a guest's NUMA nodes on host NUMA nodes.
+def score_placement(nodes: Collection[HostNode], parts: Sequence[Part],
+                    needs: Sequence[DeviceNeed], size: int) -> Score:
+    """Return the fragmentation cost of placing a guest on host NUMA nodes.
 
     A whole node that is lost costs more than everything else together. Of
     hosts that lose as many, the best is the one that was least whole before,
@@ -187,10 +187,10 @@ def score(nodes: Collection[HostNode], parts: Sequence[Part],
     """
     if not parts:
         return WORST
-    lost = sum(part.node.whole for part in parts) / len(parts)
+    lost = sum(part.node.is_whole for part in parts) / len(parts)
     whole = _whole(nodes)
-    devices, stranded = _devices(nodes, parts, needs)
-    room = sum(part.room_left() for part in parts) / len(parts)
+    devices, stranded = _cost_devices(nodes, parts, needs)
+    room = sum(part.get_mean_free_share() for part in parts) / len(parts)
     rest = (HOST_WEIGHT * (whole if lost else 0.0)
             + DEVICE_WEIGHT * devices + ROOM_WEIGHT * room)
     cost = (size * lost + rest) / (size + 1)
@@ -199,12 +199,13 @@ def score(nodes: Collection[HostNode], parts: Sequence[Part],
 
 
 def _whole(nodes: Collection[HostNode]) -> float:
-    return sum(node.whole for node in nodes) / len(nodes) if nodes else 0.0
+    return sum(node.is_whole for node in nodes) / len(nodes) if nodes else 0.0
 
 
-def _devices(nodes: Collection[HostNode], parts: Sequence[Part],
-             needs: Sequence[DeviceNeed]) -> tuple[float, float]:
-    """Cost for the devices of the taken nodes, and how many are stranded.
+def _cost_devices(nodes: Collection[HostNode], parts: Sequence[Part],
+                  needs: Sequence[DeviceNeed]) -> tuple[float, float]:
+    """Return the cost of taken device nodes and the number of stranded
+    devices.
 
     Devices of a node are stranded as far as its CPUs are gone: 8 VFs of a
     node with a quarter of its CPUs taken count as 2. A guest that asks for
@@ -215,22 +216,23 @@ def _devices(nodes: Collection[HostNode], parts: Sequence[Part],
     """
     beside = 0.25 if any(sum(node.devices.values()) for node in nodes) else 0.0
     cost = stranded = 0.0
-    for part, after in zip(parts, _devices_after(parts, needs), strict=True):
+    for part, after in zip(parts, _count_devices_after(parts, needs),
+                           strict=True):
         before = sum(part.node.devices.values())
         if before <= 0:
             cost += 0.0 if needs else beside
             continue
-        more = max(0.0, after * (1 - part.cpus_left(True))
-                   - before * (1 - part.cpus_left(False)))
+        more = max(0.0, after * (1 - part.get_free_cpu_share(True))
+                   - before * (1 - part.get_free_cpu_share(False)))
         stranded += more
         share = min(1.0, more / before)
         cost += share if needs else (1 + share) / 2
     return cost / len(parts), stranded
 
 
-def _devices_after(parts: Sequence[Part],
-                   needs: Sequence[DeviceNeed]) -> list[int]:
-    """Free devices of each part's node when the guest has taken its own.
+def _count_devices_after(parts: Sequence[Part],
+                         needs: Sequence[DeviceNeed]) -> list[int]:
+    """Return each node's free devices after the guest has taken its own.
 
     In turns from each node, which is how they are asked for where it matters
     (``ghsched:vfs``).

@@ -73,8 +73,8 @@ class Room:
     total: Mapping[int, Amounts]
     groups: int | None = None
 
-    def without(self, kind: Kind, order: Sequence[int]) -> 'Room':
-        """Return the room of a host after a guest was placed on it.
+    def take_guest(self, kind: Kind, order: Sequence[int]) -> 'Room':
+        """Return the free room of a host after placing a guest on it.
 
         :param order: host node of each guest node.
         """
@@ -91,13 +91,13 @@ class Room:
         return Room(free, self.total, groups)
 
 
-def fragmented(room: Room, kind: Kind) -> float:
-    """Return the free part of a host that is no use to a kind of guest.
+def measure_fragmentation(room: Room, kind: Kind) -> float:
+    """Return the free capacity of a host that a kind of guest cannot use.
 
     In nodes.
     """
-    return _fragmented(_parts(room), _fitting(room, kind.nodes), room.groups,
-                       kind)
+    return _measure_fragmentation(
+        _parts(room), _find_fitting_nodes(room, kind.nodes), room.groups, kind)
 
 
 class Growth:
@@ -109,13 +109,13 @@ class Growth:
     def __init__(self, room: Room, mix: Mapping[Kind, float]) -> None:
         self._room, self._mix = room, mix
         self._parts = _parts(room)
-        self._fitting = _fitting(room, dict.fromkeys(
+        self._fitting = _find_fitting_nodes(room, dict.fromkeys(
             taken for kind in mix for taken in kind.nodes))
         self._before = self._mean(self._parts, self._fitting, room.groups)
         self._known: dict[frozenset[tuple[int, Amounts]], float] = {}
 
-    def by(self, kind: Kind, order: Sequence[int]) -> float:
-        """Return the growth by a guest.
+    def measure_growth(self, kind: Kind, order: Sequence[int]) -> float:
+        """Return how much fragmentation grows when a guest is placed.
 
         :param order: host node of each guest node.
         """
@@ -125,26 +125,28 @@ class Growth:
         return self._known[key]
 
     def _by(self, kind: Kind, order: Sequence[int]) -> float:
-        after = self._room.without(kind, order)
+        after = self._room.take_guest(kind, order)
         changed = Room({node: after.free[node] for node in order
                         if node in after.free}, after.total)
         fitting = {
             taken: self._fitting[taken].difference(order) | nodes
-            for taken, nodes in _fitting(changed, self._fitting).items()}
+            for taken,
+            nodes in _find_fitting_nodes(changed, self._fitting).items()}
         return self._mean({**self._parts, **_parts(changed)}, fitting,
                           after.groups) - self._before
 
     def _mean(self, parts: Mapping[int, float],
               fitting: Mapping[Amounts, frozenset[int]],
               groups: int | None) -> float:
-        return sum(weight * _fragmented(parts, fitting, groups, kind)
+        return sum(weight * _measure_fragmentation(parts, fitting, groups,
+                                                   kind)
                    for kind, weight in self._mix.items())
 
 
-def _fragmented(parts: Mapping[int, float],
-                fitting: Mapping[Amounts, frozenset[int]],
-                groups: int | None, kind: Kind) -> float:
-    """Return the free part of a host that is no use to a kind of guest.
+def _measure_fragmentation(parts: Mapping[int, float],
+                           fitting: Mapping[Amounts, frozenset[int]],
+                           groups: int | None, kind: Kind) -> float:
+    """Return the free capacity of a host that a kind of guest cannot use.
 
     :param parts: free part of each node.
     :param fitting: nodes that can back a guest node, by what that takes.
@@ -165,9 +167,9 @@ def _parts(room: Room) -> dict[int, float]:
             for node, free in room.free.items()}
 
 
-def _fitting(room: Room, needs: Iterable[Amounts]
-             ) -> dict[Amounts, frozenset[int]]:
-    """Return the nodes that can back a guest node, by what that takes."""
+def _find_fitting_nodes(room: Room, needs: Iterable[Amounts]
+                        ) -> dict[Amounts, frozenset[int]]:
+    """Return the host nodes that can back a guest node, by its amounts."""
     return {taken: frozenset([node for node, free in room.free.items()
                               if _holds(free, taken)]) for taken in needs}
 
@@ -206,8 +208,10 @@ class Mix:
                 if not self._count[oldest]:
                     del self._count[oldest]
 
-    def shares(self) -> dict[Kind, float]:
-        """Return parts of the most frequent kinds, which add up to 1."""
+    def get_kind_shares(self) -> dict[Kind, float]:
+        """Return the fractions of the most frequent kinds of guest; they sum
+        to 1.
+        """
         with self._lock:
             return dict(_shares(self._count))
 

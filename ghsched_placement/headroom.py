@@ -47,8 +47,8 @@ class Headroom:
     bandwidth: Mapping[int, int]
 
 
-def write(headroom: Headroom) -> dict[str, str]:
-    """Return the stats to report."""
+def to_stats(headroom: Headroom) -> dict[str, str]:
+    """Return the real-time CPU headroom as Nova host stats."""
     return {KEY: json.dumps({
         'version': VERSION, 'time': round(headroom.time, 1),
         'guests': headroom.guests, 'groups': headroom.groups,
@@ -56,8 +56,8 @@ def write(headroom: Headroom) -> dict[str, str]:
                       in sorted(headroom.bandwidth.items())}})}
 
 
-def read(stats: Mapping[str, str | None]) -> Headroom | None:
-    """Parse the headroom that a host has reported; None if it is malformed."""
+def from_stats(stats: Mapping[str, str | None]) -> Headroom | None:
+    """Parse the CPU headroom in Nova host stats; None if malformed."""
     return wire.parse(stats.get(KEY), VERSION, lambda found: Headroom(
         float(found['time']), int(found['guests']), int(found['groups']),
         {int(node): int(left) for node, left in found['bandwidth'].items()}))

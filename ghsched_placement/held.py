@@ -39,10 +39,10 @@ class Held:
     devices: Mapping[int, int] = field(default_factory=dict)
 
 
-def held(allocations: Mapping[str, Any], compute_node: str,
-         nodes: Collection[int],
-         node_of_pf: Mapping[str, int | None]) -> Held:
-    """Read an allocation.
+def parse_held(allocations: Mapping[str, Any], compute_node: str,
+               nodes: Collection[int],
+               node_of_pf: Mapping[str, int | None]) -> Held:
+    """Parse what an allocation holds of each host NUMA node.
 
     :param allocations: ``{provider: {'resources': {class: amount}}}``.
     :param compute_node: UUID of the host's root provider.
@@ -51,7 +51,7 @@ def held(allocations: Mapping[str, Any], compute_node: str,
     """
     bandwidth = {}
     for node in nodes:
-        provider = names.numa_provider_uuid(compute_node, node)
+        provider = names.make_numa_provider_uuid(compute_node, node)
         share = _resources(allocations, provider).get(names.MEM_BW_PCT)
         if share:
             bandwidth[node] = int(share)
@@ -63,9 +63,12 @@ def held(allocations: Mapping[str, Any], compute_node: str,
     return Held(bandwidth, devices)
 
 
-def orders(policy: GuestPolicy, accounting: Accounting, guest_nodes: int,
-           nodes: Collection[int], found: Held) -> Iterator[tuple[int, ...]]:
-    """Every host NUMA node of each guest NUMA node that an allocation allows.
+def yield_possible_orders(policy: GuestPolicy, accounting: Accounting,
+                          guest_nodes: int,
+                          nodes: Collection[int],
+                          found: Held) -> Iterator[tuple[int, ...]]:
+    """Yield each mapping of guest to host NUMA nodes that an allocation
+    allows.
 
     What is not counted may be anywhere. Guest nodes with VFs come first to
     the nodes with devices, the others to those without.
@@ -87,18 +90,18 @@ def orders(policy: GuestPolicy, accounting: Accounting, guest_nodes: int,
             and not (near and found.devices.get(node, 0) < count))
         choices.append([node for _devices, node in (
             reversed(fitting) if count else fitting)])
-    return _distinct(choices, ())
+    return _yield_distinct(choices, ())
 
 
-def _distinct(choices: Sequence[Sequence[int]],
-              taken: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """Yield ways to give each guest node a host node of its own."""
+def _yield_distinct(choices: Sequence[Sequence[int]],
+                    taken: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Yield the ways to give each guest node a host node of its own."""
     if len(taken) == len(choices):
         yield taken
         return
     for node in choices[len(taken)]:
         if node not in taken:
-            yield from _distinct(choices, (*taken, node))
+            yield from _yield_distinct(choices, (*taken, node))
 
 
 def _resources(allocations: Mapping[str, Any],

@@ -62,23 +62,26 @@ class HostDescription:
 
     @property
     def guarantee_step(self) -> int:
-        """Percent of which each share that the host can hold is a multiple."""
+        """Percent step of the guarantees that the host's hardware can hold."""
         return math.gcd(*self.guarantees) or 1
 
     @property
-    def holds_steps(self) -> bool:
-        """Whether the host can hold each multiple of the step."""
+    def holds_all_steps(self) -> bool:
+        """Whether the hardware can hold each multiple of the guarantee step.
+        """
         step = self.guarantee_step
         return len(self.guarantees) * step == max(self.guarantees, default=0)
 
-    def held(self, share: int) -> int:
-        """Return the percent that a group shows for a guaranteed share.
+    def round_to_held(self, share: int) -> int:
+        """Return the percent that the hardware holds for a guarantee.
 
         100 for a share that the host cannot hold.
         """
         return next((one for one in self.guarantees if one >= share), 100)
 
-    def holds_within(self, percent: int) -> int:
-        """Return the largest share that the host can hold within a limit."""
+    def largest_held(self, percent: int) -> int:
+        """Return the largest guarantee within a limit that the hardware can
+        hold.
+        """
         return max((one for one in self.guarantees if one <= percent),
                    default=0)

@@ -35,9 +35,9 @@ class ImageError(ValueError):
     """An image that Nova refuses with a flavor; names the property."""
 
 
-def merge(extra_specs: Mapping[str, str],
-          properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the extra specs of a flavor with those that image properties add.
+def merge_image_properties(extra_specs: Mapping[str, str],
+                           properties: Mapping[str, str]) -> dict[str, str]:
+    """Return a flavor's extra specs with those that image properties add.
 
     :raises ImageError: when the image asks for what the flavor forbids.
     """
@@ -47,16 +47,14 @@ def merge(extra_specs: Mapping[str, str],
             merged.setdefault(name, value)
         elif _SAME.fullmatch(name):
             key = 'hw:' + name.removeprefix('hw_')
-            merged[key] = _allowed(key, name, value, extra_specs)
+            merged[key] = _choose_value(key, name, value, extra_specs)
     _check_machine(extra_specs, properties)
     return merged
 
 
-def _allowed(key: str, name: str, value: str,
-             extra_specs: Mapping[str, str]) -> str:
-    """Return the value of an extra spec, chosen from that of the flavor and
-    that of an image property.
-    """
+def _choose_value(key: str, name: str, value: str,
+                  extra_specs: Mapping[str, str]) -> str:
+    """Return the value of an extra spec from flavor and image property."""
     of_flavor = extra_specs.get(key)
     if name == 'hw_mem_page_size':
         if of_flavor not in _OPEN_PAGES:

@@ -37,14 +37,14 @@ Value = int | bool | str | Devices
 
 
 def split_name(extra_spec: str) -> tuple[keys.Key, int | None]:
-    """Return the key of an extra spec, and its guest NUMA node if it has one.
+    """Split an extra spec into its key and, if given, guest NUMA node.
 
     :raises PolicyError: for an unknown key, or a node it cannot have.
     """
     match = _KEY.fullmatch(extra_spec[len(PREFIX):])
     key = keys.BY_NAME.get(match['name']) if match else None
     if match is None or key is None:
-        nearest = keys.nearest(extra_spec)
+        nearest = keys.guess_extra_spec(extra_spec)
         if nearest not in (None, extra_spec):
             raise PolicyError(extra_spec,
                               f'unknown key; do you mean {nearest}?')
@@ -62,7 +62,7 @@ def split_name(extra_spec: str) -> tuple[keys.Key, int | None]:
 
 
 def parse_value(extra_spec: str, key: keys.Key, text: str) -> Value:
-    """Return the value of an extra spec.
+    """Parse the value of an extra spec and check its range.
 
     :raises PolicyError: for a value that the key cannot have.
     """
@@ -128,8 +128,8 @@ def _devices(extra_spec: str, text: str) -> Devices:
     return tuple(found)
 
 
-def check_nodes(ours: Mapping[str, str], guest_nodes: int) -> None:
-    """Check that the guest has the NUMA nodes that keys are for.
+def check_key_nodes(ours: Mapping[str, str], guest_nodes: int) -> None:
+    """Check that the guest has the NUMA nodes that its extra specs name.
 
     :raises PolicyError: for the first key of another node.
     """

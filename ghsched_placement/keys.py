@@ -60,11 +60,11 @@ class Key:
 
     @property
     def extra_spec(self) -> str:
-        """The whole extra spec, e.g. ``ghsched:mem_bw_min``."""
+        """Full name of the extra spec, such as ``ghsched:mem_bw_min``."""
         return f'{NAMESPACE}:{self.name}'
 
-    def for_node(self, node: int) -> str:
-        """Return the extra spec of one guest NUMA node."""
+    def get_node_extra_spec(self, node: int) -> str:
+        """Return the key's extra spec for one guest NUMA node."""
         return f'{self.extra_spec}.{node}'
 
 
@@ -394,8 +394,8 @@ _NAMED = re.compile(rf'\s*{NAMESPACE}(?:[^a-z0-9]|$)\s*', re.IGNORECASE)
 _OWN_NAMES = 'mem_bw_'
 
 
-def nearest(extra_spec: str) -> str | None:
-    """Return the extra spec of ours that was probably meant, or None.
+def guess_extra_spec(extra_spec: str) -> str | None:
+    """Return our extra spec that a misspelled one probably means, or None.
 
     The number of a guest NUMA node after the dot is kept.
     """
@@ -410,13 +410,13 @@ def nearest(extra_spec: str) -> str | None:
     return known[found[0]] + dot + node if found else None
 
 
-def names_us(extra_spec: str) -> bool:
-    """Whether an extra spec begins with our namespace, however separated."""
+def is_in_our_namespace(extra_spec: str) -> bool:
+    """Whether an extra spec begins with our namespace, with any separator."""
     return _NAMED.match(extra_spec) is not None
 
 
-def without_namespace(extra_spec: str) -> str | None:
-    """Return the extra spec of ours whose name this one is, or None."""
+def add_namespace(extra_spec: str) -> str | None:
+    """Return our extra spec for a name without the namespace, or None."""
     name, dot, node = extra_spec.strip().lower().partition('.')
     key = BY_NAME.get(name)
     return None if key is None else key.extra_spec + dot + node

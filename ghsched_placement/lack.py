@@ -13,10 +13,11 @@
 """Reasons why a guest does not fit: resource, place, amount and remedy.
 
 The one type for it, its words, and the comparisons that make one. A host is
-judged by what it has left (:func:`traits`, :func:`amount`), the cloud by
-asking Placement (:mod:`ghsched_placement.cloud_lack`). What no question
+judged by what it has left (:func:`find_trait_lacks` and
+:func:`find_amount_lack`), the cloud by asking Placement
+(:mod:`ghsched_placement.cloud_lack`). What no question
 explains is not claimed: nova-scheduler's filters are named with what each of
-them removed (:func:`of_filters`).
+them removed (:func:`make_filter_lacks`).
 
 A tenant is shown :attr:`Lack.reason`, which names no host and gives no figures
 of the cloud; an operator is shown all of it (``str``).
@@ -122,12 +123,13 @@ class Lack:
 
     @property
     def text(self) -> str:
-        """The clause, about the host or the NUMA node."""
+        """Reason clause about what the host or NUMA node lacks."""
         return self.reason or (
-            f'{self.free} {unit(self.resource)} free, {self.needed} needed')
+            f'{self.free} {get_unit(self.resource)} free, '
+            f'{self.needed} needed')
 
-    def figures(self) -> dict[str, int | str | None]:
-        """Return the amounts of the lack as a JSON object."""
+    def to_json_object(self) -> dict[str, int | str | None]:
+        """Return the needed and free amounts of the lack as a JSON object."""
         return {'node': self.node, 'resource': self.resource,
                 'free': self.free, 'needed': self.needed, 'text': self.text}
 
@@ -135,12 +137,12 @@ class Lack:
         return '; '.join(filter(None, (self.text, self.detail, self.cure)))
 
 
-def unit(resource: str) -> str:
-    """Return a resource as it follows its amount."""
+def get_unit(resource: str) -> str:
+    """Return the unit to print after an amount of a resource."""
     return _UNITS.get(resource, resource)
 
 
-def counted(number: int, resource: str) -> str:
+def describe_amount(number: int, resource: str) -> str:
     """Return an amount of a resource in words."""
     if number == 1:
         resource = {GROUPS: 'control group'}.get(resource, resource)
@@ -151,10 +153,9 @@ def counted(number: int, resource: str) -> str:
 # -- on one host --------------------------------------------------------------
 
 
-def traits(held: frozenset[str], required: Iterable[str],
-           forbidden: Iterable[str]) -> Iterator[Lack]:
-    """Yield the required traits that a host lacks and the forbidden ones it
-    has.
+def find_trait_lacks(held: frozenset[str], required: Iterable[str],
+                     forbidden: Iterable[str]) -> Iterator[Lack]:
+    """Yield the traits that a host lacks, and forbidden traits that it has.
 
     :param held: of the compute node's own provider.
     """
@@ -172,9 +173,10 @@ def traits(held: frozenset[str], required: Iterable[str],
                    reason=f'it has the trait {trait}')
 
 
-def amount(resource: str, needed: int, free: int, at_once: int | None = None,
-           node: int | None = None, key: str = '') -> Lack | None:
-    """Return the lack of a counted resource; None if enough is free.
+def find_amount_lack(resource: str, needed: int, free: int,
+                     at_once: int | None = None,
+                     node: int | None = None, key: str = '') -> Lack | None:
+    """Return what a host lacks of a resource; None if enough is free.
 
     :param at_once: the most that one guest may have; None is all that is
         free.
@@ -184,15 +186,15 @@ def amount(resource: str, needed: int, free: int, at_once: int | None = None,
         found = Lack(node, resource, max(0, free), needed)
     elif at_once is not None and at_once < needed:
         found = Lack(node, f'{resource} for one guest', at_once, needed,
-                     f'at most {at_once} {unit(resource)} for one guest, '
+                     f'at most {at_once} {get_unit(resource)} for one guest, '
                      f'{needed} needed')
     else:
         return None
     return replace(found, reason=f'{found.text} ({key})') if key else found
 
 
-def too_few_nodes(guest_nodes: int, what: str = '') -> Lack:
-    """Return the lack for a guest whose nodes each fit, but not all together.
+def make_too_few_nodes_lack(guest_nodes: int, what: str = '') -> Lack:
+    """Return the lack of a host whose nodes fit one by one, not together.
 
     :param what: the nodes need beside room.
     """
@@ -210,19 +212,20 @@ class Gathered:
     def add(self, host: str, lack: Lack) -> None:
         self._hosts.setdefault(lack, []).append(host)
 
-    def lacks(self) -> list[Lack]:
-        """Each once, the most frequent first."""
+    def list_most_frequent(self) -> list[Lack]:
+        """Return the distinct reasons, the most frequent first."""
         return sorted(self._hosts, key=lambda lack: -len(self._hosts[lack]))
 
-    def lines(self, flavor: str, what: str = 'refused') -> list[str]:
-        """Return one log line for each gathered lack, naming the flavor."""
+    def format_log_lines(self, flavor: str,
+                         what: str = 'refused') -> list[str]:
+        """Return a log line for each gathered reason, naming the flavor."""
         return [f'ghsched: flavor {flavor} {what} on '
                 f'{_hosts(self._hosts[lack])}: {lack}'
-                for lack in self.lacks()]
+                for lack in self.list_most_frequent()]
 
 
-def named(hosts: Sequence[str]) -> str:
-    """Return the names of some hosts, and how many there are beside them."""
+def describe_hosts(hosts: Sequence[str]) -> str:
+    """Return the names of a few hosts and the number of the others."""
     shown = ', '.join(hosts[:NAMED_HOSTS])
     if len(hosts) > NAMED_HOSTS:
         shown += f' and {len(hosts) - NAMED_HOSTS} more'
@@ -230,7 +233,7 @@ def named(hosts: Sequence[str]) -> str:
 
 
 def _hosts(hosts: Sequence[str]) -> str:
-    return f'{_count(len(hosts))} ({named(hosts)})'
+    return f'{_count(len(hosts))} ({describe_hosts(hosts)})'
 
 
 def _count(hosts: int) -> str:
@@ -259,10 +262,9 @@ class Filtered:
     after: int
 
 
-def of_filters(filtered: Sequence[Filtered], hosts: int,
-               ours: Mapping[str, Sequence[Lack]]) -> list[Lack]:
-    """Return the reasons why scheduler filters left no host of Placement's
-    candidates.
+def make_filter_lacks(filtered: Sequence[Filtered], hosts: int,
+                      ours: Mapping[str, Sequence[Lack]]) -> list[Lack]:
+    """Return why scheduler filters refused all of Placement's candidates.
 
     :param filtered: in the order in which they ran.
     :param hosts: how many there are.

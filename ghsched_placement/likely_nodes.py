@@ -31,12 +31,11 @@ from ghsched_placement.fragmentation import HostNode
 MAX_TRIES = 512
 
 
-def likely_nodes(nodes: Sequence[HostNode], guest: Sequence[GuestNode],
-                 needs: Sequence[DeviceNeed] = (),
-                 physnets: frozenset[str] = frozenset(),
-                 pack: bool = False) -> tuple[HostNode, ...]:
-    """Return the likely host node of each guest node; empty if the host has
-    too few nodes.
+def list_likely_nodes(nodes: Sequence[HostNode], guest: Sequence[GuestNode],
+                      needs: Sequence[DeviceNeed] = (),
+                      physnets: frozenset[str] = frozenset(),
+                      pack: bool = False) -> tuple[HostNode, ...]:
+    """Return the likely host node of each guest node; empty if too few.
 
     The answer does not depend on the order of ``nodes``.
 
@@ -48,7 +47,7 @@ def likely_nodes(nodes: Sequence[HostNode], guest: Sequence[GuestNode],
         return ()
     ordered = sorted(nodes, key=lambda node: node.number)
     if len(nodes) > len(guest):
-        ordered = _as_nova_sorts(ordered, bool(guest[0].pinned), needs, pack)
+        ordered = _sort_as_nova(ordered, bool(guest[0].pinned), needs, pack)
     # Nova tries on until it has the networks; we begin with them.
     ordered.sort(key=lambda node: not node.physnets & physnets)
     useful = [node for node in ordered if any(map(node.holds, guest))]
@@ -58,8 +57,8 @@ def likely_nodes(nodes: Sequence[HostNode], guest: Sequence[GuestNode],
     return next(fits, tuple(ordered[:len(guest)]))
 
 
-def _as_nova_sorts(nodes: Sequence[HostNode], pinned: bool,
-                   needs: Sequence[DeviceNeed], pack: bool) -> list[HostNode]:
+def _sort_as_nova(nodes: Sequence[HostNode], pinned: bool,
+                  needs: Sequence[DeviceNeed], pack: bool) -> list[HostNode]:
     """Return the host nodes in the order in which Nova tries them.
 
     Nova spreads guests over nodes unless told to pack, and puts nodes with
@@ -87,7 +86,7 @@ def _fit(taken: Sequence[HostNode], guest: Sequence[GuestNode],
 
 
 def _has_devices(taken: Sequence[HostNode], need: DeviceNeed) -> bool:
-    """Whether some host nodes have enough devices of the pools of a need."""
+    """Whether the taken host nodes have enough devices for a request."""
     counts = {pool: count for node in taken
               for pool, count in node.devices.items() if pool in need.pools}
     return need.anywhere or sum(counts.values()) >= need.count

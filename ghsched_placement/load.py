@@ -89,7 +89,7 @@ class HostNode:
     io_wait: float | None = None
     bottlenecks: tuple[str, ...] | None = None
 
-    def figures(self) -> dict[str, float]:
+    def get_loads_by_resource(self) -> dict[str, float]:
         """Return the measured loads of a NUMA node, by name in RESOURCES."""
         found = {name: getattr(self, name) for name in RESOURCES}
         return {name: value for name, value in found.items()
@@ -139,34 +139,30 @@ class Load:
     nodes: tuple[HostNode, ...] = ()
     guests: tuple[GuestNode, ...] = ()
 
-    def by_node(self) -> dict[int, HostNode]:
-        """Return the host's nodes by number."""
+    def get_nodes_by_number(self) -> dict[int, HostNode]:
+        """Return the host NUMA nodes of the load record, by number."""
         return {node.node: node for node in self.nodes}
 
 
-def write(load: Load) -> dict[str, str]:
-    """Return the stats to report: the host's nodes alone."""
+def to_stats(load: Load) -> dict[str, str]:
+    """Return the loads of a host's NUMA nodes as Nova host stats."""
     return {KEY: to_json(dataclasses.replace(load, guests=()))}
 
 
-def write_of(load: Load, guest: str) -> dict[str, str]:
-    """Return the load of one guest for its diagnostics, without that of
-    others.
-    """
+def to_guest_diagnostics(load: Load, guest: str) -> dict[str, str]:
+    """Return one guest's load for its diagnostics, without other guests'."""
     return {KEY: to_json(dataclasses.replace(load, guests=tuple(
         one for one in load.guests if one.guest == guest)))}
 
 
-def read(stats: Mapping[str, Any]) -> Load | None:
-    """Parse a load from host stats or guest diagnostics; None if it is
-    malformed.
-    """
+def from_stats(stats: Mapping[str, Any]) -> Load | None:
+    """Parse a load from host stats or diagnostics; None if malformed."""
     text = stats.get(KEY)
     return from_json(text) if isinstance(text, str) else None
 
 
 def to_json(load: Load) -> str:
-    """Return the record as text; what is not known is left out."""
+    """Return the load record as JSON; omit unknown values."""
     return json.dumps(
         {'version': VERSION, 'time': round(load.time, 1),
          'period': round(load.period, 3),
@@ -176,7 +172,7 @@ def to_json(load: Load) -> str:
 
 
 def from_json(text: str) -> Load | None:
-    """Return the record of any release that gives its fields the same meaning.
+    """Parse a load record from JSON; None if it is malformed.
 
     Fields that are not known here are dropped, a node that makes no sense
     is left out, and a value that makes none is not known.

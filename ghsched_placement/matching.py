@@ -37,7 +37,7 @@ Place = TypeVar('Place', bound=Hashable)
 #: Cost of each place that an item may have, by item.
 Costs: TypeAlias = Sequence[Mapping[int, int]]
 
-#: Returns the rest of the key of a way, see :func:`in_order`.
+#: Returns the rest of the key of a way, see :func:`yield_assignments_by_cost`.
 Rest: TypeAlias = Callable[[Sequence[int]], tuple[Any, ...]]
 
 
@@ -53,14 +53,15 @@ class Steps:
         self.limit = limit
 
     @property
-    def are_left(self) -> bool:
-        """Whether the search may go on."""
+    def has_steps_left(self) -> bool:
+        """Whether the search has any of its limited steps left."""
         return self.taken < self.limit
 
 
-def match(choices: Sequence[Collection[Place]],
-          order: Iterable[int] | None = None) -> tuple[Place, ...] | None:
-    """Return a distinct place for each item; None if there is no such way.
+def match_items(choices: Sequence[Collection[Place]],
+                order: Iterable[int] | None = None) -> tuple[Place,
+                                                             ...] | None:
+    """Return a distinct place for each item; None if impossible.
 
     Each item takes its first choice that is free. An item that finds all its
     choices taken makes another item give way that can go elsewhere.
@@ -71,15 +72,15 @@ def match(choices: Sequence[Collection[Place]],
     """
     item_at: dict[Place, int] = {}
     for item in range(len(choices)) if order is None else order:
-        if not _augment(choices, item, item_at, set(), Steps()):
+        if not _augment_matching(choices, item, item_at, set(), Steps()):
             return None
     place_of = {item: place for place, item in item_at.items()}
     return tuple(place_of[item] for item in range(len(choices)))
 
 
-def _augment(choices: Sequence[Collection[Place]], item: int,
-             item_at: dict[Place, int], seen: set[Place],
-             steps: Steps) -> bool:
+def _augment_matching(choices: Sequence[Collection[Place]], item: int,
+                      item_at: dict[Place, int], seen: set[Place],
+                      steps: Steps) -> bool:
     """Give an item a place, moving other items; False if impossible.
 
     :param item_at: item by place, changed in place.
@@ -94,7 +95,7 @@ def _augment(choices: Sequence[Collection[Place]], item: int,
         if place in seen:
             continue
         seen.add(place)
-        if _augment(choices, item_at[place], item_at, seen, steps):
+        if _augment_matching(choices, item_at[place], item_at, seen, steps):
             item_at[place] = item
             return True
     return False
@@ -117,18 +118,18 @@ class Cheapest:
     of_item: Sequence[int]
     of_place: Mapping[int, int]
 
-    def order(self) -> tuple[int, ...]:
-        """Return the place of each item."""
+    def list_places(self) -> tuple[int, ...]:
+        """Return the place of each item in the assignment."""
         place_of = {item: place for place, item in self.item_at.items()}
         return tuple(place_of[item] for item in range(len(place_of)))
 
-    def excess(self, item: int, place: int, cost: int) -> int:
-        """Return by how much a choice makes any way dearer, at least."""
+    def get_excess_cost(self, item: int, place: int, cost: int) -> int:
+        """Return the least extra cost of putting an item in a place."""
         return cost - self.of_item[item] - self.of_place[place]
 
 
 def find_cheapest(costs: Costs, steps: Steps) -> Cheapest | None:
-    """Return the assignment of least cost; None if there is no assignment.
+    """Return the assignment of items to places of least total cost, or None.
 
     Shortest augmenting paths with potentials (the Hungarian method): the time
     grows with the square of the number of items and with that of places.
@@ -137,8 +138,8 @@ def find_cheapest(costs: Costs, steps: Steps) -> Cheapest | None:
     of_place = dict.fromkeys(itertools.chain.from_iterable(costs), 0)
     item_at: dict[int, int] = {}
     for item in range(len(costs)):
-        path = _shortest_path(costs, item, Cheapest(item_at, of_item,
-                                                    of_place), steps)
+        path = _find_shortest_path(costs, item, Cheapest(item_at, of_item,
+                                                         of_place), steps)
         if path is None:
             return None
         place, distance, before = path
@@ -153,9 +154,9 @@ def find_cheapest(costs: Costs, steps: Steps) -> Cheapest | None:
     return Cheapest(item_at, of_item, of_place)
 
 
-def _shortest_path(costs: Costs, item: int, known: Cheapest,
-                   steps: Steps) -> _Path | None:
-    """Return the path to the nearest free place; None if there is none."""
+def _find_shortest_path(costs: Costs, item: int, known: Cheapest,
+                        steps: Steps) -> _Path | None:
+    """Return the shortest augmenting path to a free place; None if none."""
     near: dict[int, int] = {}
     done: dict[int, int] = {}
     before: dict[int, int | None] = {}
@@ -163,7 +164,7 @@ def _shortest_path(costs: Costs, item: int, known: Cheapest,
     while True:
         steps.taken += len(costs[item])
         for place, cost in costs[item].items():
-            distance = base + known.excess(item, place, cost)
+            distance = base + known.get_excess_cost(item, place, cost)
             if place not in done and distance < near.get(place, distance + 1):
                 near[place], before[place] = distance, last
         if not near:
@@ -175,9 +176,10 @@ def _shortest_path(costs: Costs, item: int, known: Cheapest,
         item = known.item_at[last]
 
 
-def in_order(costs: Costs, rest: Rest, steps: Steps
-             ) -> Iterator[tuple[tuple[Any, ...], tuple[int, ...]]]:
-    """Yield the ways with their keys, in order of key and then of places.
+def yield_assignments_by_cost(costs: Costs, rest: Rest, steps: Steps
+                              ) -> Iterator[tuple[tuple[Any, ...],
+                                                  tuple[int, ...]]]:
+    """Yield assignments of items to places with their costs, cheapest first.
 
     The key is the cost of the way, followed by ``rest`` of its places. The
     first way comes whatever the limit of steps. No prefix is followed that
@@ -189,15 +191,15 @@ def in_order(costs: Costs, rest: Rest, steps: Steps
     best = find_cheapest(costs, steps)
     if best is None:
         return
-    least = _cost(costs, best.order())
+    least = _cost(costs, best.list_places())
     ways: list[Any] = [((least, *rest(())), (), best.item_at)]
     is_first = True
-    while ways and (steps.are_left or is_first):
-        if not steps.are_left:
-            yield (least, *rest(best.order())), best.order()
+    while ways and (steps.has_steps_left or is_first):
+        if not steps.has_steps_left:
+            yield (least, *rest(best.list_places())), best.list_places()
             return
         key, places, item_at = heapq.heappop(ways)
-        moved = _moved(costs, places, item_at, steps)
+        moved = _complete_assignment(costs, places, item_at, steps)
         if moved is None:
             continue
         item = len(places)
@@ -210,7 +212,7 @@ def in_order(costs: Costs, rest: Rest, steps: Steps
                 continue
             steps.taken += PREFIX_STEPS
             longer = (*places, place)
-            bound = (key[0] + best.excess(item, place, cost)
+            bound = (key[0] + best.get_excess_cost(item, place, cost)
                      if item + 1 < len(costs) else _cost(costs, longer))
             heapq.heappush(ways, ((bound, *rest(longer)), longer, moved))
 
@@ -220,9 +222,10 @@ def _cost(costs: Costs, places: Sequence[int]) -> int:
                for of_item, place in zip(costs, places, strict=True))
 
 
-def _moved(costs: Costs, places: Sequence[int], item_at: Mapping[int, int],
-           steps: Steps) -> Mapping[int, int] | None:
-    """Return a way that begins with some places; None if there is none.
+def _complete_assignment(costs: Costs, places: Sequence[int],
+                         item_at: Mapping[int, int],
+                         steps: Steps) -> Mapping[int, int] | None:
+    """Return the assignment that begins with some places; None if impossible.
 
     :param item_at: a way that begins with all but the last of the places.
     """
@@ -235,6 +238,7 @@ def _moved(costs: Costs, places: Sequence[int], item_at: Mapping[int, int],
     steps.taken += len(item_at)
     moved = {at: one for at, one in item_at.items() if one != item}
     moved[place] = item
-    if other is None or _augment(costs, other, moved, set(places), steps):
+    if other is None or _augment_matching(costs, other, moved, set(places),
+                                          steps):
         return moved
     return None

@@ -14,8 +14,9 @@
 """The keys as a namespace of Glance's metadata definitions.
 
 Horizon shows them where an admin edits the metadata of a flavor. The file
-``etc/ghsched/metadefs/compute-ghsched.json`` is :func:`document`; a test
-compares them. Format: ``metadefs/v2`` schemas of the Image API.
+``etc/ghsched/metadefs/compute-ghsched.json`` is what
+:func:`render_namespace` returns; a test compares them. Format:
+``metadefs/v2`` schemas of the Image API.
 """
 
 from typing import Any
@@ -28,8 +29,8 @@ NAME = 'OS::Compute::Ghsched'
 _TYPES = {'int': 'integer', 'bool': 'boolean'}
 
 
-def document() -> dict[str, Any]:
-    """Return what ``glance md-namespace-import`` takes, as JSON."""
+def render_namespace() -> dict[str, Any]:
+    """Return the Glance metadata namespace of our extra specs as JSON."""
     return {
         'namespace': NAME,
         'display_name': 'Memory bandwidth, VFs and scheduling (ghsched)',

@@ -43,8 +43,8 @@ HEADER = ('Guest Node', 'Host Node', 'Host Node After', 'vCPU', 'CPUs',
           'CPUs After')
 
 
-def wish(texts: Iterable[str]) -> dict[int, int]:
-    """Parse ``0=1`` texts to the host NUMA node by guest NUMA node.
+def parse_node_wish(texts: Iterable[str]) -> dict[int, int]:
+    """Parse ``0=1`` texts to host NUMA nodes by guest NUMA node.
 
     :raises PolicyError: for anything else, and a node that is named twice.
     """
@@ -58,9 +58,8 @@ def wish(texts: Iterable[str]) -> dict[int, int]:
     return found
 
 
-def read(asked: Mapping[str, Any]) -> dict[int, int]:
-    """Return the host NUMA node by guest NUMA node that a request to nova-api
-    asks for.
+def parse_move_request(asked: Mapping[str, Any]) -> dict[int, int]:
+    """Parse the requested host NUMA nodes of a move, by guest NUMA node.
 
     :raises PolicyError: naming what is wrong.
     """
@@ -69,7 +68,7 @@ def read(asked: Mapping[str, Any]) -> dict[int, int]:
             isinstance(host, int) and not isinstance(host, bool)
             for host in nodes.values()):
         raise _wrong('must map guest NUMA nodes to host NUMA nodes')
-    return wish(f'{guest}={host}' for guest, host in nodes.items())
+    return parse_node_wish(f'{guest}={host}' for guest, host in nodes.items())
 
 
 def _number(text: str, whole: str) -> int:
@@ -86,9 +85,8 @@ def _wrong(why: str) -> policies.PolicyError:
 # -- what is shown ------------------------------------------------------------
 
 
-def document(plan: Any, dry_run: bool) -> dict[str, Any]:
-    """Return the report of a move, or of a dry run, as a JSON object (pure).
-    """
+def make_report(plan: Any, dry_run: bool) -> dict[str, Any]:
+    """Return the report of a NUMA move, or of a dry run, as JSON object."""
     guest, request = plan.guest, plan.request
 
     def side(cell: Any) -> dict[str, Any]:
@@ -106,8 +104,8 @@ def document(plan: Any, dry_run: bool) -> dict[str, Any]:
                            strict=True))]}
 
 
-def summary(shown: Mapping[str, Any]) -> str:
-    """Return a sentence about the result of a move."""
+def summarize_move(shown: Mapping[str, Any]) -> str:
+    """Return a sentence that sums up the result of a NUMA move."""
     if not shown['changed']:
         return 'Nothing to move: the server is there already.'
     if not shown['dry_run']:
@@ -115,14 +113,14 @@ def summary(shown: Mapping[str, Any]) -> str:
     return 'This could be done now. Nothing was changed.'
 
 
-def rows(shown: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yield a table row for each vCPU, see :data:`HEADER`.
+def list_vcpu_rows(shown: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield a table row for each vCPU of a moved server.
 
-    :param shown: see :func:`document`.
+    :param shown: see :func:`make_report`.
     """
     for node in shown['nodes']:
         before, after = node['before'], node['after']
         for vcpu, cpus in before['cpus'].items():
             yield (str(node['guest_node']), str(before['host_node']),
-                   str(after['host_node']), vcpu, cpulist.render(cpus),
-                   cpulist.render(after['cpus'][vcpu]))
+                   str(after['host_node']), vcpu, cpulist.render_cpus(cpus),
+                   cpulist.render_cpus(after['cpus'][vcpu]))

@@ -82,9 +82,8 @@ _OUR_TRAITS = frozenset({*CAPABILITY_TRAITS.values(), NUMA_NODE_TRAIT})
 _SHARES_PREFIX = 'CUSTOM_GHSCHED_SHARES_'
 
 
-def shares_trait(fingerprint: str, guest_node: int) -> str:
-    """Return the trait of a host node with a control group that equal guests
-    share.
+def make_share_trait(fingerprint: str, guest_node: int) -> str:
+    """Return the trait of nodes whose control group equal guests share.
 
     :param fingerprint: of the policy that the guests have, see
         :meth:`ghsched_placement.policy.GuestPolicy.fingerprint`.
@@ -98,7 +97,7 @@ def is_shares_trait(trait: str) -> bool:
 
 
 def is_our_trait(trait: str) -> bool:
-    """Whether no other service reports a trait."""
+    """Whether only ghsched reports a trait."""
     return trait in _OUR_TRAITS or is_shares_trait(trait)
 
 
@@ -107,8 +106,8 @@ def is_our_trait(trait: str) -> bool:
 _NAMESPACE = uuid.UUID('c2a9d6c4-0d6f-5c56-9a40-6f1f4d8b8d0e')
 
 
-def numa_provider_uuid(compute_node_uuid: str, node: int) -> str:
-    """Return the UUID of the provider of one host NUMA node.
+def make_numa_provider_uuid(compute_node_uuid: str, node: int) -> str:
+    """Return the UUID of the resource provider of a host NUMA node.
 
     It follows from the compute node's UUID, so that nova-compute (which makes
     the provider) and nova-scheduler (which meets it in an allocation
@@ -121,14 +120,13 @@ def numa_provider_uuid(compute_node_uuid: str, node: int) -> str:
     return str(uuid.uuid5(_NAMESPACE, f'{compute_node_uuid}/numa/{node}'))
 
 
-def numa_provider_name(root_name: str, node: int) -> str:
-    """Name of the provider of one host NUMA node, unique like its root's."""
+def make_numa_provider_name(root_name: str, node: int) -> str:
+    """Return the unique name of the resource provider of a host NUMA node."""
     return f'{root_name}_NUMA{node}'
 
 
-def group_slot(number: int) -> str:
-    """Return the identifier of one CUSTOM_RESCTRL_GROUP unit, counted from 1.
-    """
+def make_group_slot(number: int) -> str:
+    """Return the name of one CUSTOM_RESCTRL_GROUP unit, counted from 1."""
     return f'ghsched-group-{number}'
 
 
@@ -144,24 +142,21 @@ def group_slot(number: int) -> str:
 GROUP_PREFIX = 'ghsched_'
 
 
-def bandwidth_suffix(guest_node: int) -> str:
-    """Return the suffix of the request group for a guest NUMA node's
-    bandwidth.
-    """
+def make_bandwidth_suffix(guest_node: int) -> str:
+    """Return the request group suffix of a guest NUMA node's bandwidth."""
     return f'{GROUP_PREFIX}bw{guest_node}'
 
 
-def node_suffix(guest_node: int) -> str:
-    """Return the suffix of the request group that names the host node of a
-    guest NUMA node.
+def make_node_suffix(guest_node: int) -> str:
+    """Return the request group suffix that names a guest node's host node.
 
     For a guest node with VFs whose bandwidth is not counted.
     """
     return f'{GROUP_PREFIX}node{guest_node}'
 
 
-def vf_suffix(request_id: str, number: int) -> str:
-    """Return suffix of the group for one VF of a PCI request, counted from 0.
+def make_vf_suffix(request_id: str, number: int) -> str:
+    """Return the request group suffix for one VF of a PCI request.
 
     It is Nova's own (``RequestSpec.generate_request_groups_from_pci_requests``
     in ``nova.objects.request_spec``). A group for several VFs has the suffix
@@ -173,7 +168,7 @@ def vf_suffix(request_id: str, number: int) -> str:
 # -- the seam into the compute claim ------------------------------------------
 
 
-def node_physnet(node: int) -> str:
+def make_node_physnet(node: int) -> str:
     """Return the pseudo physical network that stands for a host NUMA node.
 
     Nova's claim keeps a guest on host cells that have the physnets named in
@@ -185,16 +180,16 @@ def node_physnet(node: int) -> str:
 _ORDER = re.compile(r'ghsched-order(?:-\d+)+')
 
 
-def order_physnet(nodes: Sequence[int]) -> str:
-    """Return pseudo physical network that says which guest node goes where.
+def make_order_physnet(nodes: Sequence[int]) -> str:
+    """Return the pseudo physical network that encodes a host node order.
 
     :param nodes: host NUMA node of each guest NUMA node.
     """
     return '-'.join(['ghsched-order', *map(str, nodes)])
 
 
-def order_of(physnet: str) -> tuple[int, ...] | None:
-    """Return the nodes in an :func:`order_physnet`; None for any other."""
+def parse_order_physnet(physnet: str) -> tuple[int, ...] | None:
+    """Parse the host node order in a pseudo physical network, or None."""
     if not _ORDER.fullmatch(physnet):
         return None
     return tuple(map(int, physnet.split('-')[2:]))
@@ -203,12 +198,12 @@ def order_of(physnet: str) -> tuple[int, ...] | None:
 _COUNT = re.compile(r'ghsched-nodes-(\d+)')
 
 
-def count_physnet(nodes: int) -> str:
+def make_count_physnet(nodes: int) -> str:
     """Return the pseudo physical network for a number of guest NUMA nodes."""
     return f'ghsched-nodes-{nodes}'
 
 
-def count_of(physnet: str) -> int | None:
-    """Return the number in a :func:`count_physnet`; None for any other."""
+def parse_count_physnet(physnet: str) -> int | None:
+    """Parse the number of guest NUMA nodes in a pseudo network, or None."""
     match = _COUNT.fullmatch(physnet)
     return int(match[1]) if match else None

@@ -250,7 +250,7 @@ class _Reader:
         for node in nodes:
             far = [0, 0, 0]
             for device_node, count in devices.items():
-                far[self._host.distance(node, device_node)] += count
+                far[self._host.locality_index(node, device_node)] += count
             if not any(far[self._most_far + 1:]):
                 found[node] = far[2] * self._unit + far[1] + far[2]
         return dict(sorted(found.items(), key=lambda item: (item[1],
@@ -266,7 +266,7 @@ class _Reader:
         """Whether each guest node can have a host node of its own."""
         key = tuple([row.nodes for row in rows])
         if key not in self._ways:
-            self._ways[key] = matching.match(
+            self._ways[key] = matching.match_items(
                 [row.costs for row in rows]) is not None
         return self._ways[key]
 
@@ -282,9 +282,9 @@ def _guests(wanted: Wanted) -> Iterator[_Guest]:
     for number in sorted({*range(wanted.guest_nodes), *wanted.suffixes}):
         suffix = wanted.suffixes.get(number, '')
         yield _Guest(number, suffix, suffix in (
-            '', names.node_suffix(number)), tuple(
+            '', names.make_node_suffix(number)), tuple(
             itertools.chain.from_iterable(
-                vf.suffixes() for vf in wanted.vfs
+                vf.list_vf_group_suffixes() for vf in wanted.vfs
                 if vf.guest_node == number)))
 
 
@@ -390,9 +390,9 @@ class _Ways:
                  steps: matching.Steps) -> None:
         self._host, self._reader = host, reader
         self._alike, self._steps = alike, steps
-        self._ours = wanted.all_suffixes()
+        self._ours = wanted.list_all_group_suffixes()
         self._vfs = tuple(itertools.chain.from_iterable(
-            vf.suffixes() for vf in wanted.vfs))
+            vf.list_vf_group_suffixes() for vf in wanted.vfs))
         self._loads = _Loads(host, len(reader.guests), steps)
         self._groups: dict[Rows, list[tuple[Any, ...]]] = {}
         self._found = False
@@ -447,9 +447,11 @@ class _Ways:
             key, order, number, rows, ways = heapq.heappop(heap)
             if ways is not None:
                 yield key, order, rows
-            elif self._steps.are_left or not self._found:
-                ways = matching.in_order([row.costs for row in rows],
-                                         self._loads.of, self._steps)
+            elif self._steps.has_steps_left or not self._found:
+                ways = matching.yield_assignments_by_cost([row.costs
+                                                           for row in rows],
+                                                          self._loads.of,
+                                                          self._steps)
             found = next(ways, None) if ways is not None else None
             if found is not None:
                 self._found = True

@@ -67,7 +67,7 @@ def nearness(load: Load, taken: Mapping[int, Taken], limits: Limits,
             getattr(node, name) is not None for node in nodes)]
     found = {}
     for node in nodes:
-        figures = node.figures()
+        figures = node.get_loads_by_resource()
         parts = [figures[name] / limits.begin[name]
                  for name in names if name in figures]
         if limits.begin.keys() & set(node.bottlenecks or ()):

@@ -63,7 +63,7 @@ def _changed(host: capacity.Host, wish: fitting.Wish, nodes: tuple[int, ...],
 
 def _node(node: capacity.Node, wish: fitting.Wish, guest_node: int,
           sign: int) -> capacity.Node:
-    counted: Mapping[str, int] = wish.node_amounts(guest_node)
+    counted: Mapping[str, int] = wish.get_node_amounts(guest_node)
     stocks = {
         name: replace(stock, used=stock.used + sign * counted.get(name, 0))
         for name, stock in node.stocks.items()}

@@ -30,7 +30,7 @@ from ghsched_placement import auto_nodes
 from ghsched_placement.bandwidth import Accounting as Accounting
 from ghsched_placement.bandwidth import NodePolicy as NodePolicy
 from ghsched_placement.errors import PolicyError as PolicyError
-from ghsched_placement.key_values import check_nodes
+from ghsched_placement.key_values import check_key_nodes
 from ghsched_placement.key_values import Devices
 from ghsched_placement.key_values import NEEDS_TOPOLOGY
 from ghsched_placement.key_values import parse_value
@@ -145,7 +145,7 @@ class GuestPolicy:
             if node.minimum or node.burst:
                 # Bursts of others must not take what is guaranteed.
                 needed.add('MEM_BW_MIN')
-            if node.capped:
+            if node.is_capped:
                 needed.add('MEM_BW_MAX')
                 needed.add('MEM_BW_HARDLIMIT' if node.hardlimit
                            else 'MEM_BW_SOFTLIMIT')
@@ -231,7 +231,7 @@ def node_count(extra_specs: Mapping[str, str], default: int = 0) -> int:
         for key in (keys.NUMA, keys.NUMA_MAX):
             if key.extra_spec in extra_specs:
                 check(key.extra_spec, extra_specs[key.extra_spec])
-        return auto_nodes.maximum(extra_specs)
+        return auto_nodes.get_max_node_count(extra_specs)
     text = str(extra_specs.get(keys.NUMA_NODES, '')).strip()
     if not (text.isascii() and text.isdecimal()):
         return default
@@ -246,7 +246,7 @@ def misspelt(given: Iterable[str]) -> Iterator[PolicyError]:
     for extra_spec in sorted(given):
         if extra_spec.startswith(_PREFIX):
             continue
-        nearest = keys.nearest(extra_spec)
+        nearest = keys.guess_extra_spec(extra_spec)
         if nearest:
             yield PolicyError(extra_spec, f'do you mean {nearest}?')
 
@@ -257,10 +257,10 @@ def doubtful(extra_specs: Iterable[str]) -> Iterator[str]:
     Such a name is not refused: it may be a property of host aggregates.
     """
     for extra_spec in sorted(extra_specs):
-        if extra_spec.startswith(_PREFIX) or keys.nearest(extra_spec):
+        if extra_spec.startswith(_PREFIX) or keys.guess_extra_spec(extra_spec):
             continue
-        meant = keys.without_namespace(extra_spec)
-        if meant or keys.names_us(extra_spec):
+        meant = keys.add_namespace(extra_spec)
+        if meant or keys.is_in_our_namespace(extra_spec):
             yield (f'{extra_spec} is no key of ghsched, whose keys have the '
                    f'form {meant or _PREFIX + "NAME"}')
 
@@ -291,7 +291,7 @@ def check_flavor(extra_specs: Mapping[str, str],
     if not any(extra_spec.startswith(_PREFIX) for extra_spec in extra_specs):
         return None
     check_topology(extra_specs)
-    auto_nodes.check_open(extra_specs)
+    auto_nodes.check_count_is_open(extra_specs)
     told = keys.NUMA_NODES in extra_specs
     nodes = node_count(extra_specs, -1 if told else 1)
     return parse(extra_specs, nodes) if nodes >= 0 else None
@@ -315,7 +315,7 @@ def parse(extra_specs: Mapping[str, str],
     if not ours:
         return None
     general, special = _values(ours)
-    check_nodes(ours, guest_nodes)
+    check_key_nodes(ours, guest_nodes)
     threads = scheduling.build(
         {name: general.pop(name) for name in scheduling.KEYS & general.keys()},
         extra_specs)
@@ -331,7 +331,7 @@ def parse(extra_specs: Mapping[str, str],
     vfs = _vfs(general, special, guest_nodes)
     nodes = tuple(_node_policy(general, special, node) for node in range(
         guest_nodes if general or special else 0))
-    auto_nodes.check(extra_specs)
+    auto_nodes.check_auto_keys(extra_specs)
     return GuestPolicy(nodes, monitor, device_numa, vfs, locality, threads,
                        group, guest_topology, _rt_permille(
                            threads, extra_specs, guest_nodes, vcpus),
@@ -403,7 +403,7 @@ def _parts(ours: Mapping[str, str],
     """
     split = {extra_spec: split_name(extra_spec) for extra_spec in ours}
     for node in range(guest_nodes):
-        of_others = {keys.MEM_BW_MIN.for_node(other): '0'
+        of_others = {keys.MEM_BW_MIN.get_node_extra_spec(other): '0'
                      for other in range(guest_nodes) if other != node}
         yield of_others | {
             extra_spec: ours[extra_spec]
@@ -518,7 +518,7 @@ def _node_policy(general: Mapping[str, Value],
 
     minimum, maximum = get(keys.MEM_BW_MIN, 0), get(keys.MEM_BW_MAX, 100)
     if minimum > maximum:
-        key = (keys.MEM_BW_MIN.for_node(node)
+        key = (keys.MEM_BW_MIN.get_node_extra_spec(node)
                if (keys.MEM_BW_MIN.name, node) in special
                else keys.MEM_BW_MIN.extra_spec)
         raise PolicyError(

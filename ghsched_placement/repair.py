@@ -173,11 +173,11 @@ def body(answer: Mapping[str, Any], wanted: Amounts
 
     :param answer: to GET /allocations/{consumer}, from microversion 1.28 on.
     """
-    now = allocations.read_body(answer)
+    now = allocations.parse_allocations(answer)
     then = changed(now, wanted)
     if not now.keys() & wanted.keys() or then == now:
         return None     # such as a server that has left the host meanwhile
-    return allocations.make_body(answer, then)
+    return allocations.make_allocations_body(answer, then)
 
 
 def bodies(answer: Mapping[str, Any], owner: Mapping[str, Any],
@@ -200,8 +200,8 @@ def bodies(answer: Mapping[str, Any], owner: Mapping[str, Any],
             not answer['allocations']):
         return None
     return {
-        repair.consumer: allocations.make_body(answer, {}),
-        repair.owner: allocations.make_body(
-            answer, allocations.read_body(answer),
+        repair.consumer: allocations.make_allocations_body(answer, {}),
+        repair.owner: allocations.make_allocations_body(
+            answer, allocations.parse_allocations(answer),
             consumer_generation=owner.get('consumer_generation',
                                           generation))}

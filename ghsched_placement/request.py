@@ -103,7 +103,7 @@ class Devices:
         """
         first = 0
         for size in self.sizes:
-            yield Group(names.vf_suffix(self.request_id, first),
+            yield Group(names.make_vf_suffix(self.request_id, first),
                         {self.resource_class: size}, self.required)
             first += size
 
@@ -131,7 +131,7 @@ def build(policy: GuestPolicy, accounting: Accounting,
     root_required = _root_required(policy)
     traits = shares(policy) if joining else {}
     groups = [
-        Group(names.bandwidth_suffix(node), amounts,
+        Group(names.make_bandwidth_suffix(node), amounts,
               traits.get(node, frozenset()))
         for node, amounts in sorted(demand.items())]
     below: dict[int, list[str]] = {}
@@ -202,13 +202,13 @@ def _subtrees(counted: Collection[int], traits: Mapping[int, frozenset[str]],
         suffixes = near.get(node, ())
         if node in counted:
             if suffixes:
-                subtrees.append((names.bandwidth_suffix(node), *suffixes))
+                subtrees.append((names.make_bandwidth_suffix(node), *suffixes))
         elif node in traits or len(suffixes) > 1:
             # Placement takes a group without resources only in a subtree.
             groups.append(Group(
-                names.node_suffix(node), {}, traits.get(node, frozenset())
+                names.make_node_suffix(node), {}, traits.get(node, frozenset())
                 | {names.NUMA_NODE_TRAIT}))
-            subtrees.append((names.node_suffix(node), *suffixes))
+            subtrees.append((names.make_node_suffix(node), *suffixes))
     return groups, tuple(subtrees)
 
 
@@ -216,7 +216,7 @@ def shares(policy: GuestPolicy) -> dict[int, frozenset[str]]:
     """Return the traits of host nodes with a group to share, by guest NUMA
     node.
     """
-    return {node: frozenset({names.shares_trait(policy.fingerprint, node)})
+    return {node: frozenset({names.make_share_trait(policy.fingerprint, node)})
             for node in range(len(policy.nodes))}
 
 
@@ -255,7 +255,7 @@ def node_suffixes(policy: GuestPolicy, accounting: Accounting,
     """
     demand = policy.resources(accounting)
     joined = range(len(policy.nodes)) if joining else ()
-    return {node: (names.bandwidth_suffix(node) if node in demand
-                   else names.node_suffix(node))
+    return {node: (names.make_bandwidth_suffix(node) if node in demand
+                   else names.make_node_suffix(node))
             for node in sorted({*demand, *joined,
                                 *(vfs.guest_node for vfs in policy.vfs)})}

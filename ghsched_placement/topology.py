@@ -200,7 +200,7 @@ def _realtime(vcpus: int, extra_specs: Mapping[str, str]) -> frozenset[int]:
         listed = _masked('hw:cpu_realtime_mask', vcpus, mask)
     if not listed <= everything:
         raise TopologyError('hw:cpu_realtime_mask: the guest has no vCPU '
-                            + cpulist.render(listed - everything))
+                            + cpulist.render_cpus(listed - everything))
     if listed == everything and not extra_specs.get(
             'hw:emulator_threads_policy'):
         raise TopologyError(
@@ -340,16 +340,18 @@ def _manual(vcpus: int, memory_mb: int, cpus: list[str],
         mine = _cpus(f'hw:numa_cpus.{node}', cpu_text)
         if not mine <= left:
             raise TopologyError(
-                f'hw:numa_cpus.{node}: vCPU {cpulist.render(mine - left)} is '
-                'on another node or beyond the vCPUs of the guest')
+                f'hw:numa_cpus.{node}: vCPU '
+                f'{cpulist.render_cpus(mine - left)} is on another node or '
+                'beyond the vCPUs of the guest')
         left -= mine
         if not re.fullmatch('[0-9]{1,12}', memory_text):
             raise TopologyError(f'hw:numa_mem.{node}: {memory_text!r} is not '
                                 'a number of MB')
         cells.append(Cell(mine, int(memory_text)))
     if left:
-        raise TopologyError(f'hw:numa_cpus.N: vCPU {cpulist.render(left)} is '
-                            'on no guest NUMA node')
+        raise TopologyError(
+            f'hw:numa_cpus.N: vCPU {cpulist.render_cpus(left)} is '
+            'on no guest NUMA node')
     total = sum(cell.memory_mb for cell in cells)
     if total != memory_mb:
         raise TopologyError(f'hw:numa_mem.N: {total} MB in all, but the guest '
@@ -359,6 +361,6 @@ def _manual(vcpus: int, memory_mb: int, cpus: list[str],
 
 def _cpus(key: str, text: str) -> frozenset[int]:
     try:
-        return cpulist.parse(text)
+        return cpulist.parse_cpus(text)
     except cpulist.CpuListError as error:
         raise TopologyError(f'{key}: {error}') from None

@@ -179,7 +179,7 @@ def slots(provider: Provider) -> frozenset[str]:
     record = provider.inventories.get(names.RESCTRL_GROUP)
     if record is None:
         return frozenset()
-    return frozenset(names.group_slot(number)
+    return frozenset(names.make_group_slot(number)
                      for number in range(1, int(record['total']) + 1))
 
 
@@ -195,7 +195,7 @@ def free(record: Inventory, used: int) -> int:
 def _numa_provider(root: Provider, node: int, host: HostDescription,
                    config: Config, current: Mapping[str, Current],
                    fewer: Mapping[tuple[str, str], Current]) -> Provider:
-    uuid = names.numa_provider_uuid(root.uuid, node)
+    uuid = names.make_numa_provider_uuid(root.uuid, node)
     offered = {
         names.MEM_BW_PCT: bandwidth(node, host, config,
                                     current.get(uuid, Current())),
@@ -207,7 +207,7 @@ def _numa_provider(root: Provider, node: int, host: HostDescription,
            for name, (amount, least) in counted(host, node).items()}}
     return Provider(
         uuid=uuid,
-        name=names.numa_provider_name(root.name, node),
+        name=names.make_numa_provider_name(root.name, node),
         parent_uuid=root.uuid,
         inventories={name: record for name, record in offered.items()
                      if record},
@@ -230,10 +230,10 @@ def bandwidth(node: int, host: HostDescription, config: Config,
     if node not in host.nodes:
         return _closed(current)
     step = math.gcd(host.guarantee_step, *current.amounts)
-    least = min((host.held(1), *current.amounts))
+    least = min((host.round_to_held(1), *current.amounts))
     reserved = _reserved(node, host, config) + burst_pool(node, host, config)
-    if (not host.holds_steps
-            or (step, least) != (host.guarantee_step, host.held(1))):
+    if (not host.holds_all_steps
+            or (step, least) != (host.guarantee_step, host.round_to_held(1))):
         reserved += _not_holdable(host, current.amounts,
                                   (WHOLE_NODE - reserved)
                                   * config.allocation_ratio,
@@ -255,9 +255,9 @@ def _not_holdable(host: HostDescription, amounts: Sequence[int],
     :param ratio: the inventory's allocation ratio.
     """
     allocated = sum(amounts)
-    held = sum(map(host.held, amounts))
+    held = sum(map(host.round_to_held, amounts))
     room = max(0, math.floor(capacity) - held)
-    unusable = room - host.holds_within(room) if room < WHOLE_NODE else 0
+    unusable = room - host.largest_held(room) if room < WHOLE_NODE else 0
     return math.ceil((held - allocated + unusable) / ratio)
 
 

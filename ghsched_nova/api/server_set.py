@@ -193,16 +193,16 @@ def _done(context: Any, uuid: str, asked: Any) -> dict[str, Any]:
     if server.locked and not context.is_admin:
         raise errors.RefusedByState('the server is locked')
     if is_move:
-        nodes = move_report.read(asked)
+        nodes = move_report.parse_move_request(asked)
         with records.in_cell(uuid, context) as cell:
-            return move_report.document(
+            return move_report.make_report(
                 servers.move(cell, uuid, nodes, dry_run), dry_run)
     specs, dry_run = wish_of(asked)
     api.enforce_limits(context, server.project_id, limits.raised(
         server.flavor,
         changes.merge_extra_specs(server.flavor.extra_specs, specs)))
     with records.in_cell(uuid, context) as cell:
-        return change_report.document(
+        return change_report.make_report(
             servers.change(cell, uuid, specs, dry_run), dry_run)
 
 

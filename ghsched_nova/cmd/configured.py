@@ -45,7 +45,7 @@ def dedicated_cpus(files: Sequence[str] | None = None) -> frozenset[int]:
     options.register_opt(cfg.StrOpt('cpu_dedicated_set', default=''),
                          'compute')
     _read(options, files)
-    return cpulist.parse(options.compute.cpu_dedicated_set)
+    return cpulist.parse_cpus(options.compute.cpu_dedicated_set)
 
 
 def state_path(files: Sequence[str] | None = None) -> Path:

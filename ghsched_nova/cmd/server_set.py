@@ -54,7 +54,7 @@ def add_parser(commands: Any) -> None:
         f'{text[0].upper()}{text[1:]}. Runs where nova-manage runs.'), epilog=(
         'Exit status: 0 done, or nothing to do; 1 refused, and all is as it '
         'was; 2 wrong usage, or something is left to do by hand.'))
-    change_arguments.add_arguments(parser, 'UUID')
+    change_arguments.add_change_arguments(parser, 'UUID')
     parser.add_argument(
         '--config-file', action='append', metavar='FILE',
         help='configuration of Nova with its API database, may be given '
@@ -98,7 +98,7 @@ def carry_out(arguments: argparse.Namespace) -> Any:
     :raises Refused: with the reason; all is as it was.
     :raises LeftOver: when not all could be put back.
     """
-    asked = change_arguments.wish(arguments)
+    asked = change_arguments.parse_change_arguments(arguments)
     try:
         server = str(uuid.UUID(arguments.server))
     except ValueError:
@@ -160,12 +160,13 @@ def read_nova_conf(program: str, files: Sequence[str] | None,
 
 
 def as_json(plan: Any, dry_run: bool) -> str:
-    return json.dumps(change_report.document(plan, dry_run), indent=2)
+    return json.dumps(change_report.make_report(plan, dry_run), indent=2)
 
 
 def as_table(plan: Any, dry_run: bool) -> str:
-    shown = change_report.document(plan, dry_run)
+    shown = change_report.make_report(plan, dry_run)
     table = prettytable.PrettyTable(change_report.HEADER)
     table.align = 'l'
-    table.add_rows([list(row) for row in change_report.rows(shown)])
-    return f'{table.get_string()}\n{change_report.summary(shown)}'
+    table.add_rows([list(row)
+                    for row in change_report.list_change_rows(shown)])
+    return f'{table.get_string()}\n{change_report.summarize_change(shown)}'

@@ -115,9 +115,10 @@ def explain(question: Question) -> Explanation:
         policies.check_flavor(specs, specs)
     except policies.PolicyError:
         return _explain(question)
-    for count in auto_nodes.counts(specs, question.vcpus, question.memory_mb):
+    for count in auto_nodes.list_node_counts(specs, question.vcpus,
+                                             question.memory_mb):
         found = _explain(dataclasses.replace(
-            question, flavor_specs=auto_nodes.with_count(specs, count)))
+            question, flavor_specs=auto_nodes.set_node_count(specs, count)))
         if not found.refusal:
             break
     return found

@@ -112,7 +112,7 @@ def _ways(wish: Wish, locality: str,
 
     for item in offer.placed(wish.state, wish.need, locality, sizes,
                              has_room):
-        nodes = item.order() or wish.state.place(
+        nodes = item.get_host_node_order() or wish.state.place(
             wish.need, Way(wish.nodes or (), ()))
         if nodes is not None and wish.nodes in (None, nodes):
             yield nodes
@@ -152,7 +152,7 @@ def _check_wanted(wish: Wish, nodes: Sequence[int]) -> None:
                       f'nodes are given for {len(nodes)}')
     for guest_node, host_node in enumerate(nodes):
         if wish.host.node(host_node) is None:
-            known = cpulist.render(node.id for node in wish.host.nodes)
+            known = cpulist.render_cpus(node.id for node in wish.host.nodes)
             raise Refused(f'the host has no NUMA node {host_node}, it has '
                           f'{known}')
         if host_node in nodes[:guest_node]:
@@ -177,7 +177,7 @@ def _by_reason(reasons: Mapping[int, str | None]) -> str:
     nodes: dict[str, list[int]] = {}
     for node, reason in reasons.items():
         nodes.setdefault(reason or '', []).append(node)
-    return '; '.join(f'{reason} (node {cpulist.render(numbers)})'
+    return '; '.join(f'{reason} (node {cpulist.render_cpus(numbers)})'
                      for reason, numbers in nodes.items())
 
 
@@ -224,7 +224,7 @@ def _no_way(wish: Wish) -> str:
     if too_many:
         return ('the VFs would have to be of so many PFs that Placement would '
                 'take too long, and the scheduler does not ask for that')
-    return lack.too_few_nodes(len(wish.need.guest.cells)).text
+    return lack.make_too_few_nodes_lack(len(wish.need.guest.cells)).text
 
 
 def _others(need: Need) -> Iterable[tuple[Need, str]]:

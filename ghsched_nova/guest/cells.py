@@ -69,14 +69,14 @@ def _cell(number: int, element: etree._Element,
           own: dict[int, tuple[int, ...]],
           general: tuple[int, ...]) -> Cell:
     node = int(element.get('id', number))
-    return Cell(node, frozenset(cpulist.parse(element.get('cpus', ''))),
+    return Cell(node, frozenset(cpulist.parse_cpus(element.get('cpus', ''))),
                 _kib(element.get('memory', ''), element.get('unit', 'KiB')),
                 own.get(node, general))
 
 
 def _nodes(element: etree._Element | None) -> tuple[int, ...]:
     text = element.get('nodeset') if element is not None else None
-    return tuple(sorted(cpulist.parse(text))) if text else ()
+    return tuple(sorted(cpulist.parse_cpus(text))) if text else ()
 
 
 def _memory(element: etree._Element | None) -> int:

@@ -278,7 +278,7 @@ def _pinned_cpus(root: etree._Element) -> list[int]:
     found = {}
     for pin in root.findall('cputune/vcpupin'):
         try:
-            cpus = cpulist.parse(pin.get('cpuset', ''))
+            cpus = cpulist.parse_cpus(pin.get('cpuset', ''))
         except cpulist.CpuListError:
             return []
         if len(cpus) != 1:

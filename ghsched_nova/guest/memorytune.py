@@ -187,7 +187,7 @@ def update_limits(xml: str, nodes: Iterable[NodeTune], extended: bool) -> str:
 def _element(tune: MemoryTune, extended: bool) -> etree._Element:
     _check(tune)
     whose = ({} if tune.vcpus is None
-             else {'vcpus': cpulist.render(tune.vcpus)})
+             else {'vcpus': cpulist.render_cpus(tune.vcpus)})
     element = etree.Element(_TAG, whose)
     for node in tune.nodes:
         etree.SubElement(element, 'node', _attributes(node, extended))
@@ -236,7 +236,7 @@ def read_tune(xml: str) -> MemoryTune | None:
     element = elements[0]
     text = element.get('vcpus')
     try:
-        vcpus = None if text is None else cpulist.parse(text)
+        vcpus = None if text is None else cpulist.parse_cpus(text)
     except cpulist.CpuListError as error:
         raise MemoryTuneError(f'memorytune: {error}') from None
     return MemoryTune(

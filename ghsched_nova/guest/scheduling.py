@@ -129,7 +129,7 @@ def read_threads(root: etree._Element) -> DomainThreads:
     vcpus = {number: Scheduling('deadline', None,
                                 *(int(one.get(name, '')) for name in _TIMES))
              for one in root.findall(f'metadata/{_THREADS}')
-             for number in cpulist.parse(one.get('vcpus', ''))}
+             for number in cpulist.parse_cpus(one.get('vcpus', ''))}
     cputune = root.find('cputune')
     if cputune is None:
         return DomainThreads(vcpus)
@@ -158,11 +158,12 @@ def _elements(policy: ThreadPolicy, vcpus: int,
     chosen = vcpus_of(policy, vcpus)
     if policy.vcpus is not None and policy.vcpus.scheduler not in (
             _NO_ELEMENT, 'deadline'):
-        yield _element('vcpusched', policy.vcpus, vcpus=cpulist.render(chosen))
+        yield _element('vcpusched', policy.vcpus,
+                       vcpus=cpulist.render_cpus(chosen))
     if policy.iothreads is not None and iothreads and (
             policy.iothreads.scheduler != _NO_ELEMENT):
         yield _element('iothreadsched', policy.iothreads,
-                       iothreads=cpulist.render(range(1, iothreads + 1)))
+                       iothreads=cpulist.render_cpus(range(1, iothreads + 1)))
     if policy.emulator is not None and (
             policy.emulator.scheduler != _NO_ELEMENT):
         yield _element('emulatorsched', policy.emulator)
@@ -183,7 +184,7 @@ def _deadline_element(policy: ThreadPolicy, vcpus: int) -> etree._Element:
     """
     assert policy.vcpus is not None  # noqa: S101
     element = etree.Element(
-        _THREADS, {'vcpus': cpulist.render(vcpus_of(policy, vcpus))},
+        _THREADS, {'vcpus': cpulist.render_cpus(vcpus_of(policy, vcpus))},
         nsmap={PREFIX: NAMESPACE})
     for name in _TIMES:
         element.set(name, str(getattr(policy.vcpus, name)))
@@ -241,7 +242,7 @@ def _set_pin(cputune: etree._Element, kind: str, number: int,
              cpus: frozenset[int]) -> None:
     for pin in cputune.findall(f'{kind}pin'):
         if int(pin.get(kind, '0')) == number:
-            pin.set('cpuset', cpulist.render(cpus))
+            pin.set('cpuset', cpulist.render_cpus(cpus))
 
 
 def _child(root: etree._Element, tag: str, behind: str) -> etree._Element:
@@ -265,7 +266,7 @@ def _by_number(cputune: etree._Element, tag: str,
                attribute: str) -> dict[int, Scheduling]:
     return {number: _scheduling(element)
             for element in cputune.findall(tag)
-            for number in cpulist.parse(element.get(attribute, ''))}
+            for number in cpulist.parse_cpus(element.get(attribute, ''))}
 
 
 def _parse_pins(cputune: etree._Element
@@ -274,7 +275,7 @@ def _parse_pins(cputune: etree._Element
     for kind in ('vcpu', 'emulator', 'iothread'):
         for element in cputune.findall(f'{kind}pin'):
             number = int(element.get(kind, '0'))
-            yield (kind, number), cpulist.parse(element.get('cpuset', ''))
+            yield (kind, number), cpulist.parse_cpus(element.get('cpuset', ''))
 
 
 def _scheduling(element: etree._Element) -> Scheduling:

@@ -70,7 +70,7 @@ def check(policy: GuestPolicy, accounting: Accounting,
     """
     for guest_node, share in policy.demand(accounting).items():
         node = host_nodes[guest_node]
-        provider = names.numa_provider_uuid(compute_node_uuid, node)
+        provider = names.make_numa_provider_uuid(compute_node_uuid, node)
         have = _amount(allocations, provider, names.MEM_BW_PCT)
         if have != share:
             raise Disagreement(
@@ -139,8 +139,8 @@ def _check_counted(policy: GuestPolicy, accounting: Accounting,
                    host_nodes: Sequence[int], allocations: Mapping[str, Any],
                    compute_node_uuid: str) -> None:
     for guest_node, amounts in policy.resources(accounting).items():
-        provider = names.numa_provider_uuid(compute_node_uuid,
-                                            host_nodes[guest_node])
+        provider = names.make_numa_provider_uuid(compute_node_uuid,
+                                                 host_nodes[guest_node])
         for name, unit in _UNITS.items():
             have = _amount(allocations, provider, name)
             if amounts.get(name, have) != have:

@@ -85,7 +85,7 @@ class BurstUse:
         limits = conf.burst_limits(self._section)
         records = dict(self.records)
         for node, period in measured.items():
-            records[node] = burst_record.add_period(
+            records[node] = burst_record.add_period_to_record(
                 records.get(node, burst_record.Record()), hour, period,
                 limits)
         self._records = records

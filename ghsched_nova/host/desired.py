@@ -137,7 +137,8 @@ class Running:
             return None
         return Sharing(
             naming.shared_name(found.policy.nodes, found.host_nodes),
-            tuple((node, names.shares_trait(found.policy.fingerprint, guest))
+            tuple((node,
+                   names.make_share_trait(found.policy.fingerprint, guest))
                   for guest, node in enumerate(found.host_nodes)))
 
     @property
@@ -285,7 +286,7 @@ def _maker(root: etree._Element
     if text is None:
         return 'libvirt-process', None
     try:
-        return 'libvirt', cpulist.parse(text)
+        return 'libvirt', cpulist.parse_cpus(text)
     except cpulist.CpuListError as error:
         raise DomainError(f'memorytune: {error}') from error
 

@@ -58,7 +58,7 @@ def compute_headroom(offered: Sequence[tree.Provider], nodes: Iterable[int],
             used[node] = used.get(node, 0) + share
     return Headroom(now, count, _free(root.inventories, names.RESCTRL_GROUP,
                                       groups), {
-        node: _free(records.get(names.numa_provider_uuid(root.uuid, node),
+        node: _free(records.get(names.make_numa_provider_uuid(root.uuid, node),
                                 {}), names.MEM_BW_PCT, share)
         for node, share in used.items()})
 

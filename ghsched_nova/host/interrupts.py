@@ -109,7 +109,7 @@ def steered_guests(running: Iterable[desired.Running]) -> list[model.Guest]:
 def _isolated(root: Path) -> frozenset[int]:
     """Return the CPUs isolated on the kernel command line (isolcpus)."""
     try:
-        return cpulist.parse(sysfs.text(
+        return cpulist.parse_cpus(sysfs.text(
             root / 'devices' / 'system' / 'cpu' / 'isolated') or '')
     except cpulist.CpuListError:
         return frozenset()

@@ -82,7 +82,7 @@ class LoadUse:
                         error)
         if self.load is not None:
             resources['stats'] = {**(resources.get('stats') or {}),
-                                  **load.write(self.load)}
+                                  **load.to_stats(self.load)}
         return resources
 
     def _measure(self, running: Iterable[desired.Running],

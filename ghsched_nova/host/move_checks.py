@@ -96,20 +96,20 @@ def _differences(root: etree._Element, request: move_messages.Request,
         still names the nodes that the domain was started on.
     """
     wanted = domains.vcpu_cpus(request.move.before, request.shared)
-    pins = {int(pin.get('vcpu', '-1')): frozenset(cpulist.parse(
+    pins = {int(pin.get('vcpu', '-1')): frozenset(cpulist.parse_cpus(
         pin.get('cpuset', ''))) for pin in root.findall('cputune/vcpupin')}
     wrong = sorted(vcpu for vcpu, cpus in wanted.items()
                    if pins.get(vcpu) != cpus)
     if wrong:
         yield ('the CPUs of its vCPUs '
-               f'{cpulist.render(wrong)} are not those that Nova has on '
+               f'{cpulist.render_cpus(wrong)} are not those that Nova has on '
                'record')
     if allowed is not None:
         recorded = {cell.host_node for cell in request.move.before}
         if allowed != recorded:
             yield ('its memory may be on the host NUMA nodes '
-                   f'{cpulist.render(sorted(allowed))}, Nova has '
-                   f'{cpulist.render(sorted(recorded))} on record')
+                   f'{cpulist.render_cpus(sorted(allowed))}, Nova has '
+                   f'{cpulist.render_cpus(sorted(recorded))} on record')
         return
     for number, cell in enumerate(request.move.before):
         nodeset = [node.get('nodeset', '') for node in root.findall(

@@ -88,7 +88,7 @@ class Placer:
         """
         root = provider_tree.data(nodename).uuid
         for name, node in sorted(nodes.items()):
-            parent = names.numa_provider_uuid(root, node)
+            parent = names.make_numa_provider_uuid(root, node)
             if not provider_tree.exists(parent):
                 continue
             if not provider_tree.exists(name):

@@ -97,7 +97,7 @@ def check_allocations(
     :returns: UUID of the guest -> difference.
     """
     guests = counted_policies(running, accounting)
-    asked = {(names.numa_provider_uuid(root, guest.counted_nodes[number]),
+    asked = {(names.make_numa_provider_uuid(root, guest.counted_nodes[number]),
               name) for guest in guests.values()
              for number, amounts in guest.policy.resources(accounting).items()
              for name in amounts}

@@ -201,7 +201,7 @@ def _row(name: str, host: planner.HostPlan) -> tuple[Any, ...]:
     return (name, columns.Words(list(host.hosts)), host.guests,
             host.guests * len(host.hosts), columns.known(host.pooled),
             f'{host.whole_before} -> {host.whole_after} of {host.nodes}',
-            Lacks([one.figures() for one in host.lacks]),
+            Lacks([one.to_json_object() for one in host.lacks]),
             Gains([dataclasses.asdict(more) for more in host.more
                    if more.guests]))
 
@@ -269,5 +269,5 @@ class Gains(columns.Lines):
     """Column of the guests that more of a resource makes room for."""
 
     def line(self, item: Mapping[str, Any]) -> str:
-        more = lack.counted(item['amount'], item['resource'])
+        more = lack.describe_amount(item['amount'], item['resource'])
         return f'{_where(item)}: +{more}: +{item["guests"]} guests'

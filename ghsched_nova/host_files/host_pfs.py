@@ -53,6 +53,6 @@ def providers(root: tree.Provider,
         name = f'{root.name}_{pf.address.upper()}'
         yield tree.Provider(
             uuid=str(uuid.uuid5(uuid.UUID(root.uuid), name)), name=name,
-            parent_uuid=names.numa_provider_uuid(root.uuid, pf.node),
+            parent_uuid=names.make_numa_provider_uuid(root.uuid, pf.node),
             inventories={pf.resource_class: tree.inventory(pf.vfs)},
             traits=_TRAITS)

@@ -154,7 +154,7 @@ def load(path: str) -> HostFile:
     :raises HostFileError: when there is none, or when it has a mistake.
     """
     try:
-        return _host(schema.check(documents.load(path), _schema()))
+        return _host(schema.check(documents.load_yaml(path), _schema()))
     except (documents.DocumentError, schema.Mistake) as error:
         raise HostFileError(f'{path}: {error}') from None
 
@@ -216,7 +216,7 @@ def _machine(section: Any, name: str, nodes: Sequence[HostNode],
 def _cpus(name: str, value: str | int) -> frozenset[int]:
     try:
         # YAML makes a number of a single CPU.
-        return cpulist.parse(str(value))
+        return cpulist.parse_cpus(str(value))
     except cpulist.CpuListError as error:
         raise schema.Mistake(f'{name}: {error}') from None
 
@@ -229,7 +229,7 @@ def _compute(section: _Section, nodes: Sequence[HostNode]) -> Compute:
     missing = dedicated.difference(*(node.cpus for node in nodes))
     if missing:
         raise schema.Mistake('nova.dedicated_cpus: no node has CPU '
-                             + cpulist.render(missing))
+                             + cpulist.render_cpus(missing))
     return Compute(
         dedicated,
         float(section.get('cpu_allocation_ratio', default.cpu_ratio)),
@@ -270,8 +270,9 @@ def _nodes(sections: Sequence[_Section]) -> tuple[
         if number in nodes:
             raise schema.Mistake(f'{name}.id: node {number} is there twice')
         if cpus & taken:
-            raise schema.Mistake(f'{name}.cpus: {cpulist.render(cpus & taken)}'
-                                 ' is on another node already')
+            raise schema.Mistake(
+                f'{name}.cpus: {cpulist.render_cpus(cpus & taken)}'
+                ' is on another node already')
         taken |= cpus
         nodes[number] = HostNode(
             number, cpus, section['memory_mb'], section.get('socket'),

@@ -183,7 +183,7 @@ def wanted(texts: Sequence[str], connection: Any = None) -> list[Flavor]:
 
 def _of_file(path: str) -> list[Flavor]:
     try:
-        document = documents.load(path)
+        document = documents.load_yaml(path)
     except documents.DocumentError as error:
         raise PlannerError(f'{path}: {error}') from None
     if not isinstance(document, Mapping) or not all(

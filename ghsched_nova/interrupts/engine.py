@@ -78,11 +78,12 @@ def read_route(path: Path) -> model.Route | None:
     :param path: directory of the interrupt in ``/proc/irq``.
     """
     try:
-        cpus = cpulist.parse((path / 'smp_affinity_list').read_text().strip())
+        cpus = cpulist.parse_cpus((path
+                                   / 'smp_affinity_list').read_text().strip())
     except (OSError, ValueError):
         return None
     try:
-        effective = cpulist.parse(
+        effective = cpulist.parse_cpus(
             _text(path / 'effective_affinity_list').strip())
     except ValueError:
         effective = frozenset()

@@ -134,7 +134,7 @@ class Action:
     @property
     def line(self) -> str:
         """New CPUs of the interrupt, as text."""
-        return cpulist.render(self.cpus)
+        return cpulist.render_cpus(self.cpus)
 
     @property
     def subject(self) -> str:
@@ -233,6 +233,6 @@ def _nowhere(guest: Guest, interrupt: Interrupt, route: Route) -> Problem:
 
 
 def _now(route: Route) -> str:
-    goes = (f', and goes to {cpulist.render(route.effective)}'
+    goes = (f', and goes to {cpulist.render_cpus(route.effective)}'
             if route.effective else '')
-    return f'it may go to CPUs {cpulist.render(route.cpus)}{goes}'
+    return f'it may go to CPUs {cpulist.render_cpus(route.cpus)}{goes}'

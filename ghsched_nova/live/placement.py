@@ -104,7 +104,7 @@ class Shares:
             cannot be read or written.
         """
         for _ in range(_TRIES):
-            body = change.make_allocation_body(self._get(), wanted)
+            body = change.make_changed_allocation_body(self._get(), wanted)
             if body is None:
                 return False
             try:
@@ -181,7 +181,7 @@ class Shares:
 def nodes_by_provider(compute_node_uuid: str,
                       host_nodes: Sequence[int]) -> dict[str, int]:
     """Return the host NUMA nodes of a compute node by UUID of the provider."""
-    return {names.numa_provider_uuid(compute_node_uuid, node): node
+    return {names.make_numa_provider_uuid(compute_node_uuid, node): node
             for node in host_nodes}
 
 
@@ -190,5 +190,5 @@ def numa_providers(compute_nodes: Iterable[str]) -> frozenset[str]:
 
     :param compute_nodes: UUIDs of the compute nodes.
     """
-    return frozenset(names.numa_provider_uuid(uuid, node)
+    return frozenset(names.make_numa_provider_uuid(uuid, node)
                      for uuid in compute_nodes for node in range(_NODES))

@@ -57,6 +57,6 @@ def _directory(task: Path, root: Path) -> Path | None:
 def allowed_nodes(path: Path) -> frozenset[int] | None:
     """Return the NUMA nodes allowed by a control group; None if unknown."""
     try:
-        return cpulist.parse((path / MEMS).read_text().strip())
+        return cpulist.parse_cpus((path / MEMS).read_text().strip())
     except (OSError, ValueError):
         return None

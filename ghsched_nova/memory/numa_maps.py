@@ -98,7 +98,7 @@ def _area(line: str) -> Area | None:
     """Return the area of a line of ``numa_maps``, without its end address."""
     found, size = _BOUND.match(line), _PAGE_SIZE.search(line)
     try:
-        nodes = cpulist.parse(found[2]) if found else frozenset()
+        nodes = cpulist.parse_cpus(found[2]) if found else frozenset()
     except cpulist.CpuListError:
         return None
     if not found or len(nodes) != 1:

@@ -139,7 +139,7 @@ def write_allowed_nodes(process: int, nodes: list[int],
 
     :returns: error message; empty on success.
     """
-    text = cpulist.render(nodes)
+    text = cpulist.render_cpus(nodes)
     for path in cpusets.find_cpusets(process, root=root):
         try:
             if cpusets.allowed_nodes(path) != frozenset(nodes):

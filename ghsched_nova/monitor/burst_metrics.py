@@ -43,7 +43,8 @@ _METRICS: tuple[tuple[str, str, Callable[[burst_record.Record],
     ('periods_short', 'Periods of the window in which the node was full '
      'besides.', lambda record: record.total.short),
     ('largest_project_percent', 'Share of a node that guests of one project '
-     'are promised as bursts at most.', lambda record: record.uses.largest))
+     'are promised as bursts at most.',
+     lambda record: record.uses.largest_promised))
 
 
 class Collector(registry.Collector):

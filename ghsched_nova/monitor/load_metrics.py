@@ -62,7 +62,7 @@ def to_metrics(found: load.Load | None,
         family = core.GaugeMetricFamily(f'ghsched_node_{kind}', text,
                                         labels=_NODE)
         for node in found.nodes:
-            for name, value in node.figures().items():
+            for name, value in node.get_loads_by_resource().items():
                 resource, _line, which = name.partition('_')
                 if which == kind:
                     family.add_metric((str(node.node), resource), value)
@@ -82,7 +82,8 @@ def _bottlenecks(found: load.Load) -> core.Metric:
         'by its load of, or its waiting for, a resource.',
         labels=('node', 'figure'))
     for node in found.nodes:
-        for name in sorted({*node.figures(), *(node.bottlenecks or ())}):
+        for name in sorted({*node.get_loads_by_resource(),
+                            *(node.bottlenecks or ())}):
             family.add_metric((str(node.node), name),
                               float(name in (node.bottlenecks or ())))
     return family

@@ -386,7 +386,7 @@ def smooth(before: Load | None, now: Load, seconds: float) -> Load:
     if before is None or seconds <= 0:
         return now
     part = 1 - math.exp(-now.period / seconds)
-    nodes = before.by_node()
+    nodes = before.get_nodes_by_number()
     guests = {(one.guest, one.node): one for one in before.guests}
     return dataclasses.replace(
         now,

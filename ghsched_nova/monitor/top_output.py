@@ -407,7 +407,7 @@ def _word(value: Any) -> str:
 
 
 def _nodes(nodes: topology.Nodes) -> str:
-    return cpulist.render(nodes) or '?'
+    return cpulist.render_cpus(nodes) or '?'
 
 
 def _figure(figure: rates.Figure) -> str:

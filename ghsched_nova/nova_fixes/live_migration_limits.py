@@ -119,7 +119,8 @@ def _limits_of(node: Any, order: Sequence[int]) -> Any:
     :param node: Nova's ComputeNode, for its ratios.
     """
     return {'numa_topology': numa.make_limits(
-        node, {*map(names.node_physnet, order), names.order_physnet(order)},
+        node, {*map(names.make_node_physnet, order),
+               names.make_order_physnet(order)},
         tunneled=False)}
 
 
@@ -141,10 +142,11 @@ def orders(instance: Any, host: Destination,
             policy.controlled or policy.vfs or policy.rt_permille):
         return
     accounting = shared.config().ghsched.bandwidth_accounting
-    found = held.held(host.allocations, host.uuid, host.nodes,
-                      host.node_of_pf)
-    for order in held.orders(policy, accounting, guest_nodes, host.nodes,
-                             found):
+    found = held.parse_held(host.allocations, host.uuid, host.nodes,
+                            host.node_of_pf)
+    for order in held.yield_possible_orders(policy, accounting, guest_nodes,
+                                            host.nodes,
+                                            found):
         try:
             allocation_check.check(policy, accounting, order, host.allocations,
                                    host.uuid, joins=can_join(policy, order))

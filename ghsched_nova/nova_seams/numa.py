@@ -157,7 +157,7 @@ def claim_any(shapes: Sequence[InstanceNUMATopology] | None
 def with_count(flavor: Any, count: int) -> Any:
     """Return a copy of a flavor with a number of guest NUMA nodes."""
     copied = flavor.obj_clone()
-    copied.extra_specs = auto_nodes.with_count(flavor.extra_specs, count)
+    copied.extra_specs = auto_nodes.set_node_count(flavor.extra_specs, count)
     return copied
 
 
@@ -177,7 +177,8 @@ def _limits_count(limits: Any) -> int | None:
     if order is not None:
         return len(order)
     return next((count for physnet in physnets(limits)
-                 if (count := names.count_of(physnet)) is not None), None)
+                 if (count := names.parse_count_physnet(physnet)) is not None),
+                None)
 
 
 def limit_count(limits: Any, count: int) -> Any:
@@ -186,7 +187,7 @@ def limit_count(limits: Any, count: int) -> Any:
     metadata = (limits.network_metadata
                 if 'network_metadata' in limits else None)
     limits.network_metadata = objects.NetworkMetadata(
-        physnets={*physnets(limits), names.count_physnet(count)},
+        physnets={*physnets(limits), names.make_count_physnet(count)},
         tunneled=bool(metadata and metadata.tunneled))
     return limits
 
@@ -196,7 +197,7 @@ def limits_order(limits: Any) -> tuple[int, ...] | None:
     others.
     """
     for physnet in physnets(limits):
-        order = names.order_of(physnet)
+        order = names.parse_order_physnet(physnet)
         if order is not None:
             return order
     return None
@@ -220,8 +221,9 @@ def in_order(topology: NUMATopology, order: Sequence[int]) -> NUMATopology:
 def _for_nova(limits: Any) -> Any:
     """Return limits without the physical networks that no host cell has."""
     known = physnets(limits)
-    kept = {physnet for physnet in known if names.order_of(physnet) is None
-            and names.count_of(physnet) is None}
+    kept = {physnet for physnet in known
+            if names.parse_order_physnet(physnet) is None
+            and names.parse_count_physnet(physnet) is None}
     if kept == known:
         return limits
     limits = limits.obj_clone()

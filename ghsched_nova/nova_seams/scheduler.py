@@ -272,9 +272,9 @@ def numa_limits(host_state: Any, spec: RequestSpec,
     :param in_order: whether there is one for each guest node; see
         :func:`steer_fit`.
     """
-    wanted = set(map(names.node_physnet, nodes))
+    wanted = set(map(names.make_node_physnet, nodes))
     if in_order:
-        wanted.add(names.order_physnet(nodes))
+        wanted.add(names.make_order_physnet(nodes))
     tunneled = False
     metadata = (spec.network_metadata
                 if 'network_metadata' in spec else None)

@@ -122,7 +122,7 @@ class Guest:
         machine = naming.machine_name(self.domain.id, self.domain.name)
         if self.maker == 'libvirt-process':
             return machine
-        return f'{machine}-vcpus_{cpulist.render(self.vcpus)}'
+        return f'{machine}-vcpus_{cpulist.render_cpus(self.vcpus)}'
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,7 @@ def find_groups(names: Iterable[str], domain_id: int,
     :param domain_id: libvirt's id of the running domain.
     :param vcpus: the vCPUs in the group's <memorytune>.
     """
-    cpus = cpulist.render(vcpus)
+    cpus = cpulist.render_cpus(vcpus)
     pattern = re.compile(f'qemu-{domain_id}-[A-Za-z0-9.-]*-vcpus_'
                          + re.escape(cpus))
     return sorted(name for name in names if pattern.fullmatch(name))

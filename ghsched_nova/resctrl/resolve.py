@@ -283,9 +283,9 @@ def _check_knobs(dialect: dialects.Dialect,
          'knows no guaranteed share'),
         (asked.burst > 0, 'MEM_BW_MIN', keys.MEM_BW_BURST, asked.burst,
          'knows no guaranteed share'),
-        (asked.capped, 'MEM_BW_MAX', keys.MEM_BW_MAX, asked.maximum,
+        (asked.is_capped, 'MEM_BW_MAX', keys.MEM_BW_MAX, asked.maximum,
          'knows no cap'),
-        (asked.capped, limit, keys.MEM_BW_HARDLIMIT,
+        (asked.is_capped, limit, keys.MEM_BW_HARDLIMIT,
          str(asked.hardlimit).lower(),
          'cannot hold a cap while bandwidth is idle' if asked.hardlimit
          else 'cannot let a guest exceed its cap'),
@@ -354,7 +354,7 @@ def _maximum(host: resctrl_host.ResctrlHost, asked: guest_policy.NodePolicy,
         # A guarantee that was rounded up may be above the cap.
         return _step(host, knob, keys.MEM_BW_MAX, asked.maximum,
                      max(host.min_bandwidth, _minimum(host, asked) or 0))
-    if not asked.capped:
+    if not asked.is_capped:
         return host.no_cap
     size, domains = _divided(host, host_node)
     wanted = -(-asked.maximum * host.node_bandwidth[host_node]

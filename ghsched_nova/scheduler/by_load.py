@@ -29,7 +29,7 @@ from ghsched_placement import node_choice
 
 def measured(state: Any) -> load.Load | None:
     """Return the load that a host has reported; None if it is too old."""
-    found = load.read(getattr(state, 'stats', None) or {})
+    found = load.from_stats(getattr(state, 'stats', None) or {})
     # The clocks of two hosts differ, in both directions.
     if found is None or (abs(time.time() - found.time)
                          > shared.config().ghsched.load_max_age):
@@ -73,7 +73,7 @@ def steered(state: Any, spec: shared.RequestSpec) -> Any:
     reported = load.KEY in (getattr(state, 'stats', None) or {})
     if not reported or not _topology(spec) or not state.numa_topology or not (
             scheduler.offers_physnets(state.numa_topology,
-                                      names.node_physnet)):
+                                      names.make_node_physnet)):
         return state
     return SteeredView(state, spec)
 

@@ -172,7 +172,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         if not view.numa_topology:
             return NO_TOPOLOGY
         if wanted.near and not scheduler.offers_physnets(
-                view.numa_topology, names.node_physnet):
+                view.numa_topology, names.make_node_physnet):
             return NOT_STEERED
         if not scheduler.satisfies_cpu_policy(self, view, spec):
             return CPU_POLICY
@@ -201,7 +201,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         node_of = scheduler.pool_nodes(view) if strict else {}
         tried: set[Any] = set()
         for way in placed:
-            key = (way.order(), way.others,
+            key = (way.get_host_node_order(), way.others,
                    frozenset(node_of[pf] for pf in way.pfs if strict))
             if key in tried:
                 continue
@@ -244,7 +244,8 @@ class _Room:
 
 def _host(view: HostStateView) -> candidates.Host:
     return candidates.Host(
-        node_of_numa={names.numa_provider_uuid(view.uuid, cell.id): cell.id
+        node_of_numa={names.make_numa_provider_uuid(view.uuid,
+                                                    cell.id): cell.id
                       for cell in view.numa_topology.cells},
         node_of_pf=scheduler.pool_nodes(view),
         socket_of=scheduler.sockets(view.numa_topology),
@@ -258,7 +259,7 @@ def _fit(view: HostStateView, spec: shared.RequestSpec, item: Placed,
     :param near_devices: whether the devices that the claim places have to be
         on the nodes.
     """
-    wanted = item.order()
+    wanted = item.get_host_node_order()
     mappings = item.candidate['mappings']
     limits = scheduler.numa_limits(view, spec, wanted, bool(wanted))
     requests = spec.pci_requests.requests if spec.pci_requests else []
@@ -352,10 +353,10 @@ def _log_once(spec: shared.RequestSpec, refused: Gathered,
 
     Our own manager takes them, because it may try the request again.
     """
-    lines = refused.lines(spec.flavor.name, what)
+    lines = refused.format_log_lines(spec.flavor.name, what)
     refusals = request_filter.refusals_of(spec)
     if refusals is not None:
-        refusals.update(zip(lines, refused.lacks(), strict=True))
+        refusals.update(zip(lines, refused.list_most_frequent(), strict=True))
         return
     known: set[str] = spec.__dict__.setdefault('_ghsched_logged', set())
     for line in lines:

@@ -93,7 +93,7 @@ def kind_of(spec: shared.RequestSpec) -> gradient.Kind | None:
 
 def room_of(state: Any, nodes: Sequence[HostNode]) -> gradient.Room:
     """Return the free amounts of a host, as far as it has reported them."""
-    left = headroom.read(getattr(state, 'stats', None) or {})
+    left = headroom.from_stats(getattr(state, 'stats', None) or {})
     free: dict[int, gradient.Amounts] = {}
     total: dict[int, gradient.Amounts] = {}
     for node in nodes:
@@ -113,7 +113,7 @@ def cost(state: Any, spec: shared.RequestSpec) -> candidates.Cost | None:
     """Return the cost of placing guest nodes on host nodes; None to prefer low
     numbers.
     """
-    mix = MIX.shares()
+    mix = MIX.get_kind_shares()
     kind = kind_of(spec) if mix else None
     if kind is None or not shared.config().ghsched.gradient_weight_multiplier:
         return None
@@ -124,5 +124,5 @@ def cost(state: Any, spec: shared.RequestSpec) -> candidates.Cost | None:
 
     def of_order(order: Sequence[int]) -> tuple[float, ...]:
         # Rounded, so that equal nodes stay in the order of their numbers.
-        return (round(growth.by(kind, order), 9),)
+        return (round(growth.measure_growth(kind, order), 9),)
     return of_order

@@ -31,7 +31,7 @@ from ghsched_nova.scheduler import fragments
 from ghsched_nova.scheduler import host_nodes as read
 from ghsched_nova.scheduler import option_weigher
 from ghsched_placement import gradient
-from ghsched_placement.likely_nodes import likely_nodes
+from ghsched_placement.likely_nodes import list_likely_nodes
 from ghsched_placement.policy import PolicyError
 
 LOG = logging.getLogger(__name__)
@@ -73,14 +73,15 @@ def _weigh(state: Any, spec: shared.RequestSpec) -> float:
     assert kind is not None  # noqa: S101
     pools = read.pci_pools(state)
     nodes = read.host_nodes(state, pools, spec.numa_topology.cells[0].pagesize)
-    taken = read.chosen_nodes(state, nodes) or likely_nodes(
+    taken = read.chosen_nodes(state, nodes) or list_likely_nodes(
         nodes, read.guest_nodes(spec.numa_topology, read.threads(state)),
         read.device_needs(state, spec, pools), read.physnets(state),
         shared.config().compute.packing_host_numa_cells_allocation_strategy)
     if not taken:
         return -float(_MOST)
     grows = gradient.Growth(
-        fragments.room_of(state, nodes), fragments.MIX.shares()).by(
+        fragments.room_of(state, nodes),
+        fragments.MIX.get_kind_shares()).measure_growth(
             kind, [node.number for node in taken])
     LOG.debug('ghsched: on %(host)s fragmentation grows by %(grows).3f nodes',
               {'host': state.host, 'grows': grows})

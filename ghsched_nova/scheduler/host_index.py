@@ -210,8 +210,8 @@ class View:
                 choices[node] = self._choices(node)
                 if not choices[node]:
                     return None
-        return matching.match([choices[node] for node in need.nodes],
-                              need.by_size)
+        return matching.match_items([choices[node] for node in need.nodes],
+                                    need.by_size)
 
     def _choices(self, need: NodeNeed) -> list[int]:
         """Return the places that hold a guest node, the tightest first."""

@@ -270,7 +270,7 @@ def read(cell: str, report: Mapping[str, Any]) -> Row:
                updated=report['updated_at'], nodes=nodes,
                guests=_number(int(stats.get('num_instances') or 0)),
                steered=bool(cells) and all(map(_steered, cells)),
-               floating=devices.get(None, {}), left=headroom.read(stats))
+               floating=devices.get(None, {}), left=headroom.from_stats(stats))
 
 
 def _document(report: Mapping[str, Any], column: str) -> Any:
@@ -356,5 +356,5 @@ def _pages(pages: Mapping[str, Any]) -> tuple[int, int]:
 def _steered(cell: Mapping[str, Any]) -> bool:
     """Whether the driver of ghsched runs on the host of a NUMA node."""
     network = cell.get('network_metadata')
-    return network is not None and names.node_physnet(
+    return network is not None and names.make_node_physnet(
         cell['id']) in _data(network)['physnets']

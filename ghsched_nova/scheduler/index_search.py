@@ -229,7 +229,7 @@ def left_in(row: Row, summaries: Mapping[str, Any]
         return of and of['capacity'] - of['used']
     bandwidth = {}
     for room in row.nodes:
-        share = left(names.numa_provider_uuid(row.uuid, room.number),
+        share = left(names.make_numa_provider_uuid(row.uuid, room.number),
                      names.MEM_BW_PCT)
         if share is not None:
             bandwidth[room.number] = share

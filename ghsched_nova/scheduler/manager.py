@@ -259,7 +259,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
                 _log(told, LOG.debug)
                 told = now
             if self._seen.hosts:
-                why = lack.of_filters(
+                why = lack.make_filter_lacks(
                     self._seen.filtered, len(self._seen.hosts),
                     {_OUR_FILTER: list(now.values())})
         _log(told, LOG.info)
@@ -299,7 +299,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         share.
         """
         return self._placement.has_provider(
-            names.shares_trait(policy.fingerprint, 0))
+            names.make_share_trait(policy.fingerprint, 0))
 
     def _select_again(self, context: Any, how: request_filter.Try | None,
                       told: request_filter.Refusals, *args: Any,
@@ -385,10 +385,10 @@ class GhschedSchedulerManager(manager.SchedulerManager):
             policy.controlled and self._is_shared(policy),
             lambda: self._free(names.MEM_BW_PCT,
                                frozenset({names.NUMA_NODE_TRAIT})))
-        return cloud_lack.find(
+        return cloud_lack.find_lacks(
             policy, shared.config().ghsched.bandwidth_accounting, cloud,
-            cloud_lack.without_ours(self._seen.query,
-                                    request_filter.our_suffixes(spec)))
+            cloud_lack.strip_our_groups(self._seen.query,
+                                        request_filter.our_suffixes(spec)))
 
     def _pfs(self, spec: shared.RequestSpec, policy: policies.GuestPolicy,
              ) -> dict[str, list[vfs.Pf]]:

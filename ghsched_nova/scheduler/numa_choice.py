@@ -62,7 +62,7 @@ def schedule(context: Any, spec: shared.RequestSpec,
 def is_chosen(spec: shared.RequestSpec) -> bool:
     """Whether the number of guest NUMA nodes of a request was chosen here."""
     return ('extra_specs' in spec.flavor
-            and auto_nodes.is_chosen(spec.flavor.extra_specs))
+            and auto_nodes.has_chosen_count(spec.flavor.extra_specs))
 
 
 def _requests(context: Any, spec: shared.RequestSpec
@@ -76,7 +76,7 @@ def _requests(context: Any, spec: shared.RequestSpec
     if not auto_nodes.is_auto(extra_specs):
         return [(0, spec)]
     had, is_live = scheduler.kept_count(context, spec.instance_uuid)
-    counts = auto_nodes.counts_of_server(
+    counts = auto_nodes.list_node_counts_of_server(
         extra_specs, spec.flavor.vcpus, spec.flavor.memory_mb, had,
         is_live or scheduler.is_rebuild(spec))
     try:

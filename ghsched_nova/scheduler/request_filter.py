@@ -159,7 +159,7 @@ def devices_of(spec: shared.RequestSpec, policy: policies.GuestPolicy,
 
 def _devices(spec: shared.RequestSpec, need: policies.Vfs, pci_request: Any,
              attempt: Try) -> request.Devices:
-    first = names.vf_suffix(pci_request.request_id, 0)
+    first = names.make_vf_suffix(pci_request.request_id, 0)
     groups = (spec.requested_resources
               if 'requested_resources' in spec else None) or ()
     group = next((group for group in groups if group.requester_id == first),

@@ -34,7 +34,7 @@ from ghsched_nova.scheduler import option_weigher
 from ghsched_placement import fragmentation
 from ghsched_placement.fragmentation import Part
 from ghsched_placement.fragmentation import Score
-from ghsched_placement.likely_nodes import likely_nodes
+from ghsched_placement.likely_nodes import list_likely_nodes
 
 LOG = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ def _weigh(state: Any, spec: shared.RequestSpec) -> Score:
     if topology:
         nodes = read.host_nodes(state, pools, topology.cells[0].pagesize)
         guest = read.guest_nodes(topology, read.threads(state))
-        taken = read.chosen_nodes(state, nodes) or likely_nodes(
+        taken = read.chosen_nodes(state, nodes) or list_likely_nodes(
             nodes, guest, needs, read.physnets(state),
             shared.config().compute
             .packing_host_numa_cells_allocation_strategy)
@@ -76,7 +76,7 @@ def _weigh(state: Any, spec: shared.RequestSpec) -> Score:
     else:
         nodes = read.floating_nodes(state, pools)
         parts, size = read.floating_parts(nodes, spec), 1
-    score = fragmentation.score(nodes, parts, needs, size)
+    score = fragmentation.score_placement(nodes, parts, needs, size)
     _log(state, parts, score)
     return score
 

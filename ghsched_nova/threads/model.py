@@ -109,7 +109,7 @@ class Action:
     @property
     def line(self) -> str:
         """New CPUs or scheduling class, as text."""
-        return (cpulist.render(self.cpus) if self.cpus
+        return (cpulist.render_cpus(self.cpus) if self.cpus
                 else str(self.scheduling))
 
     @property
@@ -128,7 +128,7 @@ def plan_actions(guest: Guest, actual: Mapping[Role, Thread],
     actions = tuple(
         Action(guest.uuid, guest.name, role, actual[role],
                actual[role].scheduling,
-               f'it may run on CPUs {cpulist.render(actual[role].cpus)}',
+               f'it may run on CPUs {cpulist.render_cpus(actual[role].cpus)}',
                cpus)
         for role, cpus in guest.pins.items()
         if role in actual and actual[role].cpus != cpus)

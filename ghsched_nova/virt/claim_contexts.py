@@ -61,5 +61,5 @@ def _shapes(flavor: Any, image: Any, instance: Any,
     had = (len(numa.host_cells(instance.numa_topology))
            if instance.launched_at else 0)
     return [numa.guest_topology(numa.with_count(flavor, count), image)
-            for count in auto_nodes.counts_of_server(
+            for count in auto_nodes.list_node_counts_of_server(
                 specs, flavor.vcpus, flavor.memory_mb, had, is_live)]

@@ -152,7 +152,7 @@ class ReportingDriver(base.DriverBase):
         topology = super()._get_host_numa_topology()
         cells = topology.cells if topology is not None else ()
         for cell in cells:
-            compute.add_physnet(cell, names.node_physnet(cell.id))
+            compute.add_physnet(cell, names.make_node_physnet(cell.id))
         self._numa_nodes = tuple(sorted(cell.id for cell in cells))
         self._threads.shared = {cell.id: frozenset(cell.cpuset)
                                 for cell in cells}
@@ -194,7 +194,7 @@ class ReportingDriver(base.DriverBase):
                 shared.config().ghsched.bandwidth_accounting, time.time())
             if found is not None:
                 resources['stats'] = {**(resources.get('stats') or {}),
-                                      **headroom.write(found)}
+                                      **headroom.to_stats(found)}
         except Exception as error:
             LOG.warning('ghsched: cannot report the headroom of this host: %r',
                         error)

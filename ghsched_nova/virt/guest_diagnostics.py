@@ -88,7 +88,7 @@ class GuestDiagnostics:
         """
         measured = self._measured()
         if measured is not None:
-            found |= load.write_of(measured, guest.uuid)
+            found |= load.to_guest_diagnostics(measured, guest.uuid)
         try:
             policy = metadata.read_policy(guest.get_xml_desc())
             if policy is not None:
@@ -240,7 +240,7 @@ def _bursts(record: burst_record.Record | None) -> dict[str, Any]:
         'bursts_offered': record.offered, 'bursts_chance': record.chance,
         'bursts_periods': total.periods, 'bursts_over': total.over,
         'bursts_short': total.short,
-        'bursts_largest_project': record.uses.largest}
+        'bursts_largest_project': record.uses.largest_promised}
 
 
 def _guest_nodes(row: view.GuestNode, shared: str, right: Mapping[int, bool]

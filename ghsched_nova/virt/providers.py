@@ -89,7 +89,7 @@ def _lost_bandwidth(provider_tree: Any, root_uuid: str, host: HostDescription,
     """Return bandwidth in Placement of nodes that lost bandwidth control."""
     found = {}
     for node in set(host.numa_nodes) - set(host.nodes):
-        uuid = names.numa_provider_uuid(root_uuid, node)
+        uuid = names.make_numa_provider_uuid(root_uuid, node)
         if not provider_tree.exists(uuid):
             continue
         record = provider_tree.data(uuid).inventory.get(names.MEM_BW_PCT)
@@ -107,7 +107,7 @@ def _shrinking_classes(
     """Return total and usage of resource classes whose inventory shrinks."""
     found = {}
     for node in {*host.nodes, *host.numa_nodes}:
-        uuid = names.numa_provider_uuid(root_uuid, node)
+        uuid = names.make_numa_provider_uuid(root_uuid, node)
         inventory = (provider_tree.data(uuid).inventory
                      if provider_tree.exists(uuid) else {})
         offered = {name: amount for name, (amount, _least)
@@ -131,7 +131,7 @@ def _shrinking_bandwidth(
     """Return bandwidth usage of nodes whose free bandwidth shrinks."""
     found = {}
     for node in host.nodes:
-        uuid = names.numa_provider_uuid(root_uuid, node)
+        uuid = names.make_numa_provider_uuid(root_uuid, node)
         record = (provider_tree.data(uuid).inventory.get(names.MEM_BW_PCT)
                   if provider_tree.exists(uuid) else None)
         known = current.get(uuid, tree.Current())
@@ -152,15 +152,15 @@ def _rounded_guarantees(
     Placement has refused such guarantees since.
     """
     found = {}
-    exact = host.held(1) == 1 and host.holds_steps
+    exact = host.round_to_held(1) == 1 and host.holds_all_steps
     for node in () if exact else host.nodes:
-        uuid = names.numa_provider_uuid(root_uuid, node)
+        uuid = names.make_numa_provider_uuid(root_uuid, node)
         record = (provider_tree.data(uuid).inventory.get(names.MEM_BW_PCT)
                   if provider_tree.exists(uuid) else None)
         if record is not None and (
-                not host.holds_steps
+                not host.holds_all_steps
                 or (record['step_size'], record['min_unit'])
-                != (host.guarantee_step, host.held(1))):
+                != (host.guarantee_step, host.round_to_held(1))):
             found[uuid] = tree.Current(amounts=tuple(sorted(
                 holders(uuid, names.MEM_BW_PCT).values())))
     return found

@@ -420,7 +420,7 @@ def _candidates(machine: Machine, workload: Workload) -> Iterator[GuestPolicy]:
             MINIMUMS, MAXIMUMS, PRIORITIES, (True, False)):
         node = NodePolicy(minimum, maximum, hard, priority)
         if minimum > maximum or minimum * sharing > 100 or (
-                not hard and not node.capped) or node in seen:
+                not hard and not node.is_capped) or node in seen:
             continue
         seen.add(node)
         keys = replace(bare, nodes=(node,) * workload.nodes)

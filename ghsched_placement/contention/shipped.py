@@ -26,7 +26,7 @@ _X86 = frozenset({'intel-rdt', 'intel-mba-mbps', 'amd-qos'})
 
 def load(name: str) -> LatencyCurve:
     """Return a shipped curve by the name of its file."""
-    return LatencyCurve.from_mapping(documents.load(
+    return LatencyCurve.from_mapping(documents.load_yaml(
         str(DIRECTORY / f'{name}.yaml')))
 
 

@@ -245,7 +245,7 @@ def _keys(keys: GuestPolicy) -> str:
     found = [f'device_numa={keys.device_numa}']
     if node.minimum:
         found.append(f'mem_bw_min={node.minimum}')
-    if node.capped:
+    if node.is_capped:
         found += [f'mem_bw_max={node.maximum}',
                   f'mem_bw_hardlimit={str(node.hardlimit).lower()}']
     if node.priority is not None:

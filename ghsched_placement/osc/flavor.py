@@ -197,8 +197,8 @@ def merged(extra_specs: Mapping[str, str],
     """
     try:
         policies.check_topology(extra_specs)
-        found = images.merge(extra_specs, properties)
-        auto_nodes.check_open(found)
+        found = images.merge_image_properties(extra_specs, properties)
+        auto_nodes.check_count_is_open(found)
         return found
     except images.ImageError as error:
         raise base.Refused(f'the image: {error}') from None
@@ -244,11 +244,12 @@ def list_shapes(size: Size, extra_specs: Mapping[str, str]
         return [extra_specs]
     try:
         policies.node_count(extra_specs)
-        auto_nodes.check(extra_specs)
+        auto_nodes.check_auto_keys(extra_specs)
     except policies.PolicyError as error:
         raise base.Refused(f'the flavor: {error}') from None
-    return [auto_nodes.with_count(extra_specs, count) for count
-            in auto_nodes.counts(extra_specs, size.vcpus, size.memory_mb)]
+    return [auto_nodes.set_node_count(extra_specs, count) for count
+            in auto_nodes.list_node_counts(extra_specs, size.vcpus,
+                                           size.memory_mb)]
 
 
 def make_question(size: Size, extra_specs: Mapping[str, str],
@@ -333,7 +334,7 @@ def judge(client: clients.Client, host: capacity.Host, wish: fitting.Wish,
     """
     verdict = fitting.check_host(host, wish)
     if verdict.guests and not client.has_candidate(
-            host, joining if verdict.joins else asked):
+            host, joining if verdict.needs_shared_group else asked):
         return fitting.Verdict(host.name, lacks=(lack.Lack(
             None, lack.COMBINATION, reason='Placement has no candidate here: '
             'something else that the flavor or the image asks for is missing '
@@ -356,4 +357,4 @@ def rows(verdicts: Iterable[fitting.Verdict]) -> Iterator[tuple[Any, ...]]:
     for verdict in verdicts:
         yield (verdict.host, bool(verdict.guests), verdict.guests,
                verdict.sharing, columns.Words(list(verdict.nodes)),
-               columns.Lines(list(verdict.reasons)))
+               columns.Lines(list(verdict.reason_texts)))

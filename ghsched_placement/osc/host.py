@@ -118,7 +118,8 @@ class ShowHost(base.ShowOne):
                     else _reported(cloud, seen))
         found = document(
             dataclasses.replace(seen, host=capacity.set_rooms(
-                seen.host, node_room.read(reported))), load.read(reported))
+                seen.host, node_room.read(reported))),
+            load.from_stats(reported))
         return tuple(found), tuple(found.values())
 
 

@@ -81,7 +81,7 @@ def measured(servers: Iterable[Server], said: Mapping[str, Mapping[str, Any]]
     """Return the latest measurement of each host (pure)."""
     found: dict[str, load.Load] = {}
     for server in servers:
-        one = load.read(said[server.uuid])
+        one = load.from_stats(said[server.uuid])
         if one and (server.host not in found
                     or one.time > found[server.host].time):
             found[server.host] = one
@@ -97,7 +97,7 @@ def guest(server: Server, said: Mapping[str, Any],
 
     :param accounting: what is counted of its bandwidth.
     """
-    record = load.read(said)
+    record = load.from_stats(said)
     mine = [one for one in (record.guests if record else ())
             if one.guest == server.uuid]
     if len(mine) != 1 or len(server.nodes) != 1:
@@ -130,12 +130,12 @@ def _wanted(one: load.GuestNode) -> float | None:
 def _nodes(host: capacity.Host, measured: load.Load | None,
            guests: Sequence[move_plan.Guest], takes: bool, idle: bool
            ) -> Iterator[move_plan.Node]:
-    found = measured.by_node() if measured else {}
+    found = measured.get_nodes_by_number() if measured else {}
     for node in host.nodes:
         if node.number is None:
             continue
         spot = Spot(host.name, node.number)
-        left = {name: float(stock.at_once)
+        left = {name: float(stock.max_unit)
                 for name, stock in node.stocks.items()}
         guarantee = left.pop(names.MEM_BW_PCT, 0.0)
         one = found.get(node.number)
@@ -185,7 +185,7 @@ def _idle(host: capacity.Host, spot: Spot, guarantee: float,
     def part(*classes: str) -> float:
         stocks = [stock for name in classes
                   for provider in (host.root,)
-                  if (stock := provider.stock(name))]
+                  if (stock := provider.get_stock(name))]
         return sum(stock.total for stock in stocks) / len(host.nodes)
     return move_plan.Node(
         spot, part('VCPU', 'PCPU') or 1, 0.0, None, 0.0, part('MEMORY_MB'),

@@ -56,17 +56,18 @@ class Rooms:
 
     def assumed(self) -> list[str]:
         """Return what is assumed of hosts where no server runs, for people."""
-        return [f'CPUs and memory of {lack.named(self.spread)} are taken as '
-                'spread evenly over the NUMA nodes: a host reports them with '
-                'a server that runs there'] if self.spread else []
+        return [
+            f'CPUs and memory of {lack.describe_hosts(self.spread)} are taken '
+            'as spread evenly over the NUMA nodes: a host reports them with '
+            'a server that runs there'] if self.spread else []
 
     def notes(self) -> list[str]:
         """Return what is assumed or not known, for people."""
         return self.assumed() + ([
             'CPUs and memory are not counted by NUMA node on '
-            f'{lack.named(self.unknown)}: nova-compute does not report them, '
-            'and Nova may refuse a guest that fits here'] if self.unknown
-            else [])
+            f'{lack.describe_hosts(self.unknown)}: nova-compute does not '
+            'report them, and Nova may refuse a guest that fits here']
+            if self.unknown else [])
 
 
 def read(client: nova_reader.NovaReader, hosts: Sequence[capacity.Host],

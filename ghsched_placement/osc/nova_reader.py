@@ -236,7 +236,7 @@ class NovaReader:
         """Return the load that the host of a server has measured; None without
         one.
         """
-        return load.read(self.said(uuid))
+        return load.from_stats(self.said(uuid))
 
     def said(self, uuid: str, host: str = '') -> dict[str, Any]:
         """Return the diagnostics of a server; empty where there are none.

@@ -249,7 +249,7 @@ def _told(server: Server,
                                  silent=report.problem)
     if report.problem:
         return server
-    return dataclasses.replace(server, effective=report.by_node())
+    return dataclasses.replace(server, effective=report.limits_by_host_node())
 
 
 def _others(client: clients.Client, host: capacity.Host,

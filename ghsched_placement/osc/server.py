@@ -145,7 +145,7 @@ def _allocated(client: clients.Client, server: Server, host: str | None,
 
 def rows(guest: Guest) -> Iterator[tuple[Any, ...]]:
     """Yield a row for each guest NUMA node."""
-    told = guest.report.by_node() if guest.report else {}
+    told = guest.report.limits_by_host_node() if guest.report else {}
     for number, node in enumerate(guest.nodes):
         asked = (guest.policy.nodes[number] if guest.policy.nodes else None)
         real = None if node is None else told.get(node)

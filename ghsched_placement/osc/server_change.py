@@ -31,21 +31,22 @@ class SetServer(base.Lister):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser: argparse.ArgumentParser = super().get_parser(prog_name)
-        change_arguments.add_arguments(parser, 'name or UUID')
+        change_arguments.add_change_arguments(parser, 'name or UUID')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         client = clients.of(self.app)
         try:
-            asked = change_arguments.wish(parsed_args)
+            asked = change_arguments.parse_change_arguments(parsed_args)
         except policies.PolicyError as error:
             raise base.Refused(f'refused: {error}') from error
         shown = client.set_bandwidth(
             str(client.find_server(parsed_args.server)['id']), asked,
             parsed_args.dry_run)
-        self.log.warning(change_report.summary(shown))
-        return change_report.HEADER, list(change_report.rows(shown))
+        self.log.warning(change_report.summarize_change(shown))
+        return change_report.HEADER, list(
+            change_report.list_change_rows(shown))
 
 
 class MoveServerNodes(base.Lister):
@@ -73,12 +74,12 @@ class MoveServerNodes(base.Lister):
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         try:
-            nodes = move_report.wish(parsed_args.node)
+            nodes = move_report.parse_node_wish(parsed_args.node)
         except policies.PolicyError as error:
             raise base.Refused(f'refused: --node: {error.reason}') from error
         client = clients.of(self.app)
         shown = client.move_nodes(
             str(client.find_server(parsed_args.server)['id']), nodes,
             parsed_args.dry_run)
-        self.log.warning(move_report.summary(shown))
-        return move_report.HEADER, list(move_report.rows(shown))
+        self.log.warning(move_report.summarize_move(shown))
+        return move_report.HEADER, list(move_report.list_vcpu_rows(shown))

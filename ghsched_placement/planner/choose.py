@@ -80,7 +80,8 @@ def by_gradient(mix: Mapping[str, int], needs: Mapping[str, Need]) -> Choose:
         growth, kind = gradient.Growth(room_of(state), shares), kind_of(need)
         options = [
             # Rounded, so that equal ways stay in their order.
-            Option(0.0 - round(growth.by(kind, nodes), 9), way, nodes)
+            Option(0.0 - round(growth.measure_growth(kind, nodes), 9), way,
+                   nodes)
             for way in ways if (nodes := state.place(need, way)) is not None]
         return max(options, key=lambda option: option.value, default=None)
     return choose
@@ -107,7 +108,7 @@ def room_of(state: State) -> gradient.Room:
     places = {node: place for place, node in state.host.node_of.items()}
     for node in state.nodes():
         known = bool(state.host.cells)
-        stock = (state.host.providers[places[node.number]].stock(
+        stock = (state.host.providers[places[node.number]].get_stock(
             names.MEM_BW_PCT) if node.number in places else None)
         free[node.number] = (
             node.pinned.free if known else _ENOUGH,
@@ -132,5 +133,5 @@ def _devices(state: State, node: int) -> int:
         provider = state.host.providers[place]
         if below == node:
             found += sum(stock.capacity for name in provider.inventories
-                         if (stock := provider.stock(name)))
+                         if (stock := provider.get_stock(name)))
     return found

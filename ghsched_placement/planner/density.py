@@ -218,7 +218,8 @@ def extra_specs(policy: GuestPolicy) -> dict[str, str]:
                 (keys.MEM_BW_HARDLIMIT, str(node.hardlimit).lower(), 'true'),
                 (keys.MEM_BW_PRIORITY, node.priority, None)):
             if value != default:
-                name = key.extra_spec if same else key.for_node(number)
+                name = key.extra_spec if same else key.get_node_extra_spec(
+                    number)
                 found[name] = str(value)
     if policy.device_numa != 'none':
         found[keys.DEVICE_NUMA.extra_spec] = policy.device_numa

@@ -124,7 +124,7 @@ def ordered(providers: Sequence[Provider], root: str) -> tuple[Provider, ...]:
 
 
 def _node(root: Provider, provider: Provider) -> int | None:
-    return capacity.node_number(root.uuid, provider.uuid, provider.name)
+    return capacity.parse_node_number(root.uuid, provider.uuid, provider.name)
 
 
 def _shape(host: Host, provider: Provider) -> Any:

@@ -46,8 +46,8 @@ def _traits(state: State, need: Need) -> Iterator[Lack]:
     asked = dict(need.query('any', {})).get('root_required', '')
     traits = set(filter(None, asked.split(',')))
     forbidden = {trait for trait in traits if trait.startswith('!')}
-    return lack.traits(state.host.root.traits, traits - forbidden,
-                       (trait[1:] for trait in forbidden))
+    return lack.find_trait_lacks(state.host.root.traits, traits - forbidden,
+                                 (trait[1:] for trait in forbidden))
 
 
 def of_root(state: State, need: Need) -> Iterator[Lack]:
@@ -68,7 +68,7 @@ def of_root(state: State, need: Need) -> Iterator[Lack]:
             state.free((place, name)) for place in state.host.node_below),
             None) for name, count in counts.items()]
     for item in needed:
-        found = lack.amount(*item)
+        found = lack.find_amount_lack(*item)
         if found:
             yield found
 
@@ -102,7 +102,7 @@ def misfits(state: State, need: Need, guest_node: int,
                    if owner == guest_node]
     needed += state.short_of(node, need.guest.needs[guest_node],
                              need.guest.page_size)
-    found = (lack.amount(*item, node=node) for item in needed)
+    found = (lack.find_amount_lack(*item, node=node) for item in needed)
     return [one for one in found if one]
 
 
@@ -140,7 +140,7 @@ def vfs_free(state: State, node: int, resource_class: str) -> int:
 
 def whole_nodes(state: State) -> int:
     """Return NUMA nodes that no guest has a part of."""
-    return sum(node.whole for node in state.nodes())
+    return sum(node.is_whole for node in state.nodes())
 
 
 def pooled(state: State, need: Need) -> int:

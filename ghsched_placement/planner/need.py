@@ -188,7 +188,7 @@ def of(flavor: Flavor, accounting: Accounting = 'min',
         when nobody told the resource class of an alias.
     """
     if auto_nodes.is_auto(flavor.extra_specs):
-        flavor = replace(flavor, extra_specs=auto_nodes.with_count(
+        flavor = replace(flavor, extra_specs=auto_nodes.set_node_count(
             flavor.extra_specs, 1))
     try:
         guest = topology.split(flavor.vcpus, flavor.ram, flavor.extra_specs)

@@ -92,7 +92,7 @@ def _host(host: HostPlan) -> dict[str, Any]:
         'by_flavor': dict(host.by_flavor), 'pooled': host.pooled,
         'nodes': host.nodes, 'whole_before': host.whole_before,
         'whole_after': host.whole_after,
-        'lacks': [one.figures() for one in host.lacks],
+        'lacks': [one.to_json_object() for one in host.lacks],
         **{key: [asdict(one) for one in getattr(host, key)]
            for key in ('uses', 'more')}}
 
@@ -188,7 +188,8 @@ def _more_table(hosts: Sequence[HostPlan]) -> str:
     for host in hosts:
         for one in host.more:
             alike.setdefault((
-                _names(host.hosts), lack.counted(one.amount, one.resource),
+                _names(host.hosts),
+                lack.describe_amount(one.amount, one.resource),
                 one.guests), []).append(one.node)
     shown = sorted(alike, key=lambda row: -row[2])[:4 * MOST_KINDS]
     rows = ([names, what, _nodes(alike[names, what, guests]), guests]
@@ -199,7 +200,7 @@ def _more_table(hosts: Sequence[HostPlan]) -> str:
 
 def _nodes(nodes: Sequence[int | None]) -> str | None:
     known = [node for node in nodes if node is not None]
-    return cpulist.render(known) if known else None
+    return cpulist.render_cpus(known) if known else None
 
 
 def _left_out(number: int, what: str) -> str:

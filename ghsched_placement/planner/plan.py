@@ -294,7 +294,7 @@ def _notes(hosts: Sequence[Host], flavors: Sequence[Flavor],
     notes = []
     without = [host.name for host in hosts if not host.cells]
     if without:
-        notes.append(NO_CELLS.format(lack.named(without)))
+        notes.append(NO_CELLS.format(lack.describe_hosts(without)))
     if settings.without:
         notes.append(SHARED.format(', '.join(settings.without)))
     if any(key.startswith(keys.MEM_BW_BURST.extra_spec)

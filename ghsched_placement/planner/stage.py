@@ -119,7 +119,7 @@ class Stage:
         placed, _ = node_assignment.place(
             found, wanted, self._host(number), has_room,
             steps=matching.Steps(_STEPS))
-        ways = (Way(item.order(), self._takes(candidate))
+        ways = (Way(item.get_host_node_order(), self._takes(candidate))
                 for item in placed for candidate in item.candidates)
         return list(dict.fromkeys(ways))
 

@@ -23,7 +23,7 @@ from ghsched_placement.fragmentation import GuestNode
 from ghsched_placement.fragmentation import HostNode
 from ghsched_placement.fragmentation import Part
 from ghsched_placement.fragmentation import Share
-from ghsched_placement.likely_nodes import likely_nodes
+from ghsched_placement.likely_nodes import list_likely_nodes
 from ghsched_placement import names
 from ghsched_placement.node_room import Shortage
 from ghsched_placement.planner.hosts import Host
@@ -114,7 +114,7 @@ class State:
         if not self.host.cells or not guest:
             return way.nodes
         nodes = way.nodes or tuple(
-            node.number for node in likely_nodes(self.nodes(), guest))
+            node.number for node in list_likely_nodes(self.nodes(), guest))
         if len(nodes) < len(guest) or not all(
                 self.short_of(node, part, need.guest.page_size) == []
                 for node, part in zip(nodes, guest, strict=True)):
@@ -176,7 +176,7 @@ class State:
     def _by_bandwidth(self, place: int, node: int,
                       devices: Mapping[str, int]) -> HostNode:
         slot = place, names.MEM_BW_PCT
-        stock = self.host.providers[place].stock(names.MEM_BW_PCT)
+        stock = self.host.providers[place].get_stock(names.MEM_BW_PCT)
         return HostNode(number=node, devices=devices, shared=Share(
             stock.capacity if stock else 0, self.free(slot)))
 
@@ -205,7 +205,7 @@ class State:
                              memory=-(-need.flavor.ram // (len(every) or 1)))
             parts = [Part(node, each) for node in every]
         pools = frozenset(name for node in every for name in node.devices)
-        return fragmentation.score(
+        return fragmentation.score_placement(
             every, parts, need.device_needs(pools),
             len(need.guest.cells) or 1).value
 

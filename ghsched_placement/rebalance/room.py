@@ -207,14 +207,14 @@ class _Search:
         """Whether a guest would fit if a host's NUMA nodes were one."""
         asked: Counter[str] = Counter()
         for guest_node in range(self._wish.guest_nodes):
-            asked.update(self._wish.node_amounts(guest_node))
+            asked.update(self._wish.get_node_amounts(guest_node))
         return all(sum(
             node.stocks[name].free for node in host.nodes
             if name in node.stocks) >= amount
             for name, amount in asked.items()) and all(
             stock is None or stock.free >= amount
             for name, amount in self._wish.amounts.items()
-            for stock in [host.root.stock(name)])
+            for stock in [host.root.get_stock(name)])
 
     def _spots(self, cloud: _Cloud, guest: Running,
                is_inside: bool) -> Iterator[Spot]:
@@ -232,7 +232,7 @@ class _Search:
             if other.name == host.name or tried == DESTINATIONS:
                 continue
             verdict = self._check(other, guest.wish)
-            if verdict.guests and not verdict.joins:
+            if verdict.guests and not verdict.needs_shared_group:
                 tried += 1
                 yield Spot(other.name, verdict.nodes[0])
 
@@ -274,5 +274,5 @@ def missing(hosts: Sequence[capacity.Host], wish: fitting.Wish) -> str:
                    if node.bandwidth)
     verdicts = [fitting.check_host(host, wish)
                 for host in sorted(hosts, key=free, reverse=True)[:1]]
-    return ''.join(f'{one.host}: {"; ".join(one.reasons)}'
-                   for one in verdicts if one.reasons)
+    return ''.join(f'{one.host}: {"; ".join(one.reason_texts)}'
+                   for one in verdicts if one.reason_texts)

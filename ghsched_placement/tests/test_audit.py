@@ -109,7 +109,7 @@ class ServersTest(AuditTestCase):
     def test_one_that_joined_others_needs_no_control_group(self):
         server = guest(30)
         host = clouds.host(clouds.node(0, traits=clouds.NODE_TRAITS | {
-            names.shares_trait(server.policy.fingerprint, 0)}))
+            names.make_share_trait(server.policy.fingerprint, 0)}))
         for groups, found in ((0, []), (1, []), (2, ['allocation-differs'])):
             self.assertEqual(found, self.kinds(
                 host, [server], {A: held(groups=groups, n0=30)}))
@@ -249,7 +249,7 @@ class EffectiveTest(AuditTestCase):
     def test_caps_of_guests_that_share_may_add_up_to_none(self):
         policy = GuestPolicy(nodes=(NodePolicy(30, 50),))
         self.host = clouds.host(clouds.node(0, traits=clouds.NODE_TRAITS | {
-            names.shares_trait(policy.fingerprint, 0)}))
+            names.make_share_trait(policy.fingerprint, 0)}))
         self.assertEqual([], self.effective(*policy.nodes, minimum=30,
                                             maximum=100))
 

@@ -28,9 +28,9 @@ class CountsTest(base.TestCase):
     @given(st.integers(1, 64), st.integers(1, 4096), st.integers(1, 16))
     def test_counts_are_those_that_nova_can_split(self, vcpus, memory, most):
         specs = {**AUTO, 'ghsched:numa_max': str(most)}
-        counts = auto_nodes.counts(specs, vcpus, memory)
+        counts = auto_nodes.list_node_counts(specs, vcpus, memory)
         for count in range(1, 17):
-            fixed = auto_nodes.with_count(specs, count)
+            fixed = auto_nodes.set_node_count(specs, count)
             if count in counts:
                 self.assertEqual(
                     count, len(topology.split(vcpus, memory, fixed).cells))
@@ -39,15 +39,15 @@ class CountsTest(base.TestCase):
                                   vcpus, memory, fixed)
 
     def test_default_is_one_node_or_two(self):
-        self.assertEqual((1, 2), auto_nodes.counts(AUTO, 4, 512))
-        self.assertEqual((1,), auto_nodes.counts(AUTO, 3, 512))
+        self.assertEqual((1, 2), auto_nodes.list_node_counts(AUTO, 4, 512))
+        self.assertEqual((1,), auto_nodes.list_node_counts(AUTO, 3, 512))
 
     def test_server_that_runs_or_asks_for_it_keeps_its_number(self):
         keeping = {**AUTO, 'ghsched:numa_keep': 'true'}
         for expected, specs, current, is_fixed in (
                 ((1, 2), AUTO, 2, False), ((2,), AUTO, 2, True),
                 ((2,), keeping, 2, False), ((1, 2), keeping, 0, True)):
-            self.assertEqual(expected, auto_nodes.counts_of_server(
+            self.assertEqual(expected, auto_nodes.list_node_counts_of_server(
                 specs, 4, 512, current, is_fixed))
 
 

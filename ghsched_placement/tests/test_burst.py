@@ -99,32 +99,32 @@ class AllowedTest(base.TestCase):
 
     def test_nothing_twice_before_a_whole_window_was_seen(self):
         rows = list(coins(8, .1, 0, 60 * WINDOW))
-        self.assertEqual(80, burst.compute_allowed(seen(rows[:60 * 20]), 80,
-                                                   LIMITS))
-        self.assertLess(80, burst.compute_allowed(seen(rows), 80, LIMITS))
+        self.assertEqual(80, burst.compute_burst_limit(
+            seen(rows[:60 * 20]), 80, LIMITS))
+        self.assertLess(80, burst.compute_burst_limit(seen(rows), 80, LIMITS))
 
     def test_guests_that_are_always_busy_are_promised_nothing_twice(self):
-        self.assertEqual(80, burst.compute_allowed(
+        self.assertEqual(80, burst.compute_burst_limit(
             seen([[1] * 8] * 60 * WINDOW), 80, LIMITS))
 
     def test_steady_guests_count_as_what_they_use(self):
-        allowed = burst.compute_allowed(seen([[.5] * 8] * 60 * WINDOW), 80,
-                                        LIMITS)
+        allowed = burst.compute_burst_limit(seen([[.5] * 8] * 60 * WINDOW), 80,
+                                            LIMITS)
         self.assertEqual(120, allowed)
 
     def test_few_say_little_of_many(self):
-        self.assertEqual(80, burst.compute_allowed(
+        self.assertEqual(80, burst.compute_burst_limit(
             seen([[0, 0]] * 60 * WINDOW), 80, LIMITS))
 
     def test_who_are_busy_together_are_promised_less(self):
-        apart, together = (burst.compute_allowed(
+        apart, together = (burst.compute_burst_limit(
             seen(coins(8, .2, common, 60 * WINDOW)), 80, LIMITS)
             for common in (0, .6))
         self.assertLess(together, apart)
 
     def test_guests_that_fill_it_are_short_no_more_often_than_allowed(self):
         for duty in (.05, .1, .2, .3):
-            guests = burst.compute_allowed(seen(
+            guests = burst.compute_burst_limit(seen(
                 coins(16, duty, 0, 60 * WINDOW)), 80, LIMITS) // 10
             short = [10 * sum(row) > 80 for row
                      in coins(guests, duty, 0, 40000, seed=2)]
@@ -149,7 +149,8 @@ class AllowedTest(base.TestCase):
            st.floats(1, 5))
     def test_between_the_pool_and_the_most(self, rows, pool, ratio):
         limits = burst.Limits(window=2, ratio=ratio)
-        allowed = burst.compute_allowed(seen(rows, per_hour=4), pool, limits)
+        allowed = burst.compute_burst_limit(seen(rows, per_hour=4), pool,
+                                            limits)
         self.assertTrue(pool <= allowed <= math.floor(pool * ratio))
 
     @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 300)),
@@ -166,7 +167,7 @@ class AllowedTest(base.TestCase):
 
     @given(st.integers(0, 300), st.integers(0, 300))
     def test_less_at_once_and_more_only_when_clearly_more(self, before, now):
-        found = burst.smooth_offer(before, now)
+        found = burst.smooth_burst_offer(before, now)
         self.assertIn(found, (before, now))
         self.assertLessEqual(found, now)
-        self.assertEqual(found, burst.smooth_offer(found, now))
+        self.assertEqual(found, burst.smooth_burst_offer(found, now))

@@ -38,7 +38,8 @@ def measured(rows, per_hour=1, window=WINDOW):
     """Uses after periods in which guests had such shares."""
     uses = burst_projects.Uses()
     for number, row in enumerate(rows):
-        uses = burst_projects.add_period(uses, number // per_hour, row, window)
+        uses = burst_projects.add_period_by_project(uses, number // per_hour,
+                                                    row, window)
     return uses
 
 
@@ -81,13 +82,15 @@ def short(services, limits, seed, filling=8, days=4, per_hour=4):
         row = [burst.Share(6, 6 * levels[owner], str(owner))
                for owner in order[:guests]]
         if hour < filling * 24:
-            uses = burst_projects.add_period(uses, hour, row, WINDOW)
+            uses = burst_projects.add_period_by_project(uses, hour, row,
+                                                        WINDOW)
             hours = burst.add_period(hours, burst.make_hour(hour, row, POOL,
                                                             False), WINDOW)
             if number % per_hour == per_hour - 1:
                 allowed = min(
-                    burst.compute_allowed(hours, POOL, limits),
-                    burst_projects.compute_allowed(uses, POOL, limits))
+                    burst.compute_burst_limit(hours, POOL, limits),
+                    burst_projects.compute_project_limit(uses, POOL,
+                                                         limits))
                 lowest = burst.add_to_minima(lowest, hour, allowed, WINDOW)
                 guests = max(guests, min(least for _, least in lowest) // 6)
         else:
@@ -103,7 +106,8 @@ class AdvanceTest(base.TestCase):
         seen = []
         for later, row in steps:
             hour += later
-            uses = burst_projects.add_period(uses, hour, row, WINDOW)
+            uses = burst_projects.add_period_by_project(uses, hour, row,
+                                                        WINDOW)
             seen.append((hour, row))
         weights = [math.exp((when - hour) / WINDOW) for when, _ in seen]
         self.assertAlmostEqual(sum(weights), uses.periods)
@@ -120,13 +124,13 @@ class AdvanceTest(base.TestCase):
                     for share in row if share.project == use.project),
                     getattr(use, name))
             self.assertEqual(last[use.project], use.promised)
-        self.assertEqual(sum(last.values()), uses.promised)
-        self.assertEqual(max(last.values(), default=0), uses.largest)
+        self.assertEqual(sum(last.values()), uses.total_promised)
+        self.assertEqual(max(last.values(), default=0), uses.largest_promised)
 
     def test_project_without_guests_is_forgotten(self):
         uses = steady(a=.5, b=.5)
         for hour in itertools.count(WINDOW):
-            uses = burst_projects.add_period(
+            uses = burst_projects.add_period_by_project(
                 uses, hour, [burst.Share(20, 10.0, 'a')], WINDOW)
             if hour == 2 * WINDOW:
                 self.assertEqual([20, 0], [use.promised
@@ -138,7 +142,7 @@ class AdvanceTest(base.TestCase):
     def test_number_and_names_of_projects_are_bounded(self):
         uses = burst_projects.Uses()
         for hour in range(2):
-            uses = burst_projects.add_period(uses, hour, [
+            uses = burst_projects.add_period_by_project(uses, hour, [
                 burst.Share(5, 1.0, f'{hour}-{number}' + 'x' * 999)
                 for number in range(burst_projects.MAX_PROJECTS)], WINDOW)
         self.assertEqual(burst_projects.MAX_PROJECTS, len(uses.projects))
@@ -153,54 +157,61 @@ class AllowedTest(base.TestCase):
         uses, hour = burst_projects.Uses(), 0
         for later, row in steps:
             hour += later
-            uses = burst_projects.add_period(uses, hour, row, 2)
-        found = burst_projects.compute_allowed(uses, pool, burst.Limits(
-            window=2, ratio=ratio))
+            uses = burst_projects.add_period_by_project(uses, hour, row, 2)
+        found = burst_projects.compute_project_limit(
+            uses, pool, burst.Limits(window=2, ratio=ratio))
         self.assertTrue(pool <= found <= math.floor(pool * ratio))
 
     @given(st.lists(st.floats(0, 1), min_size=1, max_size=9))
     def test_one_project_is_promised_the_pool_alone(self, parts):
         row = [burst.Share(6, 6 * part, 'a') for part in parts]
-        self.assertEqual(POOL, burst_projects.compute_allowed(
+        self.assertEqual(POOL, burst_projects.compute_project_limit(
             measured([row] * WINDOW), POOL, LIMITS))
 
     def test_unknown_projects_count_as_one(self):
-        self.assertEqual(POOL, burst_projects.compute_allowed(measured(
-            [[burst.Share(6, 0.0)] * 10] * WINDOW), POOL, LIMITS))
+        self.assertEqual(
+            POOL, burst_projects.compute_project_limit(measured(
+                [[burst.Share(6, 0.0)] * 10] * WINDOW), POOL, LIMITS))
 
     def test_guests_with_nothing_in_common_have_no_limit_by_project(self):
-        self.assertEqual(3 * POOL, burst_projects.compute_allowed(
-            steady(a=1), POOL, burst.Limits(correlation=0)))
+        self.assertEqual(3 * POOL,
+                         burst_projects.compute_project_limit(
+                             steady(a=1), POOL, burst.Limits(correlation=0)))
 
     def test_projects_measured_for_less_than_a_window_promise_nothing(self):
         for hours, more in ((WINDOW - 2, False), (WINDOW, True)):
-            self.assertEqual(more, burst_projects.compute_allowed(steady(
-                hours, a=0, b=0), POOL, LIMITS) > POOL)
+            self.assertEqual(
+                more, burst_projects.compute_project_limit(steady(
+                    hours, a=0, b=0), POOL, LIMITS) > POOL)
 
     def test_project_that_has_just_come_counts_as_busy(self):
         idle = [burst.Share(20, 0.0, project) for project in 'abcd']
         old = measured([idle] * WINDOW)
-        new = burst_projects.add_period(old, WINDOW, [
+        new = burst_projects.add_period_by_project(old, WINDOW, [
             *idle[:3], burst.Share(20, 0.0, 'new')], WINDOW)
-        self.assertLess(burst_projects.compute_allowed(new, POOL, LIMITS),
-                        burst_projects.compute_allowed(old, POOL, LIMITS))
+        self.assertLess(
+            burst_projects.compute_project_limit(new, POOL, LIMITS),
+            burst_projects.compute_project_limit(
+                old, POOL, LIMITS))
 
     def test_two_idle_projects_are_promised_what_the_larger_leaves(self):
         # 20 of 40 may be used at once, which leaves 20 beside the pool.
-        self.assertEqual(POOL + 20, burst_projects.compute_allowed(
-            steady(a=0, b=0), POOL, LIMITS))
+        self.assertEqual(POOL + 20,
+                         burst_projects.compute_project_limit(
+                             steady(a=0, b=0), POOL, LIMITS))
 
     def test_of_three_projects_two_are_busy_at_once(self):
         # 40 of 60 in use where the pool is 60: half as much again.
-        self.assertEqual(90, burst_projects.compute_allowed(
+        self.assertEqual(90, burst_projects.compute_project_limit(
             steady(a=0, b=0, c=0), POOL, LIMITS))
 
     @given(st.lists(st.sampled_from([0.0, .1, .3, .6]), min_size=2,
                     max_size=8), st.sampled_from([.05, .2]))
     def test_busier_projects_are_never_promised_more(self, parts, more):
         names = 'abcdefgh'
-        calm, busy = (burst_projects.compute_allowed(steady(**dict(zip(
-            names, found, strict=False))), POOL, LIMITS) for found in (
+        calm, busy = (
+            burst_projects.compute_project_limit(steady(**dict(zip(
+                names, found, strict=False))), POOL, LIMITS) for found in (
                 parts, [part + more for part in parts]))
         self.assertLessEqual(busy, calm)
 
@@ -210,8 +221,10 @@ class AllowedTest(base.TestCase):
                     for place, name in enumerate('ab')]
         unsteady = measured([row(number) for number in range(WINDOW)])
         self.assertLess(
-            burst_projects.compute_allowed(unsteady, POOL, LIMITS),
-            burst_projects.compute_allowed(steady(a=.2, b=.2), POOL, LIMITS))
+            burst_projects.compute_project_limit(unsteady, POOL,
+                                                 LIMITS),
+            burst_projects.compute_project_limit(steady(a=.2, b=.2),
+                                                 POOL, LIMITS))
 
     def test_replicas_of_few_services_are_short_as_seldom_as_promised(self):
         for services in (1, 2, 3, 6):

@@ -64,7 +64,8 @@ class RecordTest(base.TestCase):
         record = burst_record.Record()
         offered = []
         for number in range(4):
-            record = burst_record.add_period(record, number, quiet(), LIMITS)
+            record = burst_record.add_period_to_record(record, number,
+                                                       quiet(), LIMITS)
             offered.append(record.offered)
         # Known after two hours, and offered when both allow it.
         self.assertEqual([40, 40, 60, 60], offered)
@@ -74,7 +75,7 @@ class RecordTest(base.TestCase):
     def test_a_quiet_hour_is_no_reason_to_offer_more(self):
         record = burst_record.Record()
         for number in range(8):
-            record = burst_record.add_period(
+            record = burst_record.add_period_to_record(
                 record, number, quiet(used=0.0 if number == 6 else 40.0),
                 LIMITS)
             self.assertEqual(40, record.offered, number)
@@ -114,20 +115,20 @@ class RecordTest(base.TestCase):
         for projects, offered in (('aa', 40), ('ab', 60)):
             record = burst_record.Record()
             for number in range(6):
-                record = burst_record.add_period(
+                record = burst_record.add_period_to_record(
                     record, number, burst_record.Period(
                         [burst.Share(20, 0.0, one) for one in projects], 40),
                     burst.Limits(window=2))
             self.assertEqual(offered, record.offered, projects)
 
     def test_what_is_not_known_adds_nothing_and_keeps_what_is_promised(self):
-        record = burst_record.add_period(
+        record = burst_record.add_period_to_record(
             burst_record.Record(), 1, quiet(), LIMITS)
-        silent = burst_record.add_period(
+        silent = burst_record.add_period_to_record(
             record, 1, burst_record.Period(None, 40), LIMITS)
         self.assertEqual(record, silent)
 
     def test_a_smaller_pool_is_offered_at_once(self):
         record = burst_record.Record(offered=80)
-        self.assertEqual(30, burst_record.add_period(
+        self.assertEqual(30, burst_record.add_period_to_record(
             record, 1, quiet(pool=30), LIMITS).offered)

@@ -90,7 +90,7 @@ class CostTest(base.TestCase):
             return (-order[1], order[0])
         placed, _ = place(offered, WANTED, HOST, cost=cost)
         self.assertEqual([(0, 2), (1, 2), (0, 1), (2, 1), (1, 0), (2, 0)],
-                         [item.order() for item in placed])
+                         [item.get_host_node_order() for item in placed])
         self.assertEqual(6, len(asked))
 
     def test_place_of_too_many_ways_ranks_by_node_number(self):
@@ -99,7 +99,7 @@ class CostTest(base.TestCase):
         self.patch(node_assignment, 'MAX_COSTED', 5)
         placed, _ = place(offered, WANTED, HOST,
                           cost=lambda order: (-order[1],))
-        self.assertEqual((0, 1), placed[0].order())
+        self.assertEqual((0, 1), placed[0].get_host_node_order())
 
 
 class OtherNodesTest(base.TestCase):
@@ -112,7 +112,7 @@ class OtherNodesTest(base.TestCase):
         placed, _refusal = place(
             [{'allocations': {}, 'mappings': {'ghsched_bw0': ['rp0']}}],
             wanted, host)
-        return [item.order() for item in placed]
+        return [item.get_host_node_order() for item in placed]
 
     def test_place_prefers_the_socket_of_the_other_guest_nodes(self):
         self.assertEqual([(0, 2), (0, 1), (0, 3)], self.place())
@@ -383,5 +383,5 @@ class ExactTest(base.TestCase):
             matching.Steps(limit))
         self.assertEqual((not every, not every),
                          (refusal is not None, not found))
-        self.assertLessEqual({way.order() for way in found},
+        self.assertLessEqual({way.get_host_node_order() for way in found},
                              {order for order, _alias in every})

@@ -55,13 +55,13 @@ class HostsTest(base.TestCase):
 
     def test_a_node_of_another_host_has_no_number(self):
         moved = clouds.node(0, name='b')
-        found = capacity.node_number(clouds.root_uuid('a'), moved.uuid,
-                                     'a_NUMA0')
+        found = capacity.parse_node_number(clouds.root_uuid('a'), moved.uuid,
+                                           'a_NUMA0')
         self.assertIsNone(found)
 
     @given(st.text(max_size=20))
     def test_no_name_is_too_strange(self, name):
-        self.assertIsNone(capacity.node_number(
+        self.assertIsNone(capacity.parse_node_number(
             clouds.root_uuid('a'), clouds.node_uuid('a', 0), name))
 
     def test_largest_guarantee_needs_a_control_group(self):

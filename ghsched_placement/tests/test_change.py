@@ -129,7 +129,7 @@ class SharesTest(base.TestCase):
     def test_each_host_node_has_its_own(self):
         policy = GuestPolicy(nodes=(NodePolicy(minimum=10, maximum=70),
                                     NodePolicy(maximum=80)))
-        node3, node1 = (names.numa_provider_uuid(ROOT, node)
+        node3, node1 = (names.make_numa_provider_uuid(ROOT, node)
                         for node in (3, 1))
         for accounting, shares in (('min', (10, 0)), ('max', (70, 80))):
             self.assertEqual(
@@ -158,7 +158,7 @@ class ReallocateTest(base.TestCase):
                       st.uuids().map(str)),
             st.sampled_from(sorted(classes))), st.integers(0, 100)))
         before = copy.deepcopy(answer)
-        body = change.make_allocation_body(answer, wanted)
+        body = change.make_changed_allocation_body(answer, wanted)
         self.assertEqual(before, answer)
         held = change.select_amounts(answer['allocations'], classes)
         expected = {**held, **wanted}
@@ -174,7 +174,8 @@ class ReallocateTest(base.TestCase):
                             in body['allocations'].values()))
         for name in ('project_id', 'user_id', 'consumer_generation'):
             self.assertEqual(answer[name], body[name])
-        self.assertIsNone(change.make_allocation_body({**body}, wanted))
+        self.assertIsNone(change.make_changed_allocation_body({**body},
+                                                              wanted))
 
     def others(self, answer, classes):
         found = {(provider, name): amount

@@ -47,7 +47,7 @@ def shared_host(asked, used, backs, groups_free=0, **more):
     """
     return clouds.host(*(
         clouds.node(number, used=share, traits=clouds.NODE_TRAITS | {
-            names.shares_trait(asked.policy.fingerprint, guest_node)
+            names.make_share_trait(asked.policy.fingerprint, guest_node)
             for guest_node in guest_nodes})
         for number, (share, guest_nodes) in enumerate(
             zip(used, backs, strict=True))),
@@ -58,13 +58,13 @@ class CheckTest(base.TestCase):
 
     def fits(self, host, asked):
         verdict = fitting.check_host(host, asked)
-        self.assertEqual((), verdict.reasons)
+        self.assertEqual((), verdict.reason_texts)
         return verdict
 
     def refused(self, host, asked):
         verdict = fitting.check_host(host, asked)
         self.assertEqual((0, ()), (verdict.guests, verdict.nodes))
-        return verdict.reasons
+        return verdict.reason_texts
 
     def test_as_many_as_the_nodes_have_bandwidth_for(self):
         host = clouds.host(clouds.node(0, used=50), clouds.node(1))
@@ -216,7 +216,7 @@ class CheckTest(base.TestCase):
                                                 len(shares)))
         verdict = fitting.check_host(host, wish(*shares))
         self.assertEqual(possible, verdict.guests > 0)
-        self.assertEqual(possible, not verdict.reasons)
+        self.assertEqual(possible, not verdict.reason_texts)
         if possible:
             self.assertEqual(len(shares), len(set(verdict.nodes)))
 
@@ -241,15 +241,17 @@ class SharingTest(base.TestCase):
         verdict = fitting.check_host(
             shared_host(asked, (0, 40), ((), (0,))), asked)
         self.assertEqual(((1,), 2, 2, True, ()), (
-            verdict.nodes, verdict.guests, verdict.sharing, verdict.joins,
-            verdict.reasons))
+            verdict.nodes, verdict.guests, verdict.sharing,
+            verdict.needs_shared_group,
+            verdict.reason_texts))
 
     def test_another_policy_has_nothing_to_share(self):
         host = shared_host(wish(30), (0, 40), ((), (0,)))
         for asked in (wish(31), wish(30, 30)):
             verdict = fitting.check_host(host, asked)
             self.assertEqual((('no control group is left',), 0, False), (
-                verdict.reasons, verdict.guests, verdict.joins))
+                verdict.reason_texts, verdict.guests,
+                verdict.needs_shared_group))
 
     def test_reasons_name_the_nodes_with_and_without_a_group(self):
         asked = wish(30)
@@ -259,7 +261,7 @@ class SharingTest(base.TestCase):
              'NUMA node 1 cannot take guest NUMA node 0: 10 % of '
              'memory bandwidth free, 30 needed'),
             fitting.check_host(shared_host(asked, (0, 90), ((), (0,))),
-                               asked).reasons)
+                               asked).reason_texts)
 
     def test_guest_nodes_do_not_change_places(self):
         asked = wish(10, 10)
@@ -272,7 +274,7 @@ class SharingTest(base.TestCase):
         asked = wish(10, 10)
         verdict = fitting.check_host(
             shared_host(asked, (0, 0), ((0, 1), ())), asked)
-        self.assertIn('and a control group to share', verdict.reasons[0])
+        self.assertIn('and a control group to share', verdict.reason_texts[0])
 
     def test_a_cap_alone_is_shared_on_its_node(self):
         asked = fitting.Wish(GuestPolicy(
@@ -287,13 +289,14 @@ class SharingTest(base.TestCase):
         verdict = fitting.check_host(shared_host(
             asked, (0, 40), ((), (0,)), groups_free=2), asked)
         self.assertEqual(((0,), 4, 2, False), (
-            verdict.nodes, verdict.guests, verdict.sharing, verdict.joins))
+            verdict.nodes, verdict.guests, verdict.sharing,
+            verdict.needs_shared_group))
 
     def test_a_guest_without_control_shares_nothing(self):
         asked = wish(vfs=(0,))
         verdict = fitting.check_host(shared_host(asked, (0,), ((0,),)), asked)
         self.assertEqual((fitting.MOST, 0, False), (
-            verdict.guests, verdict.sharing, verdict.joins))
+            verdict.guests, verdict.sharing, verdict.needs_shared_group))
 
     @given(st.lists(st.tuples(st.integers(0, 100), st.sets(
         st.integers(0, 2))), min_size=1, max_size=4),
@@ -308,8 +311,8 @@ class SharingTest(base.TestCase):
             for order in itertools.permutations(range(len(used)),
                                                 len(shares)))
         verdict = fitting.check_host(shared_host(asked, used, backs), asked)
-        self.assertEqual(possible, verdict.joins)
-        self.assertEqual(possible, not verdict.reasons)
+        self.assertEqual(possible, verdict.needs_shared_group)
+        self.assertEqual(possible, not verdict.reason_texts)
         self.assertEqual(verdict.guests, verdict.sharing)
         for guest_node, node in enumerate(verdict.nodes):
             self.assertIn(guest_node, backs[node])
@@ -345,5 +348,5 @@ class SharingTest(base.TestCase):
         self.assertEqual(min((100 - used[node]) // share
                              for node in order[:guest_nodes]),
                          verdict.sharing)
-        if verdict.joins:
+        if verdict.needs_shared_group:
             self.assertEqual(tuple(order[:guest_nodes]), verdict.nodes)

@@ -33,7 +33,7 @@ VF = DeviceNeed(1, frozenset({'pf0'}))
 def value(nodes, *taken, guest=SMALL, needs=()):
     """Score of a guest of equal nodes on the numbered host nodes."""
     parts = [Part(nodes[number], guest) for number in taken]
-    return fragmentation.score(nodes, parts, needs, len(taken)).value
+    return fragmentation.score_placement(nodes, parts, needs, len(taken)).value
 
 
 class WholeNodeTest(base.TestCase):
@@ -63,7 +63,7 @@ class WholeNodeTest(base.TestCase):
 
     def test_no_node_is_the_worst(self):
         self.assertEqual(fragmentation.WORST,
-                         fragmentation.score([node()], [], (), 1))
+                         fragmentation.score_placement([node()], [], (), 1))
 
 
 class DevicesTest(base.TestCase):
@@ -80,13 +80,13 @@ class DevicesTest(base.TestCase):
         self.assertGreater(value(plain, 1), value(self.nodes, 1))
 
     def test_devices_are_stranded_as_far_as_cpus_are_gone(self):
-        score = fragmentation.score(
+        score = fragmentation.score_placement(
             self.nodes, [Part(self.nodes[0], SMALL)], (), 1)
         self.assertAlmostEqual(8 * 2 / 8, score.stranded)
 
     def test_a_guest_that_takes_devices_strands_fewer(self):
         part = [Part(self.nodes[0], SMALL)]
-        one, four = (fragmentation.score(
+        one, four = (fragmentation.score_placement(
             self.nodes, part, [DeviceNeed(count, frozenset({'pf0'}))], 1)
             for count in (1, 4))
         self.assertGreater(one.stranded, four.stranded)
@@ -102,12 +102,12 @@ class DevicesTest(base.TestCase):
         nodes = [node(0, devices={'pf0': 4}),
                  node(1, devices={'pf0': 1, 'pf1': 4})]
         parts = [Part(one, SMALL) for one in nodes]
-        self.assertEqual([1, 4], fragmentation._devices_after(
+        self.assertEqual([1, 4], fragmentation._count_devices_after(
             parts, [DeviceNeed(4, frozenset({'pf0'}))]))
 
     def test_more_devices_than_there_are_is_no_error(self):
         parts = [Part(self.nodes[0], SMALL)]
-        self.assertEqual([0], fragmentation._devices_after(
+        self.assertEqual([0], fragmentation._count_devices_after(
             parts, [DeviceNeed(99, frozenset({'pf0'}))]))
 
 
@@ -125,7 +125,7 @@ class PropertyTest(base.TestCase):
     @given(placed())
     def test_a_score_is_between_0_and_1(self, case):
         nodes, parts, needs = case
-        score = fragmentation.score(nodes, parts, needs, len(parts))
+        score = fragmentation.score_placement(nodes, parts, needs, len(parts))
         for name, number in dataclasses.asdict(score).items():
             self.assertGreaterEqual(number, 0, name)
             if name != 'stranded':
@@ -134,25 +134,27 @@ class PropertyTest(base.TestCase):
     @given(placed(), st.randoms())
     def test_the_order_of_the_host_nodes_does_not_matter(self, case, random):
         nodes, parts, needs = case
-        before = fragmentation.score(nodes, parts, needs, len(parts))
+        before = fragmentation.score_placement(nodes, parts, needs, len(parts))
         random.shuffle(nodes)
-        after = fragmentation.score(nodes, parts, needs, len(parts))
+        after = fragmentation.score_placement(nodes, parts, needs, len(parts))
         self.assertAlmostEqual(before.value, after.value)
 
     @given(placed(), st.randoms())
     def test_nor_which_guest_node_is_which(self, case, random):
         nodes, parts, _needs = case
-        before = fragmentation.score(nodes, parts, (), len(parts))
+        before = fragmentation.score_placement(nodes, parts, (), len(parts))
         random.shuffle(parts)
-        after = fragmentation.score(nodes, parts, (), len(parts))
+        after = fragmentation.score_placement(nodes, parts, (), len(parts))
         self.assertAlmostEqual(before.value, after.value)
 
     @given(machines.hosts(kinds=[False]), machines.hosts(kinds=[True]),
            machines.guest_nodes, machines.device_needs)
     def test_breaking_a_fresh_node_is_never_better_than_filling_a_used_one(
             self, one, two, guest, needs):
-        filled = fragmentation.score(one, [Part(one[0], guest)], needs, 1)
-        broken = fragmentation.score(two, [Part(two[0], guest)], needs, 1)
+        filled = fragmentation.score_placement(one, [Part(one[0], guest)],
+                                               needs, 1)
+        broken = fragmentation.score_placement(two, [Part(two[0], guest)],
+                                               needs, 1)
         self.assertGreaterEqual(filled.value, broken.value)
 
     @given(machines.hosts(kinds=[False, None]),
@@ -161,7 +163,7 @@ class PropertyTest(base.TestCase):
            machines.device_needs)
     def test_fewer_whole_nodes_lost_is_never_worse(self, one, two, guest,
                                                    needs):
-        fewer, more = (fragmentation.score(
+        fewer, more = (fragmentation.score_placement(
             nodes, [Part(*pair) for pair in zip(nodes, guest, strict=False)],
             needs, 2) for nodes in (one, two))
         self.assertGreaterEqual(fewer.value, more.value)
@@ -173,7 +175,8 @@ class PropertyTest(base.TestCase):
         fuller = dataclasses.replace(used, devices={}, pinned=Share(
             used.pinned.total, used.pinned.free - gone))
         used = dataclasses.replace(used, devices={})
-        scores = [fragmentation.score([one], [Part(one, guest)], (), 1).value
+        scores = [fragmentation.score_placement([one], [Part(one, guest)], (),
+                                                1).value
                   for one in (fuller, used)]
         self.assertGreaterEqual(scores[0], scores[1])
 
@@ -182,10 +185,10 @@ class PropertyTest(base.TestCase):
         nodes, parts, _needs = case
         bare = {id(one): dataclasses.replace(one, devices={})
                 for one in nodes}
-        without = fragmentation.score(
+        without = fragmentation.score_placement(
             list(bare.values()),
             [Part(bare[id(part.node)], part.guest) for part in parts], (),
             len(parts))
         self.assertLessEqual(
-            fragmentation.score(nodes, parts, (), len(parts)).value,
+            fragmentation.score_placement(nodes, parts, (), len(parts)).value,
             without.value + 1e-9)

@@ -25,14 +25,14 @@ class HeadroomTest(base.TestCase):
         groups=st.integers(-5, 999), bandwidth=st.dictionaries(
             st.integers(0, 63), st.integers(-100, 100))))
     def test_what_is_written_is_read(self, left):
-        self.assertEqual(left, headroom.read(headroom.write(left)))
+        self.assertEqual(left, headroom.from_stats(headroom.to_stats(left)))
 
     @given(st.text() | st.sampled_from([
         '[]', '{}', '{"version": 2}', '{"version": 1, "time": "x"}',
         '{"version": 1, "time": 1, "guests": 1, "groups": 1, '
         '"bandwidth": []}']))
     def test_nonsense_is_nothing(self, text):
-        self.assertIsNone(headroom.read({headroom.KEY: text}))
+        self.assertIsNone(headroom.from_stats({headroom.KEY: text}))
 
     def test_a_host_that_reports_none(self):
-        self.assertIsNone(headroom.read({}))
+        self.assertIsNone(headroom.from_stats({}))

@@ -30,8 +30,9 @@ def parsed(nodes=1, **keys):
 
 
 def ways(guest, guest_nodes, nodes, found, accounting='min'):
-    return list(held.orders(guest, accounting, guest_nodes, range(nodes),
-                            found))
+    return list(held.yield_possible_orders(guest, accounting, guest_nodes,
+                                           range(nodes),
+                                           found))
 
 
 class HeldTest(base.TestCase):
@@ -39,17 +40,17 @@ class HeldTest(base.TestCase):
     def test_an_allocation_is_read_by_host_node(self):
         allocations = {
             HOST: {'resources': {names.RESCTRL_GROUP: 1, 'PCPU': 4}},
-            names.numa_provider_uuid(HOST, 1): {
+            names.make_numa_provider_uuid(HOST, 1): {
                 'resources': {names.MEM_BW_PCT: 30}},
             'pf-a': {'resources': {'CUSTOM_PCI_1': 2}},
             'pf-b': {'resources': {'CUSTOM_PCI_2': 1}}}
         self.assertEqual(
             held.Held({1: 30}, {3: 3}),
-            held.held(allocations, HOST, range(4),
-                      {'pf-a': 3, 'pf-b': 3, 'pf-c': 0}))
+            held.parse_held(allocations, HOST, range(4),
+                            {'pf-a': 3, 'pf-b': 3, 'pf-c': 0}))
 
     def test_devices_of_unknown_nodes_are_left_out(self):
-        self.assertEqual(held.Held(), held.held(
+        self.assertEqual(held.Held(), held.parse_held(
             {'pf': {'resources': {'CUSTOM_PCI_1': 2}}}, HOST, range(2),
             {'pf': None}))
 

@@ -26,7 +26,8 @@ class KeysTest(base.TestCase):
 
     def test_spelling_of_the_extra_spec(self):
         self.assertEqual('ghsched:mem_bw_min', keys.MEM_BW_MIN.extra_spec)
-        self.assertEqual('ghsched:mem_bw_min.3', keys.MEM_BW_MIN.for_node(3))
+        self.assertEqual('ghsched:mem_bw_min.3',
+                         keys.MEM_BW_MIN.get_node_extra_spec(3))
 
     def test_whole_numbers_have_a_range_and_truths_have_none(self):
         for key in keys.KEYS:

@@ -18,7 +18,7 @@ from ghsched_placement.tests import base
 class FiltersTest(base.TestCase):
 
     def find(self, *filtered, hosts=3, ours=()):
-        return str(*lack.of_filters(
+        return str(*lack.make_filter_lacks(
             [lack.Filtered(*one) for one in filtered], hosts,
             {'Ours': ours}))
 
@@ -57,14 +57,14 @@ class GatheredTest(base.TestCase):
         self.assertEqual(
             ['ghsched: flavor f refused on 3 hosts (a, b, c): too full',
              'ghsched: flavor f refused on 1 host (d): no topology'],
-            gathered.lines('f'))
+            gathered.format_log_lines('f'))
 
     def test_lines_of_a_thousand_hosts_are_short(self):
         gathered = lack.Gathered()
         for number in range(1000):
             gathered.add(f'host{number}',
                          lack.Lack(None, 'x', reason='too full'))
-        (line,) = gathered.lines('f')
+        (line,) = gathered.format_log_lines('f')
         self.assertIn('1000 hosts', line)
         self.assertIn('and 995 more', line)
         self.assertLess(len(line), 160)

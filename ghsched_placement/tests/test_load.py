@@ -58,7 +58,7 @@ class RecordTest(base.TestCase):
     @given(LOADS)
     def test_stats_have_the_hosts_nodes_alone(self, written):
         self.assertEqual(dataclasses.replace(written, guests=()),
-                         load.read(load.write(written)))
+                         load.from_stats(load.to_stats(written)))
 
     @given(LOADS)
     def test_what_a_newer_release_adds_is_dropped(self, written):
@@ -90,7 +90,7 @@ class RecordTest(base.TestCase):
 
     @given(st.text())
     def test_no_text_is_an_error(self, text):
-        load.read({load.KEY: text})
+        load.from_stats({load.KEY: text})
 
     def test_unknown_is_left_out_and_not_zero(self):
         node = load.HostNode(0, cpu_load=0.0)
@@ -98,4 +98,4 @@ class RecordTest(base.TestCase):
         self.assertIn('"cpu_load":0.0', text)
         self.assertNotIn('cpu_wait', text)
         self.assertEqual({'cpu_load': 0.0},
-                         load.from_json(text).nodes[0].figures())
+                         load.from_json(text).nodes[0].get_loads_by_resource())

@@ -50,7 +50,7 @@ def flavors(draw):
     for key in keys.KEYS:
         spellings = [key.extra_spec]
         if key.per_node:
-            spellings += map(key.for_node, range(nodes))
+            spellings += map(key.get_node_extra_spec, range(nodes))
         for spelling in draw(st.sets(st.sampled_from(spellings))):
             specs[spelling] = draw(_texts(key))
     return specs, nodes
@@ -146,7 +146,8 @@ class ParseTest(base.TestCase):
                     (keys.MEM_BW_MIN, '0', node.minimum),
                     (keys.MEM_BW_MAX, '100', node.maximum)):
                 general = specs.get(key.extra_spec, default)
-                self.assertEqual(specs.get(key.for_node(number), general),
+                self.assertEqual(specs.get(key.get_node_extra_spec(number),
+                                           general),
                                  str(value))
             self.assertLessEqual(node.minimum, node.maximum)
 
@@ -182,11 +183,11 @@ class RefusalTest(RefusalTestCase):
                 for wrong in (name[:place] + name[place + 1:],
                               name[:place] + '_' + name[place + 1:],
                               name.upper()):
-                    self.assertIsNotNone(keys.nearest(wrong), wrong)
+                    self.assertIsNotNone(keys.guess_extra_spec(wrong), wrong)
         for other in ('hw:numa_nodes', 'hw:mem_page_size', 'quota:vif_min',
                       'resources:CUSTOM_MEM_BW_PCT', 'monitor', 'sched:x',
                       'trait:CUSTOM_GHSCHED_MEM_BW_MIN'):
-            self.assertIsNone(keys.nearest(other), other)
+            self.assertIsNone(keys.guess_extra_spec(other), other)
 
     def test_key_with_any_separator_is_refused_with_the_right_one(self):
         for key in keys.KEYS:

@@ -82,9 +82,9 @@ class BuildTest(base.TestCase):
                               NodePolicy(l3_ways=2), NodePolicy()))
         found = request.build(policy, 'min')
         self.assertEqual(
-            {names.bandwidth_suffix(0): {names.MEM_BW_PCT: 20,
-                                         names.L3_WAYS: 3},
-             names.bandwidth_suffix(1): {names.L3_WAYS: 2}},
+            {names.make_bandwidth_suffix(0): {names.MEM_BW_PCT: 20,
+                                              names.L3_WAYS: 3},
+             names.make_bandwidth_suffix(1): {names.L3_WAYS: 2}},
             {group.suffix: group.resources for group in found.groups})
         self.assertIn('CUSTOM_GHSCHED_L3_WAYS', found.root_required)
 
@@ -100,8 +100,8 @@ class BuildTest(base.TestCase):
         capped = request.build(policy, 'max')
         self.assertEqual([{names.MEM_BW_PCT: 100}] * 2,
                          [group.resources for group in capped.groups])
-        self.assertEqual({0: names.bandwidth_suffix(0),
-                          1: names.bandwidth_suffix(1)},
+        self.assertEqual({0: names.make_bandwidth_suffix(0),
+                          1: names.make_bandwidth_suffix(1)},
                          request.node_suffixes(policy, 'min'))
 
 
@@ -183,7 +183,7 @@ class JoiningTest(base.TestCase):
     POLICY = GuestPolicy((NodePolicy(minimum=20), NodePolicy(maximum=50)))
 
     def shares(self, node):
-        return names.shares_trait(self.POLICY.fingerprint, node)
+        return names.make_share_trait(self.POLICY.fingerprint, node)
 
     def test_it_takes_no_unit_and_names_each_host_node(self):
         wanted = request.build(self.POLICY, 'min', joining=True)
@@ -250,7 +250,7 @@ class DevicesTest(base.TestCase):
 
     def test_bandwidth_is_what_placement_varies_most(self):
         # Nova sorts the query, and the VFs have UUIDs for a name.
-        self.assertLess('f' * 8, names.bandwidth_suffix(0))
+        self.assertLess('f' * 8, names.make_bandwidth_suffix(0))
         wanted = self.build(**{'ghsched:mem_bw_min': '30'})
         self.assertEqual([], [
             group for group in wanted.groups

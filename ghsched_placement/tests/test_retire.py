@@ -24,7 +24,8 @@ from ghsched_placement.tests import base
 ROOT = 'root'
 OURS = [names.MEM_BW_PCT, names.RESCTRL_GROUP]
 TRAITS = [names.CAPABILITY_TRAITS['DEVICE_NUMA'], names.NUMA_ROOT_TRAIT,
-          names.OWNER_TRAIT, names.shares_trait('a' * 8, 0), 'CUSTOM_OTHER']
+          names.OWNER_TRAIT, names.make_share_trait('a' * 8, 0),
+          'CUSTOM_OTHER']
 
 
 def subsets(values):

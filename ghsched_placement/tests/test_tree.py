@@ -71,7 +71,7 @@ class ReservedTest(TreeTestCase):
            st.floats(.5, 4).map(lambda ratio: round(ratio, 2)))
     def test_reserved_bandwidth_is_at_most_what_guests_leave(
             self, used, reserved, ratio):
-        uuid = names.numa_provider_uuid(ROOT, 0)
+        uuid = names.make_numa_provider_uuid(ROOT, 0)
         config = tree.Config(reserved_elsewhere=reserved,
                              allocation_ratio=ratio)
         _root, node, _other = self.desired(
@@ -171,10 +171,10 @@ class DesiredTreeTest(TreeTestCase):
 
     def test_the_uuid_of_a_numa_provider_follows_from_its_host_and_node(self):
         _root, node0, node1 = self.desired()
-        self.assertEqual(names.numa_provider_uuid(ROOT, 0), node0.uuid)
+        self.assertEqual(names.make_numa_provider_uuid(ROOT, 0), node0.uuid)
         self.assertNotEqual(node0.uuid, node1.uuid)
         self.assertNotEqual(
-            node0.uuid, names.numa_provider_uuid(node0.uuid, 0))
+            node0.uuid, names.make_numa_provider_uuid(node0.uuid, 0))
 
     def test_capabilities_become_traits_of_the_host_and_its_nodes(self):
         for provider in self.desired():
@@ -198,7 +198,7 @@ class DesiredTreeTest(TreeTestCase):
 
     def test_a_guest_from_before_the_step_can_still_be_moved(self):
         host = HostDescription(nodes=(0,), guarantees=multiples(4))
-        uuid = names.numa_provider_uuid(ROOT, 0)
+        uuid = names.make_numa_provider_uuid(ROOT, 0)
         _root, node = self.desired(
             host, tree.Config(reserved_bandwidth={0: 10}),
             {uuid: tree.Current(amounts=(6, 8, 10))})
@@ -213,7 +213,7 @@ class DesiredTreeTest(TreeTestCase):
     def test_bandwidth_of_which_a_share_is_skipped_offers_what_is_held(self):
         # 22 and 25, but nothing between them (a control of 6 bits).
         host = HostDescription(nodes=(0,), guarantees=(22, 25, 50, 76, 100))
-        uuid = names.numa_provider_uuid(ROOT, 0)
+        uuid = names.make_numa_provider_uuid(ROOT, 0)
         for amounts, offered in (((), 100), ((50,), 50), ((50, 25), 25),
                                  ((76,), 22), ((75,), 22), ((23, 50), 25),
                                  ((76, 22), 0)):
@@ -227,9 +227,9 @@ class DesiredTreeTest(TreeTestCase):
     def test_shares_held_after_any_allocations_fit_the_node(
             self, guarantees, asked, before, reserved):
         host = HostDescription(nodes=(0,), guarantees=guarantees)
-        uuid = names.numa_provider_uuid(ROOT, 0)
+        uuid = names.make_numa_provider_uuid(ROOT, 0)
         config = tree.Config(reserved_bandwidth={0: reserved})
-        held, most = host.held, 100 - reserved
+        held, most = host.round_to_held, 100 - reserved
         taken = []
         for amount in before:
             if sum(map(held, taken)) + held(amount) <= most:
@@ -329,7 +329,7 @@ class DesiredTreeTest(TreeTestCase):
         self.assertGreaterEqual(record['total'] - record['reserved'], used)
 
     def test_a_node_tells_which_groups_can_be_shared(self):
-        trait = names.shares_trait('00ff', 1)
+        trait = names.make_share_trait('00ff', 1)
         self.assertEqual('CUSTOM_GHSCHED_SHARES_00FF_1', trait)
         root, node0, node1 = self.desired(HostDescription(
             nodes=(0, 1), shares={1: frozenset({trait})}))
@@ -340,10 +340,10 @@ class DesiredTreeTest(TreeTestCase):
         _root, node = self.desired(HostDescription(numa_nodes=(3,)))
         self.assertEqual({}, node.inventories)
         self.assertIn(names.NUMA_NODE_TRAIT, node.traits)
-        self.assertEqual(names.numa_provider_uuid(ROOT, 3), node.uuid)
+        self.assertEqual(names.make_numa_provider_uuid(ROOT, 3), node.uuid)
 
     def test_a_node_that_lost_control_keeps_what_is_held(self):
-        uuid = names.numa_provider_uuid(ROOT, 3)
+        uuid = names.make_numa_provider_uuid(ROOT, 3)
         _root, node = self.desired(
             HostDescription(numa_nodes=(3,)),
             current={uuid: tree.Current(total=100, used=60)})

@@ -103,8 +103,8 @@ def run(kind: Kind, limits: burst.Limits, days: int, seed: int) -> Outcome:
     for minute in range(filling + days * DAY):
         wants = crowd.minute(minute)
         if minute < filling:
-            record = burst_record.add_period(record, minute // 60, _period(
-                wants, crowd.projects), limits)
+            record = burst_record.add_period_to_record(
+                record, minute // 60, _period(wants, crowd.projects), limits)
             if minute % 60 == 0:
                 crowd.grow(record.offered // PEAK)
             continue

@@ -88,8 +88,8 @@ class Case:
         """Return what the candidates are read for."""
         counted = self.counted()
         return candidates.Wanted(
-            {node: names.bandwidth_suffix(node) if node in counted
-             else names.node_suffix(node)
+            {node: names.make_bandwidth_suffix(node) if node in counted
+             else names.make_node_suffix(node)
              for node in counted | self.with_vfs()},
             [candidates.VfRequest(node, f'vf{node}', 2)
              for node in sorted(self.with_vfs())], 'any', self.guest)
@@ -114,7 +114,7 @@ class Case:
         for _number in range(self.count):
             mappings = {'': ['root']}
             for node in self.counted():
-                mappings[names.bandwidth_suffix(node)] = [
+                mappings[names.make_bandwidth_suffix(node)] = [
                     f'node{chance.randrange(self.nodes)}']
             for vf in self.wanted().vfs:
                 mappings[vf.suffixes()[0]] = [chance.choice(pfs)]

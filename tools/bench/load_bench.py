@@ -105,7 +105,7 @@ def _measure(run: str, guests: int, vcpus: int,
                                          f'g{number}'), xml)
             for number in range(guests))))
         if meter.load is not None:
-            load.write(meter.load)
+            load.to_stats(meter.load)
         spent.append(time.process_time() - began)
     if meter.load is None or len(meter.load.guests) != guests or any(
             one.cpu_wait is None for one in meter.load.guests):

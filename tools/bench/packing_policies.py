@@ -128,7 +128,7 @@ def score(table: Table, guest: Flavor, _mix: Expected) -> Way | None:
         needs = [fragmentation.DeviceNeed(
             guest.node.vfs * guest.nodes,
             frozenset(map(str, nodes)))] if guest.node.vfs else []
-        return fragmentation.score(
+        return fragmentation.score_placement(
             list(nodes.values()),
             [fragmentation.Part(nodes[node], of_guest) for node in way[1]],
             needs, guest.nodes).value

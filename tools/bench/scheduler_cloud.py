@@ -165,8 +165,9 @@ class Cloud:
     def _node(self, host: Host, number: int, with_pf: bool) -> Node:
         node = Node(number, vfs=VFS if with_pf else None)
         node.provider = self._provider(
-            names.numa_provider_uuid(host.uuid, number),
-            names.numa_provider_name(host.name, number), host.root, host.root)
+            names.make_numa_provider_uuid(host.uuid, number),
+            names.make_numa_provider_name(host.name, number), host.root,
+            host.root)
         self._inventory(node.provider, names.MEM_BW_PCT, 100, RESERVED)
         self._has(node.provider, names.NUMA_NODE_TRAIT,
                   names.NUMA_ROOT_TRAIT, names.OWNER_TRAIT)
@@ -278,7 +279,7 @@ def _cell(node: Node) -> Any:
         pinned_cpus=node.pinned, siblings=[{cpu} for cpu in sorted(cpus)],
         mempages=pages, socket=node.number // 2,
         network_metadata=objects.NetworkMetadata(
-            physnets={names.node_physnet(node.number)}, tunneled=False))
+            physnets={names.make_node_physnet(node.number)}, tunneled=False))
 
 
 def pools(host: Host) -> str:
@@ -309,7 +310,7 @@ def stats(host: Host) -> dict[str, str]:
     guests = str(host.guests)
     left = headroom.Headroom(0, host.guests, host.groups, {
         node.number: 100 - RESERVED - node.used for node in host.nodes})
-    return {**headroom.write(left), **load.write(_load(host)),
+    return {**headroom.to_stats(left), **load.to_stats(_load(host)),
             'num_instances': guests, 'io_workload': '0',
             'failed_builds': '0', 'num_vm_active': guests,
             f'num_proj_{PROJECT}': guests, 'num_task_None': guests,

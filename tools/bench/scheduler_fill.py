@@ -108,8 +108,8 @@ class Hosts:
             took = allocation['resources']
             host.groups -= took.get(names.RESCTRL_GROUP, 0)
             for node in host.nodes:
-                if provider == names.numa_provider_uuid(host.uuid,
-                                                        node.number):
+                if provider == names.make_numa_provider_uuid(
+                        host.uuid, node.number):
                     node.used += took[names.MEM_BW_PCT]
                 if node.vfs and provider == node.pf:
                     node.vfs -= took[clouds.VF_CLASS]

@@ -85,7 +85,7 @@ class Asked:
 
 def one_group_per_vf(vfs: int) -> Asked:
     """As Nova asks for ``pci_passthrough:alias``."""
-    groups = tuple(request.Group(names.vf_suffix(_id(0), number),
+    groups = tuple(request.Group(names.make_vf_suffix(_id(0), number),
                                  {simulated_placement.VF_CLASS: 1})
                    for number in range(vfs))
     return Asked(f'one group per VF, {vfs} VFs',
@@ -111,8 +111,9 @@ def ours(vfs: int, locality: str, bandwidth: int, pfs: int = 1) -> Asked:
     return Asked(
         name if pfs == 1 else f'{name}, {pfs} PFs per guest node',
         query.parameters(FLAVOR, wanted),
-        [names.bandwidth_suffix(node) if bandwidth
-         else names.vf_suffix(_id(node), 0) for node in range(GUEST_NODES)]
+        [names.make_bandwidth_suffix(node) if bandwidth
+         else names.make_vf_suffix(_id(node), 0)
+         for node in range(GUEST_NODES)]
         if bandwidth or locality == 'node' else ())
 
 

@@ -134,7 +134,8 @@ def _package_version(machine: Machine, package: str) -> str:
 def _cpus(machine: Machine, facts: dict[str, str]) -> int:
     """Return CPUs that are online: the others run nothing."""
     try:
-        online = cpulist.parse(machine.text('sys/devices/system/cpu/online'))
+        online = cpulist.parse_cpus(
+            machine.text('sys/devices/system/cpu/online'))
     except cpulist.CpuListError:
         online = frozenset()
     return len(online) or int(facts.get('CPU(s)', '0'))

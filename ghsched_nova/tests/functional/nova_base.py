@@ -227,7 +227,7 @@ class GhschedTestCase(NovaTestCase, libvirt_base.LibvirtMigrationMixin,
     # -- what a test looks at -------------------------------------------------
 
     def provider(self, host, node):
-        return names.numa_provider_uuid(self.compute_rp_uuids[host], node)
+        return names.make_numa_provider_uuid(self.compute_rp_uuids[host], node)
 
     def instance(self, server):
         return objects.Instance.get_by_uuid(

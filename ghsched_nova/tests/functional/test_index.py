@@ -311,7 +311,7 @@ class ReportTest(IndexTestCase):
         self.reserve(n0=10)
         node = objects.ComputeNode.get_first_node_by_host_for_old_compat(
             nova_context.get_admin_context(), 'host_a')
-        left = headroom.read(node.stats)
+        left = headroom.from_stats(node.stats)
         self.assertEqual((1, {0: 30, 1: 100}), (left.guests, left.bandwidth))
 
 

@@ -59,14 +59,14 @@ class LoadTestCase(nova_base.GhschedTestCase):
     def measured(self, name):
         node = objects.ComputeNode.get_first_node_by_host_for_old_compat(
             nova_context.get_admin_context(), name)
-        return load.read(node.stats)
+        return load.from_stats(node.stats)
 
 
 class LoadPlacementTest(LoadTestCase):
 
     def test_guests_go_to_the_idle_node_although_both_have_room(self):
         self.start('host_a', 70, 5)
-        nodes = self.measured('host_a').by_node()
+        nodes = self.measured('host_a').get_nodes_by_number()
         self.assertEqual([0.7, 0.05], [nodes[0].memory_load,
                                        nodes[1].memory_load])
         for flavor in (self.flavor(mem_bw_min=10), self.flavor()):
@@ -75,7 +75,7 @@ class LoadPlacementTest(LoadTestCase):
     def test_what_placement_has_allocated_comes_first(self):
         self.start('host_a', 5, 95)
         self.assertEqual(('memory_load',), self.measured(
-            'host_a').by_node()[1].bottlenecks)
+            'host_a').get_nodes_by_number()[1].bottlenecks)
         self.reserve('host_a', n0=95)
         server = self.boot(self.flavor(mem_bw_min=10))
         self.assertEqual([1], list(self.host_nodes(server)))

@@ -29,7 +29,7 @@ class PciTestCase(nova_base.NovaTestCase):
 
     def _get_all_rps_in_a_tree(self, uuid):
         """All but ours: Nova's tests count the providers of a host."""
-        ours = {names.numa_provider_uuid(uuid, node) for node in range(2)}
+        ours = {names.make_numa_provider_uuid(uuid, node) for node in range(2)}
         return [provider for provider
                 in super()._get_all_rps_in_a_tree(uuid)
                 if provider['uuid'] not in ours]

@@ -130,7 +130,7 @@ class HostTest(openstack_base.CommandTestCase):
 
     def test_an_allocation_without_a_server(self):
         self.start_host()
-        self.placement.put('/allocations/' + names.numa_provider_uuid(
+        self.placement.put('/allocations/' + names.make_numa_provider_uuid(
             self.compute_rp_uuids['host_a'], 7), {
                 'allocations': {self.provider('host_a', 1): {
                     'resources': {names.MEM_BW_PCT: 5}}},

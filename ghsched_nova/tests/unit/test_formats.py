@@ -69,9 +69,10 @@ class PlacementTest(base.TestCase):
 
     def test_providers(self):
         self.assertEqual('bd31e006-a656-5694-aa04-fec4813f1bb7',
-                         names.numa_provider_uuid(UUID, 1))
-        self.assertEqual('host_NUMA1', names.numa_provider_name('host', 1))
-        self.assertEqual('ghsched-group-7', names.group_slot(7))
+                         names.make_numa_provider_uuid(UUID, 1))
+        self.assertEqual('host_NUMA1',
+                         names.make_numa_provider_name('host', 1))
+        self.assertEqual('ghsched-group-7', names.make_group_slot(7))
 
     def test_resource_classes(self):
         self.assertEqual('CUSTOM_MEM_BW_PCT', names.MEM_BW_PCT)
@@ -89,17 +90,18 @@ class PlacementTest(base.TestCase):
     def test_traits_of_groups_to_share(self):
         guest = policy.parse(KEYS, 2)
         self.assertEqual('CUSTOM_GHSCHED_SHARES_FCFC9B04F297ED20_1',
-                         names.shares_trait(guest.fingerprint, 1))
+                         names.make_share_trait(guest.fingerprint, 1))
 
     def test_request_groups(self):
         self.assertEqual(
             ('ghsched_bw1', 'ghsched_node1', f'{UUID}-2'),
-            (names.bandwidth_suffix(1), names.node_suffix(1),
-             names.vf_suffix(UUID, 2)))
+            (names.make_bandwidth_suffix(1), names.make_node_suffix(1),
+             names.make_vf_suffix(UUID, 2)))
 
     def test_limits_of_a_claim(self):
         self.assertEqual(('ghsched-numa1', 'ghsched-order-2-0'),
-                         (names.node_physnet(1), names.order_physnet([2, 0])))
+                         (names.make_node_physnet(1),
+                          names.make_order_physnet([2, 0])))
 
 
 class NovaTest(base.TestCase):

@@ -151,8 +151,8 @@ class WordsTest(base.TestCase):
     def test_changes_and_moves(self):
         names = {*keys(messages.pack((NodePolicy(1),), (0,))),
                  *keys(move_messages.pack(plans.MOVE.request)),
-                 *keys(change_report.document(plans.plan(), False)),
-                 *keys(move_report.document(plans.MOVE, False))}
+                 *keys(change_report.make_report(plans.plan(), False)),
+                 *keys(move_report.make_report(plans.MOVE, False))}
         self.assertLessEqual({'host_node', 'min', 'pins', 'effective'}, names)
         self.assertEqual({}, self.wrong(names))
 

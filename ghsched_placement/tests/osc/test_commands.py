@@ -367,12 +367,12 @@ class FlavorTest(base.TestCase):
         found = fitting.check_host(clouds.host(clouds.node(0)), fitting.Wish(
             policy, 1, classes=flavor.guess_classes(policy, [])))
         self.assertIn('0 VFs of the alias nic free, 1 needed',
-                      found.reasons[0])
+                      found.reason_texts[0])
 
     def test_placement_is_asked_for_what_the_guest_would_take(self):
         policy = policies.GuestPolicy((policies.NodePolicy(30),))
         shared = clouds.node(0, traits=clouds.NODE_TRAITS | {
-            names.shares_trait(policy.fingerprint, 0)})
+            names.make_share_trait(policy.fingerprint, 0)})
         for groups_used, expected in ((2, 'own'), (3, 'joining')):
             asked = []
             client = types.SimpleNamespace(

@@ -109,9 +109,9 @@ class ClassTest(base.TestCase):
             verdict = fitting.check_host(self.host(kind, n0=few, n1=few),
                                          self.wish(kind))
             self.assertEqual(0, verdict.guests)
-            self.assertIn(lack.WORDS[kind], '; '.join(verdict.reasons))
+            self.assertIn(lack.WORDS[kind], '; '.join(verdict.reason_texts))
             self.assertIn(f'{AMOUNTS[kind]} needed',
-                          '; '.join(verdict.reasons))
+                          '; '.join(verdict.reason_texts))
 
     @ddt.data(*sorted(names.NODE_CLASSES))
     def test_flavor_check_names_the_class_that_the_host_has_not(self, kind):
@@ -122,10 +122,10 @@ class ClassTest(base.TestCase):
         self.assertEqual(0, verdict.guests)
         if kind == names.MEM_BW_PCT:
             self.assertIn('bandwidth cannot be controlled',
-                          '; '.join(verdict.reasons))
+                          '; '.join(verdict.reason_texts))
         else:
             self.assertIn(f'it has no {lack.WORDS[kind]}',
-                          '; '.join(verdict.reasons))
+                          '; '.join(verdict.reason_texts))
 
     @ddt.data(*sorted(names.NODE_CLASSES))
     def test_flavor_check_counts_as_many_guests_as_have_room(self, kind):
@@ -240,7 +240,8 @@ class RoomTest(base.TestCase):
         found = self.verdict(kind, second=False)
         self.assertEqual(0, found.guests)
         self.assertIn(f'2 {kind} free' if kind != node_room.MEMORY
-                      else '2 MB of memory free', '; '.join(found.reasons))
+                      else '2 MB of memory free',
+                      '; '.join(found.reason_texts))
 
     @ddt.data(*ROOMS)
     def test_flavor_check_counts_the_node_that_has_enough(self, kind):
@@ -277,7 +278,7 @@ class GroupTest(base.TestCase):
         self.assertEqual(1, fitting.check_host(self.host(1), wish).guests)
         found = fitting.check_host(self.host(2), wish)
         self.assertEqual((0, ('no control group is left',)),
-                         (found.guests, found.reasons))
+                         (found.guests, found.reason_texts))
 
     def test_capacity_and_host_show_have_what_is_left(self):
         row, = capacity.rows(self.host(1))

@@ -56,7 +56,7 @@ def said(uuid='u', time=10.0, node=0, talks=None, **figures):
         (load.GuestNode(uuid, 0, node, **{
             'vcpus': 4, 'memory': 2048, 'cpu_load': 0.9, 'cpu_wait': 0.1,
             **figures}),))
-    found = load.write_of(record, uuid)
+    found = load.to_guest_diagnostics(record, uuid)
     return found if talks is None else found | {traffic.KEY: talks}
 
 

@@ -29,7 +29,8 @@ from ghsched_placement import policy
 from ghsched_placement.tests import base
 
 NAMES = [name for key in keys.KEYS
-         for name in ([key.extra_spec, key.for_node(0), key.for_node(17)]
+         for name in ([key.extra_spec, key.get_node_extra_spec(0),
+                       key.get_node_extra_spec(17)]
                       if key.per_node else [key.extra_spec])]
 TEXT = (st.text(max_size=6) | st.integers(-5, 130).map(str)
         | st.sampled_from(['true', 'No', 'on', ' 60 ', '+5', '1_0', '6e1',
@@ -71,7 +72,8 @@ class ValidateTest(LoadedTestCase):
                 'vcpus': ('0', '^0-1')}[key.kind]
             names = [key.extra_spec]
             if key.per_node:
-                names += [key.for_node(0), key.for_node(11)]
+                names += [key.get_node_extra_spec(0),
+                          key.get_node_extra_spec(11)]
             for name in names:
                 for value in values:
                     validators.validate(name, value)

@@ -195,8 +195,8 @@ class ImageTest(base.TestCase):
             return
         if expected and not fits(expected):
             return
-        guest = topology.split(4, 2048, images.merge(extra_specs,
-                                                     properties))
+        guest = topology.split(
+            4, 2048, images.merge_image_properties(extra_specs, properties))
         cells = expected.cells if expected else []
         self.assertEqual(
             [(cell.cpuset | cell.pcpuset, cell.memory) for cell in cells],
@@ -211,7 +211,7 @@ class ImageTest(base.TestCase):
     @given(of(NUMA, PINNING), IMAGE)
     def test_what_is_refused_nova_refuses(self, extra_specs, properties):
         try:
-            images.merge(extra_specs, properties)
+            images.merge_image_properties(extra_specs, properties)
         except images.ImageError as error:
             with self.assertRaises(REFUSALS, msg=str(error)):
                 self.of_nova(extra_specs, properties)

@@ -48,7 +48,7 @@ class SetServerTest(base.TestCase):
         self.app = mock.MagicMock()
         self.client = self.app.client_manager.ghsched
         self.client.find_server.return_value = {'id': UUID}
-        self.client.set_bandwidth.return_value = change_report.document(
+        self.client.set_bandwidth.return_value = change_report.make_report(
             plans.plan(), False)
         self.command = server_change.SetServer(self.app, None)
 
@@ -78,7 +78,7 @@ class MoveServerNodesTest(base.TestCase):
         self.app = mock.MagicMock()
         self.client = self.app.client_manager.ghsched
         self.client.find_server.return_value = {'id': UUID}
-        self.client.move_nodes.return_value = move_report.document(
+        self.client.move_nodes.return_value = move_report.make_report(
             plans.MOVE, True)
         self.command = server_change.MoveServerNodes(self.app, None)
 

@@ -38,7 +38,7 @@ from ghsched_placement import tree
 
 ROOT = '3f5b1a52-93a3-4b8e-a5e5-0c1d9a64c0aa'
 SERVER = '5c7d5f0f-1f0b-4f63-8a69-4d8c1b0a9e11'
-NODES = [names.numa_provider_uuid(ROOT, number) for number in (0, 1)]
+NODES = [names.make_numa_provider_uuid(ROOT, number) for number in (0, 1)]
 FLAVOR = {'id': '1', 'name': 'x', 'original_name': 'x', 'vcpus': 1,
           'ram': 64, 'disk': 0, 'swap': 0, 'OS-FLV-EXT-DATA:ephemeral': 0,
           'extra_specs': {'hw:numa_nodes': '1', 'ghsched:mem_bw_min': '30'}}

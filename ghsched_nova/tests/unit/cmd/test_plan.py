@@ -291,9 +291,9 @@ class OutputTest(base.TestCase):
     def test_one_of_something_is_not_many(self):
         self.assertIn('| 1 control group ',
                       output.as_table(example(), ()))
-        self.assertEqual('1 VF of nic', lack.counted(1, 'VFs of nic'))
+        self.assertEqual('1 VF of nic', lack.describe_amount(1, 'VFs of nic'))
         self.assertEqual('10 % of memory bandwidth',
-                         lack.counted(10, lack.BANDWIDTH))
+                         lack.describe_amount(10, lack.BANDWIDTH))
 
     def test_a_table_is_not_longer_than_people_read(self):
         text = output.as_table(example(kinds=200), ())

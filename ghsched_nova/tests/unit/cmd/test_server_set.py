@@ -146,7 +146,7 @@ class CommandTest(base.TestCase):
         parsed = main.parser().parse_args(['server', 'set', plans.UUID,
                                            *arguments])
         try:
-            wish = change_arguments.wish(parsed)
+            wish = change_arguments.parse_change_arguments(parsed)
         except policies.PolicyError as error:
             self.assertTrue(error.key.startswith('ghsched:mem_bw_max'))
             return

@@ -127,8 +127,8 @@ class RenderTest(base.TestCase):
     @given(st.sets(st.integers(0, 5), min_size=1),
            st.sets(st.integers(0, 5), min_size=1))
     def test_no_thread_of_qemu_is_where_a_vcpu_is(self, vcpus, emulator):
-        xml = PINNED.replace('"2"', f'"{cpulist.render(vcpus)}"').replace(
-            '0-2', cpulist.render(emulator))
+        xml = PINNED.replace('"2"', f'"{cpulist.render_cpus(vcpus)}"').replace(
+            '0-2', cpulist.render_cpus(emulator))
         try:
             text = self.render(xml, irq_bypass='required')
         except PolicyError:

@@ -17,7 +17,7 @@ from ghsched_placement.policy import parse
 from ghsched_placement.tests import base
 
 HOST = '0b1f6f0e-35f5-4c4b-9f38-1c6f2f3f8d55'
-NODE = [names.numa_provider_uuid(HOST, node) for node in range(2)]
+NODE = [names.make_numa_provider_uuid(HOST, node) for node in range(2)]
 ROOT = {HOST: {'resources': {'VCPU': 2, names.RESCTRL_GROUP: 1}}}
 
 

@@ -106,7 +106,7 @@ class SharingTest(EngineTestCase):
         self.assertFalse(self.engine.can_join(policy, (0, 1)))
         self.group(running(1, shared=True).shared_group)
         self.assertEqual(
-            {0: {names.shares_trait(policy.fingerprint, 0)}},
+            {0: {names.make_share_trait(policy.fingerprint, 0)}},
             self.engine.describe().shares)
         self.assertTrue(self.engine.can_join(policy, (0, 1)))
         self.assertFalse(self.engine.can_join(policy, (1,)))

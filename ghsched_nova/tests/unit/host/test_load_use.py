@@ -54,13 +54,14 @@ class LoadUseTest(base.TestCase):
         self.assertEqual({'x': 'y'}, found['stats'])
         found = self.use.add_to_stats({'stats': {'x': 'y'}}, (), None)
         self.assertEqual({'x', load.KEY}, set(found['stats']))
-        self.assertEqual([0], list(load.read(found['stats']).by_node()))
+        self.assertEqual(
+            [0], list(load.from_stats(found['stats']).get_nodes_by_number()))
 
     def test_guests_are_not_in_the_stats(self):
         guest = desired.Running(model.Domain('a', 1, 'guest'), XML)
         self.use.add_to_stats({}, [guest], None)
         found = self.use.add_to_stats({}, [guest], None)
-        self.assertEqual((), load.read(found['stats']).guests)
+        self.assertEqual((), load.from_stats(found['stats']).guests)
         self.assertEqual(['a'], [one.guest for one in self.use.load.guests])
 
     def test_a_guest_without_sense_is_left_out(self):

@@ -31,7 +31,7 @@ def guest(share, node=0, shared=False):
 
 
 def held(share, node=0, groups=1):
-    found = {names.numa_provider_uuid(HOST, node): {
+    found = {names.make_numa_provider_uuid(HOST, node): {
         'resources': {names.MEM_BW_PCT: share}}}
     if groups:
         found[HOST] = {'resources': {names.RESCTRL_GROUP: groups}}

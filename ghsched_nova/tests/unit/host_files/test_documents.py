@@ -61,7 +61,7 @@ class DocumentTest(base.TestCase):
         for text in HURTS:
             self.put(text)
             error = self.assertRaises(documents.DocumentError,
-                                      documents.load, self.path)
+                                      documents.load_yaml, self.path)
             self.assertLess(len(str(error)), 500)
             self.assertRaises(hostfile.HostFileError, hostfile.load,
                               self.path)
@@ -76,13 +76,13 @@ class DocumentTest(base.TestCase):
     @given(VALUES)
     def test_what_yaml_writes_comes_back(self, value):
         self.put(yaml.safe_dump(value))
-        self.assertEqual(value, documents.load(self.path))
+        self.assertEqual(value, documents.load_yaml(self.path))
 
     @given(st.text(st.sampled_from('[]{}&*a:,-?|>"\'\n 0x9~!<'),
                    max_size=200))
     def test_any_text_is_read_or_refused(self, text):
         self.put(text)
         try:
-            documents.load(self.path)
+            documents.load_yaml(self.path)
         except documents.DocumentError:
             return

@@ -29,7 +29,7 @@ from ghsched_placement import policy as policies
 from ghsched_placement.tests import base
 
 ROOT = '3a0e6a0c-7e0a-4b0f-9e59-8d1c2a6a2f11'
-NODE = names.numa_provider_uuid(ROOT, 1), names.MEM_BW_PCT
+NODE = names.make_numa_provider_uuid(ROOT, 1), names.MEM_BW_PCT
 SPECS = {'ghsched:mem_bw_min': '30', 'ghsched:mem_bw_max': '60'}
 WISH = {'ghsched:mem_bw_min': '20', 'ghsched:mem_bw_max': '70'}
 

@@ -23,21 +23,25 @@ from ghsched_placement.tests import base
 class WishTest(base.TestCase):
 
     def test_guest_nodes_and_their_host_nodes(self):
-        self.assertEqual({0: 2, 1: 0}, move_report.wish(['0=2', '1=0']))
-        self.assertEqual({0: 2}, move_report.read(
+        self.assertEqual({0: 2, 1: 0},
+                         move_report.parse_node_wish(['0=2', '1=0']))
+        self.assertEqual({0: 2}, move_report.parse_move_request(
             {'move_nodes': {'0': 2}, 'dry_run': True}))
 
     def test_what_is_wrong_is_named(self):
         for texts in (['0'], ['=1'], ['a=1'], ['0=-1'], ['0=1', '00=2']):
-            self.assertRaises(policies.PolicyError, move_report.wish, texts)
+            self.assertRaises(policies.PolicyError,
+                              move_report.parse_node_wish, texts)
         for nodes in ({}, [], None, {'0': '1'}, {'0': True}):
-            self.assertRaises(policies.PolicyError, move_report.read,
+            self.assertRaises(policies.PolicyError,
+                              move_report.parse_move_request,
                               {'move_nodes': nodes, 'dry_run': True})
 
     @given(st.lists(st.text()))
     def test_any_text_is_read_or_refused(self, texts):
         try:
-            self.assertEqual(len(texts), len(move_report.wish(texts)))
+            self.assertEqual(len(texts),
+                             len(move_report.parse_node_wish(texts)))
         except policies.PolicyError:
             pass
 
@@ -45,13 +49,13 @@ class WishTest(base.TestCase):
 class OutputTest(base.TestCase):
 
     def test_a_row_for_each_vcpu(self):
-        shown = move_report.document(plans.MOVE, True)
+        shown = move_report.make_report(plans.MOVE, True)
         self.assertEqual([('0', '0', '1', '0', '4', '8'),
                           ('0', '0', '1', '1', '1-2', '3')],
-                         list(move_report.rows(shown)))
+                         list(move_report.list_vcpu_rows(shown)))
         self.assertEqual((True, True), (shown['changed'], shown['dry_run']))
-        self.assertIn('could be done', move_report.summary(shown))
-        self.assertIn('was moved', move_report.summary(
-            move_report.document(plans.MOVE, False)))
-        self.assertIn('already', move_report.summary(
+        self.assertIn('could be done', move_report.summarize_move(shown))
+        self.assertIn('was moved', move_report.summarize_move(
+            move_report.make_report(plans.MOVE, False)))
+        self.assertIn('already', move_report.summarize_move(
             {**shown, 'changed': False}))

@@ -33,7 +33,7 @@ PLACE = node_move.Place(
         1: HostCell(frozenset({4, 5}), CORES, memory_free=1024)})
 
 
-FROM, TO = ((names.numa_provider_uuid(COMPUTE, node), names.MEM_BW_PCT)
+FROM, TO = ((names.make_numa_provider_uuid(COMPUTE, node), names.MEM_BW_PCT)
             for node in (0, 1))
 
 

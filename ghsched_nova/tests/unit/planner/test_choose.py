@@ -78,7 +78,7 @@ class RoomTest(base.TestCase):
     def test_what_is_not_known_does_not_count(self):
         room = choose.room_of(State(samples.host(cells=False)))
         self.assertEqual({(0, 0, 0, 100, 0)}, set(room.total.values()))
-        self.assertEqual(0, gradient.fragmented(
+        self.assertEqual(0, gradient.measure_fragmentation(
             room, choose.kind_of(need(65))))
 
     def test_a_kind_is_what_a_guest_takes(self):

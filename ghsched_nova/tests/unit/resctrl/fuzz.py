@@ -103,7 +103,8 @@ class Case(world.World):
         draw, held = self.draw, self.host.capabilities()
         node = draw.randrange(2)
         minimum = draw.choice((0, 0, draw.randint(1, 60)))
-        share = self.host.description().held(minimum) if minimum else 0
+        share = (self.host.description().round_to_held(minimum)
+                 if minimum else 0)
         if ('MEM_BW_MIN' not in held
                 or self.promised[node] + share > 100):
             minimum = share = 0
@@ -288,7 +289,7 @@ class Judge:
     def right(self, knob, asked, node, value, rows, domain):
         host = self.case.host
         if knob.role == 'hardlimit':
-            return not asked.capped or value == asked.hardlimit
+            return not asked.is_capped or value == asked.hardlimit
         if knob.role == 'priority':
             return asked.priority in (None, value)
         if knob.role == 'minimum':
@@ -309,7 +310,7 @@ class Judge:
     def delivers(self, asked, node, value):
         """The same of a cap that is a bandwidth."""
         machine, host = self.case.model.machine, self.case.host
-        if not asked.capped:
+        if not asked.is_capped:
             return value == host.no_cap
         wanted = asked.maximum * world.SPEED * 2 ** 20 / 100
         unit = machine.cap_unit * len(host.domains_by_node[node])

@@ -193,7 +193,7 @@ class SumsTest(base.TestCase):
             self, dialect, bits, reserved, asked):
         machine = machine_of(dialect, '', bits)
         host = world.measured_host(machine)
-        uuid = names.numa_provider_uuid(world.UUID.format(0), 0)
+        uuid = names.make_numa_provider_uuid(world.UUID.format(0), 0)
         config = tree.Config(reserved_bandwidth={0: reserved})
         taken = []
         for share in asked:

@@ -32,14 +32,14 @@ def host(*percents, age=10.0, name='host_a', chosen=None):
     """
     state = states.host([states.cell(number)
                          for number in range(len(percents))], name=name)
-    state.stats = load.write(load.Load(states.NOW - age, 60.0, tuple(
+    state.stats = load.to_stats(load.Load(states.NOW - age, 60.0, tuple(
         load.HostNode(number, cpu_load=1.0, memory_load=None if percent is None
                       else percent / 100, bottlenecks=('cpu_load',))
         for number, percent in enumerate(percents))))
     if chosen is not None:
         state.limits['numa_topology'] = objects.NUMATopologyLimits(
             network_metadata=objects.NetworkMetadata(
-                physnets={names.order_physnet(chosen)}))
+                physnets={names.make_order_physnet(chosen)}))
     return state
 
 

@@ -37,9 +37,9 @@ def host(number, *shares, pinned=0):
     state = states.host([
         states.cell(node, shared=0, pages=[pages],
                     pinned=pinned if node == last else 0,
-                    physnets={names.node_physnet(node)})
+                    physnets={names.make_node_physnet(node)})
         for node in range(len(shares))], name=f'host_{number}')
-    state.stats = load.write(load.Load(states.NOW, 60.0, tuple(
+    state.stats = load.to_stats(load.Load(states.NOW, 60.0, tuple(
         load.HostNode(node, cpus=4, vcpus=0, cpu_load=share)
         for node, share in enumerate(shares))))
     state.allocation_candidates = [{'allocations': {}, 'mappings': {}}]
@@ -91,9 +91,9 @@ class SteeredTest(base.TestCase):
 
     def test_only_hosts_whose_limits_are_read_have_their_load_read(self):
         reports = []
-        read = load.read
+        read = load.from_stats
         self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_placement.load.read',
+            'ghsched_placement.load.from_stats',
             lambda stats: reports.append(stats) or read(stats)))
         passed = self.passed([host(number, .9, .1) for number in range(20)],
                              request())

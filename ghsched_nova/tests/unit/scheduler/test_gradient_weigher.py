@@ -35,7 +35,7 @@ class GradientWeigherTest(base.TestCase):
         self.weigher = gradient_weigher.GhschedGradientWeigher()
 
     def state(self, *cells, bandwidth=None, groups=5, **more):
-        stats = headroom.write(headroom.Headroom(
+        stats = headroom.to_stats(headroom.Headroom(
             1.0, 0, groups, bandwidth)) if bandwidth else {}
         return host(cells, uuid='11111111-1111-1111-1111-111111111111',
                     stats=stats, **more)
@@ -71,14 +71,14 @@ class GradientWeigherTest(base.TestCase):
         class Weighed:
             obj = self.state(cell(0))
         self.weigher.weigh_objects([Weighed()], spec())
-        self.assertEqual(1, len(fragments.MIX.shares()))
+        self.assertEqual(1, len(fragments.MIX.get_kind_shares()))
         shared.config().set_override('gradient_weight_multiplier', 0.0,
                                      group='ghsched')
         self.addCleanup(shared.config().clear_override,
                         'gradient_weight_multiplier', group='ghsched')
         self.assertEqual([0.0], self.weigher.weigh_objects(
             [Weighed()], spec(cpus=1)))
-        self.assertEqual(1, len(fragments.MIX.shares()))
+        self.assertEqual(1, len(fragments.MIX.get_kind_shares()))
         self.assertIsNone(fragments.cost(Weighed.obj, spec()))
 
     def test_guests_without_a_numa_topology_are_weighed_alike(self):

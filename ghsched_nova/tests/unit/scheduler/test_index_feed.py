@@ -190,7 +190,7 @@ class DatabaseTimeTest(base.TestCase):
 
 #: A report as Nova writes it, by column.
 _REPORT = {
-    'stats': {'num_instances': '0', **headroom.write(headroom.Headroom(
+    'stats': {'num_instances': '0', **headroom.to_stats(headroom.Headroom(
         1., 1, 5, {0: 50, 1: 50}))},
     'numa_topology': {'nova_object.data': {'cells': [{
         'nova_object.data': {

@@ -84,13 +84,13 @@ class ReadTest(base.TestCase):
             siblings=[], socket=0, mempages=[objects.NUMAPagesTopology(
                 size_kb=2048, total=100, used=10, reserved=20)],
             network_metadata=objects.NetworkMetadata(
-                physnets={names.node_physnet(0)}, tunneled=False))]
+                physnets={names.make_node_physnet(0)}, tunneled=False))]
         left = headroom.Headroom(1., 2, 3, {0: 40})
         return {'uuid': 'u', 'host': 'h', 'updated_at': 1,
                 'numa_topology': objects.NUMATopology(cells=cells)._to_json(),
                 'pci_stats': None, 'cpu_allocation_ratio': 2.0,
                 'ram_allocation_ratio': 1.5, 'stats': jsonutils.dumps(
-                    {'num_instances': '2', **headroom.write(left)}),
+                    {'num_instances': '2', **headroom.to_stats(left)}),
                 **values}
 
     def test_a_report(self):

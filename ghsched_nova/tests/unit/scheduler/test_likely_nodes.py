@@ -33,7 +33,7 @@ SMALL = GuestNode(pinned=2, memory=256)
 
 def numbers(nodes, *guest, **kwargs):
     return [one.number for one in
-            likely.likely_nodes(nodes, guest, **kwargs)]
+            likely.list_likely_nodes(nodes, guest, **kwargs)]
 
 
 class LikelyNodesTest(base.TestCase):
@@ -127,7 +127,7 @@ class LikeNovaTest(base.TestCase):
             pci_stats=state.pci_stats)
         assume(fitted)
         all_pools = read.pci_pools(state)
-        found = likely.likely_nodes(
+        found = likely.list_likely_nodes(
             read.host_nodes(state, all_pools, None),
             read.guest_nodes(spec.numa_topology, 1),
             read.device_needs(state, spec, all_pools), pack=pack)

@@ -29,13 +29,13 @@ def host(*shares, age=10.0, chosen=None):
     """A host whose NUMA nodes have such CPU loads."""
     state = states.host([states.cell(number)
                          for number in range(len(shares))], name='host_a')
-    state.stats = load.write(load.Load(states.NOW - age, 60.0, tuple(
+    state.stats = load.to_stats(load.Load(states.NOW - age, 60.0, tuple(
         load.HostNode(number, cpus=4, vcpus=0, cpu_load=share)
         for number, share in enumerate(shares))))
     if chosen is not None:
         state.limits['numa_topology'] = objects.NUMATopologyLimits(
             network_metadata=objects.NetworkMetadata(
-                physnets={names.order_physnet(chosen)}))
+                physnets={names.make_order_physnet(chosen)}))
     return state
 
 

@@ -284,7 +284,7 @@ class OthersStressTest(base.TestCase):
 
         def step(chance):
             mix.learn(chance.choice(kinds))
-            assert round(sum(mix.shares().values()), 6) == 1
+            assert round(sum(mix.get_kind_shares().values()), 6) == 1
         self.assertEqual([], threads.stress([step] * 6, STEPS))
         self.assertEqual(collections.Counter(mix._last), mix._count)
 

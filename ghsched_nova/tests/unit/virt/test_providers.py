@@ -21,7 +21,7 @@ from ghsched_placement.tests import base
 from ghsched_placement import tree
 
 ROOT = '3a0e6a0c-7e0a-4b0f-9e59-8d1c2a6a2f11'
-NODE = names.numa_provider_uuid(ROOT, 0)
+NODE = names.make_numa_provider_uuid(ROOT, 0)
 CONFIG = tree.Config(bursts={0: 40})
 
 
