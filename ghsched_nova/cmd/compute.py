@@ -36,10 +36,12 @@ def main() -> None:
     from nova.cmd import compute
 
     from ghsched_nova.nova_seams import compute as seams
+    from ghsched_nova.nova_seams import services
     from ghsched_nova.nova_seams import shared
     _refuse_other_driver(shared.config())
     from ghsched_nova.virt import driver
     seams.provide_driver(driver)
+    services.use_manager(checks.NOVA_COMPUTE, driver.MANAGER)
     compute.main()
 
 

@@ -15,7 +15,7 @@
 # Nova's module comes first: it chooses the threading model of the process.
 from nova.cmd import scheduler  # isort: skip
 
-from ghsched_nova.nova_seams import scheduler as seams
+from ghsched_nova.nova_seams import services
 from ghsched_nova.nova_seams import shared
 
 MANAGER = 'ghsched_nova.scheduler.manager.GhschedSchedulerManager'
@@ -24,5 +24,5 @@ MANAGER = 'ghsched_nova.scheduler.manager.GhschedSchedulerManager'
 def main() -> None:
     """Start the service as ``nova.cmd.scheduler.main`` does."""
     shared.config()
-    seams.use_scheduler_manager(MANAGER)
+    services.use_manager('nova-scheduler', MANAGER)
     scheduler.main()

@@ -14,7 +14,6 @@
 
 from collections.abc import Callable
 from collections.abc import Mapping
-import functools
 import sys
 import types
 from typing import Any
@@ -52,24 +51,6 @@ def provide_driver(module: types.ModuleType) -> None:
     registry.record('nova.virt.ghsched', module)
 
 
-@seam('nova.manager.Manager.additional_endpoints')
-@seam('nova.compute.manager.ComputeVirtAPI._compute')
-def add_endpoint(virtapi: Any, endpoint: Any) -> None:
-    """Add an RPC endpoint of ours to nova-compute.
-
-    ``nova.service.Service`` makes one server of its manager and of the
-    manager's ``additional_endpoints``, once ``init_host`` is through.
-
-    :param virtapi: of the driver; names its manager (``ComputeVirtAPI``).
-    :param endpoint: with a ``target`` that has a namespace of its own.
-    """
-    manager: Any = getattr(virtapi, '_compute', None)
-    if manager is not None:
-        manager.additional_endpoints.append(endpoint)
-        registry.record('nova.compute.manager.ComputeManager.'
-                        'additional_endpoints', type(endpoint))
-
-
 @seam('nova.virt.libvirt.host.Host.get_guest', ('self', 'instance'))
 @seam('nova.virt.libvirt.guest.Guest.launch', ('self', 'pause'))
 def around_launch(host: Any, function: Callable[..., Any]) -> None:
@@ -95,24 +76,7 @@ def around_launch(host: Any, function: Callable[..., Any]) -> None:
     registry.replace('nova.virt.libvirt.host.Host.get_guest', get_guest, host)
 
 
-@seam('nova.compute.manager.ComputeManager._attach_interface',
-      ('self', 'context', 'instance', 'network_id', 'port_id', 'requested_ip',
-       'tag'))
-def around_attach_interface(function: Callable[..., Any]) -> None:
-    """Call a function of ours around the attachment of a port.
-
-    Whatever a driver raises, ``_attach_interface`` of nova-compute's manager
-    answers with an exception of its own, which gives no reason.
-
-    :param function: takes Nova's method, and then its arguments but self.
-    """
-    def attached(original: Callable[..., Any], manager: Any, *args: Any,
-                 **kwargs: Any) -> Any:
-        return function(functools.partial(original, manager), *args, **kwargs)
-    registry.replace('nova.compute.manager.ComputeManager._attach_interface',
-                     attached)
-
-
+@seam('nova.compute.manager.ComputeVirtAPI._compute')
 @seam('nova.compute.resource_tracker.ResourceTracker.update_usage',
       ('self', 'context', 'instance', 'nodename'))
 def report_resources(virtapi: Any, context: Any, instance: Any) -> None:

@@ -15,19 +15,11 @@
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
-import contextlib
 from typing import Any
-
-from nova import objects
-from nova.objects import fields
 
 from ghsched_nova.nova_seams import registry
 
 seam = registry.in_processes(registry.COMPUTE)
-
-_LIVE_MIGRATION = fields.MigrationType.LIVE_MIGRATION
-
-_TRACKER = 'nova.compute.resource_tracker.ResourceTracker'
 
 
 @seam('nova.compute.utils.update_pci_request_with_placement_allocations',
@@ -53,39 +45,3 @@ def watch_provider_mapping(
         return result
     registry.replace('nova.compute.utils.'
                      'update_pci_request_with_placement_allocations', watched)
-
-
-@seam('nova.compute.resource_tracker.ResourceTracker._move_claim',
-      ('self', 'context', 'instance', 'new_flavor', 'nodename', 'migration',
-       'allocations', 'move_type', 'image_meta', 'limits'))
-@seam('nova.compute.resource_tracker.ResourceTracker.instance_claim',
-      ('self', 'context', 'instance', 'nodename', 'allocations', 'limits'))
-def around_claims(
-        of_move: Callable[..., contextlib.AbstractContextManager[None]],
-        of_new: Callable[[Any], contextlib.AbstractContextManager[None]]
-) -> None:
-    """Enter a context of ours around each resource claim of nova-compute.
-
-    :param of_move: takes the instance, its new flavor, the image (ImageMeta
-        or None) and whether it is a live migration; around the claim of a
-        move, which makes the PCI requests of the instance again.
-    :param of_new: takes the instance; around the claim of an instance that
-        has no host, which uses the PCI requests that it has.
-    """
-    def claimed_move(original: Callable[..., Any], tracker: Any, context: Any,
-                     instance: Any, new_flavor: Any, *args: Any,
-                     **kwargs: Any) -> Any:
-        image = kwargs.get('image_meta') or None
-        if isinstance(image, dict):
-            image = objects.ImageMeta.from_dict(image)
-        with of_move(instance, new_flavor, image,
-                     kwargs.get('move_type') == _LIVE_MIGRATION):
-            return original(tracker, context, instance, new_flavor, *args,
-                            **kwargs)
-
-    def claimed(original: Callable[..., Any], tracker: Any, context: Any,
-                instance: Any, *args: Any, **kwargs: Any) -> Any:
-        with of_new(instance):
-            return original(tracker, context, instance, *args, **kwargs)
-    registry.replace(f'{_TRACKER}._move_claim', claimed_move)
-    registry.replace(f'{_TRACKER}.instance_claim', claimed)

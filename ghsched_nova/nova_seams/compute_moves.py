@@ -36,30 +36,21 @@ seam = registry.in_processes(registry.COMPUTE)
 _MOVING: dict[tuple[str, str], Any] = {}
 
 
-@seam('nova.compute.resource_tracker.ResourceTracker.'
-      '_update_usage_from_instances',
-      ('self', 'context', 'instances', 'nodename'))
 @seam('nova.compute.resource_tracker.ResourceTracker._update_usage',
       ('self', 'usage', 'nodename', 'sign'))
-def count_moves() -> None:
-    """Count a moving guest on its old and its new NUMA nodes in nova-compute.
+def count_moves(tracker: Any, nodename: str) -> None:
+    """Count moving guests on their new NUMA nodes, beside their old ones.
 
-    With each report it counts from the records of its guests once more.
+    :param tracker: nova-compute's resource tracker, which counts from the
+        records of its guests with each report.
     """
-    def counted(original: Callable[..., Any], tracker: Any, context: Any,
-                instances: Any, nodename: str) -> Any:
-        found = original(tracker, context, instances, nodename)
-        for (node, uuid), topology in tuple(_MOVING.items()):
-            try:
-                if node == nodename:
-                    tracker._update_usage(_usage(topology), nodename)
-            except exception.NovaException as error:
-                LOG.warning('ghsched: cannot claim the new NUMA nodes of '
-                            'moving server %s: %s',
-                            uuid, error)
-        return found
-    registry.replace('nova.compute.resource_tracker.ResourceTracker.'
-                     '_update_usage_from_instances', counted)
+    for (node, uuid), topology in tuple(_MOVING.items()):
+        try:
+            if node == nodename:
+                tracker._update_usage(_usage(topology), nodename)
+        except exception.NovaException as error:
+            LOG.warning('ghsched: cannot claim the new NUMA nodes of moving '
+                        'server %s: %s', uuid, error)
 
 
 def _usage(topology: Any) -> dict[str, Any]:

@@ -44,7 +44,7 @@ _PACKAGES = ('ghsched_nova.nova_seams', 'ghsched_nova.nova_fixes')
 _MODULES = tuple(f'ghsched_nova.{name}' for name in (
     'api.limits', 'cmd.compute', 'scheduler.claims', 'scheduler.host_view',
     'virt.driver_devices', 'virt.driver_migration', 'virt.driver_reports',
-    'virt.driver_start', 'virt.providers'))
+    'virt.driver_start', 'virt.manager', 'virt.providers'))
 
 _Used = TypeVar('_Used', bound=Callable[..., Any])
 

@@ -30,7 +30,6 @@ from nova.objects import request_spec
 from nova.scheduler.client import report
 from nova.scheduler import request_filter
 from nova.scheduler import utils as scheduler_utils
-from nova import service
 from nova.virt import hardware
 
 from ghsched_nova.nova_seams import numa
@@ -89,24 +88,6 @@ def change_group_mapping(
                      'get_request_group_mapping', changed)
 
 
-@seam('nova.service.SERVICE_MANAGERS')
-@seam('nova.service.Service.create',
-      ('host', 'binary', 'topic', 'manager', 'report_interval',
-       'periodic_enable', 'periodic_fuzzy_delay', 'periodic_interval_max',
-       'topic_alt'),
-      since={'topic_alt': 33})
-def use_scheduler_manager(path: str) -> None:
-    """Set the manager class of nova-scheduler to one of ours.
-
-    ``nova.service.Service.create`` looks the class up in
-    ``nova.service.SERVICE_MANAGERS`` by the name of the binary when it is
-    given none, and ``nova.cmd.scheduler.main`` gives none.
-    """
-    service.SERVICE_MANAGERS['nova-scheduler'] = path
-    registry.record('nova.service.SERVICE_MANAGERS', path)
-
-
-@seam('nova.scheduler.host_manager.HostManager.filter_handler')
 @seam('nova.scheduler.host_manager.HostManager.enabled_filters')
 @seam('nova.filters.BaseFilterHandler.get_filtered_objects',
       ('self', 'filters', 'objs', 'spec_obj', 'index'))
@@ -116,26 +97,16 @@ def use_scheduler_manager(path: str) -> None:
       ('self', 'context', 'spec_obj', 'provider_summaries'))
 @seam('nova.scheduler.client.report.SchedulerReportClient.'
       'get_allocation_candidates', ('self', 'context', 'resources'))
-def watch_filters(host_manager: Any, start: Callable[[], None],
-                  note: Callable[[str, int, int], None]) -> None:
-    """Report the host counts before and after each scheduler filter to a
-    function.
+def watch_filters(filters: Iterable[Any],
+                  note: Callable[[str, int, int], None]) -> list[Any]:
+    """Return copies of scheduler filters that report host counts.
 
-    ``nova.scheduler.host_manager.HostManager`` has a handler of its own, which
-    asks a filter for its class's name and for ``filter_all``.
+    Nova asks a filter for its class's name and for ``filter_all``.
 
-    :param start: called before the filters run for an instance.
     :param note: takes the name of a filter that ran, and how many hosts there
         were before and after.
     """
-    def get_filtered_objects(original: Callable[..., Any],
-                             filters: Iterable[Any], *args: Any,
-                             **kwargs: Any) -> Any:
-        start()
-        return original([_watched(one, note) for one in filters], *args,
-                        **kwargs)
-    registry.replace('nova.filters.BaseFilterHandler.get_filtered_objects',
-                     get_filtered_objects, host_manager.filter_handler)
+    return [_watched(one, note) for one in filters]
 
 
 def _watched(original: Any, note: Callable[[str, int, int], None]) -> Any:

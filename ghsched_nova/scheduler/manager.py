@@ -146,8 +146,8 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        scheduler.watch_filters(self.host_manager, self._seen.start_filters,
-                                self._seen.note)
+        self.host_manager.enabled_filters = scheduler.watch_filters(
+            self.host_manager.enabled_filters, self._seen.note)
         if shared.config().ghsched.scheduler_index:
             self._indexed = IndexedScheduler(self.host_manager)
 
@@ -329,6 +329,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
         No filter runs for such a host.
         """
+        self._seen.start_filters()
         hosts = super()._get_sorted_hosts(spec_obj, host_states, index)
         if numa_choice.is_chosen(spec_obj) and scheduler.is_forced(spec_obj):
             hosts = list(filters.GhschedNUMATopologyFilter().filter_all(

@@ -27,30 +27,27 @@ from ghsched_nova import conf
 from ghsched_nova.host import guest_move
 from ghsched_nova.memory import page_move
 from ghsched_nova.nova_fixes import table as fixes
-from ghsched_nova.nova_seams import compute
 from ghsched_nova.nova_seams import compute_claims
-from ghsched_nova.nova_seams import compute_moves
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import shared
 from ghsched_nova import pci_requests
-from ghsched_nova.virt import claim_contexts
 from ghsched_nova.virt import driver_devices
 from ghsched_nova.virt import driver_migration
 from ghsched_nova.virt import driver_reports
 from ghsched_nova.virt import driver_start
 from ghsched_nova.virt import host_moves
 from ghsched_nova.virt import libvirt_features
+from ghsched_nova.virt import manager
 from ghsched_nova.virt import rpc
+
+#: Class of nova-compute's manager that goes with the driver.
+MANAGER = f'{manager.__name__}.GhschedComputeManager'
 
 fixes.require(registry.COMPUTE)
 pci_requests.register()
 compute_claims.watch_provider_mapping(pci_requests.note_providers)
-compute_claims.around_claims(claim_contexts.claiming_move,
-                             claim_contexts.claiming_instance)
 numa.steer_fit()
-compute_moves.count_moves()
-compute.around_attach_interface(driver_devices.attach_with_reason)
 fixes.install(registry.COMPUTE)
 
 
@@ -67,7 +64,7 @@ class GhschedLibvirtDriver(driver_reports.ReportingDriver,
                                   section.node_move_rate)
         self._moves = host_moves.HostMoves(virtapi, guest_move.Mover(
             self._ghsched, memory, self._changing), memory)
-        self._policy_endpoint = rpc.PolicyEndpoint(
+        self.policy_endpoint = rpc.PolicyEndpoint(
             self._ghsched, self._host, self._changing, self._report_sharing,
             self._moves)
 
@@ -82,11 +79,10 @@ class GhschedLibvirtDriver(driver_reports.ReportingDriver,
         self._ghsched.describe()
         self._ghsched.warn_of_open_directory()
         self._reconcile()
-        compute.add_endpoint(self.virtapi, self._policy_endpoint)
 
     def _reconcile(self) -> None:
         super()._reconcile()
-        self._moves.repair(self._last_running, self._policy_endpoint.running)
+        self._moves.repair(self._last_running, self.policy_endpoint.running)
 
     # -- a guest ends ---------------------------------------------------------
 

@@ -37,6 +37,7 @@ from oslo_serialization import jsonutils
 from ghsched_nova.guest import metadata
 from ghsched_nova.nova_seams import compute
 from ghsched_nova.nova_seams import numa
+from ghsched_nova.nova_seams import services
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.tests.fixtures import kernel
 from ghsched_nova.tests.fixtures import libvirt
@@ -46,6 +47,7 @@ from ghsched_placement import names
 from ghsched_placement.tests import base
 
 compute.provide_driver(driver)
+services.use_manager('nova-compute', driver.MANAGER)
 shared.config()
 
 #: Major number of the Nova under test.

@@ -63,6 +63,7 @@ def serve(server, **_arguments):
     pathlib.Path(report).write_text(json.dumps({
         'driver': kind.__module__ + '.' + kind.__name__,
         'manager': server.manager_class_name,
+        'tracker': type(server.manager.rt).__name__,
         'service': [server.binary, server.topic, server.host],
         'files': [os.path.basename(one) for one in options.config_file],
         'debug': options.debug,
@@ -120,15 +121,19 @@ class ComputeProgramTest(base.TestCase):
     def _assert_same_service(self, *arguments, **environment):
         """Start both, each with its own driver, and compare the rest."""
         path = self.configure(STOCK)
+        differ = ('driver', 'section', 'manager', 'tracker')
         novas = self.created(self.novas(*arguments, **environment))
         path.write_text(path.read_text().replace(STOCK, OURS))
         ours = self.created(self.ours(*arguments, **environment))
         self.assertEqual(
-            ('nova.virt.libvirt.driver.LibvirtDriver', False),
-            (novas.pop('driver'), novas.pop('section')))
+            ('nova.virt.libvirt.driver.LibvirtDriver', False,
+             'nova.compute.manager.ComputeManager', 'ResourceTracker'),
+            tuple(map(novas.pop, differ)))
         self.assertEqual(
-            ('ghsched_nova.virt.driver.GhschedLibvirtDriver', True),
-            (ours.pop('driver'), ours.pop('section')))
+            ('ghsched_nova.virt.driver.GhschedLibvirtDriver', True,
+             'ghsched_nova.virt.manager.GhschedComputeManager',
+             'GhschedResourceTracker'),
+            tuple(map(ours.pop, differ)))
         self.assertEqual(novas, ours)
         return ours
 

@@ -360,7 +360,7 @@ class SharedGroupTest(LiveChangeTestCase):
         def slow(*_args):
             threading.Thread(target=other, daemon=True).start()
             self.assertTrue(free.wait(base.GIVE_UP_S))
-        endpoint = self.computes['host_a'].driver._policy_endpoint
+        endpoint = self.computes['host_a'].driver.policy_endpoint
         with mock.patch.object(endpoint, '_changed', slow):
             self.change(mem_bw_min=20)
         self.assertTrue(free.is_set())
@@ -757,7 +757,7 @@ class SilentHostTest(LiveChangeTestCase):
         with self.silence('set_policy'):
             self.refused(mem_bw_min=40)
         (_method, request), = self.calls
-        endpoint = self.computes['host_a'].driver._policy_endpoint
+        endpoint = self.computes['host_a'].driver.policy_endpoint
         context = nova_context.get_admin_context()
         self.assertIn('cancelled the change', endpoint.set_policy(
             context, **request)['refused'])

@@ -15,20 +15,19 @@
 import types
 from unittest import mock
 
-from nova.compute import resource_tracker
 from nova import exception
 from nova import objects
 
 from ghsched_nova.nova_seams import compute_moves
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import shared
+from ghsched_nova.virt import manager
 from ghsched_placement.node_move import GuestCell
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import threads
 
 shared.config()
 objects.register_all()
-compute_moves.count_moves()
 
 UUID = '0d1d0a2f-3a0e-4f0c-8bb0-6a4c4bb8d1a1'
 AFTER = (GuestCell(1, pins={0: 4, 1: 5}, memory=512),)
@@ -51,7 +50,7 @@ class ClaimTestCase(base.TestCase):
     def setUp(self):
         super().setUp()
         self.addCleanup(compute_moves._MOVING.clear)
-        self.tracker = resource_tracker.ResourceTracker(
+        self.tracker = manager.GhschedResourceTracker(
             'host_a', mock.Mock(), mock.Mock())
         self.node = objects.ComputeNode(
             memory_mb=4096, memory_mb_used=0, local_gb=10, local_gb_used=0,

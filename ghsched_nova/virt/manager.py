@@ -1,0 +1,107 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The manager of nova-compute, and its resource tracker.
+
+``ghsched-nova-compute`` starts Nova's service with this manager.
+"""
+
+from typing import Any
+
+from nova.compute import manager
+from nova.compute import resource_tracker
+from nova import objects
+from nova.objects import fields
+
+from ghsched_nova.nova_seams import compute_moves
+from ghsched_nova.nova_seams import registry
+from ghsched_nova.virt import claim_contexts
+from ghsched_nova.virt import driver_devices
+
+seam = registry.in_processes(registry.COMPUTE)
+
+_TRACKER = 'nova.compute.resource_tracker.ResourceTracker'
+_MANAGER = 'nova.compute.manager.ComputeManager'
+
+
+class GhschedResourceTracker(resource_tracker.ResourceTracker):
+    """Nova's resource tracker, with contexts of ours around its claims."""
+
+    @seam(f'{_TRACKER}.instance_claim',
+          ('self', 'context', 'instance', 'nodename', 'allocations',
+           'limits'))
+    def instance_claim(self, context: Any, instance: Any, *args: Any,
+                       **kwargs: Any) -> Any:
+        """Claim resources of an instance that has no host, with the devices
+        and the guest topology that the scheduler chose.
+        """
+        with claim_contexts.claiming_instance(instance):
+            return super().instance_claim(context, instance, *args, **kwargs)
+
+    @seam(f'{_TRACKER}._move_claim',
+          ('self', 'context', 'instance', 'new_flavor', 'nodename',
+           'migration', 'allocations', 'move_type', 'image_meta', 'limits'))
+    def _move_claim(self, context: Any, instance: Any, new_flavor: Any,
+                    *args: Any, **kwargs: Any) -> Any:
+        """Claim resources of a move, which makes the PCI requests of the
+        instance again.
+        """
+        image = kwargs.get('image_meta') or None
+        if isinstance(image, dict):
+            image = objects.ImageMeta.from_dict(image)
+        with claim_contexts.claiming_move(
+                instance, new_flavor, image, kwargs.get('move_type')
+                == fields.MigrationType.LIVE_MIGRATION):
+            return super()._move_claim(context, instance, new_flavor, *args,
+                                       **kwargs)
+
+    @seam(f'{_TRACKER}._update_usage_from_instances',
+          ('self', 'context', 'instances', 'nodename'))
+    def _update_usage_from_instances(self, context: Any, instances: Any,
+                                     nodename: str) -> Any:
+        """Count usage of the records, and of guests that move inside the host.
+        """
+        found = super()._update_usage_from_instances(context, instances,
+                                                     nodename)
+        compute_moves.count_moves(self, nodename)
+        return found
+
+
+class GhschedComputeManager(manager.ComputeManager):
+    """Nova's manager, with a resource tracker and an RPC endpoint of ours."""
+
+    @seam(f'{_MANAGER}.rt')
+    @seam(f'{_TRACKER}.__init__', ('self', 'host', 'driver', 'reportclient'))
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.rt = GhschedResourceTracker(
+            self.host, self.driver, reportclient=self.reportclient)
+
+    @seam('nova.manager.Manager.additional_endpoints')
+    def init_host(self, service_ref: Any) -> None:
+        """Initialize the host, and offer changes and moves of guests by RPC.
+
+        ``nova.service.Service`` makes a server of the manager and of its
+        ``additional_endpoints`` afterwards.
+        """
+        super().init_host(service_ref)
+        endpoint = self.driver.policy_endpoint
+        if endpoint not in self.additional_endpoints:
+            self.additional_endpoints.append(endpoint)
+
+    @seam(f'{_MANAGER}._attach_interface',
+          ('self', 'context', 'instance', 'network_id', 'port_id',
+           'requested_ip', 'tag'))
+    def _attach_interface(self, *args: Any, **kwargs: Any) -> Any:
+        """Attach a port; an error gives the reason of the driver's refusal."""
+        return driver_devices.attach_with_reason(super()._attach_interface,
+                                                 *args, **kwargs)
