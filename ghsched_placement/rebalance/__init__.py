@@ -16,7 +16,7 @@ A plug-in of the entry point group ``ghsched.rebalance_policies`` imports these
 names from here.
 """
 
-from ghsched_placement.rebalance.move_plan import Affinity
+from ghsched_placement.rebalance.affinity_policy import Affinity
 from ghsched_placement.rebalance.move_plan import Cloud
 from ghsched_placement.rebalance.move_plan import Guest
 from ghsched_placement.rebalance.move_plan import Move

@@ -22,18 +22,20 @@ below the one that the guest leaves. So of the nodes beyond what ends a
 bottleneck each move off one lessens the fullest that it concerns, and no other
 move adds to them; each of those brings a guest nearer to its group.
 
+Where no single guest can leave a bottleneck, two moves are searched for: a
+guest of another node makes room there, on a third node or, as a swap, on the
+bottleneck itself. The two together obey the same rule.
+
 Guests with one NUMA node are moved; others count where they are. What is not
 known is neither moved nor moved to.
 """
 
 import abc
 from collections.abc import Iterable
-from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
 from dataclasses import dataclass
 from dataclasses import field
-import itertools
 import math
 from typing import NamedTuple
 
@@ -136,7 +138,7 @@ class Settings:
     :param cpu: part of the CPUs of a node beyond which it is a bottleneck.
     :param memory: likewise of its memory bandwidth.
     :param hysteresis: part by which a node must stay below that to take a
-        guest, or to be none any more.
+        guest, or to be relieved no further.
     :param horizon: seconds for which a gain is counted.
     :param margin: times that the gain must exceed the cost.
     :param inside_rate: MiB per second at which memory moves in a host.
@@ -153,7 +155,7 @@ class Settings:
 
     cpu: float = 0.9
     memory: float = 0.8
-    hysteresis: float = 0.2
+    hysteresis: float = 0.1
     horizon: float = 3600.0
     margin: float = 2.0
     inside_rate: float = 1024.0
@@ -185,6 +187,7 @@ class Move:
 
     :param gain: CPU seconds within the horizon.
     :param cost: CPU seconds.
+    :param partner: UUID of the guest whose move is needed too, if any.
     """
 
     guest: str
@@ -193,6 +196,7 @@ class Move:
     reason: str
     gain: float
     cost: float
+    partner: str = ''
 
     @property
     def inside(self) -> bool:
@@ -212,57 +216,6 @@ class Policy(abc.ABC):
         :param history: moves of the last cool-down and period at least.
         :param now: seconds, of the clock of the history.
         """
-
-
-class Affinity(Policy):
-    """Off bottlenecks, the weakest affinity first; then together."""
-
-    def plan(self, cloud: Cloud, settings: Settings,
-             history: Iterable[Moved] = (), now: float = 0.0
-             ) -> tuple[Move, ...]:
-        state = State(cloud, settings)
-        budget = _Budget(settings, tuple(history), now)
-        found: list[Move] = []
-        while budget.left:
-            move = next(itertools.chain(_relieve(state, budget),
-                                        _gather(state, budget)), None)
-            if move is None:
-                break
-            state.apply(move)
-            budget.take(move)
-            found.append(move)
-        return tuple(found)
-
-
-class _Budget:
-    """Number of moves left in a plan, and guests that may still move."""
-
-    def __init__(self, settings: Settings, history: tuple[Moved, ...],
-                 now: float) -> None:
-        recent = [moved for moved in history
-                  if now - moved.time < settings.period]
-        self.left = settings.moves - len(recent)
-        self._resting = {moved.guest for moved in history
-                         if now - moved.time < settings.cool_down}
-        self._most = settings.per_host
-        self._by_host: dict[str, int] = {}
-        for moved in recent:
-            self._count(moved.hosts)
-
-    def _count(self, hosts: Iterable[str]) -> None:
-        for host in hosts:
-            self._by_host[host] = self._by_host.get(host, 0) + 1
-
-    def take(self, move: Move) -> None:
-        self.left -= 1
-        self._resting.add(move.guest)
-        self._count({move.origin.host, move.destination.host})
-
-    def rests(self, guest: Guest) -> bool:
-        return guest.uuid in self._resting or self.full(guest.spot.host)
-
-    def full(self, host: str) -> bool:
-        return self._by_host.get(host, 0) >= self._most
 
 
 class State:
@@ -370,6 +323,17 @@ class State:
 
         :param below: what the pressure there is to stay below.
         """
+        return (self.accepts(guest, spot)
+                and not self.nodes[spot].bottleneck
+                and self.pressure(spot, guest.cpu or 0.0, guest.bandwidth)
+                < below)
+
+    def accepts(self, guest: Guest, spot: Spot,
+                leaving: Guest | None = None) -> bool:
+        """Whether Nova would let a guest move to a node, whatever its load.
+
+        :param leaving: guest of that node that moves away before.
+        """
         node = self.nodes[spot]
         if not node.open or guest.cpu is None or spot == guest.spot:
             return False
@@ -378,17 +342,19 @@ class State:
             return False
         if not inside and not self._host_takes(guest, node):
             return False
-        return (self.memory[spot] >= guest.memory
-                and self._counts(guest, spot)
-                and not node.bottleneck
-                and self.pressure(spot, guest.cpu, guest.bandwidth) < below)
+        freed = leaving.memory if leaving else 0.0
+        return (self.memory[spot] + freed >= guest.memory
+                and self._counts(guest, spot, leaving))
 
-    def _counts(self, guest: Guest, spot: Spot) -> bool:
+    def _counts(self, guest: Guest, spot: Spot, leaving: Guest | None
+                ) -> bool:
         """Whether a node has all left that Placement counts of a guest."""
         left = self.left[spot]
-        return self.guarantee[spot] >= guest.guarantee and all(
-            left.get(name, 0.0) >= amount
-            for name, amount in guest.counted.items())
+        freed = leaving.counted if leaving else {}
+        return (self.guarantee[spot] + (leaving.guarantee if leaving else 0.0)
+                >= guest.guarantee and all(
+                    left.get(name, 0.0) + freed.get(name, 0.0) >= amount
+                    for name, amount in guest.counted.items()))
 
     def _host_takes(self, guest: Guest, node: Node) -> bool:
         """Whether another host can hold the policy of a guest."""
@@ -443,74 +409,3 @@ class State:
         if not gain > cost * self.settings.margin:
             return None
         return Move(guest.uuid, guest.spot, spot, reason, gain, cost)
-
-
-def _relieve(state: State, budget: _Budget) -> Iterator[Move]:
-    """Yield moves off bottlenecks, the worst first."""
-    worst = sorted((spot for spot in state.nodes if state.bottleneck(spot)),
-                   key=lambda spot: (-state.pressure(spot), spot))
-    for spot in worst:
-        guests = [state.guests[uuid] for uuid in state.at[spot]]
-        guests.sort(key=lambda guest: (state.belonging(guest, spot),
-                                       guest.uuid))
-        empty = {spot for spot in state.nodes if not state.at[spot]}
-        # Who wants nearly all of a node may have one that nobody else is on.
-        for spots, below in ((state.nodes.keys(), state.calm), (
-                empty, state.calm * state.pressure(spot))):
-            for guest in guests:
-                if not guest.cpu or budget.rests(guest):
-                    continue
-                move = _best(state, budget, guest, spots, below)
-                if move:
-                    yield move
-
-
-def _best(state: State, budget: _Budget, guest: Guest, spots: Iterable[Spot],
-          below: float) -> Move | None:
-    """Return the move of a guest off a bottleneck that pays most.
-
-    :param below: see :meth:`State.fits`.
-    """
-    reason = f'{guest.spot} is a bottleneck'
-    moves = (state.move(guest, spot, reason) for spot in spots
-             if state.fits(guest, spot, below) and (
-                 spot.host == guest.spot.host or not budget.full(spot.host)))
-    return max(filter(None, moves), default=None, key=lambda move: (
-        move.gain - move.cost, move.inside, -state.pressure(move.destination),
-        move.destination))
-
-
-def _gather(state: State, budget: _Budget) -> Iterator[Move]:
-    """Yield moves to where the rest of a group is, what gains most first.
-
-    Nobody leaves the node that he belongs to most.
-    """
-    found = []
-    for uuid in sorted(state.group):
-        guest = state.guests.get(uuid)
-        if guest is None or budget.rests(guest):
-            continue
-        spot = _home(state, guest)
-        if spot is None or not state.fits(guest, spot, state.calm) or (
-                spot.host != guest.spot.host and budget.full(spot.host)):
-            continue
-        move = state.move(guest, spot, f'what it talks to is on {spot}')
-        if move:
-            found.append(move)
-    yield from sorted(found, key=lambda move: (move.cost - move.gain,
-                                               move.guest))
-
-
-def _home(state: State, guest: Guest) -> Spot | None:
-    """Return the best node for a guest; None where it is there already."""
-    by_spot: dict[Spot, float] = {}
-    for peer, strength in state.peers.get(guest.uuid, {}).items():
-        if peer in state.group[guest.uuid].members:
-            spot = state.guests[peer].spot
-            by_spot[spot] = by_spot.get(spot, 0.0) + strength
-    here = by_spot.get(guest.spot, 0.0)
-    best = max(by_spot, default=None,
-               key=lambda spot: (by_spot[spot], spot))
-    if best is None or by_spot[best] <= here:
-        return None
-    return best

@@ -47,8 +47,10 @@ import statistics
 
 from scipy import stats
 
+from ghsched_placement import bottleneck
 from ghsched_placement.contention import queueing
 from ghsched_placement.rebalance import affinity
+from ghsched_placement.rebalance import affinity_policy
 from ghsched_placement.rebalance import move_plan
 from ghsched_placement.rebalance.move_plan import Spot
 
@@ -64,6 +66,8 @@ FILL = 0.7
 #: Part of its vCPUs that a guest keeps busy, and how often.
 MOODS = ((0.1, 5), (0.4, 4), (0.95, 2))
 SETTINGS = move_plan.Settings()
+#: Part by which a host's figures fall before a bottleneck ends.
+HOST_HYSTERESIS = bottleneck.HYSTERESIS / 100
 
 
 @dataclass(frozen=True)
@@ -245,6 +249,9 @@ class Figures:
 class Run:
     """One cloud through all of the time."""
 
+    policy: move_plan.Policy = affinity_policy.Affinity()
+    settings = SETTINGS
+
     def __init__(self, way: str, seed: int) -> None:
         self.choose, self.moving = WAYS[way]
         self.coming = guests(random.Random(seed))  # noqa: S311
@@ -277,8 +284,8 @@ class Run:
         now = step * STEP
         self.history = [moved for moved in self.history
                         if now - moved.time < SETTINGS.cool_down]
-        moves = move_plan.Affinity().plan(
-            self._seen(step), SETTINGS, self.history, now)
+        moves = self.policy.plan(
+            self._seen(step), self.settings, self.history, now)
         resting = {moved.guest for moved in self.history}
         for move in moves:
             self.figures.moves += 1
@@ -318,7 +325,7 @@ class Run:
         found = set()
         for spot, (cpus, traffic) in wanted.items():
             figures.nodes += 1
-            calm = 1 - SETTINGS.hysteresis * (spot in self.bottlenecks)
+            calm = 1 - HOST_HYSTERESIS * (spot in self.bottlenecks)
             if pressure((cpus, traffic)) >= calm:
                 found.add(spot)
             figures.wanted += cpus

@@ -166,7 +166,8 @@ NOT_SHARED = {
     'ghsched_placement.node_assignment._Reader': _CALL,
     'ghsched_placement.node_assignment._Ways': _CALL,
     'ghsched_placement.rebalance.move_plan.State': _CALL,
-    'ghsched_placement.rebalance.move_plan._Budget': _CALL,
+    'ghsched_placement.rebalance.pair_search.Budget': _CALL,
+    'ghsched_placement.rebalance.pair_search.PairSearch': _CALL,
     'ghsched_placement.rebalance.room._Search': _CALL,
 }
 

@@ -30,6 +30,7 @@ from ghsched_placement.osc import measured
 from ghsched_placement.osc import rebalance as command
 from ghsched_placement import policy as policies
 from ghsched_placement.rebalance import affinity
+from ghsched_placement.rebalance import affinity_policy
 from ghsched_placement.rebalance import move_plan
 from ghsched_placement.rebalance.move_plan import Spot
 from ghsched_placement.tests import base
@@ -399,7 +400,7 @@ class RoomTest(base.TestCase):
             for host in hosts.values()
             for node in measured._nodes(host, None, (), True, True)]
         settings = move_plan.Settings()
-        return [bool(move_plan.Affinity().plan(command.restricted(
+        return [bool(affinity_policy.Affinity().plan(command.restricted(
             move_plan.Cloud(tuple(nodes), (found,)), only), settings))
             for only in ('inside', 'between')]
 
@@ -428,7 +429,7 @@ class RoomTest(base.TestCase):
                 node, cpus=4, cpu=2.0 if node.spot == found.spot else 0.0,
                 memory=9999) for host in hosts
                 for node in measured._nodes(host, None, (), True, True)]
-            self.assertEqual(expected, bool(move_plan.Affinity().plan(
+            self.assertEqual(expected, bool(affinity_policy.Affinity().plan(
                 command.restricted(move_plan.Cloud(
                     tuple(nodes), (found,)), 'between'),
                 move_plan.Settings())))

@@ -11,15 +11,18 @@
 # under the License.
 
 import dataclasses
+import itertools
 import math
 from pathlib import Path
 import runpy
+from unittest import mock
 
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from ghsched_placement.rebalance import affinity
+from ghsched_placement.rebalance import affinity_policy
 from ghsched_placement.rebalance import move_plan
 from ghsched_placement.rebalance.move_plan import Cloud
 from ghsched_placement.rebalance.move_plan import Guest
@@ -30,7 +33,7 @@ from ghsched_placement.rebalance import no_move_reasons
 from ghsched_placement.tests import base
 
 SETTINGS = move_plan.Settings()
-POLICY = move_plan.Affinity()
+POLICY = affinity_policy.Affinity()
 A0, A1, B0, B1 = (Spot(host, node) for host in 'ab' for node in (0, 1))
 _RARELY = st.sampled_from([False, False, False, True])
 
@@ -97,39 +100,78 @@ def crowded(state):
                    if not math.isnan(state.pressure(spot))), reverse=True)
 
 
+def steps(moves):
+    """Return the moves of a plan in tuples, those of a pair together."""
+    found = []
+    for move in moves:
+        if found and found[-1][-1].partner == move.guest:
+            found[-1] += (move,)
+        else:
+            found.append((move,))
+    return found
+
+
 class RulesTest(base.TestCase):
 
     @given(clouds())
     def test_every_move_is_allowed_and_pays(self, cloud):
         state = move_plan.State(cloud, SETTINGS)
-        for move in POLICY.plan(cloud, SETTINGS):
-            guest = state.guests[move.guest]
-            node = state.nodes[move.destination]
-            self.assertEqual(guest.spot, move.origin)
-            self.assertNotEqual(move.origin, move.destination)
-            self.assertIsNotNone(guest.cpu)
-            self.assertIsNotNone(node.cpu)
-            self.assertTrue(guest.inside if move.inside else guest.between)
-            self.assertTrue(node.open and not node.bottleneck)
-            self.assertGreater(move.gain, SETTINGS.margin * move.cost)
-            was_bottleneck = state.bottleneck(move.origin)
-            here = state.belonging(guest, move.origin)
-            there = state.belonging(guest, move.destination)
-            most = state.calm * max(1, was_bottleneck * state.pressure(
-                move.origin))
+        for moves in steps(POLICY.plan(cloud, SETTINGS)):
             before = crowded(state)
-            state.apply(move)
-            self.assertGreaterEqual(state.memory[move.destination], 0)
-            self.assertGreaterEqual(state.guarantee[move.destination], 0)
-            for name in guest.counted:
-                self.assertGreaterEqual(
-                    state.left[move.destination][name], 0)
-            if guest.groups and not move.inside:
-                self.assertGreaterEqual(
-                    state.groups[move.destination.host], 0)
-            self.assertLess(state.pressure(move.destination), most)
+            was = {move.origin: (state.pressure(move.origin),
+                                 state.bottleneck(move.origin))
+                   for move in moves}
+            near = {move.guest: (
+                state.belonging(state.guests[move.guest], move.origin),
+                state.belonging(state.guests[move.guest], move.destination))
+                for move in moves}
+            for move in moves:
+                self.check_move(state, move)
+                state.apply(move)
+                self.check_room(state, move)
             self.assertLessEqual(crowded(state), before)
-            self.assertTrue(was_bottleneck or there > here)
+            if len(moves) == 1:
+                pressure, was_bottleneck = was[moves[0].origin]
+                here, there = near[moves[0].guest]
+                self.assertLess(
+                    state.pressure(moves[0].destination),
+                    state.calm * max(1, was_bottleneck * pressure))
+                self.assertTrue(was_bottleneck or there > here)
+            else:
+                self.check_pair(state, moves, was)
+
+    def check_move(self, state, move):
+        """Check what holds before each move."""
+        guest = state.guests[move.guest]
+        node = state.nodes[move.destination]
+        self.assertEqual(guest.spot, move.origin)
+        self.assertNotEqual(move.origin, move.destination)
+        self.assertIsNotNone(guest.cpu)
+        self.assertIsNotNone(node.cpu)
+        self.assertTrue(guest.inside if move.inside else guest.between)
+        self.assertTrue(node.open)
+        self.assertGreater(move.gain, SETTINGS.margin * move.cost)
+
+    def check_room(self, state, move):
+        """Check that Placement and Nova have room after each move."""
+        guest = state.guests[move.guest]
+        self.assertGreaterEqual(state.memory[move.destination], 0)
+        self.assertGreaterEqual(state.guarantee[move.destination], 0)
+        for name in guest.counted:
+            self.assertGreaterEqual(state.left[move.destination][name], 0)
+        if guest.groups and not move.inside:
+            self.assertGreaterEqual(state.groups[move.destination.host], 0)
+
+    def check_pair(self, state, moves, was):
+        """Check that a bottleneck is relieved and no node made one."""
+        room, = (move for move in moves if 'makes room' in move.reason)
+        left, = (move for move in moves if move is not room)
+        self.assertEqual(left.destination, room.origin)
+        self.assertTrue(was[left.origin][1])
+        self.assertLess(state.pressure(left.origin), was[left.origin][0])
+        for spot in {left.destination, room.destination} - {left.origin}:
+            self.assertFalse(state.nodes[spot].bottleneck)
+            self.assertLess(state.pressure(spot), state.calm)
 
     @given(clouds())
     def test_no_more_than_the_limits(self, cloud):
@@ -210,10 +252,50 @@ class DecisionTest(base.TestCase):
             guests))
 
     def test_a_calm_node_goes_before_one_that_is_less_crowded(self):
-        guests = [Guest('a', A0, 6, memory=1024),
+        guests = [Guest('a', A0, 6.9, memory=1024),
                   Guest('b', A0, 2, memory=1024)]
         self.assertEqual([('b', A1)], self.plan(
             [self.node(A0), self.node(A1)], guests))
+
+    def test_guests_of_two_crowded_nodes_are_swapped(self):
+        guests = [Guest('a', A0, 4, memory=1024),
+                  Guest('b', A0, 4, inside=False),
+                  Guest('c', A1, 3, memory=1024),
+                  Guest('d', A1, 2, inside=False)]
+        nodes = [self.node(A0), self.node(A1)]
+        self.assertEqual([('c', A0), ('a', A1)], self.plan(nodes, guests))
+        # Each waits for the memory of the other.
+        full = [dataclasses.replace(node, memory=512) for node in nodes]
+        self.assertEqual([], self.plan(full, guests))
+        # The guest of the bottleneck has to go first.
+        full[1] = nodes[1]
+        self.assertEqual([('a', A1), ('c', A0)], self.plan(full, guests))
+
+    def test_guest_makes_room_on_a_third_node(self):
+        guests = [Guest('a', A0, 4, memory=1024, between=False),
+                  Guest('b', A0, 4, inside=False, between=False),
+                  Guest('c', A1, 3, memory=1024, inside=False),
+                  Guest('d', A1, 2, inside=False, between=False),
+                  Guest('e', B0, 2, between=False)]
+        nodes = [self.node(spot) for spot in (A0, A1, B0)]
+        self.assertEqual([('c', B0), ('a', A1)], self.plan(nodes, guests))
+        self.assertEqual([], self.plan(nodes, guests, moves=1))
+        self.assertEqual([], self.plan(nodes, guests, per_host=1))
+
+    def test_search_of_pairs_ends_at_its_number_of_steps(self):
+        guests = [Guest(f'{number:03}', spot, 2, memory=1024)
+                  for number, spot in enumerate([A0, A1, B0, B1] * 40)]
+        cloud = made([self.node(spot) for spot in (A0, A1, B0, B1)], guests)
+        compared = []
+        for limit in (0, 100, 200):
+            with mock.patch.object(
+                    move_plan.State, 'pressure', autospec=True,
+                    side_effect=move_plan.State.pressure) as pressure:
+                self.assertEqual(
+                    (), affinity_policy.Affinity(limit).plan(cloud, SETTINGS))
+            compared.append(pressure.call_count)
+        self.assertEqual([100, 100], [more - less for less, more
+                                      in itertools.pairwise(compared)])
 
     def test_the_weakest_affinity_leaves_first(self):
         guests = [Guest(name, A0, 3, memory=1024) for name in 'abc']

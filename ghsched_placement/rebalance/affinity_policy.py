@@ -1,0 +1,128 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The default policy: off bottlenecks first, then groups together (pure)."""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+import itertools
+
+from ghsched_placement.rebalance.move_plan import Cloud
+from ghsched_placement.rebalance.move_plan import Guest
+from ghsched_placement.rebalance.move_plan import Move
+from ghsched_placement.rebalance.move_plan import Moved
+from ghsched_placement.rebalance.move_plan import Policy
+from ghsched_placement.rebalance.move_plan import Settings
+from ghsched_placement.rebalance.move_plan import Spot
+from ghsched_placement.rebalance.move_plan import State
+from ghsched_placement.rebalance.pair_search import Budget
+from ghsched_placement.rebalance.pair_search import PAIR_STEPS
+from ghsched_placement.rebalance.pair_search import PairSearch
+from ghsched_placement.rebalance.pair_search import worst_first
+
+
+class Affinity(Policy):
+    """Off bottlenecks, the weakest affinity first; then together.
+
+    :param pair_steps: see :data:`.pair_search.PAIR_STEPS`; 0 for no pairs.
+    """
+
+    def __init__(self, pair_steps: int = PAIR_STEPS) -> None:
+        self._pair_steps = pair_steps
+
+    def plan(self, cloud: Cloud, settings: Settings,
+             history: Iterable[Moved] = (), now: float = 0.0
+             ) -> tuple[Move, ...]:
+        state = State(cloud, settings)
+        budget = Budget(settings, tuple(history), now)
+        pairs = PairSearch(state, budget, self._pair_steps)
+        found: list[Move] = []
+        while budget.left > 0:
+            moves = (tuple(itertools.islice(_relieve(state, budget), 1))
+                     or pairs.find()
+                     or tuple(itertools.islice(_gather(state, budget), 1)))
+            if not moves:
+                break
+            for move in moves:
+                state.apply(move)
+                budget.take(move)
+                found.append(move)
+        return tuple(found)
+
+
+def _relieve(state: State, budget: Budget) -> Iterator[Move]:
+    """Yield moves off bottlenecks, the worst first."""
+    for spot in worst_first(state):
+        guests = [state.guests[uuid] for uuid in state.at[spot]]
+        guests.sort(key=lambda guest: (state.belonging(guest, spot),
+                                       guest.uuid))
+        empty = {spot for spot in state.nodes if not state.at[spot]}
+        # Who wants nearly all of a node may have one that nobody else is on.
+        for spots, below in ((state.nodes.keys(), state.calm), (
+                empty, state.calm * state.pressure(spot))):
+            for guest in guests:
+                if not guest.cpu or budget.rests(guest):
+                    continue
+                move = _best(state, budget, guest, spots, below)
+                if move:
+                    yield move
+
+
+def _best(state: State, budget: Budget, guest: Guest, spots: Iterable[Spot],
+          below: float) -> Move | None:
+    """Return the move of a guest off a bottleneck that pays most.
+
+    :param below: see :meth:`State.fits`.
+    """
+    reason = f'{guest.spot} is a bottleneck'
+    moves = (state.move(guest, spot, reason) for spot in spots
+             if state.fits(guest, spot, below) and (
+                 spot.host == guest.spot.host or not budget.full(spot.host)))
+    return max(filter(None, moves), default=None, key=lambda move: (
+        move.gain - move.cost, move.inside, -state.pressure(move.destination),
+        move.destination))
+
+
+def _gather(state: State, budget: Budget) -> Iterator[Move]:
+    """Yield moves to where the rest of a group is, what gains most first.
+
+    Nobody leaves the node that he belongs to most.
+    """
+    found = []
+    for uuid in sorted(state.group):
+        guest = state.guests.get(uuid)
+        if guest is None or budget.rests(guest):
+            continue
+        spot = _home(state, guest)
+        if spot is None or not state.fits(guest, spot, state.calm) or (
+                spot.host != guest.spot.host and budget.full(spot.host)):
+            continue
+        move = state.move(guest, spot, f'what it talks to is on {spot}')
+        if move:
+            found.append(move)
+    yield from sorted(found, key=lambda move: (move.cost - move.gain,
+                                               move.guest))
+
+
+def _home(state: State, guest: Guest) -> Spot | None:
+    """Return the best node for a guest; None where it is there already."""
+    by_spot: dict[Spot, float] = {}
+    for peer, strength in state.peers.get(guest.uuid, {}).items():
+        if peer in state.group[guest.uuid].members:
+            spot = state.guests[peer].spot
+            by_spot[spot] = by_spot.get(spot, 0.0) + strength
+    here = by_spot.get(guest.spot, 0.0)
+    best = max(by_spot, default=None,
+               key=lambda spot: (by_spot[spot], spot))
+    if best is None or by_spot[best] <= here:
+        return None
+    return best

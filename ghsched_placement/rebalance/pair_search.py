@@ -1,0 +1,221 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Search of two moves that relieve a bottleneck together (pure)."""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections import Counter
+import dataclasses
+import math
+
+from ghsched_placement.rebalance.move_plan import Guest
+from ghsched_placement.rebalance.move_plan import Move
+from ghsched_placement.rebalance.move_plan import Moved
+from ghsched_placement.rebalance.move_plan import Settings
+from ghsched_placement.rebalance.move_plan import Spot
+from ghsched_placement.rebalance.move_plan import State
+
+#: Number of pairs of guests that a plan compares in its search of two moves.
+PAIR_STEPS = 20_000
+
+#: Number of NUMA nodes, the least crowded first, that the search of two moves
+#: tries for a guest.
+PAIR_NODES = 64
+
+
+class Budget:
+    """Number of moves left in a plan, and guests that may still move."""
+
+    def __init__(self, settings: Settings, history: tuple[Moved, ...],
+                 now: float) -> None:
+        recent = [moved for moved in history
+                  if now - moved.time < settings.period]
+        self.left = settings.moves - len(recent)
+        self._resting = {moved.guest for moved in history
+                         if now - moved.time < settings.cool_down}
+        self._most = settings.per_host
+        self._by_host: dict[str, int] = {}
+        for moved in recent:
+            self._count(moved.hosts)
+
+    def _count(self, hosts: Iterable[str]) -> None:
+        for host in hosts:
+            self._by_host[host] = self._by_host.get(host, 0) + 1
+
+    def take(self, move: Move) -> None:
+        self.left -= 1
+        self._resting.add(move.guest)
+        self._count({move.origin.host, move.destination.host})
+
+    def rests(self, guest: Guest) -> bool:
+        return guest.uuid in self._resting or self.full(guest.spot.host)
+
+    def full(self, host: str) -> bool:
+        return self._by_host.get(host, 0) >= self._most
+
+    def allows(self, *ways: tuple[Spot, Spot]) -> bool:
+        """Whether moves from a node to another may all be made."""
+        hosts = Counter(host for way in ways
+                        for host in {spot.host for spot in way})
+        return len(ways) <= self.left and all(
+            self._by_host.get(host, 0) + count <= self._most
+            for host, count in hosts.items())
+
+
+def worst_first(state: State) -> list[Spot]:
+    """Return the NUMA nodes that are bottlenecks, the worst first."""
+    return sorted((spot for spot in state.nodes if state.bottleneck(spot)),
+                  key=lambda spot: (-state.pressure(spot), spot))
+
+
+class PairSearch:
+    """Search of two moves that relieve a bottleneck together.
+
+    The first search of a plan that finds none is the last of the plan.
+
+    :param steps: number of pairs of guests to compare at most.
+    """
+
+    def __init__(self, state: State, budget: Budget, steps: int) -> None:
+        self._state = state
+        self._budget = budget
+        self._steps = steps
+        self._is_vain = False
+        self._rooms: dict[str, list[Spot]] = {}
+
+    def find(self) -> tuple[Move, ...]:
+        """Return two moves for the worst bottleneck that has some."""
+        if self._is_vain:
+            return ()
+        self._rooms = {}
+        state = self._state
+        takers = sorted((spot for spot, node in state.nodes.items()
+                         if node.open and not node.bottleneck
+                         and not math.isnan(state.pressure(spot))),
+                        key=lambda spot: (state.pressure(spot), spot))
+        for origin in worst_first(state):
+            best = max(self._pairs(origin, takers[:PAIR_NODES]), default=(),
+                       key=lambda pair: (
+                           sum(move.gain - move.cost for move in pair),
+                           [(move.guest, move.destination)
+                            for move in pair]))
+            if best:
+                return best
+        self._is_vain = True
+        return ()
+
+    def _movable(self, spot: Spot) -> list[Guest]:
+        found = [self._state.guests[uuid]
+                 for uuid in sorted(self._state.at[spot])]
+        return [guest for guest in found
+                if guest.cpu is not None and not self._budget.rests(guest)]
+
+    def _pairs(self, origin: Spot, takers: list[Spot]
+               ) -> Iterator[tuple[Move, ...]]:
+        """Yield pairs of moves: one off a bottleneck, one that makes room."""
+        state = self._state
+        for guest in self._movable(origin):
+            for taker in takers:
+                if taker == origin:
+                    continue
+                for other in self._movable(taker):
+                    self._steps -= 1
+                    if self._steps < 0:
+                        return
+                    if not state.pressure(
+                            taker, (guest.cpu or 0.0) - (other.cpu or 0.0),
+                            guest.bandwidth - other.bandwidth) < state.calm:
+                        continue
+                    if not state.accepts(guest, taker, other):
+                        continue
+                    for room in (origin, *self._find_rooms(other, takers)):
+                        yield from self._pay(guest, taker, other, room)
+
+    def _find_rooms(self, guest: Guest, takers: list[Spot]) -> list[Spot]:
+        """Return the nodes that take a guest as they are."""
+        if guest.uuid not in self._rooms:
+            self._steps -= len(takers)
+            state = self._state
+            self._rooms[guest.uuid] = sorted(
+                (spot for spot in takers
+                 if state.fits(guest, spot, state.calm)),
+                key=lambda spot: (state.cost(guest, spot),
+                                  state.pressure(spot), spot))[:4]
+        return self._rooms[guest.uuid]
+
+    def _pay(self, guest: Guest, taker: Spot, other: Guest, room: Spot
+             ) -> Iterator[tuple[Move, ...]]:
+        """Yield the moves of two guests, if they may be made and pay.
+
+        :param taker: node of the other guest, where the first is to go.
+        :param room: node where the other guest is to go.
+        """
+        state, origin = self._state, guest.spot
+        if not self._budget.allows((origin, taker), (taker, room)):
+            return
+        is_other_first = state.accepts(other, room)
+        if not is_other_first and not (
+                room == origin and state.accepts(guest, taker)
+                and state.accepts(other, room, guest)):
+            return
+        gain = self._gain(guest, taker, other, room) * state.settings.horizon
+        costs = state.cost(guest, taker), state.cost(other, room)
+        cost = sum(costs)
+        if not gain > cost * state.settings.margin:
+            return
+        reason = f'{origin} is a bottleneck'
+        # As the costs, so that each of them pays.
+        shares = [gain * part / cost if cost else gain / 2 for part in costs]
+        moves = (
+            Move(guest.uuid, origin, taker, reason, shares[0], costs[0],
+                 other.uuid),
+            Move(other.uuid, taker, room, f'makes room on {taker}',
+                 shares[1], costs[1], guest.uuid))
+        yield moves[::-1] if is_other_first else moves
+
+    def _gain(self, guest: Guest, taker: Spot, other: Guest, room: Spot
+              ) -> float:
+        """Return CPUs that the moves of two guests save together."""
+        state = self._state
+        origin = guest.spot
+        change: dict[Spot, list[float]] = {}
+        for one, spot, sign in ((guest, origin, -1), (guest, taker, 1),
+                                (other, taker, -1), (other, room, 1)):
+            sums = change.setdefault(spot, [0.0, 0.0])
+            sums[0] += sign * (one.cpu or 0.0)
+            sums[1] += sign * one.bandwidth
+        if not state.pressure(origin, *change[origin]) < state.pressure(
+                origin):
+            return 0.0
+        gain = math.fsum(state.lost(spot) - state.lost(spot, *sums)
+                         for spot, sums in change.items())
+        before = self._traffic(guest, other)
+        moved = (dataclasses.replace(guest, spot=taker),
+                 dataclasses.replace(other, spot=room))
+        try:
+            state.guests.update((one.uuid, one) for one in moved)
+            return gain + before - self._traffic(*moved)
+        finally:
+            state.guests.update({guest.uuid: guest, other.uuid: other})
+
+    def _traffic(self, guest: Guest, other: Guest) -> float:
+        """Return CPUs that two guests spend on traffic with their peers."""
+        state = self._state
+        found = (state.traffic(guest, guest.spot)
+                 + state.traffic(other, other.spot))
+        strength = state.peers.get(guest.uuid, {}).get(other.uuid, 0.0)
+        if guest.spot.host != other.spot.host:
+            return found - strength * state.settings.far
+        if guest.spot != other.spot:
+            return found - strength * state.settings.across
+        return found
