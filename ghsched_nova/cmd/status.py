@@ -24,6 +24,7 @@ from oslo_upgradecheck import upgradecheck
 from ghsched_nova.cmd import checks
 from ghsched_nova.cmd import console
 from ghsched_nova.cmd import guaranteed
+from ghsched_nova.cmd import install
 from ghsched_nova.cmd import node
 from ghsched_placement import exits
 
@@ -93,6 +94,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         # oslo.config refuses it without a command.
         print(f'ghsched-status {console.version()}')
         return exits.DONE
+    if argv[:1] == ['install']:
+        return install.main(argv)
     if argv and argv[0] in _LISTS:
         # These need Nova, which the checks do not.
         from ghsched_nova.cmd import nova_changes

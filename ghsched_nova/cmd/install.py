@@ -1,0 +1,123 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``ghsched-status install --check``: what is missing on this node."""
+
+import argparse
+from collections.abc import Iterator
+from collections.abc import Sequence
+from pathlib import Path
+import shutil
+import sys
+
+from oslo_config import cfg
+import prettytable
+
+from ghsched_nova.cmd import checks
+from ghsched_nova.cmd import node
+from ghsched_placement import exits
+
+#: Programs of nova-api, by distribution and release.
+_API_PROGRAMS = ('nova-api', 'nova-api-wsgi')
+_PASTE = 'api-paste.ini'
+#: Where nova-api reads api-paste.ini, the first that exists: the copy that the
+#: unit of ghsched-api makes, then Nova's own.
+_DIRECTORIES = (Path('/run/ghsched-api'), Path('/etc/nova'))
+
+
+def check_api(paste: str | None) -> Iterator[checks.Check]:
+    """Yield whether the pipeline of nova-api has the filter (pure).
+
+    :param paste: text of api-paste.ini; None without nova-api.
+    """
+    if paste is None:
+        yield checks.Check('api filter', 'skipped',
+                           'nova-api is not installed here')
+    elif any('ghsched' in line.partition('=')[2].split()
+             for line in paste.splitlines()):
+        yield checks.Check('api filter', 'ok', 'in the pipeline')
+    else:
+        yield checks.Check(
+            'api filter', 'error', f'no pipeline of {_PASTE} has it',
+            'install ghsched-api, or put "ghsched" before '
+            'osapi_compute_app_v21')
+
+
+def read_paste(directories: Sequence[Path] = _DIRECTORIES) -> str | None:
+    """Return the text of api-paste.ini; None without nova-api.
+
+    :raises OSError: it cannot be read.
+    """
+    if not any(map(shutil.which, _API_PROGRAMS)):
+        return None
+    path = next((directory / _PASTE for directory in directories
+                 if (directory / _PASTE).exists()), None)
+    return path.read_text(errors='replace') if path else ''
+
+
+def check_exporter(compute: bool,
+                   program: str | None) -> Iterator[checks.Check]:
+    """Yield whether a compute host has the exporter, which is optional (pure).
+
+    :param compute: whether the node is a compute host.
+    :param program: path of the exporter's program; None without one.
+    """
+    if compute and program is None:
+        yield checks.Check('exporter', 'warning',
+                           'the exporter for Prometheus is not installed',
+                           'install ghsched-exporter, if Prometheus is used')
+
+
+def _checks(files: Sequence[str] | None) -> Iterator[checks.Check]:
+    facts = node.read(files)
+    yield from (check for check in checks.checks(facts)
+                if check.status == 'error')
+    yield from (check for check in check_api(read_paste())
+                if check.status == 'error')
+    yield from check_exporter(facts.compute, shutil.which('ghsched-exporter'))
+
+
+def render(missing: Sequence[checks.Check]) -> str:
+    """Return a table of the missing parts, or one line without any (pure)."""
+    if not missing:
+        return 'Nothing is missing on this node.'
+    table = prettytable.PrettyTable(['Missing', 'Found', 'To do'])
+    table.align = 'l'
+    table.max_width = 34
+    for check in missing:
+        table.add_row([check.name, check.text, check.remedy])
+    return str(table)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print what is missing; exit status 0: nothing, 1: something, 2: unknown.
+
+    The exporter is optional: without it the status is 0.
+    """
+    parser = argparse.ArgumentParser(
+        prog='ghsched-status', description=__doc__.partition(': ')[2])
+    parser.add_argument('command', choices=('install',))
+    parser.add_argument('--check', action='store_true', required=True,
+                        help='name what is missing on this node, and the way '
+                             'to install it; changes nothing')
+    parser.add_argument('--config-file', action='append', metavar='FILE',
+                        help='configuration of the service of Nova, may be '
+                             'given again; the default is what nova-compute '
+                             'would read')
+    arguments = parser.parse_args(argv)
+    try:
+        missing = tuple(_checks(arguments.config_file))
+    except (cfg.Error, OSError) as error:
+        print(f'ghsched-status: {error}', file=sys.stderr)
+        return exits.COULD_NOT
+    print(render(missing))
+    return exits.FOUND if checks.failed(missing) else exits.DONE
