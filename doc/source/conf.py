@@ -29,6 +29,7 @@ extensions = [
     'sphinxarg.ext',
     'ghsched_keys',
     'ghsched_metrics',
+    'ghsched_nova_changes',
 ]
 # Pictures of a PDF (tox -e pdf-docs); pages of HTML have them as they are.
 with contextlib.suppress(ImportError):

@@ -24,6 +24,7 @@ import sys
 
 import prettytable
 
+from ghsched_nova.nova_fixes import rows
 from ghsched_nova.nova_fixes import table
 from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import shared
@@ -54,7 +55,7 @@ def fixes() -> list[tuple[str, ...]]:
     """Return the row of each repair, with its state on this node."""
     return [(fix.name, ', '.join(fix.processes), str(fix.bug or '-'),
              f'31-{fix.until - 1 if fix.until else ""}', fix.servers,
-             table.state_here(fix).text) for fix in table.FIXES]
+             table.state_here(fix).text) for fix in rows.FIXES]
 
 
 def render(header: Sequence[str], rows: Sequence[Sequence[str]],

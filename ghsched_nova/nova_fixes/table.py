@@ -19,11 +19,12 @@ lacks, ``none`` applies nothing, names apply those.
 from collections.abc import Collection
 from collections.abc import Iterator
 from dataclasses import dataclass
-import importlib
 from typing import Any
 
 from oslo_log import log as logging
 
+from ghsched_nova.nova_fixes.rows import Fix
+from ghsched_nova.nova_fixes.rows import FIXES
 from ghsched_nova.nova_fixes import servers
 from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import shared
@@ -34,61 +35,6 @@ LOG = logging.getLogger(__name__)
 AUTO = 'auto'
 NONE = 'none'
 
-
-@dataclass(frozen=True)
-class Fix:
-    """A repair of one defect of Nova.
-
-    :param name: of the page in ``doc/source/contributor/upstream``, and of
-        the module in this package.
-    :param processes: where it is applied.
-    :param servers: ``ours``: servers whose flavor has a key of ghsched;
-        ``none``: it acts on no server, but on a connection of the process.
-    :param bug: number at Launchpad.
-    :param until: release of Nova that has the repair; None for none.
-    """
-
-    name: str
-    processes: tuple[str, ...]
-    servers: str = 'ours'
-    bug: int | None = None
-    until: int | None = None
-
-    def module(self) -> Any:
-        """Import the module of the repair; a service imports only its own
-        repairs.
-        """
-        name = self.name.replace('-', '_')
-        return importlib.import_module(f'ghsched_nova.nova_fixes.{name}')
-
-    def names(self, process: str | None = None) -> frozenset[str]:
-        """Return the names of Nova that the repair relies on.
-
-        :param process: for those of one service; None for all.
-        """
-        user = self.module().__name__
-        return frozenset(
-            seam.name for seam in registry.SEAMS.values()
-            if user in seam.users
-            and (process is None or process in seam.processes))
-
-
-_API, _SCHEDULER, _COMPUTE = registry.PROCESSES
-
-FIXES = (
-    Fix('cut-off-live-migration', (_COMPUTE,)),
-    Fix('deleted-while-resized', (_API,)),
-    Fix('devices-of-far-pf', (_COMPUTE, _SCHEDULER)),
-    Fix('evacuated-devices', (_COMPUTE,)),
-    Fix('evacuated-live-migration', (_API, _COMPUTE)),
-    Fix('failed-live-migration', (_COMPUTE,)),
-    Fix('failed-rebuild', (_COMPUTE,)),
-    Fix('failed-resize-flavor', (_COMPUTE,)),
-    Fix('libvirtd-restart-deadlock', (_COMPUTE,), servers='none'),
-    # A conductor of an older release names no limits to a host of 34 either.
-    Fix('live-migration-limits', (_COMPUTE,), bug=2153425),
-    Fix('placement-retries', (_API, _COMPUTE)),
-    Fix('rolled-back-resize', (_API,)))
 
 _BY_NAME = {fix.name: fix for fix in FIXES}
 

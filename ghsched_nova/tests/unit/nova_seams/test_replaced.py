@@ -10,18 +10,23 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The manual names each function of Nova that a feature replaces."""
+"""The list of what features replace in Nova, and the page made of it."""
 
 import ast
 from collections.abc import Iterator
-import importlib
+import importlib.util
 import pathlib
 
+from ghsched_nova.nova_fixes import rows
+from ghsched_nova.nova_seams import registry
+from ghsched_nova.nova_seams import replaced as listed
+from ghsched_nova.scheduler import manager as scheduler
+from ghsched_nova.virt import manager as compute
 from ghsched_placement.tests import base
 
 TOP = pathlib.Path(__file__).parents[4]
 SEAMS = TOP / 'ghsched_nova/nova_seams'
-PAGE = TOP / 'doc/source/reference/nova-changes.rst'
+EXTENSION = TOP / 'doc/ext/ghsched_nova_changes.py'
 
 
 def replaced() -> Iterator[str]:
@@ -48,12 +53,56 @@ def text_of(node: ast.expr, module: object) -> str:
 
 class ReplacedFunctionsTest(base.TestCase):
 
-    def test_page_names_what_features_replace_and_nothing_else(self):
-        listed = {line.strip(' *-`') for line in
-                  PAGE.read_text().partition('Replaced functions')[2]
-                  .splitlines() if line.startswith('   * - ``nova.')}
-        self.assertEqual(set(replaced()), listed)
-        self.assertGreater(len(listed), 10)
+    def test_list_names_what_features_replace_and_nothing_else(self):
+        self.assertEqual(set(replaced()), {
+            one.name for one in listed.REPLACED})
+
+    def test_list_is_of_declared_seams_and_of_few_functions(self):
+        registry.load_all()
+        tables = {'nova.virt.ghsched', 'nova.service.SERVICE_MANAGERS',
+                  'nova.scheduler.request_filter.ALL_REQUEST_FILTERS'}
+        names = {one.name for one in listed.REPLACED}
+        self.assertLessEqual(names - set(registry.SEAMS),
+                             {'nova.virt.ghsched'})
+        # One of the functions is that of other releases.
+        self.assertLessEqual(len(names - tables) - 1, 9)
+
+    def test_private_names_relied_on_are_listed_and_at_most_fourteen(self):
+        registry.load_all()
+        relied_on = {
+            seam.name for seam in registry.SEAMS.values()
+            if any(part.startswith('_') and not part.startswith('__')
+                   for part in seam.name.split('.'))
+            and '.LibvirtDriver.' not in seam.name
+            and any('.nova_fixes.' not in user for user in seam.users)}
+        self.assertEqual(relied_on, {one.name for one in listed.PRIVATE})
+        # One of them is that of other releases.
+        self.assertLessEqual(len(relied_on) - 1, 14)
+
+    def test_private_method_listed_as_overridden_is_one_of_a_subclass(self):
+        for one in listed.PRIVATE:
+            cls, name = registry.find_owner(one.name)
+            ours = [kind for kind in (compute.GhschedComputeManager,
+                                      compute.GhschedResourceTracker,
+                                      scheduler.GhschedSchedulerManager)
+                    if kind.__base__ is cls and name in vars(kind)]
+            self.assertEqual(one.is_overridden, bool(ours), one.name)
+
+    def test_page_has_a_row_of_each_replacement_and_each_repair(self):
+        spec = importlib.util.spec_from_file_location('changes', EXTENSION)
+        extension = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(extension)
+        for lines, names in (
+                (list(extension.replacements()),
+                 [f'``{one.name}``' for one in listed.REPLACED]),
+                (list(extension.private()),
+                 [f'``{one.name}``' for one in listed.PRIVATE]),
+                (list(extension.fixes()),
+                 [f'upstream/{fix.name}>' for fix in rows.FIXES])):
+            starts = [line for line in lines if line.startswith('   * - ')]
+            self.assertEqual(len(names), len(starts) - 1)
+            for name, line in zip(names, starts[1:], strict=True):
+                self.assertIn(name, line)
 
     def test_only_seams_and_repairs_replace(self):
         self.assertEqual([], [

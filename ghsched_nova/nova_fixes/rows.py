@@ -1,0 +1,75 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The repairs of Nova; their list needs no Nova, so the manual has it."""
+
+from dataclasses import dataclass
+import importlib
+from typing import Any
+
+from ghsched_nova.nova_seams import registry
+
+
+@dataclass(frozen=True)
+class Fix:
+    """A repair of one defect of Nova.
+
+    :param name: of the page in ``doc/source/contributor/upstream``, and of
+        the module in this package.
+    :param processes: where it is applied.
+    :param servers: ``ours``: servers whose flavor has a key of ghsched;
+        ``none``: it acts on no server, but on a connection of the process.
+    :param bug: number at Launchpad.
+    :param until: release of Nova that has the repair; None for none.
+    """
+
+    name: str
+    processes: tuple[str, ...]
+    servers: str = 'ours'
+    bug: int | None = None
+    until: int | None = None
+
+    def module(self) -> Any:
+        """Import the module of the repair; a service imports only its own
+        repairs.
+        """
+        name = self.name.replace('-', '_')
+        return importlib.import_module(f'ghsched_nova.nova_fixes.{name}')
+
+    def names(self, process: str | None = None) -> frozenset[str]:
+        """Return the names of Nova that the repair relies on.
+
+        :param process: for those of one service; None for all.
+        """
+        user = self.module().__name__
+        return frozenset(
+            seam.name for seam in registry.SEAMS.values()
+            if user in seam.users
+            and (process is None or process in seam.processes))
+
+
+_API, _SCHEDULER, _COMPUTE = registry.PROCESSES
+
+FIXES = (
+    Fix('cut-off-live-migration', (_COMPUTE,)),
+    Fix('deleted-while-resized', (_API,)),
+    Fix('devices-of-far-pf', (_COMPUTE, _SCHEDULER)),
+    Fix('evacuated-devices', (_COMPUTE,)),
+    Fix('evacuated-live-migration', (_API, _COMPUTE)),
+    Fix('failed-live-migration', (_COMPUTE,)),
+    Fix('failed-rebuild', (_COMPUTE,)),
+    Fix('failed-resize-flavor', (_COMPUTE,)),
+    Fix('libvirtd-restart-deadlock', (_COMPUTE,), servers='none'),
+    # A conductor of an older release names no limits to a host of 34 either.
+    Fix('live-migration-limits', (_COMPUTE,), bug=2153425),
+    Fix('placement-retries', (_API, _COMPUTE)),
+    Fix('rolled-back-resize', (_API,)))
