@@ -63,6 +63,22 @@ class WithVfsTest(base.TestCase):
              policy.Vfs(1, 'nic', 2)), pci_requests.parse_vf_requests(found))
         self.assertEqual(3, len({request.request_id for request in found}))
 
+    def test_alias_named_for_each_node_has_no_guest_node_and_another_policy(
+            self):
+        # Why ghsched:vfs is no other spelling of Nova's own key, see "VFs" in
+        # doc/source/contributor/design.rst.
+        def shown(found):
+            return [(request.alias_name, request.count, request.requester_id,
+                     request.numa_policy) for request in found]
+        self.assertEqual(
+            [('nic', 1, None, 'required'), ('nic', 1, None, 'required')],
+            shown(self.requests(hw__numa_nodes='2',
+                                pci_passthrough__alias='nic:1,nic:1')))
+        self.assertEqual(
+            [('nic', 1, 'ghsched-vfs-node0', 'preferred'),
+             ('nic', 1, 'ghsched-vfs-node1', 'preferred')],
+            shown(self.requests(hw__numa_nodes='2', ghsched__vfs='nic:2')))
+
     def test_near_devices_are_preferred_unless_the_flavor_says_more(self):
         (ours,) = self.requests(ghsched__vfs='nic:1')
         self.assertEqual('preferred', ours.numa_policy)
