@@ -79,7 +79,7 @@ class NodePolicy(Bandwidth):
         return self.maximum < 100
 
     def counted_burst(self, accounting: Accounting) -> int:
-        """Percent of the node that Placement counts for the guest's burst.
+        """Return the percent that Placement counts for the guest's burst.
 
         0 where Placement counts the cap: the cap includes the burst.
         """

@@ -81,7 +81,8 @@ class Wanted:
     """Request groups that decide the host NUMA nodes of a guest.
 
     :param suffixes: suffix of the group whose provider is the host node, by
-        guest NUMA node; see :func:`ghsched_placement.request.node_suffixes`.
+        guest NUMA node; see
+        :func:`ghsched_placement.request.list_node_suffixes`.
     :param vfs: the VFs, see :func:`map_vfs_to_pfs`.
     :param locality: how far a VF may be, of
         :data:`ghsched_placement.request.LOCALITIES`.
@@ -125,7 +126,7 @@ class Host:
         """Return the index in LOCALITIES of the distance of two host NUMA
         nodes.
         """
-        return request.distance(node, other, self.socket_of)
+        return request.get_locality(node, other, self.socket_of)
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ class Placed:
     :param pfs: UUIDs of the PFs of the first candidate.
     :param cost: cost of the nodes to others, see :data:`Cost`.
     :param busy: load of the nodes, see
-        :func:`ghsched_placement.node_choice.together`.
+        :func:`ghsched_placement.node_choice.combine_costs`.
     """
 
     nodes: Mapping[int, int]
@@ -178,7 +179,7 @@ class Placed:
         whose turn it is; few PFs. Placement's own order is arbitrary.
         """
         off_node, off_socket = self.far
-        busy, turn = node_choice.parts(self.busy)
+        busy, turn = node_choice.split_cost(self.busy)
         return (off_socket, off_node, self.wasted, self.sockets, busy,
                 self.cost, turn, self.get_host_node_order(),
                 len(set(self.pfs)), self.pfs)

@@ -190,7 +190,7 @@ def _capabilities(policy: GuestPolicy, ask: Ask) -> Iterator[Lack]:
     if 'MEM_BW_MIN' in wanting and not any(
             node.minimum for node in policy.nodes):
         wanting['MEM_BW_MIN'] = keys.MEM_BW_BURST
-    if policy.vfs:      # see ghsched_placement.request.build
+    if policy.vfs:      # see ghsched_placement.request.build_request
         wanting.setdefault('DEVICE_NUMA', keys.VFS)
     for capability in sorted(wanting):
         trait = names.CAPABILITY_TRAITS[capability]

@@ -22,7 +22,7 @@ refuse the guest.
 
 A guest gets a control group of its own where one is free. Otherwise it may use
 host nodes with a group that it can share, as ``nova-scheduler`` requests in
-its last try (:func:`ghsched_placement.request.build`, joining).
+its last try (:func:`ghsched_placement.request.build_request`, joining).
 """
 
 from collections.abc import Iterator
@@ -101,7 +101,7 @@ class Wish:
         """
         if room is None or not self.needs:
             return []
-        return room.shortages(self.needs[guest_node], self.page_size)
+        return room.find_shortages(self.needs[guest_node], self.page_size)
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def _must_share_group(host: capacity.Host, wish: Wish) -> bool:
 def _can_share_group(node: capacity.Node, wish: Wish, guest_node: int) -> bool:
     """Whether a host NUMA node has a control group that the guest can share.
     """
-    return node.traits >= request.shares(wish.policy).get(
+    return node.traits >= request.make_share_traits(wish.policy).get(
         guest_node, frozenset())
 
 
@@ -338,7 +338,7 @@ class _Room:
                 self._nodes[node][name] -= amount
             room = self._rooms[node]
             if room is not None and self._wish.needs:
-                self._rooms[node] = room.taken(
+                self._rooms[node] = room.take_guest_node(
                     self._wish.needs[guest_node], self._wish.page_size)
         self._groups -= self._wish.policy.controlled and not joins
         self.sharing += joins

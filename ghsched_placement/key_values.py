@@ -87,7 +87,7 @@ def parse_value(extra_spec: str, key: keys.Key, text: str) -> Value:
     if key.kind == 'devices':
         return _devices(extra_spec, text)
     if key.kind == 'vcpus':
-        scheduling.listed(text)
+        scheduling.parse_vcpu_mask(text)
         return text
     return _number(extra_spec, key, text)
 

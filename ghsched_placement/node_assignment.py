@@ -68,12 +68,12 @@ def _always(_guest_node: int, _node: int) -> bool:
     return True
 
 
-def place(candidates: Sequence[Mapping[str, Any]], wanted: Wanted,
-          host: Host, has_room: HasRoom | None = None,
-          cost: Cost | None = None,
-          steps: matching.Steps | None = None,
-          ) -> tuple[Iterator[Placed], Lack | None]:
-    """Return the ways in order of rank, and the reason if there is none.
+def assign_host_nodes(candidates: Sequence[Mapping[str, Any]], wanted: Wanted,
+                      host: Host, has_room: HasRoom | None = None,
+                      cost: Cost | None = None,
+                      steps: matching.Steps | None = None,
+                      ) -> tuple[Iterator[Placed], Lack | None]:
+    """Return the assignments of guest to host nodes, best first, or a refusal.
 
     The ways are found while they are asked for.
 
@@ -87,10 +87,11 @@ def place(candidates: Sequence[Mapping[str, Any]], wanted: Wanted,
     reader = _Reader(wanted, host, has_room or _always)
     alike, refusals = _read_candidates(candidates, reader, steps)
     steps.limit = max(steps.limit, steps.taken + MIN_SEARCH_STEPS)
-    for rows in [rows for rows in alike if not reader.have_a_way(rows)]:
+    for rows in [rows for rows in alike if not reader.has_assignment(rows)]:
         refusals[ONE_NODE_FOR_TWO] += len(alike.pop(rows))
     if alike:
-        return _Ways(wanted, host, reader, alike, steps).in_order(cost), None
+        return _Ways(wanted, host, reader, alike,
+                     steps).yield_by_rank(cost), None
     if not refusals:
         return iter(()), UNKNOWN_NODES
     return iter(()), min(refusals, key=lambda refusal: (
@@ -102,7 +103,7 @@ def _read_candidates(candidates: Sequence[Mapping[str, Any]],
                      reader: '_Reader', steps: matching.Steps,
                      ) -> tuple[dict['Rows', list[Mapping[str, Any]]],
                                 Counter[Lack]]:
-    """Return the candidates by their choices, and the refusals of others.
+    """Return readable allocation candidates, and why others are refused.
 
     With half of the steps taken, the first candidate with a way is the last
     one that is read: the other half is for the search.
@@ -110,12 +111,12 @@ def _read_candidates(candidates: Sequence[Mapping[str, Any]],
     alike: dict[Rows, list[Mapping[str, Any]]] = {}
     refusals: Counter[Lack] = Counter()
     for candidate in candidates:
-        rows = reader.read(candidate['mappings'], steps)
+        rows = reader.read_candidate(candidate['mappings'], steps)
         if isinstance(rows, Lack):
             refusals[rows] += 1
             continue
         alike.setdefault(rows, []).append(candidate)
-        if steps.taken > steps.limit / 2 and reader.have_a_way(rows):
+        if steps.taken > steps.limit / 2 and reader.has_assignment(rows):
             break
     return alike, refusals
 
@@ -129,7 +130,7 @@ class _Row:
     """Host nodes that one guest node may have.
 
     :ivar costs: distance of the VFs as one number by node, see
-        :meth:`_Reader.parts`.
+        :meth:`_Reader.split_cost`.
     :ivar nodes: all of them.
     :ivar best: node of least cost.
     :ivar least: its cost.
@@ -178,7 +179,7 @@ class _Reader:
         self._most_far = LOCALITIES.index(wanted.locality)
         self._with_pfs = set(host.node_of_pf.values())
         self._ways: dict[Any, bool] = {}
-        self.guests = tuple(_guests(wanted))
+        self.guests = tuple(_list_guest_nodes(wanted))
         #: Steps that are as long as reading a candidate.
         self._size = 1 + sum(1 + len(guest.vfs) // 8
                              for guest in self.guests if guest.suffix)
@@ -186,9 +187,9 @@ class _Reader:
         self._unit = 1 + len(self.guests) + sum(
             vf.count for vf in wanted.vfs)
 
-    def read(self, mappings: Mapping[str, Sequence[str]],
-             steps: matching.Steps) -> Rows | Lack:
-        """Return the rows of the guest nodes, or why there are none."""
+    def read_candidate(self, mappings: Mapping[str, Sequence[str]],
+                       steps: matching.Steps) -> Rows | Lack:
+        """Return the host nodes open to each guest node, or the refusal."""
         steps.taken += self._size
         found = []
         for guest in self.guests:
@@ -201,7 +202,7 @@ class _Reader:
             row = guest.rows.get(key)
             if row is None:
                 steps.taken += len(self._host.node_of_numa)
-                row = guest.rows[key] = self._row(guest, *key)
+                row = guest.rows[key] = self._make_row(guest, *key)
             found.append(row)
         rows = tuple([row for row in found if isinstance(row, _Row)])
         if len(rows) == len(found):
@@ -210,8 +211,8 @@ class _Reader:
         return next((lack for lack in (UNKNOWN_NODES, UNKNOWN_DEVICES,
                                        TOO_FAR) if lack in lacks), lacks[0])
 
-    def _row(self, guest: _Guest, provider: Any,
-             pfs: tuple[str, ...]) -> _Row | Lack:
+    def _make_row(self, guest: _Guest, provider: Any,
+                  pfs: tuple[str, ...]) -> _Row | Lack:
         """Return the host nodes that a guest node may have.
 
         :param provider: UUID of the only one, if its group names it.
@@ -230,7 +231,7 @@ class _Reader:
         devices = Counter(map(self._host.node_of_pf.__getitem__, pfs))
         key = provider, frozenset(devices.items())
         if key not in guest.rows:
-            near = self._near(some, devices)
+            near = self._get_near_distances(some, devices)
             open_to = [node for node in near
                        if self._has_room(guest.number, node)]
             wasted = () if guest.vfs else self._with_pfs
@@ -240,9 +241,10 @@ class _Reader:
                            for node in open_to}))
         return guest.rows[key]
 
-    def _near(self, nodes: Iterable[int],
-              devices: Mapping[int | None, int]) -> dict[int, int]:
-        """Return the distance of VFs by node, of those near enough.
+    def _get_near_distances(self, nodes: Iterable[int],
+                            devices: Mapping[int | None, int]) -> dict[int,
+                                                                       int]:
+        """Return the distance of VFs by host node, for nodes near enough.
 
         :param devices: number of VFs by host node.
         """
@@ -256,13 +258,13 @@ class _Reader:
         return dict(sorted(found.items(), key=lambda item: (item[1],
                                                             item[0])))
 
-    def parts(self, cost: int) -> tuple[Far, int]:
-        """Return the far VFs and the wasted nodes of a sum of costs."""
+    def split_cost(self, cost: int) -> tuple[Far, int]:
+        """Split a summed cost into far VFs and wasted nodes."""
         cost, wasted = divmod(cost, self._unit)
         off_socket, off_node = divmod(cost, self._unit)
         return (off_node, off_socket), wasted
 
-    def have_a_way(self, rows: Rows) -> bool:
+    def has_assignment(self, rows: Rows) -> bool:
         """Whether each guest node can have a host node of its own."""
         key = tuple([row.nodes for row in rows])
         if key not in self._ways:
@@ -271,8 +273,8 @@ class _Reader:
         return self._ways[key]
 
 
-def _guests(wanted: Wanted) -> Iterator[_Guest]:
-    """Yield the guest nodes; none if nothing requested is on a node.
+def _list_guest_nodes(wanted: Wanted) -> Iterator[_Guest]:
+    """Yield the guest nodes; none if no request is bound to a node.
 
     Without a group that names it, a guest node has only VFs, or nothing of
     this project's.
@@ -288,8 +290,8 @@ def _guests(wanted: Wanted) -> Iterator[_Guest]:
                 if vf.guest_node == number)))
 
 
-def _least_cost(rows: Rows) -> int:
-    """Return a cost that no way is below.
+def _get_least_cost(rows: Rows) -> int:
+    """Return a lower bound of the cost of all assignments.
 
     Of the guest nodes with the same best node, all but one have a dearer one.
     """
@@ -322,8 +324,9 @@ class _Loads:
                     *map(host.busy.__getitem__, self._nodes), strict=True)]
         self._known: dict[frozenset[int], tuple[Any, ...]] = {}
 
-    def of(self, nodes: Sequence[int]) -> tuple[Any, ...]:
-        """Return sockets, load and turn of some nodes, or the least of them.
+    def get_rank(self, nodes: Sequence[int]) -> tuple[Any, ...]:
+        """Return sockets, load and turn of some nodes as a rank, or a lower
+        bound.
 
         :param nodes: those of the first guest nodes.
         """
@@ -332,14 +335,15 @@ class _Loads:
         if found is None:
             self._steps.taken += len(self._nodes)
             missing = self._count - len(nodes)
-            busy = (self._least(key, missing) if missing
-                    else node_choice.together(nodes, self._host.busy))
-            found = self._known[key] = (self._sockets(key, missing),
-                                        *node_choice.parts(busy))
+            busy = (self._get_least_load(key, missing) if missing
+                    else node_choice.combine_costs(nodes, self._host.busy))
+            found = self._known[key] = (self._count_sockets(key, missing),
+                                        *node_choice.split_cost(busy))
         return found
 
-    def _sockets(self, nodes: frozenset[int], missing: int) -> int:
-        """Return the least number of sockets with some nodes and more."""
+    def _count_sockets(self, nodes: frozenset[int], missing: int) -> int:
+        """Return the least number of sockets for some nodes and missing ones.
+        """
         socket_of = self._host.socket_of
         used = {socket_of.get(node) for node in nodes}
         free = Counter(socket_of.get(node) for node in self._nodes - nodes)
@@ -352,9 +356,9 @@ class _Loads:
             found += 1
         return found
 
-    def _least(self, nodes: frozenset[int], missing: int
-               ) -> node_choice.Cost:
-        """Return the least load of some nodes and as many as are missing.
+    def _get_least_load(self, nodes: frozenset[int], missing: int
+                        ) -> node_choice.Cost:
+        """Return the least load of some nodes and the missing ones.
 
         Each figure by itself: no set of nodes has less of any.
         """
@@ -397,22 +401,24 @@ class _Ways:
         self._groups: dict[Rows, list[tuple[Any, ...]]] = {}
         self._found = False
 
-    def in_order(self, cost: Cost | None) -> Iterator[Placed]:
-        """Yield the ways in order of rank."""
-        for costs, ways in self._costed(cost):
+    def yield_by_rank(self, cost: Cost | None) -> Iterator[Placed]:
+        """Yield the node assignments in order of rank."""
+        for costs, ways in self._yield_by_cost(cost):
             by_order = itertools.groupby(ways, key=lambda way: way[:2])
             for (key, order), same in by_order:
-                yield from self._placed(key, order, costs.get(order, ()), [
-                    rows for _key, _order, rows in same])
+                yield from self._yield_assignments(
+                    key, order, costs.get(order, ()),
+                    [rows for _key, _order, rows in same])
 
-    def _costed(self, cost: Cost | None) -> Iterator[_Costed]:
-        """Yield ways that are equal but for their cost, in order of it."""
+    def _yield_by_cost(self, cost: Cost | None) -> Iterator[_Costed]:
+        """Yield node assignments that rank equal but for cost, cheapest first.
+        """
         if cost is None:
-            yield {}, self._merged()
+            yield {}, self._merge_rows()
             return
         # All but the turn, which counts after the cost.
         for _key, ways in itertools.groupby(
-                self._merged(), key=lambda way: way[0][:-1]):
+                self._merge_rows(), key=lambda way: way[0][:-1]):
             yield self._by_cost(ways, cost)
 
     def _by_cost(self, ways: Iterator[_Way], cost: Cost) -> _Costed:
@@ -421,27 +427,28 @@ class _Ways:
         for way in ways:
             first.append(way)
             costs[way[1]] = ()
-            if len(costs) > self._most_costed(way[1]):
+            if len(costs) > self._get_costed_limit(way[1]):
                 return {}, itertools.chain(first, ways)
         self._steps.taken += COST_STEPS * sum(map(len, costs))
         costs = {order: cost(order) for order in costs}
         return costs, sorted(first, key=lambda way: (costs[way[1]], way[:2]))
 
-    def _most_costed(self, order: Sequence[int]) -> float:
-        """Return the number of ways whose cost there are steps left for."""
+    def _get_costed_limit(self, order: Sequence[int]) -> float:
+        """Return the number of assignments that steps are left to cost."""
         each = COST_STEPS * max(1, len(order))
         return min(MAX_COSTED,
                    (self._steps.limit - self._steps.taken) / each)
 
-    def _merged(self) -> Iterator[_Way]:
-        """Yield the ways of all rows in order of key and nodes.
+    def _merge_rows(self) -> Iterator[_Way]:
+        """Yield the assignments of all rows in order of rank and nodes.
 
         Rows are searched when no others can have a better way.
         """
         heap: list[Any] = []
         for number, rows in enumerate(self._alike):
-            least = _least_cost(rows)
-            heap.append(((least, *self._loads.of(())), (), number, rows, None))
+            least = _get_least_cost(rows)
+            heap.append(((least, *self._loads.get_rank(())), (), number, rows,
+                         None))
         heapq.heapify(heap)
         while heap:
             key, order, number, rows, ways = heapq.heappop(heap)
@@ -450,19 +457,20 @@ class _Ways:
             elif self._steps.has_steps_left or not self._found:
                 ways = matching.yield_assignments_by_cost([row.costs
                                                            for row in rows],
-                                                          self._loads.of,
+                                                          self._loads.get_rank,
                                                           self._steps)
             found = next(ways, None) if ways is not None else None
             if found is not None:
                 self._found = True
                 heapq.heappush(heap, (*found, number, rows, ways))
 
-    def _placed(self, key: tuple[Any, ...], order: tuple[int, ...],
-                cost: tuple[float, ...],
-                several: Sequence[Rows]) -> Iterator[Placed]:
-        """Yield the ways with some nodes, the fewest PFs first."""
-        groups = [group for rows in several for group in self._grouped(rows)]
-        far, wasted = self._reader.parts(key[0])
+    def _yield_assignments(self, key: tuple[Any, ...], order: tuple[int, ...],
+                           cost: tuple[float, ...],
+                           several: Sequence[Rows]) -> Iterator[Placed]:
+        """Yield the assignments to some host nodes, the fewest PFs first."""
+        groups = [group for rows in several
+                  for group in self._group_candidates(rows)]
+        far, wasted = self._reader.split_cost(key[0])
         for _number, pfs, others, found in sorted(
                 groups, key=lambda group: group[:3]):
             yield Placed(
@@ -470,10 +478,10 @@ class _Ways:
                  in zip(self._reader.guests, order, strict=True)},
                 found, others, far, wasted,
                 len({self._host.socket_of.get(node) for node in order}), pfs,
-                cost, node_choice.together(order, self._host.busy))
+                cost, node_choice.combine_costs(order, self._host.busy))
 
-    def _grouped(self, rows: Rows) -> list[tuple[Any, ...]]:
-        """Return candidates in groups with the same other providers.
+    def _group_candidates(self, rows: Rows) -> list[tuple[Any, ...]]:
+        """Group candidates by their providers other than PFs.
 
         :returns: number of PFs and PFs of the first of each group, the other
             providers, and the candidates with the fewest PFs first.
@@ -485,7 +493,8 @@ class _Ways:
                 mappings = candidate['mappings']
                 pfs = tuple([mappings.get(suffix, ('',))[0]
                              for suffix in self._vfs])
-                groups.setdefault(self._others(mappings), []).append(
+                groups.setdefault(self._list_other_providers(mappings),
+                                  []).append(
                     (len(set(pfs)), pfs, candidate))
             self._groups[rows] = []
             for others, found in groups.items():
@@ -494,9 +503,9 @@ class _Ways:
                     candidate for _number, _pfs, candidate in found]))
         return self._groups[rows]
 
-    def _others(self, mappings: Mapping[str, Sequence[str]]
-                ) -> tuple[Any, ...]:
-        """Return the providers of groups that are not of this project.
+    def _list_other_providers(self, mappings: Mapping[str, Sequence[str]]
+                              ) -> tuple[Any, ...]:
+        """Return the providers of request groups that ghsched did not make.
 
         Devices of ``pci_passthrough:alias`` are groups of their own, so two
         candidates on the same nodes can still differ in what Nova has to fit.

@@ -48,10 +48,10 @@ class Taken:
     cpus: int
 
 
-def nearness(load: Load, taken: Mapping[int, Taken], limits: Limits,
-             alike: bool = True) -> dict[int, float]:
-    """Return the highest load of each NUMA node relative to its limit; a node
-    is a bottleneck from 1 on.
+def compute_relative_load(load: Load, taken: Mapping[int, Taken],
+                          limits: Limits,
+                          alike: bool = True) -> dict[int, float]:
+    """Return each NUMA node's highest load relative to its bottleneck limit.
 
     The nearest of its figures counts. Guests that have come since they were
     measured are taken to be busy, so that not all that start at once go
@@ -86,14 +86,13 @@ def _expected(node: HostNode, taken: Taken | None) -> HostNode:
         1.0, node.cpu_load + fresh / taken.cpus)})
 
 
-def costs(load: Load, taken: Mapping[int, Taken], limits: Limits,
-          pack: bool = False) -> dict[int, Cost]:
-    """Return the cost of placing a guest on each NUMA node; empty if nodes
-    cannot be compared.
+def compute_load_costs(load: Load, taken: Mapping[int, Taken], limits: Limits,
+                       pack: bool = False) -> dict[int, Cost]:
+    """Return the load cost of each NUMA node for one more guest.
 
     :param pack: whether nodes that are alike are filled one after the other.
     """
-    near = nearness(load, taken, limits)
+    near = compute_relative_load(load, taken, limits)
     if not near or near.keys() != taken.keys():
         return {}
     return {node: (float(value >= 1), float(min(STEPS, math.floor(
@@ -105,8 +104,8 @@ def _share(taken: Taken) -> float:
     return taken.vcpus / taken.cpus if taken.cpus else 0.0
 
 
-def together(nodes: Iterable[int], costs: Mapping[int, Cost]) -> Cost:
-    """Return the cost of some nodes: of the worst of them, then of all.
+def combine_costs(nodes: Iterable[int], costs: Mapping[int, Cost]) -> Cost:
+    """Return the load cost of several nodes: that of the worst, then the sum.
 
     Empty if the cost of one is unknown. The order of the nodes does not
     matter, not even by a rounding.
@@ -120,6 +119,6 @@ def together(nodes: Iterable[int], costs: Mapping[int, Cost]) -> Cost:
     return (*worst[:-1], *whole[:-1], worst[-1], whole[-1])
 
 
-def parts(cost: Cost) -> tuple[Cost, Cost]:
-    """Split a cost into the part by load and the part by turn."""
+def split_cost(cost: Cost) -> tuple[Cost, Cost]:
+    """Split a node's cost into the part by load and the part by turn."""
     return cost[:-2], cost[-2:]

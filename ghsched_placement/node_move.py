@@ -76,8 +76,8 @@ class GuestCell:
     threads: ThreadPolicy = 'prefer'
 
     @property
-    def taken(self) -> frozenset[int]:
-        """The dedicated CPUs that it has."""
+    def cpus_taken(self) -> frozenset[int]:
+        """Dedicated host CPUs that the guest NUMA node has now."""
         return frozenset(self.pins.values()) | self.reserved
 
 
@@ -93,8 +93,8 @@ class Move:
     after: tuple[GuestCell, ...]
 
     @property
-    def moved(self) -> dict[int, tuple[int, int]]:
-        """Host node before and after, by guest node that moves."""
+    def nodes_moved(self) -> dict[int, tuple[int, int]]:
+        """Host NUMA node before and after, for each guest node that moves."""
         return {number: (old.host_node, new.host_node)
                 for number, (old, new) in enumerate(
                     zip(self.before, self.after, strict=True))
@@ -102,16 +102,16 @@ class Move:
 
     @property
     def needed(self) -> bool:
-        """Whether anything moves."""
-        return bool(self.moved)
+        """Whether the plan moves any guest node."""
+        return bool(self.nodes_moved)
 
-    def back(self) -> 'Move':
+    def reverse(self) -> 'Move':
         """Return the move that undoes this one."""
         return Move(self.after, self.before)
 
 
-def plan(guest: Sequence[GuestCell], host: Mapping[int, HostCell],
-         wish: Mapping[int, int], devices: Iterable[str] = ()) -> Move:
+def plan_move(guest: Sequence[GuestCell], host: Mapping[int, HostCell],
+              wish: Mapping[int, int], devices: Iterable[str] = ()) -> Move:
     """Return the move of a guest to other host NUMA nodes and CPUs.
 
     :param guest: its NUMA nodes, all of them.
@@ -129,10 +129,10 @@ def plan(guest: Sequence[GuestCell], host: Mapping[int, HostCell],
         return Move(tuple(guest), tuple(guest))
     _check_devices(devices)
     for number, node in sorted(moving.items()):
-        room = _with_what_leaves(host[node], node, guest, moving)
+        room = _add_freed_cpus(host[node], node, guest, moving)
         _check_memory(guest[number], room, node)
-        after[number] = _placed(guest[number], room, node,
-                                host[guest[number].host_node].cores)
+        after[number] = _place_cells(guest[number], room, node,
+                                     host[guest[number].host_node].cores)
     return Move(tuple(guest), tuple(after))
 
 
@@ -163,14 +163,13 @@ def _check_devices(devices: Iterable[str]) -> None:
             f'{", ".join(found)} and cannot be moved while it runs')
 
 
-def _with_what_leaves(cell: HostCell, node: int, guest: Sequence[GuestCell],
-                      moving: Mapping[int, int]) -> HostCell:
-    """Return a host NUMA node with the CPUs that the guest's own leaving node
-    frees.
+def _add_freed_cpus(cell: HostCell, node: int, guest: Sequence[GuestCell],
+                    moving: Mapping[int, int]) -> HostCell:
+    """Return a host node with the CPUs that the leaving guest node frees.
 
     Its memory is not counted: it is there until it has been moved.
     """
-    left = [guest[number].taken for number in moving
+    left = [guest[number].cpus_taken for number in moving
             if guest[number].host_node == node]
     known = frozenset().union(*cell.cores)
     return replace(cell, free=cell.free.union(*left) & known)
@@ -194,20 +193,20 @@ def _check_memory(cell: GuestCell, room: HostCell, node: int) -> None:
 # -- CPUs ---------------------------------------------------------------------
 
 
-def _placed(cell: GuestCell, room: HostCell, node: int,
-            cores: Iterable[frozenset[int]]) -> GuestCell:
-    """Return the guest node on a host node.
+def _place_cells(cell: GuestCell, room: HostCell, node: int,
+                 cores: Iterable[frozenset[int]]) -> GuestCell:
+    """Return the guest NUMA node on its new host node.
 
     :param cores: of the host node that it leaves.
     """
     if cell.vcpus and not room.shared:
         raise NotMovable(f'host NUMA node {node} has no CPUs for guests '
                          'without dedicated ones')
-    taken = _taken(cell, room, cores)
+    taken = _map_cpus(cell, room, cores)
     if taken is None:
         raise NotMovable(
             f'host NUMA node {node} has {len(room.free)} dedicated CPUs '
-            f'free, {len(cell.taken)} are needed there'
+            f'free, {len(cell.cpus_taken)} are needed there'
             + ('' if cell.threads == 'prefer' else ', in cores as '
                f'hw:cpu_thread_policy={cell.threads} asks for'))
     return replace(
@@ -216,9 +215,9 @@ def _placed(cell: GuestCell, room: HostCell, node: int,
         reserved=frozenset(taken[cpu] for cpu in cell.reserved))
 
 
-def _taken(cell: GuestCell, room: HostCell,
-           cores: Iterable[frozenset[int]]) -> dict[int, int] | None:
-    """New CPU by old one; None when there is no room.
+def _map_cpus(cell: GuestCell, room: HostCell,
+              cores: Iterable[frozenset[int]]) -> dict[int, int] | None:
+    """Return the new host CPU of each old one; None if there is no room.
 
     vCPUs that were on one core are on one core again, because the guest has
     been shown them as threads of one; under ``prefer`` as far as that can be.
@@ -227,25 +226,27 @@ def _taken(cell: GuestCell, room: HostCell,
     left = [core & room.free for core in room.cores
             if not whole or core <= room.free]
     found: dict[int, int] = {}
-    groups = [sorted(cell.taken & core) for core in cores]
+    groups = [sorted(cell.cpus_taken & core) for core in cores]
     for group in sorted(groups, key=len, reverse=True):
         parts = [group]
         if cell.threads == 'prefer' and all(len(core) < len(group)
                                             for core in left):
             parts = [[cpu] for cpu in group]
         for part in parts:
-            core = _best(left, len(part))
+            core = _choose_core(left, len(part))
             if core is None:
                 return None
             chosen = sorted(core)[:len(part)]
             found.update(zip(part, chosen, strict=True))
             gone = core if whole else frozenset(chosen)
             left = [one - gone for one in left]
-    return found if found.keys() == cell.taken else None
+    return found if found.keys() == cell.cpus_taken else None
 
 
-def _best(cores: Iterable[frozenset[int]],
-          count: int) -> frozenset[int] | None:
-    """Return the core with least to spare, so that whole ones stay whole."""
+def _choose_core(cores: Iterable[frozenset[int]],
+                 count: int) -> frozenset[int] | None:
+    """Return the core with the fewest spare CPUs, so that whole ones stay
+    whole.
+    """
     return min((core for core in cores if len(core) >= count),
                key=lambda core: (len(core), sorted(core)), default=None)

@@ -115,7 +115,7 @@ class NodeRoom:
 
     @property
     def vcpus_free(self) -> int:
-        """vCPUs that may still be bound to the shared host CPUs."""
+        """vCPUs that can still be placed on the shared host CPUs."""
         return self.vcpus - self.vcpus_used
 
     @property
@@ -125,43 +125,48 @@ class NodeRoom:
 
     @property
     def memory_capacity(self) -> int:
-        """MiB that guests may be given, with the allocation ratio."""
+        """MiB that guests can be given in total, allocation ratio included."""
         return math.floor(self.memory * self.ram_ratio)
 
     @property
     def memory_free(self) -> int:
-        """MiB that guests may still be given, with the allocation ratio."""
+        """MiB that guests can still be given, allocation ratio included."""
         return self.memory_capacity - self.memory_used
 
-    def shortages(self, guest: GuestNode,
-                  page_size: PageSize = None) -> list[Shortage]:
-        """Return the resources that keep a guest node from this node."""
+    def find_shortages(self, guest: GuestNode,
+                       page_size: PageSize = None) -> list[Shortage]:
+        """Return the resources of which the node has too little for a guest
+        node.
+        """
         wanted = (Shortage(CPUS, guest.shared, self.vcpus_free, self.cpus),
                   Shortage(DEDICATED, guest.pinned, self.dedicated_free,
                            self.dedicated),
-                  self._memory(guest, page_size))
+                  self._get_free_memory(guest, page_size))
         return [one for one in wanted
                 if one.needed > max(0, min(one.free, one.at_once))]
 
-    def taken(self, guest: GuestNode,
-              page_size: PageSize = None) -> 'NodeRoom':
-        """Return the room that is left with a guest node placed here."""
-        return self._changed(guest, self._chosen(guest, page_size), 1)
+    def take_guest_node(self, guest: GuestNode,
+                        page_size: PageSize = None) -> 'NodeRoom':
+        """Return the node's room after placing a guest node."""
+        return self._change_usage(guest, self._choose_pages(guest, page_size),
+                                  1)
 
-    def released(self, guest: GuestNode,
-                 page_size: PageSize = None) -> 'NodeRoom':
-        """Return the room that is there when a guest node has left.
+    def release_guest_node(self, guest: GuestNode,
+                           page_size: PageSize = None) -> 'NodeRoom':
+        """Return the node's room after a guest node has left.
 
         :param page_size: KiB, or None for a guest that asks for no size; of
             others it is not known which pages they have.
         """
-        return self._changed(guest, next(
+        return self._change_usage(guest, next(
             (one for one in self.pages
              if page_size in (None, one.size_kb)), None), -1)
 
-    def _changed(self, guest: GuestNode, chosen: Pages | None,
-                 sign: int) -> 'NodeRoom':
-        """Return the room with a guest node more or less on some pages."""
+    def _change_usage(self, guest: GuestNode, chosen: Pages | None,
+                      sign: int) -> 'NodeRoom':
+        """Return the room with a guest node added to or removed from some
+        pages.
+        """
         return dataclasses.replace(
             self, vcpus_used=self.vcpus_used + sign * guest.shared,
             dedicated_used=self.dedicated_used + sign * guest.pinned,
@@ -171,11 +176,12 @@ class NodeRoom:
                     guest.memory * 1024 // one.size_kb))
                 if one is chosen else one for one in self.pages))
 
-    def _memory(self, guest: GuestNode, page_size: PageSize) -> Shortage:
-        """Return MiB that the guest node can have."""
+    def _get_free_memory(self, guest: GuestNode,
+                         page_size: PageSize) -> Shortage:
+        """Return the MiB that are free for a guest node."""
         counted = self.memory_free if guest.shared else self.memory
         if page_size is not None:
-            most = max((one.free_mb for one in self._usable(
+            most = max((one.free_mb for one in self._list_usable_pages(
                 guest, page_size)), default=0)
             return Shortage(MEMORY, guest.memory, min(counted, most), most)
         # Without overcommitment, beside dedicated CPUs.
@@ -184,16 +190,18 @@ class NodeRoom:
         most = small[0].free_mb if guest.pinned else small[0].total_mb
         return Shortage(MEMORY, guest.memory, min(counted, most), most)
 
-    def _chosen(self, guest: GuestNode, page_size: PageSize) -> Pages | None:
-        """Return the pages that Nova takes; None where there are too few."""
+    def _choose_pages(self, guest: GuestNode,
+                      page_size: PageSize) -> Pages | None:
+        """Return the pages that Nova takes for a guest node; None if too few.
+        """
         if page_size is None:
             return self.pages[0] if self.pages else None
-        return next((one for one in self._usable(guest, page_size)
+        return next((one for one in self._list_usable_pages(guest, page_size)
                      if guest.memory <= one.free_mb), None)
 
-    def _usable(self, guest: GuestNode,
-                size: PageSize) -> Iterator[Pages]:
-        """Yield the pages that a guest node may ask for, largest first."""
+    def _list_usable_pages(self, guest: GuestNode,
+                           size: PageSize) -> Iterator[Pages]:
+        """Yield the page sizes that a guest node may use, largest first."""
         sizes = {'small': self.pages[:1], 'large': self.pages[1:],
                  'any': self.pages, None: ()}
         found = (tuple(one for one in self.pages if one.size_kb == size)
@@ -206,44 +214,45 @@ class NodeRoom:
 # -- the published record -----------------------------------------------------
 
 
-def write(rooms: Iterable[NodeRoom]) -> dict[str, str]:
-    """Return the entry for the diagnostics of a guest."""
+def to_diagnostics(rooms: Iterable[NodeRoom]) -> dict[str, str]:
+    """Return the rooms of host NUMA nodes for a guest's diagnostics."""
     return {KEY: json.dumps(
         {'version': VERSION,
          'nodes': [dataclasses.asdict(room) for room in rooms]},
         separators=(',', ':'))}
 
 
-def read(diagnostics: Mapping[str, Any]) -> tuple[NodeRoom, ...]:
-    """Return the rooms in the diagnostics of a guest; empty without them.
+def from_diagnostics(diagnostics: Mapping[str, Any]) -> tuple[NodeRoom, ...]:
+    """Parse the rooms of host NUMA nodes in a guest's diagnostics.
 
     A record that is malformed counts as none, unknown fields are ignored.
     """
     return wire.parse(diagnostics.get(KEY), VERSION, lambda found: tuple(
-        sorted(map(_room, found['nodes']), key=lambda room: room.node))) or ()
+        sorted(map(_parse_room, found['nodes']),
+               key=lambda room: room.node))) or ()
 
 
-def _room(found: Mapping[str, Any]) -> NodeRoom:
-    """Return one room.
+def _parse_room(found: Mapping[str, Any]) -> NodeRoom:
+    """Parse the room of one host NUMA node.
 
     :raises ValueError: for a value that is no figure.
     """
-    ratios = {name: _figure(found.get(name, 1.0))
+    ratios = {name: _parse_finite(found.get(name, 1.0))
               for name in ('cpu_ratio', 'ram_ratio')}
-    counts = {name: int(_figure(found.get(name, 0))) for name in (
+    counts = {name: int(_parse_finite(found.get(name, 0))) for name in (
         'node', 'cpus', 'vcpus_used', 'dedicated', 'dedicated_used', 'memory',
         'memory_used')}
     socket = found.get('socket')
     return NodeRoom(
         **counts, **ratios,  # type: ignore[arg-type]
-        pages=tuple(sorted((Pages(*(int(_figure(one[name])) for name in (
+        pages=tuple(sorted((Pages(*(int(_parse_finite(one[name])) for name in (
             'size_kb', 'total', 'used', 'reserved')))
             for one in found.get('pages', ())),
             key=lambda one: one.size_kb)),
-        socket=None if socket is None else int(_figure(socket)))
+        socket=None if socket is None else int(_parse_finite(socket)))
 
 
-def _figure(value: Any) -> float:
+def _parse_finite(value: Any) -> float:
     """Return a finite number.
 
     :raises ValueError: for anything else.

@@ -24,9 +24,9 @@ from ghsched_placement import names
 from ghsched_placement.node_room import NodeRoom
 
 
-def with_guest(host: capacity.Host, wish: fitting.Wish,
-               nodes: tuple[int, ...]) -> capacity.Host:
-    """Return a host with a further guest on it.
+def add_guest(host: capacity.Host, wish: fitting.Wish,
+              nodes: tuple[int, ...]) -> capacity.Host:
+    """Return a host with one more guest placed on it.
 
     :param wish: what the guest takes of a host.
     :param nodes: host NUMA node of each guest NUMA node.
@@ -34,8 +34,8 @@ def with_guest(host: capacity.Host, wish: fitting.Wish,
     return _changed(host, wish, nodes, 1)
 
 
-def without_guest(host: capacity.Host, wish: fitting.Wish,
-                  nodes: tuple[int, ...]) -> capacity.Host:
+def remove_guest(host: capacity.Host, wish: fitting.Wish,
+                 nodes: tuple[int, ...]) -> capacity.Host:
     """Return a host without one of its guests.
 
     :param wish: what the guest takes of a host.
@@ -78,5 +78,5 @@ def _room(room: NodeRoom | None, wish: fitting.Wish, guest_node: int,
     if room is None or not wish.needs:
         return room
     need = wish.needs[guest_node]
-    return (room.taken(need, wish.page_size) if sign > 0
-            else room.released(need, wish.page_size))
+    return (room.take_guest_node(need, wish.page_size) if sign > 0
+            else room.release_guest_node(need, wish.page_size))

@@ -57,7 +57,7 @@ class PlacementClient:
 
     def get(self, url: str,
             query: Sequence[tuple[str, str]] = ()) -> dict[str, Any]:
-        """Return the JSON that is found at a URL."""
+        """Return the JSON document at a Placement URL."""
         if query:
             url = f'{url}?{parse.urlencode(query)}'
         return dict(self._ask('get', url).json())
@@ -68,26 +68,25 @@ class PlacementClient:
     def delete(self, url: str) -> None:
         self._ask('delete', url)
 
-    def inventories(self, provider: str) -> dict[str, Any]:
-        """Return the inventory by resource class."""
+    def get_inventories(self, provider: str) -> dict[str, Any]:
+        """Return the inventories of a provider, by resource class."""
         return dict(self.get(f'/resource_providers/{provider}/inventories')[
             'inventories'])
 
-    def usages(self, provider: str) -> dict[str, int]:
+    def get_usages(self, provider: str) -> dict[str, int]:
         """Return the allocated amounts of a provider, by resource class."""
         return dict(self.get(f'/resource_providers/{provider}/usages')[
             'usages'])
 
-    def free(self, provider: str) -> dict[str, int]:
-        """Return the amounts of a provider that can still be allocated, by
-        resource class.
-        """
-        used = self.usages(provider)
+    def get_free_amounts(self, provider: str) -> dict[str, int]:
+        """Return the free amounts of a provider, by resource class."""
+        used = self.get_usages(provider)
         return {name: tree.free(record, used.get(name, 0))
-                for name, record in self.inventories(provider).items()}
+                for name, record in self.get_inventories(provider).items()}
 
-    def holders(self, provider: str, resource_class: str) -> dict[str, int]:
-        """Return the amount of a resource class of a provider, by consumer."""
+    def get_usage_by_consumer(self, provider: str,
+                              resource_class: str) -> dict[str, int]:
+        """Return the amount of a provider's resource class, by consumer."""
         held = self.get(f'/resource_providers/{provider}/allocations')
         return {consumer: int(one['resources'][resource_class])
                 for consumer, one in held['allocations'].items()
@@ -98,7 +97,9 @@ class PlacementClient:
             f'/resource_providers/{provider}/traits')['traits'])
 
     def has_provider(self, trait: str) -> bool:
-        """Whether any provider has a trait, which may be one unheard of."""
+        """Whether any provider has a trait, even one that Placement does not
+        know.
+        """
         try:
             return bool(self.get('/resource_providers', [
                 ('required', trait)])['resource_providers'])
@@ -107,10 +108,10 @@ class PlacementClient:
                 return False
             raise
 
-    def candidates(self, query: Sequence[tuple[str, str]],
-                   limit: int) -> dict[str, Any]:
-        """Return the allocation candidates; none if a name in the query is
-        unknown.
+    def list_candidates(self, query: Sequence[tuple[str, str]],
+                        limit: int) -> dict[str, Any]:
+        """Return the allocation candidates; none for unknown names in the
+        query.
 
         Placement refuses a trait or a resource class that no host has ever
         had.
@@ -124,7 +125,7 @@ class PlacementClient:
             raise
 
     def move_provider(self, uuid: str, name: str, parent: str) -> None:
-        """Put a provider below another one of the same tree.
+        """Put a provider below another provider of the same tree.
 
         Nova's report client has no call for it
         (``_ensure_resource_provider`` says so), and none is needed: it keeps

@@ -173,7 +173,7 @@ class GuestPolicy:
                   for name, value in node.as_dict().items()}
                  for node in self.nodes]
         return json.dumps({
-            'nodes': nodes, 'scheduler': self.threads.described(),
+            'nodes': nodes, 'scheduler': self.threads.describe_priorities(),
             'lock_memory': self.threads.lock_memory}, separators=(',', ':'))
 
 
@@ -316,7 +316,7 @@ def parse(extra_specs: Mapping[str, str],
         return None
     general, special = _values(ours)
     check_key_nodes(ours, guest_nodes)
-    threads = scheduling.build(
+    threads = scheduling.build_policy(
         {name: general.pop(name) for name in scheduling.KEYS & general.keys()},
         extra_specs)
     monitor = bool(general.pop(keys.MONITOR.name, False))
@@ -345,7 +345,7 @@ def _rt_permille(threads: ThreadPolicy, extra_specs: Mapping[str, str],
     # Slow to import; few flavors need it.
     from ghsched_placement import topology
 
-    chosen = scheduling.vcpus_of(threads, vcpus)
+    chosen = scheduling.list_vcpus(threads, vcpus)
     try:
         by_node = topology.vcpus_by_node(guest_nodes, vcpus, extra_specs)
     except topology.TopologyError as error:

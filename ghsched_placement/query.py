@@ -101,7 +101,7 @@ def parameters(flavor: Flavor, request: requests.Request,
     host, an availability zone, ports and properties of the image add to them.
 
     :param request: what ghsched adds, see
-        :func:`ghsched_placement.request.build`.
+        :func:`ghsched_placement.request.build_request`.
     :param owned: whether the scheduler asks for the trait OWNER_NOVA. Nova
         34 does as soon as all compute services are of 34 or newer
         (``nova.scheduler.request_filter.owner_nova_filter``).

@@ -59,9 +59,10 @@ class Repair:
     owner: str = ''
 
 
-def plan(host: capacity.Host, servers: Iterable[Server], holdings: Holdings,
-         found: Iterable[Finding], up: bool,
-         accounting: Accounting = 'min') -> Iterator[Repair]:
+def plan_repairs(host: capacity.Host, servers: Iterable[Server],
+                 holdings: Holdings,
+                 found: Iterable[Finding], up: bool,
+                 accounting: Accounting = 'min') -> Iterator[Repair]:
     """Yield the repairs of the findings about the allocations on a host.
 
     :param up: whether its nova-compute is. While it is down, what a server
@@ -74,27 +75,26 @@ def plan(host: capacity.Host, servers: Iterable[Server], holdings: Holdings,
         repair = None
         if finding.kind in _OWNERLESS:
             if up or finding.kind == 'allocation-without-server':
-                repair = given_back(host, finding.subject, held)
+                repair = plan_release(host, finding.subject, held)
         elif finding.owner in by_uuid:
-            repair = handed_over(host, finding.subject, held,
-                                 by_uuid[finding.owner])
+            repair = plan_transfer(host, finding.subject, held,
+                                   by_uuid[finding.owner])
         elif finding.kind in _DIFFERENT and finding.subject in by_uuid:
-            repair = healed(host, by_uuid[finding.subject], held, accounting)
+            repair = compute_healed(host, by_uuid[finding.subject], held,
+                                    accounting)
         if repair is not None and repair.consumer not in planned:
             planned.add(repair.consumer)
             yield repair
 
 
-def is_about(finding: Finding) -> bool:
-    """Whether a finding is of a kind that a repair is for."""
+def is_repairable(finding: Finding) -> bool:
+    """Whether a finding is of a kind that a repair exists for."""
     return finding.kind in (*_OWNERLESS, *_DIFFERENT) or bool(finding.owner)
 
 
-def given_back(host: capacity.Host, consumer: str,
-               held: Amounts) -> Repair | None:
-    """Return the repair that frees all that a consumer holds of a host's
-    providers.
-    """
+def plan_release(host: capacity.Host, consumer: str,
+                 held: Amounts) -> Repair | None:
+    """Return the repair that frees all that a consumer holds on a host."""
     text = audit.describe_allocation(host, held)
     if not text:
         return None
@@ -104,18 +104,17 @@ def given_back(host: capacity.Host, consumer: str,
                       for provider, resources in held.items()})
 
 
-def handed_over(host: capacity.Host, consumer: str, held: Amounts,
-                server: Server) -> Repair:
-    """Return all that a migration holds for the server that it was of."""
+def plan_transfer(host: capacity.Host, consumer: str, held: Amounts,
+                  server: Server) -> Repair:
+    """Return the repair that gives a migration's allocation to its server."""
     return Repair(
         host.name, consumer, f'give it back to {server.name}: '
         + audit.describe_allocation(host, held), {}, server.uuid)
 
 
-def healed(host: capacity.Host, server: Server, held: Amounts,
-           accounting: Accounting = 'min') -> Repair | None:
-    """Return the allocation of our classes that a server should have; None if
-    it cannot be determined.
+def compute_healed(host: capacity.Host, server: Server, held: Amounts,
+                   accounting: Accounting = 'min') -> Repair | None:
+    """Return a server's right allocation of our classes; None if unknown.
 
     A server that holds nothing at all is for nova-manage placement
     heal_allocations first, which leaves alone who holds anything.
@@ -143,7 +142,7 @@ def healed(host: capacity.Host, server: Server, held: Amounts,
                     for name in (names.MEM_BW_PCT, *lack.BESIDE)}
         for number, node in providers.items()}
     wanted[host.uuid] = {names.RESCTRL_GROUP: groups}
-    if changed(held, wanted) == _plain(held):
+    if apply_changes(held, wanted) == _plain(held):
         return None
     return Repair(
         host.name, server.uuid,
@@ -151,7 +150,7 @@ def healed(host: capacity.Host, server: Server, held: Amounts,
         f'{audit.describe_allocation(host, wanted) or "no bandwidth"}', wanted)
 
 
-def changed(held: Amounts, wanted: Amounts) -> dict[str, dict[str, int]]:
+def apply_changes(held: Amounts, wanted: Amounts) -> dict[str, dict[str, int]]:
     """Return the allocations of a consumer after a repair."""
     found = _plain(held)
     for provider, resources in wanted.items():
@@ -166,25 +165,23 @@ def _plain(held: Amounts) -> dict[str, dict[str, int]]:
     return {provider: dict(resources) for provider, resources in held.items()}
 
 
-def body(answer: Mapping[str, Any], wanted: Amounts
-         ) -> dict[str, Any] | None:
-    """Return the body of PUT /allocations for a consumer; None if nothing
-    changes.
+def make_body(answer: Mapping[str, Any], wanted: Amounts
+              ) -> dict[str, Any] | None:
+    """Return the PUT /allocations body of a repair; None if nothing changes.
 
     :param answer: to GET /allocations/{consumer}, from microversion 1.28 on.
     """
     now = allocations.parse_allocations(answer)
-    then = changed(now, wanted)
+    then = apply_changes(now, wanted)
     if not now.keys() & wanted.keys() or then == now:
         return None     # such as a server that has left the host meanwhile
     return allocations.make_allocations_body(answer, then)
 
 
-def bodies(answer: Mapping[str, Any], owner: Mapping[str, Any],
-           repair: Repair, generation: int | None = None
-           ) -> dict[str, dict[str, Any]] | None:
-    """Return the body of POST /allocations that moves all of a consumer to a
-    server.
+def make_transfer_body(answer: Mapping[str, Any], owner: Mapping[str, Any],
+                       repair: Repair, generation: int | None = None
+                       ) -> dict[str, dict[str, Any]] | None:
+    """Return the POST /allocations body that moves a consumer's allocations.
 
     None when there is nothing to do, such as for a server that has been
     given something there meanwhile. What it holds of another host is what it

@@ -95,8 +95,8 @@ class Devices:
     sizes: tuple[int, ...]
     required: frozenset[str] = frozenset()
 
-    def groups(self) -> Iterator[Group]:
-        """Yield a group for each PF, whatever number of VFs is taken from it.
+    def make_pf_groups(self) -> Iterator[Group]:
+        """Yield a request group for each PF, whatever the number of its VFs.
 
         With one group per VF, as Nova has it, Placement would go through
         every way to share n VFs among m PFs: m to the power of n.
@@ -108,9 +108,9 @@ class Devices:
             first += size
 
 
-def build(policy: GuestPolicy, accounting: Accounting,
-          devices: Sequence[Devices] = (),
-          locality: str = 'node', joining: bool = False) -> Request:
+def build_request(policy: GuestPolicy, accounting: Accounting,
+                  devices: Sequence[Devices] = (),
+                  locality: str = 'node', joining: bool = False) -> Request:
     """Return the request groups and traits that Placement needs for a policy.
 
     One group per guest NUMA node with a counted share or ways of an L3, and
@@ -128,20 +128,20 @@ def build(policy: GuestPolicy, accounting: Accounting,
     """
     demand = policy.resources(accounting)
     own_group = policy.controlled and not joining
-    root_required = _root_required(policy)
-    traits = shares(policy) if joining else {}
+    root_required = _list_root_traits(policy)
+    traits = make_share_traits(policy) if joining else {}
     groups = [
         Group(names.make_bandwidth_suffix(node), amounts,
               traits.get(node, frozenset()))
         for node, amounts in sorted(demand.items())]
     below: dict[int, list[str]] = {}
     for item in devices:
-        found = list(item.groups())
+        found = list(item.make_pf_groups())
         groups.extend(found)
         below.setdefault(item.guest_node, []).extend(
             group.suffix for group in found)
-    nodes, subtrees = _subtrees(demand.keys(), traits,
-                                below if locality == 'node' else {})
+    nodes, subtrees = _make_subtrees(demand.keys(), traits,
+                                     below if locality == 'node' else {})
     groups.extend(nodes)
     return Request(groups=tuple(groups), same_subtree=subtrees,
                    resources={names.RESCTRL_GROUP: 1} if own_group else {},
@@ -150,9 +150,9 @@ def build(policy: GuestPolicy, accounting: Accounting,
                    is_isolated=len(demand) > 1 and not devices and not nodes)
 
 
-def combinations(policy: GuestPolicy, accounting: Accounting, nodes: int,
-                 pfs: Mapping[str, int]) -> int:
-    """Return how many combinations of providers of a host Placement tries.
+def count_combinations(policy: GuestPolicy, accounting: Accounting, nodes: int,
+                       pfs: Mapping[str, int]) -> int:
+    """Return the number of provider combinations that Placement tries.
 
     :param nodes: number of host NUMA nodes.
     :param pfs: number of PFs of the host by alias.
@@ -162,7 +162,7 @@ def combinations(policy: GuestPolicy, accounting: Accounting, nodes: int,
 
 
 def check_size(policy: GuestPolicy, accounting: Accounting = 'min') -> None:
-    """Refuse a flavor for which Placement would work for minutes or longer.
+    """Refuse a flavor for which Placement would search for minutes or longer.
 
     The combinations are those of the smallest host that can take the guest.
 
@@ -175,7 +175,7 @@ def check_size(policy: GuestPolicy, accounting: Accounting = 'min') -> None:
     with_vfs = {need.guest_node for need in policy.vfs}
     nodes = max(len(policy.nodes), *(node + 1 for node in (
         -1, *counted, *with_vfs)))
-    found = combinations(policy, accounting, nodes, pfs)
+    found = count_combinations(policy, accounting, nodes, pfs)
     limit = MAX_COMBINATIONS if policy.vfs else MAX_ISOLATED_COMBINATIONS
     if found > limit:
         raise PolicyError(
@@ -187,11 +187,11 @@ def check_size(policy: GuestPolicy, accounting: Accounting = 'min') -> None:
             'or set these keys for fewer of them')
 
 
-def _subtrees(counted: Collection[int], traits: Mapping[int, frozenset[str]],
-              near: Mapping[int, Sequence[str]]
-              ) -> tuple[list[Group], tuple[tuple[str, ...], ...]]:
-    """Return the sets of groups that must be on one host NUMA node, and the
-    groups that only name a node.
+def _make_subtrees(counted: Collection[int],
+                   traits: Mapping[int, frozenset[str]],
+                   near: Mapping[int, Sequence[str]]
+                   ) -> tuple[list[Group], tuple[tuple[str, ...], ...]]:
+    """Return the request groups that must share one host NUMA node.
 
     :param counted: guest nodes with a group for their share.
     :param traits: of the host node, by guest node.
@@ -212,16 +212,14 @@ def _subtrees(counted: Collection[int], traits: Mapping[int, frozenset[str]],
     return groups, tuple(subtrees)
 
 
-def shares(policy: GuestPolicy) -> dict[int, frozenset[str]]:
-    """Return the traits of host nodes with a group to share, by guest NUMA
-    node.
-    """
+def make_share_traits(policy: GuestPolicy) -> dict[int, frozenset[str]]:
+    """Return the shared-group traits of host nodes, by guest NUMA node."""
     return {node: frozenset({names.make_share_trait(policy.fingerprint, node)})
             for node in range(len(policy.nodes))}
 
 
-def _root_required(policy: GuestPolicy) -> frozenset[str]:
-    """Return traits of a host with our driver that can hold a policy."""
+def _list_root_traits(policy: GuestPolicy) -> frozenset[str]:
+    """Return the traits that a host needs to hold a policy."""
     needed = policy.capabilities()
     if policy.vfs:
         # Only such a host has its PFs below its NUMA nodes.
@@ -230,9 +228,9 @@ def _root_required(policy: GuestPolicy) -> frozenset[str]:
                      for capability in needed)
 
 
-def distance(node: int, other: int | None,
-             socket_of: Mapping[int, int | None]) -> int:
-    """Index into :data:`LOCALITIES` of how far apart two host nodes are.
+def get_locality(node: int, other: int | None,
+                 socket_of: Mapping[int, int | None]) -> int:
+    """Return the index in LOCALITIES of the distance of two host NUMA nodes.
 
     :param other: None is far from every node.
     :param socket_of: socket by host NUMA node, None when unknown.
@@ -245,9 +243,9 @@ def distance(node: int, other: int | None,
     return 1 if near else 2
 
 
-def node_suffixes(policy: GuestPolicy, accounting: Accounting,
-                  joining: bool = False) -> dict[int, str]:
-    """Suffix by guest NUMA node, for those that have a host node of theirs.
+def list_node_suffixes(policy: GuestPolicy, accounting: Accounting,
+                       joining: bool = False) -> dict[int, str]:
+    """Return the request group suffix of each guest NUMA node that has one.
 
     The group may be missing for a guest node with VFs whose bandwidth is not
     counted. One without either is Nova's alone, unless the guest is to share

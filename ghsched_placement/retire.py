@@ -70,9 +70,8 @@ class Step:
                 'delete': f'delete {name}'}[self.kind]
 
 
-def steps(providers: Sequence[Provider]) -> tuple[Step, ...]:
-    """Return the changes that remove ghsched from some providers, in order
-    (pure).
+def plan_steps(providers: Sequence[Provider]) -> tuple[Step, ...]:
+    """Return the Placement changes that remove ghsched, in order.
 
     A NUMA provider goes, unless somebody else has put an inventory into it.
 
@@ -103,8 +102,8 @@ def _ours(traits: Iterable[str]) -> frozenset[str]:
     return frozenset(filter(names.is_our_trait, traits))
 
 
-def read(client: PlacementClient, name: str) -> tuple[Provider, ...]:
-    """Return the tree of a compute node; empty when Placement has none.
+def read_tree(client: PlacementClient, name: str) -> tuple[Provider, ...]:
+    """Return the provider tree of a compute node; empty if absent.
 
     :param name: of the compute node's provider.
     :raises PlacementError: when Placement cannot be asked.
@@ -119,16 +118,16 @@ def read(client: PlacementClient, name: str) -> tuple[Provider, ...]:
 
 def _provider(client: PlacementClient, record: Mapping[str, Any]) -> Provider:
     uuid = record['uuid']
-    classes = frozenset(client.inventories(uuid))
-    holders = [client.holders(uuid, name)
+    classes = frozenset(client.get_inventories(uuid))
+    holders = [client.get_usage_by_consumer(uuid, name)
                for name in sorted(classes & names.OUR_CLASSES)]
     return Provider(
         uuid, record['name'], record['parent_provider_uuid'] or '', classes,
         client.traits(uuid), frozenset().union(*holders))
 
 
-def carry_out(client: PlacementClient, step: Step) -> None:
-    """Do one step; what is gone already counts as done.
+def apply_step(client: PlacementClient, step: Step) -> None:
+    """Apply one removal step; a provider that is gone counts as done.
 
     :raises PlacementError: with Placement's own words.
     """

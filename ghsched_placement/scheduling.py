@@ -70,8 +70,10 @@ class Scheduling:
         return self.scheduler in REALTIME or self.scheduler == DEADLINE
 
     @property
-    def permille(self) -> int:
-        """Thousandths of a CPU that its times are, rounded up."""
+    def cpu_permille(self) -> int:
+        """CPU time of the real-time settings in thousandths of a CPU, rounded
+        up.
+        """
         if not self.runtime_us or not self.period_us:
             return 0
         return -(-1000 * self.runtime_us // self.period_us)
@@ -110,29 +112,27 @@ class ThreadPolicy:
     irq_affinity: str = keys.NONE
 
     @property
-    def kinds(self) -> tuple[Scheduling, ...]:
-        """Every class that is asked for."""
+    def scheduler_classes(self) -> tuple[Scheduling, ...]:
+        """Every scheduling class that the guest's threads ask for."""
         return tuple(kind for kind in (self.vcpus, self.emulator,
                                        self.iothreads) if kind is not None)
 
-    def described(self) -> dict[str, str]:
-        """Class and priority in words, by kind of thread that has one."""
+    def describe_priorities(self) -> dict[str, str]:
+        """Return scheduling class and priority in words, by kind of thread."""
         return {kind: str(value) for kind, value in (
             ('vcpus', self.vcpus), ('emulator', self.emulator),
             ('iothreads', self.iothreads)) if value is not None}
 
     @property
     def realtime(self) -> bool:
-        return any(kind.realtime for kind in self.kinds)
+        return any(kind.realtime for kind in self.scheduler_classes)
 
     def capabilities(self) -> frozenset[str]:
-        """Return the names of the capabilities that a host needs for this
-        policy.
-        """
+        """Return the host capabilities that the scheduling policy needs."""
         needed = set()
-        if any(kind.priority for kind in self.kinds):
+        if any(kind.priority for kind in self.scheduler_classes):
             needed.add('VCPU_REALTIME')
-        if any(kind.runtime_us for kind in self.kinds):
+        if any(kind.runtime_us for kind in self.scheduler_classes):
             needed.add('VCPU_DEADLINE_SHARED' if self.permille
                        else 'VCPU_DEADLINE')
         if self.irq_bypass == keys.REQUIRED:
@@ -142,7 +142,8 @@ class ThreadPolicy:
     @property
     def highest_priority(self) -> int:
         """The highest real-time priority of the guest; 0 for none."""
-        return max((kind.priority or 0 for kind in self.kinds), default=0)
+        return max((kind.priority or 0 for kind in self.scheduler_classes),
+                   default=0)
 
 
 #: A guest whose threads are scheduled as all others.
@@ -161,9 +162,9 @@ KEYS = frozenset({key.name for kind in (*_KINDS, _TIMES) for key in kind}
                     keys.IRQ_BYPASS.name, keys.IRQ_AFFINITY.name})
 
 
-def build(values: Mapping[str, object],
-          extra_specs: Mapping[str, str]) -> ThreadPolicy:
-    """Return the record of values that are checked one by one.
+def build_policy(values: Mapping[str, object],
+                 extra_specs: Mapping[str, str]) -> ThreadPolicy:
+    """Build the scheduling policy from checked values of the extra specs.
 
     :param values: by name of a key of :data:`KEYS`.
     :param extra_specs: all extra specs of the flavor, for what Nova's keys
@@ -174,11 +175,11 @@ def build(values: Mapping[str, object],
         _kind(values, scheduler, priority) for scheduler, priority in _KINDS)
     permille = 0
     if vcpus is not None and vcpus.realtime and _is_shared(extra_specs):
-        times = _times(values, vcpus.scheduler)
-        permille = times.permille
+        times = _parse_times(values, vcpus.scheduler)
+        permille = times.cpu_permille
         vcpus = times if vcpus.scheduler == DEADLINE else vcpus
     elif vcpus is not None and vcpus.scheduler == DEADLINE:
-        vcpus = _times(values, DEADLINE)
+        vcpus = _parse_times(values, DEADLINE)
     else:
         _check_no_times(values)
     policy = ThreadPolicy(
@@ -194,8 +195,9 @@ def build(values: Mapping[str, object],
     return policy
 
 
-def room(cpus: int, runtime_us: int, period_us: int, percent: int) -> int:
-    """Thousandths of a CPU that real-time vCPUs may take of shared CPUs.
+def compute_room(cpus: int, runtime_us: int, period_us: int,
+                 percent: int) -> int:
+    """Return the thousandths of a CPU free for real-time vCPUs.
 
     :param runtime_us: ``sched_rt_runtime_us`` of the host's kernel, -1 for
         all of ``period_us``, which is ``sched_rt_period_us``.
@@ -206,8 +208,8 @@ def room(cpus: int, runtime_us: int, period_us: int, percent: int) -> int:
     return cpus * each * percent // 100
 
 
-def vcpus_of(policy: ThreadPolicy, count: int) -> frozenset[int]:
-    """Return the vCPUs of a guest that :attr:`ThreadPolicy.vcpus` is for.
+def list_vcpus(policy: ThreadPolicy, count: int) -> frozenset[int]:
+    """Return the guest's vCPUs that a thread policy applies to.
 
     :param count: how many vCPUs the guest has.
     :raises PolicyError: when the mask leaves none, or names one that the
@@ -216,7 +218,7 @@ def vcpus_of(policy: ThreadPolicy, count: int) -> frozenset[int]:
     every = frozenset(range(count))
     if policy.vcpus is None or not policy.mask:
         return every if policy.vcpus is not None else frozenset()
-    chosen = listed(policy.mask, count)
+    chosen = parse_vcpu_mask(policy.mask, count)
     key = keys.VCPU_SCHEDULER_MASK.extra_spec
     if not chosen:
         raise PolicyError(key, f'{policy.mask!r} leaves no vCPU of {count}')
@@ -229,8 +231,8 @@ def vcpus_of(policy: ThreadPolicy, count: int) -> frozenset[int]:
     return chosen
 
 
-def listed(mask: str, count: int = 0) -> frozenset[int]:
-    """The vCPUs that a mask names; exclusions alone are from all of them.
+def parse_vcpu_mask(mask: str, count: int = 0) -> frozenset[int]:
+    """Return the vCPUs that a mask names.
 
     :raises PolicyError: for text that is no list of vCPUs.
     """
@@ -259,15 +261,15 @@ def _kind(values: Mapping[str, object], scheduler: keys.Key,
 
 
 def _is_shared(extra_specs: Mapping[str, str]) -> bool:
-    """Whether real-time vCPUs are to be counted on shared CPUs.
+    """Whether the flavor lets real-time vCPUs run on shared host CPUs.
 
     The flavor has to say so: what it leaves open an image may decide.
     """
     return extra_specs.get(_CPU_POLICY) == 'shared'
 
 
-def _times(values: Mapping[str, object], scheduler: str) -> Scheduling:
-    """Return times that the kernel takes: runtime <= deadline <= period.
+def _parse_times(values: Mapping[str, object], scheduler: str) -> Scheduling:
+    """Return runtime, deadline and period that the kernel accepts.
 
     Those of fifo and rr are a promise of the guest, which no kernel holds it
     to; a deadline within the period they do not have.

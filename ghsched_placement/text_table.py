@@ -18,16 +18,16 @@ from typing import Any
 import prettytable
 
 
-def grid(titles: tuple[str, ...], rows: Iterable[list[Any]]) -> str:
-    """Return a table with a line for each row, aligned left."""
+def render_table(titles: tuple[str, ...], rows: Iterable[list[Any]]) -> str:
+    """Return a left-aligned table with a line for each row."""
     table = prettytable.PrettyTable(titles)
     table.align = 'l'
-    table.add_rows([[word(value) for value in row] for row in rows])
+    table.add_rows([[format_cell(value) for value in row] for row in rows])
     return table.get_string()
 
 
-def word(value: Any) -> str:
-    """Return a value as a cell shows it: a dash for None, true or false."""
+def format_cell(value: Any) -> str:
+    """Return a value as table cell text: a dash for None, true or false."""
     if value is None:
         return '-'
     if isinstance(value, bool):

@@ -61,8 +61,8 @@ def amounts(spec: Any) -> collections.Counter[str]:
     policy = _policy(spec.flavor)
     if policy is None:
         return found
-    asked = request.build(policy,
-                          shared.config().ghsched.bandwidth_accounting)
+    asked = request.build_request(policy,
+                                  shared.config().ghsched.bandwidth_accounting)
     for resources in (asked.resources,
                       *(group.resources for group in asked.groups)):
         found.update(resources)

@@ -140,10 +140,10 @@ def _guaranteed(client: placement_client.PlacementClient, uuid: str) -> int:
     An allocation ratio divides it. 0 for a provider that is gone by now.
     """
     try:
-        used = client.usages(uuid).get(names.MEM_BW_PCT, 0)
+        used = client.get_usages(uuid).get(names.MEM_BW_PCT, 0)
         if used <= tree.DELIVERED:
             return used
-        record = client.inventories(uuid)[names.MEM_BW_PCT]
+        record = client.get_inventories(uuid)[names.MEM_BW_PCT]
     except placement_client.PlacementError as error:
         if error.code != HTTPStatus.NOT_FOUND:
             raise

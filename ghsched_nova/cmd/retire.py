@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     client = PlacementClient(session)
     node = arguments.node or domains.host_name(arguments.connect)
     try:
-        providers = retire.read(client, node)
+        providers = retire.read_tree(client, node)
         kept = [*_guests(domains.defined(arguments.connect)),
                 *_holders(providers)]
         if not providers:
@@ -68,10 +68,10 @@ def run(arguments: argparse.Namespace) -> int:
             print(f'ghsched-host: {line}', file=sys.stderr)
         if kept:
             return exits.FOUND
-        for step in retire.steps(providers):
+        for step in retire.plan_steps(providers):
             print(step)
             if not arguments.dry_run:
-                retire.carry_out(client, step)
+                retire.apply_step(client, step)
     except PlacementError as error:
         raise domains.HostError(str(error) if error.code
                                 else _UNREACHED) from error

@@ -64,8 +64,8 @@ from ghsched_nova.resctrl import resolve
 from ghsched_placement.bandwidth import Bandwidth
 from ghsched_placement import cpulist
 from ghsched_placement import query
-from ghsched_placement.text_table import grid
-from ghsched_placement.text_table import word
+from ghsched_placement.text_table import format_cell
+from ghsched_placement.text_table import render_table
 
 #: Where VFs are that are not on the node of their guest node.
 _FAR = {'socket': 'on the same socket', 'any': 'anywhere on the host'}
@@ -155,7 +155,7 @@ def _policy(explanation: Explanation) -> dict[str, Any] | None:
             'vfs': [{'guest_node': vfs.guest_node, 'alias': vfs.alias,
                      'count': vfs.count} for vfs in policy.vfs],
             'vfs_locality': policy.vfs_locality,
-            'threads': policy.threads.described(),
+            'threads': policy.threads.describe_priorities(),
             'lock_memory': policy.threads.lock_memory,
             'irq_bypass': policy.threads.irq_bypass,
             'irq_affinity': policy.threads.irq_affinity,
@@ -217,17 +217,17 @@ def as_table(explanation: Explanation) -> str:
 def _policy_text(policy: dict[str, Any] | None) -> str:
     if policy is None:
         return ''
-    text = (f'monitor: {word(policy["monitor"])}\n'
+    text = (f'monitor: {format_cell(policy["monitor"])}\n'
             f'device_numa: {policy["device_numa"]}')
     for kind, value in policy['threads'].items():
         text += f'\nscheduling class of {kind}: {value}'
     if policy['vfs']:
-        text += f'\nvfs_locality: {policy["vfs_locality"]}\n' + grid(
+        text += f'\nvfs_locality: {policy["vfs_locality"]}\n' + render_table(
             ('guest node', 'alias', 'VFs'),
             (list(vfs.values()) for vfs in policy['vfs']))
     if not policy['nodes']:
         return f'{text}\nno limits, no control group'
-    return text + '\n' + grid(
+    return text + '\n' + render_table(
         ('guest node', *_KNOBS),
         ([node['guest_node'], *(node[knob] for knob in _KNOBS)]
          for node in policy['nodes']))
@@ -279,8 +279,8 @@ def _below(providers: list[dict[str, Any]],
 def _guest_table(nodes: list[dict[str, Any]]) -> str:
     if not nodes:
         return ''
-    return grid(('guest node', 'vCPUs', 'RAM (MB)', 'host node'),
-                (list(node.values()) for node in nodes))
+    return render_table(('guest node', 'vCPUs', 'RAM (MB)', 'host node'),
+                        (list(node.values()) for node in nodes))
 
 
 def _setting_table(settings: list[dict[str, Any]]) -> str:
@@ -289,8 +289,8 @@ def _setting_table(settings: list[dict[str, Any]]) -> str:
     rows = ([setting['domain'], setting['host_node'], setting['guest_node'],
              knob, setting['asked'][knob], setting['effective'][knob]]
             for setting in settings for knob in _KNOBS)
-    return grid(('domain', 'host node', 'guest node', 'knob', 'asked',
-                 'effective'), rows)
+    return render_table(('domain', 'host node', 'guest node', 'knob', 'asked',
+                         'effective'), rows)
 
 
 FORMATS: dict[str, Callable[[Explanation], str]] = {

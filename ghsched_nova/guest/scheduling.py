@@ -30,9 +30,9 @@ from ghsched_nova.guest import document
 from ghsched_placement import cpulist
 from ghsched_placement.errors import PolicyError
 from ghsched_placement import keys
+from ghsched_placement.scheduling import list_vcpus
 from ghsched_placement.scheduling import Scheduling
 from ghsched_placement.scheduling import ThreadPolicy
-from ghsched_placement.scheduling import vcpus_of
 
 #: Scheduling class of threads without an element; libvirt has no name for
 #: it.
@@ -81,7 +81,7 @@ def render(xml: str, policy: ThreadPolicy) -> str:
     :raises NotThisDocument: if the document is not a domain.
     """
     bypass = policy.irq_bypass != keys.NONE
-    if not (policy.kinds or policy.lock_memory or bypass
+    if not (policy.scheduler_classes or policy.lock_memory or bypass
             or _sets_irq_affinity(policy)):
         return xml
     root = document.parse(xml)
@@ -155,7 +155,7 @@ def _sets_irq_affinity(policy: ThreadPolicy) -> bool:
 
 def _elements(policy: ThreadPolicy, vcpus: int,
               iothreads: int) -> Iterator[etree._Element]:
-    chosen = vcpus_of(policy, vcpus)
+    chosen = list_vcpus(policy, vcpus)
     if policy.vcpus is not None and policy.vcpus.scheduler not in (
             _NO_ELEMENT, 'deadline'):
         yield _element('vcpusched', policy.vcpus,
@@ -184,7 +184,7 @@ def _deadline_element(policy: ThreadPolicy, vcpus: int) -> etree._Element:
     """
     assert policy.vcpus is not None  # noqa: S101
     element = etree.Element(
-        _THREADS, {'vcpus': cpulist.render_cpus(vcpus_of(policy, vcpus))},
+        _THREADS, {'vcpus': cpulist.render_cpus(list_vcpus(policy, vcpus))},
         nsmap={PREFIX: NAMESPACE})
     for name in _TIMES:
         element.set(name, str(getattr(policy.vcpus, name)))

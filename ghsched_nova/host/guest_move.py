@@ -117,7 +117,7 @@ class Mover:
                 if is_same_placement(request.move.after, record()):
                     return
                 self._apply(domain, move_messages.Request(
-                    request.move.back(), request.shared))
+                    request.move.reverse(), request.shared))
                 self._remove_record(domain)
         except Exception as worse:
             LOG.exception('ghsched: cannot return %s to its old NUMA nodes, '
@@ -148,7 +148,7 @@ class Mover:
         except messages.MessageError:
             self._remove_record(domain)
             return True
-        for move in (request.move, request.move.back()):
+        for move in (request.move, request.move.reverse()):
             if is_same_placement(move.after, cells):
                 self._apply(domain, move_messages.Request(move,
                                                           request.shared))
@@ -177,7 +177,7 @@ class Mover:
             self._engine.reconcile_guest(desired.from_xml(domain.live,
                                                           domain.guest.id))
         self._pin(domain, request)
-        self._memory.move(domain.guest.name, dict(move.moved.values()),
+        self._memory.move(domain.guest.name, dict(move.nodes_moved.values()),
                           [cell.host_node for cell in move.before])
         stored = self._engine.domain_xml.retune(domains.render(
             domain.stored, move, request.shared))

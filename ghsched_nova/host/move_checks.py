@@ -65,7 +65,7 @@ def _unbound_memory(name: str, request: move_messages.Request,
         yield refusal
     try:
         numa_maps.plan_node_sets(
-            dict(request.move.moved.values()),
+            dict(request.move.nodes_moved.values()),
             [cell.host_node for cell in request.move.before])
     except numa_maps.NotBound as error:
         yield str(error)
@@ -124,7 +124,7 @@ def _memory_shortages(request: move_messages.Request,
                       sysfs: Path) -> Iterator[str]:
     """Describe target NUMA nodes on which the kernel has too little memory.
     """
-    for number in request.move.moved:
+    for number in request.move.nodes_moved:
         cell = request.move.after[number]
         free = _free_memory(cell, sysfs / _NODES / f'node{cell.host_node}')
         if free is not None and free < cell.memory:

@@ -110,7 +110,8 @@ class ThreadKeeper:
             return {}
         runtime, period = (_sysctl(name, default)
                            for name, default in _LEFT.items())
-        found = {node: classes.room(len(cpus), runtime, period, percent)
+        found = {node: classes.compute_room(len(cpus), runtime, period,
+                                            percent)
                  for node, cpus in self.shared.items()}
         return {node: permille for node, permille in found.items()
                 if permille}

@@ -92,8 +92,8 @@ def check_allocations(
     """Log and return running guests whose guarantee Placement does not count.
 
     :param root: UUID of the compute node.
-    :param holders: PlacementClient.holders: provider UUID and resource class
-        -> amount by consumer.
+    :param holders: PlacementClient.get_usage_by_consumer: provider UUID
+        and resource class -> amount by consumer.
     :returns: UUID of the guest -> difference.
     """
     guests = counted_policies(running, accounting)

@@ -113,7 +113,8 @@ class PlanDensity(base.Lister):
         bar = Bar(sys.stderr, sys.stderr.isatty())
         try:
             targets = self.targets(parsed_args)
-            found, told = _plan(clients.of(self.app), parsed_args, targets,
+            found, told = _plan(clients.get_client(self.app), parsed_args,
+                                targets,
                                 bar)
         except PlannerError as error:
             raise exceptions.CommandError(str(error)) from None
@@ -134,7 +135,7 @@ class PlanDensity(base.Lister):
 def _plan(client: clients.Client, parsed_args: argparse.Namespace,
           targets: Sequence[Target],
           bar: Bar) -> tuple[planner.Plan, Predicted]:
-    wanted = [read(client.flavor(name)) for name in parsed_args.flavors]
+    wanted = [read(client.get_flavor(name)) for name in parsed_args.flavors]
     mix = (planned.parse_mix(parsed_args.mix,
                              {one.name: one for one in wanted})
            if parsed_args.mix else None)
@@ -142,22 +143,22 @@ def _plan(client: clients.Client, parsed_args: argparse.Namespace,
         accounting=parsed_args.accounting, aliases={
             **classes(client, wanted), **dict(parsed_args.vf_class)},
         weigher=parsed_args.weigher)
-    nodes = client.compute_nodes()
-    rooms = node_rooms.read(client, client.hosts(), nodes)
+    nodes = client.list_compute_nodes()
+    rooms = node_rooms.read_rooms(client, client.list_hosts(), nodes)
     with PrivatePlacement() as ours:
         found = planner.plan(
             client.placement, wanted, mix, settings,
             part(bar, 0.0, 0.8 if targets else 1.0), ours,
-            client.away(nodes), rooms.by_host)
+            client.list_unavailable(nodes), rooms.by_host)
         found = dataclasses.replace(
-            found, notes=(*found.notes, *rooms.assumed()))
+            found, notes=(*found.notes, *rooms.list_assumptions()))
         return found, predict(found, targets, wanted, settings, ours,
                               progress=part(bar, 0.8, 1.0))
 
 
 def read(flavor: Any) -> planned.Flavor:
     """Return a flavor of openstacksdk as the planner takes it."""
-    size = flavors.size_of(flavor)
+    size = flavors.get_size(flavor)
     return planned.Flavor(flavor.name, size.vcpus, size.memory_mb,
                           size.disk_gb, size.swap_mb, flavor.extra_specs)
 
@@ -170,12 +171,12 @@ def classes(client: clients.Client,
         has no VFs at all.
     """
     vfs = [vfs for flavor in wanted
-           for vfs in flavors.read(
+           for vfs in flavors.parse_flavor(
                flavors.Size(flavor.vcpus, flavor.ram),
                flavor.extra_specs)[0].vfs]
     if not vfs:
         return {}
-    found = client.hosts()
+    found = client.list_hosts()
     if not any(host.pfs for host in found):
         raise exceptions.CommandError(
             'no host of the cloud has VFs in Placement, and the flavors ask '
@@ -192,14 +193,15 @@ def rows(found: planner.Plan) -> Iterator[tuple[Any, ...]]:
         for host in found.mix.hosts:
             yield _row(MIX, host)
         for name, guests in sorted(found.mix.guests.items()):
-            yield (f'{MIX} {name}', columns.Words([]), columns.known(None),
-                   guests, columns.known(None), columns.known(None),
+            yield (f'{MIX} {name}', columns.Words([]),
+                   columns.or_unknown(None),
+                   guests, columns.or_unknown(None), columns.or_unknown(None),
                    columns.Lines([]), columns.Lines([]))
 
 
 def _row(name: str, host: planner.HostPlan) -> tuple[Any, ...]:
     return (name, columns.Words(list(host.hosts)), host.guests,
-            host.guests * len(host.hosts), columns.known(host.pooled),
+            host.guests * len(host.hosts), columns.or_unknown(host.pooled),
             f'{host.whole_before} -> {host.whole_after} of {host.nodes}',
             Lacks([one.to_json_object() for one in host.lacks]),
             Gains([dataclasses.asdict(more) for more in host.more
@@ -213,7 +215,8 @@ def density_row(plan: DensityPlan) -> tuple[Any, ...]:
     """Return the table row of one predicted density."""
     return (plan.subject,
             columns.Words([f'{plan.report.machine} (simulated)']),
-            plan.guests['ghsched'], *(columns.known(None) for _ in range(3)),
+            plan.guests['ghsched'],
+            *(columns.or_unknown(None) for _ in range(3)),
             columns.Lines([]), columns.Lines([]),
             Curves(list(_curves(plan))))
 

@@ -49,7 +49,7 @@ def providers(host: HostFile, name: str) -> tuple[tree.Provider, ...]:
                     for node in host.nodes},
                 # Linux has them; a file cannot say what is refused on a host.
                 rt_permille={
-                    node.id: scheduling.room(
+                    node.id: scheduling.compute_room(
                         len(node.cpus - host.compute.dedicated), 950000,
                         1000000, 100) for node in host.nodes},
                 capabilities=resctrl.capabilities | {

@@ -213,7 +213,7 @@ def connect(cloud: str) -> Any:
         raise PlannerError(_NO_SDK.format(error.name)) from None
     try:
         connection = openstack.connect(cloud=cloud)
-        http.limit_waiting(connection)
+        http.set_session_timeout(connection)
     except Exception as error:
         raise PlannerError(f'the cloud {cloud}: {error}') from error
     return connection
@@ -229,7 +229,7 @@ def _reached(connection: Any, service: str, subject: str) -> Iterator[None]:
     from ghsched_placement.osc import http
 
     try:
-        with http.reached(connection, service):
+        with http.translate_unreachable(connection, service):
             yield
     except http.Unreachable as error:
         raise PlannerError(str(error)) from error
@@ -259,8 +259,8 @@ def rooms(connection: Any) -> Mapping[str, tuple[NodeRoom, ...]]:
 
     client = clients.Client(connection)
     try:
-        return node_rooms.read(client, client.hosts(),
-                               client.compute_nodes()).by_host
+        return node_rooms.read_rooms(client, client.list_hosts(),
+                                     client.list_compute_nodes()).by_host
     except exceptions.CommandError:
         return {}
 

@@ -260,7 +260,8 @@ class NodeMove:
             raise errors.Refused(
                 'the server has no NUMA nodes (hw:numa_nodes): Nova has not '
                 'placed it on any of the host')
-        move = node_move.plan(place.cells, place.host, wish, place.devices)
+        move = node_move.plan_move(place.cells, place.host, wish,
+                                   place.devices)
         held, wanted = self._room(place, [cell.host_node
                                           for cell in move.after])
         return Plan(guest, move_messages.Request(

@@ -167,8 +167,8 @@ class Shares:
             own = now.get((provider, name), 0)
             if amount <= own:
                 continue
-            record = self._client.inventories(provider).get(name)
-            used = self._client.usages(provider).get(name, 0)
+            record = self._client.get_inventories(provider).get(name)
+            used = self._client.get_usages(provider).get(name, 0)
             left = tree.free(record, used - own) if record else 0
             if left < amount:
                 what = lack.ON_NODE[name]

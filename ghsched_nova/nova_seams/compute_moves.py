@@ -126,7 +126,8 @@ def _gained(before: Any, wanted: Any) -> Any:
     already has.
     """
     gained = wanted.obj_clone()
-    had = frozenset().union(*(cell.taken for cell in numa.guest_cells(before)))
+    had = frozenset().union(*(cell.cpus_taken
+                              for cell in numa.guest_cells(before)))
     gained.cells = [new for old, new in zip(before.cells, gained.cells,
                                             strict=True) if old.id != new.id]
     for cell in gained.cells:

@@ -56,7 +56,7 @@ def costs(state: Any) -> dict[int, node_choice.Cost]:
     found = measured(state) if config.ghsched.load_placement else None
     if found is None:
         return {}
-    return node_choice.costs(
+    return node_choice.compute_load_costs(
         found, taken(state), conf.bottleneck_limits(config.ghsched),
         config.compute.packing_host_numa_cells_allocation_strategy)
 
@@ -156,7 +156,7 @@ def _orders(costs: dict[int, node_choice.Cost],
     ways = itertools.islice(itertools.permutations(sorted(costs), count),
                             _MOST)
     return iter(sorted(ways, key=lambda way: (
-        node_choice.together(way, costs), way)))
+        node_choice.combine_costs(way, costs), way)))
 
 
 #: Ways that are compared; a host of eight nodes has fewer for four.

@@ -157,8 +157,8 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         attempt = request_filter.try_of(spec, policy)
         requests = spec.pci_requests and spec.pci_requests.requests
         wanted = Wanted(
-            request.node_suffixes(policy, section.bandwidth_accounting,
-                                  attempt.joins),
+            request.list_node_suffixes(policy, section.bandwidth_accounting,
+                                       attempt.joins),
             vf_requests(spec), attempt.locality,
             guest_nodes=len(spec.numa_topology or ()),
             near=bool(spec.numa_topology
@@ -178,7 +178,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
             return CPU_POLICY
         candidates.map_vfs_to_pfs(view.allocation_candidates, wanted.vfs)
         room = _Room(view, spec)
-        placed, refusal = node_assignment.place(
+        placed, refusal = node_assignment.assign_host_nodes(
             view.allocation_candidates, wanted, _host(view), room.holds,
             fragments.cost(view, spec))
         if refusal is candidates.UNKNOWN_DEVICES and view.claimed:
@@ -330,7 +330,7 @@ class _Free:
         """
         client = PlacementClient(shared.placement_client())
         try:
-            return client.free(provider)
+            return client.get_free_amounts(provider)
         except PlacementError as error:
             LOG.warning('ghsched: cannot read the usage of provider '
                         '%(uuid)s: %(error)s',

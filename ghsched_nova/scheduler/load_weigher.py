@@ -79,7 +79,7 @@ class GhschedLoadWeigher(option_weigher.OptionWeigher):
         if found is None:
             return None
         limits = conf.bottleneck_limits(shared.config().ghsched)
-        nodes = node_choice.nearness(
+        nodes = node_choice.compute_relative_load(
             found, by_load.taken(state), dataclasses.replace(limits, begin={
                 name: value for name, value in limits.begin.items()
                 if name in self.resources}), alike=False)

@@ -408,12 +408,12 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
         :param asked: see :func:`ghsched_placement.vfs.query`.
         """
-        answer = self._placement.candidates(vfs.query(*asked), _MAX_PFS)
+        answer = self._placement.list_candidates(vfs.query(*asked), _MAX_PFS)
         return vfs.read(answer['provider_summaries'], *asked)
 
     def _ask(self, query: list[tuple[str, str]]) -> bool:
         """Whether any host satisfies an allocation candidates query."""
-        return bool(self._placement.candidates(query, 1)[
+        return bool(self._placement.list_candidates(query, 1)[
             'allocation_requests'])
 
 

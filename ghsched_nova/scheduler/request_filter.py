@@ -130,8 +130,8 @@ def ghsched_request_filter(_context: Any, spec: shared.RequestSpec) -> bool:
         LOG.info('ghsched: flavor %(flavor)s refused: %(error)s',
                  {'flavor': spec.flavor.name, 'error': error})
         raise exception.RequestFilterFailed(reason=str(error)) from error
-    _replace_ours(spec, request.build(policy, accounting, devices,
-                                      attempt.locality, attempt.joins))
+    _replace_ours(spec, request.build_request(policy, accounting, devices,
+                                              attempt.locality, attempt.joins))
     return True
 
 

@@ -84,7 +84,7 @@ class ReportingDriver(base.DriverBase):
             provider_tree, nodename,
             self._description(),
             conf.tree_config(shared.config().ghsched), groups_before,
-            client.usages, client.holders)
+            client.get_usages, client.get_usage_by_consumer)
         if shared.config().pci.report_in_placement:
             self._pci_placer.update(
                 provider_tree, nodename, pci_providers.wanted_nodes(
@@ -110,7 +110,7 @@ class ReportingDriver(base.DriverBase):
                 [one for one in self._last_running
                  if (one.domain.uuid, one.domain.id) in here], root,
                 shared.config().ghsched.bandwidth_accounting,
-                base.placement().holders)
+                base.placement().get_usage_by_consumer)
         except Exception as error:
             LOG.warning('ghsched: cannot check the Placement allocations of '
                         'guests: %s', error)
@@ -218,4 +218,4 @@ class ReportingDriver(base.DriverBase):
             LOG.warning('ghsched: cannot publish CPUs and memory of NUMA '
                         'nodes: %r', error)
             return {}
-        return node_room.write(rooms) if rooms else {}
+        return node_room.to_diagnostics(rooms) if rooms else {}

@@ -88,7 +88,7 @@ class HostMoves:
                 self._virtapi, instance, request.move.after),
             lambda: _cells(context, instance.uuid))
         LOG.info('ghsched: moved the guest between NUMA nodes: %s',
-                 request.move.moved, instance=instance)
+                 request.move.nodes_moved, instance=instance)
         self._report_move(context, instance, request)
 
     def _report_move(self, context: Any, instance: Any,
@@ -102,7 +102,8 @@ class HostMoves:
             messaging.notify(EVENT, {
                 'host': instance.host, 'server': instance.uuid, 'nodes': [
                     {'guest_node': guest, 'before': old, 'after': new}
-                    for guest, (old, new) in request.move.moved.items()]})
+                    for guest,
+                    (old, new) in request.move.nodes_moved.items()]})
         except Exception as error:
             LOG.warning('ghsched: cannot report the move now, the next '
                         'periodic report will: %s', error, instance=instance)

@@ -61,22 +61,23 @@ class Audit(base.Lister):
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        client = clients.of(self.app)
-        seen = lasting(client, parsed_args)
-        plans = [one for each in seen for one in planned(each)]
+        client = clients.get_client(self.app)
+        seen = find_lasting_findings(client, parsed_args)
+        plans = [one for each in seen for one in list_planned_repairs(each)]
         if parsed_args.fix and plans:
-            self._agreed(plans, parsed_args.yes)
-            self._fix(client, plans, parsed_args)
-            seen = look(client, parsed_args.hosts, parsed_args)
+            self._confirm_repairs(plans, parsed_args.yes)
+            self._apply_repairs(client, plans, parsed_args)
+            seen = observe_hosts(client, parsed_args.hosts, parsed_args)
         found = [finding for one in seen for finding in one.findings]
         unchecked = [finding for one in seen for finding in one.unchecked]
-        self.status = status(found, unchecked)
-        self.nothing = agreement(seen)
-        return COLUMNS, list(rows((*found, *unchecked), [
-            one for each in seen for one in planned(each)]))
+        self.status = get_exit_status(found, unchecked)
+        self.nothing = describe_agreement(seen)
+        return COLUMNS, list(list_finding_rows((*found, *unchecked), [
+            one for each in seen for one in list_planned_repairs(each)]))
 
-    def _agreed(self, plans: Iterable[repair.Repair], yes: bool) -> None:
-        """Print the planned repairs, and ask for consent unless it is given.
+    def _confirm_repairs(self, plans: Iterable[repair.Repair],
+                         yes: bool) -> None:
+        """Print the planned repairs, and ask for consent unless given.
 
         :raises CommandError: when that is not agreed to.
         """
@@ -91,12 +92,14 @@ class Audit(base.Lister):
                 'y', 'yes'):
             raise exceptions.CommandError('nothing was done')
 
-    def _fix(self, client: clients.Client, plans: Sequence[repair.Repair],
-             parsed_args: argparse.Namespace) -> None:
-        """Carry out the repairs that are still needed."""
-        again = look(client, sorted({one.host for one in plans}), parsed_args)
+    def _apply_repairs(self, client: clients.Client,
+                       plans: Sequence[repair.Repair],
+                       parsed_args: argparse.Namespace) -> None:
+        """Apply the repairs that are still needed."""
+        again = observe_hosts(client, sorted({one.host for one in plans}),
+                              parsed_args)
         current = [one for each in again
-                   for one in planned(each)]
+                   for one in list_planned_repairs(each)]
         for one in plans:
             if one not in current:
                 self.log.warning('%s: %s: needed no more', one.host,
@@ -107,61 +110,62 @@ class Audit(base.Lister):
                 self.log.error('%s: %s: %s', one.host, one.consumer, problem)
 
 
-def agreement(seen: Sequence[observe.Observed]) -> str:
-    """Return a sentence for hosts of which nothing was found (pure)."""
+def describe_agreement(seen: Sequence[observe.Observed]) -> str:
+    """Return a sentence for hosts whose records agree."""
     if not seen:
         return base.NO_HOSTS
     servers = sum(len(one.servers) for one in seen)
-    return (f'All records agree: {base.amount(len(seen), "host")}, '
-            f'{base.amount(servers, "server")}.')
+    return (f'All records agree: {base.format_count(len(seen), "host")}, '
+            f'{base.format_count(servers, "server")}.')
 
 
-def look(client: clients.Client, wanted: Sequence[str],
-         parsed_args: argparse.Namespace) -> list[observe.Observed]:
-    """Return what Placement, Nova and the hosts themselves report of hosts."""
-    return observe.observe(client, wanted, not parsed_args.no_effective,
-                           parsed_args.accounting)
+def observe_hosts(client: clients.Client, wanted: Sequence[str],
+                  parsed_args: argparse.Namespace) -> list[observe.Observed]:
+    """Return what Placement, Nova and the hosts report of the hosts."""
+    return observe.observe_hosts(client, wanted, not parsed_args.no_effective,
+                                 parsed_args.accounting)
 
 
-def lasting(client: clients.Client, parsed_args: argparse.Namespace
-            ) -> list[observe.Observed]:
+def find_lasting_findings(client: clients.Client,
+                          parsed_args: argparse.Namespace
+                          ) -> list[observe.Observed]:
     """Return hosts with the findings that a second look confirms.
 
     The records are read one after the other, so that what changes meanwhile
     seems not to agree.
     """
-    first = look(client, parsed_args.hosts, parsed_args)
+    first = observe_hosts(client, parsed_args.hosts, parsed_args)
     doubted = {one.host.name: one for one in first if one.findings}
     if not doubted:
         return first
-    again = {one.host.name: observe.with_findings_of(
+    again = {one.host.name: observe.add_findings_of(
         one, doubted[one.host.name]) for one
-        in look(client, sorted(doubted), parsed_args)}
+        in observe_hosts(client, sorted(doubted), parsed_args)}
     return [again.get(one.host.name, one) for one in first]
 
 
-def planned(seen: observe.Observed) -> list[repair.Repair]:
+def list_planned_repairs(seen: observe.Observed) -> list[repair.Repair]:
     """Return the repairs that --fix makes on a host."""
-    return list(repair.plan(
+    return list(repair.plan_repairs(
         seen.host, seen.servers, seen.holdings, seen.findings,
         seen.state == 'up', seen.accounting))
 
 
-def status(found: Sequence[Finding], unchecked: Sequence[Finding]) -> int:
-    """Exit status (pure)."""
+def get_exit_status(found: Sequence[Finding],
+                    unchecked: Sequence[Finding]) -> int:
+    """Return the exit status of an audit from its findings."""
     if found:
         return exits.FOUND
     return exits.COULD_NOT if unchecked else exits.DONE
 
 
-def rows(found: Iterable[Finding], repairs: Iterable[repair.Repair]
-         ) -> Iterator[tuple[Any, ...]]:
-    """Yield a row for each finding, with the repair that --fix would make
-    (pure).
-    """
+def list_finding_rows(found: Iterable[Finding],
+                      repairs: Iterable[repair.Repair]
+                      ) -> Iterator[tuple[Any, ...]]:
+    """Yield a row for each finding, with the repair that --fix would make."""
     texts = {(one.host, one.consumer): one.text for one in repairs}
     for one in found:
         text = texts.get((one.host, one.subject))
-        fixable = text is not None and repair.is_about(one)
+        fixable = text is not None and repair.is_repairable(one)
         yield (one.host, one.kind, one.subject, one.text,
                f'--fix: {text}' if fixable else one.remedy, fixable)

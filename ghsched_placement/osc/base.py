@@ -51,15 +51,14 @@ class _Ending:
             ended: int = super().run(parsed_args)   # type: ignore[misc]
             return ended or self.status
         except _COULD_NOT as error:
-            self.log.error('%s', said(error))
+            self.log.error('%s', format_error(error))
             self.log.debug('because of:', exc_info=True)
             return (exits.FOUND if isinstance(error, Refused)
                     else exits.COULD_NOT)
 
 
-def said(error: Exception) -> str:
-    """Return an error as text, also that of a service that refuses the user.
-    """
+def format_error(error: Exception) -> str:
+    """Return an error as text, in the words of the service that refused."""
     status = getattr(error, 'status_code', getattr(error, 'http_status', 0))
     if status == 403:
         return ('the cloud does not let you do that (HTTP 403). This command '
@@ -67,23 +66,22 @@ def said(error: Exception) -> str:
     return str(error)
 
 
-def _fitting(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Make tables of a parser as wide as the terminal unless an option says
-    otherwise.
-    """
+def _fit_tables_to_terminal(
+        parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """Fit tables to the terminal's width unless an option sets one."""
     parser.set_defaults(fit_width=True)
     return parser
 
 
-def _cells(row: Iterable[Any], formatter: str) -> list[Any]:
-    """Return the cells of one row, as an output format needs them (pure)."""
+def _format_cells(row: Iterable[Any], formatter: str) -> list[Any]:
+    """Return the cells of one row in the form of an output format."""
     if formatter not in _PLAIN:
         return list(row)
-    return [columns.plain(cell, _PLAIN[formatter]) for cell in row]
+    return [columns.to_plain_cell(cell, _PLAIN[formatter]) for cell in row]
 
 
-def amount(number: int, noun: str) -> str:
-    """Return a number of things, such as ``1 host`` and ``2 hosts``."""
+def format_count(number: int, noun: str) -> str:
+    """Return a number with its noun, such as ``1 host`` and ``2 hosts``."""
     return f'{number} {noun}' + ('' if number == 1 else 's')
 
 
@@ -102,7 +100,7 @@ class Lister(_Ending, command.Lister):
     nothing = 'There is nothing to show.'
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = _fitting(super().get_parser(prog_name))
+        parser = _fit_tables_to_terminal(super().get_parser(prog_name))
         if self.SHORT:
             parser.add_argument(
                 '--long', action='store_true',
@@ -112,7 +110,7 @@ class Lister(_Ending, command.Lister):
     def produce_output(self, parsed_args: argparse.Namespace,
                        column_names: Sequence[str],
                        data: Iterable[Sequence[Any]]) -> int:
-        rows = [_cells(row, parsed_args.formatter) for row in data]
+        rows = [_format_cells(row, parsed_args.formatter) for row in data]
         if parsed_args.formatter == 'table':
             if not rows:
                 self.app.stdout.write(f'{self.nothing}\n')
@@ -129,11 +127,12 @@ class ShowOne(_Ending, command.ShowOne):
     """A command that shows one thing."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        return _fitting(super().get_parser(prog_name))
+        return _fit_tables_to_terminal(super().get_parser(prog_name))
 
     def produce_output(self, parsed_args: argparse.Namespace,
                        column_names: Sequence[str],
                        data: Sequence[Any]) -> int:
         shown: int = super().produce_output(
-            parsed_args, column_names, _cells(data, parsed_args.formatter))
+            parsed_args, column_names,
+            _format_cells(data, parsed_args.formatter))
         return shown

@@ -60,34 +60,35 @@ class ShowCapacity(base.Lister):
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        cloud = client.of(self.app)
-        found = cloud.hosts(parsed_args.hosts)
-        rooms = node_rooms.read(cloud, found, cloud.compute_nodes())
-        for note in rooms.notes():
+        cloud = client.get_client(self.app)
+        found = cloud.list_hosts(parsed_args.hosts)
+        rooms = node_rooms.read_rooms(cloud, found, cloud.list_compute_nodes())
+        for note in rooms.list_notes():
             self.log.warning(note)
-        return COLUMNS, [row for host in rooms.added_to(found)
-                         for row in rows(host)]
+        return COLUMNS, [row for host in rooms.add_rooms(found)
+                         for row in list_node_rows(host)]
 
 
-def rows(host: capacity.Host) -> Iterator[tuple[Any, ...]]:
-    """Yield a row for each NUMA node, and one for devices that are on none."""
-    of_host = (columns.known(host.groups.free if host.groups else None),
-               columns.known(capacity.compute_fragmentation(host)))
+def list_node_rows(host: capacity.Host) -> Iterator[tuple[Any, ...]]:
+    """Yield a row for each NUMA node, and one for devices without a node."""
+    of_host = (columns.or_unknown(host.groups.free if host.groups else None),
+               columns.or_unknown(capacity.compute_fragmentation(host)))
     for node in host.nodes:
         stock = node.bandwidth
         figures: tuple[int | None, ...] = (None,) * 5
         if stock is not None:
             figures = (stock.total, stock.reserved, stock.used, stock.free,
                        host.largest_guarantee(node))
-        yield (host.name, columns.known(node.number),
-               *map(columns.known, figures), columns.Vfs(vfs(node.pfs)),
-               *of_host, *map(columns.known, (
+        yield (host.name, columns.or_unknown(node.number),
+               *map(columns.or_unknown, figures),
+               columns.Vfs(list_vfs(node.pfs)),
+               *of_host, *map(columns.or_unknown, (
                    *_bursts(node), *_room(node),
-                   *node_classes.figures(node))))
+                   *node_classes.list_figures(node))))
     if host.elsewhere or not host.nodes:
-        yield (host.name, *(columns.known(None),) * 6,
-               columns.Vfs(vfs(host.elsewhere)), *of_host,
-               *(columns.known(None),) * (6 + len(node_classes.COLUMNS)))
+        yield (host.name, *(columns.or_unknown(None),) * 6,
+               columns.Vfs(list_vfs(host.elsewhere)), *of_host,
+               *(columns.or_unknown(None),) * (6 + len(node_classes.COLUMNS)))
 
 
 def _bursts(node: capacity.Node) -> tuple[int | None, ...]:
@@ -105,8 +106,9 @@ def _room(node: capacity.Node) -> tuple[int | None, ...]:
         room.vcpus_free, room.dedicated_free, room.memory_free))
 
 
-def vfs(pfs: Iterable[capacity.Pf]) -> list[dict[str, Any]]:
-    """Return the VFs of PFs, for programs."""
+def list_vfs(pfs: Iterable[capacity.Pf]) -> list[dict[str, Any]]:
+    """Return the PFs with their numbers of VFs, for machine-readable output.
+    """
     return [{'pf': pf.address, 'resource_class': pf.resource_class,
              'total': pf.stock.total, 'used': pf.stock.used,
              'free': pf.stock.free} for pf in pfs]

@@ -56,23 +56,24 @@ class Client(nova_reader.NovaReader):
     @property
     def placement(self) -> Any:
         """Placement's adapter, for requests that have no method here."""
-        with http.reached(self._connection, 'placement'):
+        with http.translate_unreachable(self._connection, 'placement'):
             return self._connection.placement
 
-    def hosts(self, wanted: Sequence[str] = ()) -> tuple[capacity.Host, ...]:
-        """Return the hosts with our driver, all of them or some by name.
+    def list_hosts(self, wanted: Sequence[str] = ()) -> tuple[capacity.Host,
+                                                              ...]:
+        """Return the hosts that run the ghsched driver, all or some by name.
 
         :raises CommandError: when one of them is not there.
         """
         roots = (set(map(self._root, wanted)) if wanted
-                 else self._our_roots())
-        trees = self.each(
+                 else self._list_our_roots())
+        trees = self.map_all(
             lambda root: self._placement(
                 f'/resource_providers?in_tree={root}')['resource_providers'],
             sorted(roots))
         records = [record for tree in trees for record in tree]
         found = capacity.build_hosts(
-            provider for provider in self.each(self._provider, records)
+            provider for provider in self.map_all(self._read_provider, records)
             if provider is not None)
         missing = sorted(set(wanted) - {host.name for host in found})
         if missing:
@@ -82,21 +83,21 @@ class Client(nova_reader.NovaReader):
                 'ghsched.GhschedLibvirtDriver?')
         return found
 
-    def holdings(self, host: capacity.Host
-                 ) -> dict[str, dict[str, dict[str, int]]]:
+    def list_holdings(self, host: capacity.Host
+                      ) -> dict[str, dict[str, dict[str, int]]]:
         """Return the allocations on a host, by consumer, provider and class.
         """
         uuids = {host.uuid, *(node.uuid for node in host.nodes),
                  *(pf.uuid for pf in host.pfs)}
         found: dict[str, dict[str, dict[str, int]]] = {}
-        for uuid, allocations in self.each(self._allocations_of,
-                                           sorted(uuids)):
+        for uuid, allocations in self.map_all(self._allocations_of,
+                                              sorted(uuids)):
             for consumer, entry in allocations.items():
                 found.setdefault(consumer, {})[uuid] = dict(
                     entry['resources'])
         return found
 
-    def held(self, consumer: str) -> dict[str, dict[str, int]]:
+    def get_allocations(self, consumer: str) -> dict[str, dict[str, int]]:
         """Return the allocations of a consumer, by provider and class."""
         answer = self._placement(f'/allocations/{consumer}')
         return {uuid: dict(entry['resources'])
@@ -104,18 +105,16 @@ class Client(nova_reader.NovaReader):
 
     def set_bandwidth(self, uuid: str, extra_specs: Mapping[str, str | None],
                       dry_run: bool) -> dict[str, Any]:
-        """Ask nova-api, with the filter of ghsched, to change the policy of a
-        server.
+        """Ask nova-api to change the bandwidth policy of a server.
 
         :param extra_specs: None takes a key away.
         :returns: the JSON of ``ghsched server set``.
         :raises Refused: all is as it was.
         :raises CommandError: it could not be asked, or not all is as it was.
         """
-        return self._act(uuid, {'extra_specs': dict(extra_specs),
-                                'dry_run': dry_run},
-                         '; "ghsched server set" works without it, where '
-                         'nova-manage runs')
+        return self._post_action(
+            uuid, {'extra_specs': dict(extra_specs), 'dry_run': dry_run},
+            '; "ghsched server set" works without it, where nova-manage runs')
 
     def move_nodes(self, uuid: str, nodes: Mapping[int, int],
                    dry_run: bool) -> dict[str, Any]:
@@ -126,17 +125,17 @@ class Client(nova_reader.NovaReader):
         :returns: the JSON of ``ghsched_placement.move_report``.
         :raises: as :meth:`set_bandwidth`.
         """
-        return self._act(uuid, {
+        return self._post_action(uuid, {
             'move_nodes': {str(guest): host for guest, host in nodes.items()},
             'dry_run': dry_run})
 
-    def _act(self, uuid: str, asked: Mapping[str, Any],
-             instead: str = '') -> dict[str, Any]:
-        """Call the action of our filter.
+    def _post_action(self, uuid: str, asked: Mapping[str, Any],
+                     instead: str = '') -> dict[str, Any]:
+        """Send a server action that ghsched adds to nova-api.
 
         :param instead: what works where nova-api has no such filter.
         """
-        response = http.request(
+        response = http.send_request(
             self._connection, 'compute', 'post', f'/servers/{uuid}/action',
             json={'ghsched': asked}, microversion=_COMPUTE,
             timeout=ACTION_TIMEOUT_S)
@@ -150,9 +149,10 @@ class Client(nova_reader.NovaReader):
                 'nova-api of this cloud has no filter of ghsched (see '
                 f'"Change a guest that runs" in the manual){instead}')
         if response.status_code < 500 and ours:
-            raise base.Refused(f'refused: {http.detail(response)}')
+            raise base.Refused(f'refused: {http.get_message(response)}')
         raise exceptions.CommandError(
-            f'nova-api: HTTP {response.status_code} {http.detail(response)}')
+            f'nova-api: HTTP {response.status_code} '
+            f'{http.get_message(response)}')
 
     def reallocate(self, wanted: repair.Repair) -> str:
         """Write the allocations of a consumer that a repair asks for.
@@ -163,17 +163,17 @@ class Client(nova_reader.NovaReader):
         :returns: why Placement refuses it; empty when it is done.
         """
         for number in range(_TRIES):
-            response = self._reallocate(wanted, number)
+            response = self._try_reallocate(wanted, number)
             if response is None:
                 return ''
             if response.status_code == 204:
                 return ''
             if 'concurrent_update' not in response.text:
                 break
-        return f'HTTP {response.status_code} {http.detail(response)}'
+        return f'HTTP {response.status_code} {http.get_message(response)}'
 
-    def _reallocate(self, wanted: repair.Repair, number: int) -> Any:
-        """Return Placement's answer; None when there is nothing to do.
+    def _try_reallocate(self, wanted: repair.Repair, number: int) -> Any:
+        """Try once to write a repair's allocations; None if nothing to change.
 
         :param number: of the attempt.
         """
@@ -182,20 +182,20 @@ class Client(nova_reader.NovaReader):
         if wanted.owner:
             # A consumer without allocations is unknown to Placement, unless
             # it was stopped between making the consumer and them.
-            both = repair.bodies(
+            both = repair.make_transfer_body(
                 now, self._placement(f'/allocations/{wanted.owner}'), wanted,
                 generation=0 if number % 2 else None)
-            return both and http.request(
+            return both and http.send_request(
                 self._connection, 'placement', 'post', '/allocations',
                 json=both, microversion=_PLACEMENT)
-        change = repair.body(now, wanted.wanted)
-        return change and http.request(
+        change = repair.make_body(now, wanted.wanted)
+        return change and http.send_request(
             self._connection, 'placement', 'put', path, json=change,
             microversion=_PLACEMENT)
 
     def has_candidate(self, host: capacity.Host,
                       query: Iterable[tuple[str, str]]) -> bool:
-        """Whether Placement would give a request to a host.
+        """Whether Placement offers a host as candidate for a query.
 
         :param query: parameters of GET /allocation_candidates.
         """
@@ -207,7 +207,7 @@ class Client(nova_reader.NovaReader):
             gone={'allocation_requests': []})
         return bool(answer['allocation_requests'])
 
-    def owned(self) -> bool:
+    def is_owner_trait_required(self) -> bool:
         """Whether nova-scheduler asks for hosts with the trait OWNER_NOVA.
 
         It does once all compute services are of Nova 34 or newer, which is
@@ -219,15 +219,15 @@ class Client(nova_reader.NovaReader):
             f'/resource_providers?required={os_traits.COMPUTE_NODE},'
             f'!{names.OWNER_TRAIT}')['resource_providers']
 
-    def our_names(self) -> tuple[list[str], list[str]]:
-        """Return the resource classes and the traits of ghsched there are."""
+    def list_our_names(self) -> tuple[list[str], list[str]]:
+        """Return the resource classes and traits of ghsched in Placement."""
         classes = {one['name'] for one in self._placement(
             '/resource_classes')['resource_classes']}
         traits = self._placement('/traits?name=startswith:CUSTOM_')['traits']
         return (sorted(classes & names.OUR_CLASSES),
                 sorted(filter(names.is_our_trait, traits)))
 
-    def hosts_with(self, traits: Iterable[str]) -> list[str]:
+    def list_hosts_with_traits(self, traits: Iterable[str]) -> list[str]:
         """Return the names of compute nodes with any of some traits."""
         roots = {provider['root_provider_uuid'] for trait in traits
                  for provider in self._placement(
@@ -245,8 +245,8 @@ class Client(nova_reader.NovaReader):
                 'host list" shows those that it knows')
         return str(found[0]['root_provider_uuid'])
 
-    def _our_roots(self) -> set[str]:
-        """Return the UUIDs of the compute nodes with our driver."""
+    def _list_our_roots(self) -> set[str]:
+        """Return the UUIDs of compute nodes that run the ghsched driver."""
         markers = {names.NUMA_NODE_TRAIT,
                    names.CAPABILITY_TRAITS['DEVICE_NUMA']}
         # Placement refuses a query for a trait that nobody ever had.
@@ -257,10 +257,9 @@ class Client(nova_reader.NovaReader):
         return {provider['root_provider_uuid'] for answer in answers
                 for provider in answer['resource_providers']}
 
-    def _provider(self, record: Mapping[str, Any]
-                  ) -> capacity.Provider | None:
-        """Return a provider with its inventories, usages and traits; None if
-        it is gone.
+    def _read_provider(self, record: Mapping[str, Any]
+                       ) -> capacity.Provider | None:
+        """Return a provider with inventories, usages and traits; None if gone.
         """
         base = f'/resource_providers/{record["uuid"]}'
         inventories = self._placement(f'{base}/inventories', gone={})
@@ -283,7 +282,7 @@ class Client(nova_reader.NovaReader):
                              gone)
 
 
-def of(app: Any) -> Client:
+def get_client(app: Any) -> Client:
     """Return the client of a command's application."""
     client: Client = app.client_manager.ghsched
     return client

@@ -38,8 +38,8 @@ class Unknown(columns.FormattableColumn[None]):
         return False
 
 
-def known(value: Any) -> Any:
-    """Return a value that may be None, in a column where others are not."""
+def or_unknown(value: Any) -> Any:
+    """Return a value for a column whose other rows are not None."""
     return Unknown() if value is None else value
 
 
@@ -102,8 +102,8 @@ class _Blank(Unknown):
         return self._text
 
 
-def plain(cell: Any, blank: str = '') -> Any:
-    """Return a cell where structured values have no place.
+def to_plain_cell(cell: Any, blank: str = '') -> Any:
+    """Return a cell as plain text for output without structured values.
 
     :param blank: for what is not known.
     """

@@ -95,41 +95,46 @@ class CheckFlavor(base.Lister):
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        client = clients.of(self.app)
-        flavor = client.flavor(parsed_args.flavor)
-        properties = (client.image_properties(parsed_args.image)
+        client = clients.get_client(self.app)
+        flavor = client.get_flavor(parsed_args.flavor)
+        properties = (client.get_image_properties(parsed_args.image)
                       if parsed_args.image else {})
-        size = size_of(flavor)
-        specs = merged(flavor.extra_specs, properties)
+        size = get_size(flavor)
+        specs = merge_image_properties(flavor.extra_specs, properties)
         shapes = list_shapes(size, specs)
-        policy, guest = read(size, shapes[0])
-        nodes = client.compute_nodes()
-        away = client.away(nodes)
-        found = client.hosts()
+        policy, guest = parse_flavor(size, shapes[0])
+        nodes = client.list_compute_nodes()
+        away = client.list_unavailable(nodes)
+        found = client.list_hosts()
         if guest.cells:
-            rooms = node_rooms.read(client, [
+            rooms = node_rooms.read_rooms(client, [
                 host for host in found if host.uuid not in away], nodes)
-            found = rooms.added_to(found)
-            for note in rooms.notes():
+            found = rooms.add_rooms(found)
+            for note in rooms.list_notes():
                 self.log.warning(note)
         classes = {**guess_classes(policy, found),
                    **dict(parsed_args.vf_class)}
         self._warn(policy, classes, specs)
-        for text in too_wide(policy, parsed_args.accounting, found, classes):
+        for text in warn_of_wide_queries(policy, parsed_args.accounting,
+                                         found, classes):
             self.log.warning(text)
         questions = [make_question(
-            size, shape, classes, parsed_args.accounting, client.owned())
+            size, shape, classes, parsed_args.accounting,
+            client.is_owner_trait_required())
             for shape in shapes]
-        verdicts = client.each(
-            lambda host: unable(host, away[host.uuid]) if host.uuid in away
-            else judge_first(client, host, questions), found)
+        verdicts = client.map_all(
+            lambda host: make_refusal(host, away[host.uuid])
+            if host.uuid in away
+            else judge_first_shape(client, host, questions), found)
         if not any(verdict.guests for verdict in verdicts):
             self.status = exits.FOUND
-        return COLUMNS, list(rows(verdicts))
+        return COLUMNS, list(list_verdict_rows(verdicts))
 
     def _warn(self, policy: policies.GuestPolicy,
               classes: Mapping[str, str], specs: Mapping[str, str]) -> None:
-        """Log what is not counted, and keys that may be mistakes."""
+        """Log what the flavor check does not count and keys that may be
+        mistakes.
+        """
         for text in policies.doubtful(specs):
             self.log.warning(text)
         unknown = sorted({vfs.alias for vfs in policy.vfs} - classes.keys())
@@ -142,13 +147,14 @@ class CheckFlavor(base.Lister):
             self.log.warning('Not looked at: %s', ', '.join(left_out))
 
 
-def too_wide(policy: policies.GuestPolicy, accounting: policies.Accounting,
-             found: Iterable[capacity.Host],
-             classes: Mapping[str, str]) -> Iterator[str]:
-    """Yield a warning of the host with most work for Placement, if much."""
+def warn_of_wide_queries(policy: policies.GuestPolicy,
+                         accounting: policies.Accounting,
+                         found: Iterable[capacity.Host],
+                         classes: Mapping[str, str]) -> Iterator[str]:
+    """Yield a warning if Placement has much work for the flavor on a host."""
     def combinations(host: capacity.Host) -> int:
         by_class = Counter(pf.resource_class for pf in host.pfs)
-        return request.combinations(
+        return request.count_combinations(
             policy, accounting, len(host.nodes),
             {alias: by_class[name] for alias, name in classes.items()})
 
@@ -161,7 +167,7 @@ def too_wide(policy: policies.GuestPolicy, accounting: policies.Accounting,
                '[placement]max_allocation_candidates limits it')
 
 
-def size_of(flavor: Any) -> Size:
+def get_size(flavor: Any) -> Size:
     """Return the size of a flavor of openstacksdk."""
     return Size(flavor.vcpus, flavor.ram, flavor.disk + flavor.ephemeral,
                 flavor.swap or 0)
@@ -170,14 +176,14 @@ def size_of(flavor: Any) -> Size:
 def add_vf_class(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--vf-class', metavar='<alias>=<class>', action='append',
-        default=[], type=vf_class,
+        default=[], type=parse_vf_class,
         help='Resource class in Placement of the VFs of a [pci]alias, '
              'which no API of Nova shows (repeat for several; '
              'not needed where all VFs of the cloud are of one class)')
 
 
-def vf_class(text: str) -> tuple[str, str]:
-    """``ALIAS=CLASS``.
+def parse_vf_class(text: str) -> tuple[str, str]:
+    """Parse ``ALIAS=CLASS``, the resource class of a PCI alias.
 
     :raises argparse.ArgumentTypeError: when it is none.
     """
@@ -188,9 +194,9 @@ def vf_class(text: str) -> tuple[str, str]:
     return match[1], match[2]
 
 
-def merged(extra_specs: Mapping[str, str],
-           properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the extra specs of a flavor with what an image adds.
+def merge_image_properties(extra_specs: Mapping[str, str],
+                           properties: Mapping[str, str]) -> dict[str, str]:
+    """Return a flavor's extra specs with those that an image adds.
 
     :raises CommandError: when the image does not go with the flavor, or has
         what only the flavor may say.
@@ -206,8 +212,8 @@ def merged(extra_specs: Mapping[str, str],
         raise base.Refused(f'the flavor: {error}') from None
 
 
-def read(size: Size, extra_specs: Mapping[str, str]
-         ) -> tuple[policies.GuestPolicy, topology.Guest]:
+def parse_flavor(size: Size, extra_specs: Mapping[str, str]
+                 ) -> tuple[policies.GuestPolicy, topology.Guest]:
     """Parse the policy and the guest topology of a flavor.
 
     With the fewest guest NUMA nodes, where the scheduler chooses the number.
@@ -255,13 +261,14 @@ def list_shapes(size: Size, extra_specs: Mapping[str, str]
 def make_question(size: Size, extra_specs: Mapping[str, str],
                   classes: Mapping[str, str], accounting: policies.Accounting,
                   owned: bool) -> Question:
-    """Return what each host is to be judged by.
+    """Return the flavor requirements that each host is checked against.
 
     :param classes: resource class of the VFs of each alias.
     :param owned: whether nova-scheduler asks for hosts with OWNER_NOVA.
     """
-    policy, guest = read(size, extra_specs)
-    asked, joining = (parameters(size, extra_specs, accounting, owned, joins)
+    policy, guest = parse_flavor(size, extra_specs)
+    asked, joining = (make_candidates_query(size, extra_specs, accounting,
+                                            owned, joins)
                       for joins in (False, True))
     return (make_wish(policy, guest, asked, classes, accounting), asked,
             joining)
@@ -269,7 +276,7 @@ def make_question(size: Size, extra_specs: Mapping[str, str],
 
 def guess_classes(policy: policies.GuestPolicy,
                   found: Iterable[capacity.Host]) -> dict[str, str]:
-    """Return the resource class of each alias, where there is no choice.
+    """Return the resource class of each PCI alias that has only one choice.
 
     Where the cloud has no VFs at all, it has none of the alias either.
     """
@@ -280,25 +287,25 @@ def guess_classes(policy: policies.GuestPolicy,
             for vfs in policy.vfs}
 
 
-def parameters(size: Size, extra_specs: Mapping[str, str],
-               accounting: policies.Accounting, owned: bool,
-               joins: bool = False) -> tuple[tuple[str, str], ...]:
+def make_candidates_query(size: Size, extra_specs: Mapping[str, str],
+                          accounting: policies.Accounting, owned: bool,
+                          joins: bool = False) -> tuple[tuple[str, str], ...]:
     """Return the query for allocation candidates that nova-scheduler sends.
 
     :param owned: whether it asks for hosts with the trait OWNER_NOVA.
     :param joins: whether the guest shares a control group that is there.
     """
-    policy, guest = read(size, extra_specs)
+    policy, guest = parse_flavor(size, extra_specs)
     wanted = query.Flavor(guest.shared, guest.pcpus, guest.memory_mb,
                           size.disk_gb, size.swap_mb, extra_specs)
-    return tuple(query.parameters(wanted, request.build(
+    return tuple(query.parameters(wanted, request.build_request(
         policy, accounting, joining=joins), owned))
 
 
 def make_wish(policy: policies.GuestPolicy, guest: topology.Guest,
               asked: Iterable[tuple[str, str]], classes: Mapping[str, str],
               accounting: policies.Accounting) -> fitting.Wish:
-    """Return the resources of a flavor, to be compared with each host.
+    """Return a flavor's resource needs, to be compared with each host.
 
     :param asked: parameters of the query that nova-scheduler would send.
     """
@@ -316,17 +323,17 @@ def make_wish(policy: policies.GuestPolicy, guest: topology.Guest,
         guest.needs, guest.page_size)
 
 
-def unable(host: capacity.Host, reason: str) -> fitting.Verdict:
-    """Return the verdict for a host that takes no guest at all (pure)."""
+def make_refusal(host: capacity.Host, reason: str) -> fitting.Verdict:
+    """Return the verdict for a host that takes no guest at all."""
     return fitting.Verdict(host.name, lacks=(lack.Lack(
         None, 'compute service', reason=reason,
         cure='see openstack compute service list'),))
 
 
-def judge(client: clients.Client, host: capacity.Host, wish: fitting.Wish,
-          asked: Sequence[tuple[str, str]],
-          joining: Sequence[tuple[str, str]]) -> fitting.Verdict:
-    """Whether a host fits, and Placement thinks so too.
+def judge_host(client: clients.Client, host: capacity.Host, wish: fitting.Wish,
+               asked: Sequence[tuple[str, str]],
+               joining: Sequence[tuple[str, str]]) -> fitting.Verdict:
+    """Return whether a guest fits a host, by its node data and by Placement.
 
     :param asked: parameters of the query for a guest with a control group of
         its own.
@@ -342,17 +349,18 @@ def judge(client: clients.Client, host: capacity.Host, wish: fitting.Wish,
     return verdict
 
 
-def judge_first(client: clients.Client, host: capacity.Host,
-                questions: Sequence[Question]) -> fitting.Verdict:
-    """Return the verdict with the fewest guest NUMA nodes that fit a host."""
+def judge_first_shape(client: clients.Client, host: capacity.Host,
+                      questions: Sequence[Question]) -> fitting.Verdict:
+    """Return the verdict for the fewest guest NUMA nodes that fit a host."""
     for question in questions:
-        verdict = judge(client, host, *question)
+        verdict = judge_host(client, host, *question)
         if verdict.guests:
             break
     return verdict
 
 
-def rows(verdicts: Iterable[fitting.Verdict]) -> Iterator[tuple[Any, ...]]:
+def list_verdict_rows(verdicts: Iterable[fitting.Verdict]) -> Iterator[
+        tuple[Any, ...]]:
     """Yield a row for each host."""
     for verdict in verdicts:
         yield (verdict.host, bool(verdict.guests), verdict.guests,

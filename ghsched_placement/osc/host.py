@@ -63,27 +63,28 @@ class ListHosts(base.Lister):
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        found = observe.observe(client.of(self.app),
-                                accounting=parsed_args.accounting)
-        return LIST, [row(one) for one in found]
+        found = observe.observe_hosts(client.get_client(self.app),
+                                      accounting=parsed_args.accounting)
+        return LIST, [make_row(one) for one in found]
 
 
-def row(seen: observe.Observed) -> tuple[Any, ...]:
-    """Return a host in one line."""
+def make_row(seen: observe.Observed) -> tuple[Any, ...]:
+    """Return the table row of a host."""
     host = seen.host
     stocks = [node.bandwidth for node in host.nodes if node.bandwidth]
     guarantee = max((host.largest_guarantee(node) for node in host.nodes
                      if node.bandwidth), default=None)
-    return (host.name, columns.known(seen.state), columns.known(seen.status),
+    return (host.name, columns.or_unknown(seen.state),
+            columns.or_unknown(seen.status),
             len(host.nodes),
-            columns.known(sum(stock.used for stock in stocks)
-                          if stocks else None),
-            columns.known(sum(stock.free for stock in stocks)
-                          if stocks else None),
-            columns.known(guarantee),
-            columns.known(sum(pf.stock.free for pf in host.pfs)
-                          if host.pfs else None),
-            columns.known(host.groups.free if host.groups else None),
+            columns.or_unknown(sum(stock.used for stock in stocks)
+                               if stocks else None),
+            columns.or_unknown(sum(stock.free for stock in stocks)
+                               if stocks else None),
+            columns.or_unknown(guarantee),
+            columns.or_unknown(sum(pf.stock.free for pf in host.pfs)
+                               if host.pfs else None),
+            columns.or_unknown(host.groups.free if host.groups else None),
             len(seen.guests), len(seen.findings), columns.Percents([
                 node.bandwidth.free if node.bandwidth else None
                 for node in host.nodes]))
@@ -109,32 +110,32 @@ class ShowHost(base.ShowOne):
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[tuple[str, ...], tuple[Any, ...]]:
-        cloud = client.of(self.app)
-        seen, = observe.observe(
+        cloud = client.get_client(self.app)
+        seen, = observe.observe_hosts(
             cloud, [parsed_args.host],
             ask_hosts=not parsed_args.no_effective,
             accounting=parsed_args.accounting)
         reported = ({} if parsed_args.no_effective
-                    else _reported(cloud, seen))
-        found = document(
+                    else _get_reported(cloud, seen))
+        found = make_host_report(
             dataclasses.replace(seen, host=capacity.set_rooms(
-                seen.host, node_room.read(reported))),
+                seen.host, node_room.from_diagnostics(reported))),
             load.from_stats(reported))
         return tuple(found), tuple(found.values())
 
 
-def _reported(cloud: client.Client,
-              seen: observe.Observed) -> dict[str, Any]:
+def _get_reported(cloud: client.Client,
+                  seen: observe.Observed) -> dict[str, Any]:
     """Return the diagnostics of one server that runs on a host."""
     asked = [server.uuid for server in seen.servers
              if server.running and not server.moving]
-    return (cloud.said(asked[0], seen.host.name)
+    return (cloud.get_diagnostics(asked[0], seen.host.name)
             if asked and seen.state == 'up' else {})
 
 
-def document(seen: observe.Observed,
-             measured: load.Load | None = None) -> dict[str, Any]:
-    """Return all that is known of a host.
+def make_host_report(seen: observe.Observed,
+                     measured: load.Load | None = None) -> dict[str, Any]:
+    """Return all that is known of a host, by field.
 
     :param measured: load and waiting, where the host has measured them.
     """
@@ -142,20 +143,21 @@ def document(seen: observe.Observed,
     return {
         'name': host.name,
         'uuid': host.uuid,
-        'state': columns.known(seen.state),
-        'status': columns.known(seen.status),
+        'state': columns.or_unknown(seen.state),
+        'status': columns.or_unknown(seen.status),
         'capabilities': columns.Lines(list(host.capabilities)),
         'numa_nodes': Nodes(list(_nodes(seen))),
         'load': Loads([{name: value for name, value in vars(node).items()
                         if value is not None}
                        for node in (measured.nodes if measured else ())]),
-        'devices_without_node': columns.Vfs(shown.vfs(host.elsewhere)),
-        'control_groups_total': columns.known(groups and groups.total),
-        'control_groups_reserved': columns.known(groups and groups.reserved),
-        'control_groups_used': columns.known(groups and groups.used),
-        'control_groups_free': columns.known(groups and groups.free),
+        'devices_without_node': columns.Vfs(shown.list_vfs(host.elsewhere)),
+        'control_groups_total': columns.or_unknown(groups and groups.total),
+        'control_groups_reserved': columns.or_unknown(groups
+                                                      and groups.reserved),
+        'control_groups_used': columns.or_unknown(groups and groups.used),
+        'control_groups_free': columns.or_unknown(groups and groups.free),
         'fragmentation_percent':
-        columns.known(capacity.compute_fragmentation(host)),
+        columns.or_unknown(capacity.compute_fragmentation(host)),
         'guests': Guests(list(_guests(seen))),
         'drift': Drift([vars(finding) for finding in seen.findings]),
     }
@@ -175,23 +177,21 @@ def _nodes(seen: observe.Observed) -> Iterator[dict[str, Any]]:
             'free_percent': stock and stock.free,
             'largest_guarantee_percent': (
                 stock and seen.host.largest_guarantee(node)),
-            'effective_percent': _effective(seen, node.number),
+            'effective_percent': _sum_guarantees(seen, node.number),
             'measured_bytes_per_second': real.used,
             'capacity_bytes_per_second': real.capacity,
-            'bursts': _bursts(node, real),
-            **node_classes.document(node),
+            'bursts': _describe_bursts(node, real),
+            **node_classes.make_node_report(node),
             'vcpus_free': node.room and node.room.vcpus_free,
             'dedicated_cpus_free': node.room and node.room.dedicated_free,
             'memory_free_mb': node.room and node.room.memory_free,
-            'vfs': shown.vfs(node.pfs),
+            'vfs': shown.list_vfs(node.pfs),
         }
 
 
-def _bursts(node: capacity.Node,
-            real: diagnostics.HostNode) -> dict[str, Any] | None:
-    """Return the bursts promised beyond guarantees on a node; None without
-    any.
-    """
+def _describe_bursts(node: capacity.Node,
+                     real: diagnostics.HostNode) -> dict[str, Any] | None:
+    """Return the bursts promised beyond guarantees on a node, or None."""
     stock = node.bursts
     if stock is None:
         return None
@@ -203,8 +203,8 @@ def _bursts(node: capacity.Node,
         'largest_project_percent': real.bursts_largest_project}
 
 
-def _effective(seen: observe.Observed, number: int | None) -> int | None:
-    """Return percent that all control groups of guests guarantee on a node."""
+def _sum_guarantees(seen: observe.Observed, number: int | None) -> int | None:
+    """Return the percent that control groups of guests guarantee on a node."""
     told = [(server.uuid, server.effective) for server in seen.servers
             if server.effective is not None]
     if number is None or not told:
@@ -221,7 +221,7 @@ def _guests(seen: observe.Observed) -> Iterator[dict[str, Any]]:
         yield {
             'server': server.uuid, 'name': server.name,
             'allocated_percent': audit.bandwidth_by_node(seen.host, held),
-            'allocated_beside': node_classes.held_by_node(seen.host, held),
+            'allocated_beside': node_classes.sum_held_by_node(seen.host, held),
             'effective_percent': None if server.effective is None else {
                 node: real.minimum
                 for node, real in sorted(server.effective.items())},
@@ -267,7 +267,7 @@ class Nodes(columns.Lines):
             parts.append(_measured(item))
         if item['bursts']:
             parts.append(_bursts_text(item['bursts']))
-        parts += node_classes.texts(item)
+        parts += node_classes.describe_amounts(item)
         if item['vcpus_free'] is not None:
             parts.append(f'{item["vcpus_free"]} vCPUs, '
                          f'{item["dedicated_cpus_free"]} dedicated CPUs and '
@@ -304,7 +304,7 @@ class Guests(columns.Lines):
     def line(self, item: Mapping[str, Any]) -> str:
         text = (f'{item["name"]} ({item["server"]}): allocated '
                 f'{_shares(item["allocated_percent"])}'
-                + node_classes.held_text(item['allocated_beside']))
+                + node_classes.describe_held(item['allocated_beside']))
         if item['effective_percent'] is not None:
             text += f', set on the host {_shares(item["effective_percent"])}'
         if item['shared_group'] is not None:

@@ -43,9 +43,9 @@ _UNREACHED = (ksa_exceptions.ConnectionError, ksa_exceptions.DiscoveryFailure,
               sdk_exceptions.ServiceDiscoveryException)
 
 
-def limit_waiting(connection: Any,
-                  limit: tuple[int, int] | None = None) -> None:
-    """Give the session of a connection a time limit.
+def set_session_timeout(connection: Any,
+                        limit: tuple[int, int] | None = None) -> None:
+    """Set a time limit on the session of a connection.
 
     A limit that the user has set stays (``api_timeout`` of clouds.yaml).
 
@@ -65,8 +65,8 @@ class Unreachable(exceptions.CommandError):
 
 
 @contextlib.contextmanager
-def reached(connection: Any, service: str) -> Iterator[None]:
-    """Raise one sentence where a service cannot be reached.
+def translate_unreachable(connection: Any, service: str) -> Iterator[None]:
+    """Raise one plain error where a service cannot be reached.
 
     :param connection: of openstacksdk.
     :param service: type in the catalog.
@@ -77,20 +77,20 @@ def reached(connection: Any, service: str) -> Iterator[None]:
     except sdk_exceptions.HttpException as error:
         if error.status_code not in _DOWN:
             raise
-        raise unreachable(connection, service,
-                          f'HTTP {error.status_code}') from error
+        raise make_unreachable_error(connection, service,
+                                     f'HTTP {error.status_code}') from error
     except _UNREACHED as error:
-        identity = _auth_url(connection)
+        identity = _get_auth_url(connection)
         if identity and identity in str(error):
             raise Unreachable(f'Keystone does not answer at {identity}'
                               ) from error
         late = isinstance(error, ksa_exceptions.ConnectTimeout)
-        raise unreachable(connection, service,
-                          'timeout' if late else '') from error
+        raise make_unreachable_error(connection, service,
+                                     'timeout' if late else '') from error
 
 
-def unreachable(connection: Any, service: str,
-                reason: str = '') -> Unreachable:
+def make_unreachable_error(connection: Any, service: str,
+                           reason: str = '') -> Unreachable:
     """Return the error for a service that does not answer."""
     try:
         url = connection.endpoint_for(service)
@@ -101,15 +101,15 @@ def unreachable(connection: Any, service: str,
         + (f' ({reason})' if reason else ''))
 
 
-def _auth_url(connection: Any) -> str:
-    """Return the URL of Keystone; empty where it is not known."""
+def _get_auth_url(connection: Any) -> str:
+    """Return the URL of Keystone; empty if it is not known."""
     auth = getattr(getattr(connection, 'session', None), 'auth', None)
     return str(getattr(auth, 'auth_url', None) or '')
 
 
-def request(connection: Any, service: str, method: str, path: str,
-            **how: Any) -> Any:
-    """Return the response of a service, whatever its status.
+def send_request(connection: Any, service: str, method: str, path: str,
+                 **how: Any) -> Any:
+    """Return a service's response to a request, whatever its status.
 
     :param connection: of openstacksdk.
     :param service: type in the catalog.
@@ -118,17 +118,17 @@ def request(connection: Any, service: str, method: str, path: str,
     :raises Unreachable: when the service does not answer.
     """
     how.setdefault('timeout', TIMEOUT_S)
-    with reached(connection, service):
+    with translate_unreachable(connection, service):
         response = getattr(getattr(connection, service), method)(path, **how)
     if response.status_code in _DOWN:
-        raise unreachable(connection, service,
-                          f'HTTP {response.status_code}')
+        raise make_unreachable_error(connection, service,
+                                     f'HTTP {response.status_code}')
     return response
 
 
 def get_json(connection: Any, service: str, path: str,
              microversion: str | None, gone: Any = None) -> Any:
-    """Return the answer to a GET.
+    """Return the JSON answer to a GET request.
 
     :param connection: of openstacksdk.
     :param service: type in the catalog.
@@ -137,10 +137,11 @@ def get_json(connection: Any, service: str, path: str,
     :raises Unreachable: when the service does not answer.
     :raises CommandError: which says what the service refused, and why.
     """
-    response = request(connection, service, 'get', path,
-                       microversion=microversion)
+    response = send_request(connection, service, 'get', path,
+                            microversion=microversion)
     if gone is not None and (response.status_code == 404 or (
-            response.status_code == 400 and 'No such' in detail(response))):
+            response.status_code == 400
+            and 'No such' in get_message(response))):
         return gone
     if response.status_code == 200:
         return response.json()
@@ -151,12 +152,11 @@ def get_json(connection: Any, service: str, path: str,
             'This command is for admins; see OS_CLOUD or --os-cloud')
     raise exceptions.CommandError(
         f'{NAMES[service]}: GET {where}: HTTP {response.status_code} '
-        f'{detail(response)}')
+        f'{get_message(response)}')
 
 
-def detail(response: Any) -> str:
-    """Return the error message of a service's response, in any of its formats.
-    """
+def get_message(response: Any) -> str:
+    """Return the error message of a service's response, in any format."""
     try:
         answer = response.json()
         if 'errors' in answer:

@@ -69,9 +69,9 @@ class ListLeftovers(base.Lister):
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        client = clients.of(self.app)
-        found = [*of_servers(client.servers()),
-                 *of_flavors(client.all_flavors()), *_of_placement(client)]
+        client = clients.get_client(self.app)
+        found = [*list_servers(client.list_servers()),
+                 *list_flavors(client.list_flavors()), *_of_placement(client)]
         read = ['Nova', 'Placement']
         for service, look in (('Keystone', _of_keystone),
                               ('Glance', _of_glance)):
@@ -80,24 +80,24 @@ class ListLeftovers(base.Lister):
                 read.append(service)
             except _ABSENT as error:
                 self.log.warning('cannot list what is left in %s: %s',
-                                 service, base.said(error))
+                                 service, base.format_error(error))
         self.status = exits.FOUND if found else exits.DONE
         self.nothing = ('Nothing of ghsched is left in '
                         f'{", ".join(read[:-1])} and {read[-1]}.')
         return COLUMNS, [astuple(one) for one in found]
 
 
-def of_servers(records: Iterable[Mapping[str, Any]]) -> Iterator[Leftover]:
-    """Yield the servers whose own flavor has keys of ghsched (pure)."""
+def list_servers(records: Iterable[Mapping[str, Any]]) -> Iterator[Leftover]:
+    """Yield the servers whose own flavor has ghsched extra specs."""
     for record in records:
-        if policies.wanted(observe.extra_specs(record)):
+        if policies.wanted(observe.get_extra_specs(record)):
             yield Leftover(
                 'Nova', 'server', f'{record["name"]} ({record["id"]})',
                 'resize it to a flavor without keys of ghsched, or delete it')
 
 
-def of_flavors(records: Iterable[Mapping[str, Any]]) -> Iterator[Leftover]:
-    """Yield the flavors with keys of ghsched (pure)."""
+def list_flavors(records: Iterable[Mapping[str, Any]]) -> Iterator[Leftover]:
+    """Yield the flavors with ghsched extra specs."""
     for record in sorted(records, key=lambda one: str(one['name'])):
         specs = record.get('extra_specs') or {}
         ours = sorted(key for key in specs if policies.wanted({key: ''}))
@@ -109,8 +109,8 @@ def of_flavors(records: Iterable[Mapping[str, Any]]) -> Iterator[Leftover]:
 
 
 def _of_placement(client: clients.Client) -> Iterator[Leftover]:
-    classes, traits = client.our_names()
-    for name in client.hosts_with(traits):
+    classes, traits = client.list_our_names()
+    for name in client.list_hosts_with_traits(traits):
         yield Leftover('Placement', 'compute node', name,
                        'ghsched-host retire, on that host')
     for name in classes:
@@ -127,7 +127,8 @@ def _of_keystone(client: clients.Client) -> list[Leftover]:
                      f'openstack {word} delete {one["id"]}')
             for kind, word in (('limits', 'limit'),
                                ('registered_limits', 'registered limit'))
-            for one in client.limits(kind) if one['resource_name'] in ours]
+            for one in client.list_limits(kind)
+            if one['resource_name'] in ours]
 
 
 def _of_glance(client: clients.Client) -> list[Leftover]:

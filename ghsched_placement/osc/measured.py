@@ -44,41 +44,44 @@ from ghsched_placement import traffic
 DECLARED = 125e6
 
 
-def read(client: clients.Client, bounds: affinity.Bounds
-         ) -> tuple[move_plan.Cloud, dict[str, dict[str, Any]]]:
-    """Return the cloud, and its servers as Nova's API has them."""
-    hosts = {host.name: host for host in client.hosts()}
-    closed = set(client.away())
-    records = {record['id']: record for record in client.servers()}
+def read_cloud(client: clients.Client, bounds: affinity.Bounds
+               ) -> tuple[move_plan.Cloud, dict[str, dict[str, Any]]]:
+    """Return the cloud with its measured loads, and Nova's server records."""
+    hosts = {host.name: host for host in client.list_hosts()}
+    closed = set(client.list_unavailable())
+    records = {record['id']: record for record in client.list_servers()}
     ours = [record for record in records.values()
             if record.get(observe.HYPERVISOR) in hosts]
-    servers = client.each(lambda record: observe.read_server(
-        record, client.host_nodes(record['id'])), ours)
+    servers = client.map_all(lambda record: observe.parse_server(
+        record, client.get_host_nodes(record['id'])), ours)
     running = [server for server in servers
                if server.running and not server.moving]
     said = dict(zip(
         (server.uuid for server in running),
-        client.each(lambda server: client.said(server.uuid, server.host),
-                    running), strict=True))
-    loads = measured(running, said)
-    accounting = observe.counted(
+        client.map_all(lambda server: client.get_diagnostics(server.uuid,
+                                                             server.host),
+                       running), strict=True))
+    loads = collect_loads(running, said)
+    accounting = observe.get_reported_accounting(
         filter(None, map(diagnostics.from_diagnostics, said.values())), 'min')
     guests = [found for server in running
-              if (found := guest(server, said[server.uuid], accounting))]
+              if (found := make_guest(server, said[server.uuid], accounting))]
     busy = {server.host for server in servers}
     nodes = [node for name, host in sorted(hosts.items())
              for node in _nodes(host, loads.get(name), guests,
                                 host.uuid not in closed, name not in busy)]
-    members = list(_members(servers, guests, records, client.soft_affinity()))
+    members = list(_members(servers, guests, records,
+                            client.list_soft_affinity_groups()))
     ties = affinity.add_declared_ties(members, _ties(said, records), DECLARED)
     return move_plan.Cloud(
         tuple(nodes), tuple(guests), ties,
         affinity.build_groups(members, ties, bounds)), records
 
 
-def measured(servers: Iterable[Server], said: Mapping[str, Mapping[str, Any]]
-             ) -> dict[str, load.Load]:
-    """Return the latest measurement of each host (pure)."""
+def collect_loads(servers: Iterable[Server],
+                  said: Mapping[str, Mapping[str, Any]]
+                  ) -> dict[str, load.Load]:
+    """Return the latest measured load of each host."""
     found: dict[str, load.Load] = {}
     for server in servers:
         one = load.from_stats(said[server.uuid])
@@ -88,9 +91,9 @@ def measured(servers: Iterable[Server], said: Mapping[str, Mapping[str, Any]]
     return found
 
 
-def guest(server: Server, said: Mapping[str, Any],
-          accounting: Accounting = 'min') -> move_plan.Guest | None:
-    """Return a guest with one NUMA node (pure); None for any other.
+def make_guest(server: Server, said: Mapping[str, Any],
+               accounting: Accounting = 'min') -> move_plan.Guest | None:
+    """Return a guest with one NUMA node as movable; None for any other.
 
     Memory that a device has open cannot be moved, so a guest with VFs stays.
     All that Placement counts of its node goes with it.
@@ -106,7 +109,7 @@ def guest(server: Server, said: Mapping[str, Any],
     free = one.memory is not None and not policy.vfs
     counted = dict(policy.resources(accounting).get(0, {}))
     return move_plan.Guest(
-        server.uuid, Spot(server.host, server.nodes[0]), _wanted(one),
+        server.uuid, Spot(server.host, server.nodes[0]), _get_wanted_cpus(one),
         one.bandwidth or 0.0, one.memory or 0.0,
         counted.pop(names.MEM_BW_PCT, 0), inside=free, between=free,
         counted=counted, groups=int(policy.controlled),
@@ -119,8 +122,8 @@ def _busy(one: load.GuestNode) -> float | None:
             else one.cpu_load * one.vcpus)
 
 
-def _wanted(one: load.GuestNode) -> float | None:
-    """Return CPUs that are used and waited for."""
+def _get_wanted_cpus(one: load.GuestNode) -> float | None:
+    """Return the CPUs that a guest node uses and waits for."""
     busy = _busy(one)
     if busy is None or one.vcpus is None or one.cpu_wait is None:
         return None
@@ -139,17 +142,18 @@ def _nodes(host: capacity.Host, measured: load.Load | None,
                 for name, stock in node.stocks.items()}
         guarantee = left.pop(names.MEM_BW_PCT, 0.0)
         one = found.get(node.number)
-        read = (_idle(host, spot, guarantee, takes)
+        read = (_make_idle_node(host, spot, guarantee, takes)
                 if idle and one is None else
-                of_node(spot, one or load.HostNode(node.number), [
+                make_node(spot, one or load.HostNode(node.number), [
                     guest for guest in guests if guest.spot == spot],
                     guarantee, takes))
-        yield dataclasses.replace(read, left=left, groups=_groups(host),
+        yield dataclasses.replace(read, left=left,
+                                  groups=_count_free_groups(host),
                                   traits=host.root.traits)
 
 
-def _groups(host: capacity.Host) -> float:
-    """Return how many control groups are left on a host.
+def _count_free_groups(host: capacity.Host) -> float:
+    """Return the number of control groups that are free on a host.
 
     Where guests share groups, Placement says whether one more can.
     """
@@ -159,10 +163,10 @@ def _groups(host: capacity.Host) -> float:
     return host.groups.free if host.groups else 0
 
 
-def of_node(spot: Spot, one: load.HostNode,
-            guests: Sequence[move_plan.Guest], guarantee: float,
-            takes: bool) -> move_plan.Node:
-    """Return a node with what others than some guests use of it (pure).
+def make_node(spot: Spot, one: load.HostNode,
+              guests: Sequence[move_plan.Guest], guarantee: float,
+              takes: bool) -> move_plan.Node:
+    """Return a host node with the load of all but some guests.
 
     What guests wait for is no use, so what they want may be more than the
     node is busy; the others then use nothing.
@@ -179,9 +183,9 @@ def of_node(spot: Spot, one: load.HostNode,
         one.memory_free or 0.0, guarantee, bool(one.bottlenecks), takes)
 
 
-def _idle(host: capacity.Host, spot: Spot, guarantee: float,
-          takes: bool) -> move_plan.Node:
-    """Return a node of a host without guests, with its part of the whole."""
+def _make_idle_node(host: capacity.Host, spot: Spot, guarantee: float,
+                    takes: bool) -> move_plan.Node:
+    """Return a host node without guests, with its part of the host."""
     def part(*classes: str) -> float:
         stocks = [stock for name in classes
                   for provider in (host.root,)
@@ -216,36 +220,37 @@ def _ties(said: Mapping[str, Mapping[str, Any]],
          for port in traffic.ports(record)])
 
 
-def history(client: clients.Client, cloud: move_plan.Cloud,
-            settings: move_plan.Settings, now: float
-            ) -> tuple[move_plan.Moved, ...]:
-    """Return moves that still count, as far as Nova keeps them.
+def list_recent_moves(client: clients.Client, cloud: move_plan.Cloud,
+                      settings: move_plan.Settings, now: float
+                      ) -> tuple[move_plan.Moved, ...]:
+    """Return the recent moves that Nova still has on record.
 
     :param cloud: whose guests may have been moved inside their hosts.
     """
     since = datetime.datetime.fromtimestamp(
         now - max(settings.cool_down, settings.period),
         datetime.UTC).strftime('%Y-%m-%dT%H:%M:%SZ')
-    inside = client.each(
-        lambda guest: [move_plan.Moved(guest.uuid, _seconds(time),
+    inside = client.map_all(
+        lambda guest: [move_plan.Moved(guest.uuid, _parse_time(time),
                                        frozenset({guest.spot.host}))
-                       for time in client.moved_inside(guest.uuid, since)],
+                       for time in client.list_node_moves(guest.uuid, since)],
         cloud.guests)
-    return (*moved(client.migrated(since)), *itertools.chain(*inside))
+    return (*parse_moves(client.list_recent_migrations(since)),
+            *itertools.chain(*inside))
 
 
-def _seconds(time: str) -> float:
-    """Return a time of Nova's API as seconds since 1970."""
+def _parse_time(time: str) -> float:
+    """Convert a time of Nova's API to seconds since 1970."""
     return datetime.datetime.fromisoformat(time).replace(
         tzinfo=datetime.UTC).timestamp()
 
 
-def moved(migrations: Iterable[Mapping[str, Any]]
-          ) -> tuple[move_plan.Moved, ...]:
-    """Live migrations of Nova's API (pure); those that failed count, too:
-    what was tried is not tried again at once.
+def parse_moves(migrations: Iterable[Mapping[str, Any]]
+                ) -> tuple[move_plan.Moved, ...]:
+    """Return the live migrations in Nova's API records, failed ones included.
     """
     return tuple(move_plan.Moved(
-        one['instance_uuid'], _seconds(one['updated_at'] or one['created_at']),
+        one['instance_uuid'],
+        _parse_time(one['updated_at'] or one['created_at']),
         frozenset(filter(None, (one['source_node'], one['dest_node']))))
         for one in migrations if one['migration_type'] == 'live-migration')

@@ -36,8 +36,8 @@ class Shown:
     unit: str
     field: str
 
-    def column(self, figure: str = '') -> str:
-        """Return the name of a column.
+    def make_column(self, figure: str = '') -> str:
+        """Return the column name of a resource class and figure.
 
         :param figure: what of the class, as ``Free``.
         """
@@ -57,11 +57,12 @@ PLAIN = (WAYS, REAL_TIME)
 
 _FIGURES = ('Total', 'Used', 'Free')
 
-#: Columns of :func:`figures`.
-COLUMNS = tuple(one.column(figure) for one in PLAIN for figure in _FIGURES)
+#: Columns of :func:`list_figures`.
+COLUMNS = tuple(one.make_column(figure) for one in PLAIN
+                for figure in _FIGURES)
 
 
-def figures(node: capacity.Node) -> Iterator[int | None]:
+def list_figures(node: capacity.Node) -> Iterator[int | None]:
     """Yield total, used and free amounts of a node, see :data:`COLUMNS`."""
     for one in PLAIN:
         stock = node.stocks.get(one.resource_class)
@@ -69,16 +70,16 @@ def figures(node: capacity.Node) -> Iterator[int | None]:
                     (stock.total, stock.used, stock.free))
 
 
-def document(node: capacity.Node) -> dict[str, Any]:
-    """Return the amounts of a node by field; None for what it has not."""
+def make_node_report(node: capacity.Node) -> dict[str, Any]:
+    """Return the amounts of a node by field; None for absent resources."""
     return {one.field: None if stock is None else {
         'total': stock.total, 'reserved': stock.reserved, 'used': stock.used,
         'free': stock.free} for one in PLAIN
         for stock in (node.stocks.get(one.resource_class),)}
 
 
-def texts(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a phrase for each amount of :func:`document`."""
+def describe_amounts(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a phrase for each amount in a node's report."""
     for one in PLAIN:
         if document[one.field]:
             yield (f'{document[one.field]["used"]} of '
@@ -86,8 +87,8 @@ def texts(document: Mapping[str, Any]) -> Iterator[str]:
                    f'{lack.WORDS[one.resource_class]} used')
 
 
-def held_text(held: Mapping[int, Mapping[str, int]]) -> str:
-    """Return what a guest holds, in words.
+def describe_held(held: Mapping[int, Mapping[str, int]]) -> str:
+    """Return in words what a guest holds of each host NUMA node.
 
     :param held: amount by field, by host NUMA node.
     """
@@ -97,10 +98,10 @@ def held_text(held: Mapping[int, Mapping[str, int]]) -> str:
                    for field, amount in amounts.items())
 
 
-def held_by_node(host: capacity.Host,
-                 held: Mapping[str, Mapping[str, int]]
-                 ) -> dict[int, dict[str, int]]:
-    """Return what a consumer holds, by field, by host NUMA node.
+def sum_held_by_node(host: capacity.Host,
+                     held: Mapping[str, Mapping[str, int]]
+                     ) -> dict[int, dict[str, int]]:
+    """Return what a consumer holds of each host NUMA node, by field.
 
     :param held: amount by resource class, by UUID of the provider.
     """

@@ -48,36 +48,37 @@ class Rooms:
     spread: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
 
-    def added_to(self, hosts: Iterable[capacity.Host]
-                 ) -> tuple[capacity.Host, ...]:
-        """Return hosts with what is known of their NUMA nodes."""
+    def add_rooms(self, hosts: Iterable[capacity.Host]
+                  ) -> tuple[capacity.Host, ...]:
+        """Return the hosts with the known rooms of their NUMA nodes."""
         return tuple(capacity.set_rooms(
             host, self.by_host.get(host.uuid, ())) for host in hosts)
 
-    def assumed(self) -> list[str]:
-        """Return what is assumed of hosts where no server runs, for people."""
+    def list_assumptions(self) -> list[str]:
+        """Return what is assumed of hosts where no server runs, as sentences.
+        """
         return [
             f'CPUs and memory of {lack.describe_hosts(self.spread)} are taken '
             'as spread evenly over the NUMA nodes: a host reports them with '
             'a server that runs there'] if self.spread else []
 
-    def notes(self) -> list[str]:
-        """Return what is assumed or not known, for people."""
-        return self.assumed() + ([
+    def list_notes(self) -> list[str]:
+        """Return what is assumed or not known of the hosts, as sentences."""
+        return self.list_assumptions() + ([
             'CPUs and memory are not counted by NUMA node on '
             f'{lack.describe_hosts(self.unknown)}: nova-compute does not '
             'report them, and Nova may refuse a guest that fits here']
             if self.unknown else [])
 
 
-def read(client: nova_reader.NovaReader, hosts: Sequence[capacity.Host],
-         compute_nodes: Mapping[str, Mapping[str, Any]]) -> Rooms:
+def read_rooms(client: nova_reader.NovaReader, hosts: Sequence[capacity.Host],
+               compute_nodes: Mapping[str, Mapping[str, Any]]) -> Rooms:
     """Ask one running server of each host for the rooms of its NUMA nodes.
 
     :param compute_nodes: of Nova, by UUID; hosts that are down are not
         asked.
     """
-    answers = client.each(lambda host: _of_host(
+    answers = client.map_all(lambda host: _read_host_rooms(
         client, host.name, compute_nodes.get(host.uuid, {})), hosts)
     found: dict[str, tuple[NodeRoom, ...]] = {}
     spread, unknown = [], []
@@ -92,14 +93,14 @@ def read(client: nova_reader.NovaReader, hosts: Sequence[capacity.Host],
                  tuple(spread), tuple(unknown))
 
 
-def _of_host(client: nova_reader.NovaReader, name: str,
-             node: Mapping[str, Any]) -> tuple[NodeRoom, ...] | None:
-    """Return the rooms of a host; None where no server runs."""
+def _read_host_rooms(client: nova_reader.NovaReader, name: str,
+                     node: Mapping[str, Any]) -> tuple[NodeRoom, ...] | None:
+    """Return the rooms of a host; None if no server runs there."""
     if node.get('state') != 'up':
         return ()
-    servers = client.active_servers(str(node['service']['host']),
-                                    SERVERS_ASKED)
+    servers = client.list_active_servers(str(node['service']['host']),
+                                         SERVERS_ASKED)
     if not servers:
         return None
-    return next(filter(None, (node_room.read(
-        client.said(uuid, name)) for uuid in servers)), ())
+    return next(filter(None, (node_room.from_diagnostics(
+        client.get_diagnostics(uuid, name)) for uuid in servers)), ())

@@ -82,12 +82,12 @@ class _Silence:
         self._hosts: set[str] = set()
         self._in_a_row: set[str] = set()
 
-    def covers(self, host: str) -> bool:
-        """Whether a host is not to be asked."""
+    def is_skipped(self, host: str) -> bool:
+        """Whether a host has not answered before and is not asked again."""
         with self._lock:
             return host in self._hosts or len(self._in_a_row) >= self._most
 
-    def add(self, host: str, server: str) -> None:
+    def add_silent_host(self, host: str, server: str) -> None:
         """Note a server whose host has not answered, and log the first."""
         with self._lock:
             first = not self._hosts
@@ -101,8 +101,8 @@ class _Silence:
                 http.HOST_TIMEOUT_S, server,
                 f' on {host}' if host else '')
 
-    def end(self) -> None:
-        """Note an answer."""
+    def note_answer(self) -> None:
+        """Count an answered request in the progress display."""
         with self._lock:
             self._in_a_row.clear()
 
@@ -119,25 +119,26 @@ class NovaReader:
         self._workers = workers
         self._silence = _Silence(workers)
 
-    def compute_nodes(self) -> dict[str, dict[str, Any]]:
+    def list_compute_nodes(self) -> dict[str, dict[str, Any]]:
         """Return Nova's records of compute nodes, by UUID."""
-        return {str(one['id']): one for one in self._pages(
+        return {str(one['id']): one for one in self._read_pages(
             '/os-hypervisors/detail', 'hypervisors', _HYPERVISORS)}
 
-    def away(self, nodes: Mapping[str, Mapping[str, Any]] | None = None
-             ) -> dict[str, str]:
+    def list_unavailable(self,
+                         nodes: Mapping[str, Mapping[str, Any]] | None = None
+                         ) -> dict[str, str]:
         """Return why compute nodes take no guest now, by their UUID.
 
-        :param nodes: as of :meth:`compute_nodes`, which is called without.
+        :param nodes: as of :meth:`list_compute_nodes`, the default.
         """
-        nodes = self.compute_nodes() if nodes is None else nodes
+        nodes = self.list_compute_nodes() if nodes is None else nodes
         return {uuid: f'nova-compute is {why}'
                 for uuid, one in nodes.items()
                 if (why := 'down' if one['state'] != 'up' else
                     'disabled' if one['status'] != 'enabled' else '')}
 
-    def servers(self, service_host: str | None = None
-                ) -> list[dict[str, Any]]:
+    def list_servers(self, service_host: str | None = None
+                     ) -> list[dict[str, Any]]:
         """Return the servers of all projects, as Nova's API has them.
 
         :param service_host: only those of this compute service.
@@ -145,10 +146,10 @@ class NovaReader:
         asked = {'all_tenants': '1'}
         if service_host:
             asked['host'] = service_host
-        return list(self._pages(
+        return list(self._read_pages(
             '/servers/detail', 'servers', _SERVERS, asked))
 
-    def active_servers(self, service_host: str, limit: int) -> list[str]:
+    def list_active_servers(self, service_host: str, limit: int) -> list[str]:
         """Return the UUIDs of servers that are ACTIVE on a host.
 
         :param limit: how many at most.
@@ -158,8 +159,8 @@ class NovaReader:
         return [one['id'] for one in self._compute(
             f'/servers?{query}', _SERVERS)['servers']]
 
-    def server(self, uuid: str) -> dict[str, Any] | None:
-        """Return a server as Nova's API has it; None when there is none."""
+    def get_server(self, uuid: str) -> dict[str, Any] | None:
+        """Return a server as Nova's API has it; None if absent."""
         answer = self._compute(f'/servers/{uuid}', _SERVERS, gone={})
         return dict(answer['server']) if answer else None
 
@@ -168,16 +169,15 @@ class NovaReader:
 
         :raises CommandError: when there is none, or more than one.
         """
-        found = self.server(self._find(self._some_server, 'server', name).id)
+        found = self.get_server(self._find(self._find_server, 'server',
+                                           name).id)
         if found is None:
             raise exceptions.CommandError(f'the server {name} is gone')
         return found
 
-    def _some_server(self, name: str, ignore_missing: bool) -> Any:
-        """Find a server in the user's own project, or in any where that is
-        allowed.
-        """
-        with http.reached(self._connection, 'compute'):
+    def _find_server(self, name: str, ignore_missing: bool) -> Any:
+        """Find a server in the user's own project, or in any if permitted."""
+        with http.translate_unreachable(self._connection, 'compute'):
             find = self._connection.compute.find_server
             found = find(name)
         if found is not None:
@@ -187,7 +187,7 @@ class NovaReader:
         except sdk_exceptions.ForbiddenException:
             return find(name, ignore_missing)
 
-    def host_nodes(self, uuid: str) -> tuple[int | None, ...]:
+    def get_host_nodes(self, uuid: str) -> tuple[int | None, ...]:
         """Return the host NUMA node of each guest NUMA node of a server.
 
         None for each where only an admin is told; empty for a server without
@@ -197,8 +197,9 @@ class NovaReader:
                                gone={'nodes': []})
         return tuple(cell.get('host_node') for cell in answer['nodes'])
 
-    def migrations(self) -> dict[str, str]:
-        """Return the migrations in progress, which own what they hold.
+    def list_migrations(self) -> dict[str, str]:
+        """Return the UUID of each migration's server, for migrations in
+        progress.
 
         By their UUID that of the server, which may be deleted: Nova ends no
         migration with it that nova-compute has lost.
@@ -209,84 +210,83 @@ class NovaReader:
         # One by one, in the order in which a migration has them: one that
         # goes on meanwhile is in the next answer.
         return {one['uuid']: one['instance_uuid']
-                for status in _IN_PROGRESS for one in self._pages(
+                for status in _IN_PROGRESS for one in self._read_pages(
                     '/os-migrations', 'migrations', _MIGRATIONS,
                     {'status': status}, 'uuid')}
 
-    def migrations_of(self, uuid: str) -> set[str]:
+    def list_migrations_of(self, uuid: str) -> set[str]:
         """Return the UUIDs of all migrations that a server has ever had."""
-        return {one['uuid'] for one in self._pages(
+        return {one['uuid'] for one in self._read_pages(
             '/os-migrations', 'migrations', _MIGRATIONS,
             {'instance_uuid': uuid}, 'uuid')}
 
-    def diagnostics(self, uuid: str,
-                    host: str = '') -> diagnostics.Report | None:
+    def get_report(self, uuid: str,
+                   host: str = '') -> diagnostics.Report | None:
         """Return what a host reports about a server; None without a report.
 
-        :param host: as for :meth:`said`.
+        :param host: as for :meth:`get_diagnostics`.
         """
-        response = self._diagnosed(uuid, host)
+        response = self._request_diagnostics(uuid, host)
         if response is not None and response.status_code == _NOT_RUNNING:
             return diagnostics.Report(runs=False)
         if response is None or response.status_code != 200:
             return None
         return diagnostics.from_diagnostics(dict(response.json()))
 
-    def load(self, uuid: str) -> load.Load | None:
-        """Return the load that the host of a server has measured; None without
-        one.
-        """
-        return load.from_stats(self.said(uuid))
+    def get_load(self, uuid: str) -> load.Load | None:
+        """Return the load measured by a server's host; None without one."""
+        return load.from_stats(self.get_diagnostics(uuid))
 
-    def said(self, uuid: str, host: str = '') -> dict[str, Any]:
-        """Return the diagnostics of a server; empty where there are none.
+    def get_diagnostics(self, uuid: str, host: str = '') -> dict[str, Any]:
+        """Return the diagnostics of a server; empty if there are none.
 
         :param host: of the server; one that has not answered is not asked
             again.
         """
-        response = self._diagnosed(uuid, host)
+        response = self._request_diagnostics(uuid, host)
         return (dict(response.json()) if response is not None
                 and response.status_code == 200 else {})
 
-    def _diagnosed(self, uuid: str, host: str) -> Any:
-        """Return nova-api's response; None without one.
+    def _request_diagnostics(self, uuid: str, host: str) -> Any:
+        """Return nova-api's diagnostics response; None without one.
 
         nova-api asks the host over the message bus, and this waits no longer
         than :data:`http.HOST_TIMEOUT_S`.
         """
-        if self._silence.covers(host):
+        if self._silence.is_skipped(host):
             return None
         try:
-            response = http.request(
+            response = http.send_request(
                 self._connection, 'compute', 'get',
                 f'/servers/{uuid}/diagnostics', microversion=_DIAGNOSTICS,
                 timeout=http.HOST_TIMEOUT_S, connect_retries=0)
         except http.Unreachable:
-            self._silence.add(host, uuid)
+            self._silence.add_silent_host(host, uuid)
             return None
-        self._silence.end()
+        self._silence.note_answer()
         return response
 
-    def soft_affinity(self) -> dict[str, str]:
-        """Server groups with the policy soft-affinity, by server."""
+    def list_soft_affinity_groups(self) -> dict[str, str]:
+        """Return the server groups with policy soft-affinity, by server."""
         return {member: group['id'] for group in self._compute(
             '/os-server-groups?all_projects=True', _GROUPS)['server_groups']
             if group['policy'] == 'soft-affinity'
             for member in group['members']}
 
-    def migrated(self, since: str) -> list[dict[str, Any]]:
-        """Return migrations of any status that have changed.
+    def list_recent_migrations(self, since: str) -> list[dict[str, Any]]:
+        """Return migrations of any status that changed since a time.
 
         :param since: a time as ISO 8601 has it.
         """
-        return list(self._pages('/os-migrations', 'migrations', _MIGRATIONS,
-                                {'changes-since': since}, 'uuid'))
+        return list(self._read_pages('/os-migrations', 'migrations',
+                                     _MIGRATIONS,
+                                     {'changes-since': since}, 'uuid'))
 
-    def moved_inside(self, uuid: str, since: str) -> list[str]:
-        """Return the times at which a move of a server inside its host was
-        requested.
+    def list_node_moves(self, uuid: str, since: str) -> list[str]:
+        """Return when moves of a server inside its host were requested.
 
-        :param since: as for :meth:`migrated`; the answers are like it.
+        :param since: as for :meth:`list_recent_migrations`; the answers are
+            like it.
         """
         path = f'/servers/{uuid}/os-instance-actions'
         query = parse.urlencode({'changes-since': since})
@@ -294,46 +294,46 @@ class NovaReader:
                               gone={'instanceActions': []})
         return [one['start_time'] for one in found['instanceActions']
                 if one['action'] == node_move.ACTION
-                and self._has_event(f'{path}/{one["request_id"]}')]
+                and self._is_node_move(f'{path}/{one["request_id"]}')]
 
-    def _has_event(self, path: str) -> bool:
-        """Whether an action, which may be a live change, is a move."""
+    def _is_node_move(self, path: str) -> bool:
+        """Whether a recorded server action, by request path, is a NUMA move.
+        """
         found = self._compute(path, _ACTIONS, gone={'instanceAction': {}})
         return any(event['event'] == node_move.EVENT for event
                    in found['instanceAction'].get('events') or ())
 
     def live_migrate(self, uuid: str, service_host: str) -> None:
-        """Ask Nova to live-migrate a server to a host, if Placement finds room
-        there.
+        """Ask Nova to live-migrate a server to a host with room for it.
 
         :param service_host: of the compute service.
         :raises Refused: when Nova does not begin with it.
         :raises CommandError: when Nova fails.
         """
-        response = http.request(
+        response = http.send_request(
             self._connection, 'compute', 'post', f'/servers/{uuid}/action',
             microversion=_LIVE_MIGRATION, json={'os-migrateLive': {
                 'host': service_host, 'block_migration': 'auto'}})
         if response.status_code == 202:
             return
-        text = f'HTTP {response.status_code} {http.detail(response)}'
+        text = f'HTTP {response.status_code} {http.get_message(response)}'
         if response.status_code < 500:
             raise base.Refused(text)
         raise exceptions.CommandError(text)
 
-    def flavor(self, name: str) -> Any:
+    def get_flavor(self, name: str) -> Any:
         """Return a flavor with its extra specs, by name or UUID."""
-        with http.reached(self._connection, 'compute'):
+        with http.translate_unreachable(self._connection, 'compute'):
             return self._find(
                 lambda name, **how: self._connection.compute.find_flavor(
                     name, get_extra_specs=True, **how), 'flavor', name)
 
-    def all_flavors(self) -> list[dict[str, Any]]:
+    def list_flavors(self) -> list[dict[str, Any]]:
         """Return all flavors, also those that are not public."""
-        return list(self._pages('/flavors/detail', 'flavors', _FLAVORS,
-                                {'is_public': 'None'}))
+        return list(self._read_pages('/flavors/detail', 'flavors', _FLAVORS,
+                                     {'is_public': 'None'}))
 
-    def limits(self, kind: str) -> list[dict[str, Any]]:
+    def list_limits(self, kind: str) -> list[dict[str, Any]]:
         """Return unified limits of Keystone.
 
         :param kind: ``limits`` or ``registered_limits``.
@@ -347,9 +347,9 @@ class NovaReader:
             self._connection, 'image', f'/metadefs/namespaces/{name}', None,
             gone={}))
 
-    def image_properties(self, name: str) -> dict[str, str]:
+    def get_image_properties(self, name: str) -> dict[str, str]:
         """Return all properties of an image, by name or UUID."""
-        with http.reached(self._connection, 'image'):
+        with http.translate_unreachable(self._connection, 'image'):
             image = self._find(self._connection.image.find_image, 'image',
                                name)
         answer = http.get_json(self._connection, 'image',
@@ -372,10 +372,10 @@ class NovaReader:
         return http.get_json(self._connection, 'compute', path, microversion,
                              gone)
 
-    def _pages(self, path: str, key: str, microversion: str,
-               asked: Mapping[str, str] | None = None,
-               marker: str = 'id') -> Iterator[dict[str, Any]]:
-        """Yield all entries of a list that Nova gives in pages."""
+    def _read_pages(self, path: str, key: str, microversion: str,
+                    asked: Mapping[str, str] | None = None,
+                    marker: str = 'id') -> Iterator[dict[str, Any]]:
+        """Yield all entries of a paged list of Nova's API."""
         asked = dict(asked or {})
         while True:
             query = f'?{parse.urlencode(asked)}' if asked else ''
@@ -385,8 +385,9 @@ class NovaReader:
                 return
             asked['marker'] = str(answer[key][-1][marker])
 
-    def each(self, ask: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """Return the answers to many questions, in order."""
+    def map_all(self, ask: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        """Return the answers to many questions, asked in parallel, in order.
+        """
         if self._workers == 1:
             return list(map(ask, items))
         with futures.ThreadPoolExecutor(self._workers) as pool:

@@ -71,21 +71,21 @@ class Observed:
 
     @property
     def guests(self) -> tuple[Server, ...]:
-        """Servers that ask for anything of ghsched."""
+        """Servers on the host that have any ghsched extra spec."""
         return tuple(server for server in self.servers
                      if server.policy is not None or server.problem)
 
 
-def read_server(record: Mapping[str, Any],
-                nodes: Sequence[int | None]) -> Server:
-    """Return a server of Nova's API as the audit takes it (pure).
+def parse_server(record: Mapping[str, Any],
+                 nodes: Sequence[int | None]) -> Server:
+    """Parse a server of Nova's API into the form that the audit compares.
 
     :param record: with the flavor in it.
     :param nodes: host NUMA node of each guest NUMA node.
     """
     policy, problem = None, ''
     try:
-        policy = policies.parse(extra_specs(record), len(nodes),
+        policy = policies.parse(get_extra_specs(record), len(nodes),
                                 int(record['flavor'].get('vcpus', 0)))
     except policies.PolicyError as error:
         problem = str(error)
@@ -98,8 +98,8 @@ def read_server(record: Mapping[str, Any],
         active=record['status'] == 'ACTIVE' and not is_moving(record))
 
 
-def extra_specs(record: Mapping[str, Any]) -> dict[str, str]:
-    """Return the extra specs of the flavor that a server was created with.
+def get_extra_specs(record: Mapping[str, Any]) -> dict[str, str]:
+    """Return the extra specs of a server's own flavor.
 
     :raises CommandError: when Nova keeps them from the user.
     """
@@ -117,7 +117,7 @@ def is_moving(record: Mapping[str, Any]) -> bool:
             or record.get('OS-EXT-STS:task_state') is not None)
 
 
-def is_there(record: Mapping[str, Any]) -> bool:
+def is_on_recorded_host(record: Mapping[str, Any]) -> bool:
     """Whether a server is on the host that Nova has recorded for it.
 
     Nova takes the host of a shelved server away last, and fails before where
@@ -126,9 +126,9 @@ def is_there(record: Mapping[str, Any]) -> bool:
     return is_moving(record) or record['status'] != 'SHELVED_OFFLOADED'
 
 
-def observe(client: clients.Client, wanted: Sequence[str] = (),
-            ask_hosts: bool = False,
-            accounting: policies.Accounting = 'min') -> list[Observed]:
+def observe_hosts(client: clients.Client, wanted: Sequence[str] = (),
+                  ask_hosts: bool = False,
+                  accounting: policies.Accounting = 'min') -> list[Observed]:
     """Return what Placement, Nova and the hosts themselves report of hosts.
 
     :param wanted: names of hosts; empty: all.
@@ -138,34 +138,35 @@ def observe(client: clients.Client, wanted: Sequence[str] = (),
     """
     # What holds something and is not among the servers is looked at again,
     # because it may have come or gone meanwhile.
-    hosts = client.hosts(wanted)
-    nodes = client.compute_nodes()
-    records = _servers(client, hosts, nodes)
+    hosts = client.list_hosts(wanted)
+    nodes = client.list_compute_nodes()
+    records = _group_servers(client, hosts, nodes)
     # Most clouds need not be asked for them at all.
-    migrations = functools.cache(client.migrations)
-    return [_observed(client, host, records.get(host.name, []),
-                      nodes.get(host.uuid, {}), migrations, ask_hosts,
-                      accounting) for host in hosts]
+    migrations = functools.cache(client.list_migrations)
+    return [_observe_host(client, host, records.get(host.name, []),
+                          nodes.get(host.uuid, {}), migrations, ask_hosts,
+                          accounting) for host in hosts]
 
 
-def _observed(client: clients.Client, host: capacity.Host,
-              records: Sequence[Mapping[str, Any]], node: Mapping[str, Any],
-              migrations: Callable[[], Mapping[str, str]], ask_host: bool,
-              accounting: policies.Accounting) -> Observed:
-    """Return the records of one host from Placement, Nova and the host itself.
+def _observe_host(client: clients.Client, host: capacity.Host,
+                  records: Sequence[Mapping[str, Any]],
+                  node: Mapping[str, Any],
+                  migrations: Callable[[], Mapping[str, str]], ask_host: bool,
+                  accounting: policies.Accounting) -> Observed:
+    """Return the records of one host from Placement, Nova and the host.
 
     :param records: its servers, as Nova's API has them.
     :param node: its compute node, likewise; empty without one.
     """
-    servers = client.each(functools.partial(_with_nodes, client),
-                          list(filter(is_there, records)))
+    servers = client.map_all(functools.partial(_add_host_nodes, client),
+                             list(filter(is_on_recorded_host, records)))
     state = node.get('state')
     reports: list[diagnostics.Report] = []
     if ask_host and state == 'up':
-        servers, reports = _ask(client, servers)
-    accounting = counted(reports, accounting)
-    holdings = client.holdings(host)
-    others = _others(client, host, servers, holdings, migrations)
+        servers, reports = _ask_host(client, servers)
+    accounting = get_reported_accounting(reports, accounting)
+    holdings = client.list_holdings(host)
+    others = _find_others(client, host, servers, holdings, migrations)
     return Observed(
         host, tuple(servers), holdings,
         (*audit.audit_host_allocations(host, servers, holdings, others,
@@ -177,9 +178,9 @@ def _observed(client: clients.Client, host: capacity.Host,
         else (), accounting)
 
 
-def counted(reports: Iterable[diagnostics.Report],
-            given: policies.Accounting) -> policies.Accounting:
-    """Return the bandwidth accounting that a host's guests report (pure).
+def get_reported_accounting(reports: Iterable[diagnostics.Report],
+                            given: policies.Accounting) -> policies.Accounting:
+    """Return the bandwidth accounting that a host's guests report.
 
     It knows better than whoever asks: allocations that are made again by the
     other one would give out too much, or refuse what fits.
@@ -192,34 +193,35 @@ def counted(reports: Iterable[diagnostics.Report],
     return 'min' if 'min' in told else given
 
 
-def with_findings_of(seen: Observed, before: Observed) -> Observed:
-    """Return a host with what was found before as well (pure)."""
+def add_findings_of(seen: Observed, before: Observed) -> Observed:
+    """Return a host with an earlier observation's findings added."""
     known = {(one.kind, one.subject) for one in before.findings}
     return dataclasses.replace(seen, findings=tuple(
         one for one in seen.findings if (one.kind, one.subject) in known))
 
 
-def _servers(client: clients.Client, hosts: Sequence[capacity.Host],
-             nodes: Mapping[str, Mapping[str, Any]],
-             ) -> dict[str, list[dict[str, Any]]]:
+def _group_servers(client: clients.Client, hosts: Sequence[capacity.Host],
+                   nodes: Mapping[str, Mapping[str, Any]],
+                   ) -> dict[str, list[dict[str, Any]]]:
     """Return the servers by the name of their compute node."""
     service = None
     if len(hosts) == 1 and hosts[0].uuid in nodes:
         service = str(nodes[hosts[0].uuid]['service']['host'])
     found: dict[str, list[dict[str, Any]]] = {}
-    for record in client.servers(service):
+    for record in client.list_servers(service):
         found.setdefault(str(record.get(HYPERVISOR)), []).append(record)
     return found
 
 
-def _ask(client: clients.Client, servers: Sequence[Server]
-         ) -> tuple[list[Server], list[diagnostics.Report]]:
-    """Return servers with what their host has set, and all that it tells."""
+def _ask_host(client: clients.Client, servers: Sequence[Server]
+              ) -> tuple[list[Server], list[diagnostics.Report]]:
+    """Return servers with the limits that their host has set, and its reports.
+    """
     # Nova takes the power state of a guest that is gone for another one.
     running = [server for server in servers
                if server.policy is not None and not server.moving
                and (server.running or server.active)]
-    answers = client.each(lambda server: client.diagnostics(
+    answers = client.map_all(lambda server: client.get_report(
         server.uuid, server.host), running)
     reports = dict(zip((server.uuid for server in running), answers,
                        strict=True))
@@ -229,12 +231,12 @@ def _ask(client: clients.Client, servers: Sequence[Server]
              if report and report.runs])
 
 
-def _with_nodes(client: clients.Client,
-                record: dict[str, Any]) -> Server:
-    """Only who has a policy is asked for its NUMA nodes."""
-    ours = policies.wanted(extra_specs(record))
-    return read_server(record,
-                       client.host_nodes(record['id']) if ours else ())
+def _add_host_nodes(client: clients.Client,
+                    record: dict[str, Any]) -> Server:
+    """Return a server record with its host NUMA nodes if it has a policy."""
+    ours = policies.wanted(get_extra_specs(record))
+    return parse_server(record,
+                        client.get_host_nodes(record['id']) if ours else ())
 
 
 def _told(server: Server,
@@ -252,9 +254,9 @@ def _told(server: Server,
     return dataclasses.replace(server, effective=report.limits_by_host_node())
 
 
-def _others(client: clients.Client, host: capacity.Host,
-            servers: Iterable[Server], holdings: Holdings,
-            migrations: Callable[[], Mapping[str, str]]) -> Others:
+def _find_others(client: clients.Client, host: capacity.Host,
+                 servers: Iterable[Server], holdings: Holdings,
+                 migrations: Callable[[], Mapping[str, str]]) -> Others:
     """Return the consumers that are not among the servers of the host.
 
     Nova's list has no server that is deleted and can still be restored: it
@@ -263,28 +265,28 @@ def _others(client: clients.Client, host: capacity.Host,
     unknown = holdings.keys() - {server.uuid for server in servers}
     moved = migrations() if unknown else {}
     known = {one for one in unknown & moved.keys()
-             if _is_moved(client.server(moved[one]), host.name)}
+             if _is_still_moving(client.get_server(moved[one]), host.name)}
     places = {}
     for uuid in unknown - known:
-        record = client.server(uuid)
+        record = client.get_server(uuid)
         # One that is there, is on its way, or is gone by now.
         place = ''
-        if record is not None and is_there(record):
+        if record is not None and is_on_recorded_host(record):
             place = str(record.get(HYPERVISOR) or '')
         if (record is not None and (is_moving(record) or place == host.name)
-                or not client.held(uuid)):
+                or not client.get_allocations(uuid)):
             known.add(uuid)
         elif record is not None:
             places[uuid] = place
     left = unknown - known - places.keys()
-    return Others(frozenset(known), places, _owners(client, left, [
+    return Others(frozenset(known), places, _find_owners(client, left, [
         one.uuid for one in servers
         if one.policy and not one.moving and one.uuid not in holdings])
         if left else {})
 
 
-def _is_moved(record: Mapping[str, Any] | None, host: str) -> bool:
-    """Whether a migration in progress still is, by the record of its server.
+def _is_still_moving(record: Mapping[str, Any] | None, host: str) -> bool:
+    """Whether a migration in progress is still real, by its server's record.
 
     One that nova-compute has lost stays in progress for ever.
     """
@@ -292,9 +294,9 @@ def _is_moved(record: Mapping[str, Any] | None, host: str) -> bool:
         is_moving(record) or record.get(HYPERVISOR) != host)
 
 
-def _owners(client: clients.Client, left: Set[str], bare: Iterable[str]
-            ) -> dict[str, str]:
-    """Return the servers of the migrations that hold something for them.
+def _find_owners(client: clients.Client, left: Set[str], bare: Iterable[str]
+                 ) -> dict[str, str]:
+    """Return the server of each migration that holds allocations for one.
 
     A migration takes over what its server holds, and gives it back when it
     fails, unless Placement or nova-compute is away just then. A server that
@@ -304,4 +306,4 @@ def _owners(client: clients.Client, left: Set[str], bare: Iterable[str]
     :param bare: servers that hold nothing of their host.
     """
     return {consumer: uuid for uuid in bare
-            for consumer in client.migrations_of(uuid) & left}
+            for consumer in client.list_migrations_of(uuid) & left}

@@ -32,11 +32,11 @@ def make_client(instance: Any) -> client.Client:
     :param instance: osc_lib's ClientManager; it has read clouds.yaml, the
         environment and the command line.
     """
-    http.limit_waiting(instance.sdk_connection)
+    http.set_session_timeout(instance.sdk_connection)
     return client.Client(instance.sdk_connection)
 
 
 def build_option_parser(
         parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Return the parser unchanged: no option is common to all commands."""
+    """Return the parser unchanged: the commands have no common option."""
     return parser

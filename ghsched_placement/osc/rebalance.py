@@ -54,8 +54,8 @@ OPTIONS = {
     'margin': 'times that the gain must exceed the cost'}
 
 
-def policy(name: str) -> move_plan.Policy:
-    """Return a policy that is installed.
+def load_policy(name: str) -> move_plan.Policy:
+    """Return an installed rebalance policy by name.
 
     :raises CommandError: naming those that are.
     """
@@ -82,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             f'--{name.replace("_", "-")}', type=type(default),
             default=default, metavar='<n>',
             help=f'{text.capitalize()} (default: %(default)s)')
-    rebalance_room.add_arguments(parser)
+    rebalance_room.add_room_arguments(parser)
     parser.add_argument(
         '--group-members', type=int, default=affinity.Bounds().members,
         metavar='<n>', help='Most servers that are kept together '
@@ -94,9 +94,9 @@ def settings(parsed_args: argparse.Namespace) -> move_plan.Settings:
         name: getattr(parsed_args, name) for name in OPTIONS})
 
 
-def restricted(cloud: move_plan.Cloud, only: str | None,
-               staying: frozenset[str] = frozenset()) -> move_plan.Cloud:
-    """Return a cloud in which guests go no other way (pure).
+def restrict_moves(cloud: move_plan.Cloud, only: str | None,
+                   staying: frozenset[str] = frozenset()) -> move_plan.Cloud:
+    """Return a cloud whose guests may move inside or between hosts only.
 
     :param only: ``inside`` or ``between``; None for both.
     :param staying: UUIDs of guests that do not move at all.
@@ -125,48 +125,51 @@ class Planned:
     nothing: str = ''
 
 
-def plan(client: clients.Client, parsed_args: argparse.Namespace) -> Planned:
-    """Plan which servers should be moved.
+def plan_moves(client: clients.Client,
+               parsed_args: argparse.Namespace) -> Planned:
+    """Plan which servers to move so that no node is a bottleneck.
 
     :raises CommandError: where no host has measured its load, and room for a
         flavor is not what is asked for.
     """
     if parsed_args.flavor:
-        return _room(client, parsed_args)
-    chosen, limits = policy(parsed_args.policy), settings(parsed_args)
-    cloud, records = measured.read(
+        return _plan_room(client, parsed_args)
+    chosen, limits = load_policy(parsed_args.policy), settings(parsed_args)
+    cloud, records = measured.read_cloud(
         client, affinity.Bounds(members=parsed_args.group_members))
     if not any(node.cpu is not None for node in cloud.nodes):
         raise exceptions.CommandError(
             'no host has measured its load yet; nova-compute does so with '
             'each report')
     now = time.time()
-    history = measured.history(client, cloud, limits, now)
+    history = measured.list_recent_moves(client, cloud, limits, now)
 
     def again(staying: frozenset[str]) -> tuple[move_plan.Move, ...]:
-        return chosen.plan(restricted(cloud, parsed_args.only, staying),
+        return chosen.plan(restrict_moves(cloud, parsed_args.only, staying),
                            limits, history, now)
     moves = again(frozenset())
     return Planned(moves, records, again, '' if moves else
                    no_move_reasons.nothing_to_move(
-                       restricted(cloud, parsed_args.only), limits, history,
+                       restrict_moves(cloud, parsed_args.only), limits,
+                       history,
                        now))
 
 
-def _room(client: clients.Client, parsed_args: argparse.Namespace) -> Planned:
-    """Plan which servers should be moved so that a flavor fits."""
-    question = rebalance_room.ask(
+def _plan_room(client: clients.Client,
+               parsed_args: argparse.Namespace) -> Planned:
+    """Plan which servers to move so that a flavor fits."""
+    question = rebalance_room.read_request(
         client, parsed_args.flavor, parsed_args.count, parsed_args.image)
     only = parsed_args.only
-    moves = question.moves(only=only)
+    moves = question.plan_moves(only=only)
     return Planned(moves, question.records,
-                   lambda staying: question.moves(staying, only),
-                   '' if moves else question.reason(only))
+                   lambda staying: question.plan_moves(staying, only),
+                   '' if moves else question.explain_no_moves(only))
 
 
-def row(move: move_plan.Move, records: Mapping[str, Mapping[str, Any]]
-        ) -> tuple[Any, ...]:
-    """Return a move in one line (pure)."""
+def make_row(move: move_plan.Move, records: Mapping[str, Mapping[str, Any]]
+             ) -> tuple[Any, ...]:
+    """Return the table row of a move."""
     return (move.guest, records[move.guest]['name'], str(move.origin),
             str(move.destination), move.reason, round(move.gain, 1),
             round(move.cost, 1))
@@ -191,9 +194,9 @@ class PlanRebalance(base.Lister):
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        found = plan(clients.of(self.app), parsed_args)
+        found = plan_moves(clients.get_client(self.app), parsed_args)
         self.nothing = found.nothing
-        return COLUMNS, [row(move, found.records) for move in found.moves]
+        return COLUMNS, [make_row(move, found.records) for move in found.moves]
 
 
 class ApplyRebalance(base.Lister):
@@ -220,15 +223,15 @@ class ApplyRebalance(base.Lister):
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        client = clients.of(self.app)
-        found = plan(client, parsed_args)
+        client = clients.get_client(self.app)
+        found = plan_moves(client, parsed_args)
         moves, records = found.moves, found.records
         self.nothing = found.nothing
         for move in moves:
             self.log.warning('%s: %s to %s: %s', records[move.guest]['name'],
                              move.origin, move.destination, move.reason)
         if moves and not parsed_args.yes:
-            agreed()
+            ask_for_consent()
         return RESULT, list(self._applied(
             client, moves, records, _Replan(found.again),
             parsed_args.timeout))
@@ -239,17 +242,17 @@ class ApplyRebalance(base.Lister):
                  timeout: float) -> Iterator[tuple[Any, ...]]:
         while moves:
             move, *moves = moves
-            outcome = (inside(client, move) if move.inside
-                       else between(client, move, timeout))
-            yield (*row(move, records), outcome.text)
+            outcome = (move_inside(client, move) if move.inside
+                       else migrate_between(client, move, timeout))
+            yield (*make_row(move, records), outcome.text)
             if not outcome.problem:
                 continue
             self.status = exits.FOUND
             if not outcome.unchanged:
                 return
-            left_out, moves = replan.without(move, moves)
+            left_out, moves = replan.drop_refused(move, moves)
             for one in left_out:
-                yield (*row(one, records),
+                yield (*make_row(one, records),
                        f'left out, because {records[move.guest]["name"]} '
                        'stays')
 
@@ -284,10 +287,10 @@ class _Replan:
         self._again = again
         self._staying: frozenset[str] = frozenset()
 
-    def without(self, refused: move_plan.Move,
-                rest: Sequence[move_plan.Move]
-                ) -> tuple[list[move_plan.Move], list[move_plan.Move]]:
-        """Return the moves of the rest to leave out, and those to make."""
+    def drop_refused(self, refused: move_plan.Move,
+                     rest: Sequence[move_plan.Move]
+                     ) -> tuple[list[move_plan.Move], list[move_plan.Move]]:
+        """Split the remaining moves into those to drop and those to make."""
         self._staying |= {refused.guest}
         planned = {_way(move) for move in self._again(self._staying)}
         return ([move for move in rest if _way(move) not in planned],
@@ -298,7 +301,7 @@ def _way(move: move_plan.Move) -> tuple[str, move_plan.Spot, move_plan.Spot]:
     return move.guest, move.origin, move.destination
 
 
-def agreed() -> None:
+def ask_for_consent() -> None:
     """Ask the user on the terminal whether to make the moves.
 
     :raises CommandError: when it is not agreed to.
@@ -310,7 +313,7 @@ def agreed() -> None:
         raise exceptions.CommandError('nothing was done')
 
 
-def inside(client: clients.Client, move: move_plan.Move) -> Outcome:
+def move_inside(client: clients.Client, move: move_plan.Move) -> Outcome:
     """Ask nova-api to move a server to another node of its host."""
     try:
         client.move_nodes(move.guest, {0: move.destination.node},
@@ -322,10 +325,11 @@ def inside(client: clients.Client, move: move_plan.Move) -> Outcome:
     return Outcome()
 
 
-def between(client: clients.Client, move: move_plan.Move, timeout: float,
-            sleep: Callable[[float], None] = time.sleep) -> Outcome:
+def migrate_between(client: clients.Client, move: move_plan.Move,
+                    timeout: float,
+                    sleep: Callable[[float], None] = time.sleep) -> Outcome:
     """Ask Nova to migrate a server, and wait until it has."""
-    nodes = client.compute_nodes().values()
+    nodes = client.list_compute_nodes().values()
     service = next((str(node['service']['host']) for node in nodes
                     if node['hypervisor_hostname'] == move.destination.host),
                    None)
@@ -339,17 +343,18 @@ def between(client: clients.Client, move: move_plan.Move, timeout: float,
     except exceptions.CommandError as error:
         return Outcome(str(error))
     for _turn in range(max(1, int(timeout / _INTERVAL))):
-        record = client.server(move.guest)
+        record = client.get_server(move.guest)
         if record is None:
             return Outcome('the server is gone')
         if not observe.is_moving(record):
-            return _ended(move, record)
+            return _describe_result(move, record)
         sleep(_INTERVAL)
     return Outcome(f'the live migration did not end within {timeout:g} s')
 
 
-def _ended(move: move_plan.Move, record: Mapping[str, Any]) -> Outcome:
-    """Return what became of a live migration that has ended."""
+def _describe_result(move: move_plan.Move,
+                     record: Mapping[str, Any]) -> Outcome:
+    """Describe the result of a live migration that has ended."""
     host, status = str(record.get(observe.HYPERVISOR)), record['status']
     if host == move.destination.host:
         return Outcome()

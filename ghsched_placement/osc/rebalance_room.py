@@ -33,8 +33,8 @@ from ghsched_placement.rebalance.move_plan import Spot
 from ghsched_placement.rebalance import room
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options with which a plan makes room for a flavor."""
+def add_room_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command line options for making room for a flavor."""
     parser.add_argument(
         '--for', dest='flavor', metavar='<flavor>',
         help='Show the fewest moves after which a server of this flavor (name '
@@ -63,13 +63,13 @@ class Question:
     guests: tuple[room.Running, ...]
     records: Mapping[str, Mapping[str, Any]]
 
-    def moves(self, staying: frozenset[str] = frozenset(),
-              only: str | None = None) -> tuple[Move, ...]:
-        """Return the moves that make room, without some servers."""
+    def plan_moves(self, staying: frozenset[str] = frozenset(),
+                   only: str | None = None) -> tuple[Move, ...]:
+        """Return the moves that make room, without moving some servers."""
         return self._plan(staying, only).moves
 
-    def reason(self, only: str | None = None) -> str:
-        """Return why there are no moves, as a sentence."""
+    def explain_no_moves(self, only: str | None = None) -> str:
+        """Return a sentence why no moves make room."""
         plan = self._plan(frozenset(), only)
         if plan.fits >= self.count:
             return (f'Nothing to move, because {plan.fits} servers of flavor '
@@ -91,9 +91,10 @@ class Question:
             self.wish, self.count)
 
 
-def ask(client: clients.Client, name: str, count: int, image: str | None,
-        accounting: policies.Accounting = 'min') -> Question:
-    """Read the cloud and the flavor that is to fit.
+def read_request(client: clients.Client, name: str, count: int,
+                 image: str | None,
+                 accounting: policies.Accounting = 'min') -> Question:
+    """Read the cloud and the flavor to make room for.
 
     :param name: name or ID of the flavor.
     :param image: name or ID of the image; None: none.
@@ -101,24 +102,27 @@ def ask(client: clients.Client, name: str, count: int, image: str | None,
     """
     if count < 1:
         raise exceptions.CommandError('--count is less than 1')
-    flavor = client.flavor(name)
-    size = flavors.size_of(flavor)
-    specs = flavors.merged(flavor.extra_specs, client.image_properties(image)
-                           if image else {})
-    nodes = client.compute_nodes()
-    away = client.away(nodes)
-    open_hosts = [host for host in client.hosts() if host.uuid not in away]
-    hosts = node_rooms.read(client, open_hosts, nodes).added_to(open_hosts)
-    wishes = _Wishes(hosts, accounting, client.owned())
-    records = {record['id']: record for record in client.servers()}
+    flavor = client.get_flavor(name)
+    size = flavors.get_size(flavor)
+    specs = flavors.merge_image_properties(flavor.extra_specs,
+                                           client.get_image_properties(image)
+                                           if image else {})
+    nodes = client.list_compute_nodes()
+    away = client.list_unavailable(nodes)
+    open_hosts = [host for host in client.list_hosts()
+                  if host.uuid not in away]
+    hosts = node_rooms.read_rooms(client, open_hosts,
+                                  nodes).add_rooms(open_hosts)
+    wishes = _Wishes(hosts, accounting, client.is_owner_trait_required())
+    records = {record['id']: record for record in client.list_servers()}
     names = {host.name for host in hosts}
     running = [record for record in records.values()
                if record['status'] == 'ACTIVE'
                and not observe.is_moving(record)
                and record.get(observe.HYPERVISOR) in names]
-    guests = client.each(
-        lambda record: _running(client, wishes, record), running)
-    return Question(name, count, wishes.of(size, specs), hosts,
+    guests = client.map_all(
+        lambda record: _make_running(client, wishes, record), running)
+    return Question(name, count, wishes.make_wish(size, specs), hosts,
                     tuple(guest for guest in guests if guest), records)
 
 
@@ -131,25 +135,25 @@ class _Wishes:
         self._accounting = accounting
         self._owned = owned
 
-    def of(self, size: flavors.Size,
-           extra_specs: Mapping[str, str]) -> fitting.Wish:
-        """Return what a server of a flavor asks of a host."""
-        policy, guest = flavors.read(size, extra_specs)
+    def make_wish(self, size: flavors.Size,
+                  extra_specs: Mapping[str, str]) -> fitting.Wish:
+        """Return the resources that a server of a flavor needs of a host."""
+        policy, guest = flavors.parse_flavor(size, extra_specs)
         return flavors.make_wish(
-            policy, guest, flavors.parameters(
+            policy, guest, flavors.make_candidates_query(
                 size, extra_specs, self._accounting, self._owned),
             flavors.guess_classes(policy, self._hosts), self._accounting)
 
 
-def _running(client: clients.Client, wishes: _Wishes,
-             record: Mapping[str, Any]) -> room.Running | None:
-    """Return a server that can be moved; None for any other."""
-    nodes = client.host_nodes(record['id'])
+def _make_running(client: clients.Client, wishes: _Wishes,
+                  record: Mapping[str, Any]) -> room.Running | None:
+    """Return a server as one that can be moved; None for any other."""
+    nodes = client.get_host_nodes(record['id'])
     flavor = record['flavor']
     size = flavors.Size(flavor['vcpus'], flavor['ram'],
                         flavor['disk'] + flavor['ephemeral'], flavor['swap'])
     try:
-        wish = wishes.of(size, observe.extra_specs(record))
+        wish = wishes.make_wish(size, observe.get_extra_specs(record))
     except exceptions.CommandError:
         # A flavor that was stored before its keys were checked.
         return None

@@ -38,8 +38,8 @@ COLUMNS = (
     'Guest Node', 'Host', 'Host Node', 'Min (%)', 'Max (%)', 'Hard Limit',
     'Priority', 'VFs', 'Allocated (%)', 'Effective Min (%)',
     'Effective Max (%)', 'Effective Hard Limit', 'Effective Priority',
-    'Used (MB/s)', *(one.column() for one in node_classes.BESIDE),
-    *(f'Allocated {one.column()}' for one in node_classes.BESIDE))
+    'Used (MB/s)', *(one.make_column() for one in node_classes.BESIDE),
+    *(f'Allocated {one.make_column()}' for one in node_classes.BESIDE))
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Guest:
         None where only an admin is told.
     :param report: what its host reports about it.
     :param held: what Placement holds beside that, see
-        :func:`node_classes.held_by_node`.
+        :func:`node_classes.sum_held_by_node`.
     """
 
     host: str | None
@@ -85,21 +85,20 @@ class ShowServerBandwidth(base.Lister):
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        client = clients.of(self.app)
+        client = clients.get_client(self.app)
         record = client.find_server(parsed_args.server)
-        guest = look(client, record, self.log.warning)
-        return COLUMNS, list(rows(guest))
+        guest = observe_server(client, record, self.log.warning)
+        return COLUMNS, list(list_node_rows(guest))
 
 
-def look(client: clients.Client, record: Mapping[str, Any],
-         warn: Any) -> Guest:
-    """Return what Placement, Nova and the host report of a server, as far as
-    the user may read it.
+def observe_server(client: clients.Client, record: Mapping[str, Any],
+                   warn: Any) -> Guest:
+    """Return what Placement, Nova and the host report of a server.
 
     :raises CommandError: when it has no policy, or one that makes no sense.
     """
-    nodes = client.host_nodes(record['id'])
-    server = observe.read_server(record, nodes)
+    nodes = client.get_host_nodes(record['id'])
+    server = observe.parse_server(record, nodes)
     if server.problem:
         raise base.Refused(
             f'the flavor of {server.name}: {server.problem}')
@@ -112,21 +111,22 @@ def look(client: clients.Client, record: Mapping[str, Any],
         warn('Only an admin sees the host of a server, and what is '
              'allocated and effective there.')
         return Guest(host, server.policy, nodes)
-    report = client.diagnostics(server.uuid, server.host)
+    report = client.get_report(server.uuid, server.host)
     if report is None:
         warn('Effective values are not known: the host does not report '
              'them')
     elif report.problem or not report.runs:
         warn('Effective values are not known: %s',
              report.problem or 'the server does not run')
-    allocated, held = _allocated(client, server, host, warn)
+    allocated, held = _read_allocated(client, server, host, warn)
     return Guest(host, server.policy, nodes, allocated, report, held)
 
 
-def _allocated(client: clients.Client, server: Server, host: str | None,
-               warn: Any) -> tuple[Mapping[int, int] | None,
-                                   Mapping[int, Mapping[str, int]] | None]:
-    """Return bandwidth and all else that Placement holds for a server.
+def _read_allocated(client: clients.Client, server: Server, host: str | None,
+                    warn: Any) -> tuple[Mapping[int, int] | None,
+                                        Mapping[int,
+                                                Mapping[str, int]] | None]:
+    """Return what Placement has allocated to a server, by host NUMA node.
 
     By host NUMA node; None where Placement does not answer.
 
@@ -135,15 +135,16 @@ def _allocated(client: clients.Client, server: Server, host: str | None,
     if host is None:
         return {}, {}
     try:
-        (on,), held = client.hosts([host]), client.held(server.uuid)
+        (on,), held = client.list_hosts([host]), client.get_allocations(
+            server.uuid)
     except http.Unreachable as error:
         warn('Allocated values are not known: %s', error)
         return None, None
     return (audit.bandwidth_by_node(on, held),
-            node_classes.held_by_node(on, held))
+            node_classes.sum_held_by_node(on, held))
 
 
-def rows(guest: Guest) -> Iterator[tuple[Any, ...]]:
+def list_node_rows(guest: Guest) -> Iterator[tuple[Any, ...]]:
     """Yield a row for each guest NUMA node."""
     told = guest.report.limits_by_host_node() if guest.report else {}
     for number, node in enumerate(guest.nodes):
@@ -153,38 +154,36 @@ def rows(guest: Guest) -> Iterator[tuple[Any, ...]]:
         allocated = (None if guest.allocated is None or node is None
                      else guest.allocated.get(node, 0))
         yield (
-            number, *map(columns.known, (
+            number, *map(columns.or_unknown, (
                 guest.host, node,
                 *_values(asked))),
             columns.Lines([f'{vfs.alias}:{vfs.count}'
                            for vfs in guest.policy.vfs
                            if vfs.guest_node == number]),
-            *map(columns.known, (
+            *map(columns.or_unknown, (
                 allocated,
                 *_values(real.held if real else None),
-                _mb(used), *_beside(guest, number, node))))
+                _to_mb(used), *_list_other_amounts(guest, number, node))))
     if not guest.nodes:
-        yield from _measured(guest, told.values())
+        yield from _list_measured_rows(guest, told.values())
 
 
-def _measured(guest: Guest, told: Iterable[diagnostics.GuestNode]
-              ) -> Iterator[tuple[Any, ...]]:
+def _list_measured_rows(guest: Guest, told: Iterable[diagnostics.GuestNode]
+                        ) -> Iterator[tuple[Any, ...]]:
     """Yield a row for each host node of a guest without a NUMA topology."""
     rows: list[diagnostics.GuestNode | None] = [*told]
     for real in rows or [None]:
-        yield (columns.known(None), *map(columns.known, (
+        yield (columns.or_unknown(None), *map(columns.or_unknown, (
             guest.host, real and real.host_node, *(None,) * 4)),
-            columns.Lines([]), *map(columns.known, (
+            columns.Lines([]), *map(columns.or_unknown, (
                 None, *_values(real.held if real else None),
-                _mb(real.used if real else None),
+                _to_mb(real.used if real else None),
                 *(None,) * (2 * len(node_classes.BESIDE)))))
 
 
-def _beside(guest: Guest, number: int,
-            node: int | None) -> Iterator[int | None]:
-    """Yield the requested and allocated amounts of a guest node, other than
-    bandwidth.
-    """
+def _list_other_amounts(guest: Guest, number: int,
+                        node: int | None) -> Iterator[int | None]:
+    """Yield a guest node's requested and allocated amounts but bandwidth."""
     asked = guest.policy.resources().get(number, {})
     for one in node_classes.BESIDE:
         yield asked.get(one.resource_class, 0)
@@ -197,8 +196,8 @@ def _values(held: Bandwidth | None) -> Iterable[Any]:
     return (held or Bandwidth()).as_dict().values()
 
 
-def _mb(used: int | None) -> float | None:
-    """Convert bytes per second to MB/s; None stays None."""
+def _to_mb(used: int | None) -> float | None:
+    """-"""
     return None if used is None else round(used / 1e6, 1)
 
 
@@ -236,44 +235,44 @@ class ListServers(base.Lister):
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        client = clients.of(self.app)
-        seen = observe.observe(client, ask_hosts=True,
-                               accounting=parsed_args.accounting)
+        client = clients.get_client(self.app)
+        seen = observe.observe_hosts(client, ask_hosts=True,
+                                     accounting=parsed_args.accounting)
         if any(real.used is None for one in seen for guest in one.guests
                for real in (guest.effective or {}).values()):
             time.sleep(parsed_args.interval)
-            seen = observe.observe(client, ask_hosts=True,
-                                   accounting=parsed_args.accounting)
-        self.nothing = none_of(seen)
-        return LIST, listed(seen, parsed_args.sort)[:parsed_args.limit]
+            seen = observe.observe_hosts(client, ask_hosts=True,
+                                         accounting=parsed_args.accounting)
+        self.nothing = describe_no_servers(seen)
+        return LIST, sort_servers(seen, parsed_args.sort)[:parsed_args.limit]
 
 
-def none_of(seen: Sequence[observe.Observed]) -> str:
-    """Return a sentence for hosts without a server of ghsched (pure)."""
+def describe_no_servers(seen: Sequence[observe.Observed]) -> str:
+    """Return a sentence for hosts without a ghsched server."""
     if not seen:
         return base.NO_HOSTS
     servers = sum(len(one.servers) for one in seen)
     return ('No server asks for anything of ghsched: '
-            f'{base.amount(len(seen), "host")}, '
-            f'{base.amount(servers, "server")}.')
+            f'{base.format_count(len(seen), "host")}, '
+            f'{base.format_count(servers, "server")}.')
 
 
-def listed(seen: Iterable[observe.Observed], by: str
-           ) -> list[tuple[Any, ...]]:
-    """Return the servers of all hosts in one order, the unknown last (pure).
+def sort_servers(seen: Iterable[observe.Observed], by: str
+                 ) -> list[tuple[Any, ...]]:
+    """Return the servers of all hosts in one order, unknown values last.
 
     :param by: see :data:`_SORTED`; equal ones are in the order of names.
     """
     place, largest = _SORTED[by]
     found = sorted(
-        (list_row(one, guest) for one in seen for guest in one.guests),
+        (make_list_row(one, guest) for one in seen for guest in one.guests),
         key=lambda row: (row[1], row[0]))
     # A sort in reverse keeps the order of equal ones, too.
     return sorted(found, key=lambda row: row[place], reverse=largest)
 
 
-def list_row(seen: observe.Observed, guest: Server) -> tuple[Any, ...]:
-    """Return a server in one line (pure)."""
+def make_list_row(seen: observe.Observed, guest: Server) -> tuple[Any, ...]:
+    """Return the table row of a server."""
     shares = audit.bandwidth_by_node(
         seen.host, seen.holdings.get(guest.uuid, {}))
     nodes = guest.policy.nodes if guest.policy else ()
@@ -282,4 +281,4 @@ def list_row(seen: observe.Observed, guest: Server) -> tuple[Any, ...]:
     return (guest.uuid, guest.name, seen.host.name,
             columns.Words(list(guest.nodes)),
             sum(node.minimum for node in nodes), sum(shares.values()),
-            columns.known(_mb(sum(used)) if used else None))
+            columns.or_unknown(_to_mb(sum(used)) if used else None))

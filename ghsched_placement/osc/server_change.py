@@ -36,7 +36,7 @@ class SetServer(base.Lister):
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        client = clients.of(self.app)
+        client = clients.get_client(self.app)
         try:
             asked = change_arguments.parse_change_arguments(parsed_args)
         except policies.PolicyError as error:
@@ -77,7 +77,7 @@ class MoveServerNodes(base.Lister):
             nodes = move_report.parse_node_wish(parsed_args.node)
         except policies.PolicyError as error:
             raise base.Refused(f'refused: --node: {error.reason}') from error
-        client = clients.of(self.app)
+        client = clients.get_client(self.app)
         shown = client.move_nodes(
             str(client.find_server(parsed_args.server)['id']), nodes,
             parsed_args.dry_run)

@@ -30,9 +30,9 @@ import prettytable
 _AROUND, _FIRST = 3, 1
 
 
-def widths(natural: Sequence[int], least: Sequence[int],
-           room: int) -> list[int]:
-    """Return the widths of columns that have to share a room (pure).
+def fit_widths(natural: Sequence[int], least: Sequence[int],
+               room: int) -> list[int]:
+    """Return the column widths that fit a table into a number of characters.
 
     Narrow columns keep their width, and the wide ones get the same each.
 
@@ -57,7 +57,7 @@ class Fitted(cliff_table.TableFormatter):
                   data: Iterable[Sequence[Any]], stdout: TextIO,
                   parsed_args: argparse.Namespace) -> None:
         rows = list(data)
-        limit = _limit(parsed_args)
+        limit = _get_line_limit(parsed_args)
         whole = prettytable.PrettyTable(column_names)
         self.add_rows(whole, column_names, rows)
         rule = whole.get_string().splitlines()[0]
@@ -69,15 +69,16 @@ class Fitted(cliff_table.TableFormatter):
         fitted.add_row(list(column_names), divider=True)
         self.add_rows(fitted, column_names, rows)
         # Set as a whole, a width of each column is taken from 3.15 on.
-        fitted.max_width.update(zip(column_names, widths(
+        fitted.max_width.update(zip(column_names, fit_widths(
             [len(part) - 2 for part in rule.split('+')[1:-1]],
             [max(map(len, name.split())) for name in column_names],
             limit - _FIRST - _AROUND * len(column_names)), strict=True))
         stdout.write(fitted.get_string() + '\n')
 
 
-def _limit(parsed_args: argparse.Namespace) -> int | None:
-    """Return characters of a line; None where there is no limit."""
+def _get_line_limit(parsed_args: argparse.Namespace) -> int | None:
+    """Return the maximum number of characters of a line; None without limit.
+    """
     if parsed_args.max_width > 0:
         return int(parsed_args.max_width)
     return utils.terminal_width() if parsed_args.fit_width else None

@@ -92,8 +92,8 @@ class Need:
 
     def asked(self, locality: str, sizes: vfs.Sizes) -> request.Request:
         """Return the part of the Placement query that comes from our keys."""
-        return request.build(self.policy, self.accounting,
-                             self.devices(sizes), locality)
+        return request.build_request(self.policy, self.accounting,
+                                     self.devices(sizes), locality)
 
     def _kept(self, name: str, value: str) -> str:
         if name != 'resources':
@@ -121,7 +121,7 @@ class Need:
     def wanted(self, locality: str) -> candidates.Wanted:
         """Return the properties by which candidates are ranked."""
         return candidates.Wanted(
-            suffixes=request.node_suffixes(self.policy, self.accounting),
+            suffixes=request.list_node_suffixes(self.policy, self.accounting),
             vfs=[candidates.VfRequest(
                 need.guest_node, self._request_id(need), need.count)
                 for need in self.policy.vfs],

@@ -57,7 +57,7 @@ def placed(state: State, need: Need, locality: str, sizes: vfs.Sizes,
         for suffix, place in places.items()}}
         for places in itertools.islice(found.all(), _MOST_OFFERS)]
     candidates.map_vfs_to_pfs(answer, wanted.vfs)
-    ways, _refusal = node_assignment.place(
+    ways, _refusal = node_assignment.assign_host_nodes(
         answer, wanted,
         host.for_candidates(lambda place: host.providers[place].uuid),
         has_room)

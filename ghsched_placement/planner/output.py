@@ -63,7 +63,7 @@ from ghsched_placement.planner import density
 from ghsched_placement.planner.density import DensityPlan
 from ghsched_placement.planner.plan import HostPlan
 from ghsched_placement.planner.plan import Plan
-from ghsched_placement.text_table import grid
+from ghsched_placement.text_table import render_table
 
 #: Kinds of hosts that a table shows at most.
 MOST_KINDS = 12
@@ -163,7 +163,7 @@ def _list(notes: Sequence[str]) -> str:
 
 def _host_table(hosts: Sequence[HostPlan]) -> str:
     shown = sorted(hosts, key=lambda host: -len(host.hosts))[:MOST_KINDS]
-    table = grid(
+    table = render_table(
         ('hosts', 'guests on each', 'without nodes', 'whole nodes',
          'the next guest lacks'),
         ([_names(host.hosts), _guests(host), host.pooled,
@@ -194,7 +194,7 @@ def _more_table(hosts: Sequence[HostPlan]) -> str:
     shown = sorted(alike, key=lambda row: -row[2])[:4 * MOST_KINDS]
     rows = ([names, what, _nodes(alike[names, what, guests]), guests]
             for names, what, guests in shown)
-    return (grid(('host', 'one more', 'on node', 'guests'), rows)
+    return (render_table(('host', 'one more', 'on node', 'guests'), rows)
             + _left_out(len(alike) - len(shown), 'rows'))
 
 
@@ -238,7 +238,7 @@ def _density_parts(plan: DensityPlan,
            f'containers of {plan.workload.container_vcpus} vCPUs and '
            f'{plan.workload.container_memory_mb} MB in '
            f'{_guest_count(plan.guests)}, keys: {_keys(plan.keys)}\n'
-           + grid(
+           + render_table(
                ('scenario', 'density', 'p99 there', 'first failing',
                 'p99 there ', 'bound by'),
                ([density.SCENARIOS[curve.scenario], curve.density,
@@ -246,17 +246,19 @@ def _density_parts(plan: DensityPlan,
                  _p99(curve.points, curve.first_failing), curve.binds]
                 for curve in report.curves))
            + ('\n' + _list(plan.notes) if plan.notes else ''))
-    yield (f'ghsched on {report.machine} against (simulated)\n' + grid(
+    yield (f'ghsched on {report.machine} against (simulated)\n' + render_table(
         ('against', 'containers', 'ratio'),
         ([ratio.against, ratio.line, _ratio(ratio)]
          for ratio in report.ratios)))
     if plan.fitted:
         yield _fitted(plan, first)
-        yield ('Ratios when one of them is another (simulated)\n' + grid(
-            ('machine', 'parameter', 'times',
-             *(ratio.against for ratio in report.ratios)),
-            ([shift.machine, shift.parameter.name, f'{shift.factor:g}',
-              *map(_ratio, shift.report.ratios)] for shift in plan.shifts)))
+        yield ('Ratios when one of them is another (simulated)\n'
+               + render_table(
+                   ('machine', 'parameter', 'times',
+                    *(ratio.against for ratio in report.ratios)),
+                   ([shift.machine, shift.parameter.name, f'{shift.factor:g}',
+                     *map(_ratio, shift.report.ratios)]
+                    for shift in plan.shifts)))
     if plan.found:
         yield _search_part(plan)
 
@@ -269,7 +271,7 @@ def _fitted(plan: DensityPlan, first: DensityPlan) -> str:
         return textwrap.fill(f'Fitted parameters: {names}, as under '
                              f'"Density of {first.subject} on '
                              f'{first.report.machine}"', 79)
-    return 'Fitted parameters\n' + grid(
+    return 'Fitted parameters\n' + render_table(
         ('machine', 'parameter', 'value', 'fitted to'),
         ([machine, one.name, f'{one.value:g}',
           '\n'.join(textwrap.wrap(one.source, 45))]

@@ -116,7 +116,7 @@ class Stage:
             return not state.host.cells or not guest.needs or not (
                 state.short_of(node, guest.needs[guest_node],
                                guest.page_size))
-        placed, _ = node_assignment.place(
+        placed, _ = node_assignment.assign_host_nodes(
             found, wanted, self._host(number), has_room,
             steps=matching.Steps(_STEPS))
         ways = (Way(item.get_host_node_order(), self._takes(candidate))

@@ -127,7 +127,7 @@ class State:
             self._take(slot, amount)
         for node, part in zip(nodes, need.guest.needs, strict=False):
             if node in self._rooms:
-                self._rooms[node] = self._rooms[node].taken(
+                self._rooms[node] = self._rooms[node].take_guest_node(
                     part, need.guest.page_size)
         name = need.flavor.name
         self.by_flavor[name] = self.by_flavor.get(name, 0) + 1
@@ -143,7 +143,7 @@ class State:
         """Return what a host node lacks of CPUs and memory for a guest node.
         """
         room = self._rooms.get(node)
-        return [] if room is None else room.shortages(part, page_size)
+        return [] if room is None else room.find_shortages(part, page_size)
 
     def nodes(self) -> list[HostNode]:
         """Return the host's NUMA nodes as the fragmentation weigher sees them.

@@ -89,10 +89,10 @@ class _Cloud:
         """Return the cloud as it would be after a guest's move to another host
         NUMA node.
         """
-        origin = occupancy.without_guest(
+        origin = occupancy.remove_guest(
             self.hosts[guest.spot.host], guest.wish, (guest.spot.node,))
         hosts = {**self.hosts, guest.spot.host: origin}
-        hosts[spot.host] = occupancy.with_guest(
+        hosts[spot.host] = occupancy.add_guest(
             hosts[spot.host], guest.wish, (spot.node,))
         return _Cloud(hosts, {**self.guests,
                               guest.uuid: replace(guest, spot=spot)})
@@ -219,7 +219,7 @@ class _Search:
     def _spots(self, cloud: _Cloud, guest: Running,
                is_inside: bool) -> Iterator[Spot]:
         """Yield the host NUMA nodes to which a guest can be moved now."""
-        host = occupancy.without_guest(
+        host = occupancy.remove_guest(
             cloud.hosts[guest.spot.host], guest.wish, (guest.spot.node,))
         for node in host.nodes if guest.inside else ():
             if node.number not in (None, guest.spot.node) and self._check(

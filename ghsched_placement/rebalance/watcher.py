@@ -105,13 +105,14 @@ class NumaStrategy(base.BaseStrategy):
             name: self.input_parameters[name] for name in command.OPTIONS})
         client = self._client()
         now = time.time()
-        found, _records = measured.read(client, affinity.Bounds())
+        found, _records = measured.read_cloud(client, affinity.Bounds())
         model = self.compute_model
         uuids = {str(node['hypervisor_hostname']): uuid
-                 for uuid, node in client.compute_nodes().items()}
+                 for uuid, node in client.list_compute_nodes().items()}
         cloud = scoped(found, model, uuids)
-        moves = command.policy(self.input_parameters.policy).plan(
-            cloud, chosen, measured.history(client, cloud, chosen, now), now)
+        moves = command.load_policy(self.input_parameters.policy).plan(
+            cloud, chosen,
+            measured.list_recent_moves(client, cloud, chosen, now), now)
         for move in moves:
             self.add_action_migrate(
                 model.get_instance_by_uuid(move.guest), 'live',

@@ -42,7 +42,7 @@ def candidate(first, second, **others):
 
 def place(*args, **values):
     """Return all ways, and the reason if there is none."""
-    placed, refusal = node_assignment.place(*args, **values)
+    placed, refusal = node_assignment.assign_host_nodes(*args, **values)
     return list(placed), refusal
 
 
@@ -337,7 +337,7 @@ class Question:
         wasted = sum(1 for guest, node in enumerate(order)
                      if guest not in self.vfs
                      and node in self.pfs.values())
-        loads = node_choice.together(order, self.busy)
+        loads = node_choice.combine_costs(order, self.busy)
         return ((off[2], off[1] + off[2], wasted,
                  len({self.socket[node] for node in order}), loads[:-2],
                  self.costs[order] if with_cost else (), loads[-2:], order,

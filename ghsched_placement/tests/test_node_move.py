@@ -61,7 +61,7 @@ class MoveTest(base.TestCase):
     def _plan(self, *free, guest=GUEST, wish=None, devices=(), **more):
         host = {node: _host(node, cpus, **more)
                 for node, cpus in enumerate(free)}
-        return node_move.plan(guest, host, wish or {0: 1}, devices)
+        return node_move.plan_move(guest, host, wish or {0: 1}, devices)
 
     def _refused(self, text, *free, **more):
         with self.assertRaisesRegex(node_move.NotMovable, text):
@@ -70,7 +70,7 @@ class MoveTest(base.TestCase):
     def test_each_vcpu_gets_a_free_cpu_of_the_other_node(self):
         move = self._plan((), (0, 1, 2))
         self.assertEqual({0: 8, 1: 9}, move.after[0].pins)
-        self.assertEqual({0: (0, 1)}, move.moved)
+        self.assertEqual({0: (0, 1)}, move.nodes_moved)
 
     def test_threads_of_a_core_stay_threads_of_a_core(self):
         self.assertEqual({0: 12, 1: 13},
@@ -135,18 +135,18 @@ class MoveTest(base.TestCase):
     def test_no_dedicated_cpu_is_given_twice(self, cloud):
         guest, host, wish = cloud
         try:
-            move = node_move.plan(guest, host, wish)
+            move = node_move.plan_move(guest, host, wish)
         except node_move.NotMovable:
             assume(False)
-        own = frozenset().union(*(cell.taken for cell in guest))
+        own = frozenset().union(*(cell.cpus_taken for cell in guest))
         free = frozenset().union(*(cell.free for cell in host.values()))
-        given_now = [cpu for cell in move.after for cpu in cell.taken]
+        given_now = [cpu for cell in move.after for cpu in cell.cpus_taken]
         self.assertEqual(len(given_now), len(set(given_now)))
         self.assertLessEqual(set(given_now), free | own)
         for old, new in zip(move.before, move.after, strict=True):
             self.assertEqual(old.pins.keys(), new.pins.keys())
-            self.assertEqual(len(old.taken), len(new.taken))
-            for cpu in new.taken:
+            self.assertEqual(len(old.cpus_taken), len(new.cpus_taken))
+            for cpu in new.cpus_taken:
                 self.assertIn(cpu, frozenset().union(
                     *host[new.host_node].cores))
         for number, node in wish.items():
@@ -156,13 +156,14 @@ class MoveTest(base.TestCase):
     def test_the_way_back_leads_to_where_it_was(self, cloud):
         guest, host, wish = cloud
         try:
-            move = node_move.plan(guest, host, wish)
+            move = node_move.plan_move(guest, host, wish)
         except node_move.NotMovable:
             assume(False)
-        self.assertEqual(tuple(guest), move.back().after)
-        self.assertEqual(move, move.back().back())
+        self.assertEqual(tuple(guest), move.reverse().after)
+        self.assertEqual(move, move.reverse().reverse())
         self.assertEqual({number: (new, old) for number, (old, new)
-                          in move.moved.items()}, move.back().moved)
+                          in move.nodes_moved.items()},
+                         move.reverse().nodes_moved)
 
     @given(_clouds())
     def test_threads_of_a_core_stay_together_where_that_is_required(
@@ -171,7 +172,7 @@ class MoveTest(base.TestCase):
         guest = [dataclasses.replace(cell, threads='require')
                  for cell in guest]
         try:
-            move = node_move.plan(guest, host, wish)
+            move = node_move.plan_move(guest, host, wish)
         except node_move.NotMovable:
             assume(False)
         for old, new in zip(move.before, move.after, strict=True):

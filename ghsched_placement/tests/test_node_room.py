@@ -39,7 +39,8 @@ class RecordTest(base.TestCase):
     @given(st.lists(ROOMS, unique_by=lambda room: room.node))
     def test_record_written_and_read_is_the_same(self, rooms):
         self.assertEqual(tuple(sorted(rooms, key=lambda room: room.node)),
-                         node_room.read(node_room.write(rooms)))
+                         node_room.from_diagnostics(
+                             node_room.to_diagnostics(rooms)))
 
     @given(st.recursive(
         st.none() | st.booleans() | st.floats() | st.text() | NUMBERS,
@@ -47,17 +48,18 @@ class RecordTest(base.TestCase):
             st.sampled_from(['version', 'nodes', 'node', 'pages', 'cpus',
                              'size_kb', 'socket']), inner, max_size=4)))
     def test_record_malformed_is_read_as_none(self, found):
-        rooms = node_room.read({node_room.KEY: json.dumps(found)})
+        rooms = node_room.from_diagnostics({node_room.KEY: json.dumps(found)})
         self.assertTrue(all(isinstance(room, NodeRoom) for room in rooms))
 
     def test_record_of_another_version_is_read_as_none(self):
         for text in ('{"version":2,"nodes":[]}', '[]', 'x', '', None, 7):
-            self.assertEqual((), node_room.read({node_room.KEY: text}))
-        self.assertEqual((), node_room.read({}))
+            self.assertEqual((),
+                             node_room.from_diagnostics({node_room.KEY: text}))
+        self.assertEqual((), node_room.from_diagnostics({}))
 
     def test_field_of_a_later_release_is_ignored(self):
         room = dataclasses.asdict(NodeRoom(0, 4)) | {'new': 'x'}
-        self.assertEqual((NodeRoom(0, 4),), node_room.read({
+        self.assertEqual((NodeRoom(0, 4),), node_room.from_diagnostics({
             node_room.KEY: json.dumps({'version': 1, 'nodes': [room]})}))
 
 
@@ -68,15 +70,16 @@ class ShortagesTest(base.TestCase):
     def test_guest_node_with_more_vcpus_than_cpus_is_short_at_once(self):
         room = NodeRoom(0, cpus=1, cpu_ratio=4.0, memory=4096)
         self.assertEqual([('CPUs', 2, 4, 1)],
-                         room.shortages(GuestNode(shared=2, memory=64)))
-        self.assertEqual([], room.shortages(GuestNode(shared=1, memory=64)))
+                         room.find_shortages(GuestNode(shared=2, memory=64)))
+        self.assertEqual([],
+                         room.find_shortages(GuestNode(shared=1, memory=64)))
 
     def test_huge_pages_used_by_a_guest_are_missing_for_the_next(self):
         room = NodeRoom(0, cpus=8, memory=8192, pages=(
             Pages(4, 1048576), Pages(2048, 2048)))
         guest = GuestNode(shared=1, memory=3072)
-        self.assertEqual([], room.shortages(guest, 'large'))
-        left = room.taken(guest, 'large')
+        self.assertEqual([], room.find_shortages(guest, 'large'))
+        left = room.take_guest_node(guest, 'large')
         self.assertEqual([('memory', 3072, 1024, 1024)],
-                         left.shortages(guest, 2048))
-        self.assertEqual([], left.shortages(guest))
+                         left.find_shortages(guest, 2048))
+        self.assertEqual([], left.find_shortages(guest))

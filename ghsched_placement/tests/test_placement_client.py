@@ -37,7 +37,7 @@ class ErrorsTest(base.TestCase):
         return placement_client.PlacementClient(types.SimpleNamespace(
             get=get, put=lambda url, body, version: get(url, version)))
 
-    def error(self, response, method='usages', *args):
+    def error(self, response, method='get_usages', *args):
         return self.assertRaises(
             placement_client.PlacementError,
             getattr(self.client(response), method), *(args or ('a',)))
@@ -65,7 +65,7 @@ class ErrorsTest(base.TestCase):
         for text in ('No such trait(s): X.', 'Invalid resource class in '
                      'resources parameter: No such resource class Y.'):
             client = self.client(refusal(400, text))
-            self.assertEqual([], client.candidates([], 1)[
+            self.assertEqual([], client.list_candidates([], 1)[
                 'allocation_requests'])
             self.assertFalse(client.has_provider('X'))
-        self.error(refusal(400, 'Invalid query'), 'candidates', [], 1)
+        self.error(refusal(400, 'Invalid query'), 'list_candidates', [], 1)

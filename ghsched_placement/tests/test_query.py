@@ -76,7 +76,7 @@ class GhschedTest(base.TestCase):
     def wanted(self, nodes=1):
         parsed = policy.parse({'ghsched:mem_bw_min': '60'}, nodes)
         assert parsed is not None
-        return request.build(parsed, 'min')
+        return request.build_request(parsed, 'min')
 
     def test_our_groups_and_traits(self):
         got = told(flavor(), self.wanted())

@@ -54,7 +54,7 @@ SERVERS = st.builds(
 def plan(server, held, up=True, **more):
     holdings = {A: held} if held else {}
     servers = [server] if server else []
-    return list(repair.plan(
+    return list(repair.plan_repairs(
         HOST, servers, holdings,
         audit.audit_host_allocations(HOST, servers, holdings, **more), up))
 
@@ -70,7 +70,7 @@ class HealTest(base.TestCase):
     def test_what_was_healed_agrees(self, server, held):
         repairs = plan(server, held)
         for one in repairs:
-            held = repair.changed(held, one.wanted)
+            held = repair.apply_changes(held, one.wanted)
         found = audit.audit_host_allocations(HOST, [server], {A: held})
         if repairs:
             self.assertEqual((), found)
@@ -85,7 +85,7 @@ class HealTest(base.TestCase):
                     if name == 'VCPU' or provider == ELSEWHERE}
         for one in plan(server, held):
             self.assertEqual(others(held), others(
-                repair.changed(held, one.wanted)))
+                repair.apply_changes(held, one.wanted)))
 
     def test_what_a_heal_of_nova_has_dropped(self):
         one, = plan(guest(30, 1), {ROOT: {'VCPU': 2}})
@@ -94,7 +94,7 @@ class HealTest(base.TestCase):
         self.assertEqual(
             {ROOT: {'VCPU': 2, names.RESCTRL_GROUP: 1},
              NODE1: {names.MEM_BW_PCT: 30}},
-            repair.changed({ROOT: {'VCPU': 2}}, one.wanted))
+            repair.apply_changes({ROOT: {'VCPU': 2}}, one.wanted))
 
     def test_who_holds_nothing_is_for_nova_first(self):
         self.assertEqual([], plan(guest(), {}))
@@ -114,14 +114,15 @@ class GiveBackTest(base.TestCase):
         held = {ROOT: {'VCPU': 2, names.RESCTRL_GROUP: 1},
                 NODE0: {names.MEM_BW_PCT: 30}}
         one, = plan(None, held)
-        self.assertEqual({}, repair.changed(held, one.wanted))
+        self.assertEqual({}, repair.apply_changes(held, one.wanted))
         self.assertIn('30 % on node 0, a control group', one.text)
 
     def test_what_is_on_other_hosts_stays(self):
         held = {NODE0: {names.MEM_BW_PCT: 30}}
         one, = plan(None, held)
         other = {ELSEWHERE: {'VCPU': 2}}
-        self.assertEqual(other, repair.changed({**held, **other}, one.wanted))
+        self.assertEqual(other,
+                         repair.apply_changes({**held, **other}, one.wanted))
 
     def test_a_consumer_that_holds_nothing_of_ours(self):
         self.assertEqual([], plan(None, {ROOT: {'VCPU': 2}}))
@@ -141,23 +142,23 @@ class BodyTest(base.TestCase):
             uuid: {'resources': dict(resources), 'generation': 4}
             for uuid, resources in now.items()},
             'project_id': 'p', 'user_id': 'u', 'consumer_generation': 3}
-        found = repair.body(answer, wanted)
+        found = repair.make_body(answer, wanted)
         if found is None:
             return
         self.assertEqual(
             (3, 'p', 'u'), (found['consumer_generation'],
                             found['project_id'], found['user_id']))
-        self.assertIsNone(repair.body({**answer, **found}, wanted))
+        self.assertIsNone(repair.make_body({**answer, **found}, wanted))
 
     def test_a_consumer_that_is_gone_stays_so(self):
-        self.assertIsNone(repair.body({'allocations': {}},
-                                      {ROOT: {'VCPU': 2}}))
+        self.assertIsNone(repair.make_body({'allocations': {}},
+                                           {ROOT: {'VCPU': 2}}))
 
     def test_a_server_that_has_left_the_host_gets_nothing_of_it(self):
         answer = {'allocations': {ELSEWHERE: {'resources': {'VCPU': 2}}},
                   'project_id': 'p', 'user_id': 'u', 'consumer_generation': 3}
         one, = plan(guest(), {ROOT: {'VCPU': 2}})
-        self.assertIsNone(repair.body(answer, one.wanted))
+        self.assertIsNone(repair.make_body(answer, one.wanted))
 
 
 class BodiesTest(base.TestCase):
@@ -173,8 +174,9 @@ class BodiesTest(base.TestCase):
 
     @given(AMOUNTS)
     def test_all_of_it_changes_its_consumer(self, now):
-        found = repair.bodies(self.answer(now), {'allocations': {}},
-                              self.REPAIR)
+        found = repair.make_transfer_body(self.answer(now),
+                                          {'allocations': {}},
+                                          self.REPAIR)
         if not now:
             self.assertIsNone(found)
             return
@@ -187,7 +189,7 @@ class BodiesTest(base.TestCase):
         self.assertIsNone(found[A]['consumer_generation'])
 
     def test_a_server_that_holds_its_part_of_another_host(self):
-        found = repair.bodies(
+        found = repair.make_transfer_body(
             self.answer({ROOT: {'VCPU': 2}}),
             self.answer({ELSEWHERE: {'VCPU': 2}}), self.REPAIR)
         self.assertEqual((3, {ROOT}), (found[A]['consumer_generation'],
@@ -195,4 +197,4 @@ class BodiesTest(base.TestCase):
 
     def test_a_server_that_holds_something_meanwhile(self):
         held = self.answer({ROOT: {'VCPU': 2}})
-        self.assertIsNone(repair.bodies(held, held, self.REPAIR))
+        self.assertIsNone(repair.make_transfer_body(held, held, self.REPAIR))

@@ -31,14 +31,14 @@ class BuildTest(base.TestCase):
     def test_each_guest_node_asks_for_its_guarantee_on_one_host_node(self):
         policy = parse({'ghsched:mem_bw_min.0': '30',
                         'ghsched:mem_bw_min.1': '70'}, 2)
-        wanted = request.build(policy, 'min')
+        wanted = request.build_request(policy, 'min')
         self.assertEqual(
             [{names.MEM_BW_PCT: 30}, {names.MEM_BW_PCT: 70}],
             [dict(group.resources) for group in wanted.groups])
 
     def test_a_guest_takes_one_control_group_whatever_its_nodes(self):
         policy = parse({'ghsched:mem_bw_max': '50'}, 4)
-        wanted = request.build(policy, 'min')
+        wanted = request.build_request(policy, 'min')
         self.assertEqual(((), {names.RESCTRL_GROUP: 1}),
                          (wanted.groups, wanted.resources))
 
@@ -47,10 +47,10 @@ class BuildTest(base.TestCase):
                         'ghsched:mem_bw_max': '50'}, 1)
         self.assertEqual(
             {names.MEM_BW_PCT: 50},
-            dict(request.build(policy, 'max').groups[0].resources))
+            dict(request.build_request(policy, 'max').groups[0].resources))
 
     def test_a_guest_that_is_only_measured_takes_nothing(self):
-        wanted = request.build(GuestPolicy(monitor=True), 'min')
+        wanted = request.build_request(GuestPolicy(monitor=True), 'min')
         self.assertEqual((), wanted.groups)
         self.assertEqual({'CUSTOM_GHSCHED_MEM_BW_MONITOR'},
                          set(wanted.root_required))
@@ -60,18 +60,18 @@ class BuildTest(base.TestCase):
         self.assertEqual(
             {'CUSTOM_GHSCHED_MEM_BW_MAX',
              'CUSTOM_GHSCHED_MEM_BW_SOFTLIMIT'},
-            set(request.build(policy, 'min').root_required))
+            set(request.build_request(policy, 'min').root_required))
 
     def test_no_cap_needs_no_kind_of_cap(self):
         policy = GuestPolicy((NodePolicy(hardlimit=True),))
         self.assertEqual(frozenset(),
-                         request.build(policy, 'min').root_required)
+                         request.build_request(policy, 'min').root_required)
 
     @given(st.lists(st.integers(0, 100), min_size=1, max_size=16))
     def test_suffixes_are_distinct_and_fit_placements_rule(self, shares):
         policy = GuestPolicy(tuple(NodePolicy(minimum=share)
                                    for share in shares))
-        groups = request.build(policy, 'min').groups
+        groups = request.build_request(policy, 'min').groups
         suffixes = [group.suffix for group in groups]
         self.assertEqual(len(suffixes), len(set(suffixes)))
         for suffix in suffixes:
@@ -80,7 +80,7 @@ class BuildTest(base.TestCase):
     def test_ways_of_an_l3_come_from_the_node_of_the_bandwidth(self):
         policy = GuestPolicy((NodePolicy(minimum=20, l3_ways=3),
                               NodePolicy(l3_ways=2), NodePolicy()))
-        found = request.build(policy, 'min')
+        found = request.build_request(policy, 'min')
         self.assertEqual(
             {names.make_bandwidth_suffix(0): {names.MEM_BW_PCT: 20,
                                               names.L3_WAYS: 3},
@@ -91,18 +91,18 @@ class BuildTest(base.TestCase):
     def test_bursts_are_asked_for_where_guarantees_are_counted(self):
         policy = GuestPolicy((NodePolicy(minimum=20, burst=30),
                               NodePolicy(burst=5)))
-        found = request.build(policy, 'min')
+        found = request.build_request(policy, 'min')
         self.assertEqual(
             [{names.MEM_BW_PCT: 20, names.MEM_BW_BURST_PCT: 30},
              {names.MEM_BW_BURST_PCT: 5}],
             [group.resources for group in found.groups])
         self.assertIn('CUSTOM_GHSCHED_MEM_BW_MIN', found.root_required)
-        capped = request.build(policy, 'max')
+        capped = request.build_request(policy, 'max')
         self.assertEqual([{names.MEM_BW_PCT: 100}] * 2,
                          [group.resources for group in capped.groups])
         self.assertEqual({0: names.make_bandwidth_suffix(0),
                           1: names.make_bandwidth_suffix(1)},
-                         request.node_suffixes(policy, 'min'))
+                         request.list_node_suffixes(policy, 'min'))
 
 
 class IsolationTest(base.TestCase):
@@ -115,7 +115,8 @@ class IsolationTest(base.TestCase):
                 (two, (), False, True), (one, (), False, False),
                 (two, (device,), False, False),
                 (one, (), True, False)):
-            wanted = request.build(policy, 'min', devices, 'node', joining)
+            wanted = request.build_request(policy, 'min', devices, 'node',
+                                           joining)
             self.assertEqual(expected, wanted.is_isolated)
 
 
@@ -164,7 +165,7 @@ class SizeTest(base.TestCase):
         policy = parse({'ghsched:vfs.0': 'a:1', 'ghsched:vfs.1': 'a:1',
                         'ghsched:vfs.2': 'b:1', 'ghsched:vfs.3': 'b:1',
                         'ghsched:vfs_locality': 'node'}, 4)
-        self.assertEqual(4 * 9, request.combinations(
+        self.assertEqual(4 * 9, request.count_combinations(
             policy, 'min', 8, {'a': 2, 'b': 3, 'c': 9}))
         self.patch(request, 'MAX_COMBINATIONS', 16)
         request.check_size(policy)
@@ -186,7 +187,7 @@ class JoiningTest(base.TestCase):
         return names.make_share_trait(self.POLICY.fingerprint, node)
 
     def test_it_takes_no_unit_and_names_each_host_node(self):
-        wanted = request.build(self.POLICY, 'min', joining=True)
+        wanted = request.build_request(self.POLICY, 'min', joining=True)
         groups = {group.suffix: group for group in wanted.groups}
         self.assertEqual(['ghsched_bw0', 'ghsched_node1'], sorted(groups))
         self.assertEqual({self.shares(0)}, groups['ghsched_bw0'].required)
@@ -194,7 +195,7 @@ class JoiningTest(base.TestCase):
                          groups['ghsched_node1'].required)
         self.assertEqual((('ghsched_node1',),), wanted.same_subtree)
         self.assertEqual({0: 'ghsched_bw0', 1: 'ghsched_node1'},
-                         request.node_suffixes(self.POLICY, 'min', True))
+                         request.list_node_suffixes(self.POLICY, 'min', True))
 
     def test_its_vfs_are_where_the_group_is(self):
         devices = [request.Devices(node, f'id{node}', 'CUSTOM_VF', (2,))
@@ -203,7 +204,7 @@ class JoiningTest(base.TestCase):
                 ('node', (('ghsched_bw0', 'id0-0'),
                           ('ghsched_node1', 'id1-0'))),
                 ('any', (('ghsched_node1',),))):
-            self.assertEqual(subtrees, request.build(
+            self.assertEqual(subtrees, request.build_request(
                 self.POLICY, 'min', devices, locality, True).same_subtree)
 
     def test_only_equal_policies_have_one_fingerprint(self):
@@ -221,7 +222,7 @@ class DevicesTest(base.TestCase):
             request.Devices(vf.guest_node, f'id{vf.guest_node}', 'CUSTOM_VF',
                             sizes, frozenset({'CUSTOM_PF'}))
             for vf in policy.vfs]
-        return request.build(policy, 'min', devices, locality)
+        return request.build_request(policy, 'min', devices, locality)
 
     def test_vfs_of_a_node_are_one_group_below_its_host_node(self):
         wanted = self.build(**{'ghsched:mem_bw_min': '30'})
@@ -277,4 +278,4 @@ class DevicesTest(base.TestCase):
         policy = parse({'ghsched:vfs.1': 'nic:1',
                         'ghsched:mem_bw_min.2': '5'}, 4)
         self.assertEqual({1: 'ghsched_node1', 2: 'ghsched_bw2'},
-                         request.node_suffixes(policy, 'min'))
+                         request.list_node_suffixes(policy, 'min'))

@@ -107,7 +107,7 @@ class ParseTest(base.TestCase):
                        vcpu_runtime_us=1000, vcpu_period_us=3000).vcpus
         self.assertEqual(Scheduling('deadline', None, 1000, 3000, 3000),
                          vcpus)
-        self.assertEqual((334, True), (vcpus.permille, vcpus.realtime))
+        self.assertEqual((334, True), (vcpus.cpu_permille, vcpus.realtime))
         self.assertEqual('deadline 1000/3000/3000 us', str(vcpus))
 
     def test_deadline_is_refused_with_the_key_that_is_wrong(self):
@@ -210,7 +210,7 @@ class ParseTest(base.TestCase):
 class MaskTest(base.TestCase):
 
     def chosen(self, mask, count=4, name='batch'):
-        return set(scheduling.vcpus_of(scheduling.ThreadPolicy(
+        return set(scheduling.list_vcpus(scheduling.ThreadPolicy(
             Scheduling(name), mask), count))
 
     def test_vcpus_of_a_mask(self):
@@ -218,7 +218,8 @@ class MaskTest(base.TestCase):
                             ('^0-1', {2, 3}), ('0-3,^1', {0, 2, 3}),
                             ('^0, ^3', {1, 2})):
             self.assertEqual(vcpus, self.chosen(mask), mask)
-        self.assertEqual(frozenset(), scheduling.vcpus_of(scheduling.NONE, 4))
+        self.assertEqual(frozenset(),
+                         scheduling.list_vcpus(scheduling.NONE, 4))
 
     def test_what_a_mask_cannot_be(self):
         for mask in ('x', '1-', '3-1', '1,,2', '^0-3', '4', '0-4'):
@@ -267,7 +268,7 @@ class AdmissionTest(base.TestCase):
                 count = chance.randint(1, 8)
                 specs, ours = self.realtime_flavor(chance)
                 try:
-                    vcpus = scheduling.vcpus_of(parsed(specs, **ours), count)
+                    vcpus = scheduling.list_vcpus(parsed(specs, **ours), count)
                 except policy.PolicyError:
                     refused += 1
                     continue
@@ -324,15 +325,15 @@ class AdmissionTest(base.TestCase):
         admitted = 0
         for _set in range(10000):
             dedicated, shared = chance.randint(0, 64), chance.randint(1, 64)
-            left = scheduling.room(shared, 950000, 1000000,
-                                   chance.choice([50, 100]))
+            left = scheduling.compute_room(shared, 950000, 1000000,
+                                           chance.choice([50, 100]))
             total = dedicated * ((scheduling.DEADLINE_SHARE << 20) // 100)
             for _guest in range(chance.randint(1, 12)):
                 vcpus = self.flavor(chance, SHARED)
                 count = chance.randint(1, 16)
-                if vcpus is None or count * vcpus.permille > left:
+                if vcpus is None or count * vcpus.cpu_permille > left:
                     continue
-                left -= count * vcpus.permille
+                left -= count * vcpus.cpu_permille
                 admitted += 1
                 total += count * ((vcpus.runtime_us << 20)
                                   // vcpus.period_us)
@@ -340,9 +341,9 @@ class AdmissionTest(base.TestCase):
         self.assertGreater(admitted, 10000)
 
     def test_no_room_without_a_budget_of_the_kernel(self):
-        self.assertEqual(0, scheduling.room(4, 0, 1000000, 100))
-        self.assertEqual(4000, scheduling.room(4, -1, 1000000, 100))
-        self.assertEqual(1800, scheduling.room(4, 950000, 1000000, 50))
+        self.assertEqual(0, scheduling.compute_room(4, 0, 1000000, 100))
+        self.assertEqual(4000, scheduling.compute_room(4, -1, 1000000, 100))
+        self.assertEqual(1800, scheduling.compute_room(4, 950000, 1000000, 50))
 
     def flavor(self, chance, specs=DEDICATED):
         period = chance.randint(100, 4194304)

@@ -160,7 +160,7 @@ def measure(case: Case) -> Result:
     wanted, full = case.wanted(), case.nodes - 1 if case.is_full else -1
     steps = matching.Steps(node_assignment.MAX_STEPS)
     begin = time.process_time()
-    ways, _lack = node_assignment.place(
+    ways, _lack = node_assignment.assign_host_nodes(
         offered, wanted, host, lambda _guest, node: node != full, cost,
         steps)
     found = len(list(itertools.islice(ways, TRIED)))

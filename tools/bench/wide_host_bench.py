@@ -105,7 +105,7 @@ def ours(vfs: int, locality: str, bandwidth: int, pfs: int = 1) -> Asked:
     devices = [request.Devices(
         item.guest_node, _id(item.guest_node), simulated_placement.VF_CLASS,
         (item.count // pfs,) * pfs) for item in policy.vfs]
-    wanted = request.build(policy, 'min', devices, locality)
+    wanted = request.build_request(policy, 'min', devices, locality)
     told = f'{bandwidth} %' if bandwidth else 'no'
     name = f'ghsched:vfs, {vfs} VFs, {locality}, {told} bandwidth'
     return Asked(

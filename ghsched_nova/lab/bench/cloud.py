@@ -154,7 +154,8 @@ class Cloud:
         reports none.
         """
         try:
-            return nova_reader.NovaReader(self._connection).load(guest.uuid)
+            return nova_reader.NovaReader(self._connection).get_load(
+                guest.uuid)
         except (exceptions.SDKException, osc_exceptions.CommandError):
             return None
 
@@ -166,10 +167,10 @@ def connect(name: str, order: Order) -> Cloud:
     :raises BenchError: when none is configured, or it does not answer.
     """
     connection = _asked(lambda: openstack_connect(cloud=name or None))
-    http.limit_waiting(connection, http.TIMEOUT_S)
+    http.set_session_timeout(connection, http.TIMEOUT_S)
     try:
         # Asks Keystone, and Nova for its versions.
-        with http.reached(connection, 'compute'):
+        with http.translate_unreachable(connection, 'compute'):
             connection.compute    # noqa: B018
     except http.Unreachable as error:
         raise errors.BenchError(str(error)) from error

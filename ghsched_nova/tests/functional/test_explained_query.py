@@ -60,7 +60,7 @@ class ExplainedQueryTest(test_vfs.VfsTestCase):
                                            'hw:cpu_policy': 'dedicated',
                                            **KEYS})
         printed = query.parameters(
-            flavor, request.build(policies.parse(KEYS, 2), 'min'),
+            flavor, request.build_request(policies.parse(KEYS, 2), 'min'),
             owned=nova_base.RELEASE >= 34)
         (sent,) = self.sent
         self.assertEqual(sorted(printed), sorted(parse.parse_qsl(sent)))

@@ -222,9 +222,9 @@ class MoveTest(openstack_base.CommandTestCase):
         self.assertTrue(plan.needed)
         self.assert_on(1 - self.old)
         reader = client.Client(self.connection(), workers=1)
-        self.assertEqual(1, len(reader.moved_inside(
+        self.assertEqual(1, len(reader.list_node_moves(
             self.server['id'], '2000-01-01T00:00:00Z')))
-        self.assertEqual([], reader.moved_inside(
+        self.assertEqual([], reader.list_node_moves(
             self.server['id'], '2999-01-01T00:00:00Z'))
         self.assertFalse(self.move(1 - self.old).needed)
         self.move(self.old)

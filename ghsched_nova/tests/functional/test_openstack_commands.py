@@ -201,16 +201,16 @@ class HostTest(openstack_base.CommandTestCase):
         self.assertEqual(3, len(told))
         asking = client.Client(self.connection(), workers=1)
         answers = []
-        pages = asking._pages
+        pages = asking._read_pages
 
         def read(*arguments):
             for record in pages(*arguments):
                 answers.append(record)
                 yield record
 
-        asking._pages = read
+        asking._read_pages = read
         running = self._migration(server, 'running').uuid
-        self.assertEqual({running: server['id']}, asking.migrations())
+        self.assertEqual({running: server['id']}, asking.list_migrations())
         self.assertEqual([running], [record['uuid'] for record in answers])
 
     def _set_bandwidth(self, consumer, share):
@@ -249,7 +249,7 @@ class ServerTest(openstack_base.CommandTestCase):
         self.start_host()
         made = self.boot(self.flavor(mem_bw_min=30))
         with mock.patch.object(
-                client.Client, 'hosts',
+                client.Client, 'list_hosts',
                 side_effect=http.Unreachable('Placement does not answer')):
             with fixtures.FakeLogger() as log:
                 row, = self.told(server.ShowServerBandwidth, made['id'])
@@ -493,7 +493,7 @@ class LeftoversTest(openstack_base.CommandTestCase):
     def setUp(self):
         super().setUp()
         # Neither is there in these tests.
-        for name in ('limits', 'has_namespace'):
+        for name in ('list_limits', 'has_namespace'):
             self.useFixture(fixtures.MockPatchObject(
                 client.Client, name,
                 side_effect=http.Unreachable('does not answer')))

@@ -577,9 +577,10 @@ class SdkTest(PlacementTestCase):
         _, text = self.run_plan('--machine', file, '--format', 'json')
         expected = [one['curves'] for one in json.loads(text)['densities']]
         asked = types.SimpleNamespace(
-            placement=self.connection.placement, away=lambda nodes: {},
-            compute_nodes=dict, hosts=tuple, each=map,
-            flavor=lambda name: types.SimpleNamespace(
+            placement=self.connection.placement,
+            list_unavailable=lambda nodes: {},
+            list_compute_nodes=dict, list_hosts=tuple, map_all=map,
+            get_flavor=lambda name: types.SimpleNamespace(
                 name=name, vcpus=2, ram=8192, disk=0, ephemeral=0, swap=0,
                 extra_specs={'hw:numa_nodes': '1',
                              'ghsched:mem_bw_min': '60'}))

@@ -105,7 +105,7 @@ class NovaFitTest(base.TestCase):
                                                  memory):
         cell, page = guest
         room, = node_rooms([host], cpus, memory)
-        found = room.shortages(need(cell), page)
+        found = room.find_shortages(need(cell), page)
         limits = objects.NUMATopologyLimits(
             cpu_allocation_ratio=cpus, ram_allocation_ratio=memory)
         try:
@@ -120,7 +120,7 @@ class NovaFitTest(base.TestCase):
         cell, page = guest
         room, = node_rooms([host], cpus, memory)
         # Nova cannot count guests of a host that reports no pages.
-        if not room.pages or room.shortages(need(cell), page):
+        if not room.pages or room.find_shortages(need(cell), page):
             return
         limits = objects.NUMATopologyLimits(
             cpu_allocation_ratio=cpus, ram_allocation_ratio=memory)
@@ -129,7 +129,7 @@ class NovaFitTest(base.TestCase):
             objects.NUMATopology(cells=[host]),
             objects.InstanceNUMATopology(cells=[taken]))
         expected, = node_rooms(after.cells, cpus, memory)
-        self.assertEqual(expected, room.taken(need(cell), page))
+        self.assertEqual(expected, room.take_guest_node(need(cell), page))
 
     def test_host_that_has_not_reported_has_no_rooms(self):
         tracker = types.SimpleNamespace(compute_nodes={})

@@ -42,8 +42,9 @@ class RecordsTest(base.TestCase):
         """
         seen = types.SimpleNamespace(findings=findings, unchecked=unchecked)
         with mock.patch.multiple(
-                self.records.audit, lasting=lambda *_args: [seen],
-                planned=lambda _seen: [types.SimpleNamespace(
+                self.records.audit,
+                find_lasting_findings=lambda *_args: [seen],
+                list_planned_repairs=lambda _seen: [types.SimpleNamespace(
                     host='a', consumer=one) for one in repaired]), \
                 mock.patch.object(self.records, '_facts', lambda _lab: [
                     self.records._Fact(frozenset(subjects), text)

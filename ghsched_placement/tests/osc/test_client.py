@@ -114,7 +114,7 @@ class RefusalTest(base.TestCase):
 
     def refused(self, response):
         with self.assertRaises(exceptions.CommandError) as raised:
-            of(Adapter(traits=response)).hosts()
+            of(Adapter(traits=response)).list_hosts()
         return str(raised.exception)
 
     def test_who_may_not_is_told_what_to_be(self):
@@ -167,7 +167,7 @@ class SilenceTest(base.TestCase):
             compute=types.SimpleNamespace(get=get)), workers=2)
 
     def ask(self, *hosts):
-        return [self.client.said(f'{host}-1', host).get('up')
+        return [self.client.get_diagnostics(f'{host}-1', host).get('up')
                 for host in hosts]
 
     def test_host_without_an_answer_is_asked_once(self):
@@ -189,9 +189,10 @@ class SilenceTest(base.TestCase):
         self.addCleanup(sys.setswitchinterval, before)
         sys.setswitchinterval(1e-6)
         with futures.ThreadPoolExecutor(8) as pool:
-            list(pool.map(lambda number: silence.add(f'h{number}', 'u'),
+            list(pool.map(lambda number: silence.add_silent_host(f'h{number}',
+                                                                 'u'),
                           range(1000)))
-        self.assertTrue(silence.covers('another'))
+        self.assertTrue(silence.is_skipped('another'))
         self.assertEqual(1, self.log.output.count('does not answer'))
 
 
@@ -235,8 +236,8 @@ class ReadTest(base.TestCase):
             Response(200, {'servers': [{'id': 1}, {'id': 2}],
                            'servers_links': [{'rel': 'next'}]}),
             Response(200, {'servers': [{'id': 3}]})])
-        self.assertEqual([1, 2, 3],
-                         [one['id'] for one in of(compute=nova).servers()])
+        self.assertEqual(
+            [1, 2, 3], [one['id'] for one in of(compute=nova).list_servers()])
         self.assertEqual('/servers/detail?all_tenants=1&marker=2',
                          nova.asked[1])
 
@@ -248,7 +249,7 @@ class ReadTest(base.TestCase):
             resource_providers=[
                 *[Response(200, {'resource_providers': [root]})] * 2,
                 *[Response(404)] * 3])
-        self.assertEqual((), of(placement).hosts())
+        self.assertEqual((), of(placement).list_hosts())
 
     def test_moves_inside_a_host_are_among_the_actions(self):
         def action(name, request, time):
@@ -259,7 +260,7 @@ class ReadTest(base.TestCase):
                 action('ghsched', 'r3', 't3')]}),
             *(Response(200, {'instanceAction': {'events': [{'event': name}]}})
               for name in ('ghsched_set_bandwidth', 'ghsched_move_nodes'))])
-        self.assertEqual(['t3'], of(compute=nova).moved_inside('u', 'then'))
+        self.assertEqual(['t3'], of(compute=nova).list_node_moves('u', 'then'))
         self.assertEqual(
             ['/servers/u/os-instance-actions?changes-since=then',
              '/servers/u/os-instance-actions/r2',
@@ -267,10 +268,10 @@ class ReadTest(base.TestCase):
 
     def test_a_server_that_is_gone_was_not_moved(self):
         self.assertEqual([], of(compute=Adapter(
-            servers=Response(404))).moved_inside('u', 'then'))
+            servers=Response(404))).list_node_moves('u', 'then'))
 
     def diagnostics(self, response):
-        return of(compute=Adapter(servers=response)).diagnostics('u')
+        return of(compute=Adapter(servers=response)).get_report('u')
 
     def test_host_that_reports_nothing_of_a_guest_gives_no_report(self):
         for response in (Response(404, {}), Response(200, {'cpu0_time': 1})):
@@ -309,7 +310,7 @@ class OwnedTest(base.TestCase):
             traits=Response(200, {'traits': traits}),
             resource_providers=Response(200, {
                 'resource_providers': [{'uuid': uuid} for uuid in without]}),
-        )).owned()
+        )).is_owner_trait_required()
 
     def test_all_compute_nodes_have_it(self):
         self.assertTrue(self.owned(['OWNER_NOVA'], []))

@@ -27,7 +27,7 @@ class KnownTest(base.TestCase):
     @given(VALUES)
     def test_what_is_not_known_is_sorted_before_the_rest(self, values):
         # As cliff does.
-        found = sorted(map(columns.known, values),
+        found = sorted(map(columns.or_unknown, values),
                        key=lambda value: (value is None, value))
         nones = values.count(None)
         self.assertEqual(
@@ -35,10 +35,10 @@ class KnownTest(base.TestCase):
                 one for one in values if one is not None), found)
 
     def test_is_a_dash_for_people_only(self):
-        unknown = columns.known(None)
+        unknown = columns.or_unknown(None)
         self.assertEqual(('-', None), (unknown.human_readable(),
                                        unknown.machine_readable()))
-        self.assertEqual([0, False, ''], [columns.known(value)
+        self.assertEqual([0, False, ''], [columns.or_unknown(value)
                                           for value in (0, False, '')])
 
 

@@ -57,7 +57,7 @@ class CapacityTest(base.TestCase):
             clouds.node(1, bandwidth=0),
             clouds.pf('0000:01:00.0', 0, used=1),
             clouds.pf('0000:02:00.0', None))
-        rows = [commands.plain(row) for row in capacity.rows(found)]
+        rows = [commands.plain(row) for row in capacity.list_node_rows(found)]
         self.assertEqual([
             ['a', 0, 100, 10, 30, 60, 60], ['a', 1, *[None] * 5],
             ['a', *[None] * 6]], [row[:7] for row in rows])
@@ -72,7 +72,7 @@ class CapacityTest(base.TestCase):
         found = capacities.set_rooms(
             clouds.host(clouds.node(0), clouds.node(1)),
             [NodeRoom(0, 4, 2, 2.0, 8, 9, 1024, 512)])
-        rows = [commands.plain(row) for row in capacity.rows(found)]
+        rows = [commands.plain(row) for row in capacity.list_node_rows(found)]
         self.assertEqual([[6, 0, 512], [None] * 3],
                          [row[13:16] for row in rows])
 
@@ -84,7 +84,7 @@ class BurstsTest(base.TestCase):
             0, used=30, bursts=40, bursts_used=30)).nodes[0]
         for largest, shown in ((18, ', 18 % are of one project,'),
                                (None, '40 % kept for them, 10 % more may be')):
-            self.assertIn(shown, host._bursts_text(host._bursts(
+            self.assertIn(shown, host._bursts_text(host._describe_bursts(
                 node, diagnostics.HostNode(
                     0, bursts_chance=.004, bursts_largest_project=largest))))
 
@@ -92,7 +92,7 @@ class BurstsTest(base.TestCase):
 class ServersTest(base.TestCase):
 
     def test_a_server_of_the_api(self):
-        found = observe.read_server(record(mem_bw_min='30'), (1, None))
+        found = observe.parse_server(record(mem_bw_min='30'), (1, None))
         self.assertEqual(
             ('u', 'a', (1,), False, 2),
             (found.uuid, found.host, found.nodes, found.moving,
@@ -122,9 +122,9 @@ class ServersTest(base.TestCase):
                 200, {'allocations': {known: held[clouds.node_uuid('a', 0)]}}),
             allocations=test_client.Response(200, {'allocations': held}))
         client = test_client.of(placement, nova)
-        return observe._observed(
+        return observe._observe_host(
             client, clouds.host(clouds.node(0)), listed, {'state': 'up'},
-            client.migrations, False, 'min')
+            client.list_migrations, False, 'min')
 
     def test_a_deleted_server_that_can_be_restored_keeps_what_it_holds(self):
         seen = self.observed(status='SOFT_DELETED', known='soft-deleted')
@@ -139,32 +139,35 @@ class ServersTest(base.TestCase):
                          [(one.kind, one.subject) for one in seen.findings])
         self.assertIn('on no host', seen.findings[0].text)
         self.assertEqual([left['id']],
-                         [one.consumer for one in audits.planned(seen)])
+                         [one.consumer
+                          for one in audits.list_planned_repairs(seen)])
         coming = record('SHELVED_OFFLOADED', task='unshelving')
-        self.assertTrue(observe.is_there(coming))
+        self.assertTrue(observe.is_on_recorded_host(coming))
 
     def test_a_host_knows_best_what_it_counts(self):
         for told, said, counted in (
                 ((), 'min', 'min'), ((), 'max', 'max'),
                 (('max',), 'min', 'max'), (('min',), 'max', 'min'),
                 (('',), 'max', 'max'), (('', 'max'), 'min', 'max')):
-            self.assertEqual(counted, observe.counted(
+            self.assertEqual(counted, observe.get_reported_accounting(
                 [diagnostics.Report(accounting=one) for one in told], said))
 
     def test_a_policy_that_makes_no_sense(self):
-        found = observe.read_server(record(mem_bw_min='x'), (0,))
+        found = observe.parse_server(record(mem_bw_min='x'), (0,))
         self.assertIn('not a whole number', found.problem)
 
     def test_extra_specs_that_nova_keeps_to_itself(self):
         with self.assertRaisesRegex(exceptions.CommandError, 'os-flavor-ext'):
-            observe.extra_specs({'flavor': {}})
+            observe.get_extra_specs({'flavor': {}})
 
     def test_a_row_for_each_guest_node(self):
         policy = policies.parse({
             'ghsched:mem_bw_min.1': '20', 'ghsched:vfs.0': 'nic:2'}, 2)
-        rows = [commands.plain(row) for row in server.rows(server.Guest(
-            'a', policy, (1, 0), {0: 20}, diagnostics.Report(
-                (diagnostics.GuestNode(0, 20, 100, True, 3, 1500000),))))]
+        rows = [commands.plain(row)
+                for row in server.list_node_rows(server.Guest(
+                    'a', policy, (1, 0), {0: 20}, diagnostics.Report((
+                        diagnostics.GuestNode(
+                            0, 20, 100, True, 3, 1500000),))))]
         self.assertEqual([
             [0, 'a', 1, 0, 100, True, None, ['nic:2'], 0, *[None] * 5,
              0, 0, 0, *[None] * 3],
@@ -191,7 +194,7 @@ class ServersOfTheCloudTest(base.TestCase):
                              0, 10, used=used)}) for used in uses),
             {}, ()) for name, uses in hosts.items()]
         return [(row[1], commands.plain(row)[6])
-                for row in server.listed(seen, by)]
+                for row in server.sort_servers(seen, by)]
 
     def test_the_largest_of_all_hosts_is_first_and_the_unknown_last(self):
         self.assertEqual(
@@ -245,10 +248,10 @@ class HostTest(base.TestCase):
     def test_a_host_in_one_line(self):
         self.assertEqual(
             ['a', 'up', 'enabled', 2, 30, 170, 100, 7, 31, 1, 2, [70, 100]],
-            commands.plain(host.row(self.seen())))
+            commands.plain(host.make_row(self.seen())))
 
     def test_all_of_a_host(self):
-        found = host.document(self.seen())
+        found = host.make_host_report(self.seen())
         told = dict(zip(found, commands.plain(found.values()), strict=True))
         json.dumps(told)
         node = told['numa_nodes'][0]
@@ -259,7 +262,7 @@ class HostTest(base.TestCase):
         self.assertEqual({0: 30}, told['guests'][0]['allocated_percent'])
 
     def test_for_people(self):
-        found = host.document(self.seen())
+        found = host.make_host_report(self.seen())
         self.assertEqual(
             'node 0: 30 % used, 70 % free, 30 % set on the host, measured '
             '1000 MB/s of 10000 MB/s, 0000:01:00.0 7/8 VFs free\n'
@@ -282,7 +285,7 @@ class SharedGroupTest(base.TestCase):
                 (policies.NodePolicy(10),)), nodes=(0,),
             effective={0: diagnostics.GuestNode(0, 30, group=group)})
             for number, group in enumerate(groups))
-        return host.document(observe.Observed(found, servers, {}, ()))
+        return host.make_host_report(observe.Observed(found, servers, {}, ()))
 
     def test_what_it_guarantees_is_counted_once(self):
         for groups, percent in ((('g', 'g', 'g'), 30), (('g', 'h'), 60),
@@ -309,48 +312,51 @@ class FlavorTest(base.TestCase):
 
     def test_every_problem_is_in_the_error(self):
         with self.assertRaises(exceptions.CommandError) as raised:
-            flavor.read(self.SIZE, {'ghsched:x': '1', 'hw:numa_nodes': '2',
-                                    'ghsched:mem_bw_min': '101'})
+            flavor.parse_flavor(self.SIZE,
+                                {'ghsched:x': '1', 'hw:numa_nodes': '2',
+                                 'ghsched:mem_bw_min': '101'})
         self.assertEqual(2, len(str(raised.exception).splitlines()))
 
     def test_a_topology_that_nova_refuses(self):
         with self.assertRaisesRegex(exceptions.CommandError,
                                     'the flavor: hw:numa_nodes'):
-            flavor.read(self.SIZE, {'hw:numa_nodes': '3'})
+            flavor.parse_flavor(self.SIZE, {'hw:numa_nodes': '3'})
 
     def test_a_flavor_that_is_too_large_for_placement_is_refused(self):
         size = flavor.Size(9, 9 * 1024, 10)
         with self.assertRaisesRegex(
                 exceptions.CommandError, 'the flavor: hw:numa_nodes: 9 guest '
                 'NUMA nodes have bandwidth .* 387420489 combinations'):
-            flavor.read(size, {'hw:numa_nodes': '9',
-                               'ghsched:mem_bw_min': '10'})
+            flavor.parse_flavor(size, {'hw:numa_nodes': '9',
+                                       'ghsched:mem_bw_min': '10'})
 
     def test_host_with_many_combinations_is_named(self):
         """Six guest nodes on 8 host nodes have 8^6 = 262144 combinations."""
         small, large = (clouds.host(*map(clouds.node, range(nodes)))
                         for nodes in (6, 8))
         policy = policies.parse({'ghsched:mem_bw_min': '5'}, 6)
-        (text,) = flavor.too_wide(policy, 'min', [small, large], {})
+        (text,) = flavor.warn_of_wide_queries(policy, 'min', [small, large],
+                                              {})
         self.assertIn(f'host {large.name} has 262144 combinations', text)
-        self.assertEqual([], list(flavor.too_wide(policy, 'min', [small],
-                                                  {})))
+        self.assertEqual([], list(flavor.warn_of_wide_queries(policy, 'min',
+                                                              [small],
+                                                              {})))
 
     def test_the_topology_of_an_image_does_not_do(self):
         with self.assertRaisesRegex(
                 exceptions.CommandError,
                 'the flavor: ghsched:mem_bw_min: .*hw:numa_nodes'):
-            flavor.merged({'ghsched:mem_bw_min': '30'},
-                          {'hw_numa_nodes': '2'})
+            flavor.merge_image_properties({'ghsched:mem_bw_min': '30'},
+                                          {'hw_numa_nodes': '2'})
 
     def test_an_image_that_does_not_go_with_it(self):
         with self.assertRaisesRegex(exceptions.CommandError,
                                     'the image: hw_machine_type: pc-i440fx'):
-            flavor.merged({'ghsched:device_numa': 'required'},
-                          {'hw_machine_type': 'pc-i440fx-7.2'})
+            flavor.merge_image_properties({'ghsched:device_numa': 'required'},
+                                          {'hw_machine_type': 'pc-i440fx-7.2'})
 
     def test_what_is_looked_for_on_each_host(self):
-        policy, guest = flavor.read(self.SIZE, {
+        policy, guest = flavor.parse_flavor(self.SIZE, {
             'hw:numa_nodes': '2', 'ghsched:mem_bw_min': '10'})
         wish = flavor.make_wish(policy, guest, [
             ('resources', 'VCPU:4,MEMORY_MB:2048,CUSTOM_X:1'),
@@ -378,12 +384,12 @@ class FlavorTest(base.TestCase):
             client = types.SimpleNamespace(
                 has_candidate=lambda _host, query, asked=asked:
                 asked.append(query) or True)
-            verdict = flavor.judge(
+            verdict = flavor.judge_host(
                 client, clouds.host(shared, groups=3,
                                     groups_used=groups_used),
                 fitting.Wish(policy, 1), 'own', 'joining')
             self.assertEqual([expected], asked)
-            row, = flavor.rows([verdict])
+            row, = flavor.list_verdict_rows([verdict])
             self.assertEqual(
                 ['a', True, 3, 2 if expected == 'own' else 3, [0], []],
                 commands.plain(row))
@@ -393,13 +399,13 @@ class FlavorTest(base.TestCase):
            st.from_regex('[A-Z0-9_]{1,9}', fullmatch=True))
     def test_classes_that_are_told(self, alias, name):
         self.assertEqual((alias, 'CUSTOM_' + name),
-                         flavor.vf_class(f'{alias}=CUSTOM_{name}'))
+                         flavor.parse_vf_class(f'{alias}=CUSTOM_{name}'))
 
     @given(st.text())
     def test_any_other_text_is_refused(self, text):
         if '=CUSTOM_' not in text:
             with self.assertRaises(argparse.ArgumentTypeError):
-                flavor.vf_class(text)
+                flavor.parse_vf_class(text)
 
 
 class PlainTest(base.TestCase):
@@ -409,14 +415,14 @@ class PlainTest(base.TestCase):
         st.characters(categories=['L', 'N']), min_size=1), max_size=3))
     def test_no_cell_is_a_repr_of_python(self, value):
         cell = (columns.Lines(value) if isinstance(value, list)
-                else columns.known(value))
-        found = columns.plain(cell, 'x')
+                else columns.or_unknown(value))
+        found = columns.to_plain_cell(cell, 'x')
         text = str(getattr(found, 'machine_readable', lambda: found)())
         expected = ('x' if not value and value != 0 else '; '.join(value)
                     if isinstance(value, list) else str(value))
         self.assertEqual(expected, text)
 
     def test_what_is_not_known_comes_first(self):
-        first, *rest = sorted(columns.plain(columns.known(one))
+        first, *rest = sorted(columns.to_plain_cell(columns.or_unknown(one))
                               for one in (3, None, 1))
         self.assertEqual(('', [1, 3]), (first.machine_readable(), rest))

@@ -141,14 +141,15 @@ class ClassTest(base.TestCase):
     @ddt.data(*sorted(names.NODE_CLASSES))
     def test_capacity_show_has_what_is_left(self, kind):
         rows = [dict(zip(capacity.COLUMNS, commands.plain(row), strict=True))
-                for row in capacity.rows(self.host(kind, n0=7, n1=0))]
+                for row in capacity.list_node_rows(self.host(kind, n0=7,
+                                                             n1=0))]
         self.assertEqual([7, 0], [row[FREE[kind]] for row in rows])
         json.dumps(rows)
 
     @ddt.data(*sorted(names.NODE_CLASSES))
     def test_host_show_has_what_is_left_and_held(self, kind):
         found = self.host(kind, n0=7)
-        shown = host.document(observe.Observed(
+        shown = host.make_host_report(observe.Observed(
             found, (self.server(kind),), {'u': self.held(kind)}, ()))
         plain = dict(zip(shown, commands.plain(shown.values()), strict=True))
         self.assertEqual(7, FIELDS[kind](plain['numa_nodes'][0]))
@@ -161,11 +162,11 @@ class ClassTest(base.TestCase):
         policy, held = self.server(kind).policy, self.held(kind)
         on = self.host(kind)
         for known in (True, False):
-            row, = server.rows(server.Guest(
+            row, = server.list_node_rows(server.Guest(
                 'a', policy, (1,) if known else (None,),
                 audit.bandwidth_by_node(on, held) if known else None,
                 diagnostics.Report(),
-                node_classes.held_by_node(on, held) if known else None))
+                node_classes.sum_held_by_node(on, held) if known else None))
             shown = dict(zip(server.COLUMNS, commands.plain(row),
                              strict=True))
             asked, allocated = SHARES[kind]
@@ -230,7 +231,7 @@ class RoomTest(base.TestCase):
         found = {
             one.resource for guest, room in ROOMS.values()
             for one in dataclasses.replace(
-                room, cpus=0, dedicated=0, memory=0).shortages(
+                room, cpus=0, dedicated=0, memory=0).find_shortages(
                     GuestNode(shared=1, pinned=1, memory=1))}
         self.assertEqual(ROOMS.keys(), found)
         self.assertEqual(ROOMS.keys(), ROOM_FREE.keys())
@@ -253,10 +254,10 @@ class RoomTest(base.TestCase):
     def test_capacity_and_host_show_have_what_is_left(self, kind):
         column, field = ROOM_FREE[kind]
         host_of = self.host(kind, second=False)
-        for row in capacity.rows(host_of):
+        for row in capacity.list_node_rows(host_of):
             self.assertEqual(2, dict(zip(
                 capacity.COLUMNS, commands.plain(row), strict=True))[column])
-        shown = host.document(observe.Observed(host_of, (), {}, ()))
+        shown = host.make_host_report(observe.Observed(host_of, (), {}, ()))
         self.assertEqual([2, 2], [
             node[field] for node in shown['numa_nodes'].machine_readable()])
 
@@ -271,7 +272,8 @@ class GroupTest(base.TestCase):
 
     def test_control_group_is_the_only_class_that_is_of_no_node(self):
         self.assertEqual(names.OUR_CLASSES - names.NODE_CLASSES,
-                         request.build(self.policy, 'min').resources.keys())
+                         request.build_request(self.policy,
+                                               'min').resources.keys())
 
     def test_flavor_check_counts_control_groups_and_names_their_lack(self):
         wish = fitting.Wish(self.policy, 1)
@@ -281,11 +283,12 @@ class GroupTest(base.TestCase):
                          (found.guests, found.reason_texts))
 
     def test_capacity_and_host_show_have_what_is_left(self):
-        row, = capacity.rows(self.host(1))
+        row, = capacity.list_node_rows(self.host(1))
         self.assertEqual(1, dict(zip(
             capacity.COLUMNS, commands.plain(row), strict=True))[
                 'Groups Free'])
-        shown = host.document(observe.Observed(self.host(1), (), {}, ()))
+        shown = host.make_host_report(observe.Observed(self.host(1), (), {},
+                                                       ()))
         self.assertEqual(
             {'total': 2, 'reserved': 0, 'used': 1, 'free': 1}, {
                 name: commands.plain([shown[f'control_groups_{name}']])[0]

@@ -64,7 +64,8 @@ def said(uuid='u', time=10.0, node=0, talks=None, **figures):
 class GuestTest(base.TestCase):
 
     def test_what_it_waits_for_is_wanted_too(self):
-        found = measured.guest(server(mem_bw_min='20'), said(bandwidth=5e9))
+        found = measured.make_guest(server(mem_bw_min='20'),
+                                    said(bandwidth=5e9))
         self.assertEqual(move_plan.Guest(
             'u', Spot('a', 0), 4.0, 5e9, 2048, 20, groups=1,
             traits=frozenset({names.CAPABILITY_TRAITS['MEM_BW_MIN']})), found)
@@ -72,7 +73,7 @@ class GuestTest(base.TestCase):
     def test_all_that_is_counted_of_its_node_goes_with_a_guest(self):
         for kind, key in sample_flavors.KEY_OF_CLASS.items():
             specs = sample_flavors.flavor(key)
-            found = measured.guest(Server('u', 'u', 'a', policies.parse(
+            found = measured.make_guest(Server('u', 'u', 'a', policies.parse(
                 specs, 1, 2), '', (0,), running=True), said())
             counted = {names.MEM_BW_PCT: found.guarantee, **found.counted}
             self.assertGreater(counted[kind], 0)
@@ -80,31 +81,32 @@ class GuestTest(base.TestCase):
 
     def test_cap_is_counted_where_the_host_says_so(self):
         self.assertEqual((20, 60), tuple(
-            measured.guest(server(mem_bw_min='20', mem_bw_max='60'), said(),
-                           accounting).guarantee
+            measured.make_guest(server(mem_bw_min='20', mem_bw_max='60'),
+                                said(),
+                                accounting).guarantee
             for accounting in ('min', 'max')))
 
     def test_what_is_not_known_stays_unknown(self):
         for name in ('cpu_load', 'cpu_wait', 'vcpus'):
             self.assertIsNone(
-                measured.guest(server(), said(**{name: None})).cpu)
-        self.assertIsNone(measured.guest(server(), {}))
-        found = measured.guest(server(), said(memory=None))
+                measured.make_guest(server(), said(**{name: None})).cpu)
+        self.assertIsNone(measured.make_guest(server(), {}))
+        found = measured.make_guest(server(), said(memory=None))
         self.assertFalse(found.inside or found.between)
 
     def test_a_guest_with_devices_stays(self):
-        found = measured.guest(server(vfs='nic:1'), said())
+        found = measured.make_guest(server(vfs='nic:1'), said())
         self.assertFalse(found.inside or found.between)
 
     def test_a_guest_of_several_nodes_is_left_where_it_is(self):
-        self.assertIsNone(measured.guest(server(nodes=(0, 1)), said()))
+        self.assertIsNone(measured.make_guest(server(nodes=(0, 1)), said()))
 
 
 class NodeTest(base.TestCase):
 
     def of(self, *guests, **figures):
-        return measured.of_node(Spot('a', 0), load.HostNode(0, **figures),
-                                guests, 30, True)
+        return measured.make_node(Spot('a', 0), load.HostNode(0, **figures),
+                                  guests, 30, True)
 
     def test_the_others_use_what_guests_do_not(self):
         one = move_plan.Guest('u', Spot('a', 0), 3.0, 2e9)
@@ -135,7 +137,7 @@ class Cloud:
         self.status = 'ACTIVE'
         self.at, self.moved = 'a', {}
 
-    def hosts(self):
+    def list_hosts(self):
         found = []
         for name in 'ab':
             found += capacity.build_hosts([
@@ -143,18 +145,18 @@ class Cloud:
                     clouds.node(number, name=name) for number in (0, 1))])
         return found
 
-    def away(self):
+    def list_unavailable(self):
         return {}
 
-    def compute_nodes(self):
+    def list_compute_nodes(self):
         return {name: {'hypervisor_hostname': name,
                        'service': {'host': f'{name}-service'}}
                 for name in 'ab'}
 
-    def servers(self):
-        return [self.server(uuid) for uuid in self.guests]
+    def list_servers(self):
+        return [self.get_server(uuid) for uuid in self.guests]
 
-    def server(self, uuid):
+    def get_server(self, uuid):
         return {'id': uuid, 'name': uuid, 'status': self.status, POWER: 1,
                 HOST: self.at, 'tenant_id': 'p',
                 'OS-EXT-STS:task_state': None, 'addresses': {'net': [
@@ -163,22 +165,22 @@ class Cloud:
                     'ghsched:affinity_group': self.guests[uuid][1]}
                     if self.guests[uuid][1] else {}}}
 
-    def each(self, ask, items):
+    def map_all(self, ask, items):
         return list(map(ask, items))
 
-    def host_nodes(self, uuid):
+    def get_host_nodes(self, uuid):
         return (0,)
 
-    def said(self, uuid, _host=''):
+    def get_diagnostics(self, uuid, _host=''):
         return self.guests[uuid][0]
 
-    def soft_affinity(self):
+    def list_soft_affinity_groups(self):
         return {}
 
-    def migrated(self, since):
+    def list_recent_migrations(self, since):
         return []
 
-    def moved_inside(self, uuid, since):
+    def list_node_moves(self, uuid, since):
         return self.moved.get(uuid, [])
 
     def live_migrate(self, uuid, host):
@@ -191,8 +193,8 @@ class Cloud:
 class ReadTest(base.TestCase):
 
     def test_a_host_without_guests_is_idle_and_one_that_is_silent_is_not(self):
-        found, _records = measured.read(Cloud(('u', {}, '')),
-                                        affinity.Bounds())
+        found, _records = measured.read_cloud(Cloud(('u', {}, '')),
+                                              affinity.Bounds())
         self.assertEqual(
             {Spot('a', 0): None, Spot('a', 1): None, Spot('b', 0): 0.0,
              Spot('b', 1): 0.0},
@@ -202,7 +204,7 @@ class ReadTest(base.TestCase):
 
     def test_guests_that_talk_or_wish_are_together(self):
         talks = [['10.0.0.116', '10.0.0.117', 5e6]]
-        found, _records = measured.read(Cloud(
+        found, _records = measured.read_cloud(Cloud(
             ('t', said('t', talks=talks), ''), ('u', said('u'), ''),
             ('v', said('v'), 'web'), ('w', said('w'), 'web')),
             affinity.Bounds())
@@ -212,7 +214,7 @@ class ReadTest(base.TestCase):
 
     def test_the_latest_measurement_of_a_host_counts(self):
         servers = [server('t'), server('u')]
-        found = measured.measured(servers, {
+        found = measured.collect_loads(servers, {
             't': said('t', time=20.0), 'u': said('u', time=10.0)})
         self.assertEqual(20.0, found['a'].time)
 
@@ -222,7 +224,7 @@ class ReadTest(base.TestCase):
                     'created_at': '1970-01-01T00:00:10.000000',
                     'updated_at': None, 'source_node': 'a',
                     'dest_node': 'b', **more}
-        found = measured.moved([
+        found = measured.parse_moves([
             one('resize'), one('live-migration'),
             one('live-migration', updated_at='1970-01-01T00:01:00.000000',
                 dest_node=None)])
@@ -242,7 +244,7 @@ class CommandTest(base.TestCase):
         return parser.parse_args(words)
 
     def planned(self, cloud, *words):
-        moves = command.plan(cloud, self.arguments(*words)).moves
+        moves = command.plan_moves(cloud, self.arguments(*words)).moves
         return [(move.guest, move.destination) for move in moves]
 
     def test_a_plan_for_two_busy_guests_on_one_node(self):
@@ -263,19 +265,19 @@ class CommandTest(base.TestCase):
 
     def test_a_cloud_that_measures_nothing(self):
         cloud = Cloud(('t', {}, ''))
-        cloud.hosts = lambda: Cloud.hosts(cloud)[:1]
+        cloud.list_hosts = lambda: Cloud.list_hosts(cloud)[:1]
         with self.assertRaisesRegex(exceptions.CommandError, 'no host has'):
             self.planned(cloud)
 
     def test_a_policy_that_is_not_installed(self):
         with self.assertRaisesRegex(exceptions.CommandError,
                                     'there are affinity'):
-            command.policy('nobody')
+            command.load_policy('nobody')
 
     def test_nova_is_asked_to_migrate_to_a_service(self):
         cloud = Cloud(('u', {}, ''))
         self.assertEqual(command.Outcome(),
-                         command.between(cloud, MOVE, 10, print))
+                         command.migrate_between(cloud, MOVE, 10, print))
         self.assertEqual([('u', 'b-service')], cloud.asked)
 
     def test_what_nova_refuses_is_repeated(self):
@@ -284,40 +286,40 @@ class CommandTest(base.TestCase):
                                 (exceptions.CommandError, False)):
             cloud.refused = kind('HTTP 4 or 5')
             self.assertEqual(command.Outcome('HTTP 4 or 5', unchanged),
-                             command.between(cloud, MOVE, 10, print))
+                             command.migrate_between(cloud, MOVE, 10, print))
 
     def test_a_server_that_comes_back(self):
         cloud = Cloud(('u', {}, ''))
         cloud.live_migrate = lambda uuid, host: None
         for status, unchanged in (('ACTIVE', True), ('ERROR', False)):
             cloud.status = status
-            found = command.between(cloud, MOVE, 10, print)
+            found = command.migrate_between(cloud, MOVE, 10, print)
             self.assertIn(f'still on a, in state {status}', found.problem)
             self.assertEqual(unchanged, found.unchanged)
         cloud.status, waited = 'MIGRATING', []
-        found = command.between(cloud, MOVE, 10, waited.append)
+        found = command.migrate_between(cloud, MOVE, 10, waited.append)
         self.assertIn('did not end within 10 s', found.problem)
         self.assertFalse(found.unchanged)
         self.assertEqual(5, len(waited))
 
     def test_a_host_that_nova_does_not_know(self):
         cloud = Cloud(('u', {}, ''))
-        cloud.compute_nodes = dict
-        found = command.between(cloud, MOVE, 10, print)
+        cloud.list_compute_nodes = dict
+        found = command.migrate_between(cloud, MOVE, 10, print)
         self.assertIn('knows no', found.problem)
         self.assertTrue(found.unchanged)
 
     def test_inside_a_host_nova_api_moves_it(self):
         inside = move_plan.Move('u', Spot('a', 0), Spot('a', 1), '', 1, 1)
         cloud = mock.Mock()
-        self.assertEqual(command.Outcome(), command.inside(cloud, inside))
+        self.assertEqual(command.Outcome(), command.move_inside(cloud, inside))
         cloud.move_nodes.assert_called_once_with('u', {0: 1}, dry_run=False)
         for error, unchanged in (
                 (osc_base.Refused('refused: pinned'), True),
                 (exceptions.CommandError('HTTP 500'), False)):
             cloud.move_nodes.side_effect = error
             self.assertEqual(command.Outcome(str(error), unchanged),
-                             command.inside(cloud, inside))
+                             command.move_inside(cloud, inside))
 
 
 class ApplyTest(base.TestCase):
@@ -335,7 +337,7 @@ class ApplyTest(base.TestCase):
         """
         applying = command.ApplyRebalance(mock.Mock(), None)
         moves = plans[frozenset()]
-        with mock.patch.object(command, 'inside', lambda _client, move:
+        with mock.patch.object(command, 'move_inside', lambda _client, move:
                                outcomes.get(move.guest, command.Outcome())):
             rows = list(applying._applied(
                 mock.Mock(), moves, {move.guest: {'name': move.guest}
@@ -388,7 +390,7 @@ class RoomTest(base.TestCase):
         :param room: nodes of the cloud, by host and number.
         """
         specs = sample_flavors.flavor(key)
-        found = measured.guest(Server('u', 'u', 'a', policies.parse(
+        found = measured.make_guest(Server('u', 'u', 'a', policies.parse(
             specs, 1, 2), '', (0,), running=True), said())
         hosts = {name: capacity.build_hosts([clouds.root(name), *(
             clouds.counting_node(number, name, **(
@@ -400,7 +402,7 @@ class RoomTest(base.TestCase):
             for host in hosts.values()
             for node in measured._nodes(host, None, (), True, True)]
         settings = move_plan.Settings()
-        return [bool(affinity_policy.Affinity().plan(command.restricted(
+        return [bool(affinity_policy.Affinity().plan(command.restrict_moves(
             move_plan.Cloud(tuple(nodes), (found,)), only), settings))
             for only in ('inside', 'between')]
 
@@ -414,7 +416,7 @@ class RoomTest(base.TestCase):
 
     def test_other_host_needs_a_group_and_the_traits(self):
         specs = sample_flavors.flavor('mem_bw_min')
-        found = measured.guest(Server('u', 'u', 'a', policies.parse(
+        found = measured.make_guest(Server('u', 'u', 'a', policies.parse(
             specs, 1, 2), '', (0,), running=True), said())
         for other, expected in (
                 (clouds.root('b'), True),
@@ -430,6 +432,6 @@ class RoomTest(base.TestCase):
                 memory=9999) for host in hosts
                 for node in measured._nodes(host, None, (), True, True)]
             self.assertEqual(expected, bool(affinity_policy.Affinity().plan(
-                command.restricted(move_plan.Cloud(
+                command.restrict_moves(move_plan.Cloud(
                     tuple(nodes), (found,)), 'between'),
                 move_plan.Settings())))

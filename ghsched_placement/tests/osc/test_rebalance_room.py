@@ -40,30 +40,30 @@ class QuestionTest(base.TestCase):
 
     def test_flavor_that_fits_has_no_moves_and_a_sentence(self):
         question = self.question(60, count=2)
-        self.assertEqual((), question.moves())
+        self.assertEqual((), question.plan_moves())
         self.assertEqual('Nothing to move, because 2 servers of flavor large '
-                         'fit now.', question.reason())
+                         'fit now.', question.explain_no_moves())
 
     def test_flavor_that_no_moves_help_has_what_is_missing(self):
         question = self.question(90, used=(70, 70))
-        self.assertEqual((), question.moves())
+        self.assertEqual((), question.plan_moves())
         self.assertIn('(0 of 1 fit). a: NUMA node 0 cannot take guest NUMA '
                       'node 0: 30 % of memory bandwidth free, 90 needed',
-                      question.reason())
+                      question.explain_no_moves())
 
     def test_search_that_was_cut_says_so(self):
         self.patch(room, 'STEPS', 0)
-        self.assertIn('limit of steps', self.question(90).reason())
+        self.assertIn('limit of steps', self.question(90).explain_no_moves())
 
     def test_moves_are_restricted_as_asked(self):
         question = self.question(90)
-        move, = question.moves()
+        move, = question.plan_moves()
         self.assertEqual(('u', Spot('a', 1)), (move.guest, move.destination))
-        self.assertEqual((), question.moves(only='between'))
-        self.assertEqual((), question.moves(frozenset('u')))
+        self.assertEqual((), question.plan_moves(only='between'))
+        self.assertEqual((), question.plan_moves(frozenset('u')))
 
     def test_count_below_one_is_refused(self):
-        self.assertRaises(exceptions.CommandError, rebalance_room.ask,
+        self.assertRaises(exceptions.CommandError, rebalance_room.read_request,
                           mock.Mock(), 'large', 0, None)
 
 
@@ -71,9 +71,9 @@ class RunningTest(base.TestCase):
     """Servers that a plan can move."""
 
     def running(self, nodes, **specs):
-        client = mock.Mock(**{'host_nodes.return_value': nodes})
+        client = mock.Mock(**{'get_host_nodes.return_value': nodes})
         wishes = rebalance_room._Wishes((), 'min', False)
-        return rebalance_room._running(client, wishes, {
+        return rebalance_room._make_running(client, wishes, {
             'id': 'u', observe.HYPERVISOR: 'a', 'flavor': {
                 'vcpus': 2, 'ram': 512, 'disk': 1, 'ephemeral': 0, 'swap': 0,
                 'extra_specs': specs}})

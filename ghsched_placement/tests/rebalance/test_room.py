@@ -65,8 +65,8 @@ def cloud(placed, hosts=2, nodes=2):
                 Pages(4, 32768 * 256),)) for node in range(nodes)])
         for guest in guests:
             if guest.spot.host == name:
-                one = occupancy.with_guest(one, guest.wish,
-                                           (guest.spot.node,))
+                one = occupancy.add_guest(one, guest.wish,
+                                          (guest.spot.node,))
         found[name] = one
     return list(found.values()), guests
 
@@ -215,8 +215,8 @@ class OccupancyTest(base.TestCase):
         before, guests = cloud(placed)
         for host in before:
             for node in host.nodes:
-                after = occupancy.without_guest(
-                    occupancy.with_guest(host, wish(10), (node.number,)),
+                after = occupancy.remove_guest(
+                    occupancy.add_guest(host, wish(10), (node.number,)),
                     wish(10), (node.number,))
                 self.assertEqual((host.nodes, host.groups),
                                  (after.nodes, after.groups))
@@ -225,7 +225,7 @@ class OccupancyTest(base.TestCase):
 
     def test_guest_takes_all_that_it_asks_for(self):
         (host, _other), _guests = cloud([])
-        after = occupancy.with_guest(host, wish(30, 2), (1,))
+        after = occupancy.add_guest(host, wish(30, 2), (1,))
         node = after.nodes[1]
         self.assertEqual((30, 30, 2, 256), (
             node.stocks[names.MEM_BW_PCT].used, node.bandwidth.used,

@@ -78,13 +78,13 @@ class StrategyTest(base.TestCase):
             strategy.input_parameters[name] = parameters.get(
                 name, value['default'])
         client = mock.Mock()
-        client.compute_nodes.return_value = {
+        client.list_compute_nodes.return_value = {
             node: {'hypervisor_hostname': name}
             for name, node in HOSTS.items()}
         with mock.patch.object(strategy, '_client', lambda: client), \
-                mock.patch.object(ours.measured, 'read',
+                mock.patch.object(ours.measured, 'read_cloud',
                                   return_value=(cloud(), {})), \
-                mock.patch.object(ours.measured, 'history',
+                mock.patch.object(ours.measured, 'list_recent_moves',
                                   return_value=()):
             solution = strategy.execute()
         return [(action['action_type'],

@@ -91,17 +91,17 @@ def disagreements(lab: Lab) -> list[str]:
     asked = argparse.Namespace(hosts=[], no_effective=False,
                                accounting='min')
     try:
-        seen = audit.lasting(client.Client(lab.cloud), asked)
+        seen = audit.find_lasting_findings(client.Client(lab.cloud), asked)
         facts = list(_facts(lab))
     except (exceptions.CommandError, CloudError, OSError) as error:
         return [str(error)]
     found = [finding for host in seen
              for finding in (*host.findings, *host.unchecked)]
     repairs = {(one.host, one.consumer) for host in seen
-               for one in audit.planned(host)}
+               for one in audit.list_planned_repairs(host)}
     named = {finding.subject for finding in found}
     return [*((FIXABLE if (one.host, one.subject) in repairs
-               and repair.is_about(one) else 'audit: ') + str(one)
+               and repair.is_repairable(one) else 'audit: ') + str(one)
               for one in found),
             *(f'the audit does not name: {fact.text}' for fact in facts
               if named.isdisjoint(fact.subjects))]

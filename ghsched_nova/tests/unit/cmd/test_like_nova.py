@@ -249,5 +249,5 @@ class QueryTest(base.TestCase):
             query.Flavor(vcpus=guest.shared, pcpus=guest.pcpus,
                          memory_mb=2048, disk_gb=13, swap_mb=swap,
                          extra_specs=extra_specs),
-            request.build(policy or policies.GuestPolicy(), 'min')))
+            request.build_request(policy or policies.GuestPolicy(), 'min')))
         self.assertEqual(expected, told)

@@ -300,7 +300,7 @@ class KeyTestCase(base.TestCase):
             accounting=server.accounting)
 
     def check_limits(self, server):
-        asked = request.build(server.policy, server.accounting)
+        asked = request.build_request(server.policy, server.accounting)
         self.assertEqual(
             Counter(asked.resources) + sum(
                 (Counter(one.resources) for one in asked.groups), Counter()),

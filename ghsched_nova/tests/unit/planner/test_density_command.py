@@ -58,14 +58,15 @@ class DensityTest(base.TestCase):
     def run_command(self, plan, terminal=True, told=None):
         """Return the result of the command, and its output to stderr."""
         client = types.SimpleNamespace(
-            flavor=lambda _name: self.FLAVOR, placement=None,
-            away=lambda _nodes: {}, compute_nodes=dict, hosts=tuple,
-            each=map)
+            get_flavor=lambda _name: self.FLAVOR, placement=None,
+            list_unavailable=lambda _nodes: {},
+            list_compute_nodes=dict, list_hosts=tuple, map_all=map)
         stream = io.StringIO()
         stream.isatty = lambda: terminal
         command = osc.PlanDensity(None, None)
         asked = command.get_parser('plan').parse_args(['--flavor', 'bw30'])
-        with mock.patch.object(osc.clients, 'of', return_value=client), \
+        with mock.patch.object(osc.clients, 'get_client',
+                               return_value=client), \
                 mock.patch.object(osc, 'PrivatePlacement'), \
                 mock.patch.object(osc.planner, 'plan', plan), \
                 mock.patch.object(command, 'targets', return_value=(
@@ -165,9 +166,9 @@ class DensityTest(base.TestCase):
             'hw:numa_nodes': '1', 'ghsched:vfs': 'nic:2'})
         found = clouds.host(clouds.node(0), clouds.pf('0000:01:00.0', 0))
         self.assertEqual({'nic': clouds.VF}, osc.classes(
-            types.SimpleNamespace(hosts=lambda: (found,)), [with_vfs]))
+            types.SimpleNamespace(list_hosts=lambda: (found,)), [with_vfs]))
         with self.assertRaisesRegex(exceptions.CommandError, 'no host of'):
-            osc.classes(types.SimpleNamespace(hosts=tuple), [with_vfs])
+            osc.classes(types.SimpleNamespace(list_hosts=tuple), [with_vfs])
 
 
 class PlanDensityTest(base.TestCase):
