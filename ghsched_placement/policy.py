@@ -96,7 +96,7 @@ class GuestPolicy:
 
     @property
     def controlled(self) -> bool:
-        """Whether the guest takes a control group of the host."""
+        """Whether the guest needs a control group of the host."""
         return bool(self.nodes)
 
     @property
@@ -105,8 +105,7 @@ class GuestPolicy:
         return digest(map(str, self.nodes))
 
     def demand(self, accounting: Accounting = 'min') -> dict[int, int]:
-        """Percent of bandwidth that Placement allocates, by guest NUMA node
-        without zeros.
+        """Percent of bandwidth that Placement allocates, by guest NUMA node.
         """
         shares = {
             number: node.minimum if accounting == 'min' else node.maximum
@@ -115,13 +114,12 @@ class GuestPolicy:
 
     @property
     def partitions(self) -> bool:
-        """Whether the guest has a part of an L3 to itself."""
+        """Whether the guest has an L3 cache partition of its own."""
         return any(node.l3_ways for node in self.nodes)
 
     def resources(self, accounting: Accounting = 'min'
                   ) -> dict[int, dict[str, int]]:
-        """Return the amounts that Placement counts, by guest NUMA node and
-        resource class.
+        """Return the amounts that Placement counts, by guest node and class.
 
         By guest NUMA node; those of which nothing is counted are left out.
         """
@@ -138,7 +136,7 @@ class GuestPolicy:
                 for number, amounts in found.items() if any(amounts.values())}
 
     def capabilities(self) -> frozenset[str]:
-        """Names (:data:`names.CAPABILITY_TRAITS`) of what the host must hold.
+        """Return the names of the host capabilities that the policy requires.
         """
         needed = {'L3_WAYS'} if self.partitions else set()
         for node in self.nodes:
@@ -162,8 +160,7 @@ class GuestPolicy:
         return self.threads.capabilities() | needed
 
     def for_guest(self) -> str:
-        """Return the part of a policy that its guest may know, as a line of
-        JSON.
+        """Return the part of the policy that its guest may read, as JSON.
 
         ``nodes`` has one entry per guest NUMA node, with the words of the
         flavor; ``scheduler`` has the class and priority of each kind of
@@ -178,12 +175,12 @@ class GuestPolicy:
 
 
 def digest(parts: Iterable[str]) -> str:
-    """16 hexadecimal digits that stand for some texts."""
+    """Return a digest of some texts as 16 hexadecimal digits."""
     return hashlib.sha256(';'.join(parts).encode()).hexdigest()[:16]
 
 
 def wanted(extra_specs: Mapping[str, str]) -> bool:
-    """Whether the flavor has any extra spec of ours, valid or not."""
+    """Whether the flavor has any ghsched extra spec, valid or not."""
     return any(key.startswith(_PREFIX) for key in extra_specs)
 
 
@@ -197,7 +194,7 @@ def check(extra_spec: str, text: object) -> None:
 
 
 def check_topology(extra_specs: Mapping[str, str]) -> None:
-    """Check that a flavor itself says how many guest NUMA nodes there are.
+    """Check that a flavor itself fixes the number of guest NUMA nodes.
 
     Keys of bandwidth and VFs hold for each guest node. Where the flavor says
     nothing Nova takes ``hw_numa_nodes`` of the image, which a tenant writes
@@ -242,7 +239,7 @@ def node_count(extra_specs: Mapping[str, str], default: int = 0) -> int:
 
 
 def misspelt(given: Iterable[str]) -> Iterator[PolicyError]:
-    """Yield an error for each name that is nearly one of our keys."""
+    """Yield an error for each extra spec that misspells a ghsched key."""
     for extra_spec in sorted(given):
         if extra_spec.startswith(_PREFIX):
             continue
@@ -252,7 +249,7 @@ def misspelt(given: Iterable[str]) -> Iterator[PolicyError]:
 
 
 def doubtful(extra_specs: Iterable[str]) -> Iterator[str]:
-    """Yield a warning for each name that may be meant for one of our keys.
+    """Yield a warning for each name that may be meant for a ghsched key.
 
     Such a name is not refused: it may be a property of host aggregates.
     """
@@ -266,7 +263,7 @@ def doubtful(extra_specs: Iterable[str]) -> Iterator[str]:
 
 
 def check_names(given: Iterable[str]) -> None:
-    """Refuse extra specs of our namespace that are not the name of a key."""
+    """Refuse unknown extra specs in the ghsched namespace."""
     error = next(misspelt(given), None)
     if error is not None:
         raise error
@@ -274,7 +271,7 @@ def check_names(given: Iterable[str]) -> None:
 
 def check_flavor(extra_specs: Mapping[str, str],
                  given: Iterable[str]) -> GuestPolicy | None:
-    """Return the policy of a flavor; refuse keys that contradict each other.
+    """Check a flavor for contradictions and return its bandwidth policy.
 
     None if the flavor has no policy, or if the policy depends on the image.
     What else depends on the image, the aliases or the hosts is left to the
@@ -299,7 +296,7 @@ def check_flavor(extra_specs: Mapping[str, str],
 
 def parse(extra_specs: Mapping[str, str],
           guest_nodes: int, vcpus: int = 0) -> GuestPolicy | None:
-    """Return the policy in a flavor's extra specs; None when there is none.
+    """Parse the bandwidth policy in a flavor's extra specs; None if absent.
 
     :param extra_specs: all extra specs of the flavor; those of other
         namespaces are ignored.
@@ -356,7 +353,8 @@ def _rt_permille(threads: ThreadPolicy, extra_specs: Mapping[str, str],
 
 def _values(ours: Mapping[str, str]
             ) -> tuple[dict[str, Value], dict[tuple[str, int], Value]]:
-    """Return the values by key, and those of guest NUMA nodes by key and node.
+    """Return parsed values by key, and those of guest NUMA nodes by key and
+    node.
 
     Without those that say how the number of guest nodes is chosen.
     """
@@ -374,7 +372,7 @@ def _values(ours: Mapping[str, str]
 
 def problems(extra_specs: Mapping[str, str],
              guest_nodes: int) -> tuple[PolicyError, ...]:
-    """Everything that is wrong with a flavor's extra specs, for its author.
+    """Return all errors in a flavor's extra specs.
 
     :func:`parse` ends at the first. Keys that contradict each other are
     looked for once each key makes sense by itself.
@@ -398,9 +396,7 @@ def problems(extra_specs: Mapping[str, str],
 
 def _parts(ours: Mapping[str, str],
            guest_nodes: int) -> Iterator[dict[str, str]]:
-    """Keys that can contradict each other: those of a guest node's bandwidth,
-    of its VFs, and of the whole guest.
-    """
+    """Split extra specs into groups whose keys can contradict each other."""
     split = {extra_spec: split_name(extra_spec) for extra_spec in ours}
     for node in range(guest_nodes):
         of_others = {keys.MEM_BW_MIN.get_node_extra_spec(other): '0'
@@ -420,9 +416,7 @@ def _parts(ours: Mapping[str, str],
 
 def _alone(extra_spec: str, text: str,
            guest_nodes: int) -> PolicyError | None:
-    """Return the error of one key by itself, whatever the values of others
-    are.
-    """
+    """Return the error of one extra spec, ignoring all others."""
     try:
         key, _node = split_name(extra_spec)
         if key.name in scheduling.KEYS or key in auto_nodes.KEYS:
@@ -444,7 +438,7 @@ def _problem(extra_specs: Mapping[str, str],
 
 def parse_vfs(extra_specs: Mapping[str, str],
               guest_nodes: int) -> tuple[Vfs, ...]:
-    """Return the VFs that a flavor asks for, whatever its other keys are.
+    """Parse the VFs that a flavor requests, ignoring its other keys.
 
     nova-api needs them when it knows no more than the flavor.
 
@@ -483,7 +477,7 @@ def _locality(general: dict[str, Value], device_numa: str) -> str:
 def _vfs(general: dict[str, Value],
          special: dict[tuple[str, int], Value],
          guest_nodes: int) -> tuple[Vfs, ...]:
-    """Take the VFs out of the values, and spread what is for all nodes."""
+    """Take the requested VFs out of the values, by guest NUMA node."""
     by_node: dict[int, Devices] = {}
     for name, node in list(special):
         if name == keys.VFS.name:
@@ -503,9 +497,7 @@ def _vfs(general: dict[str, Value],
 
 
 def _share(count: int, position: int, parts: int) -> int:
-    """Return one of the even parts of a number; the first parts get the
-    remainder.
-    """
+    """Return one of the even parts of a number, first parts largest."""
     whole, rest = divmod(count, parts)
     return whole + (1 if position < rest else 0)
 

@@ -127,8 +127,7 @@ def parameters(flavor: Flavor, request: requests.Request,
 
 
 def not_shown(extra_specs: Mapping[str, str]) -> tuple[str, ...]:
-    """Return extra specs that change Nova's query in a way that is not shown.
-    """
+    """Return extra specs that change Nova's query but are not shown in it."""
     return tuple(sorted(filter(_NOT_SHOWN.fullmatch, extra_specs)))
 
 
@@ -138,7 +137,7 @@ def _none_of(traits: set[str]) -> list[str]:
 
 def _group_policy(flavor: Flavor, groups: Mapping[str, _Group],
                   request: requests.Request) -> str | None:
-    """Return the policy as Nova and the request filter of ghsched set it.
+    """Return the group_policy that Nova and ghsched's request filter set.
 
     Groups that do not come from the flavor may share a provider
     (``nova.scheduler.utils.resources_from_request_spec``), unless the flavor
@@ -184,8 +183,7 @@ def _add_trait(group: _Group, name: str, value: str) -> None:
 
 
 def _add_resource(group: _Group, name: str, value: str) -> None:
-    """Add a ``resources:`` extra spec to a group; ignore a malformed one, as
-    RequestGroup.add_resource does.
+    """Add a ``resources:`` extra spec to a request group; skip malformed ones.
     """
     known = name.startswith(orc.CUSTOM_NAMESPACE) or name in orc.STANDARDS
     if known and re.fullmatch('[0-9]{1,18}', value.strip()):
@@ -193,7 +191,7 @@ def _add_resource(group: _Group, name: str, value: str) -> None:
 
 
 def _add_base(flavor: Flavor, groups: Mapping[str, _Group]) -> None:
-    """The flavor's own figures, where no ``resources:`` overrides them."""
+    """Add the flavor's CPUs, memory and disk where ``resources:`` has none."""
     base = groups[''].resources
     if flavor.pcpus and not any(group.resources.get(orc.PCPU)
                                 for group in groups.values()):

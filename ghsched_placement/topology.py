@@ -83,7 +83,7 @@ class Guest:
 
     @property
     def needs(self) -> tuple[GuestNode, ...]:
-        """CPUs and memory that each guest NUMA node takes of a host node."""
+        """CPUs and memory that each guest NUMA node takes of its host node."""
         isolated = self.pcpus - len(self.dedicated)
         return tuple(GuestNode(
             pinned=(len(cell.vcpus & self.dedicated)
@@ -94,7 +94,7 @@ class Guest:
 
 def split(vcpus: int, memory_mb: int,
           extra_specs: Mapping[str, str]) -> Guest:
-    """Split a flavor as Nova does.
+    """Split a flavor into guest NUMA nodes as Nova does.
 
     :raises TopologyError: when Nova would refuse the flavor.
     """
@@ -122,7 +122,7 @@ def split(vcpus: int, memory_mb: int,
 
 def _one_of(key: str, extra_specs: Mapping[str, str],
             choices: Sequence[str]) -> str:
-    """Return a value that may be left out, or be empty."""
+    """Return an optional extra spec's value, checked against its choices."""
     value = extra_specs.get(key, '')
     if value and value not in choices:
         raise TopologyError(f'{key}: {value!r} is none of '
@@ -157,7 +157,8 @@ def _dedicated(vcpus: int, isolated: bool,
 
 def _asks_for_pcpus(vcpus: int, isolated: bool, policy: str,
                     extra_specs: Mapping[str, str]) -> bool:
-    """Whether it is resources:PCPU that asks for dedicated CPUs."""
+    """Whether resources:PCPU is what makes the flavor ask for dedicated CPUs.
+    """
     asked = {'VCPU': 0, 'PCPU': 0}
     for key, value in extra_specs.items():
         match = _RESOURCES.fullmatch(key)
@@ -190,8 +191,7 @@ def _mixed(vcpus: int, mask: str | None,
 
 
 def _realtime(vcpus: int, extra_specs: Mapping[str, str]) -> frozenset[int]:
-    """Return the vCPUs with Nova's own real-time scheduling; empty without it.
-    """
+    """Return the vCPUs with Nova's real-time scheduling; empty without it."""
     if not strutils.bool_from_string(extra_specs.get('hw:cpu_realtime')):
         return frozenset()
     everything = listed = frozenset(range(vcpus))
@@ -210,7 +210,7 @@ def _realtime(vcpus: int, extra_specs: Mapping[str, str]) -> frozenset[int]:
 
 
 def _masked(key: str, vcpus: int, mask: str) -> frozenset[int]:
-    """Return vCPUs that a mask lists, or all but those that it excludes."""
+    """Return the vCPUs that a mask lists, or all but the excluded ones."""
     listed = _cpus(key, f'0-{vcpus - 1},{mask}'
                    if mask.strip().startswith('^') else mask)
     if not listed:
@@ -219,7 +219,7 @@ def _masked(key: str, vcpus: int, mask: str) -> frozenset[int]:
 
 
 def _thread_policy(extra_specs: Mapping[str, str]) -> bool:
-    """Whether the threads of host cores matter."""
+    """Return the flavor's CPU thread policy, if it matters for placement."""
     policy = _one_of('hw:cpu_thread_policy', extra_specs,
                      ('prefer', 'isolate', 'require'))
     trait = next((value for key, value in extra_specs.items()
@@ -300,7 +300,7 @@ def _cells(nodes: int, vcpus: int, memory_mb: int,
 
 def vcpus_by_node(nodes: int, vcpus: int, extra_specs: Mapping[str, str]
                   ) -> tuple[frozenset[int], ...]:
-    """Guest CPU numbers of each guest NUMA node.
+    """Return the vCPU numbers of each guest NUMA node.
 
     :raises TopologyError: when Nova would refuse the flavor for them.
     """
@@ -312,7 +312,7 @@ def vcpus_by_node(nodes: int, vcpus: int, extra_specs: Mapping[str, str]
 
 
 def _listed(key: str, extra_specs: Mapping[str, str]) -> list[str]:
-    """Return values of key.0, key.1, ... up to the first that is absent."""
+    """Return the values of key.0, key.1, ... up to the first absent one."""
     values: list[str] = []
     while f'{key}.{len(values)}' in extra_specs:
         values.append(extra_specs[f'{key}.{len(values)}'])

@@ -54,8 +54,7 @@ class Port:
 
 
 def write(ties: affinity.Ties, addresses: Iterable[str]) -> dict[str, Any]:
-    """Return the traffic of some addresses for the diagnostics of their guest.
-    """
+    """Return a guest's network traffic with its peers, for its diagnostics."""
     mine = set(addresses)
     found = [Talk(*_mine_first(pair, mine), tie.strength)
              for pair, tie in ties.by_pair.items() if mine & set(pair)]
@@ -70,9 +69,7 @@ def _mine_first(pair: affinity.Pair, mine: set[str]) -> tuple[str, str]:
 
 
 def read(diagnostics: Mapping[str, Any]) -> tuple[Talk, ...] | None:
-    """Parse the traffic in the diagnostics of a guest; None if it is not
-    measured.
-    """
+    """Parse the network traffic in a guest's diagnostics; None if absent."""
     found = diagnostics.get(KEY)
     if not isinstance(found, list):
         return None
@@ -107,7 +104,7 @@ def ports(server: Mapping[str, Any]) -> tuple[Port, ...]:
 
 def between(talks: Mapping[str, Iterable[Talk]],
             known: Iterable[Port]) -> affinity.Ties:
-    """Return ties between guests.
+    """Return the traffic between each pair of guests, as ties.
 
     Both hosts of two guests count what they say to each other, so the larger
     of two figures is the one.
@@ -137,7 +134,7 @@ def between(talks: Mapping[str, Iterable[Talk]],
 
 
 def _whose(having: Iterable[Port], networks: set[str]) -> str:
-    """Return the guest with an address; empty where that is not clear.
+    """Return the guest that owns an address; empty if ambiguous.
 
     One on a network of the other is nearer than one on another network.
     """

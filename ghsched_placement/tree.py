@@ -80,7 +80,9 @@ class Config:
     reserved_elsewhere: int = 0
 
     def reserved(self, node: int) -> int:
-        """Return the percent of a node that is not guaranteed."""
+        """Return the percent of a host NUMA node that is guaranteed to no
+        guest.
+        """
         return self.reserved_bandwidth.get(node, self.reserved_elsewhere)
 
 
@@ -123,7 +125,7 @@ def desired(root_uuid: str, root_name: str, host: HostDescription,
             current: Mapping[str, Current] | None = None,
             fewer: Mapping[tuple[str, str], Current] | None = None,
             ) -> tuple[Provider, ...]:
-    """Return the providers of one host, the compute node first.
+    """Return the resource providers of one host, the compute node first.
 
     :param root_uuid: UUID of the compute node's provider.
     :param root_name: its name.
@@ -150,7 +152,7 @@ def desired(root_uuid: str, root_name: str, host: HostDescription,
 
 def retired(provider: Provider,
             current: Mapping[str, Current]) -> Provider:
-    """A NUMA provider that the host no longer has but guests still hold.
+    """Return the provider of a NUMA node that the host lost and guests hold.
 
     Nothing can be allocated from it any more, and nothing is lost: Placement
     refuses to drop an inventory in use (409 InventoryInUse).
@@ -166,7 +168,7 @@ def retired(provider: Provider,
 
 def inventory(total: int, reserved: int = 0, allocation_ratio: float = 1.0,
               step: int = 1) -> dict[str, int | float]:
-    """Return an inventory record whose allocations are multiples of a step."""
+    """Return an inventory record that is allocated in multiples of a step."""
     return {
         'total': total, 'reserved': reserved, 'min_unit': 1,
         'max_unit': total, 'step_size': step,
@@ -175,7 +177,7 @@ def inventory(total: int, reserved: int = 0, allocation_ratio: float = 1.0,
 
 
 def slots(provider: Provider) -> frozenset[str]:
-    """Return the identifiers of the control group units of a root provider."""
+    """Return the names of the control group units of a root provider."""
     record = provider.inventories.get(names.RESCTRL_GROUP)
     if record is None:
         return frozenset()
@@ -184,9 +186,7 @@ def slots(provider: Provider) -> frozenset[str]:
 
 
 def free(record: Inventory, used: int) -> int:
-    """Return the amount that can still be allocated, by Placement's
-    arithmetic.
-    """
+    """Return the free amount of an inventory, by Placement's arithmetic."""
     capacity = ((record['total'] - record['reserved'])
                 * record['allocation_ratio'])
     return max(0, math.floor(capacity) - used)
@@ -217,7 +217,7 @@ def _numa_provider(root: Provider, node: int, host: HostDescription,
 
 def bandwidth(node: int, host: HostDescription, config: Config,
               current: Current) -> dict[str, int | float]:
-    """Return the inventory of the bandwidth of a node, or nothing.
+    """Return the inventory of a host NUMA node's bandwidth, if it has any.
 
     No more is reserved than guests leave. A provider over its capacity would
     refuse what changes the allocations of running guests.
@@ -262,16 +262,14 @@ def _not_holdable(host: HostDescription, amounts: Sequence[int],
 
 
 def counted(host: HostDescription, node: int) -> dict[str, tuple[int, int]]:
-    """Return total and smallest request of a host NUMA node, by resource class
-    other than bandwidth.
-    """
+    """Return total and smallest request of a node's other resource classes."""
     return {names.L3_WAYS: (host.l3_ways.get(node, 0), host.l3_ways_least),
             names.RT_CPU_PERMILLE: (host.rt_permille.get(node, 0), 1)}
 
 
 def _counted(amount: int, least: int,
              current: Current) -> dict[str, int | float]:
-    """Return an inventory of no less than is in use."""
+    """Return an inventory whose total is no less than its usage."""
     if not amount:
         return _closed(current)
     total = max(amount, current.used)
@@ -280,7 +278,7 @@ def _counted(amount: int, least: int,
 
 
 def burst_pool(node: int, host: HostDescription, config: Config) -> int:
-    """Return the percent of a node that is kept for bursts.
+    """Return the percent of a host NUMA node that is reserved for bursts.
 
     Nothing where guarantees are not held: bursts of others would take them.
     """
@@ -291,20 +289,20 @@ def burst_pool(node: int, host: HostDescription, config: Config) -> int:
 
 
 def _reserved(node: int, host: HostDescription, config: Config) -> int:
-    """Return the percent of a node that is guaranteed to no guest."""
+    """Return the percent of a host NUMA node that is guaranteed to no guest.
+    """
     return max(config.reserved(node), host.kept_share)
 
 
 def offered_bursts(node: int, host: HostDescription, config: Config) -> int:
-    """Return the percent of a node that may be promised as bursts, in all."""
+    """Return the percent of a host NUMA node to promise as bursts in total."""
     pool = burst_pool(node, host, config)
     return host.bursts.get(node, pool) if pool else 0
 
 
 def _bursts(node: int, host: HostDescription, config: Config,
             current: Current) -> dict[str, int | float]:
-    """Return the inventory of bursts: the bandwidth that is kept for bursts,
-    oversubscribed by measured use.
+    """Return the inventory of a node's burst pool, overcommitted by use.
 
     No guest can have a burst that is larger than what is kept. The ratio is
     rounded so that Placement, which multiplies, gets the percent that are
@@ -319,8 +317,7 @@ def _bursts(node: int, host: HostDescription, config: Config,
 
 
 def _closed(current: Current) -> dict[str, int | float]:
-    """Return the inventory that remains for a class that is offered no more;
-    empty without usage.
+    """Return the inventory of a class no longer offered; empty without usage.
     """
     if not current.used:
         return {}
@@ -330,7 +327,7 @@ def _closed(current: Current) -> dict[str, int | float]:
 
 def _group_inventories(host: HostDescription,
                        current: Current) -> Mapping[str, Inventory]:
-    """Return inventory of the control groups, never fewer slots than are held.
+    """Return the inventory of control groups, with no slot in use removed.
 
     A guest has taken a unit, unless it was sent to a group that was there. Of
     those that share groups, all but one for each group are given back by

@@ -75,7 +75,7 @@ def query(resource_class: str,
 
 def read(summaries: Mapping[str, Any], resource_class: str,
          required: frozenset[str]) -> list[Pf]:
-    """Return the PFs in Placement's answer to :func:`query`.
+    """Parse the PFs in Placement's answer to the PF query.
 
     :param summaries: ``provider_summaries`` of microversion 1.29 or later.
     """
@@ -90,8 +90,7 @@ def read(summaries: Mapping[str, Any], resource_class: str,
 
 
 def by_place(pfs: Iterable[Pf], locality: str) -> dict[str, list[int]]:
-    """Return the free VFs of PFs, the most first, by the UUID that they share.
-    """
+    """Return the free VFs of PFs by their provider or node, the most first."""
     places: dict[str, list[int]] = {}
     for pf in pfs:
         places.setdefault(pf.place(locality), []).append(pf.free)
@@ -102,7 +101,7 @@ def by_place(pfs: Iterable[Pf], locality: str) -> dict[str, list[int]]:
 def tries(policy: GuestPolicy, find: Callable[[], Mapping[str, Sequence[Pf]]],
           too_many: Callable[[Sizes], None] = lambda _sizes: None,
           ) -> Iterator[tuple[str, Sizes]]:
-    """Yield ways to ask for the VFs of a guest, the best first.
+    """Yield the ways to request a guest's VFs from Placement, best first.
 
     The nearest first. For each locality with all VFs of a guest node from
     one PF (no sizes), because then there are few candidates, and then as
@@ -126,7 +125,7 @@ def tries(policy: GuestPolicy, find: Callable[[], Mapping[str, Sequence[Pf]]],
 
 def is_feasible(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
                 sizes: Sizes) -> bool:
-    """Whether Placement can go through the ways to share VFs so."""
+    """Whether Placement can search this division of VFs among PFs in time."""
     parts = Counter[str]()
     for need in needs:
         parts[need.alias] += len(sizes[need.guest_node, need.alias])
@@ -135,7 +134,7 @@ def is_feasible(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
 
 def ways(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
          locality: str, most: int) -> list[Sizes]:
-    """Return ways to take VFs of several PFs that some host has room for.
+    """Return the divisions of a guest's VFs among PFs that some host can hold.
 
     Those with the fewest parts come first, then those that the most hosts
     have room for. A way with all VFs of a guest node from one PF is none: it
@@ -160,9 +159,7 @@ def ways(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
 
 def _of_host(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
              locality: str) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Yield the ways to take VFs of a host's PFs, by way of placing the guest
-    nodes.
-    """
+    """Yield the divisions of VFs among one host's PFs, by node placement."""
     places = {alias: by_place(of_alias, locality)
               for alias, of_alias in pfs.items()}
     nodes = sorted({need.guest_node for need in needs})
@@ -188,9 +185,7 @@ def _take(needs: Sequence[Vfs],
           places: Mapping[str, Mapping[str, Sequence[int]]],
           place_of: Mapping[int, str],
           ) -> tuple[tuple[int, ...], ...] | None:
-    """Return the VFs to take for each need in turn; None if they do not
-    suffice.
-    """
+    """Return the VFs taken for each request in turn; None if too few."""
     left = {alias: {place: sorted(free, reverse=True)
                     for place, free in of_alias.items()}
             for alias, of_alias in places.items()}
@@ -210,7 +205,7 @@ def _take(needs: Sequence[Vfs],
 
 def combinations(parts: Mapping[str, int],
                  pfs: Mapping[str, Sequence[Pf]]) -> int:
-    """Return the maximum number of ways that Placement tries for one host.
+    """Return the most provider combinations that Placement tries for a host.
 
     :param parts: how many groups a request has, by alias; each is of any PF
         of the host.

@@ -31,7 +31,7 @@ MALFORMED = (AttributeError, KeyError, OverflowError, RecursionError,
 
 def parse(text: Any, version: int, build: Callable[[dict[str, Any]], T]
           ) -> T | None:
-    """Return what is built from the JSON text of a record.
+    """Parse a versioned JSON record; None if it cannot be read.
 
     :param text: anything that was found in place of the record.
     :param version: of the format that can be read.

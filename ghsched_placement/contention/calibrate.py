@@ -35,7 +35,7 @@ _TURNS = 40
 
 def demand(machine: Machine, workload: Workload = REFERENCE,
            baseline: str = 'none') -> float:
-    """``demand_mb`` that gives the machine's published density.
+    """Return the demand per container that yields the published density.
 
     :param baseline: the scenario that the published density is of: ``none``
         where the kernel chose CPUs and memory, ``static`` where redis was
@@ -57,7 +57,7 @@ def demand(machine: Machine, workload: Workload = REFERENCE,
 
 def fitted(machine: Machine, workload: Workload = REFERENCE,
            baseline: str = 'none') -> Machine:
-    """Return the machine with the demand that gives its published density.
+    """Return the machine with demand fitted to its published density.
 
     :raises ValueError: no density of the machine was published.
     """
@@ -66,8 +66,7 @@ def fitted(machine: Machine, workload: Workload = REFERENCE,
 
 
 def bind_gain(machine: Machine) -> float:
-    """Return how many times faster local accesses of an idle machine are than
-    those of unbound guests.
+    """Return how much faster local accesses are than those of unbound guests.
     """
     numbers = [node.id for node in machine.nodes]
     return sum(traffic.distance(machine, here, there)

@@ -53,7 +53,7 @@ class Line:
     points: tuple[tuple[float, float], ...]
 
     def latency(self, utilisation: float) -> float:
-        """Between the points; beyond the last as steep as before it."""
+        """Interpolate the latency between the points of the curve."""
         number = bisect_right([point[0] for point in self.points],
                               utilisation)
         number = min(max(number, 1), len(self.points) - 1)
@@ -75,7 +75,7 @@ class LatencyCurve:
 
     @classmethod
     def from_mapping(cls, mapping: Any) -> 'LatencyCurve':
-        """A curve from plain data: ``basis``, ``source`` and ``points``.
+        """Build a latency curve from plain data.
 
         Each of ``points`` has ``writes`` and ``latency``, a list of pairs.
 
@@ -101,8 +101,7 @@ class LatencyCurve:
         return cls(mapping['basis'], mapping['source'].strip(), tuple(lines))
 
     def latency(self, utilisation: float, writes: float = WRITES) -> float:
-        """Return the latency of an access relative to that of an idle machine;
-        at least 1.
+        """Return an access's latency relative to that of an idle machine.
 
         Between the lines for the next fewer and more writes; the outermost
         line holds for all beyond it.

@@ -91,7 +91,7 @@ class Curve:
 def predict(machine: Machine, scenario: str, keys: Keys | None = None,
             most: int | None = None,
             workload: Workload = REFERENCE) -> Curve:
-    """Return the predicted latency by number of containers, in one scenario.
+    """Predict latency by number of containers in one scenario.
 
     :param scenario: ``none``, ``static`` or ``ghsched``.
     :param keys: of the guests, in scenario ``ghsched``; without them
@@ -118,8 +118,7 @@ def predict(machine: Machine, scenario: str, keys: Keys | None = None,
 
 def p99(machine: Machine, scenario: str, containers: int,
         keys: Keys | None = None, workload: Workload = REFERENCE) -> float:
-    """Return the predicted p99 latency of a number of containers, whether or
-    not they fit.
+    """Predict the p99 latency of a number of containers.
 
     :raises ValueError: as :func:`predict` does.
     """
@@ -130,7 +129,7 @@ def p99(machine: Machine, scenario: str, containers: int,
 
 def default_keys(machine: Machine,
                  workload: Workload = REFERENCE) -> GuestPolicy:
-    """Return keys for a guest: its part of each node, and VFs that it sees.
+    """Return the default policy keys of a guest on a machine.
 
     On a host that cannot hold a guarantee, the VFs alone; a guest without
     VFs has nothing to see.
@@ -200,7 +199,7 @@ class _Model:
         return self._grown(self.latency(containers))
 
     def worst(self, containers: int) -> float:
-        """Return the highest p99 of all containers, as :meth:`p99` has it."""
+        """Return the highest p99 latency of all containers."""
         return self._grown(max(
             self._latency(slot, containers) for slot in self._slots
             if slot.count(containers)))
@@ -210,8 +209,7 @@ class _Model:
         return 1 + self._workload.elasticity * more
 
     def density(self, p99: Callable[[int], float] | None = None) -> int:
-        """Return the largest number of containers with a latency below the
-        line, even if there is no room for them.
+        """Return the most containers whose latency stays below the limit line.
         """
         p99 = p99 or self.p99
         above = 2
@@ -270,7 +268,7 @@ class Report:
 def report(machine: Machine, keys: Keys | None = None,
            against: Machine | None = None,
            workload: Workload | None = None) -> Report:
-    """Return the prediction of all scenarios, compared with each other.
+    """Predict all scenarios and compare their densities.
 
     The lines are densities. A machine of whose published test without control
     only the first number that fails is known has no such line for that test:
@@ -321,7 +319,7 @@ def sensitivity(machine: Machine, keys: Keys | None = None,
                 bases: Collection[str] = ('fitted',),
                 refit: Callable[[Machine], Machine] | None = None,
                 ) -> tuple[Shift, ...]:
-    """Return the change of the predicted ratios by each parameter alone.
+    """Return how much each parameter alone changes the predicted ratios.
 
     :param workload: as in :func:`report`.
     :param step: how far each is moved down and up, as a part of it.

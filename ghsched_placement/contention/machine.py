@@ -117,7 +117,7 @@ class Machine:
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> 'Machine':
-        """Return a machine from plain data.
+        """Build a machine from plain data.
 
         Keys: ``name``, ``nodes`` (a list of ``id``, ``threads``,
         ``memory_mb`` and, optionally, ``socket``), optionally ``nics``,

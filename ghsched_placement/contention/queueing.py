@@ -54,14 +54,13 @@ _RAISED, _NORMAL, _BEYOND = 2, 1, 0
 
 
 def wait(utilisation: float) -> float:
-    """Return the mean wait with one class, in units of the service time."""
+    """Return the mean queueing delay of one class, in service times."""
     busy = min(utilisation, BUSIEST)
     return busy / (1 - busy)
 
 
 def busy_as(utilisation: float, curve: LatencyCurve | None) -> float:
-    """Return the utilisation at which the queue waits as long as a curve says.
-    """
+    """Return the utilisation whose queueing delay matches a latency curve."""
     if curve is None:
         return min(utilisation, BUSIEST)
     waiting = curve.latency(min(utilisation, 1.0)) - 1
@@ -70,7 +69,7 @@ def busy_as(utilisation: float, curve: LatencyCurve | None) -> float:
 
 def waits(capacity: float, claims: Sequence[Claim], got: Sequence[float],
           curve: LatencyCurve | None = None) -> tuple[float, ...]:
-    """Return the mean wait of each claim, in units of the service time.
+    """Return the mean queueing delay of each claim, in service times.
 
     A higher priority of a claim never makes it longer: the classes that go
     before its traffic carry no more then, and all together carry the same.
@@ -89,7 +88,7 @@ def waits(capacity: float, claims: Sequence[Claim], got: Sequence[float],
 
 
 def _parts(claim: Claim, got: float) -> dict[_Class, float]:
-    """Return MB/s of a claim by class."""
+    """Return a claim's MB/s by priority class."""
     raised = min(got, claim.raised)
     normal = min(got, claim.capped) - raised
     return {(_RAISED, 0): raised, (_NORMAL, claim.priority): normal,

@@ -71,7 +71,7 @@ class Range:
 
     @property
     def part_at_goal(self) -> float:
-        """Part of the draws that reach :data:`GOAL`, which is no probability.
+        """Fraction of the random draws whose ratio reaches :data:`GOAL`.
 
         The ranges and the choice of the curve are assumptions.
         """
@@ -80,7 +80,7 @@ class Range:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """Return the nearest rank of ascending values."""
+    """Return a percentile of ascending values by nearest rank."""
     place = round(percent / 100 * (len(values) - 1))
     return values[min(max(place, 0), len(values) - 1)]
 
@@ -89,8 +89,7 @@ def draw(machine: Machine, curves: Sequence[LatencyCurve | None], count: int,
          seed: int = 1, workload: Workload = REFERENCE,
          baselines: Sequence[str] = BASELINES,
          progress: Callable[[int], None] = lambda _done: None) -> Range:
-    """Return the range of predictions over a number of random draws of the
-    parameters.
+    """Predict densities over random draws of the model's parameters.
 
     :param curves: None stands for the queue.
     :param baselines: of :data:`BASELINES`, those to draw from.
@@ -114,7 +113,7 @@ def draw(machine: Machine, curves: Sequence[LatencyCurve | None], count: int,
 
 def drawn(machine: Machine, rng: random.Random,
           curves: Sequence[LatencyCurve | None]) -> Machine:
-    """Return the machine with other figures, each in its range."""
+    """Return the machine with parameters drawn at random from their ranges."""
     for name, (low, high) in RANGES.items():
         machine = machine.with_value(name, rng.uniform(low, high))
     machine = replace(machine, curve=rng.choice(curves))

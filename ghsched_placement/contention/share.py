@@ -56,7 +56,7 @@ class Claim:
 
     @property
     def capped(self) -> float:
-        """Bandwidth of the group while others want bandwidth too, in MB/s."""
+        """MB/s of the group while other groups want bandwidth too."""
         return min(self.demand, self.maximum)
 
     @property
@@ -66,7 +66,7 @@ class Claim:
 
     @property
     def raised(self) -> float:
-        """The part of its demand that takes precedence over all others."""
+        """MB/s of the demand that takes precedence over all other groups."""
         return min(self.capped, self.minimum)
 
 
@@ -81,7 +81,7 @@ class _Need:
 
 
 def share(capacity: float, claims: Sequence[Claim]) -> tuple[float, ...]:
-    """Return the bandwidth that each claim gets, in MB/s.
+    """Return the MB/s that each bandwidth claim gets.
 
     The sum is at most the capacity. It is the capacity, or all that the
     claims can take.
@@ -101,7 +101,7 @@ def share(capacity: float, claims: Sequence[Claim]) -> tuple[float, ...]:
 
 def _fill(capacity: float, got: list[float],
           wanted: Sequence[tuple[int, float, float]]) -> None:
-    """Raise some claims to their tops, or as far as what is left goes.
+    """Raise some claims to their maxima, or as far as bandwidth remains.
 
     :param wanted: index, top and weight of each.
     """
@@ -119,7 +119,7 @@ def _fill(capacity: float, got: list[float],
 
 
 def _level(left: float, needs: Sequence[_Need]) -> float:
-    """Return the level, per weight, at which all of what is left is used."""
+    """Return the level per weight at which the rest is used up."""
     steps = sorted([(need.floor / need.weight, need.weight)
                     for need in needs]
                    + [(need.top / need.weight, -need.weight)

@@ -31,7 +31,7 @@ def load(name: str) -> LatencyCurve:
 
 
 def closest(dialect: str) -> LatencyCurve:
-    """Return the curve of the measured machine most like a host.
+    """Return the measured latency curve of the machine most like a host.
 
     The one of its instruction set: Graviton3 for Arm, Skylake for x86.
 

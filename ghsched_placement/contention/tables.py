@@ -139,9 +139,7 @@ def _fitted(ours: Machine, other: Machine) -> str:
 
 
 def _others(ours: Machine, other: Machine) -> str:
-    """Explain that parameters of the other machine move nothing, because it is
-    fitted again.
-    """
+    """Explain why the other machine's parameters change nothing."""
     return _shifts(
         f'Each other parameter of {ours.name} moved by 20 %, demand_mb fitted '
         'again (simulated)',

@@ -57,13 +57,13 @@ class Control:
 
     @classmethod
     def of(cls, policy: NodePolicy) -> 'Control':
-        """Return the control that a flavor's policy asks for on one node."""
+        """Build the bandwidth control that a policy asks for on one node."""
         return cls(policy.minimum, policy.maximum, policy.hardlimit,
                    sharing.DEFAULT_PRIORITY if policy.priority is None
                    else policy.priority)
 
     def claim(self, capacity: float, demand: float) -> Claim:
-        """Return the claim of a group that wants a bandwidth on a node."""
+        """Return the bandwidth claim of a group on a node."""
         return Claim(
             demand, capacity * self.minimum / WHOLE,
             capacity * self.maximum / WHOLE if self.maximum < WHOLE
@@ -129,8 +129,7 @@ class _Stage:
 
 def solve(machine: Machine, flows: Sequence[Flow],
           controls: Controls | None = None) -> Load:
-    """Return the bandwidth that each flow achieves and the latency of its
-    accesses.
+    """Compute each flow's achieved bandwidth and access latency.
 
     A higher priority of a group on a node never gives its flows to the memory
     there less, nor accesses that take longer.
@@ -165,7 +164,7 @@ def solve(machine: Machine, flows: Sequence[Flow],
 
 
 def distance(machine: Machine, origin: int, memory: int) -> float:
-    """Return the latency of an access on an idle machine; a local one is 1."""
+    """Return an idle machine's access latency relative to a local access."""
     link = machine.link(origin, memory)
     return machine[f'{link[0]}_latency'] if link else 1.0
 
@@ -191,7 +190,7 @@ def _links(machine: Machine,
 
 def _node(machine: Machine, node: int, flows: Sequence[Flow],
           arriving: Sequence[float], controls: Controls) -> _Stage:
-    """Return the effects of a node on the flows from it and to it.
+    """Return how one node's memory slows the traffic from and to it.
 
     The control of a group holds for the memory of the node. Flows that only
     come from here are not controlled here.

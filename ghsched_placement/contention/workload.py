@@ -96,9 +96,7 @@ class Workload:
         return self.guests_without
 
     def per_guest(self) -> dict[str, int]:
-        """Return the number of containers that a guest takes, by the resource
-        that limits them.
-        """
+        """Return how many containers a guest takes, by limiting resource."""
         found = {
             'guest memory': self.memory_mb // self.container_memory_mb,
             'guest vCPUs': self.vcpus // self.container_vcpus}
@@ -125,8 +123,7 @@ class Path:
 
 def room(machine: Machine, workload: Workload,
          scenario: str) -> tuple[int, str]:
-    """Return the number of containers that fit on a machine, and the resource
-    that limits them.
+    """Return the number of containers that fit on a machine, and its limit.
 
     :raises ValueError: not even one guest fits the host.
     """
@@ -144,7 +141,7 @@ def room(machine: Machine, workload: Workload,
 
 def places(machine: Machine, workload: Workload,
            scenario: str) -> tuple[tuple[int, ...], ...]:
-    """Host nodes of each guest that fits, in the order of its own nodes.
+    """Return the host nodes of each guest that fits, by guest node.
 
     A guest goes to the nodes with the most free memory, those of one socket
     if that is possible. Without control a guest is on all nodes.
@@ -213,7 +210,7 @@ class Slot:
 
 def slots(machine: Machine, workload: Workload, scenario: str,
           keys: GuestPolicy | None) -> tuple[Slot, ...]:
-    """Return all guest nodes, those of the first guest first."""
+    """Return all guest nodes of a machine, those of the first guest first."""
     found = []
     guests = places(machine, workload, scenario)
     device_mb = machine['dma_mb'] if workload.vfs else 0.0
@@ -240,7 +237,7 @@ def slots(machine: Machine, workload: Workload, scenario: str,
 def _paths(machine: Machine, scenario: str, nodes: Sequence[int],
            buffers: Mapping[int, Sequence[int]], group: str,
            device_mb: float) -> Iterator[Path]:
-    """Yield the accesses of one container.
+    """Yield the memory accesses of one container.
 
     :param buffers: nodes that have those of its VF, by its own nodes.
     """
@@ -259,7 +256,7 @@ def _paths(machine: Machine, scenario: str, nodes: Sequence[int],
 def _buffers(machine: Machine, keys: GuestPolicy | None,
              nodes: Sequence[int], origin: int,
              own: bool) -> tuple[int, ...]:
-    """Return nodes that have the buffers of a container's VF."""
+    """Return the NUMA nodes that hold the buffers of a container's VF."""
     if own:
         return (origin,)
     known = [node for node in machine.nics if node in nodes]
@@ -274,8 +271,7 @@ def group_name(guest: int) -> str:
 
 def _dma(machine: Machine, buffers: Mapping[int, Sequence[int]],
          device_mb: float) -> Iterator[Flow]:
-    """Yield the flows between the NIC of one container's VF and its buffers.
-    """
+    """Yield the memory traffic between a container's VF and its buffers."""
     for having in buffers.values():
         for memory in having:
             for nic in machine.nics:
@@ -286,8 +282,7 @@ def _dma(machine: Machine, buffers: Mapping[int, Sequence[int]],
 
 def flows(machine: Machine, workload: Workload, filled: Sequence[Slot],
           containers: int) -> tuple[Flow, ...]:
-    """Return the traffic of a number of containers, their devices and
-    neighbours.
+    """Return the memory traffic of a number of containers and their devices.
     """
     amounts: dict[tuple[str, int, int], float] = defaultdict(float)
     for slot in filled:

@@ -54,8 +54,7 @@ Choose: TypeAlias = Callable[[State, Need, Sequence[Way]], Option | None]
 
 
 def by_score(state: State, need: Need, ways: Sequence[Way]) -> Option | None:
-    """Choose the first way that has room, as GhschedFragmentationWeigher does.
-    """
+    """Choose the first way with room, as GhschedFragmentationWeigher does."""
     for way in ways:
         nodes = state.place(need, way)
         if nodes is not None:
@@ -64,8 +63,7 @@ def by_score(state: State, need: Need, ways: Sequence[Way]) -> Option | None:
 
 
 def by_gradient(mix: Mapping[str, int], needs: Mapping[str, Need]) -> Choose:
-    """Return a choice as GhschedGradientWeigher's after it has learned the
-    mix.
+    """Return a host choice like that of GhschedGradientWeigher after learning.
 
     :param mix: how many guests of each flavor go together, by name.
     """
@@ -88,7 +86,7 @@ def by_gradient(mix: Mapping[str, int], needs: Mapping[str, Need]) -> Choose:
 
 
 def kind_of(need: Need) -> gradient.Kind:
-    """Return the amounts that a guest takes, as the gradient needs them."""
+    """Return a guest's amounts in the form of the fragmentation gradient."""
     devices: dict[int, int] = {}
     for (node, _name), count in need.devices_of.items():
         devices[node] = devices.get(node, 0) + count
@@ -100,9 +98,7 @@ def kind_of(need: Need) -> gradient.Kind:
 
 
 def room_of(state: State) -> gradient.Room:
-    """Return the free amounts of a host; CPUs and memory only if they are
-    known.
-    """
+    """Return the free amounts of a host; CPUs and memory only if known."""
     free: dict[int, gradient.Amounts] = {}
     total: dict[int, gradient.Amounts] = {}
     places = {node: place for place, node in state.host.node_of.items()}

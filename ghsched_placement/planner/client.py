@@ -80,7 +80,7 @@ def read(client: Reader, path: str, gone: bool = False) -> Any:
 
 
 def document(method: str, path: str, answer: Response) -> Any:
-    """Return the parsed body of a response.
+    """Return the parsed body of a Placement response; raise on errors.
 
     :raises PlannerError: when it is an error.
     """

@@ -32,11 +32,11 @@ Progress = Callable[[float, str], None]
 
 
 def silent(_share: float, _what: str) -> None:
-    """Report no progress."""
+    """Ignore progress reports."""
 
 
 def part(progress: Progress, start: float, end: float) -> Progress:
-    """Progress of a part of the work, which is from ``start`` to ``end``."""
+    """Return a progress callback for one part of the whole work."""
     def tell(share: float, what: str) -> None:
         progress(start + (end - start) * share, what)
     return tell
@@ -65,7 +65,7 @@ def read(reader: Reader, progress: Progress = silent,
 
 
 def shared_classes(hosts: Iterable[Host], reader: Reader) -> tuple[str, ...]:
-    """Return resource classes that hosts share by an aggregate.
+    """Return the resource classes that hosts share by an aggregate.
 
     They are not in the copy: no host would have any of it, so the planner
     does not ask for it.
@@ -82,7 +82,7 @@ def shared_classes(hosts: Iterable[Host], reader: Reader) -> tuple[str, ...]:
 
 
 def _provider(reader: Reader, record: Any) -> Provider | None:
-    """None for one that is gone by now."""
+    """Read one resource provider; None if it is gone."""
     path = f'/resource_providers/{record["uuid"]}'
     inventories, usages, traits = (
         client.read(reader, f'{path}/{what}', gone=True)

@@ -96,7 +96,7 @@ class DensityPlan:
 
     @property
     def found_keys(self) -> dict[str, str]:
-        """Keys that the search has found best, as extra specs."""
+        """Best policy keys that the search found, as extra specs."""
         return extra_specs(self.found.keys) if self.found else {}
 
 
@@ -111,7 +111,7 @@ def of_flavor(machine: Machine, need: Need, guests: int | None = None,
               against: Machine | None = None,
               search: bool = False,
               guests_without: int | None = None) -> DensityPlan:
-    """Return guests of a flavor, as many as fit, full of containers.
+    """Predict how many containers fit in as many guests as the host holds.
 
     :param guests: that fit on one host; None for as many as it has CPUs and
         memory for.
@@ -135,9 +135,7 @@ def of_flavor(machine: Machine, need: Need, guests: int | None = None,
 
 def _unknown(machine: Machine, workload: Workload,
              policy: GuestPolicy) -> str | None:
-    """Return the reason why the model cannot predict for guests; None if it
-    can.
-    """
+    """Return why the model cannot predict for guests; None if it can."""
     if not workload.nodes:
         return NO_NODES
     try:
@@ -163,9 +161,7 @@ def _refused(subject: str, machine: Machine, reason: str) -> NotPredicted:
 def _plan(subject: str, machine: Machine, workload: Workload | None,
           policy: GuestPolicy, against: Machine | None,
           search: bool) -> DensityPlan:
-    """Return the density plan of a machine; of the published test without a
-    workload.
-    """
+    """Return a machine's density plan, of the published test by default."""
     asked = workload or REFERENCE
     guests = {scenario: len(places(machine, asked, scenario))
               for scenario in SCENARIOS}
@@ -192,9 +188,7 @@ def _notes(workload: Workload, guests: Mapping[str, int]) -> Iterator[str]:
 
 
 def _for_search(workload: Workload) -> Workload:
-    """Return the workload with the number of guests that fit without the keys
-    to search for.
-    """
+    """Return the workload of guests without the keys to search for."""
     return replace(workload, guests=workload.guests_in('static'))
 
 

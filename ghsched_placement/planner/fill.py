@@ -102,7 +102,7 @@ def together(stage: Stage, mix: Mapping[str, int],
              needs: Mapping[str, Need], states: Sequence[State],
              progress: Progress,
              chooses: choose.Choose = choose.by_score) -> Mixed:
-    """Fill hosts with guests in a proportion, until one finds no host.
+    """Fill hosts with a mix of flavors in proportion, until a guest fits none.
 
     :param mix: how many guests of each flavor go together.
     :param states: one for each host.
@@ -128,7 +128,7 @@ def together(stage: Stage, mix: Mapping[str, int],
 
 
 def _best(flavor: _Flavor, states: Sequence[State]) -> int | None:
-    """Return the number of the host where the next guest goes."""
+    """Return the index of the host that takes the next guest."""
     found: tuple[float, int] | None = None
     for number, ways in flavor.ways.items():
         if number not in flavor.options:
@@ -142,7 +142,7 @@ def _best(flavor: _Flavor, states: Sequence[State]) -> int | None:
 
 def _ask_again(stage: Stage, flavor: _Flavor,
                states: Sequence[State]) -> bool:
-    """Get new offers for a flavor; whether there is any that fits.
+    """Get new offers for a flavor; return whether any fits.
 
     Hosts that are alike and equally full are asked for once.
     """
@@ -163,7 +163,7 @@ def _ask_again(stage: Stage, flavor: _Flavor,
 
 
 def _share_used(states: Sequence[State]) -> float:
-    """Return the used share of the hosts' scarcest resource, 0 to 1."""
+    """Return the used fraction, 0 to 1, of the hosts' scarcest resource."""
     shares = []
     for state in states:
         taken = [amount / (amount + state.free(slot))

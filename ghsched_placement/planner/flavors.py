@@ -42,7 +42,7 @@ class Flavor:
 
 
 def parse(text: str) -> Flavor:
-    """``NAME:vcpus=N,ram=MB[,disk=GB][,swap=MB][,EXTRA:SPEC=VALUE]...``
+    """Parse a flavor given as ``NAME:vcpus=N,ram=MB[,EXTRA:SPEC=VALUE]...``.
 
     A part without an equals sign belongs to the value before it, so that a
     value may have commas.
@@ -68,7 +68,7 @@ def parse(text: str) -> Flavor:
 
 
 def from_mapping(name: str, mapping: Mapping[str, Any]) -> Flavor:
-    """Return a flavor of plain data: sizes and extra specs side by side.
+    """Build a flavor from plain data.
 
     Extra specs may also be in a mapping of their own, ``extra_specs``.
 
@@ -93,7 +93,7 @@ def from_mapping(name: str, mapping: Mapping[str, Any]) -> Flavor:
 
 
 def parse_mix(text: str, flavors: Mapping[str, Flavor]) -> dict[str, int]:
-    """``NAME=N,NAME=N``: how many of each flavor go together.
+    """Parse ``NAME=N,NAME=N``, the number of guests of each flavor in a mix.
 
     :raises PlannerError: for an unknown flavor or a bad number.
     """

@@ -52,7 +52,7 @@ class Host:
 
     @cached_property
     def node_below(self) -> dict[int, int | None]:
-        """Host NUMA node of every other provider but the root, by place."""
+        """Index of the host NUMA node that each provider belongs to."""
         nodes = self.node_of
         return {place: nodes.get(above)
                 for place, above in self.parents.items()
@@ -74,8 +74,7 @@ class Host:
 
     def for_candidates(self,
                        uuid_of: Callable[[int], str]) -> candidates.Host:
-        """Return the host as the search of candidates needs it, with its
-        providers' UUIDs.
+        """Convert the host for the search of allocation candidates.
 
         :param uuid_of: gives the UUID of a provider in them, by its place.
         """
@@ -87,7 +86,7 @@ class Host:
             socket_of=self.sockets)
 
     def shape(self) -> Any:
-        """Equal for hosts that cannot be told apart but by their names."""
+        """Key that is equal for hosts that differ in their names only."""
         return self.cells, _shape(self, self.root)
 
 
@@ -104,7 +103,7 @@ class Group:
 
 
 def alike(hosts: Iterable[Host]) -> tuple[Group, ...]:
-    """Return hosts grouped by what they have and what is used of it."""
+    """Group hosts that have equal inventories and usages."""
     groups: dict[Any, list[Host]] = {}
     for host in hosts:
         groups.setdefault(host.shape(), []).append(host)

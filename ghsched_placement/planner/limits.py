@@ -51,9 +51,7 @@ def _traits(state: State, need: Need) -> Iterator[Lack]:
 
 
 def of_root(state: State, need: Need) -> Iterator[Lack]:
-    """Yield the lacks of a host among resources that are not counted by NUMA
-    node.
-    """
+    """Yield what a host lacks of resources not counted by NUMA node."""
     needed = []
     for name, amount in need.of_root.items():
         most = (int(state.record((0, name))['max_unit'])
@@ -79,7 +77,7 @@ def _nodes(state: State) -> list[int]:
 
 
 def of_node(state: State, need: Need, node: int) -> list[Lack]:
-    """Return the lacks of a host node for the guest node that it almost fits.
+    """Return what a host node lacks for the guest node it fits best.
 
     None at all where the node could take any node of the guest.
     """
@@ -90,7 +88,7 @@ def of_node(state: State, need: Need, node: int) -> list[Lack]:
 
 def misfits(state: State, need: Need, guest_node: int,
             node: int) -> list[Lack]:
-    """Return the lacks of a host node for a guest node."""
+    """Return what a host node lacks for a guest node."""
     needed: list[tuple[str, int, int, int | None]] = [
         (lack.WORDS[name], amount, counted(state, node, name),
          _at_once(state, node, name))
@@ -120,9 +118,7 @@ def counted(state: State, node: int, resource_class: str) -> int:
 
 
 def _at_once(state: State, node: int, resource_class: str) -> int | None:
-    """Return the largest amount of a class that one guest may have on a host
-    node; None without an inventory.
-    """
+    """Return the most of a class that one guest may have on a host node."""
     return max((int(state.record((place, resource_class))['max_unit'])
                 for place, number in state.host.node_of.items()
                 if number == node and resource_class
@@ -139,12 +135,12 @@ def vfs_free(state: State, node: int, resource_class: str) -> int:
 
 
 def whole_nodes(state: State) -> int:
-    """Return NUMA nodes that no guest has a part of."""
+    """Return the NUMA nodes on which no guest has anything."""
     return sum(node.is_whole for node in state.nodes())
 
 
 def pooled(state: State, need: Need) -> int:
-    """Return guests that would fit if a host were one pool without NUMA nodes.
+    """Return how many guests would fit if a host had no NUMA nodes.
 
     What lies between that and what really fits is lost to fragmentation.
     """
@@ -164,7 +160,7 @@ def pooled(state: State, need: Need) -> int:
 
 
 def _summed(need: Need) -> Counter[str]:
-    """Return the amounts of all NUMA nodes of a guest together."""
+    """Return a guest's amounts summed over its NUMA nodes."""
     found: Counter[str] = Counter()
     for amounts in need.counted.values():
         found.update(amounts)
@@ -192,7 +188,7 @@ class Use:
 
 
 def uses(state: State, aliases: dict[str, str]) -> tuple[Use, ...]:
-    """Return the use of each inventory of a host that ghsched knows of."""
+    """Return the usage of each inventory of a host that ghsched knows."""
     by_class = {name: alias for alias, name in aliases.items()}
     found: dict[tuple[int | None, str], list[int]] = {}
     for place, provider in enumerate(state.host.providers):

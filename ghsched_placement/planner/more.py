@@ -63,8 +63,7 @@ class _Change:
 
 def buys(stage: Stage, need: Need, states: Sequence[State],
          progress: Progress = silent) -> list[tuple[More, ...]]:
-    """Return, for each host, the guests that one more unit of each resource
-    makes room for.
+    """Return how many more guests fit per added unit of each resource.
 
     :param states: full; what is gained is gained beside the guests there.
 

@@ -82,8 +82,7 @@ class Need:
 
     def query(self, locality: str,
               sizes: vfs.Sizes) -> list[tuple[str, str]]:
-        """Return the query parameters for the planner, without a limit and
-        without the resources of ``without``.
+        """Return the planner's query for allocation candidates.
 
         The planner chooses among all candidates.
         """
@@ -91,7 +90,7 @@ class Need:
                 in self.of_nova(locality, sizes) if name != 'limit']
 
     def asked(self, locality: str, sizes: vfs.Sizes) -> request.Request:
-        """Return the part of the Placement query that comes from our keys."""
+        """Return the part of the Placement query that ghsched's keys add."""
         return request.build_request(self.policy, self.accounting,
                                      self.devices(sizes), locality)
 
@@ -119,7 +118,7 @@ class Need:
             for need in self.policy.vfs]
 
     def wanted(self, locality: str) -> candidates.Wanted:
-        """Return the properties by which candidates are ranked."""
+        """Return the properties by which allocation candidates are ranked."""
         return candidates.Wanted(
             suffixes=request.list_node_suffixes(self.policy, self.accounting),
             vfs=[candidates.VfRequest(
@@ -140,7 +139,7 @@ class Need:
 
     @property
     def devices_of(self) -> dict[tuple[int, str], int]:
-        """VFs by guest NUMA node and resource class."""
+        """VFs requested, by guest NUMA node and resource class."""
         found: dict[tuple[int, str], int] = {}
         for need in self.policy.vfs:
             key = need.guest_node, self.aliases[need.alias]
@@ -164,8 +163,7 @@ class Need:
 
     @property
     def counted(self) -> dict[int, dict[str, int]]:
-        """Return the amounts that Placement counts on host NUMA nodes, without
-        VFs.
+        """Return the amounts without VFs that Placement counts by guest node.
 
         Amounts by guest NUMA node and resource class.
         """
@@ -173,7 +171,7 @@ class Need:
 
     @property
     def bandwidth(self) -> dict[int, int]:
-        """Counted percent by guest NUMA node."""
+        """Percent of bandwidth that Placement counts, by guest NUMA node."""
         return self.policy.demand(self.accounting)
 
 

@@ -37,7 +37,7 @@ _MOST_OFFERS = 10000
 
 def placed(state: State, need: Need, locality: str, sizes: vfs.Sizes,
            has_room: candidates.HasRoom) -> list[candidates.Placed]:
-    """Return ways to place a guest on a host, in the scheduler's order.
+    """Return the ways to place a guest on a host, in scheduler order.
 
     What is not counted by NUMA node is not looked at, see
     :func:`ghsched_placement.planner.limits.of_root`.
@@ -65,7 +65,7 @@ def placed(state: State, need: Need, locality: str, sizes: vfs.Sizes,
 
 
 def pfs(state: State, need: Need) -> dict[str, list[vfs.Pf]]:
-    """Return the PFs of a host by alias, for the aliases of a flavor's VFs."""
+    """Return a host's PFs for the PCI aliases that a flavor uses."""
     host = state.host
     return {alias: [
         vfs.Pf(host.root.uuid, host.providers[place].parent or '',
@@ -113,7 +113,7 @@ class _Offers:
                     yield from self._choose(rest, {**chosen, suffix: place})
 
     def _alone(self, group: requests.Group) -> list[int]:
-        """Return the places of the providers that have all of a group."""
+        """Return the providers that can satisfy a request group alone."""
         host, state = self._state.host, self._state
         return [place for place, provider in enumerate(host.providers)
                 if group.required <= provider.traits and all(
@@ -124,7 +124,7 @@ class _Offers:
 
     def _may_share(self, suffix: str, place: int,
                    others: Sequence[str]) -> bool:
-        """Whether a provider has room for a group beside others."""
+        """Whether a provider has room for a request group beside others."""
         if self._isolate or (suffix in self._apart
                              and not self._apart.isdisjoint(others)):
             return False
@@ -135,7 +135,7 @@ class _Offers:
             for name in self._groups[suffix].resources)
 
     def _ancestors(self, place: int) -> Iterator[int]:
-        """Yield a provider and those that it is below."""
+        """Yield a provider and its ancestors."""
         found: int | None = place
         while found is not None:
             yield found

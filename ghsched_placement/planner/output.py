@@ -73,7 +73,7 @@ MOST_KINDS = 12
 
 
 def as_json(plan: Plan, densities: Sequence[DensityPlan]) -> str:
-    """Return a JSON document; see the beginning of this module."""
+    """Render the plan and its density predictions as JSON."""
     return json.dumps({
         'hosts': plan.hosts, 'kinds': plan.kinds, 'notes': list(plan.notes),
         'flavors': [{'flavor': flavor.flavor.name, 'guests': flavor.guests,
@@ -127,8 +127,7 @@ def _density(plan: DensityPlan) -> dict[str, Any]:
 
 
 def as_table(plan: Plan, densities: Sequence[DensityPlan]) -> str:
-    """Return the plan as text: one part per flavor, separated by empty lines.
-    """
+    """Render the plan as text, one part per flavor."""
     told = {one.fitted: one for one in reversed(densities)}
     return '\n\n'.join([*_plan_parts(plan), *(
         part for one in densities
@@ -181,9 +180,7 @@ def _guests(host: HostPlan) -> str:
 
 
 def _more_table(hosts: Sequence[HostPlan]) -> str:
-    """Return a table of the guests that more of each resource makes room for;
-    equal NUMA nodes share a line.
-    """
+    """Render the table of guests that more of each resource would allow."""
     alike: dict[tuple[str, str, int], list[int | None]] = {}
     for host in hosts:
         for one in host.more:
@@ -214,7 +211,7 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _lacks(lacks: Sequence[Lack]) -> Iterator[str]:
-    """Yield a line of text for each lack, with all NUMA nodes that have it."""
+    """Yield a line for each lack, with all NUMA nodes that have it."""
     alike: dict[str, list[int | None]] = {}
     for one in lacks:
         alike.setdefault(one.text, []).append(one.node)

@@ -162,7 +162,7 @@ def plan(client: Reader, flavors: Sequence[Flavor],
          placement: PrivatePlacement | None = None,
          away: Mapping[str, str] | None = None,
          rooms: Mapping[str, tuple[NodeRoom, ...]] | None = None) -> Plan:
-    """Plan with a cloud as it is now.
+    """Plan how many guests of each flavor fit into a cloud.
 
     :param client: of the cloud's Placement, such as ``connection.placement``
         of openstacksdk. It is only read from.
@@ -199,7 +199,7 @@ def plan_hosts(hosts: Sequence[Host], flavors: Sequence[Flavor],
                settings: Settings | None = None,
                progress: Progress = cloud.silent,
                placement: PrivatePlacement | None = None) -> Plan:
-    """Plan with hosts as they are described; otherwise as :func:`plan`."""
+    """Plan how many guests of each flavor fit into described hosts."""
     settings = settings or Settings()
     found = _needs(flavors, settings, all(
         names.OWNER_TRAIT in host.root.traits for host in hosts))

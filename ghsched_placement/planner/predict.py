@@ -70,7 +70,7 @@ class Predicted:
 
 
 def check(targets: Iterable[Target], against: Machine | None) -> None:
-    """Refuse machines that readers could not tell apart.
+    """Refuse machines that have equal names.
 
     :raises PlannerError: when another machine has the name of one of them.
     """
@@ -120,7 +120,7 @@ class _Asked:
     placement: PrivatePlacement
 
     def densities(self, progress: Progress) -> Iterator[DensityPlan | str]:
-        """Yield each prediction, or the reason why there is none."""
+        """Yield each density prediction, or the reason why there is none."""
         machine = self.target.machine
         what, parts = f'density on {machine.name}', len(self.flavors) + 1
         progress(0.0, what)
@@ -149,8 +149,7 @@ class _Asked:
                                                       found.found_keys))
 
     def _guests(self, number: int, need: needs.Need) -> int:
-        """Return the number of guests of a flavor that fit on one host of this
-        kind.
+        """Return the number of guests of a flavor that fit on an empty host.
         """
         counted = [kind.guests for kind in self.plan.flavors[number].hosts
                    if not set(kind.hosts).isdisjoint(self.target.counted)]
@@ -159,17 +158,14 @@ class _Asked:
         return self._count(need.flavor, need)
 
     def _guests_without(self, need: needs.Need) -> int | None:
-        """Return the number of guests that fit without the keys that only
-        ghsched has.
-        """
+        """Return the number of guests that fit without ghsched-only keys."""
         if not any(key.startswith(_SEARCHED)
                    for key in need.flavor.extra_specs):
             return None
         return self._room(need, {})
 
     def _room(self, need: needs.Need, keys: Mapping[str, str]) -> int:
-        """Return the number of guests with other bandwidth keys that fit on an
-        empty host.
+        """Return the number of guests with other keys that fit an empty host.
         """
         specs = {key: value for key, value in need.flavor.extra_specs.items()
                  if not key.startswith(_SEARCHED)}

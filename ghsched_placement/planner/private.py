@@ -86,7 +86,7 @@ class PrivatePlacement:
         return self._ask('POST', url, json, microversion)
 
     def load(self, providers: Sequence[Mapping[str, Any]]) -> None:
-        """Hold these providers and nothing else; see ``wsgi.Application``.
+        """Replace the providers of the planner's Placement by the given ones.
 
         Standard resource classes and traits that this release of Placement
         does not know are left out: nothing can ask for them.
@@ -104,9 +104,7 @@ class PrivatePlacement:
             for provider in providers])
 
     def learn(self, classes: Iterable[str], traits: Iterable[str]) -> None:
-        """Create custom resource classes and traits, which Placement must know
-        before a query.
-        """
+        """Create custom resource classes and traits in Placement."""
         unknown = [('resource_classes', name) for name in classes]
         unknown += [('traits', name) for name in traits]
         for kind, name in unknown:

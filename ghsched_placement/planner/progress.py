@@ -44,7 +44,7 @@ class Bar:
         self._drawn = len(line)
 
     def clear(self) -> None:
-        """Leave nothing of it on the terminal."""
+        """Clear the progress bar from the terminal."""
         if self._drawn:
             self._stream.write('\r' + ' ' * self._drawn + '\r')
             self._stream.flush()
@@ -52,7 +52,7 @@ class Bar:
 
 
 def bar(share: float, what: str) -> str:
-    """``[#####.....]  50 % what``"""
+    """Render a progress bar such as ``[#####.....]  50 % what``."""
     share = min(1.0, max(0.0, share))
     full = round(share * WIDTH)
     return (f'[{"#" * full}{"." * (WIDTH - full)}] {round(100 * share):3d} % '

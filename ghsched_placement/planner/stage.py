@@ -49,7 +49,7 @@ class Stage:
         self._where: dict[str, tuple[int, int]] = {}
 
     def hold(self, states: Sequence[State]) -> None:
-        """Write some hosts and their guests to Placement.
+        """Write some hosts and their guests to the planner's Placement.
 
         The hosts are loaded as they were, and the guests that are new are
         claimed as nova-scheduler does it, so Placement checks that they fit.
@@ -95,7 +95,7 @@ class Stage:
 
     def offers(self, need: Need, locality: str,
                sizes: vfs.Sizes) -> list[list[Way]]:
-        """Return ways to place one more guest, the best first, by host.
+        """Return the ways to place one more guest by host, best first.
 
         The order is that of ``GhschedNUMATopologyFilter``.
         """
@@ -135,7 +135,7 @@ class Stage:
             lambda place: _uuid(number, place))
 
     def pfs(self, need: Need) -> dict[str, list[vfs.Pf]]:
-        """Return the PFs of each alias that a flavor has VFs of."""
+        """Return the PFs of each PCI alias whose VFs a flavor requests."""
         found: dict[str, list[vfs.Pf]] = {}
         for wish, item in zip(need.policy.vfs, need.devices({}),
                               strict=True):
@@ -169,7 +169,7 @@ def _uuid(number: int, place: int) -> str:
 
 
 def _claims(states: Sequence[State]) -> dict[str, Any]:
-    """Return a body for POST /allocations that claims what guests take.
+    """Return the POST /allocations body that claims what guests take.
 
     Guests are put together in as few consumers as ``max_unit`` allows,
     because Placement needs milliseconds for each.
@@ -191,7 +191,7 @@ def _claims(states: Sequence[State]) -> dict[str, Any]:
 
 
 def _parts(amount: int, record: Mapping[str, int | float]) -> list[int]:
-    """Return an amount in equal parts that one consumer each can have."""
+    """Split an amount into allocations that Placement accepts."""
     step = int(record['step_size'])
     most = max(step, int(record['max_unit']) // step * step)
     number = -(-amount // most)

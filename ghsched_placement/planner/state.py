@@ -77,7 +77,7 @@ class State:
         return sum(self.by_flavor.values())
 
     def with_more(self, more: Mapping[Slot, int]) -> 'State':
-        """Return the host with the given amounts added and the same guests."""
+        """Return the state of a host with more units of some resources."""
         other = State(self.host, more)
         other.by_flavor = dict(self.by_flavor)
         other._rooms = dict(self._rooms)
@@ -87,12 +87,12 @@ class State:
         return other
 
     def key(self) -> Any:
-        """Equal for states of alike hosts that are equally full."""
+        """Key that is equal for equal hosts with equal usage."""
         return (frozenset(self.taken.items()),
                 frozenset(self._rooms.values()))
 
     def record(self, slot: Slot) -> tree.Inventory:
-        """Return an inventory, with what was added."""
+        """Return an inventory record, including the added units."""
         record = self.host.providers[slot[0]].inventories[slot[1]]
         more = self.more.get(slot, 0)
         return {**record, 'total': record['total'] + more,
@@ -105,8 +105,7 @@ class State:
         return self._free.get(slot, 0)
 
     def place(self, need: Need, way: Way) -> tuple[int, ...] | None:
-        """Return the host node of each guest node of one more guest; None if
-        the way has no room.
+        """Return the host nodes for one more guest; None if there is no room.
         """
         if any(amount > self.free(slot) for slot, amount in way.takes):
             return None
@@ -122,7 +121,7 @@ class State:
         return nodes
 
     def take(self, need: Need, way: Way, nodes: tuple[int, ...]) -> None:
-        """Place a guest; ``nodes`` are what :meth:`place` gave."""
+        """Place a guest on the host nodes that :meth:`place` chose."""
         for slot, amount in way.takes:
             self._take(slot, amount)
         for node, part in zip(nodes, need.guest.needs, strict=False):

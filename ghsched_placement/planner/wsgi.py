@@ -96,7 +96,7 @@ class Application:
         return response.status_int, response.text if response.body else ''
 
     def load(self, providers: Sequence[Mapping[str, Any]]) -> None:
-        """Replace all providers of Placement by these.
+        """Replace all resource providers of Placement by the given ones.
 
         They are put into its tables, because to make them through its API
         takes 20 ms each. Resource classes and traits must be known to it.
@@ -125,8 +125,7 @@ def _ids(connection: Any, model: Any) -> dict[str, int]:
 
 def _rows(providers: Sequence[Mapping[str, Any]], classes: Mapping[str, int],
           traits: Mapping[str, int]) -> dict[Any, list[dict[str, Any]]]:
-    """Return database rows by model; see Placement's db/sqlalchemy/models.py.
-    """
+    """Return the Placement database rows of providers, by model."""
     number = {provider['uuid']: place
               for place, provider in enumerate(providers, start=1)}
     root: dict[str, int] = {}
@@ -154,7 +153,7 @@ def _rows(providers: Sequence[Mapping[str, Any]], classes: Mapping[str, int],
 
 
 def serve(requests: Iterable[str], answers: TextIO) -> None:
-    """Answer requests, one JSON document per line.
+    """Serve Placement requests, one JSON document per line.
 
     ``["load", providers]`` or ``[method, path, body, microversion]``; the
     answer is ``[status, body]``.

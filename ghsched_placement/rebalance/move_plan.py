@@ -200,7 +200,7 @@ class Move:
 
     @property
     def inside(self) -> bool:
-        """Whether the guest stays on its host."""
+        """Whether the move keeps the guest on its host."""
         return self.origin.host == self.destination.host
 
 
@@ -211,7 +211,7 @@ class Policy(abc.ABC):
     def plan(self, cloud: Cloud, settings: Settings,
              history: Iterable[Moved] = (), now: float = 0.0
              ) -> tuple[Move, ...]:
-        """Moves, to be made in this order.
+        """Plan the moves, in the order in which to make them.
 
         :param history: moves of the last cool-down and period at least.
         :param now: seconds, of the clock of the history.
@@ -256,7 +256,7 @@ class State:
         self.bandwidth[spot] += sign * guest.bandwidth
 
     def apply(self, move: Move) -> None:
-        """Place a guest on the destination of its move."""
+        """Apply a move: place its guest on the destination."""
         guest = self.guests[move.guest]
         for spot, sign in ((move.origin, -1), (move.destination, 1)):
             self._use(guest, spot, sign)
@@ -273,8 +273,7 @@ class State:
 
     def pressure(self, spot: Spot, cpu: float = 0.0, bandwidth: float = 0.0
                  ) -> float:
-        """Return the demand on a node relative to the limit of a bottleneck;
-        from 1 on it is one.
+        """Return the load of a node relative to its bottleneck limit.
 
         Of the scarcer of CPU and memory bandwidth; not a number where the
         load is not known.
@@ -296,19 +295,19 @@ class State:
 
     @property
     def calm(self) -> float:
-        """The pressure below which no node is a bottleneck."""
+        """Load below which no host NUMA node is a bottleneck."""
         return 1 - self.settings.hysteresis
 
     def bottleneck(self, spot: Spot) -> bool:
-        """Whether a node is a bottleneck: as the host reports, until moves
-        have relieved it.
+        """Whether a host NUMA node is a bottleneck, after the planned moves.
         """
         return self.pressure(spot) >= (
             self.calm if self.nodes[spot].bottleneck else 1)
 
     def lost(self, spot: Spot, cpu: float = 0.0, bandwidth: float = 0.0
              ) -> float:
-        """Return CPUs that are wanted there beyond what ends a bottleneck.
+        """Return the CPUs by which demand on a node exceeds its bottleneck
+        limit.
 
         :param cpu: CPUs wanted beside that.
         :param bandwidth: bytes per second, likewise.
@@ -319,7 +318,7 @@ class State:
         return wanted * beyond / (beyond + self.calm)
 
     def fits(self, guest: Guest, spot: Spot, below: float) -> bool:
-        """Whether a node has room for a guest.
+        """Whether a host NUMA node has room for a guest.
 
         :param below: what the pressure there is to stay below.
         """
@@ -348,7 +347,9 @@ class State:
 
     def _counts(self, guest: Guest, spot: Spot, leaving: Guest | None
                 ) -> bool:
-        """Whether a node has all left that Placement counts of a guest."""
+        """Whether a node has free all resources that Placement counts of a
+        guest.
+        """
         left = self.left[spot]
         freed = leaving.counted if leaving else {}
         return (self.guarantee[spot] + (leaving.guarantee if leaving else 0.0)
@@ -362,15 +363,13 @@ class State:
                 and self.groups[node.spot.host] >= guest.groups)
 
     def belonging(self, guest: Guest, spot: Spot) -> float:
-        """Return the bytes per second between a guest and those on a node."""
+        """Return the bytes per second between a guest and guests on a node."""
         return math.fsum(strength for peer, strength
                          in self.peers.get(guest.uuid, {}).items()
                          if self.guests[peer].spot == spot)
 
     def traffic(self, guest: Guest, spot: Spot) -> float:
-        """Return the modelled CPUs that a guest on a node spends on traffic
-        with its peers.
-        """
+        """Return the modelled CPUs that a guest spends on network traffic."""
         found = 0.0
         for peer, strength in self.peers.get(guest.uuid, {}).items():
             there = self.guests[peer].spot
@@ -381,7 +380,7 @@ class State:
         return found
 
     def gain(self, guest: Guest, spot: Spot) -> float:
-        """Return CPUs that a move saves."""
+        """Return the CPUs that a move saves."""
         cpu = guest.cpu or 0.0
         relief = (self.lost(guest.spot)
                   - self.lost(guest.spot, -cpu, -guest.bandwidth))
@@ -390,7 +389,9 @@ class State:
                                   - self.traffic(guest, spot))
 
     def cost(self, guest: Guest, spot: Spot) -> float:
-        """CPU seconds that a move takes; infinite where it would not end."""
+        """Return the CPU seconds that a move takes; infinite if it would not
+        end.
+        """
         settings = self.settings
         rate = settings.inside_rate
         if spot.host != guest.spot.host:
@@ -402,7 +403,8 @@ class State:
                 * (1 + settings.slowed * (guest.cpu or 0.0)))
 
     def move(self, guest: Guest, spot: Spot, reason: str) -> Move | None:
-        """Return a move, if it pays."""
+        """Return a move of a guest with its gain, or None if it does not pay.
+        """
         gain = self.gain(guest, spot) * self.settings.horizon
         cost = self.cost(guest, spot)
         # Also false for what is not known.

@@ -32,7 +32,7 @@ LIMITED = 'its host has had its moves of the period'
 
 def nothing_to_move(cloud: Cloud, settings: Settings,
                     history: Iterable[Moved] = (), now: float = 0.0) -> str:
-    """Return why a plan for a cloud has no moves.
+    """Return why a rebalance plan for a cloud has no moves.
 
     :param history: see :meth:`.move_plan.Policy.plan`.
     :param now: seconds, of the clock of the history.
@@ -85,7 +85,7 @@ def _named(spots: list[Spot]) -> str:
 
 
 def _counted(reasons: Counter[str]) -> str:
-    """Return how many servers stay for which reason, the most first."""
+    """Return the number of servers that stay, by reason, most first."""
     total = sum(reasons.values())
     parts = '; '.join(f'{count}: {text}'
                       for text, count in reasons.most_common())

@@ -86,9 +86,7 @@ class _Cloud:
     guests: Mapping[str, Running]
 
     def after(self, guest: Running, spot: Spot) -> '_Cloud':
-        """Return the cloud as it would be after a guest's move to another host
-        NUMA node.
-        """
+        """Return the cloud after moving a guest to another host NUMA node."""
         origin = occupancy.remove_guest(
             self.hosts[guest.spot.host], guest.wish, (guest.spot.node,))
         hosts = {**self.hosts, guest.spot.host: origin}
@@ -101,7 +99,7 @@ class _Cloud:
 def plan(hosts: Sequence[capacity.Host], guests: Sequence[Running],
          wish: fitting.Wish, count: int = 1,
          settings: Settings | None = None) -> Plan:
-    """Return the moves after which a number of guests of a flavor fit.
+    """Plan the moves after which a number of guests of a flavor fit.
 
     :param hosts: hosts that take guests.
     :param guests: those that may be moved, on these hosts.
@@ -172,7 +170,7 @@ class _Search:
 
     def _extend(self, cloud: _Cloud, before: tuple[Move, ...], number: int,
                 is_inside: bool) -> None:
-        """Try each further move, the cheapest first, and note the best plan.
+        """Extend a move plan by each further move, the cheapest first.
 
         :param before: moves that lead to the cloud; the next one is from or
             to a host of theirs, and of another guest.
@@ -237,7 +235,7 @@ class _Search:
                 yield Spot(other.name, verdict.nodes[0])
 
     def _gains(self, cloud: _Cloud, hosts: frozenset[str]) -> bool:
-        """Whether more guests fit on some hosts than before all moves."""
+        """Whether moves among some hosts let more guests fit."""
         return sum(self._check(cloud.hosts[name], self._wish).guests
                    for name in hosts) > sum(self._fits[name]
                                             for name in hosts)
@@ -250,7 +248,7 @@ class _Search:
         return fitting.check_host(host, wish)
 
     def _cost(self, guest: Running, spot: Spot) -> float:
-        """Return the CPU seconds that a move takes, as if all CPUs worked."""
+        """Return the cost of a move in CPU seconds."""
         rate = (self._settings.inside_rate if spot.host == guest.spot.host
                 else self._settings.between_rate)
         return (guest.memory / rate
@@ -258,7 +256,7 @@ class _Search:
 
 
 def is_movable(wish: fitting.Wish, guest_nodes: int) -> bool:
-    """Whether a plan can have moves of a guest.
+    """Whether a plan can move a guest with these resources.
 
     Of VFs and of pages whose size Nova chose no record says which the guest
     has; a guest with several NUMA nodes is not moved.

@@ -132,8 +132,7 @@ class NumaStrategy(base.BaseStrategy):
 
 def scoped(cloud: move_plan.Cloud, model: Any,
            uuids: Mapping[str, str]) -> move_plan.Cloud:
-    """Return the cloud of an audit: only guests in its scope may leave their
-    host (pure).
+    """Restrict a cloud to the scope of a Watcher audit.
 
     A host that is not in the scope takes nobody; a server that is not in it,
     is excluded from it or is locked stays, and still counts where it is.
