@@ -24,6 +24,7 @@ from typing import Any
 from typing import TypeAlias
 
 import os_resource_classes as orc
+from osc_lib import exceptions
 
 from ghsched_placement import auto_nodes
 from ghsched_placement import capacity
@@ -75,8 +76,8 @@ class CheckFlavor(base.Lister):
     CPUs and memory are counted by NUMA node, for a flavor without a guest
     NUMA topology by host. Where no control group is left, guests may share
     one that is there. A host whose nova-compute is down or disabled takes
-    none. Exit status: 0 a host can take it, 1 no host can, or the flavor is
-    wrong, 2 the cloud cannot be asked.
+    none. Exit status: 0 the hosts can take --count guests, 1 they cannot, or
+    the flavor is wrong, 2 the cloud cannot be asked or has no such host.
     """
 
     nothing = base.NO_HOSTS
@@ -89,6 +90,12 @@ class CheckFlavor(base.Lister):
         parser.add_argument(
             '--image', metavar='<image>',
             help='Image (name or ID) whose properties count as well')
+        parser.add_argument(
+            '--count', type=parse_count, default=1, metavar='<n>',
+            help='Number of guests that are to fit (default: %(default)s)')
+        parser.add_argument(
+            '--host', metavar='<host>',
+            help='Check this host only (hypervisor hostname)')
         add_vf_class(parser)
         hosts.add_accounting(parser)
         return parser
@@ -105,7 +112,7 @@ class CheckFlavor(base.Lister):
         policy, guest = parse_flavor(size, shapes[0])
         nodes = client.list_compute_nodes()
         away = client.list_unavailable(nodes)
-        found = client.list_hosts()
+        found = select_hosts(client.list_hosts(), parsed_args.host)
         if guest.cells:
             rooms = node_rooms.read_rooms(client, [
                 host for host in found if host.uuid not in away], nodes)
@@ -126,7 +133,7 @@ class CheckFlavor(base.Lister):
             lambda host: make_refusal(host, away[host.uuid])
             if host.uuid in away
             else judge_first_shape(client, host, questions), found)
-        if not any(verdict.guests for verdict in verdicts):
+        if sum(verdict.guests for verdict in verdicts) < parsed_args.count:
             self.status = exits.FOUND
         return COLUMNS, list(list_verdict_rows(verdicts))
 
@@ -145,6 +152,31 @@ class CheckFlavor(base.Lister):
         left_out = query.not_shown(specs)
         if left_out:
             self.log.warning('Not looked at: %s', ', '.join(left_out))
+
+
+def parse_count(text: str) -> int:
+    """Return a number of guests given as an option.
+
+    :raises ArgumentTypeError: for a number that is not a positive integer.
+    """
+    if not re.fullmatch(r'[0-9]{1,9}', text) or not int(text):
+        raise argparse.ArgumentTypeError(
+            f'not an integer from 1 to 999999999: {text!r}')
+    return int(text)
+
+
+def select_hosts(found: Sequence[capacity.Host], name: str | None
+                 ) -> Sequence[capacity.Host]:
+    """Return the hosts with a hypervisor hostname, all of them for None.
+
+    :raises CommandError: where no host has that name.
+    """
+    if name is None:
+        return found
+    named = [host for host in found if host.name == name]
+    if not named:
+        raise exceptions.CommandError(f'there is no host {name}')
+    return named
 
 
 def warn_of_wide_queries(policy: policies.GuestPolicy,

@@ -373,6 +373,32 @@ class FlavorTest(openstack_base.CommandTestCase):
         self.assertEqual(1, self.command(
             flavor.CheckFlavor, self.flavor(vcpus=9, mem_bw_min=35))[0])
 
+    def test_count_of_guests_beyond_the_room_of_hosts_is_refused(self):
+        self.start_host('host_a')
+        self.start_host('host_b')
+        wanted = self.flavor(vcpus=1, mem_bw_min=60)
+        fits = {name: row['Guests That Fit']
+                for name, row in self.check(wanted).items()}
+        self.assertEqual({'host_a': 2, 'host_b': 2}, fits)
+        for count, host, status in ((4, (), 0), (5, (), 1),
+                                    (2, ('--host', 'host_a'), 0),
+                                    (3, ('--host', 'host_a'), 1)):
+            self.assertEqual(status, self.command(
+                flavor.CheckFlavor, wanted, '--count', str(count),
+                *host)[0], (count, host))
+        for _guest in range(4):
+            self.boot(wanted)
+        self.assertEqual(1, self.command(flavor.CheckFlavor, wanted)[0])
+
+    def test_host_option_limits_the_answer_to_the_host(self):
+        self.start_host('host_a')
+        self.start_host('host_b')
+        wanted = self.flavor(mem_bw_min=35)
+        self.assertEqual({'host_b'}, set(self.check(
+            wanted, '--host', 'host_b')))
+        error = self.said(2, flavor.CheckFlavor, wanted, '--host', 'host_c')
+        self.assertIn('there is no host host_c', error)
+
     def test_a_disabled_host(self):
         self.start_host()
         self.api.put_service(
