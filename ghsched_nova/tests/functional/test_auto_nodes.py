@@ -132,7 +132,7 @@ class OneHostTest(AutoNodesTestCase):
         self.assert_nodes(server, 'host_a', 2)
         self.assert_agreement(server, 'host_a', [20, 20])
 
-    def test_lost_race_leaves_nothing_claimed(self):
+    def test_claim_without_limits_of_scheduler_gets_the_fewest_nodes(self):
         self.fill('host_a', 2, 2)
         with mock.patch('ghsched_nova.nova_seams.numa.limit_count',
                         lambda limits, count: limits.obj_clone()):
