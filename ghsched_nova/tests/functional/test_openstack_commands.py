@@ -380,12 +380,12 @@ class FlavorTest(openstack_base.CommandTestCase):
         fits = {name: row['Guests That Fit']
                 for name, row in self.check(wanted).items()}
         self.assertEqual({'host_a': 2, 'host_b': 2}, fits)
-        for count, host, status in ((4, (), 0), (5, (), 1),
+        for count, options, end in ((4, (), 0), (5, (), 1),
                                     (2, ('--host', 'host_a'), 0),
                                     (3, ('--host', 'host_a'), 1)):
-            self.assertEqual(status, self.command(
+            self.assertEqual(end, self.command(
                 flavor.CheckFlavor, wanted, '--count', str(count),
-                *host)[0], (count, host))
+                *options)[0], (count, options))
         for _guest in range(4):
             self.boot(wanted)
         self.assertEqual(1, self.command(flavor.CheckFlavor, wanted)[0])
