@@ -172,7 +172,7 @@ def run_path() -> Path:
     """Return the directory with libvirt's ``<domain name>.pid`` files, as
     configured.
     """
-    conf.register(cfg.CONF)
+    conf.register_opts(cfg.CONF)
     return Path(cfg.CONF.ghsched.libvirt_run_path)
 
 

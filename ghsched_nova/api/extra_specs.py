@@ -71,7 +71,8 @@ def _refusal(error: policy.PolicyError) -> exception.ValidationError:
 
 def check_flavor(extra_specs: Mapping[str, str],
                  given: Collection[str]) -> None:
-    """Refuse keys that contradict each other or ask Placement for too much.
+    """Refuse extra specs that contradict each other or exceed Placement's
+    limits.
 
     :raises nova.exception.ValidationError: naming the key and the cure.
     """
@@ -86,7 +87,9 @@ def check_flavor(extra_specs: Mapping[str, str],
 
 
 def register() -> list[base.ExtraSpecValidator]:
-    """Return all validators; nova-api calls this once, when it starts."""
+    """Return the validators of all extra specs; nova-api calls this at
+    startup.
+    """
     validators = []
     for key in keys.KEYS:
         validators.append(_validator(key, key.extra_spec, []))

@@ -34,31 +34,31 @@ from ghsched_placement import request
 seam = registry.in_processes(registry.API)
 
 
-def with_ours(original: Callable[[Any, int], dict[str, int]], spec: Any,
-              count: int) -> dict[str, int]:
-    """Return the amounts that a request adds to a project's usage, by name of
-    the limit.
+def add_usage_deltas(original: Callable[[Any, int], dict[str, int]], spec: Any,
+                     count: int) -> dict[str, int]:
+    """Return the usage that new servers add to a project, by limit name.
 
     :param original: ``nova.limit.placement._get_deltas``.
     :param count: number of servers.
     """
     deltas = original(spec, count)
-    for resource_class, amount in amounts(spec).items():
+    for resource_class, amount in count_server_resources(spec).items():
         name = f'class:{resource_class}'
         deltas[name] = deltas.get(name, 0) + amount * count
     return deltas
 
 
-def amounts(spec: Any) -> collections.Counter[str]:
-    """Return the amounts of one server that Nova does not count itself, by
-    resource class.
+def count_server_resources(spec: Any) -> collections.Counter[str]:
+    """Return the Placement resources of one server that Nova does not count.
+
+    Keys are resource classes.
 
     All that the scheduler's request filter asks Placement for. A guest that
     comes to share a control group takes none; it is counted with one, because
     only the scheduler finds out.
     """
     found: collections.Counter[str] = collections.Counter()
-    policy = _policy(spec.flavor)
+    policy = _parse_policy(spec.flavor)
     if policy is None:
         return found
     asked = request.build_request(policy,
@@ -68,19 +68,18 @@ def amounts(spec: Any) -> collections.Counter[str]:
         found.update(resources)
     # For a new server Nova makes the requests for devices, and counts them.
     if policy.vfs and 'pci_requests' not in spec:
-        found.update(_vfs(spec.flavor))
+        found.update(_count_vfs(spec.flavor))
     return +found
 
 
-def raised(flavor: Any, after: Mapping[str, str]) -> dict[str, int]:
-    """Return the additional usage of a project after a change of a server's
-    keys, by name of the limit.
+def count_added_usage(flavor: Any, after: Mapping[str, str]) -> dict[str, int]:
+    """Return the project usage that changed extra specs add, by limit name.
 
     :param flavor: the flavor of the server.
     :param after: its extra specs after the change.
     :returns: amounts above 0, by name of the limit.
     """
-    old, new = (amounts(objects.RequestSpec(
+    old, new = (count_server_resources(objects.RequestSpec(
         flavor=objects.Flavor(vcpus=flavor.vcpus, extra_specs=dict(specs)),
         pci_requests=objects.InstancePCIRequests(requests=[])))
         for specs in (flavor.extra_specs, after))
@@ -88,9 +87,8 @@ def raised(flavor: Any, after: Mapping[str, str]) -> dict[str, int]:
             for resource_class, amount in (new - old).items()}
 
 
-def _policy(flavor: Any) -> policies.GuestPolicy | None:
-    """Return the policy of a flavor; None for an invalid flavor, which is
-    refused elsewhere.
+def _parse_policy(flavor: Any) -> policies.GuestPolicy | None:
+    """Return the bandwidth policy of a flavor; None if the flavor is invalid.
     """
     extra_specs = flavor.extra_specs
     try:
@@ -102,9 +100,10 @@ def _policy(flavor: Any) -> policies.GuestPolicy | None:
 
 @seam('nova.objects.request_spec.RequestSpec.'
       'generate_request_groups_from_pci_requests', ('self',))
-def _vfs(flavor: Any) -> collections.Counter[str]:
-    """Return the number of VFs of our keys, by resource class; empty if
-    Placement does not track devices.
+def _count_vfs(flavor: Any) -> collections.Counter[str]:
+    """Return the number of VFs that a flavor requests, by resource class.
+
+    Empty if Placement does not track devices.
     """
     requests = pci_request.get_pci_requests_from_flavor(flavor).requests
     spec = objects.RequestSpec(

@@ -15,7 +15,7 @@
 
 Installing ghsched changes no service of Nova. The line ``[filter:ghsched]`` of
 ``api-paste.ini`` loads :mod:`ghsched_nova.api.server_set`, which calls
-:func:`apply`.
+:func:`apply_patches`.
 """
 
 from ghsched_nova.api import extra_specs
@@ -26,15 +26,14 @@ from ghsched_nova.nova_seams import registry
 from ghsched_nova import pci_requests
 
 
-def apply() -> None:
-    """Replace the functions of nova-api that ghsched needs; harmless when done
-    twice.
+def apply_patches() -> None:
+    """Replace the functions of nova-api that ghsched extends; idempotent.
 
     :raises ghsched_nova.nova_seams.registry.SeamsDiffer: nova-api does not
         start with a Nova that ghsched does not fit.
     """
     fixes.require(registry.API)
     pci_requests.register()
-    api.extend_limits(limits.with_ours)
+    api.extend_limits(limits.add_usage_deltas)
     api.check_flavors(extra_specs.check_flavor)
     fixes.install(registry.API)

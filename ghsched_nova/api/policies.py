@@ -57,7 +57,7 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
 
 @functools.lru_cache(maxsize=1)
 def make_enforcer() -> policy.Enforcer:
-    """Return the enforcer of this process, made once.
+    """Return the oslo.policy enforcer of this process, created once.
 
     Two first requests at the same time may make two that are alike.
     """
@@ -73,7 +73,8 @@ def get_enforcer() -> policy.Enforcer:
 
 
 def authorize(context: Any, rule: str, target: Mapping[str, Any]) -> None:
-    """Refuse a user whom nova-api's policy does not allow an operation.
+    """Refuse an API user whom nova-api's policy rules do not allow an
+    operation.
 
     :param rule: name of one of ours.
     :param target: ``project_id`` and ``user_id`` of the server.

@@ -63,11 +63,11 @@ _PATH = re.compile(r'(?:/[^/]+)?/servers/([0-9A-Fa-f-]{32,36})/action/?')
 
 def filter_factory(_global: Mapping[str, str], **_local: str
                    ) -> Callable[[Any], 'Filter']:
-    """Change nova-api for ghsched; return the filter for its pipeline.
+    """Patch nova-api for ghsched and return the WSGI filter for its pipeline.
 
     Paste calls this for ``paste.filter_factory``, once for each pipeline.
     """
-    nova_changes.apply()
+    nova_changes.apply_patches()
     return Filter
 
 
@@ -85,17 +85,17 @@ class Filter:
         found = _PATH.fullmatch(request.path_info)
         if request.method == 'POST' and found:
             # webob leaves the body to be read again.
-            asked = action_of(request.body)
+            asked = parse_action(request.body)
             if asked is not None:
-                response = answer(environ.get('nova.context'), found[1], asked)
-                response.headers.update(version_headers(request.headers))
+                response = handle_action(environ.get(
+                    'nova.context'), found[1], asked)
+                response.headers.update(make_version_headers(request.headers))
                 return response(environ, start)
         return self._application(environ, start)
 
 
-def version_headers(asked: MutableMapping[str, str]) -> dict[str, str]:
-    """Return the response headers that name the microversion of a request
-    (pure).
+def make_version_headers(asked: MutableMapping[str, str]) -> dict[str, str]:
+    """Return response headers with the compute microversion of a request.
 
     The action is the same in each, so it is the one that was asked for; a
     client may insist on that. Which is the latest only Nova knows.
@@ -108,9 +108,10 @@ def version_headers(asked: MutableMapping[str, str]) -> dict[str, str]:
             _LEGACY_VERSION: version}
 
 
-def action_of(body: bytes) -> Any:
-    """Return the argument of our action in a request body; None for other
-    actions (pure).
+def parse_action(body: bytes) -> Any:
+    """Return the argument of the ``ghsched`` action in a request body.
+
+    None for other actions.
     """
     try:
         document = json.loads(body)
@@ -119,8 +120,8 @@ def action_of(body: bytes) -> Any:
     return document.get(ACTION) if isinstance(document, dict) else None
 
 
-def wish_of(asked: Any) -> tuple[dict[str, str | None], bool]:
-    """Return the extra specs of a request, and whether it is a dry run (pure).
+def parse_extra_specs(asked: Any) -> tuple[dict[str, str | None], bool]:
+    """Return the extra specs of an action, and whether it is a dry run.
 
     :raises PolicyError: naming what is wrong.
     """
@@ -135,26 +136,28 @@ def wish_of(asked: Any) -> tuple[dict[str, str | None], bool]:
     return specs, asked.get('dry_run') is True
 
 
-def answer(context: Any, uuid: str, asked: Any) -> webob.Response:
-    """Return the response to a request; an error becomes a response too."""
+def handle_action(context: Any, uuid: str, asked: Any) -> webob.Response:
+    """Carry out a ``ghsched`` server action; return the HTTP response."""
     try:
         if context is None:
             raise exception.Forbidden(
                 'nova-api has no context: the filter of ghsched must stand '
                 'behind keystonecontext')
-        document = _done(context, uuid, asked)
-        return _response(200, document if context.is_admin
-                         else _without_host(document))
+        document = _run_action(context, uuid, asked)
+        return _make_json_response(200, document if context.is_admin
+                                   else _remove_host_name(document))
     except (exception.Forbidden, exception.OverQuota) as error:
-        return _refusal(403, error.format_message())
+        return _make_refusal(403, error.format_message())
     except policies.PolicyError as error:
-        return _refusal(400, str(error))
+        return _make_refusal(400, str(error))
     except (errors.Refused, errors.LeftOver) as error:
-        return _failed(context, uuid, error)
+        return _make_error_response(context, uuid, error)
 
 
-def _failed(context: Any, uuid: str, error: Exception) -> webob.Response:
-    """Return the response for the error of a request.
+def _make_error_response(
+    context: Any, uuid: str, error: Exception
+) -> webob.Response:
+    """Log a refused or failed server change; return its HTTP error response.
 
     Only an admin may know hosts, and what is on them.
     """
@@ -164,21 +167,21 @@ def _failed(context: Any, uuid: str, error: Exception) -> webob.Response:
             'server %(uuid)s: cannot be changed: %(error)s',
             {'uuid': uuid, 'error': error})
     if context.is_admin:
-        return _refusal(code, str(error))
+        return _make_refusal(code, str(error))
     if code == 404:
-        return _refusal(code, f'Nova knows no server {uuid}')
-    return _refusal(code, getattr(error, 'public', '') or (
+        return _make_refusal(code, f'Nova knows no server {uuid}')
+    return _make_refusal(code, getattr(error, 'public', '') or (
         'the server cannot be changed now; the log of nova-api has the '
         f'reason, for request {context.request_id}'))
 
 
-def _without_host(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a report without the host's name, for the owner of a server."""
+def _remove_host_name(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a change report without the host name, for a server's owner."""
     return {**document, 'server': {**document['server'], 'host': None}}
 
 
-def _done(context: Any, uuid: str, asked: Any) -> dict[str, Any]:
-    """Carry out a request if the policy rules allow it; return its report.
+def _run_action(context: Any, uuid: str, asked: Any) -> dict[str, Any]:
+    """Change or move a server if the policy rules allow it; return a report.
 
     :raises Forbidden: of Nova, when not.
     """
@@ -197,8 +200,8 @@ def _done(context: Any, uuid: str, asked: Any) -> dict[str, Any]:
         with records.in_cell(uuid, context) as cell:
             return move_report.make_report(
                 servers.move(cell, uuid, nodes, dry_run), dry_run)
-    specs, dry_run = wish_of(asked)
-    api.enforce_limits(context, server.project_id, limits.raised(
+    specs, dry_run = parse_extra_specs(asked)
+    api.enforce_limits(context, server.project_id, limits.count_added_usage(
         server.flavor,
         changes.merge_extra_specs(server.flavor.extra_specs, specs)))
     with records.in_cell(uuid, context) as cell:
@@ -206,11 +209,17 @@ def _done(context: Any, uuid: str, asked: Any) -> dict[str, Any]:
             servers.change(cell, uuid, specs, dry_run), dry_run)
 
 
-def _refusal(code: int, message: str) -> webob.Response:
-    return _response(code, {ACTION: {'code': code, 'message': message}})
+def _make_refusal(code: int, message: str) -> webob.Response:
+    """Return an HTTP error response in Nova's JSON format."""
+    return _make_json_response(
+        code, {ACTION: {'code': code, 'message': message}}
+    )
 
 
-def _response(code: int, document: Mapping[str, Any]) -> webob.Response:
+def _make_json_response(
+    code: int, document: Mapping[str, Any]
+) -> webob.Response:
+    """Return an HTTP response with a JSON body."""
     return webob.Response(
         status=code, json_body=document, content_type='application/json',
         charset='UTF-8')

@@ -109,40 +109,50 @@ class Facts:
     attempts: int | None = None
 
     @property
-    def compute(self) -> bool:
-        """Whether it is configured as a compute host."""
+    def is_compute_host(self) -> bool:
+        """ghsched_nova/cmd/guaranteed.py | Whether the node's configuration is
+        that of a compute host.
+        """
         return bool(self.driver or (self.files and COMPUTE in self.programs))
 
     @property
-    def scheduler(self) -> bool:
-        """Whether it is configured for nova-scheduler."""
-        return bool(self.enabled or self.available or self.schedulers)
+    def is_scheduler_node(self) -> bool:
+        """ghsched_nova/cmd/guaranteed.py | Whether the node's configuration is
+        that of nova-scheduler.
+        """
+        return bool(self.enabled or self.available or self.running_schedulers)
 
     @property
-    def schedulers(self) -> set[str]:
-        """Programs of nova-scheduler that run, by name."""
+    def running_schedulers(self) -> set[str]:
+        """Names of the nova-scheduler programs that run on the node."""
         return {NOVA_SCHEDULER, SCHEDULER} & set(self.programs)
 
     @property
-    def computes(self) -> set[str]:
-        """Programs of nova-compute that run, by name."""
+    def running_computes(self) -> set[str]:
+        """Names of the nova-compute programs that run on the node."""
         return {NOVA_COMPUTE, COMPUTE} & set(self.programs)
 
 
-def checks(facts: Facts) -> tuple[Check, ...]:
-    """Everything, in the order in which to put it right."""
-    return (*services(facts), *placement(facts), *compute(facts),
-            *scheduler(facts))
+def run_checks(facts: Facts) -> tuple[Check, ...]:
+    """Return the results of all checks of a node, in the order to fix them."""
+    return (
+        *check_services(facts),
+        *check_placement(facts),
+        *check_compute(facts),
+        *check_scheduler(facts),
+    )
 
 
-def failed(found: Iterable[Check]) -> bool:
+def has_error(found: Iterable[Check]) -> bool:
+    """Return True if any check found an error."""
     return any(check.status == 'error' for check in found)
 
 
-def services(facts: Facts) -> Iterator[Check]:
-    """Check releases and configuration, which every node of the cloud has."""
-    yield _release('nova', facts.nova, *NOVA)
-    yield _release('placement', facts.placement, PLACEMENT, None)
+def check_services(facts: Facts) -> Iterator[Check]:
+    """Check the Nova and Placement releases and the configuration of a node.
+    """
+    yield _check_release('nova', facts.nova, *NOVA)
+    yield _check_release('placement', facts.placement, PLACEMENT, None)
     if facts.files:
         yield Check('configuration', 'ok', 'read ' + ', '.join(facts.files))
     else:
@@ -153,8 +163,9 @@ def services(facts: Facts) -> Iterator[Check]:
                     'put the section [ghsched] of nova.conf right')
 
 
-def _release(name: str, release: str, first: int,
-             last: int | None) -> Check:
+def _check_release(name: str, release: str, first: int,
+                   last: int | None) -> Check:
+    """Return the check of a package's release against the supported range."""
     title = f'{name} release'
     if not release:
         return Check(title, 'skipped', f'{name} is not installed here')
@@ -171,8 +182,8 @@ def _release(name: str, release: str, first: int,
     return Check(title, 'ok', release)
 
 
-def placement(facts: Facts) -> Iterator[Check]:
-    """Check that Placement makes a single attempt to write allocations.
+def check_placement(facts: Facts) -> Iterator[Check]:
+    """Check that Placement tries to write allocations only once.
 
     Placement takes what its first attempt has written for what the consumer
     held before, see doc/source/contributor/upstream/placement-retries.
@@ -192,15 +203,17 @@ def placement(facts: Facts) -> Iterator[Check]:
         yield Check(title, 'ok', 'Placement makes one attempt')
 
 
-def compute(facts: Facts) -> Iterator[Check]:
-    """Check the driver, program, resctrl and bandwidths of a compute host."""
-    if not facts.compute:
+def check_compute(facts: Facts) -> Iterator[Check]:
+    """Check driver, program, resctrl and configured bandwidth of a compute
+    host.
+    """
+    if not facts.is_compute_host:
         yield Check('compute', 'skipped', 'no [DEFAULT]compute_driver is set, '
                     'so this is no compute host')
         return
-    yield _driver(facts)
-    yield _compute_program(facts)
-    yield from _resctrl(facts)
+    yield _check_driver(facts)
+    yield _check_compute_program(facts)
+    yield from _check_resctrl(facts)
     if facts.bandwidth:
         yield Check('node_bandwidth', 'ok', ', '.join(
             f'{node}: {speed} MB/s' for node, speed
@@ -216,7 +229,8 @@ def compute(facts: Facts) -> Iterator[Check]:
                     'install oslo.privsep where nova-compute finds it')
 
 
-def _driver(facts: Facts) -> Check:
+def _check_driver(facts: Facts) -> Check:
+    """Return the check of ``[DEFAULT]compute_driver``."""
     if facts.driver != DRIVER:
         return Check('driver', 'error',
                      f'compute_driver is {facts.driver or "not set"}',
@@ -224,22 +238,24 @@ def _driver(facts: Facts) -> Check:
     return Check('driver', 'ok', facts.driver)
 
 
-def _compute_program(facts: Facts) -> Check:
+def _check_compute_program(facts: Facts) -> Check:
+    """Return the check of which nova-compute program runs."""
     title = 'compute program'
-    if not facts.computes:
+    if not facts.running_computes:
         return Check(title, 'skipped', 'no nova-compute runs here')
-    if facts.driver == DRIVER and NOVA_COMPUTE in facts.computes:
+    if facts.driver == DRIVER and NOVA_COMPUTE in facts.running_computes:
         return Check(title, 'error', f'{NOVA_COMPUTE} runs, which cannot load '
                      + DRIVER, f'start {COMPUTE}')
-    if facts.driver != DRIVER and COMPUTE in facts.computes:
+    if facts.driver != DRIVER and COMPUTE in facts.running_computes:
         return Check(title, 'error', f'{COMPUTE} runs, which starts with no '
                      f'other driver than {DRIVER}',
                      f'set compute_driver = {DRIVER}, or start '
                      + NOVA_COMPUTE)
-    return Check(title, 'ok', ', '.join(facts.computes))
+    return Check(title, 'ok', ', '.join(facts.running_computes))
 
 
-def _resctrl(facts: Facts) -> Iterator[Check]:
+def _check_resctrl(facts: Facts) -> Iterator[Check]:
+    """Check that resctrl is mounted and supported."""
     yield from (Check(f'resctrl: {one.name}', 'error', one.text, one.remedy)
                 for one in facts.missing if one.name != 'mount')
     if not facts.mounted:
@@ -270,17 +286,17 @@ def _resctrl(facts: Facts) -> Iterator[Check]:
                     'them')
 
 
-def scheduler(facts: Facts) -> Iterator[Check]:
-    """Check the filters and the program of a node with nova-scheduler."""
-    if not facts.scheduler:
+def check_scheduler(facts: Facts) -> Iterator[Check]:
+    """Check the filters and the program of a nova-scheduler node."""
+    if not facts.is_scheduler_node:
         yield Check('scheduler', 'skipped', 'no filters are set and no '
                     'nova-scheduler runs here')
         return
-    yield _filter(facts)
-    if not facts.schedulers:
+    yield _check_filter(facts)
+    if not facts.running_schedulers:
         yield Check('scheduler program', 'skipped',
                     'no nova-scheduler runs here')
-    elif facts.schedulers != {SCHEDULER}:
+    elif facts.running_schedulers != {SCHEDULER}:
         yield Check('scheduler program', 'warning', 'nova-scheduler is that '
                     'of Nova, so refusals have no reasons, and guests '
                     'cannot share control groups', f'start {SCHEDULER}')
@@ -288,7 +304,8 @@ def scheduler(facts: Facts) -> Iterator[Check]:
         yield Check('scheduler program', 'ok', SCHEDULER)
 
 
-def _filter(facts: Facts) -> Check:
+def _check_filter(facts: Facts) -> Check:
+    """Return the check of the configured scheduler filters."""
     if FILTERS not in facts.available:
         return Check('filter', 'error', 'it is not among the available '
                      'filters', 'add [filter_scheduler]available_filters = '

@@ -28,7 +28,7 @@ seam = registry.in_processes(registry.COMPUTE)
 
 
 def main() -> None:
-    """Start nova-compute, unless it is configured for another driver."""
+    """Start nova-compute if it is configured for the driver of ghsched."""
     # Without --config-file, oslo.config looks for a file of this name.
     sys.argv[0] = os.path.join(os.path.dirname(sys.argv[0]),
                                checks.NOVA_COMPUTE)
@@ -49,7 +49,7 @@ def main() -> None:
       ('argv', 'default_config_files', 'configure_db', 'init_rpc', 'prog'),
       since={'prog': 33})
 def _refuse_other_driver(options: Any) -> None:
-    """Exit with an error when Nova is configured for a driver not of ours.
+    """Exit with an error if Nova is configured for another compute driver.
 
     :param options: Nova's configuration, which is left as it was: Nova parses
         its command line again and registers options first.

@@ -18,8 +18,8 @@ from typing import Any
 from ghsched_placement import cpulist
 
 
-def section(files: Sequence[str] | None = None) -> Any:
-    """Return the section ``[ghsched]``.
+def read_section(files: Sequence[str] | None = None) -> Any:
+    """Return the ``[ghsched]`` options of nova-compute's configuration files.
 
     :param files: None for those that nova-compute itself would read.
     :raises oslo_config.cfg.Error: they cannot be read, or make no sense.
@@ -29,40 +29,40 @@ def section(files: Sequence[str] | None = None) -> Any:
     from ghsched_nova import conf
 
     options = cfg.ConfigOpts()
-    conf.register(options)
-    _read(options, files)
+    conf.register_opts(options)
+    _read_files(options, files)
     return options.ghsched
 
 
-def dedicated_cpus(files: Sequence[str] | None = None) -> frozenset[int]:
-    """``[compute]cpu_dedicated_set``; empty without one.
+def read_dedicated_cpus(files: Sequence[str] | None = None) -> frozenset[int]:
+    """Return the CPUs in ``[compute]cpu_dedicated_set``; empty if unset.
 
-    :raises: as :func:`section`, and ValueError for what is no list of CPUs.
+    :raises: as :func:`read_section`, and ValueError for an invalid CPU list.
     """
     from oslo_config import cfg
 
     options = cfg.ConfigOpts()
     options.register_opt(cfg.StrOpt('cpu_dedicated_set', default=''),
                          'compute')
-    _read(options, files)
+    _read_files(options, files)
     return cpulist.parse_cpus(options.compute.cpu_dedicated_set)
 
 
-def state_path(files: Sequence[str] | None = None) -> Path:
+def read_state_path(files: Sequence[str] | None = None) -> Path:
     """Return nova-compute's ``[DEFAULT]state_path``.
 
-    :raises oslo_config.cfg.Error: as :func:`section`.
+    :raises oslo_config.cfg.Error: as :func:`read_section`.
     """
     from oslo_config import cfg
 
     options = cfg.ConfigOpts()
     options.register_opt(cfg.StrOpt('state_path', default='/var/lib/nova'))
-    _read(options, files)
+    _read_files(options, files)
     return Path(options.state_path)
 
 
-def default_files(directory: Path = Path('/etc/nova')) -> list[str]:
-    """Return the files that Nova's services read on this node, in order.
+def list_default_files(directory: Path = Path('/etc/nova')) -> list[str]:
+    """Return the configuration files that Nova's services read, in order.
 
     Units of packages name a file of ghsched before Nova's files, for the
     scheduler, and one after them, for nova-compute.
@@ -77,18 +77,19 @@ def default_files(directory: Path = Path('/etc/nova')) -> list[str]:
                                             prog='nova-compute'), *after]
 
 
-def _read(options: Any, files: Sequence[str] | None) -> None:
+def _read_files(options: Any, files: Sequence[str] | None) -> None:
+    """Read configuration files into options; by default nova-compute's files.
+    """
     if files is None:
         options([], project='nova', prog='nova-compute',
-                default_config_files=default_files())
+                default_config_files=list_default_files())
     else:
         options([], project='nova', default_config_files=list(files),
                 default_config_dirs=[])
 
 
-def node_bandwidth() -> dict[int, int]:
-    """Return the configured bandwidth of host NUMA nodes, in MB/s; empty
-    without any.
+def read_node_bandwidth() -> dict[int, int]:
+    """Return the configured bandwidth of host NUMA nodes in MB/s, by node.
 
     For commands that need no configuration: one that cannot be read says
     nothing to them.
@@ -98,6 +99,6 @@ def node_bandwidth() -> dict[int, int]:
     from ghsched_nova import conf
 
     try:
-        return conf.by_node(section(), 'node_bandwidth')
+        return conf.parse_by_node(read_section(), 'node_bandwidth')
     except (cfg.Error, ValueError):
         return {}

@@ -35,7 +35,7 @@ class _OutputError(Exception):
     """Standard output cannot be written; no OSError, as work may catch."""
 
     def __init__(self, cause: OSError) -> None:
-        super().__init__(_reason(cause))
+        super().__init__(_describe_error(cause))
         self.broken_pipe = isinstance(cause, BrokenPipeError)
 
 
@@ -46,11 +46,11 @@ class _Output:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        with _told_apart():
+        with _convert_output_errors():
             return self._stream.write(text)
 
     def flush(self) -> None:
-        with _told_apart():
+        with _convert_output_errors():
             self._stream.flush()
 
     def __getattr__(self, name: str) -> Any:
@@ -58,29 +58,29 @@ class _Output:
 
 
 @contextlib.contextmanager
-def _told_apart() -> Iterator[None]:
+def _convert_output_errors() -> Iterator[None]:
+    """Within this context, raise errors of standard output as _OutputError."""
     try:
         yield
     except OSError as error:
         raise _OutputError(error) from error
 
 
-def _output() -> TextIO | None:
-    """Return the standard output of a command; None if the caller closed it.
+def _wrap_stdout() -> TextIO | None:
+    """Return standard output with distinguishable errors; None if it is
+    closed.
     """
     stream: TextIO | None = sys.stdout
     return cast(TextIO, _Output(stream)) if stream else None
 
 
-def _reason(error: OSError) -> str:
-    """Return the text of an error, its repr() if it has none, as some
-    time-outs.
-    """
+def _describe_error(error: OSError) -> str:
+    """Return the text of an OSError; its repr() if it has no text."""
     return error.strerror or str(error) or repr(error)
 
 
-def carry_out(name: str, work: Callable[[], int]) -> int:
-    """Do the work of a command, and end without a traceback.
+def run_command(name: str, work: Callable[[], int]) -> int:
+    """Run a command's work and return its exit status; print errors briefly.
 
     All of its output is written before its status is returned.
 
@@ -89,37 +89,37 @@ def carry_out(name: str, work: Callable[[], int]) -> int:
         output has seen enough.
     """
     try:
-        with contextlib.redirect_stdout(_output()):
+        with contextlib.redirect_stdout(_wrap_stdout()):
             status = work()
             print(end='', flush=True)
         return status
     except _OutputError as error:
-        drop_output()
+        discard_output()
         if error.broken_pipe:
             return 0
         told = f'output: {error}'
     except OSError as error:
         where = f'{error.filename}: ' if error.filename else ''
-        told = where + _reason(error)
+        told = where + _describe_error(error)
     except KeyboardInterrupt:
         told = 'interrupted'
     print(f'{name}: {told}', file=sys.stderr)
     return exits.COULD_NOT
 
 
-def version() -> str:
-    """Return the release of ghsched."""
+def get_version() -> str:
+    """Return the release number of ghsched."""
     return metadata.version('ghsched')
 
 
-def add_version(parser: argparse.ArgumentParser) -> None:
-    """Add the option --version to a command."""
+def add_version_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option ``--version`` to a command-line parser."""
     parser.add_argument('--version', action='version',
-                        version=f'%(prog)s {version()}')
+                        version=f'%(prog)s {get_version()}')
 
 
-def drop_output() -> None:
-    """Discard the output that is still to be written.
+def discard_output() -> None:
+    """Discard the standard output that is not yet written.
 
     Python would try once more at its end, and complain.
     """

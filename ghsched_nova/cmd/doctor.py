@@ -39,7 +39,7 @@ from ghsched_placement import exits
 
 
 def add_parser(commands: Any) -> None:
-    """Add the sub-command to a parser's sub-parsers."""
+    """Add the sub-command ``doctor`` to the parser of ``ghsched``."""
     parser = commands.add_parser(
         'doctor', help='whether this node is set up for ghsched',
         description='Look at this node: releases of Nova and Placement, '
@@ -61,7 +61,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry the sub-command out.
+    """Check this node, print the results and return the exit status.
 
     :returns: exit status, see the help of the sub-command.
     """
@@ -71,25 +71,30 @@ def run(arguments: argparse.Namespace) -> int:
     from ghsched_nova.cmd import leftovers
     from ghsched_nova.cmd import node
     try:
-        found = (leftovers.checks_of(leftovers.read(arguments.config_file))
-                 if arguments.leftovers else
-                 checks.checks(node.read(arguments.config_file)))
+        found = (
+            leftovers.make_checks(leftovers.find_traces(arguments.config_file))
+            if arguments.leftovers
+            else checks.run_checks(node.read_facts(arguments.config_file))
+        )
     except cfg.Error as error:
         print(f'ghsched doctor: {error}', file=sys.stderr)
         return exits.COULD_NOT
-    print(as_json(found) if arguments.format == 'json' else as_table(found))
+    print(format_json(found) if arguments.format ==
+          'json' else format_table(found))
     if arguments.leftovers:
         return (exits.DONE if all(check.status == 'ok' for check in found)
                 else exits.FOUND)
-    return exits.FOUND if checks.failed(found) else exits.DONE
+    return exits.FOUND if checks.has_error(found) else exits.DONE
 
 
-def as_json(found: Iterable[checks.Check]) -> str:
+def format_json(found: Iterable[checks.Check]) -> str:
+    """Return check results as a JSON list."""
     return json.dumps([dataclasses.asdict(check) for check in found],
                       indent=2)
 
 
-def as_table(found: Iterable[checks.Check]) -> str:
+def format_table(found: Iterable[checks.Check]) -> str:
+    """Return check results as a text table."""
     table = prettytable.PrettyTable(['Check', 'Status', 'What', 'To do'])
     table.align = 'l'
     table.max_width = 30

@@ -23,36 +23,37 @@ class HostError(Exception):
     """The state of the host cannot be learnt; says why."""
 
 
-def running(uri: str) -> list[desired.Running]:
-    """Return the domains that run, with their XML.
+def list_running(uri: str) -> list[desired.Running]:
+    """Return the running libvirt domains with their XML.
 
     :raises HostError: when libvirt does not answer.
     """
-    return _listed(uri, 'VIR_CONNECT_LIST_DOMAINS_ACTIVE')
+    return _list_domains(uri, 'VIR_CONNECT_LIST_DOMAINS_ACTIVE')
 
 
-def defined(uri: str) -> list[desired.Running]:
-    """Return all domains of libvirt, running or not, with their XML.
-
-    :raises HostError: when libvirt does not answer.
-    """
-    return _listed(uri, 'VIR_CONNECT_LIST_DOMAINS_ACTIVE',
-                   'VIR_CONNECT_LIST_DOMAINS_INACTIVE')
-
-
-def host_name(uri: str) -> str:
-    """Return the name of the host, which is that of its compute node in Nova.
+def list_defined(uri: str) -> list[desired.Running]:
+    """Return all libvirt domains with their XML, running or not.
 
     :raises HostError: when libvirt does not answer.
     """
-    libvirt = _libvirt()
+    return _list_domains(uri, 'VIR_CONNECT_LIST_DOMAINS_ACTIVE',
+                         'VIR_CONNECT_LIST_DOMAINS_INACTIVE')
+
+
+def get_host_name(uri: str) -> str:
+    """Return the host's libvirt name, which is also its compute node's name.
+
+    :raises HostError: when libvirt does not answer.
+    """
+    libvirt = _import_libvirt()
     try:
-        return str(_opened(libvirt, uri).getHostname())
+        return str(_connect(libvirt, uri).getHostname())
     except libvirt.libvirtError as error:
         raise HostError(f'libvirt ({uri}): {error}') from error
 
 
-def _libvirt() -> Any:
+def _import_libvirt() -> Any:
+    """Return the libvirt module, set up not to print errors."""
     try:
         import libvirt
     except ImportError as error:
@@ -63,18 +64,20 @@ def _libvirt() -> Any:
     return libvirt
 
 
-def _opened(libvirt: Any, uri: str) -> Any:
+def _connect(libvirt: Any, uri: str) -> Any:
+    """Return a read-only connection to libvirt."""
     try:
         return libvirt.openReadOnly(uri)
     except libvirt.libvirtError as error:
         raise HostError(f'libvirt ({uri}): {error}') from error
 
 
-def _listed(uri: str, *flags: str) -> list[desired.Running]:
-    libvirt = _libvirt()
-    connection = _opened(libvirt, uri)
+def _list_domains(uri: str, *flags: str) -> list[desired.Running]:
+    """Return the libvirt domains that match the given list flags."""
+    libvirt = _import_libvirt()
+    connection = _connect(libvirt, uri)
     try:
-        return [_running(domain, libvirt.libvirtError) for domain in
+        return [_read_domain(domain, libvirt.libvirtError) for domain in
                 connection.listAllDomains(
                     sum(getattr(libvirt, flag) for flag in flags))]
     except libvirt.libvirtError as error:
@@ -83,7 +86,8 @@ def _listed(uri: str, *flags: str) -> list[desired.Running]:
         connection.close()
 
 
-def _running(domain: Any, gone: type[Exception]) -> desired.Running:
+def _read_domain(domain: Any, gone: type[Exception]) -> desired.Running:
+    """Return a libvirt domain with its XML; without XML if it just stopped."""
     found = model.Domain(domain.UUIDString(), domain.ID(), domain.name())
     try:
         return desired.Running(found, domain.XMLDesc(0))

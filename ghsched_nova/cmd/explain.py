@@ -24,7 +24,7 @@ from ghsched_placement import exits
 
 
 def add_parser(commands: Any) -> None:
-    """Add the sub-command to a parser's sub-parsers."""
+    """Add the sub-command ``explain`` to the parser of ``ghsched``."""
     parser = commands.add_parser(
         'explain', help='what becomes of a flavor on a host, as a dry run',
         description='Show the policy, the Placement query, the provider tree, '
@@ -35,18 +35,19 @@ def add_parser(commands: Any) -> None:
     parser.add_argument('--host', required=True, metavar='FILE',
                         help='description of the host, as those in '
                              'etc/ghsched/hosts')
-    parser.add_argument('--vcpus', required=True, type=_positive,
+    parser.add_argument('--vcpus', required=True, type=_parse_positive,
                         metavar='N', help='vCPUs of the flavor')
-    parser.add_argument('--ram', required=True, type=_positive, metavar='MB',
-                        help='RAM of the flavor')
-    parser.add_argument('--disk', default=0, type=_natural, metavar='GB',
+    parser.add_argument('--ram', required=True, type=_parse_positive,
+                        metavar='MB', help='RAM of the flavor')
+    parser.add_argument('--disk', default=0, type=_parse_natural, metavar='GB',
                         help='root and ephemeral disk of the flavor')
-    parser.add_argument('--swap', default=0, type=_natural, metavar='MB',
+    parser.add_argument('--swap', default=0, type=_parse_natural, metavar='MB',
                         help='swap disk of the flavor')
     parser.add_argument('--property', action='append', default=[],
-                        type=_property, metavar='KEY=VALUE', dest='properties',
+                        type=_parse_property, metavar='KEY=VALUE',
+                        dest='properties',
                         help='extra spec of the flavor; may be repeated')
-    parser.add_argument('--node', type=_nodes, metavar='N,M,...',
+    parser.add_argument('--node', type=_parse_nodes, metavar='N,M,...',
                         help='host NUMA node of each guest NUMA node; without '
                              'it the first that fit')
     parser.add_argument('--accounting', choices=('min', 'max'), default='min',
@@ -57,7 +58,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry the sub-command out.
+    """Explain a flavor on a described host; return the exit status.
 
     :returns: exit status, see the help of the sub-command.
     """
@@ -85,25 +86,29 @@ def run(arguments: argparse.Namespace) -> int:
     return exits.FOUND
 
 
-def _natural(text: str) -> int:
+def _parse_natural(text: str) -> int:
+    """Parse a command-line argument as an integer of at least 0."""
     if not text.isascii() or not text.isdecimal() or len(text) > 12:
         raise argparse.ArgumentTypeError(f'{text!r} is not a whole number')
     return int(text)
 
 
-def _positive(text: str) -> int:
-    number = _natural(text)
+def _parse_positive(text: str) -> int:
+    """Parse a command-line argument as an integer of at least 1."""
+    number = _parse_natural(text)
     if number == 0:
         raise argparse.ArgumentTypeError('must be at least 1')
     return number
 
 
-def _property(text: str) -> tuple[str, str]:
+def _parse_property(text: str) -> tuple[str, str]:
+    """Parse the command-line argument ``KEY=VALUE``."""
     key, equals, value = text.partition('=')
     if not equals or not key:
         raise argparse.ArgumentTypeError(f'{text!r} is not KEY=VALUE')
     return key, value
 
 
-def _nodes(text: str) -> tuple[int, ...]:
-    return tuple(map(_natural, text.split(',')))
+def _parse_nodes(text: str) -> tuple[int, ...]:
+    """Parse a command-line list of host NUMA nodes."""
+    return tuple(map(_parse_natural, text.split(',')))

@@ -76,9 +76,9 @@ class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._places.acquire(blocking=False) and not (
-                self._hang_up_on_silent()
+                self._close_oldest_silent()
                 and self._places.acquire(timeout=_END_TIMEOUT)):
-            _answer_busy(request)
+            _send_busy(request)
             super().shutdown_request(request)
             return
         with self._changing:
@@ -87,7 +87,7 @@ class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
         try:
             super().process_request(request, client_address)
         except BaseException:   # e.g. no thread can be started
-            self._forget(request)
+            self._forget_connection(request)
             raise
 
     def process_request_thread(self, request: Any,
@@ -95,48 +95,54 @@ class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._forget(request)
+            self._forget_connection(request)
 
-    def has_asked(self, request: Any) -> None:
-        """Note that a connection waits for its answer."""
+    def mark_request_received(self, request: Any) -> None:
+        """Mark a connection as one whose HTTP request has been received."""
         with self._changing:
             self._silent.pop(request, None)
 
     def service_actions(self) -> None:
-        """Hang up on connections that have lasted too long."""
+        """Close the connections that are open for longer than the time limit.
+        """
         end = time.monotonic() - CONNECTION_TIMEOUT
         with self._changing:
             for request, begun in self._begun.items():
                 if begun < end:
-                    _hang_up(request)
+                    _shut_down_socket(request)
 
-    def _hang_up_on_silent(self) -> bool:
+    def _close_oldest_silent(self) -> bool:
+        """Close the oldest connection without a request; return whether one
+        was.
+        """
         with self._changing:
             oldest = next(iter(self._silent), None)
             if oldest is not None:
                 del self._silent[oldest]
-                _hang_up(oldest)
+                _shut_down_socket(oldest)
             return oldest is not None
 
-    def _forget(self, request: Any) -> None:
+    def _forget_connection(self, request: Any) -> None:
+        """Forget an ended connection and release its slot."""
         with self._changing:
             self._silent.pop(request, None)
             if self._begun.pop(request, None) is not None:
                 self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Report nothing of a client that has gone, or was hung up on."""
+        """Report errors of requests, except those of lost connections."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
 
-def _hang_up(request: socket.socket) -> None:
+def _shut_down_socket(request: socket.socket) -> None:
+    """Shut down a client's socket; ignore a socket that is already closed."""
     with contextlib.suppress(OSError):
         request.shutdown(socket.SHUT_RDWR)
 
 
-def _answer_busy(request: socket.socket) -> None:
-    """Answer without waiting for the client."""
+def _send_busy(request: socket.socket) -> None:
+    """Send a 503 response without waiting for the client."""
     with contextlib.suppress(OSError):
         request.setblocking(False)
         request.send(f'HTTP/1.0 {_BUSY}\r\nContent-Length: 0\r\n\r\n'
@@ -154,15 +160,15 @@ class _Handler(simple_server.WSGIRequestHandler):
     def parse_request(self) -> bool:
         parsed = super().parse_request()
         if isinstance(self.server, _Server):
-            self.server.has_asked(self.request)
+            self.server.mark_request_received(self.request)
         return parsed
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Log no scrape."""
+        """Do nothing, so that scrapes are not logged."""
 
 
-def application(source: top_source.Source, bursts: Path | None = None,
-                repairs: Path | None = None) -> Callable[..., Any]:
+def make_application(source: top_source.Source, bursts: Path | None = None,
+                     repairs: Path | None = None) -> Callable[..., Any]:
     """Return the WSGI application that serves the metrics to Prometheus.
 
     :param bursts: what nova-compute knows of them.
@@ -185,25 +191,26 @@ def application(source: top_source.Source, bursts: Path | None = None,
     return application
 
 
-def server(source: top_source.Source, address: str = ADDRESS,
-           port: int = PORT, bursts: Path | None = None,
-           repairs: Path | None = None) -> simple_server.WSGIServer:
-    """Return a server that listens and does not serve yet.
+def make_server(source: top_source.Source, address: str = ADDRESS,
+                port: int = PORT, bursts: Path | None = None,
+                repairs: Path | None = None) -> simple_server.WSGIServer:
+    """Return an HTTP server for metrics that listens but does not serve yet.
 
     :param port: 0 takes any that is free.
     :raises OSError: when it cannot listen there.
     """
     return simple_server.make_server(
-        address, port, application(source, bursts, repairs),
+        address, port, make_application(source, bursts, repairs),
         server_class=_Server6 if ':' in address else _Server,
         handler_class=_Handler)
 
 
 def parser() -> argparse.ArgumentParser:
+    """Return the command-line parser of ``ghsched-exporter``."""
     options = argparse.ArgumentParser(
         prog='ghsched-exporter',
         description='Tell Prometheus the memory bandwidth of guests.')
-    console.add_version(options)
+    console.add_version_option(options)
     top_source.add_options(options)
     options.add_argument(
         '--repairs', type=Path, metavar='FILE',
@@ -212,22 +219,23 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         '--address', default=ADDRESS,
         help='to listen on (%(default)s); anybody who reaches it can read')
-    options.add_argument('--port', type=_port, default=PORT,
+    options.add_argument('--port', type=_parse_port, default=PORT,
                          help='to listen on (%(default)s)')
     return options
 
 
-def _port(text: str) -> int:
+def _parse_port(text: str) -> int:
+    """Parse a command-line argument as a TCP port number."""
     if not (text.isascii() and text.isdigit() and int(text) < 65536):
         raise argparse.ArgumentTypeError(f'{text!r} is no port')
     return int(text)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Console script; its result is the exit status."""
+    """Serve metrics until interrupted; return the exit status."""
     arguments = parser().parse_args(argv)
     try:
-        listening = server(
+        listening = make_server(
             top_source.make_source(
                 arguments), arguments.address, arguments.port,
             arguments.bursts, arguments.repairs)
@@ -235,7 +243,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f'ghsched-exporter: cannot listen on {arguments.address} port '
               f'{arguments.port}: {error}', file=sys.stderr)
         return exits.COULD_NOT
-    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGTERM, _raise_interrupt)
     print(f'ghsched-exporter: {arguments.address} port '
           f'{listening.server_port}, /metrics', file=sys.stderr, flush=True)
     with listening, contextlib.suppress(KeyboardInterrupt):
@@ -243,7 +251,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return exits.DONE
 
 
-def _end(_number: int, _frame: Any) -> NoReturn:
+def _raise_interrupt(_number: int, _frame: Any) -> NoReturn:
+    """Raise KeyboardInterrupt on SIGTERM, as Ctrl-C does."""
     raise KeyboardInterrupt
 
 

@@ -31,16 +31,15 @@ _NAME_IS_FIXED = {errno.EBUSY, errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 def check_writable(path: Path) -> None:
-    """Fail before hours of work, not after; no file is made or changed.
+    """Raise OSError if a path cannot be written; change no file.
 
     :raises OSError: with the path, when nothing can be written there.
     """
-    _either(path, _try_neighbour, _try)
+    _write_by_name_or_in_place(path, _try_temporary_file, _try_open)
 
 
-def save(path: Path, text: str) -> None:
-    """Replace a file's content at once; readers see the old or the new
-    content.
+def save_text(path: Path, text: str) -> None:
+    """Replace a file's content at once; readers see the old or the new text.
 
     It stays as far as the file can be replaced, which keeps its mode and
     owner.
@@ -48,25 +47,25 @@ def save(path: Path, text: str) -> None:
     :raises OSError: with the path, when it cannot be written.
     """
     def replace(target: Path) -> None:
-        _try_if_there(target)
+        _try_existing(target)
         atomic_file.write_file(target, text)
 
     def write(given: Path) -> None:
         given.write_text(text, encoding='utf-8')
 
-    _either(path, replace, write)
+    _write_by_name_or_in_place(path, replace, write)
 
 
-def _either(path: Path, by_name: Callable[[Path], None],
-            in_place: Callable[[Path], None]) -> None:
-    """Do one or the other, the same for a check and for what it checks.
+def _write_by_name_or_in_place(path: Path, by_name: Callable[[Path], None],
+                               in_place: Callable[[Path], None]) -> None:
+    """Call one of two writers: to replace a file's name, or write in place.
 
     :param by_name: gets the path that links lead to.
     :param in_place: gets the path as it is: /dev/stdout leads to a pipe, the
         name that can be read there leads nowhere.
     """
     try:
-        if _has_name(path):
+        if _is_replaceable(path):
             try:
                 by_name(path.resolve())
                 return
@@ -78,8 +77,8 @@ def _either(path: Path, by_name: Callable[[Path], None],
         raise OSError(error.errno, error.strerror, str(path)) from None
 
 
-def _has_name(path: Path) -> bool:
-    """Whether it is a regular file with a name of its own, or none yet.
+def _is_replaceable(path: Path) -> bool:
+    """Whether a path is a regular file of its own, or does not exist yet.
 
     What is behind a link of /proc/self/fd is open already, and whoever
     opened it reads on there.
@@ -95,19 +94,21 @@ def _has_name(path: Path) -> bool:
     return stat.S_ISREG(mode)
 
 
-def _try_neighbour(target: Path) -> None:
-    _try_if_there(target)
+def _try_temporary_file(target: Path) -> None:
+    """Create and remove a temporary file beside a path, to test for errors."""
+    _try_existing(target)
     with atomic_file.temporary_neighbour(target):
         pass
 
 
-def _try_if_there(target: Path) -> None:
+def _try_existing(target: Path) -> None:
+    """Raise OSError if an existing path cannot be opened for writing."""
     if target.exists():
-        _try(target)
+        _try_open(target)
 
 
-def _try(path: Path) -> None:
-    """Fail if what is there cannot be written."""
+def _try_open(path: Path) -> None:
+    """Raise OSError if a path cannot be opened for writing."""
     if not path.is_fifo():
         with path.open('a', encoding='utf-8'):
             return

@@ -48,13 +48,15 @@ class _Session:
         self._adapter = adapter
 
     def get(self, url: str, version: str) -> Any:
-        """Return the answer of Placement, whatever its status."""
+        """Return Placement's response to a GET request, whatever its status.
+        """
         return self._adapter.get(url, microversion=version, raise_exc=False)
 
 
-def connect(options: cfg.ConfigOpts
-            ) -> placement_client.PlacementClient | None:
-    """Return a client of Placement, or None without credentials.
+def connect_placement(
+    options: cfg.ConfigOpts,
+) -> placement_client.PlacementClient | None:
+    """Return a Placement client from nova.conf; None without credentials.
 
     :param options: with the configuration files read; ``[placement]`` is
         that of Nova.
@@ -79,23 +81,25 @@ def connect(options: cfg.ConfigOpts
             options, _GROUP, session=session)))
 
 
-def check(facts: checks.Facts, options: cfg.ConfigOpts
-          ) -> Iterator[checks.Check]:
-    """Yield a warning with the NUMA nodes of which too much is guaranteed.
+def check_guarantees(
+    facts: checks.Facts, options: cfg.ConfigOpts
+) -> Iterator[checks.Check]:
+    """Yield a warning that names NUMA nodes with too much guaranteed
+    bandwidth.
 
     A compute host is skipped. Its own check would read the whole cloud.
     """
-    if facts.compute and not facts.scheduler:
+    if facts.is_compute_host and not facts.is_scheduler_node:
         yield checks.Check(_TITLE, 'skipped',
                            'a node of the control plane checks all hosts')
         return
     try:
-        client = connect(options)
+        client = connect_placement(options)
         if client is None:
             yield checks.Check(_TITLE, 'skipped', 'nova.conf of this node has '
                                'no credentials of Placement')
             return
-        yield judge(client)
+        yield check_providers(client)
     except (cfg.Error, exceptions.ClientException,
             placement_client.PlacementError) as error:
         yield checks.Check(_TITLE, 'warning', f'cannot read Placement: '
@@ -103,13 +107,13 @@ def check(facts: checks.Facts, options: cfg.ConfigOpts
                            'nova-scheduler runs')
 
 
-def judge(client: placement_client.PlacementClient) -> checks.Check:
-    """Return the check of the guarantees that Placement has.
+def check_providers(client: placement_client.PlacementClient) -> checks.Check:
+    """Return the check of the guaranteed bandwidth of all NUMA providers.
 
     :raises PlacementError: when Placement cannot be asked.
     """
-    found = sorted(_overfull(client), key=lambda one: (-one.percent,
-                                                       one.name))
+    found = sorted(_find_overcommitted(client), key=lambda one: (-one.percent,
+                                                                 one.name))
     if not found:
         return checks.Check(_TITLE, 'ok', 'no NUMA node guarantees more than '
                             f'{tree.DELIVERED} %')
@@ -124,18 +128,23 @@ def judge(client: placement_client.PlacementClient) -> checks.Check:
         'to what their memory does not deliver')
 
 
-def _overfull(client: placement_client.PlacementClient) -> Iterator[_Node]:
+def _find_overcommitted(
+    client: placement_client.PlacementClient,
+) -> Iterator[_Node]:
+    """Yield NUMA nodes that guarantee more bandwidth than memory delivers."""
     if not client.has_provider(names.NUMA_NODE_TRAIT):
         return
     for provider in client.get('/resource_providers', [
             ('required', names.NUMA_NODE_TRAIT)])['resource_providers']:
-        percent = _guaranteed(client, provider['uuid'])
+        percent = _read_guaranteed(client, provider['uuid'])
         if percent > tree.DELIVERED:
             yield _Node(percent, provider['name'])
 
 
-def _guaranteed(client: placement_client.PlacementClient, uuid: str) -> int:
-    """Return the percent of a node that is guaranteed, by its inventory.
+def _read_guaranteed(
+    client: placement_client.PlacementClient, uuid: str
+) -> int:
+    """Return the percent of a NUMA node's bandwidth that can be guaranteed.
 
     An allocation ratio divides it. 0 for a provider that is gone by now.
     """

@@ -81,6 +81,7 @@ from ghsched_placement import exits
 
 _URI = 'qemu:///system'
 _PROC = Path('/proc')
+_ACTION_HEADER = ('Action', 'Group', 'What', 'Why')
 
 
 class _Changed(NamedTuple):
@@ -91,22 +92,30 @@ class _Changed(NamedTuple):
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command line of ``ghsched-host``."""
+    """Return the command-line parser of ``ghsched-host``."""
     top = argparse.ArgumentParser(prog='ghsched-host', description=(
         'Compare the control groups of this compute host with the policies '
         'of the guests that run on it.'))
-    console.add_version(top)
+    console.add_version_option(top)
     commands = top.add_subparsers(dest='command', metavar='COMMAND',
                                   required=True)
-    _add(commands, 'plan', _plan,
-         'show what reconcile would do, and change nothing; exit status 0: '
-         'nothing, 1: something, or there is a guest that cannot be helped, '
-         '2: wrong usage or an error')
-    _add(commands, 'reconcile', _reconcile,
-         'make the control groups what they should be; exit status 0: they '
-         'are now, 1: there is a guest that cannot be helped, 2: wrong usage '
-         'or an error')
-    retire.add_options(_add(
+    _add_command(
+        commands,
+        'plan',
+        _run_plan,
+        'show what reconcile would do, and change nothing; exit status 0: '
+        'nothing, 1: something, or there is a guest that cannot be helped, '
+        '2: wrong usage or an error',
+    )
+    _add_command(
+        commands,
+        'reconcile',
+        _run_reconcile,
+        'make the control groups what they should be; exit status 0: they '
+        'are now, 1: there is a guest that cannot be helped, 2: wrong usage '
+        'or an error',
+    )
+    retire.add_options(_add_command(
         commands, 'retire', retire.run,
         'give back what this host has reported to Placement, before its '
         'nova-compute starts with the stock driver; exit status 0: nothing '
@@ -115,9 +124,14 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def _add(commands: Any, name: str, run: Callable[..., int], text: str,
-         formats: Sequence[str] = ('table', 'json')
-         ) -> argparse.ArgumentParser:
+def _add_command(
+    commands: Any,
+    name: str,
+    run: Callable[..., int],
+    text: str,
+    formats: Sequence[str] = ('table', 'json'),
+) -> argparse.ArgumentParser:
+    """Add a sub-command to ``ghsched-host`` and return its parser."""
     command: argparse.ArgumentParser = commands.add_parser(
         name, help=text, description=text)
     if len(formats) > 1:
@@ -134,7 +148,7 @@ def _add(commands: Any, name: str, run: Callable[..., int], text: str,
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Console script; its result is the exit status."""
+    """Run ``ghsched-host`` and return its exit status."""
     arguments = parser().parse_args(argv)
     try:
         return int(arguments.run(arguments))
@@ -144,24 +158,38 @@ def main(argv: Sequence[str] | None = None) -> int:
         return exits.COULD_NOT
 
 
-def _plan(arguments: argparse.Namespace) -> int:
-    groups, changed = _run(arguments, reconcile.look, threads.check_threads,
-                           interrupts.InterruptKeeper.check, None)
+def _run_plan(arguments: argparse.Namespace) -> int:
+    """Print what reconciling this host would change; return the exit status.
+    """
+    groups, changed = _apply_and_print(
+        arguments,
+        reconcile.look,
+        threads.check_threads,
+        interrupts.InterruptKeeper.check,
+        None,
+    )
     found = (groups.problems or changed.problems
              or groups.actions or changed.actions)
     return exits.FOUND if found else exits.DONE
 
 
-def _reconcile(arguments: argparse.Namespace) -> int:
-    groups, changed = _run(arguments, reconcile.reconcile, _set_classes,
-                           interrupts.InterruptKeeper.set,
-                           measure.measure)
+def _run_reconcile(arguments: argparse.Namespace) -> int:
+    """Make the host's control groups match the policies; return exit status.
+    """
+    groups, changed = _apply_and_print(
+        arguments,
+        reconcile.reconcile,
+        _set_classes,
+        interrupts.InterruptKeeper.set,
+        measure.measure,
+    )
     failed = groups.problems or changed.problems
     return exits.FOUND if failed else exits.DONE
 
 
 def _set_classes(guests: Sequence[threads_model.Guest],
                  run_path: Path) -> threads.Report:
+    """Set the scheduling classes of guests' threads; this runs as root."""
     # This command runs as root and needs no privileged helper. The import is
     # slow, and "plan" does not need it.
     from ghsched_nova.threads import privileged
@@ -169,20 +197,22 @@ def _set_classes(guests: Sequence[threads_model.Guest],
     return threads.reconcile(guests, run_path, privileged.set_class_directly)
 
 
-def _run(arguments: argparse.Namespace,
-         work: Callable[..., reconcile.Report],
-         work_threads: Callable[..., threads.Report],
-         work_interrupts: Callable[..., interrupts_engine.Report],
-         measuring: readings.Measure | None
-         ) -> tuple[reconcile.Report, _Changed]:
-    section = configured.section(arguments.config_file)
+def _apply_and_print(
+    arguments: argparse.Namespace,
+    work: Callable[..., reconcile.Report],
+    work_threads: Callable[..., threads.Report],
+    work_interrupts: Callable[..., interrupts_engine.Report],
+    measuring: readings.Measure | None,
+) -> tuple[reconcile.Report, _Changed]:
+    """Plan or reconcile groups, threads and interrupts; print the report."""
+    section = configured.read_section(arguments.config_file)
     # Root writes no file into a directory of another user.
     host = engine.HostEngine(section, readings.Readings(
         Path(section.resctrl_path),
-        configured.state_path(arguments.config_file) / readings.FILE,
+        configured.read_state_path(arguments.config_file) / readings.FILE,
         measuring, keeps=False))
     before = host.groups()
-    running = domains.running(arguments.connect)
+    running = domains.list_running(arguments.connect)
     wanted, refused = host.wanted(running, before)
     model.check(wanted)
     report = reconcile.Report(foreign=tuple(sorted(naming.foreign(before))))
@@ -192,40 +222,42 @@ def _run(arguments: argparse.Namespace,
     report = reconcile.Report(
         report.actions, (*refused, *report.problems), report.foreign,
         report.unmeasured, report.overlaps)
-    changed = _joined_reports(
+    changed = _join_reports(
         work_threads(scheduling.guests_with_classes(running),
                      Path(section.libvirt_run_path)),
         work_interrupts(interrupts.InterruptKeeper(
-            section, configured.dedicated_cpus(arguments.config_file),
-            _PROC, _steer), running))
-    show = _as_json if arguments.format == 'json' else _as_table
-    print(show(wanted, report, changed, _host(host, wanted)))
+            section, configured.read_dedicated_cpus(arguments.config_file),
+            _PROC, _steer_interrupt), running))
+    show = _format_json if arguments.format == 'json' else _format_tables
+    print(show(wanted, report, changed, _read_host(host, wanted)))
     return report, changed
 
 
-def _joined_reports(of_threads: threads.Report,
-                    of_interrupts: interrupts_engine.Report) -> _Changed:
+def _join_reports(of_threads: threads.Report,
+                  of_interrupts: interrupts_engine.Report) -> _Changed:
+    """Return actions and problems of threads and interrupts together."""
     return _Changed((*of_threads.actions, *of_interrupts.actions),
                     (*of_threads.problems, *of_interrupts.problems))
 
 
-def _steer(action: interrupts_model.Action) -> str:
+def _steer_interrupt(action: interrupts_model.Action) -> str:
+    """Set the CPUs of an interrupt in this process; return the problem."""
     # The import is slow, as that for threads.
     from ghsched_nova.interrupts import privileged
 
     return privileged.steer_directly(action)
 
 
-def _host(host: engine.HostEngine,
-          wanted: model.Wanted) -> resctrl_host.ResctrlHost | None:
-    """Return the resctrl features of the host; None if no guest has a policy.
-    """
+def _read_host(host: engine.HostEngine,
+               wanted: model.Wanted) -> resctrl_host.ResctrlHost | None:
+    """Return the host's resctrl features; None if no guest has a policy."""
     return host.host() if wanted.guests else None
 
 
-def _as_json(wanted: model.Wanted, report: reconcile.Report,
-             changed: _Changed,
-             host: resctrl_host.ResctrlHost | None) -> str:
+def _format_json(wanted: model.Wanted, report: reconcile.Report,
+                 changed: _Changed,
+                 host: resctrl_host.ResctrlHost | None) -> str:
+    """Return the report of a plan or a reconciliation as JSON."""
     return json.dumps({
         'host': {
             'dialect': host.dialect.name if host else None,
@@ -260,9 +292,10 @@ def _as_json(wanted: model.Wanted, report: reconcile.Report,
     }, indent=2)
 
 
-def _as_table(wanted: model.Wanted, report: reconcile.Report,
-              changed: _Changed,
-              host: resctrl_host.ResctrlHost | None) -> str:
+def _format_tables(wanted: model.Wanted, report: reconcile.Report,
+                   changed: _Changed,
+                   host: resctrl_host.ResctrlHost | None) -> str:
+    """Return the report of a plan or a reconciliation as text tables."""
     names = {domain.uuid: domain.name for domain in wanted.domains}
     parts = []
     actions: list[tuple[str, ...]] = [
@@ -271,18 +304,19 @@ def _as_table(wanted: model.Wanted, report: reconcile.Report,
     actions += [(action.kind, '-', action.what, action.reason)
                 for action in changed.actions]
     if actions:
-        parts.append(_table(('Action', 'Group', 'What', 'Why'), actions))
-    problems = _rows(names, report.problems)
+        parts.append(_render_table(_ACTION_HEADER, actions))
+    problems = _make_rows(names, report.problems)
     problems += [(names.get(problem.uuid, problem.uuid), '-', problem.reason)
                  for problem in changed.problems]
     if problems:
-        parts.append(_table(('Guest', 'Group', 'Problem'), _joined(problems)))
+        parts.append(_render_table(('Guest', 'Group', 'Problem'),
+                     _join_same_problems(problems)))
     if report.unmeasured:
-        parts.append(_table(('Guest', 'Group', 'Not measured'),
-                            _rows(names, report.unmeasured)))
+        parts.append(_render_table(('Guest', 'Group', 'Not measured'),
+                                   _make_rows(names, report.unmeasured)))
     if report.overlaps:
-        parts.append(_table(('Guest', 'Group', 'Ways of the L3'),
-                            _rows(names, report.overlaps)))
+        parts.append(_render_table(('Guest', 'Group', 'Ways of the L3'),
+                                   _make_rows(names, report.overlaps)))
     capped = sum(guest.shared == naming.DEFAULT for guest in wanted.guests)
     # Those that were refused are not wanted.
     asking = {guest.domain.uuid for guest in wanted.guests} | (
@@ -300,16 +334,19 @@ def _as_table(wanted: model.Wanted, report: reconcile.Report,
     return '\n'.join(parts)
 
 
-def _rows(names: Mapping[str, str], problems: Iterable[model.Problem]
-          ) -> list[tuple[str, str, str]]:
-    """Return name of the guest, group and reason of each problem."""
+def _make_rows(
+    names: Mapping[str, str], problems: Iterable[model.Problem]
+) -> list[tuple[str, str, str]]:
+    """Return guest name, control group and reason of each problem."""
     return [(names.get(problem.guest, problem.guest), problem.group,
              problem.reason) for problem in problems]
 
 
-def _joined(problems: Sequence[tuple[str, str, str]]
-            ) -> list[tuple[str, str, str]]:
-    """Join the rows of guests that have the same problem and no group."""
+def _join_same_problems(
+    problems: Sequence[tuple[str, str, str]],
+) -> list[tuple[str, str, str]]:
+    """Join the table rows of guests with the same control group and problem.
+    """
     guests: dict[tuple[str, str], list[str]] = {}
     for guest, group, reason in problems:
         guests.setdefault((group, reason), []).append(guest)
@@ -317,7 +354,8 @@ def _joined(problems: Sequence[tuple[str, str, str]]
             for (group, reason), names in guests.items()]
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def _render_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return rows as a text table no wider than the terminal."""
     table = prettytable.PrettyTable(header, max_width=60)
     if sys.stdout is not None and sys.stdout.isatty():
         table.max_table_width = max(40, shutil.get_terminal_size().columns)

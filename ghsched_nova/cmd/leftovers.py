@@ -12,8 +12,8 @@
 
 """Find what is left of ghsched on a node that goes back to stock Nova.
 
-:func:`read` looks at configuration files, processes, units and resctrl;
-:func:`checks_of` says what to remove, in this order (pure).
+:func:`find_traces` looks at configuration files, processes, units and resctrl;
+:func:`make_checks` says what to remove, in this order (pure).
 """
 
 from collections.abc import Iterable
@@ -85,11 +85,10 @@ class Traces:
     state: tuple[str, ...] = ()
 
 
-def checks_of(traces: Traces) -> tuple[checks.Check, ...]:
-    """Return a warning for each thing that is left, or one that all is gone.
-    """
-    found = [*map(_of_line, traces.lines),
-             *map(_of_program, traces.programs),
+def make_checks(traces: Traces) -> tuple[checks.Check, ...]:
+    """Return a warning for each trace of ghsched on a node; ok if none."""
+    found = [*map(_check_line, traces.lines),
+             *map(_check_program, traces.programs),
              *(checks.Check('unit of systemd', 'warning', unit,
                             f'rm {unit}; systemctl daemon-reload')
                for unit in traces.units),
@@ -108,7 +107,8 @@ def checks_of(traces: Traces) -> tuple[checks.Check, ...]:
         + ', '.join(traces.files)),)
 
 
-def _of_line(found: tuple[str, str]) -> checks.Check:
+def _check_line(found: tuple[str, str]) -> checks.Check:
+    """Return the warning and remedy for a leftover configuration line."""
     file, line = found
     key = (PASTE if Path(file).name == PASTE else
            line.partition('=')[0].strip())
@@ -116,7 +116,8 @@ def _of_line(found: tuple[str, str]) -> checks.Check:
                         _REMEDIES.get(key, 'remove it'))
 
 
-def _of_program(name: str) -> checks.Check:
+def _check_program(name: str) -> checks.Check:
+    """Return the warning and remedy for a program that still runs."""
     stock = name.removeprefix('ghsched-')
     remedy = (f'start {stock} in its place' if stock.startswith('nova-')
               else 'stop it')
@@ -126,33 +127,35 @@ def _of_program(name: str) -> checks.Check:
 # -- the node -----------------------------------------------------------------
 
 
-def read(files: Sequence[str] | None, proc: Path = Path('/proc'),
-         top: Path = Path('/')) -> Traces:
-    """Return what is left on this node.
+def find_traces(files: Sequence[str] | None, proc: Path = Path('/proc'),
+                top: Path = Path('/')) -> Traces:
+    """Return files, programs and groups of ghsched that are left on a node.
 
     :param files: of configuration; None: what nova-compute reads, and
         api-paste.ini beside.
     :param top: directory of the node's own files.
     :raises oslo_config.cfg.Error: when one cannot be read.
     """
-    options = node.options(files)
+    options = node.read_options(files)
     found = [Path(file) for file in options.config_file or ()]
     found += sorted({path.with_name(PASTE) for path in found
                      if path.with_name(PASTE).is_file()} - set(found))
     return Traces(
         tuple(map(str, found)),
         tuple((str(path), line) for path in found
-              for line in lines_of(path.read_text(errors='replace'))),
-        tuple(sorted(set(_programs(proc)))),
-        tuple(_groups(Path(options.ghsched.resctrl_path))),
-        tuple(_units(top / _UNITS)),
+              for line in find_lines(path.read_text(errors='replace'))),
+        tuple(sorted(set(_find_programs(proc)))),
+        tuple(_find_groups(Path(options.ghsched.resctrl_path))),
+        tuple(_find_units(top / _UNITS)),
         tuple(map(str, sorted(itertools.chain(
-            configured.state_path(files).glob(_STATE_FILES),
+            configured.read_state_path(files).glob(_STATE_FILES),
             *map(top.glob, _FILES))))))
 
 
-def lines_of(text: str) -> Iterator[str]:
-    """Yield the lines of a configuration file that need ghsched (pure).
+def find_lines(text: str) -> Iterator[str]:
+    """Yield the lines of a configuration file that refer to ghsched.
+
+    Of a section of ghsched, yield only its header.
 
     Of a section of ghsched only its head.
     """
@@ -168,19 +171,20 @@ def lines_of(text: str) -> Iterator[str]:
             yield line.strip()
 
 
-def _programs(proc: Path) -> Iterator[str]:
+def _find_programs(proc: Path) -> Iterator[str]:
+    """Yield the names of running programs of ghsched."""
     for entry in proc.iterdir() if proc.is_dir() else ():
         # It may be gone by now.
         with contextlib.suppress(OSError):
             if entry.name.isdecimal():
-                name = node.program((entry / 'cmdline').read_bytes(),
-                                    SERVICES)
+                name = node.find_program((entry / 'cmdline').read_bytes(),
+                                         SERVICES)
                 if name:
                     yield name
 
 
-def _units(directory: Path) -> Iterator[str]:
-    """Yield units and drop-ins with a line that names a program of ghsched."""
+def _find_units(directory: Path) -> Iterator[str]:
+    """Yield systemd units and drop-ins that start a program of ghsched."""
     for path in sorted({*directory.glob('*.service'),
                         *directory.glob('*.service.d/*.conf')}):
         # A masked unit is a link to /dev/null; one may be gone by now.
@@ -191,7 +195,8 @@ def _units(directory: Path) -> Iterator[str]:
                 yield str(path)
 
 
-def _groups(root: Path) -> Iterable[str]:
+def _find_groups(root: Path) -> Iterable[str]:
+    """Return the names of resctrl groups that ghsched has made."""
     found: list[str] = []
     for directory in (root, root / naming.MONITORS):
         with contextlib.suppress(OSError):

@@ -25,12 +25,12 @@ from ghsched_nova.cmd import server_set
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command line of ``ghsched`` with all its sub-commands."""
+    """Return the command-line parser of ``ghsched`` with its sub-commands."""
     top = argparse.ArgumentParser(
         prog='ghsched',
         description='Memory bandwidth and NUMA for OpenStack guests.',
         epilog=console.EXIT_STATUS)
-    console.add_version(top)
+    console.add_version_option(top)
     commands = top.add_subparsers(dest='command', metavar='COMMAND',
                                   required=True)
     doctor.add_parser(commands)
@@ -41,10 +41,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Console script; its result is the exit status."""
+    """Run ``ghsched`` and return its exit status."""
     arguments = parser().parse_args(argv)
-    return console.carry_out(f'ghsched {arguments.command}',
-                             lambda: int(arguments.run(arguments)))
+    return console.run_command(f'ghsched {arguments.command}',
+                               lambda: int(arguments.run(arguments)))
 
 
 if __name__ == '__main__':

@@ -42,46 +42,50 @@ _OWN_FILE = 'placement.conf'
 _TITLE = re.compile(r'([^\s:/]+): (?:master process \[|.*worker\()')
 
 
-def read(files: Sequence[str] | None,
-         proc: Path = Path('/proc')) -> checks.Facts:
-    """This node as it is.
+def read_facts(files: Sequence[str] | None,
+               proc: Path = Path('/proc')) -> checks.Facts:
+    """Return the facts about this node: configuration, programs, resctrl.
 
     :param files: of configuration; None: what nova-compute reads.
     :raises oslo_config.cfg.Error: when one cannot be read.
     """
-    found = options(files)
+    found = read_options(files)
     section = found.ghsched
     bandwidth, invalid = {}, ''
     try:
-        bandwidth = conf.by_node(section, 'node_bandwidth')
+        bandwidth = conf.parse_by_node(section, 'node_bandwidth')
         conf.tree_config(section)
     except (cfg.Error, ValueError) as error:
         invalid = str(error)
     root = Path(section.resctrl_path)
-    host, unavailable = _host(root, Path(section.sysfs_path))
-    own_file, attempts = own_placement(files)
+    host, unavailable = _read_resctrl(root, Path(section.sysfs_path))
+    own_file, attempts = find_placement_conf(files)
     return checks.Facts(
-        nova=_release('nova'), placement=_release('openstack-placement'),
+        nova=_installed_release('nova'),
+        placement=_installed_release('openstack-placement'),
         files=tuple(found.config_file or ()),
         driver=found.compute_driver or '',
         available=tuple(found.filter_scheduler.available_filters),
         enabled=tuple(found.filter_scheduler.enabled_filters),
-        programs=tuple(sorted(set(_programs(proc)))), resctrl=str(root),
-        mounted=(root / 'schemata').is_file(), mode=_mode(root),
-        dialect=host.dialect.name if host else '', unavailable=unavailable,
+        programs=tuple(sorted(set(_find_programs(proc)))),
+        resctrl=str(root),
+        mounted=(root / 'schemata').is_file(),
+        mode=_read_mode(root),
+        dialect=host.dialect.name if host else '',
+        unavailable=unavailable,
         missing=preconditions.missing(
-            _kernel(root, Path(section.sysfs_path), proc)),
-        notes=tuple(_notes(root, host)) if host else (),
-        overlaps=tuple(_overlaps(root, host.cache if host else None)),
+            _read_kernel(root, Path(section.sysfs_path), proc)),
+        notes=tuple(_describe_foreign_controls(root, host)) if host else (),
+        overlaps=tuple(_describe_overlaps(root, host.cache if host else None)),
         bandwidth=bandwidth, invalid=invalid,
         helper=shutil.which('privsep-helper') is not None,
         own_file=own_file, attempts=attempts)
 
 
-def options(files: Sequence[str] | None) -> cfg.ConfigOpts:
-    """Return the options of ghsched, and those of Nova that name a node."""
+def read_options(files: Sequence[str] | None) -> cfg.ConfigOpts:
+    """Return the options of ghsched and Nova that describe this node."""
     found = cfg.ConfigOpts()
-    conf.register(found)
+    conf.register_opts(found)
     found.register_opt(cfg.StrOpt('compute_driver'))
     found.register_opts(
         [cfg.MultiStrOpt('available_filters', default=[]),
@@ -89,15 +93,17 @@ def options(files: Sequence[str] | None) -> cfg.ConfigOpts:
         group='filter_scheduler')
     if files is None:
         found([], project='nova', prog='nova-compute',
-              default_config_files=configured.default_files())
+              default_config_files=configured.list_default_files())
     else:
         found([], project='nova', default_config_files=list(files),
               default_config_dirs=[])
     return found
 
 
-def own_placement(files: Sequence[str] | None) -> tuple[str, int | None]:
-    """The configuration of Placement's API, and how often it tries to write.
+def find_placement_conf(files: Sequence[str] | None) -> tuple[str, int | None]:
+    """Return the path of placement.conf and its number of write attempts.
+
+    An empty path without the file; None attempts if unreadable.
 
     Nova has a section of this name too, so each file is read for itself.
 
@@ -121,66 +127,76 @@ def own_placement(files: Sequence[str] | None) -> tuple[str, int | None]:
         return found[-1], None
 
 
-def _release(package: str) -> str:
+def _installed_release(package: str) -> str:
+    """Return the release of an installed package; empty if not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return ''
 
 
-def _host(root: Path, sysfs: Path
-          ) -> tuple[resctrl_host.ResctrlHost | None, str]:
-    """Return the resctrl side of the host, or why there is none."""
+def _read_resctrl(
+    root: Path, sysfs: Path
+) -> tuple[resctrl_host.ResctrlHost | None, str]:
+    """Return the host's resctrl features; None and the reason if unavailable.
+    """
     try:
         return resctrl_host.read_host(root, sysfs), ''
     except (OSError, ValueError, resctrl_host.ResctrlUnavailable) as error:
         return None, str(error)
 
 
-def _kernel(root: Path, sysfs: Path, proc: Path) -> preconditions.Kernel:
-    """Return what this host shows of its kernel."""
+def _read_kernel(root: Path, sysfs: Path, proc: Path) -> preconditions.Kernel:
+    """Return the facts about this host's kernel that resctrl depends on."""
     system = os.uname()
     tables = sysfs / 'firmware' / 'acpi' / 'tables'
     return preconditions.Kernel(
         machine=system.machine, release=system.release,
-        filesystems=_text(proc / 'filesystems') or '',
-        config=_kernel_config(proc, system.release),
+        filesystems=_read_text(proc / 'filesystems') or '',
+        config=_read_kernel_config(proc, system.release),
         tables={path.name for path in sysfs_files.entries(tables)}
         if tables.is_dir() else None,
-        cpuinfo=_text(proc / 'cpuinfo') or '',
-        cmdline=_text(proc / 'cmdline') or '',
+        cpuinfo=_read_text(proc / 'cpuinfo') or '',
+        cmdline=_read_text(proc / 'cmdline') or '',
         mounted=(root / 'schemata').is_file(), path=str(root),
         info={path.name for path in sysfs_files.entries(root / 'info')})
 
 
-def _kernel_config(proc: Path, release: str) -> str | None:
-    """Return the configuration of the running kernel; None without one."""
+def _read_kernel_config(proc: Path, release: str) -> str | None:
+    """Return the build configuration of the running kernel; None if
+    unreadable.
+    """
     try:
         return gzip.decompress(
             (proc / 'config.gz').read_bytes()).decode(errors='replace')
     except (OSError, EOFError, zlib.error):
-        return _text(Path('/boot') / f'config-{release}')
+        return _read_text(Path('/boot') / f'config-{release}')
 
 
-def _text(path: Path) -> str | None:
+def _read_text(path: Path) -> str | None:
+    """Return the text of a file; None if it cannot be read."""
     try:
         return path.read_text(errors='replace')
     except OSError:
         return None
 
 
-def _notes(root: Path, host: resctrl_host.ResctrlHost) -> Iterator[str]:
-    """Yield sentences on controls that ghsched leaves alone."""
+def _describe_foreign_controls(
+    root: Path, host: resctrl_host.ResctrlHost
+) -> Iterator[str]:
+    """Yield sentences on resctrl controls that ghsched does not manage."""
     yield from host.notes
-    for name, group in _groups(root):
+    for name, group in _read_groups(root):
         if naming.is_guests(name):
             yield from (f'control group {name}: {text}'
                         for text in detection.limits(group))
 
 
-def _overlaps(root: Path, cache: caches.Cache | None) -> Iterator[str]:
-    """Yield a sentence for each group of others with ways of a guest."""
-    groups = dict(_groups(root)) if cache else {}
+def _describe_overlaps(
+    root: Path, cache: caches.Cache | None
+) -> Iterator[str]:
+    """Yield a sentence for each foreign group that uses a guest's L3 ways."""
+    groups = dict(_read_groups(root)) if cache else {}
     if cache is None or '' not in groups:
         return
     for name in filter(naming.is_guests, sorted(groups)):
@@ -193,8 +209,11 @@ def _overlaps(root: Path, cache: caches.Cache | None) -> Iterator[str]:
                        'itself')
 
 
-def _groups(root: Path) -> Iterator[tuple[str, schemata.Schemata]]:
-    """Yield name and schemata of readable groups; the root has no name."""
+def _read_groups(root: Path) -> Iterator[tuple[str, schemata.Schemata]]:
+    """Yield name and schemata of each readable control group.
+
+    The root group has an empty name.
+    """
     for path in (root, *root.iterdir()):
         if path.name in naming.NOT_GROUPS:
             continue
@@ -203,27 +222,30 @@ def _groups(root: Path) -> Iterator[tuple[str, schemata.Schemata]]:
                 (path / 'schemata').read_text())
 
 
-def _mode(path: Path) -> int | None:
+def _read_mode(path: Path) -> int | None:
+    """Return the permission bits of a path; None if it cannot be read."""
     try:
         return stat.S_IMODE(path.stat().st_mode)
     except OSError:
         return None
 
 
-def _programs(proc: Path) -> Iterator[str]:
-    """Yield the names of nova-scheduler's and nova-compute's programs."""
+def _find_programs(proc: Path) -> Iterator[str]:
+    """Yield the names of running nova-scheduler and nova-compute programs."""
     for entry in proc.iterdir() if proc.is_dir() else ():
         if not entry.name.isdecimal():
             continue
         # It may be gone by now.
         with contextlib.suppress(OSError):
-            found = program((entry / 'cmdline').read_bytes())
+            found = find_program((entry / 'cmdline').read_bytes())
             if found:
                 yield found
 
 
-def program(cmdline: bytes, known: Collection[str] = checks.PROGRAMS) -> str:
-    """Return which of some programs a process runs, or ``''``.
+def find_program(
+    cmdline: bytes, known: Collection[str] = checks.PROGRAMS
+) -> str:
+    """Return which of the known programs a process runs; empty for none.
 
     oslo.service's native threads (Nova 34) give a process a title that is one
     word: ``NAME: master process [...]`` or ``NAME: ... worker(N)``

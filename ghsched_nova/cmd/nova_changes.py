@@ -40,8 +40,8 @@ _SEAMS = ('Function', 'Processes', 'State')
 _FIXES = ('Fix', 'Processes', 'Bug', 'Releases', 'Servers', 'State')
 
 
-def seams() -> list[tuple[str, ...]]:
-    """Return name, processes and state of each function relied on."""
+def list_seams() -> list[tuple[str, ...]]:
+    """Return name, processes and state of each Nova function relied on."""
     registry.load_all()
     known = sorted(registry.relied_on(signatures.release()))
     differ = {one.name: str(one) for one in signatures.mismatches(known)}
@@ -51,16 +51,16 @@ def seams() -> list[tuple[str, ...]]:
             for name in known]
 
 
-def fixes() -> list[tuple[str, ...]]:
-    """Return the row of each repair, with its state on this node."""
+def list_fixes() -> list[tuple[str, ...]]:
+    """Return a row for each repair of Nova, with its state on this node."""
     return [(fix.name, ', '.join(fix.processes), str(fix.bug or '-'),
              f'31-{fix.until - 1 if fix.until else ""}', fix.servers,
              table.state_here(fix).text) for fix in rows.FIXES]
 
 
-def render(header: Sequence[str], rows: Sequence[Sequence[str]],
-           form: str) -> str:
-    """Return rows as a table or as JSON (pure)."""
+def render_rows(header: Sequence[str], rows: Sequence[Sequence[str]],
+                form: str) -> str:
+    """Return rows as a text table or as JSON."""
     if form == 'json':
         return json.dumps([dict(zip(header, row, strict=True))
                            for row in rows], indent=2)
@@ -71,7 +71,7 @@ def render(header: Sequence[str], rows: Sequence[Sequence[str]],
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print one list; its result is the exit status."""
+    """Print the seams or the fixes of Nova; return the exit status."""
     parser = argparse.ArgumentParser(prog=f'ghsched-status {argv[0]}',
                                      description=f'List {COMMANDS[argv[0]]}.')
     parser.add_argument('-f', '--format', choices=('table', 'json'),
@@ -81,7 +81,7 @@ def main(argv: Sequence[str]) -> int:
     options = parser.parse_args(argv[1:])
     shared.config()([], project='nova',
                     default_config_files=options.config_file)
-    header, rows = ((_SEAMS, seams()) if argv[0] == 'seams' else
-                    (_FIXES, fixes()))
-    sys.stdout.write(render(header, rows, options.format) + '\n')
+    header, rows = ((_SEAMS, list_seams()) if argv[0] == 'seams' else
+                    (_FIXES, list_fixes()))
+    sys.stdout.write(render_rows(header, rows, options.format) + '\n')
     return exits.DONE

@@ -57,7 +57,7 @@ class Answer:
 
 
 def add_parser(commands: Any) -> None:
-    """Add the sub-command to a parser's sub-parsers."""
+    """Add the sub-command ``plan`` to the parser of ``ghsched``."""
     parser = commands.add_parser(
         'plan', help='how many more guests fit, and what stands in the way',
         description='Fill hosts with guests in a private Placement and tell '
@@ -77,11 +77,11 @@ def add_parser(commands: Any) -> None:
         help='NAME:vcpus=N,ram=MB[,disk=GB][,swap=MB][,EXTRA:SPEC=VALUE...], '
              'a file of flavors, or the name of one of the cloud; may be '
              'repeated')
-    _add_counting(parser)
-    _add_density(parser)
+    _add_counting_options(parser)
+    _add_density_options(parser)
     parser.add_argument('--format', choices=('table', 'json', 'svg'),
                         default='table')
-    parser.add_argument('--picture', metavar='FILE', type=_picture,
+    parser.add_argument('--picture', metavar='FILE', type=_parse_picture_path,
                         help='write the picture there as well, as SVG; the '
                              'name ends with .svg, or has no suffix')
     parser.add_argument('--progress', action='store_true',
@@ -90,13 +90,20 @@ def add_parser(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
-def _add_counting(parser: argparse.ArgumentParser) -> None:
+def _add_counting_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options on how guests are counted."""
     parser.add_argument('--mix', metavar='NAME=N,...',
                         help='fill the hosts with the flavors in this '
                              'proportion as well')
-    parser.add_argument('--alias', action='append', default=[],
-                        type=_alias, metavar='NAME=CLASS', dest='aliases',
-                        help='resource class of a PCI alias, for a cloud')
+    parser.add_argument(
+        '--alias',
+        action='append',
+        default=[],
+        type=_parse_alias,
+        metavar='NAME=CLASS',
+        dest='aliases',
+        help='resource class of a PCI alias, for a cloud',
+    )
     parser.add_argument('--accounting', choices=('min', 'max'), default='min',
                         help='the setting [ghsched]bandwidth_accounting')
     parser.add_argument('--weigher', choices=('fragmentation', 'gradient'),
@@ -107,7 +114,8 @@ def _add_counting(parser: argparse.ArgumentParser) -> None:
                         help='do not find out what one more would buy')
 
 
-def _add_density(parser: argparse.ArgumentParser) -> None:
+def _add_density_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options for predicted densities of containers."""
     parser.add_argument('--density', action='store_true',
                         help='predict how many containers the guests can be '
                              'full of before their latency degrades '
@@ -127,7 +135,7 @@ def _add_density(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry the sub-command out.
+    """Plan the capacity of hosts or a cloud; return the exit status.
 
     :returns: exit status, see the help of the sub-command.
     """
@@ -135,10 +143,10 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         if arguments.picture:
             files.check_writable(arguments.picture)
-        answer = _answer(arguments, bar)
+        answer = _make_plan(arguments, bar)
         picture = plan_picture.draw(answer.plan, answer.densities)
         if arguments.picture:
-            files.save(arguments.picture, picture)
+            files.save_text(arguments.picture, picture)
     except PlannerError as error:
         bar.clear()
         print(f'ghsched plan: {error}', file=sys.stderr)
@@ -154,7 +162,9 @@ def run(arguments: argparse.Namespace) -> int:
     return exits.DONE if fits else exits.FOUND
 
 
-def _answer(arguments: argparse.Namespace, bar: Bar) -> Answer:
+def _make_plan(arguments: argparse.Namespace, bar: Bar) -> Answer:
+    """Return the plan and the predicted densities that the arguments ask for.
+    """
     given = planner_inputs.described(arguments.hosts or ())
     connection = (planner_inputs.connect(arguments.cloud) if arguments.cloud
                   else None)
@@ -165,7 +175,7 @@ def _answer(arguments: argparse.Namespace, bar: Bar) -> Answer:
         arguments.accounting,
         planner_inputs.aliases(given, arguments.aliases, flavors),
         arguments.more, weigher=arguments.weigher)
-    targets = _targets(arguments, given)
+    targets = _select_targets(arguments, given)
     against = (planner_inputs.target(arguments.against).machine
                if arguments.against else None)
     check(targets, against)
@@ -187,8 +197,10 @@ def _answer(arguments: argparse.Namespace, bar: Bar) -> Answer:
                   told.densities)
 
 
-def _targets(arguments: argparse.Namespace,
-             files: Sequence[planner_inputs.Described]) -> tuple[Target, ...]:
+def _select_targets(
+    arguments: argparse.Namespace, files: Sequence[planner_inputs.Described]
+) -> tuple[Target, ...]:
+    """Return the machines whose densities are to be predicted."""
     if arguments.machines:
         return planner_inputs.targets(arguments.machines, files)
     found = tuple(planner_inputs.target_of(one) for one in files
@@ -203,8 +215,8 @@ def _targets(arguments: argparse.Namespace,
     return found if asked else ()
 
 
-def _picture(text: str) -> Path:
-    """Return the path of a picture.
+def _parse_picture_path(text: str) -> Path:
+    """Parse a command-line argument as the path of an SVG picture.
 
     :raises argparse.ArgumentTypeError: for the suffix of another format.
     """
@@ -215,7 +227,8 @@ def _picture(text: str) -> Path:
     return path
 
 
-def _alias(text: str) -> tuple[str, str]:
+def _parse_alias(text: str) -> tuple[str, str]:
+    """Parse the command-line argument ``ALIAS=CLASS``."""
     name, equals, value = text.partition('=')
     if not equals or not name or not value:
         raise argparse.ArgumentTypeError(f'{text!r} is not NAME=CLASS')

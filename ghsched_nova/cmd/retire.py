@@ -39,6 +39,7 @@ _UNREACHED = ('Placement does not answer, or Keystone on the way to it; see '
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
+    """Add the options of ``ghsched-host retire`` to its parser."""
     command.add_argument(
         '--node', metavar='NAME',
         help='name of the compute node in Nova; the default is the name that '
@@ -49,18 +50,19 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Return the exit status.
+    """Remove this host's inventories from Placement; return the exit status.
 
     :raises HostError: when the host cannot be read.
     :raises GroupError: when resctrl is not to be had.
     """
-    session, section = configure(arguments.config_file, arguments.dry_run)
+    session, section = load_configuration(
+        arguments.config_file, arguments.dry_run)
     client = PlacementClient(session)
-    node = arguments.node or domains.host_name(arguments.connect)
+    node = arguments.node or domains.get_host_name(arguments.connect)
     try:
         providers = retire.read_tree(client, node)
-        kept = [*_guests(domains.defined(arguments.connect)),
-                *_holders(providers)]
+        kept = [*_describe_guests(domains.list_defined(arguments.connect)),
+                *_describe_consumers(providers)]
         if not providers:
             kept.append(f'Placement has no compute node {node}; name it with '
                         '--node')
@@ -78,8 +80,10 @@ def run(arguments: argparse.Namespace) -> int:
     return _remove_groups(Path(section.resctrl_path), arguments.dry_run)
 
 
-def configure(files: Sequence[str] | None, dry_run: bool) -> tuple[Any, Any]:
-    """Return Nova's client of Placement, and our section of the configuration.
+def load_configuration(
+    files: Sequence[str] | None, dry_run: bool
+) -> tuple[Any, Any]:
+    """Return Nova's Placement client and the ``[ghsched]`` options.
 
     :raises HostError: when nova-compute would report all of it again.
     """
@@ -101,7 +105,8 @@ def configure(files: Sequence[str] | None, dry_run: bool) -> tuple[Any, Any]:
         raise domains.HostError(_UNREACHED) from error
 
 
-def _guests(found: Sequence[desired.Running]) -> Iterator[str]:
+def _describe_guests(found: Sequence[desired.Running]) -> Iterator[str]:
+    """Yield a sentence for each guest of the host that still has a policy."""
     for guest in found:
         if desired.has_policy(guest.xml):
             yield (f'guest {guest.domain.name} ({guest.domain.uuid}) has a '
@@ -109,7 +114,8 @@ def _guests(found: Sequence[desired.Running]) -> Iterator[str]:
                    'flavor without one')
 
 
-def _holders(providers: Sequence[retire.Provider]) -> Iterator[str]:
+def _describe_consumers(providers: Sequence[retire.Provider]) -> Iterator[str]:
+    """Yield a sentence for each consumer that holds resources of ghsched."""
     for provider in providers:
         for consumer in sorted(provider.holders):
             yield (f'consumer {consumer} holds what {provider.name} offers; '
@@ -118,7 +124,7 @@ def _holders(providers: Sequence[retire.Provider]) -> Iterator[str]:
 
 
 def _remove_groups(root: Path, dry_run: bool) -> int:
-    """Control groups that are left, such as that of guests without a policy.
+    """Remove the control groups that ghsched has left; return the exit status.
 
     The kernel puts what is in them into its default group.
     """
@@ -126,7 +132,7 @@ def _remove_groups(root: Path, dry_run: bool) -> int:
         return exits.DONE
     files, status = fs.Files(), exits.DONE
     with fs.locked(files, root, fs.LOCK_TIMEOUT):
-        for path in _groups(files, root):
+        for path in _list_groups(files, root):
             print(f'remove the control group {path}')
             try:
                 if not dry_run:
@@ -137,7 +143,8 @@ def _remove_groups(root: Path, dry_run: bool) -> int:
     return status
 
 
-def _groups(files: fs.Files, root: Path) -> Iterator[Path]:
+def _list_groups(files: fs.Files, root: Path) -> Iterator[Path]:
+    """Yield the paths of resctrl groups that ghsched has made."""
     for directory in (root / naming.MONITORS, root):
         if os.path.isdir(directory):
             yield from (directory / name

@@ -22,7 +22,7 @@ MANAGER = 'ghsched_nova.scheduler.manager.GhschedSchedulerManager'
 
 
 def main() -> None:
-    """Start the service as ``nova.cmd.scheduler.main`` does."""
+    """Start nova-scheduler as ``nova.cmd.scheduler.main`` does."""
     shared.config()
     services.use_manager('nova-scheduler', MANAGER)
     scheduler.main()

@@ -45,7 +45,7 @@ class NotHere(Exception):  # noqa: N818
 
 
 def add_parser(commands: Any) -> None:
-    """Add ``server`` with its sub-command to a parser's sub-parsers."""
+    """Add the command ``server set`` to the parser of ``ghsched``."""
     server = commands.add_parser(
         'server', help='change servers that exist').add_subparsers(
             dest='server_command', metavar='COMMAND', required=True)
@@ -65,19 +65,24 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry the command out.
+    """Change the policy of a server, print it and return the exit status.
 
     :returns: exit status, see the help of the command.
     """
     def told(plan: Any) -> str:
-        show = as_json if arguments.format == 'json' else as_table
+        show = format_json if arguments.format == 'json' else format_table
         return show(plan, arguments.dry_run)
 
-    return tell(lambda: told(carry_out(arguments)), 'ghsched server set')
+    return print_result(
+        lambda: told(change_server(arguments)), 'ghsched server set'
+    )
 
 
-def tell(work: Callable[[], str], program: str) -> int:
-    """Print what comes of it, and make an exit status of its errors."""
+def print_result(work: Callable[[], str], program: str) -> int:
+    """Print the text that a function returns; return an exit status.
+
+    Errors are printed and set the status.
+    """
     try:
         print(work())
     except (policies.PolicyError, errors.Refused) as error:
@@ -89,8 +94,8 @@ def tell(work: Callable[[], str], program: str) -> int:
     return exits.DONE
 
 
-def carry_out(arguments: argparse.Namespace) -> Any:
-    """Change the server.
+def change_server(arguments: argparse.Namespace) -> Any:
+    """Change the policy of the server that the arguments name; return a plan.
 
     :returns: ghsched_nova.live.change.Plan
     :raises NotHere: when Nova's configuration is not here.
@@ -104,7 +109,7 @@ def carry_out(arguments: argparse.Namespace) -> Any:
     except ValueError:
         raise errors.Refused(f'{arguments.server!r} is no UUID of a server'
                              ) from None
-    configure(arguments.config_file)
+    load_nova_conf(arguments.config_file)
     # Nova reads its configuration while it is imported.
     from ghsched_nova.live import records
     from ghsched_nova.live import servers
@@ -112,7 +117,7 @@ def carry_out(arguments: argparse.Namespace) -> Any:
         return servers.change(context, server, asked, arguments.dry_run)
 
 
-def configure(files: Sequence[str] | None) -> None:
+def load_nova_conf(files: Sequence[str] | None) -> None:
     """Read Nova's configuration as nova-manage does.
 
     :raises NotHere: when it is not here, or is that of a compute host.
@@ -159,11 +164,13 @@ def read_nova_conf(program: str, files: Sequence[str] | None,
 # -- output -------------------------------------------------------------------
 
 
-def as_json(plan: Any, dry_run: bool) -> str:
+def format_json(plan: Any, dry_run: bool) -> str:
+    """Return the report of a policy change as JSON."""
     return json.dumps(change_report.make_report(plan, dry_run), indent=2)
 
 
-def as_table(plan: Any, dry_run: bool) -> str:
+def format_table(plan: Any, dry_run: bool) -> str:
+    """Return the report of a policy change as a text table."""
     shown = change_report.make_report(plan, dry_run)
     table = prettytable.PrettyTable(change_report.HEADER)
     table.align = 'l'

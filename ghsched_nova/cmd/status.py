@@ -37,8 +37,9 @@ _CODES = {'ok': upgradecheck.Code.SUCCESS,
           'error': upgradecheck.Code.FAILURE}
 
 
-def result(found: Iterable[checks.Check]) -> upgradecheck.Result:
-    """Return the worst of some checks, with what to do about each (pure)."""
+def make_result(found: Iterable[checks.Check]) -> upgradecheck.Result:
+    """Return the worst status of some checks, with the remedy of each problem.
+    """
     found = tuple(found)
     code = max((_CODES[check.status] for check in found),
                default=upgradecheck.Code.SUCCESS)
@@ -49,20 +50,31 @@ def result(found: Iterable[checks.Check]) -> upgradecheck.Result:
         is not upgradecheck.Code.SUCCESS) or None)
 
 
-def _check(judge: Callable[[checks.Facts], Iterator[checks.Check]]
-           ) -> Callable[['Checks'], upgradecheck.Result]:
+def _make_upgrade_check(
+    judge: Callable[[checks.Facts], Iterator[checks.Check]],
+) -> Callable[['Checks'], upgradecheck.Result]:
+    """Return the upgrade check that runs a check of this node."""
+
     def check(commands: 'Checks') -> upgradecheck.Result:
-        return result(judge(node.read(_named(commands.options))))
+        return make_result(
+            judge(node.read_facts(_named_files(commands.options)))
+        )
     return check
 
 
 def _check_guaranteed(commands: 'Checks') -> upgradecheck.Result:
-    files = _named(commands.options)
-    return result(guaranteed.check(node.read(files), node.options(files)))
+    files = _named_files(commands.options)
+    return make_result(
+        guaranteed.check_guarantees(
+            node.read_facts(files), node.read_options(files)
+        )
+    )
 
 
-def _named(options: cfg.ConfigOpts) -> list[str] | None:
-    """Files of the command line; None: nova-compute reads more than these.
+def _named_files(options: cfg.ConfigOpts) -> list[str] | None:
+    """Return the configuration files named by the user; None for the defaults.
+
+    oslo.config finds nova.conf by itself, but no nova-compute.conf.
 
     oslo.config finds nova.conf by itself, but no nova-compute.conf.
     """
@@ -78,21 +90,23 @@ class Checks(upgradecheck.UpgradeCommands):
         self.options = options
 
     _upgrade_checks = (
-        ('Releases and configuration', _check(checks.services)),
-        ('Placement', _check(checks.placement)),
+        (
+            'Releases and configuration',
+            _make_upgrade_check(checks.check_services),
+        ),
+        ('Placement', _make_upgrade_check(checks.check_placement)),
         ('Guaranteed bandwidth', _check_guaranteed),
-        ('Compute host', _check(checks.compute)),
-        ('Scheduler', _check(checks.scheduler)),
+        ('Compute host', _make_upgrade_check(checks.check_compute)),
+        ('Scheduler', _make_upgrade_check(checks.check_scheduler)),
     )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Console script; its result is the exit status: 0, 1 warnings, 2 faults.
-    """
+    """Run ``ghsched-status``; return 0, 1 for warnings or 2 for errors."""
     argv = sys.argv[1:] if argv is None else list(argv)
     if argv[:1] == ['--version']:
         # oslo.config refuses it without a command.
-        print(f'ghsched-status {console.version()}')
+        print(f'ghsched-status {console.get_version()}')
         return exits.DONE
     if argv[:1] == ['install']:
         return install.main(argv)

@@ -46,16 +46,17 @@ _BEGIN, _END = '\x1b[?1049h\x1b[?25l', '\x1b[?25h\x1b[?1049l'
 
 
 def parser() -> argparse.ArgumentParser:
+    """Return the command-line parser of ``ghsched-top``."""
     top = argparse.ArgumentParser(
         prog='ghsched-top',
         description='Memory bandwidth of guests: asked for, in force, and '
                     'used. On a terminal: ' + top_screen.HELPS[0] + '.')
-    console.add_version(top)
+    console.add_version_option(top)
     top_source.add_options(top)
-    top.add_argument('-d', '--delay', type=_seconds, default=2.0,
+    top.add_argument('-d', '--delay', type=_parse_seconds, default=2.0,
                      metavar='SECONDS',
                      help='between two frames (%(default)s)')
-    top.add_argument('-n', '--count', type=_count, metavar='N',
+    top.add_argument('-n', '--count', type=_parse_count, metavar='N',
                      help='end after so many frames')
     top.add_argument('-b', '--batch', action='store_true',
                      help='print frames one after the other; so it is where '
@@ -74,7 +75,8 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def _seconds(text: str) -> float:
+def _parse_seconds(text: str) -> float:
+    """Parse a command-line argument as a number of seconds."""
     try:
         seconds = float(text)
     except ValueError:
@@ -85,42 +87,43 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _count(text: str) -> int:
+def _parse_count(text: str) -> int:
+    """Parse a command-line argument as a positive number."""
     if not (text.isascii() and text.isdigit() and 0 < int(text) < 10 ** 9):
         raise argparse.ArgumentTypeError(f'{text!r} is no count')
     return int(text)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Console script; its result is the exit status."""
+    """Run ``ghsched-top`` and return its exit status."""
     arguments = parser().parse_args(argv)
     if not arguments.node_bandwidth:
-        arguments.node_bandwidth = configured.node_bandwidth()
+        arguments.node_bandwidth = configured.read_node_bandwidth()
     source = top_source.make_source(arguments)
     top = top_screen.Top(source, arguments.order, arguments.reverse,
                          arguments.json, arguments.guest, arguments.load)
     batch = arguments.batch or arguments.json or not (
         sys.stdin.isatty() and sys.stdout.isatty())
     try:
-        _prime(top, source, arguments.delay)
+        _read_first_sample(top, source, arguments.delay)
         if batch:
-            _batch(top, arguments.delay, arguments.count)
+            _run_batch(top, arguments.delay, arguments.count)
         else:
-            _interactive(top, arguments.delay, arguments.count)
+            _run_interactive(top, arguments.delay, arguments.count)
     except topology.MonitorUnavailable as error:
         print(f'ghsched-top: {error}', file=sys.stderr)
         return exits.COULD_NOT
     except BrokenPipeError:
         # Whoever read has seen enough.
-        console.drop_output()
+        console.discard_output()
     except KeyboardInterrupt:
         pass
     return exits.DONE
 
 
-def _prime(top: top_screen.Top, source: top_source.Source,
-           delay: float) -> None:
-    """Read the counters once and wait: a rate needs two samples."""
+def _read_first_sample(top: top_screen.Top, source: top_source.Source,
+                       delay: float) -> None:
+    """Read the counters once and wait, because a rate needs two samples."""
     if top.loaded:
         top.read()
         time.sleep(top_source.LOAD_PERIOD)
@@ -129,16 +132,17 @@ def _prime(top: top_screen.Top, source: top_source.Source,
         time.sleep(min(delay, 1.0))
 
 
-def _rounds(count: int | None) -> Iterator[bool]:
-    """Yield once for each round whether that round is the last one."""
+def _iterate_rounds(count: int | None) -> Iterator[bool]:
+    """Yield, for each round, whether it is the last; None means no end."""
     done = 0
     while count is None or done < count:
         done += 1
         yield done == count
 
 
-def _batch(top: top_screen.Top, delay: float, count: int | None) -> None:
-    for last in _rounds(count):
+def _run_batch(top: top_screen.Top, delay: float, count: int | None) -> None:
+    """Print frames one after the other."""
+    for last in _iterate_rounds(count):
         top.read()
         print(top.text(), end='\n' if last or top.as_json else '\n\n',
               flush=True)
@@ -146,25 +150,37 @@ def _batch(top: top_screen.Top, delay: float, count: int | None) -> None:
             time.sleep(delay)
 
 
-def _interactive(top: top_screen.Top, delay: float, count: int | None) -> None:
-    with (_wakened() as wakened,
-          _terminal(sys.stdin.fileno(), sys.stdout.fileno()) as write):
-        for last in _rounds(count):
+def _run_interactive(
+    top: top_screen.Top, delay: float, count: int | None
+) -> None:
+    """Show frames on the terminal until the user quits."""
+    with (
+        _signal_wakeup() as wakened,
+        _terminal_without_echo(
+            sys.stdin.fileno(), sys.stdout.fileno()
+        ) as write,
+    ):
+        for last in _iterate_rounds(count):
             problem = ''
             try:
                 top.read()
             except topology.MonitorUnavailable as error:
                 problem = str(error)    # it may be mounted again
-            if not _show(top, problem, write, 0 if last else delay,
-                         wakened):
+            if not _show_frame(top, problem, write, 0 if last else delay,
+                               wakened):
                 return
     # The other screen is gone, and the last frame with it.
     print(problem or top.text())
 
 
-def _show(top: top_screen.Top, problem: str, write: Callable[[str], None],
-          delay: float, wakened: int) -> bool:
-    """Show a frame until the next one is due; return False if the user quits.
+def _show_frame(
+    top: top_screen.Top,
+    problem: str,
+    write: Callable[[str], None],
+    delay: float,
+    wakened: int,
+) -> bool:
+    """Show a frame until the next is due; return False if the user quits.
 
     A key, or another size of the terminal, changes how it is shown at once.
     The figures stay those of the full time between two readings.
@@ -191,8 +207,8 @@ def _show(top: top_screen.Top, problem: str, write: Callable[[str], None],
 
 
 @contextlib.contextmanager
-def _wakened() -> Iterator[int]:
-    """Yield a file descriptor that is readable once a signal has come.
+def _signal_wakeup() -> Iterator[int]:
+    """Yield a file descriptor that becomes readable when a signal arrives.
 
     One that comes just before select() does not end it: Python's own handler
     would run when select() has waited to its end.
@@ -209,7 +225,9 @@ def _wakened() -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def _terminal(keys: int, output: int) -> Iterator[Callable[[str], None]]:
+def _terminal_without_echo(
+    keys: int, output: int
+) -> Iterator[Callable[[str], None]]:
     """Within this context, the terminal does not echo keys; its settings are
     restored at the end.
     """
@@ -217,10 +235,10 @@ def _terminal(keys: int, output: int) -> Iterator[Callable[[str], None]]:
 
     def begin() -> None:
         tty.setcbreak(keys)
-        _write(output, _BEGIN)
+        _write_text(output, _BEGIN)
 
     def end() -> None:
-        _write(output, _END)
+        _write_text(output, _END)
         termios.tcsetattr(keys, termios.TCSADRAIN, before)
 
     def stop(_number: int, _frame: Any) -> None:
@@ -229,27 +247,29 @@ def _terminal(keys: int, output: int) -> Iterator[Callable[[str], None]]:
         os.kill(os.getpid(), signal.SIGSTOP)
         begin()
 
-    handlers = {signal.SIGTERM: _end, signal.SIGTSTP: stop,
+    handlers = {signal.SIGTERM: _raise_interrupt, signal.SIGTSTP: stop,
                 # Without a handler of Python it would not wake select().
                 signal.SIGWINCH: lambda _number, _frame: None}
     former = {number: signal.signal(number, handler)
               for number, handler in handlers.items()}
     try:
         begin()
-        yield lambda text: _write(output, text)
+        yield lambda text: _write_text(output, text)
     finally:
         end()
         for number, handler in former.items():
             signal.signal(number, handler)
 
 
-def _write(output: int, text: str) -> None:
+def _write_text(output: int, text: str) -> None:
+    """Write a text to a file descriptor completely."""
     data = text.encode(errors='replace')
     while data:
         data = data[os.write(output, data):]
 
 
-def _end(_number: int, _frame: Any) -> NoReturn:
+def _raise_interrupt(_number: int, _frame: Any) -> NoReturn:
+    """Raise KeyboardInterrupt on SIGTERM, as Ctrl-C does."""
     raise KeyboardInterrupt
 
 

@@ -80,9 +80,8 @@ ESSENTIAL = (
     'reserved_control_groups', 'bandwidth_bursts', 'burst_risk', 'nova_fixes')
 
 
-def register(conf: cfg.ConfigOpts) -> None:
-    """Register the options of ``[ghsched]`` with a configuration; idempotent.
-    """
+def register_opts(conf: cfg.ConfigOpts) -> None:
+    """Register the ``[ghsched]`` options with a configuration; idempotent."""
     if GROUP.name in conf:
         return
     # Values that are set at run time are stored in the group, and ConfigOpts
@@ -119,24 +118,23 @@ def _privsep_opts(needed: list[str]) -> list[cfg.Opt]:
 
 
 def tree_config(section: Any) -> tree.Config:
-    """Return the options that shape the provider tree.
+    """Return the options for Placement inventories, as a tree.Config.
 
     :param section: ``conf.ghsched``.
     :raises ValueError: if a key of ``reserved_bandwidth`` is not a NUMA node
         number.
     """
     return tree.Config(
-        reserved_bandwidth=by_node(section, 'reserved_bandwidth'),
+        reserved_bandwidth=parse_by_node(section, 'reserved_bandwidth'),
         reserved_elsewhere=section.reserved_bandwidth.get(tree.ELSEWHERE, 0),
         allocation_ratio=section.bandwidth_allocation_ratio,
         # If caps are counted, they include the bursts.
-        bursts=by_node(section, 'bandwidth_bursts')
+        bursts=parse_by_node(section, 'bandwidth_bursts')
         if section.bandwidth_accounting == 'min' else {})
 
 
 def burst_limits(section: Any) -> burst.Limits:
-    """Return the options that limit how much burst bandwidth may be promised.
-    """
+    """Return the options that limit how much burst bandwidth is offered."""
     limits = burst.limits_at_risk(section.burst_risk, section.burst_window,
                                   section.burst_ratio_max)
     return dataclasses.replace(limits, **{
@@ -145,7 +143,7 @@ def burst_limits(section: Any) -> burst.Limits:
 
 
 def bottleneck_limits(section: Any) -> bottleneck.Limits:
-    """Return the thresholds at which a NUMA node becomes a bottleneck.
+    """Return the load thresholds above which a NUMA node is a bottleneck.
 
     :raises ValueError: names the unknown figure.
     """
@@ -157,9 +155,8 @@ def bottleneck_limits(section: Any) -> bottleneck.Limits:
             f'[ghsched]bottleneck_thresholds: {error}') from error
 
 
-def check(section: Any) -> None:
-    """Parse all options of ``conf.ghsched`` once, so that errors appear at
-    startup.
+def check_options(section: Any) -> None:
+    """Parse all ``[ghsched]`` options once, so that errors appear at startup.
 
     oslo.config parses a value when it is first read. For some options that is
     the first report: nova-compute would run, but its host would be missing in
@@ -174,12 +171,12 @@ def check(section: Any) -> None:
             raise ValueError(f'[ghsched]{option.name}: {error}') from error
     for name in ('reserved_bandwidth', 'node_bandwidth',
                  'bandwidth_bursts'):
-        by_node(section, name)
+        parse_by_node(section, name)
     bottleneck_limits(section)
 
 
-def by_node(section: Any, option: str) -> dict[int, int]:
-    """Return the values of an option by NUMA node number.
+def parse_by_node(section: Any, option: str) -> dict[int, int]:
+    """Return the values of a mapping option, by host NUMA node number.
 
     The value for all other nodes (``*`` of ``reserved_bandwidth``) is left
     out.

@@ -72,5 +72,5 @@ class BandwidthUse:
                 self._reader = reader.Reader(
                     Path(self._section.resctrl_path),
                     Path(self._section.sysfs_path),
-                    conf.by_node(self._section, 'node_bandwidth'))
+                    conf.parse_by_node(self._section, 'node_bandwidth'))
         return view.make_snapshot(self._reader.usage(), guests)

@@ -32,7 +32,7 @@ RequestSpec: TypeAlias = Any
 
 def config() -> Any:
     """Return Nova's configuration with the section [ghsched] registered."""
-    conf.register(nova.conf.CONF)
+    conf.register_opts(nova.conf.CONF)
     return nova.conf.CONF
 
 

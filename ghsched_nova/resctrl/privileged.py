@@ -67,7 +67,7 @@ def _check_run_path(run_path: str) -> None:
 
 
 def _check_configured(option: str, asked: str) -> None:
-    conf.register(cfg.CONF)
+    conf.register_opts(cfg.CONF)
     configured = cfg.CONF.ghsched[option]
     # The caller has made paths of its options, without a slash at the end.
     if asked != str(Path(configured)):

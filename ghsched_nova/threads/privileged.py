@@ -82,7 +82,7 @@ def _check_class(value: tuple[str, int, int, int, int]) -> None:
     :param value: class, priority, runtime, deadline, period.
     """
     scheduler, priority, *times = value
-    conf.register(cfg.CONF)
+    conf.register_opts(cfg.CONF)
     section = cfg.CONF.ghsched
     if scheduler not in (*_NUMBERS, DEADLINE):
         raise bounds.Refused(f'{scheduler} is not a scheduling class')

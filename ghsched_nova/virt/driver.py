@@ -70,7 +70,7 @@ class GhschedLibvirtDriver(driver_reports.ReportingDriver,
 
     def init_host(self, host: str) -> None:
         try:
-            conf.check(shared.config().ghsched)
+            conf.check_options(shared.config().ghsched)
         except ValueError as error:
             raise exception.InvalidConfiguration(
                 f'nova.conf: {error}') from error

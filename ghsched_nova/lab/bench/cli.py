@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog='ghsched-bench',
         description='Measure a machine; compare two measurements.')
-    console.add_version(top)
+    console.add_version_option(top)
     commands = top.add_subparsers(dest='command', metavar='COMMAND',
                                   required=True)
     listed = commands.add_parser('list', help='what can be measured here')
@@ -140,8 +140,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     handler = signal.signal(signal.SIGTERM, _end)
     try:
-        return console.carry_out('ghsched-bench',
-                                 lambda: int(arguments.run(arguments)))
+        return console.run_command('ghsched-bench',
+                                   lambda: int(arguments.run(arguments)))
     except errors.BenchError as error:
         print(f'ghsched-bench: {error}', file=sys.stderr)
         return exits.COULD_NOT
@@ -182,7 +182,7 @@ def _run(arguments: argparse.Namespace) -> int:
         raise
     made = record.Report((result,))
     if arguments.output:
-        files.save(arguments.output, record.to_json(made))
+        files.save_text(arguments.output, record.to_json(made))
     print(document.render(report.document(made), 'md'), end='')
     return {'done': exits.DONE, 'failed': exits.FOUND,
             'skipped': EXIT_SKIPPED}[result.status]
@@ -244,13 +244,14 @@ def _publish(arguments: argparse.Namespace, blocks: Sequence[document.Block]
         files.check_writable(arguments.output)
     if arguments.output and arguments.format != 'html':
         for picture in document.pictures(blocks):
-            files.save(arguments.output.parent / picture.name, picture.svg)
+            files.save_text(arguments.output.parent /
+                            picture.name, picture.svg)
     _write(arguments.output, document.render(blocks, arguments.format))
 
 
 def _write(output: Path | None, text: str) -> None:
     if output:
-        files.save(output, text)
+        files.save_text(output, text)
     else:
         print(text, end='')
 

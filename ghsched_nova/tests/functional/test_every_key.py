@@ -114,8 +114,13 @@ class AllCapabilitiesTestCase(openstack_base.CommandTestCase,
 
     def counted(self, extra_specs):
         """Amounts by class that nova-api counts for a resize to a flavor."""
-        return dict(limits.amounts(objects.RequestSpec(flavor=objects.Flavor(
-            vcpus=2, extra_specs=extra_specs))))
+        return dict(
+            limits.count_server_resources(
+                objects.RequestSpec(
+                    flavor=objects.Flavor(vcpus=2, extra_specs=extra_specs)
+                )
+            )
+        )
 
     def check_place(self, server, extra_specs):
         """Placement and domain agree on the node, with all of each class."""

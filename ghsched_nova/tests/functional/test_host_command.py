@@ -99,7 +99,7 @@ from ghsched_nova import conf
 from ghsched_nova.host import engine
 from ghsched_placement.policy import GuestPolicy
 options = cfg.ConfigOpts()
-conf.register(options)
+conf.register_opts(options)
 options([], default_config_files=[], default_config_dirs=[])
 print(engine.HostEngine(options.ghsched).domain_xml.render(
     sys.stdin.read(), GuestPolicy(monitor=True), ()))

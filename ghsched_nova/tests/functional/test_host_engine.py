@@ -489,7 +489,7 @@ class EngineTest(EmulatedTestCase):
         self.addCleanup(privsep.context.set_client_mode, True)
         # The helper is in this process and reads the configuration of it.
         options = cfg.CONF
-        conf.register(options)
+        conf.register_opts(options)
         for name, value in (('resctrl_path', str(self.root)),
                             ('sysfs_path', str(self.sysfs)),
                             ('libvirt_run_path', str(self.sysfs)),

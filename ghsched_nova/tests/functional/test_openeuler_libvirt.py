@@ -45,7 +45,7 @@ from ghsched_nova.host import domain_xml
 from ghsched_nova.host import engine
 from ghsched_placement import policy
 options = cfg.ConfigOpts()
-conf.register(options)
+conf.register_opts(options)
 options([], default_config_files=[], default_config_dirs=[])
 connection = libvirt.open('qemu:///system')
 def kept(xml):

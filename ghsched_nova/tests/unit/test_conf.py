@@ -48,8 +48,8 @@ class RegisteredTest(base.TestCase):
     def test_what_is_set_in_one_does_not_reach_another(self):
         one, other = cfg.ConfigOpts(), cfg.ConfigOpts()
         for options in (one, other):
-            conf.register(options)
-            conf.register(options)
+            conf.register_opts(options)
+            conf.register_opts(options)
             options([], project='nova', default_config_files=[],
                     default_config_dirs=[])
         one.set_override('control_threads', 'all', 'ghsched')
@@ -62,7 +62,7 @@ class BurstRiskTest(base.TestCase):
     def limits(self, text):
         path = self.create_tempfiles([('nova', f'[ghsched]\n{text}\n')])[0]
         options = cfg.ConfigOpts()
-        conf.register(options)
+        conf.register_opts(options)
         options([], project='nova', default_config_files=[path],
                 default_config_dirs=[])
         return conf.burst_limits(options.ghsched)
@@ -113,7 +113,7 @@ class NumberOfOptionsTest(base.TestCase):
         path = self.create_tempfiles([
             ('nova', '[ghsched]\nbandwidth_weight_max_age = 7\n')])[0]
         options = cfg.ConfigOpts()
-        conf.register(options)
+        conf.register_opts(options)
         options([], project='nova', default_config_files=[path],
                 default_config_dirs=[])
         self.assertEqual(7, options.ghsched.load_max_age)
@@ -124,7 +124,7 @@ class CheckedTest(base.TestCase):
     def section(self, text):
         path = self.create_tempfiles([('nova', text)])[0]
         options = cfg.ConfigOpts()
-        conf.register(options)
+        conf.register_opts(options)
         options([], project='nova', default_config_files=[path],
                 default_config_dirs=[])
         return options.ghsched
@@ -138,7 +138,7 @@ class CheckedTest(base.TestCase):
                 ('default_bandwidth_max = lots', 'lots'),
                 ('control_threads = some', 'some')):
             error = self.assertRaises(
-                ValueError, conf.check,
+                ValueError, conf.check_options,
                 self.section(f'[ghsched]\n{line}\n'))
             self.assertIn('[ghsched]' + line.split()[0], str(error))
             self.assertIn(words, str(error))
@@ -150,15 +150,18 @@ class CheckedTest(base.TestCase):
                 ('reserved_bandwidth = *:0', [0, 0]),
                 ('reserved_bandwidth = 0:10,*:25', [10, 25])):
             section = self.section(f'[ghsched]\n{text}\n')
-            conf.check(section)
+            conf.check_options(section)
             config = conf.tree_config(section)
             self.assertEqual(reserved, [config.reserved(node)
                                         for node in range(2)], text)
 
     def test_nodes_left_out_have_no_other_option(self):
         for option in ('node_bandwidth', 'bandwidth_bursts'):
-            error = self.assertRaises(ValueError, conf.check, self.section(
-                f'[ghsched]\n{option} = *:10\n'))
+            error = self.assertRaises(
+                ValueError,
+                conf.check_options,
+                self.section(f'[ghsched]\n{option} = *:10\n'),
+            )
             self.assertIn("'*' is no NUMA node", str(error))
 
     def test_default_is_what_the_shipped_curves_leave(self):
@@ -173,6 +176,6 @@ class CheckedTest(base.TestCase):
                                delta=.01)
 
     def test_what_is_right_is_passed(self):
-        conf.check(self.section(''))
-        conf.check(self.section(
+        conf.check_options(self.section(''))
+        conf.check_options(self.section(
             '[ghsched]\nreserved_bandwidth = 0:10,1:20\n'))

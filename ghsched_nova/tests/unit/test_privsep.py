@@ -213,7 +213,7 @@ class EntryPointTestCase(base.TestCase):
         for context in contexts():
             self.enterContext(mock.patch.object(
                 context, 'client_mode', new=False))
-        conf.register(cfg.CONF)
+        conf.register_opts(cfg.CONF)
         for name, value in (
                 ('resctrl_path', str(self.run_path)),
                 ('libvirt_run_path', str(self.run_path)),

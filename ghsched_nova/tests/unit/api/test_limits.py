@@ -51,7 +51,7 @@ class AmountsTest(base.TestCase):
                 for name, value in specs.items()}))
 
     def amounts(self, **specs):
-        return dict(limits.amounts(self.spec(**specs)))
+        return dict(limits.count_server_resources(self.spec(**specs)))
 
     def test_shares_of_all_guest_nodes_and_one_group(self):
         self.assertEqual(BANDWIDTH, self.amounts(mem_bw_min='20',
@@ -68,7 +68,7 @@ class AmountsTest(base.TestCase):
         self.assertEqual({'CUSTOM_NIC': 3}, self.amounts(vfs='nic:3'))
         spec = self.spec(vfs='nic:3')
         spec.pci_requests = objects.InstancePCIRequests(requests=[])
-        self.assertEqual({}, dict(limits.amounts(spec)))
+        self.assertEqual({}, dict(limits.count_server_resources(spec)))
         self.override('filter_scheduler', pci_in_placement=False)
         self.assertEqual({}, self.amounts(vfs='nic:3'))
 
@@ -80,7 +80,7 @@ class AmountsTest(base.TestCase):
         self.assertEqual(
             {'servers': 2, 'class:CUSTOM_MEM_BW_PCT': 67,
              'class:CUSTOM_RESCTRL_GROUP': 2},
-            limits.with_ours(
+            limits.add_usage_deltas(
                 lambda spec, count: {'servers': count,
                                      'class:CUSTOM_MEM_BW_PCT': 7},
                 self.spec(mem_bw_min='20', mem_bw_min__1='10'), 2))

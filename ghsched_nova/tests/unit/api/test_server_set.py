@@ -63,7 +63,7 @@ class FilterTest(base.TestCase):
             return_value=self.server))
         # It would change Nova for the tests that come after.
         self.enterContext(mock.patch(
-            'ghsched_nova.api.nova_changes.apply'))
+            'ghsched_nova.api.nova_changes.apply_patches'))
         self.context = nova_context.RequestContext(
             'user', 'project', roles=['admin'])
 
@@ -309,14 +309,14 @@ class BodyTest(base.TestCase):
 
     @given(st.binary())
     def test_any_body_is_read(self, body):
-        server_set.action_of(body)
+        server_set.parse_action(body)
 
     @given(st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(),
         lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
     def test_a_request_is_read_or_refused(self, asked):
         try:
-            specs, dry_run = server_set.wish_of(asked)
+            specs, dry_run = server_set.parse_extra_specs(asked)
         except placement_errors.PolicyError:
             return
         self.assertTrue(specs)

@@ -24,7 +24,7 @@ from ghsched_placement.tests import base
 
 #: A command.
 DO = ('import sys; from ghsched_nova.cmd import console; '
-      'sys.exit(console.carry_out("cmd", lambda: {}))')
+      'sys.exit(console.run_command("cmd", lambda: {}))')
 #: One that writes more than a pipe takes at once.
 LONG = DO.format('print("x" * 300000) or 5')
 #: One that fails after its first line.
@@ -37,7 +37,7 @@ class CarryOutTest(base.TestCase):
 
     def carry_out(self, work):
         with contextlib.redirect_stderr(io.StringIO()) as told:
-            return console.carry_out('cmd', work), told.getvalue()
+            return console.run_command('cmd', work), told.getvalue()
 
     def fails(self, error):
         def work():
@@ -61,7 +61,7 @@ class CarryOutTest(base.TestCase):
                             (BrokenPipeError(32, 'broken'), 'broken'),
                             (TimeoutError('timed out'), 'timed out'),
                             (TimeoutError(), 'TimeoutError()')):
-            with mock.patch.object(console, 'drop_output') as dropped:
+            with mock.patch.object(console, 'discard_output') as dropped:
                 self.assertEqual((2, f'cmd: {told}\n'), self.fails(error))
             dropped.assert_not_called()
 

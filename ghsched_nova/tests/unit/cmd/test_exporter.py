@@ -76,7 +76,7 @@ class ExporterTestCase(base.TestCase):
         self.module = pylibvirt.Module(pylibvirt.Domain(7, element))
         self.source = top_source.Source(
             host.reader, guests.Libvirt('test:///', self.module))
-        self.server = server = exporter.server(self.source, port=0)
+        self.server = server = exporter.make_server(self.source, port=0)
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         self.addCleanup(thread.join)
@@ -332,7 +332,7 @@ class BoundsTest(ExporterTestCase):
 
     def test_connections_that_come_at_once_wait_for_the_server(self):
         """A kernel whose queue is full lets clients try again in seconds."""
-        with exporter.server(mock.Mock(), port=0) as listening:
+        with exporter.make_server(mock.Mock(), port=0) as listening:
             for _ in range(3 * exporter.CONNECTIONS):
                 self.addCleanup(socket.create_connection(
                     listening.server_address, timeout=base.GIVE_UP_S).close)

@@ -56,7 +56,7 @@ class HostCommandTest(base.TestCase):
             f'libvirt_run_path = {self.world.run}\n')
         self.domains = [self.running(guest) for guest in self.world.guests]
         self.enterContext(mock.patch.object(
-            host.domains, 'running', lambda uri: self.domains))
+            host.domains, 'list_running', lambda uri: self.domains))
         for name in ('look', 'reconcile'):
             self.enterContext(mock.patch.object(
                 host.reconcile, name, self.on_model(name)))
@@ -93,8 +93,12 @@ class HostCommandTest(base.TestCase):
     def test_the_same_problem_of_many_guests_is_one_row(self):
         self.assertEqual(
             [('a, b', '', 'not mounted'), ('c', 'x', 'not mounted')],
-            host._joined([('a', '', 'not mounted'), ('b', '', 'not mounted'),
-                          ('c', 'x', 'not mounted')]))
+            host._join_same_problems([
+                ('a', '', 'not mounted'),
+                ('b', '', 'not mounted'),
+                ('c', 'x', 'not mounted'),
+            ]),
+        )
 
     def test_plan_changes_nothing_and_says_so_by_its_status(self):
         status, document = self.document('plan')
@@ -199,7 +203,8 @@ class HostCommandTest(base.TestCase):
         self.assertIn(str(self.config), err)
 
     def test_without_one_it_is_that_of_nova_compute(self):
-        self.assertEqual('/sys/fs/resctrl', configured.section().resctrl_path)
+        self.assertEqual('/sys/fs/resctrl',
+                         configured.read_section().resctrl_path)
 
     def test_wrong_usage_is_no_drift(self):
         self.assertEqual(2, self.call('plan', '--nonsense')[0])
@@ -228,7 +233,7 @@ class LibvirtTest(base.TestCase):
             import libvirt  # noqa: F401
         except ImportError:
             self.skipTest('there is no binding of libvirt')
-        error = self.assertRaises(domains.HostError, domains.running,
+        error = self.assertRaises(domains.HostError, domains.list_running,
                                   'qemu+unix:///system?socket=/nowhere')
         self.assertIn('/nowhere', str(error))
 

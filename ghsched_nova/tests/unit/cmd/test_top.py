@@ -454,7 +454,8 @@ class ScreenTest(base.TestCase):
         with mock.patch.object(os, 'write',
                                side_effect=lambda _fd, data: len(data)
                                ) as write:
-            top._write(1, top_screen.render_screen([top_output.Line('a')] * 2))
+            top._write_text(1, top_screen.render_screen(
+                [top_output.Line('a')] * 2))
         self.assertEqual(1, write.call_count)
 
     def test_names_do_no_harm_to_the_terminal(self):

@@ -57,7 +57,7 @@ class EngineTestCase(base.TestCase):
         options = cfg.ConfigOpts()
         options([], project='nova', default_config_files=[],
                 default_config_dirs=[])
-        conf.register(options)
+        conf.register_opts(options)
         self.options = options
         # The section, and what is set in it, is one for all ConfigOpts.
         for option in conf.OPTS + conf.DEPRECATED_OPTS:

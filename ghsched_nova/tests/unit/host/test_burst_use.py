@@ -84,7 +84,7 @@ class BurstUseTest(base.TestCase):
         self.addCleanup(shutil.rmtree, top)
         self.path = top / burst_use.FILE
         config = cfg.ConfigOpts()
-        conf.register(config)
+        conf.register_opts(config)
         config([])
         config.set_override('bandwidth_bursts', {'0': 40}, 'ghsched')
         config.set_override('burst_window', 2, 'ghsched')

@@ -101,7 +101,7 @@ class LiveTest(base.TestCase):
         options = cfg.ConfigOpts()
         options([], project='nova', default_config_files=[],
                 default_config_dirs=[])
-        conf.register(options)
+        conf.register_opts(options)
         self.engine = engine.HostEngine(options.ghsched)
         self.useFixture(fixtures.MockPatchObject(
             engine.HostEngine, 'host', return_value=self.host))

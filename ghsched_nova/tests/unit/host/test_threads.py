@@ -114,7 +114,7 @@ class ReportStressTest(base.TestCase):
         self.log = self.useFixture(fixtures.FakeLogger(level=30))
         self.top = Path(self.useFixture(fixtures.TempDir()).path)
         config = cfg.ConfigOpts()
-        conf.register(config)
+        conf.register_opts(config)
         config([], project='nova', default_config_files=[],
                default_config_dirs=[])
         for name, value in (('bandwidth_bursts', {'0': 40}),

@@ -192,7 +192,7 @@ class HostCommandTest(KernelTestCase):
         out = io.StringIO()
         with mock.patch.multiple(host, _PROC=self.top / 'proc',
                                  _steer=self.kernel.steer), \
-                mock.patch.object(host.domains, 'running',
+                mock.patch.object(host.domains, 'list_running',
                                   return_value=self.running), \
                 contextlib.redirect_stdout(out):
             status = host.main([command, '--format', form,

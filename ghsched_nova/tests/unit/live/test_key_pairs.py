@@ -308,8 +308,8 @@ class KeyTestCase(base.TestCase):
                       in server.placement.allocations.values()
                       for name, amount in amounts.items()
                       if name in names.OUR_CLASSES}))
-        with mock.patch.object(limits, '_vfs', lambda _flavor: {}):
-            counts = limits.amounts(objects.RequestSpec(
+        with mock.patch.object(limits, '_count_vfs', lambda _flavor: {}):
+            counts = limits.count_server_resources(objects.RequestSpec(
                 flavor=objects.Flavor(vcpus=2, extra_specs=server.specs)))
         self.assertEqual(self.held(server), counts)
 
@@ -356,7 +356,7 @@ class KeyTestCase(base.TestCase):
                 self.assertEqual({
                     f'class:{name}': amount - held.get(name, 0)
                     for name, amount in self.held(server).items()
-                    if amount > held.get(name, 0)}, limits.raised(
+                    if amount > held.get(name, 0)}, limits.count_added_usage(
                         objects.Flavor(vcpus=2, extra_specs=specs), wanted))
             self.assert_agrees(server, 0)
 

@@ -178,9 +178,10 @@ class FixesTest(base.TestCase):
 
     def test_lists_have_a_row_for_each_name(self):
         self.assertEqual([fix.name for fix in rows.FIXES],
-                         [row[0] for row in nova_changes.fixes()])
+                         [row[0] for row in nova_changes.list_fixes()])
         self.assertEqual(sorted(registry.relied_on(signatures.release())),
-                         [row[0] for row in nova_changes.seams()])
-        self.assertIn('"Fix": "a"', nova_changes.render(
+                         [row[0] for row in nova_changes.list_seams()])
+        self.assertIn('"Fix": "a"', nova_changes.render_rows(
             ['Fix'], [['a']], 'json'))
-        self.assertIn('| a ', nova_changes.render(['Fix'], [['a']], 'table'))
+        self.assertIn('| a ', nova_changes.render_rows(
+            ['Fix'], [['a']], 'table'))

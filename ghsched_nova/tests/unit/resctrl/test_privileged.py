@@ -55,7 +55,7 @@ class PrivilegedTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        conf.register(cfg.CONF)
+        conf.register_opts(cfg.CONF)
         channel = mock.Mock(running=True, remote_call=_remote_call)
         patch = mock.patch.object(privsep.context, 'channel', channel)
         patch.start()

@@ -132,7 +132,7 @@ class AddedLinesTest(base.TestCase):
         self.assertEqual(
             [f'control group ghsched-{world.UUID.format(1)}: the line GMB '
              'holds 0=9, below its highest value 16: caps give less than MB '
-             'says'], list(node._notes(root, host)))
+             'says'], list(node._describe_foreign_controls(root, host)))
 
 
 class EngineTest(base.TestCase):

@@ -172,7 +172,7 @@ class PrivilegedTest(ThreadsTestCase):
         super().setUp()
         self.enterContext(mock.patch.object(privsep.threads, 'client_mode',
                                             new=False))
-        conf.register(cfg.CONF)
+        conf.register_opts(cfg.CONF)
         self.option('libvirt_run_path', str(self.run_path))
 
     def option(self, name, value):
@@ -249,7 +249,7 @@ class HostCommandTest(ThreadsTestCase):
         running = [desired.Running(
             resctrl_model.Domain(UUID, 1, 'web'), self.XML)]
         out = io.StringIO()
-        with mock.patch.object(host.domains, 'running',
+        with mock.patch.object(host.domains, 'list_running',
                                return_value=running), \
                 contextlib.redirect_stdout(out):
             status = host.main([command, '--format', form,
