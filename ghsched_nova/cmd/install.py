@@ -78,12 +78,13 @@ def check_exporter(compute: bool,
 
 
 def _checks(files: Sequence[str] | None) -> Iterator[checks.Check]:
-    facts = node.read(files)
-    yield from (check for check in checks.checks(facts)
+    facts = node.read_facts(files)
+    yield from (check for check in checks.run_checks(facts)
                 if check.status == 'error')
     yield from (check for check in check_api(read_paste())
                 if check.status == 'error')
-    yield from check_exporter(facts.compute, shutil.which('ghsched-exporter'))
+    yield from check_exporter(facts.is_compute_host,
+                              shutil.which('ghsched-exporter'))
 
 
 def render(missing: Sequence[checks.Check]) -> str:
@@ -120,4 +121,4 @@ def main(argv: Sequence[str]) -> int:
         print(f'ghsched-status: {error}', file=sys.stderr)
         return exits.COULD_NOT
     print(render(missing))
-    return exits.FOUND if checks.failed(missing) else exits.DONE
+    return exits.FOUND if checks.has_error(missing) else exits.DONE
