@@ -98,7 +98,7 @@ def extend_limits(
 @seam('nova.limit.utils.use_unified_limits', ())
 def enforce_limits(context: Any, project_id: str,
                    deltas: Mapping[str, int]) -> None:
-    """Refuse more of some resources than a project may have.
+    """Refuse an increase of resources beyond the limits of a project.
 
     Nothing is refused where Nova does not use unified limits.
 

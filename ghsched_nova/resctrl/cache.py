@@ -176,7 +176,7 @@ def span(ways: int) -> int:
 
 
 def is_whole(mask: int) -> bool:
-    """Whether a mask is one run of bits without a gap."""
+    """Whether the set bits of a mask are contiguous."""
     return mask > 0 and (mask >> (mask & -mask).bit_length() - 1
                          ) & ((mask >> (mask & -mask).bit_length() - 1) + 1
                               ) == 0

@@ -173,7 +173,7 @@ class Dialect:
 
     @property
     def absolute(self) -> bool:
-        """Whether a cap is a bandwidth, not a share."""
+        """Whether a cap is an absolute bandwidth, not a percentage."""
         return self.unit.size is not None
 
     def capabilities(self) -> frozenset[str]:

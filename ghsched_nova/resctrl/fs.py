@@ -104,7 +104,7 @@ class Files:
         path.rmdir()
 
     def wait(self, seconds: float) -> None:
-        """Sleep, for something else on the host to change."""
+        """Sleep for some seconds, so that the host can change meanwhile."""
         time.sleep(seconds)
 
     def directories(self, path: Path) -> list[str]:

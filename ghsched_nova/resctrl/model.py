@@ -114,7 +114,7 @@ class Guest:
 
     @property
     def group(self) -> str:
-        """Name of the guest's group."""
+        """Name of the control group or monitoring group of the guest."""
         if self.only_measured:
             return naming.monitor_name(self.domain.uuid)
         if self.maker == 'ghsched':

@@ -173,7 +173,7 @@ def shared_name(nodes: Sequence[NodePolicy],
 
 
 def is_shared(name: str) -> bool:
-    """Whether a group is one that guests share."""
+    """Whether a control group is one that several guests may share."""
     return name == DEFAULT or bool(_SHARED.fullmatch(name))
 
 
@@ -196,6 +196,6 @@ def is_guests(name: str) -> bool:
 
 
 def foreign(names: Iterable[str]) -> frozenset[str]:
-    """Return the groups that no guest has or had."""
+    """Return the control groups that never belonged to a guest."""
     return frozenset(name for name in names
                      if name not in NOT_GROUPS and not is_guests(name))

@@ -69,7 +69,7 @@ def _rank(item: tuple[str, Sequence[Guest]]) -> int:
 
 def _reach(steps: Iterable[Action | Problem],
            actions: list[Action]) -> Iterator[Problem]:
-    """Sort what is to be done from what keeps it from being done."""
+    """Collect the actions among some steps, and yield the problems."""
     for step in steps:
         if isinstance(step, Action):
             actions.append(step)
@@ -286,7 +286,7 @@ def _move(guest: Guest, name: str, inside: Set[int], actual: model.Actual,
 
 def _strangers(guests: Sequence[Guest], name: str, actual: model.Actual,
                at_home: Set[int]) -> Iterator[Problem]:
-    """Yield vCPUs of a guest that has no group of its own to go back to."""
+    """Yield a problem per guest of a group that has vCPUs of others in it."""
     group = actual.groups.get(name)
     strange = group.vcpu_threads - at_home if group else None
     if strange:

@@ -43,7 +43,7 @@ def nodes(sysfs: Path) -> Iterator[tuple[int, Path]]:
 
 
 def cpus_of(node: Path) -> frozenset[int]:
-    """Return the CPUs of a NUMA node."""
+    """Return the CPUs of a host NUMA node."""
     return _cpu_list(node / 'cpulist')
 
 

@@ -76,7 +76,7 @@ class Claims:
           'remove_resources_from_instance_allocation',
           ('self', 'context', 'consumer_uuid', 'resources'))
     def release(self, context: Any) -> None:
-        """Remove the claims from Placement; raises nothing."""
+        """Remove the claims from Placement; never raise."""
         for consumer, claim in self._claims.items():
             try:
                 if claim.certain or _is_alone(context, consumer, claim):

@@ -234,7 +234,7 @@ class _Room:
         self._known: dict[tuple[int, int], bool] = {}
 
     def holds(self, guest_node: int, node: int) -> bool:
-        """Whether a host node has room for a guest node."""
+        """Whether a host NUMA node has room for a guest NUMA node."""
         pair = self._kinds[guest_node], node
         if pair not in self._known:
             self._known[pair] = scheduler.has_room(self._view, self._spec,
@@ -304,7 +304,7 @@ class _Free:
         self._free: dict[str, dict[str, int]] = {}
 
     def holds(self, candidate: Mapping[str, Any]) -> bool:
-        """Whether the bandwidth and the VFs of a candidate are still there.
+        """Whether the bandwidth and the VFs of a candidate are still free.
 
         Nova itself looks after what is counted on the compute node.
         """

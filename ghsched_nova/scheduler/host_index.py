@@ -221,7 +221,7 @@ class View:
                       key=lambda place: _cost(self.rooms[place], need))
 
     def is_refused(self, need: Need, now: float) -> bool:
-        """Whether a need was refused here a short while ago."""
+        """Whether this host recently refused a request with these needs."""
         when = self.refused.get(need) if self.refused else None
         return when is not None and now - when < REFUSAL_AGE
 
@@ -330,7 +330,7 @@ class Host:
         return claim is not None and self._update(self.view.row, claim.time)
 
     def refuse(self, need: Need, now: float) -> None:
-        """Do not propose this host for a need for a while."""
+        """Exclude this host from requests with these needs for a while."""
         refused = dict(self.view.refused)
         refused.pop(need, None)
         refused[need] = now
@@ -339,7 +339,7 @@ class Host:
         self.view = replace(self.view, refused=refused)
 
     def _update(self, row: Row, now: float) -> bool:
-        """Replace the view; True if the host may have more than before."""
+        """Replace the view; return True if the host may have more room now."""
         self._claims = {
             consumer: claim for consumer, claim in self._claims.items()
             if (claim.claimed or claim.counted)
@@ -429,7 +429,7 @@ class Index:
                 self._walk = tuple(self._hosts.values())
 
     def _report(self, row: Row, now: float) -> bool:
-        """Take over the report of one host; True if the host is new."""
+        """Store the report of one host; return True if the host is new."""
         known = self._hosts.get(row.uuid)
         if known is None:
             self._hosts[row.uuid] = Host(row)
@@ -507,7 +507,7 @@ class Index:
                     del self._placed[next(iter(self._placed))]
 
     def release(self, consumer: str) -> None:
-        """Drop the claim of a guest that is scheduled again."""
+        """Drop the claim of a guest that is being rescheduled."""
         with self._lock:
             self._release(consumer)
 
@@ -519,7 +519,7 @@ class Index:
 
     def correct(self, uuid: str, bandwidth: Mapping[int, int],
                 groups: int | None, asked: float, now: float) -> None:
-        """Take over Placement's own figures of a host.
+        """Replace the index's figures of a host by those of Placement.
 
         :param asked: when Placement was asked.
         """

@@ -75,7 +75,7 @@ class RefusalCache:
 
     def add(self, spec: Any, need: Need, gains: int, took: float,
             reason: str) -> None:
-        """Keep a refusal of the whole search.
+        """Remember that a complete search refused a request.
 
         A guest with bursts is left out: hosts offer more of them when they
         have measured that they can, without a report.

@@ -83,7 +83,7 @@ def read_deadline(tid: int) -> Scheduling:
 
 
 def explain_errno(error: int) -> str:
-    """Return an errno as text, with its meaning for thread scheduling."""
+    """Return the text of an errno, with its meaning for thread scheduling."""
     why = _WHY.get(error)
     return os.strerror(error) + (f' ({why})' if why else '')
 
