@@ -38,7 +38,7 @@ UNKNOWN = ('<!-- device NUMA: each passthrough device of the guest (ports, '
 
 def fragment(host: HostFile, policy: GuestPolicy, guest: topology.Guest,
              host_nodes: Sequence[int]) -> tuple[str, ...]:
-    """Return the elements that show a guest the NUMA nodes of its devices.
+    """Return the XML elements that show a guest its devices' NUMA nodes.
 
     :param host_nodes: host NUMA node of each guest NUMA node.
     :raises DeviceNumaError: under ``required``, where nova-compute refuses
@@ -61,7 +61,7 @@ def fragment(host: HostFile, policy: GuestPolicy, guest: topology.Guest,
 
 def _devices(host: HostFile, policy: GuestPolicy, host_nodes: Sequence[int]
              ) -> Iterator[device_numa.Device]:
-    """Yield the VFs of a guest, the nearest to its nodes that there are."""
+    """Yield example VFs for a guest, nearest to its host NUMA nodes first."""
     left = {pf.address: pf.vfs for pf in host.pfs}
     numbers: dict[str, int] = {}
     for need in policy.vfs:
@@ -84,7 +84,8 @@ def _devices(host: HostFile, policy: GuestPolicy, host_nodes: Sequence[int]
 
 def _domain(guest: topology.Guest,
             devices: Sequence[device_numa.Device]) -> str:
-    """Return a domain with the guest's NUMA nodes and devices."""
+    """Return the XML of a libvirt domain with the guest's nodes and devices.
+    """
     root = etree.Element('domain', type='kvm')
     kind = etree.SubElement(etree.SubElement(root, 'os'), 'type',
                             arch='x86_64', machine='q35')

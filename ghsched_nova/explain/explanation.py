@@ -103,7 +103,10 @@ class Explanation:
 
 
 def explain(question: Question) -> Explanation:
-    """Go the whole way, or as far as the guest gets.
+    """Explain what a flavor gets on a host; stop at the first refusal.
+
+    If the flavor leaves the number of guest NUMA nodes open, each number is
+    tried until one fits.
 
     With each number of guest NUMA nodes that the flavor leaves open, until
     one fits.
@@ -125,6 +128,7 @@ def explain(question: Question) -> Explanation:
 
 
 def _explain(question: Question) -> Explanation:
+    """Explain a flavor with a fixed number of guest NUMA nodes."""
     known: dict[str, Any] = {
         'question': question,
         'providers': planner_hosts.providers(
@@ -139,6 +143,7 @@ def _explain(question: Question) -> Explanation:
 
 
 def _flavor(so_far: Explanation) -> dict[str, Any]:
+    """Return guest topology and policy of the flavor that is explained."""
     question = so_far.question
     policies.check_names(question.flavor_specs)
     policies.check_topology(question.flavor_specs)
@@ -152,6 +157,7 @@ def _flavor(so_far: Explanation) -> dict[str, Any]:
 
 
 def _placement(so_far: Explanation) -> dict[str, Any]:
+    """Return the Placement query for the flavor that is explained."""
     question, guest, policy = _known(so_far)
     flavor = Flavor(question.host.name, question.vcpus, question.memory_mb,
                     question.disk_gb, question.swap_mb,
@@ -167,11 +173,13 @@ def _placement(so_far: Explanation) -> dict[str, Any]:
 
 
 def _query(need: Need, locality: str, sizes: Sizes) -> dict[str, Any]:
+    """Return the Placement query of a guest, and how near VFs must be."""
     return {'query': tuple(need.of_nova(locality, sizes)),
             'locality': locality if need.policy.vfs else None}
 
 
 def _host(so_far: Explanation) -> dict[str, Any]:
+    """Return host nodes, limits and XML that the guest gets on the host."""
     question, guest, policy = _known(so_far)
     assert so_far.need is not None  # noqa: S101
     resctrl = question.host.resctrl
@@ -197,9 +205,7 @@ def _host(so_far: Explanation) -> dict[str, Any]:
 
 def _metadata(question: Question, policy: policies.GuestPolicy,
               host_nodes: Sequence[int]) -> str:
-    """Return the metadata element with the policy, as nova-compute would write
-    it to the domain.
-    """
+    """Return the policy's metadata element as nova-compute would write it."""
     if not policies.wanted(question.flavor_specs):
         return ''
     root = document.parse_element(metadata.write_policy(
@@ -212,7 +218,7 @@ def _metadata(question: Question, policy: policies.GuestPolicy,
 
 
 def _topology(host: hostfile.HostFile) -> host_topology.HostTopology:
-    """Return the topology that a host file describes, without single cores."""
+    """Return the NUMA topology of a host file, without CPU cores."""
     return host_topology.HostTopology(
         distances={node.id: dict(zip((other.id for other in host.nodes),
                                      node.distances, strict=True))
@@ -225,6 +231,7 @@ def _topology(host: hostfile.HostFile) -> host_topology.HostTopology:
 def _tune(guest: topology.Guest, policy: policies.GuestPolicy,
           settings: Sequence[resolve.DomainSetting],
           ) -> memorytune.MemoryTune | None:
+    """Return the memorytune of a guest; None without limits and monitoring."""
     if not settings and not policy.monitor:
         return None
     return memorytune.MemoryTune(
@@ -236,6 +243,8 @@ def _tune(guest: topology.Guest, policy: policies.GuestPolicy,
 
 def _known(so_far: Explanation) -> tuple[Question, topology.Guest,
                                          policies.GuestPolicy]:
+    """Return question, guest and policy of an explanation that has a policy.
+    """
     assert so_far.guest is not None  # noqa: S101
     assert so_far.policy is not None  # noqa: S101
     return so_far.question, so_far.guest, so_far.policy

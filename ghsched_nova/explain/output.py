@@ -78,21 +78,22 @@ NO_XML = '<!-- nothing is added: the flavor has no key of ghsched -->'
 
 
 def as_xml(explanation: Explanation) -> str:
-    """Return what is added to the domain; empty where it is refused."""
+    """Return the XML that ghsched adds to the domain; empty if it is refused.
+    """
     if explanation.refusal is not None:
         return ''
     return _added(explanation) or NO_XML
 
 
 def _added(explanation: Explanation) -> str:
-    """Return the elements that are added to the domain; empty for none."""
+    """Return the XML elements added to the domain, as text; empty for none."""
     return '\n'.join(filter(None, (
         explanation.metadata, _memorytune(explanation), *explanation.threads,
         *explanation.topology, *explanation.devices)))
 
 
 def _memorytune(explanation: Explanation) -> str:
-    """Return the <memorytune> element alone; empty when there is none.
+    """Return the <memorytune> element; empty when there is none.
 
     Where nova-compute makes the guest's group the XML has none, and a comment
     says so.
@@ -108,6 +109,7 @@ def _memorytune(explanation: Explanation) -> str:
 
 
 def _made_by_us(group: str) -> str:
+    """Return the XML comment that nova-compute makes the group itself."""
     return ('<!-- no memorytune: the libvirt of this host cannot use its '
             f'resctrl;\n     nova-compute makes the {group} itself -->')
 
@@ -116,11 +118,12 @@ def _made_by_us(group: str) -> str:
 
 
 def as_json(explanation: Explanation) -> str:
-    """Return a JSON document; see the beginning of this module."""
+    """Return an explanation as a JSON document."""
     return json.dumps(_document(explanation), indent=2)
 
 
 def _document(explanation: Explanation) -> dict[str, Any]:
+    """Return an explanation as a dictionary for JSON."""
     specs = explanation.question.flavor_specs
     return {
         'host': explanation.question.host.name,
@@ -146,6 +149,7 @@ def _document(explanation: Explanation) -> dict[str, Any]:
 
 
 def _policy(explanation: Explanation) -> dict[str, Any] | None:
+    """Return the explained policy as a dictionary; None without a policy."""
     policy = explanation.policy
     if policy is None:
         return None
@@ -164,6 +168,7 @@ def _policy(explanation: Explanation) -> dict[str, Any] | None:
 
 
 def _guest_nodes(explanation: Explanation) -> list[dict[str, Any]]:
+    """Return vCPUs, memory and host node of each guest NUMA node."""
     if explanation.guest is None:
         return []
     host_nodes = dict(enumerate(explanation.host_nodes))
@@ -174,6 +179,7 @@ def _guest_nodes(explanation: Explanation) -> list[dict[str, Any]]:
 
 
 def _providers(explanation: Explanation) -> list[dict[str, Any]]:
+    """Return the Placement providers of the host as dictionaries."""
     names = {provider.uuid: provider.name
              for provider in explanation.providers}
     return [{'name': provider.name,
@@ -186,6 +192,7 @@ def _providers(explanation: Explanation) -> list[dict[str, Any]]:
 
 def _effective(setting: resolve.DomainSetting,
                dialect: dialects.Dialect) -> dict[str, Any]:
+    """Return the limits that the host enforces for a setting."""
     held = setting.held.as_dict()
     if held['hardlimit'] is None:
         held['hardlimit'] = dialect.hardlimit_fixed
@@ -196,7 +203,7 @@ def _effective(setting: resolve.DomainSetting,
 
 
 def as_table(explanation: Explanation) -> str:
-    """Return text for people: one part per step, a refusal first."""
+    """Return an explanation as text tables, a refusal first."""
     document = _document(explanation)
     parts = [
         ('Refused', document['refusal'] or ''),
@@ -215,6 +222,7 @@ def as_table(explanation: Explanation) -> str:
 
 
 def _policy_text(policy: dict[str, Any] | None) -> str:
+    """Return the lines that describe a policy."""
     if policy is None:
         return ''
     text = (f'monitor: {format_cell(policy["monitor"])}\n'
@@ -234,6 +242,7 @@ def _policy_text(policy: dict[str, Any] | None) -> str:
 
 
 def _query_text(told: dict[str, Any]) -> str:
+    """Return the lines that describe a Placement query."""
     if not told['parameters']:
         return ''
     lines = ['GET /allocation_candidates']
@@ -249,6 +258,7 @@ def _query_text(told: dict[str, Any]) -> str:
 
 
 def _provider_table(providers: list[dict[str, Any]]) -> str:
+    """Return the provider tree as indented lines."""
     lines = []
     depth: dict[str | None, int] = {None: -1}
     for provider in _below(providers):
@@ -269,7 +279,7 @@ def _provider_table(providers: list[dict[str, Any]]) -> str:
 
 def _below(providers: list[dict[str, Any]],
            parent: str | None = None) -> Iterator[dict[str, Any]]:
-    """Each provider before those below it."""
+    """Yield providers below a parent, each before its own children."""
     for provider in providers:
         if provider['parent'] == parent:
             yield provider
@@ -277,6 +287,7 @@ def _below(providers: list[dict[str, Any]],
 
 
 def _guest_table(nodes: list[dict[str, Any]]) -> str:
+    """Return the table of guest NUMA nodes."""
     if not nodes:
         return ''
     return render_table(('guest node', 'vCPUs', 'RAM (MB)', 'host node'),
@@ -284,6 +295,7 @@ def _guest_table(nodes: list[dict[str, Any]]) -> str:
 
 
 def _setting_table(settings: list[dict[str, Any]]) -> str:
+    """Return the table of requested and effective limits."""
     if not settings:
         return ''
     rows = ([setting['domain'], setting['host_node'], setting['guest_node'],

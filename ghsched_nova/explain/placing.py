@@ -79,7 +79,7 @@ class Place:
 
 
 def place(wish: Wish) -> Place:
-    """Return the place where the scheduler would put a guest.
+    """Return the host NUMA nodes and VFs that the scheduler would choose.
 
     :raises Refused: when there is no room, or not where it is wanted.
     """
@@ -92,7 +92,7 @@ def place(wish: Wish) -> Place:
 
 
 def _find(wish: Wish) -> Place | None:
-    """Return the first try that finds a place, and the best that it finds."""
+    """Return the first place found for a guest; None if it does not fit."""
     need = wish.need
     for locality, sizes in need.tries(lambda: offer.pfs(wish.state, need)):
         for nodes in _ways(wish, locality, sizes):
@@ -102,7 +102,7 @@ def _find(wish: Wish) -> Place | None:
 
 def _ways(wish: Wish, locality: str,
           sizes: vfs.Sizes) -> Iterator[tuple[int, ...]]:
-    """Yield host nodes for a guest, the best first.
+    """Yield host NUMA nodes that can take a guest, the best first.
 
     Where nothing of ours is on a node, they are those that Nova would take.
     """
@@ -122,6 +122,7 @@ def _ways(wish: Wish, locality: str,
 
 
 def _check_host(wish: Wish) -> None:
+    """Refuse a guest that needs more than the host as a whole has."""
     held = wish.host.resctrl.capabilities()
     if wish.need.policy.monitor and 'MEM_BW_MONITOR' not in held:
         raise Refused('', Lack(
@@ -133,6 +134,7 @@ def _check_host(wish: Wish) -> None:
 
 
 def _check_nodes(wish: Wish) -> None:
+    """Refuse a guest if one of its NUMA nodes fits on no host NUMA node."""
     cells, nodes = wish.need.guest.cells, wish.nodes
     known = [node.id for node in wish.host.nodes]
     if nodes is not None:
@@ -146,6 +148,7 @@ def _check_nodes(wish: Wish) -> None:
 
 
 def _check_wanted(wish: Wish, nodes: Sequence[int]) -> None:
+    """Refuse chosen host NUMA nodes that cannot take the guest."""
     cells = wish.need.guest.cells
     if len(nodes) != len(cells):
         raise Refused(f'the guest has {len(cells)} NUMA nodes, and host NUMA '
@@ -165,7 +168,7 @@ def _check_wanted(wish: Wish, nodes: Sequence[int]) -> None:
 
 
 def _check_some(wish: Wish, guest_node: int) -> None:
-    """Refuse when no host node can take a guest node, with all reasons."""
+    """Refuse a guest node that fits on no host node; give all reasons."""
     reasons = {node.id: _misfit(wish, guest_node, node.id)
                for node in wish.host.nodes}
     if all(reasons.values()):
@@ -174,6 +177,7 @@ def _check_some(wish: Wish, guest_node: int) -> None:
 
 
 def _by_reason(reasons: Mapping[int, str | None]) -> str:
+    """Return the reasons as text, each with the host nodes it applies to."""
     nodes: dict[str, list[int]] = {}
     for node, reason in reasons.items():
         nodes.setdefault(reason or '', []).append(node)
@@ -182,9 +186,7 @@ def _by_reason(reasons: Mapping[int, str | None]) -> str:
 
 
 def _misfit(wish: Wish, guest_node: int, host_node: int) -> str | None:
-    """Return the reason why a guest node does not fit on a host node; None if
-    it does.
-    """
+    """Return why a guest node does not fit on a host node; None if it fits."""
     short = limits.misfits(wish.state, wish.need, guest_node, host_node)
     others = [one for one in short if one.resource != lack.BANDWIDTH]
     if others:
@@ -194,6 +196,7 @@ def _misfit(wish: Wish, guest_node: int, host_node: int) -> str | None:
 
 
 def _unheld(wish: Wish, guest_node: int, host_node: int) -> str | None:
+    """Return why a host node cannot enforce a policy; None if it can."""
     policy = wish.need.policy
     if not policy.nodes:
         return None
@@ -206,8 +209,7 @@ def _unheld(wish: Wish, guest_node: int, host_node: int) -> str | None:
 
 
 def _no_way(wish: Wish) -> str:
-    """Return the reason why a guest has no place, though each of its nodes has
-    one alone.
+    """Return why a guest has no place although each of its nodes fits alone.
     """
     required = wish.need.asked(wish.need.policy.vfs_locality,
                                {}).root_required
@@ -228,7 +230,7 @@ def _no_way(wish: Wish) -> str:
 
 
 def _others(need: Need) -> Iterable[tuple[Need, str]]:
-    """Yield guests that may fit where a wish does not, each with a hint."""
+    """Yield variants of a guest that might fit, each with a hint."""
     specs = dict(need.flavor.extra_specs)
     if specs.pop('group_policy', None) == 'isolate':
         yield (replace(need, flavor=replace(need.flavor, extra_specs=specs)),

@@ -79,7 +79,7 @@ class PlanDensity(base.Lister):
              'Binds', PREDICTED)
 
     def targets(self, parsed_args: argparse.Namespace) -> tuple[Target, ...]:
-        """Return the machines to predict densities of.
+        """Return the machines whose densities are to be predicted.
 
         :raises PlannerError: for one that cannot be used.
         """
@@ -135,6 +135,7 @@ class PlanDensity(base.Lister):
 def _plan(client: clients.Client, parsed_args: argparse.Namespace,
           targets: Sequence[Target],
           bar: Bar) -> tuple[planner.Plan, Predicted]:
+    """Return the plan of a cloud and the predicted densities."""
     wanted = [read(client.get_flavor(name)) for name in parsed_args.flavors]
     mix = (planned.parse_mix(parsed_args.mix,
                              {one.name: one for one in wanted})
@@ -157,7 +158,7 @@ def _plan(client: clients.Client, parsed_args: argparse.Namespace,
 
 
 def read(flavor: Any) -> planned.Flavor:
-    """Return a flavor of openstacksdk as the planner takes it."""
+    """Return an openstacksdk flavor as a flavor of the planner."""
     size = flavors.get_size(flavor)
     return planned.Flavor(flavor.name, size.vcpus, size.memory_mb,
                           size.disk_gb, size.swap_mb, flavor.extra_specs)
@@ -165,7 +166,9 @@ def read(flavor: Any) -> planned.Flavor:
 
 def classes(client: clients.Client,
             wanted: Sequence[planned.Flavor]) -> dict[str, str]:
-    """Resource class by PCI alias; the cloud is asked only if it matters.
+    """Return the resource class of VFs by PCI alias, for flavors with VFs.
+
+    The cloud is read only if a flavor has VFs.
 
     :raises CommandError: for a flavor that makes no sense, and when the cloud
         has no VFs at all.
@@ -185,7 +188,7 @@ def classes(client: clients.Client,
 
 
 def rows(found: planner.Plan) -> Iterator[tuple[Any, ...]]:
-    """Yield a row for each flavor and kind of host, and for the mix."""
+    """Yield a table row for each flavor and kind of host, and for the mix."""
     for flavor in found.flavors:
         for host in flavor.hosts:
             yield _row(flavor.flavor.name, host)
@@ -200,6 +203,7 @@ def rows(found: planner.Plan) -> Iterator[tuple[Any, ...]]:
 
 
 def _row(name: str, host: planner.HostPlan) -> tuple[Any, ...]:
+    """Return the table row of a flavor's guests on one kind of host."""
     return (name, columns.Words(list(host.hosts)), host.guests,
             host.guests * len(host.hosts), columns.or_unknown(host.pooled),
             f'{host.whole_before} -> {host.whole_after} of {host.nodes}',
@@ -222,6 +226,7 @@ def density_row(plan: DensityPlan) -> tuple[Any, ...]:
 
 
 def _curves(plan: DensityPlan) -> Iterator[dict[str, Any]]:
+    """Yield the predicted latency curves as dictionaries."""
     for curve in plan.report.curves:
         yield {'scenario': curve.scenario,
                'guests': plan.guests[curve.scenario],
@@ -244,7 +249,7 @@ class Curves(columns.Lines):
 
 
 def remarks(densities: Sequence[DensityPlan]) -> list[str]:
-    """Return the notes on densities, each only once."""
+    """Return the notes on predicted densities, each only once."""
     found = [f'{one.subject}: {note}' for one in densities
              for note in one.notes]
     fitted = [FITTED.format(one.report.machine, ', '.join(
@@ -258,6 +263,7 @@ def remarks(densities: Sequence[DensityPlan]) -> list[str]:
 
 
 def _where(item: Mapping[str, Any]) -> str:
+    """Return the text that names a NUMA node or the host."""
     return 'host' if item['node'] is None else f'node {item["node"]}'
 
 

@@ -48,7 +48,7 @@ class HostPf:
 
 def providers(root: tree.Provider,
               pfs: Sequence[HostPf]) -> Iterator[tree.Provider]:
-    """Yield the providers that Nova makes of the PFs."""
+    """Yield the Placement providers that Nova creates for PFs."""
     for pf in pfs:
         name = f'{root.name}_{pf.address.upper()}'
         yield tree.Provider(

@@ -149,7 +149,7 @@ class HostFile:
 
 
 def load(path: str) -> HostFile:
-    """Read a host file.
+    """Read a host file and return the host that it describes.
 
     :raises HostFileError: when there is none, or when it has a mistake.
     """
@@ -160,7 +160,8 @@ def load(path: str) -> HostFile:
 
 
 def _schema() -> dict[str, Any]:
-    """Return the schema of host files, with the dialects that there are."""
+    """Return the JSON schema of host files, with the known resctrl dialects.
+    """
     found: dict[str, Any] = json.loads(_SCHEMA.read_text(encoding='utf-8'))
     resctrl = found['properties']['resctrl']['properties']
     resctrl['dialect'] = {'enum': sorted(dialects.BY_NAME)}
@@ -168,7 +169,7 @@ def _schema() -> dict[str, Any]:
 
 
 def _host(top: _Section) -> HostFile:
-    """Return the host of a document that fits the schema."""
+    """Return the host that a valid host file describes."""
     nodes, domains = _nodes(top['nodes'])
     resctrl = _resctrl(top['resctrl'], domains,
                        {node['id']: node.get('bandwidth_mb', 0)
@@ -191,7 +192,7 @@ def _host(top: _Section) -> HostFile:
 def _machine(section: Any, name: str, nodes: Sequence[HostNode],
              resctrl: ResctrlHost,
              pfs: Sequence[host_pfs.HostPf]) -> Machine | None:
-    """Return the machine of the contention model, None without the section.
+    """Return the machine for the contention model; None without the section.
 
     Without a latency curve of its own it has the one closest to it.
     """
@@ -214,6 +215,7 @@ def _machine(section: Any, name: str, nodes: Sequence[HostNode],
 
 
 def _cpus(name: str, value: str | int) -> frozenset[int]:
+    """Return the CPU numbers of a CPU list in a host file."""
     try:
         # YAML makes a number of a single CPU.
         return cpulist.parse_cpus(str(value))
@@ -222,6 +224,7 @@ def _cpus(name: str, value: str | int) -> frozenset[int]:
 
 
 def _compute(section: _Section, nodes: Sequence[HostNode]) -> Compute:
+    """Return the nova-compute settings of a host file."""
     default = Compute()
     dedicated = default.dedicated
     if 'dedicated_cpus' in section:
@@ -239,6 +242,7 @@ def _compute(section: _Section, nodes: Sequence[HostNode]) -> Compute:
 
 def _pfs(sections: Sequence[_Section],
          nodes: frozenset[int]) -> tuple[host_pfs.HostPf, ...]:
+    """Return the PFs of a host file; refuse duplicates and unknown nodes."""
     found: dict[str, host_pfs.HostPf] = {}
     classes: dict[str, str] = {}
     for place, section in enumerate(sections):
@@ -261,7 +265,7 @@ def _pfs(sections: Sequence[_Section],
 
 def _nodes(sections: Sequence[_Section]) -> tuple[
         tuple[HostNode, ...], dict[int, tuple[int, ...]]]:
-    """Return the NUMA nodes, and the domains of each."""
+    """Return the NUMA nodes of a host file, and the domains of each."""
     nodes: dict[int, HostNode] = {}
     taken: frozenset[int] = frozenset()
     for place, section in enumerate(sections):
@@ -289,6 +293,7 @@ def _nodes(sections: Sequence[_Section]) -> tuple[
 
 def _resctrl(section: _Section, domains: Mapping[int, tuple[int, ...]],
              speeds: Mapping[int, int]) -> ResctrlHost:
+    """Return the resctrl features that a host file describes."""
     dialect = _dialect(section)
     (cap,) = (knob for knob in dialect.knobs if knob.role == 'maximum')
     num_rmids = section.get('num_rmids', 0)
@@ -318,7 +323,7 @@ def _resctrl(section: _Section, domains: Mapping[int, tuple[int, ...]],
 
 
 def _dialect(section: _Section) -> dialects.Dialect:
-    """Return the dialect with the lines that the hardware has."""
+    """Return the resctrl dialect with the schemata lines the hardware has."""
     dialect = dialects.BY_NAME[section['dialect']]
     if 'lines' in section:
         schema.check(section['lines'], {'items': {
@@ -338,7 +343,7 @@ def _dialect(section: _Section) -> dialects.Dialect:
 
 def _speeds(dialect: dialects.Dialect, domains: Mapping[int, tuple[int, ...]],
             speeds: Mapping[int, int]) -> dict[int, int]:
-    """Return bytes per second by node, where a cap is a bandwidth."""
+    """Return bytes per second by node; empty if caps are percentages."""
     if not dialect.absolute:
         return {}
     for place, number in enumerate(speeds):
@@ -351,6 +356,7 @@ def _speeds(dialect: dialects.Dialect, domains: Mapping[int, tuple[int, ...]],
 
 def _domains(dialect: dialects.Dialect, given: Mapping[int, tuple[int, ...]],
              ) -> dict[int, tuple[int, ...]]:
+    """Return the resctrl domains of each NUMA node."""
     if dialect.domain_kind != 'numa':
         if not any(given.values()):
             raise schema.Mistake('nodes: no node has domains, which the '
@@ -365,6 +371,7 @@ def _domains(dialect: dialects.Dialect, given: Mapping[int, tuple[int, ...]],
 
 
 def _priority(section: _Section, dialect: dialects.Dialect) -> int | None:
+    """Return the default priority of a host file; None without the control."""
     knob, given = dialect.knob('priority'), section.get('priority_default')
     if knob is None:
         if given is not None:
@@ -378,6 +385,7 @@ def _priority(section: _Section, dialect: dialects.Dialect) -> int | None:
 
 
 def _tree_config(settings: _Section, nodes: frozenset[int]) -> tree.Config:
+    """Return the ``ghsched`` settings of a host file for Placement."""
     reserved = dict(settings.get('reserved_bandwidth',
                                  {tree.ELSEWHERE: tree.UNDELIVERED}))
     elsewhere = reserved.pop(tree.ELSEWHERE, 0)
@@ -392,7 +400,7 @@ def _tree_config(settings: _Section, nodes: frozenset[int]) -> tree.Config:
 
 def _by_node(name: str, percents: _Section,
              nodes: frozenset[int]) -> dict[int, int]:
-    """Return percent by host NUMA node."""
+    """Return percentages by host NUMA node; refuse unknown nodes."""
     by_name = {str(node): node for node in nodes}
     for name_of_node in percents:
         if name_of_node not in by_name:

@@ -34,8 +34,9 @@ _ENOUGH = 10 ** 9
 
 
 def providers(host: HostFile, name: str) -> tuple[tree.Provider, ...]:
-    """Return the resource providers of a host that ghsched maintains, the root
-    first.
+    """Return the Placement providers that ghsched reports for a host.
+
+    The root provider comes first.
 
     :param name: of the compute node.
     """
@@ -60,9 +61,7 @@ def providers(host: HostFile, name: str) -> tuple[tree.Provider, ...]:
 
 
 def planned(host: HostFile, name: str) -> hosts.Host:
-    """Return a host for the planner: with Nova's own inventories, without
-    guests.
-    """
+    """Return an empty host for the planner, with Nova's own inventories."""
     known = providers(host, name)
     root, *others = (
         Provider(provider.uuid, provider.name, provider.parent_uuid,
@@ -75,7 +74,7 @@ def planned(host: HostFile, name: str) -> hosts.Host:
 
 
 def _of_nova(host: HostFile) -> dict[str, tree.Inventory]:
-    """Return inventories of nova.virt.libvirt.driver.update_provider_tree."""
+    """Return the inventories that Nova's libvirt driver reports for a host."""
     compute = host.compute
     cpus = sum(len(node.cpus) for node in host.nodes)
     dedicated = len(compute.dedicated)
@@ -93,6 +92,7 @@ def _of_nova(host: HostFile) -> dict[str, tree.Inventory]:
 
 
 def _cells(host: HostFile) -> tuple[NodeRoom, ...]:
+    """Return CPUs and memory of each NUMA node of a host."""
     compute = host.compute
     return tuple(NodeRoom(
         node.id, cpus=len(node.cpus - compute.dedicated),

@@ -53,7 +53,7 @@ class Described:
 
 
 def described(texts: Iterable[str]) -> tuple[Described, ...]:
-    """Return the hosts of ``FILE`` or ``FILE*N``.
+    """Read host files given as ``FILE`` or ``FILE*N`` and return the hosts.
 
     :raises PlannerError: for a bad file, or two hosts of one name.
     """
@@ -84,7 +84,7 @@ def described(texts: Iterable[str]) -> tuple[Described, ...]:
 
 def targets(paths: Iterable[str],
             hosts: Iterable[Described] = ()) -> tuple[Target, ...]:
-    """The machines of several host files, each as :func:`target` has it.
+    """Read several host files and return the machine of each.
 
     :raises PlannerError: for a bad file, and two machines of one name.
     """
@@ -100,7 +100,7 @@ def targets(paths: Iterable[str],
 
 
 def target(path: str, hosts: Iterable[Described] = ()) -> Target:
-    """Return the machine of a host file, to predict densities of.
+    """Read a host file and return its machine, to predict densities.
 
     :param hosts: of the plan; of those that are the same how many guests fit
         is known from the plan.
@@ -118,8 +118,7 @@ def target(path: str, hosts: Iterable[Described] = ()) -> Target:
 
 
 def target_of(one: Described, counted: bool = True) -> Target:
-    """Return the machine of a parsed host file with a section ``contention``.
-    """
+    """Return the machine of a host file with a section ``contention``."""
     assert one.file.contention is not None  # noqa: S101
     return Target(
         one.file.contention, planned(one.file, one.file.name),
@@ -130,7 +129,7 @@ def target_of(one: Described, counted: bool = True) -> Target:
 def aliases(hosts: Iterable[Described],
             given: Iterable[tuple[str, str]] = (),
             wanted: Iterable[Flavor] = ()) -> dict[str, str]:
-    """Resource class by PCI alias, of host files and of the command line.
+    """Return the resource class of each PCI alias.
 
     What the command line says takes precedence over the files. An alias
     that still has two is left out where no flavor has a key for VFs.
@@ -150,6 +149,9 @@ def aliases(hosts: Iterable[Described],
 
 
 def _distinct(known: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return alias and class pairs as a mapping; refuse two classes of one
+    alias.
+    """
     found: dict[str, str] = {}
     for alias, name in known:
         if found.setdefault(alias, name) != name:
@@ -160,7 +162,7 @@ def _distinct(known: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def wanted(texts: Sequence[str], connection: Any = None) -> list[Flavor]:
-    """Return the flavors that are meant: described, in a file, or of a cloud.
+    """Return the flavors given as text, in a file, or by name of a cloud.
 
     :param connection: of openstacksdk.
     :raises PlannerError: for one that cannot be had.
@@ -182,6 +184,7 @@ def wanted(texts: Sequence[str], connection: Any = None) -> list[Flavor]:
 
 
 def _of_file(path: str) -> list[Flavor]:
+    """Return the flavors of a YAML or JSON file."""
     try:
         document = documents.load_yaml(path)
     except documents.DocumentError as error:
@@ -200,7 +203,7 @@ def _of_file(path: str) -> list[Flavor]:
 
 
 def connect(cloud: str) -> Any:
-    """Return a connection of openstacksdk whose requests have a time limit.
+    """Return an openstacksdk connection whose requests have a time limit.
 
     :param cloud: name in clouds.yaml, or ``envvars``.
     :raises PlannerError: when there is none, or no openstacksdk.
@@ -221,7 +224,7 @@ def connect(cloud: str) -> Any:
 
 @contextlib.contextmanager
 def _reached(connection: Any, service: str, subject: str) -> Iterator[None]:
-    """Raise one sentence where a service of a cloud cannot be read.
+    """Within this context, turn errors of a cloud service into PlannerError.
 
     :param subject: first words of the sentence, where the service answers.
     :raises PlannerError: when the service does not answer, or refuses.
@@ -266,6 +269,7 @@ def rooms(connection: Any) -> Mapping[str, tuple[NodeRoom, ...]]:
 
 
 def _of_cloud(connection: Any, name: str) -> Flavor:
+    """Return a flavor of a cloud by its name."""
     with _reached(connection, 'compute', f'flavor {name}'):
         found = connection.compute.find_flavor(name, get_extra_specs=True)
     if found is None:

@@ -41,7 +41,7 @@ class Mistake(ValueError):
 
 
 def check(document: Any, schema: Any, name: str = '') -> Any:
-    """Return a document whose keys are texts, if it fits a schema.
+    """Return a document with text keys if it fits a JSON schema.
 
     :param name: of the document, if it is a part of another.
     :raises Mistake: names the place and the reason.
@@ -62,13 +62,13 @@ def _with_text_keys(value: Any) -> Any:
 
 
 def _name(place: Iterable[str | int]) -> str:
-    """Return the name of a place, as in nodes[0].cpus."""
+    """Return the path of a value in a document, such as nodes[0].cpus."""
     return ''.join(f'[{step}]' if isinstance(step, int) else f'.{step}'
                    for step in place).removeprefix('.') or 'the file'
 
 
 def _reason(place: list[str | int], error: Any) -> str:
-    """Return where and why a document does not fit."""
+    """Return where and why a document does not fit its schema."""
     value, rule = error.instance, error.validator_value
     match error.validator:
         case 'required':
@@ -91,6 +91,7 @@ def _reason(place: list[str | int], error: Any) -> str:
 
 
 def _wrong_type(value: Any, schema: Any) -> str:
+    """Return the type that a value must have and the type it has."""
     kind = schema['type'] if isinstance(schema['type'], str) else 'string'
     shown = (_shown(value) if kind in ('integer', 'number') else
              'empty' if value == [] else _KINDS.get(type(value), 'a number'))
@@ -98,5 +99,5 @@ def _wrong_type(value: Any, schema: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Return as much of a value as a message can have."""
+    """Return the first 100 characters of a value's repr()."""
     return repr(value)[:100]
