@@ -133,6 +133,7 @@ STRESSED = {
 
 _CALL = 'made for one call'
 _REQUEST = 'made for one request'
+_START = 'changed while a service starts'
 _LOCKED = 'changed while the tracker of resources of Nova is locked'
 _REPLACED = 'each attribute is replaced as a whole, by reports of the host'
 
@@ -144,7 +145,7 @@ NOT_SHARED = {
     'ghsched_nova.live.node_move.NodeMove': _REQUEST,
     'ghsched_nova.live.records.NovaRecords': _REQUEST,
     'ghsched_nova.nova_fixes.cut_off_live_migration._Follows': _CALL,
-    'ghsched_nova.nova_fixes.table.APPLIED': 'changed while a service starts',
+    'ghsched_nova.nova_fixes.table.APPLIED': _START,
     'ghsched_nova.nova_seams.registry.SEAMS':
         'declared while modules are imported, each once',
     'ghsched_nova.monitor.top_screen.Top': 'a command of one thread',
@@ -157,6 +158,7 @@ NOT_SHARED = {
     'ghsched_nova.scheduler.host_view.HostStateView': _REQUEST,
     'ghsched_nova.virt.driver_base.DriverBase': _REPLACED,
     'ghsched_nova.virt.driver_reports.ReportingDriver': _REPLACED,
+    'ghsched_nova.virt.manager.GhschedComputeManager': _START,
     'ghsched_nova.host.interrupts.InterruptKeeper': _REPLACED,
     'ghsched_nova.host.pci_providers.Placer': _LOCKED,
     'ghsched_placement.fitting._Room': _CALL,
