@@ -18,10 +18,10 @@ import os
 from pathlib import Path
 import secrets
 import shutil
-from typing import TextIO
+from typing import BinaryIO
 
 
-def write_file(path: Path, text: str) -> None:
+def write_file(path: Path, content: str | bytes) -> None:
     """Write a file atomically: readers see the old content or the new one.
 
     A new file, synced to disk, takes the name; a link is replaced, not
@@ -30,7 +30,7 @@ def write_file(path: Path, text: str) -> None:
     :raises OSError: if the file cannot be written; the old one then remains.
     """
     with temporary_neighbour(path) as file:
-        file.write(text)
+        file.write(content.encode() if isinstance(content, str) else content)
         file.flush()
         os.fsync(file.fileno())
         Path(file.name).replace(path)
@@ -49,7 +49,7 @@ def _sync(directory: Path) -> None:
 
 
 @contextlib.contextmanager
-def temporary_neighbour(target: Path) -> Iterator[TextIO]:
+def temporary_neighbour(target: Path) -> Iterator[BinaryIO]:
     """Within this context, have a new file beside another, with its owner and
     mode.
 
@@ -57,7 +57,7 @@ def temporary_neighbour(target: Path) -> Iterator[TextIO]:
     """
     temporary = target.with_name(f'.ghsched-{secrets.token_hex(8)}')
     # O_EXCL follows no link.
-    with temporary.open('x', encoding='utf-8') as file:
+    with temporary.open('xb') as file:
         try:
             if target.is_file() and not target.is_symlink():
                 owned = target.stat()

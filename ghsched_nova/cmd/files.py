@@ -38,8 +38,8 @@ def check_writable(path: Path) -> None:
     _write_by_name_or_in_place(path, _try_temporary_file, _try_open)
 
 
-def save_text(path: Path, text: str) -> None:
-    """Replace a file's content at once; readers see the old or the new text.
+def save_file(path: Path, content: str | bytes) -> None:
+    """Replace a file's content at once; readers see the old or the new one.
 
     It stays as far as the file can be replaced, which keeps its mode and
     owner.
@@ -48,10 +48,13 @@ def save_text(path: Path, text: str) -> None:
     """
     def replace(target: Path) -> None:
         _try_existing(target)
-        atomic_file.write_file(target, text)
+        atomic_file.write_file(target, content)
 
     def write(given: Path) -> None:
-        given.write_text(text, encoding='utf-8')
+        if isinstance(content, str):
+            given.write_text(content, encoding='utf-8')
+        else:
+            given.write_bytes(content)
 
     _write_by_name_or_in_place(path, replace, write)
 

@@ -82,8 +82,8 @@ def add_parser(commands: Any) -> None:
     parser.add_argument('--format', choices=('table', 'json', 'svg'),
                         default='table')
     parser.add_argument('--picture', metavar='FILE', type=_parse_picture_path,
-                        help='write the picture there as well, as SVG; the '
-                             'name ends with .svg, or has no suffix')
+                        help='write the picture there as well, as SVG, PNG or '
+                             'PDF by the suffix, SVG without one')
     parser.add_argument('--progress', action='store_true',
                         help='show progress even where standard error is no '
                              'terminal')
@@ -144,22 +144,30 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.picture:
             files.check_writable(arguments.picture)
         answer = _make_plan(arguments, bar)
-        picture = plan_picture.draw(answer.plan, answer.densities)
         if arguments.picture:
-            files.save_text(arguments.picture, picture)
+            files.save_file(arguments.picture, plan_picture.draw(
+                answer.plan, answer.densities,
+                arguments.picture.suffix.lower()[1:] or 'svg'))
+        text = _render(answer, arguments.format)
     except PlannerError as error:
         bar.clear()
         print(f'ghsched plan: {error}', file=sys.stderr)
         return exits.COULD_NOT
     finally:
         bar.clear()
-    if arguments.format == 'svg':
-        print(picture)
-    else:
-        print(output.FORMATS[arguments.format](answer.plan,
-                                               answer.densities))
+    print(text)
     fits = any(flavor.guests for flavor in answer.plan.flavors)
     return exits.DONE if fits else exits.FOUND
+
+
+def _render(answer: Answer, file_format: str) -> str:
+    """Return a plan as the text that the command prints.
+
+    :raises PlannerError: when pictures cannot be drawn.
+    """
+    if file_format == 'svg':
+        return plan_picture.draw(answer.plan, answer.densities).decode()
+    return output.FORMATS[file_format](answer.plan, answer.densities)
 
 
 def _make_plan(arguments: argparse.Namespace, bar: Bar) -> Answer:
@@ -221,9 +229,10 @@ def _parse_picture_path(text: str) -> Path:
     :raises argparse.ArgumentTypeError: for the suffix of another format.
     """
     path = Path(text)
-    if path.suffix.lower() not in ('', '.svg'):
+    if path.suffix.lower()[1:] not in ('', *plan_picture.FORMATS):
         raise argparse.ArgumentTypeError(
-            f'{text}: pictures are SVG, name a file that ends with .svg')
+            f'{text}: pictures are SVG, PNG or PDF, name a file that ends '
+            'with .svg, .png or .pdf')
     return path
 
 

@@ -102,5 +102,5 @@ class DomainTest(base.TestCase):
         xml = metadata.write_policy(XML, POLICY)
         move = _after(*nodes)
         there = move_xml.render(xml, move, {})
-        back = move_xml.render(there, move.back(), {})
+        back = move_xml.render(there, move.reverse(), {})
         self.assertEqual(_canonical(xml), _canonical(back))

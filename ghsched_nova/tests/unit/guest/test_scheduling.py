@@ -127,8 +127,11 @@ class RenderTest(base.TestCase):
     @given(st.sets(st.integers(0, 5), min_size=1),
            st.sets(st.integers(0, 5), min_size=1))
     def test_no_thread_of_qemu_is_where_a_vcpu_is(self, vcpus, emulator):
-        xml = PINNED.replace('"2"', f'"{cpulist.render_cpus(vcpus)}"').replace(
-            '0-2', cpulist.render_cpus(emulator))
+        domain = etree.fromstring(PINNED)
+        for path, cpus in (('vcpupin', vcpus), ('emulatorpin', emulator)):
+            domain.find(f'cputune/{path}').set(
+                'cpuset', cpulist.render_cpus(cpus))
+        xml = etree.tostring(domain, encoding='unicode')
         try:
             text = self.render(xml, irq_bypass='required')
         except PolicyError:
