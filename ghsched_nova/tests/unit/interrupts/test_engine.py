@@ -191,7 +191,7 @@ class HostCommandTest(KernelTestCase):
             '[compute]\ncpu_dedicated_set = 2-3,5\n')
         out = io.StringIO()
         with mock.patch.multiple(host, _PROC=self.top / 'proc',
-                                 _steer=self.kernel.steer), \
+                                 _steer_interrupt=self.kernel.steer), \
                 mock.patch.object(host.domains, 'list_running',
                                   return_value=self.running), \
                 contextlib.redirect_stdout(out):
