@@ -117,7 +117,7 @@ class Case:
                 mappings[names.make_bandwidth_suffix(node)] = [
                     f'node{chance.randrange(self.nodes)}']
             for vf in self.wanted().vfs:
-                mappings[vf.suffixes()[0]] = [chance.choice(pfs)]
+                mappings[vf.list_vf_group_suffixes()[0]] = [chance.choice(pfs)]
             found.append({'allocations': {}, 'mappings': mappings})
         candidates.map_vfs_to_pfs(found, self.wanted().vfs)
         return found
@@ -135,7 +135,7 @@ class Case:
              for node in range(self.nodes)},
             dict.fromkeys(range(self.nodes), (32, 0, 65536, 100, 8)),
             30), mix)
-        return lambda order: (round(growth.by(kind, order), 9),)
+        return lambda order: (round(growth.measure_growth(kind, order), 9),)
 
 
 @dataclass(frozen=True)

@@ -78,14 +78,14 @@ class Table:
 
     def take(self, guest: Flavor, way: Way) -> None:
         host, nodes = way
-        self.rooms[host] = self.rooms[host].without(kind_of(guest), nodes)
+        self.rooms[host] = self.rooms[host].take_guest(kind_of(guest), nodes)
 
     def give(self, guest: Flavor, way: Way) -> None:
         """The reverse of :meth:`take`."""
         kind, (host, nodes) = kind_of(guest), way
         back = gradient.Kind(tuple(
             (-a, -b, -c, -d, -e) for a, b, c, d, e in kind.nodes))
-        room = self.rooms[host].without(back, nodes)
+        room = self.rooms[host].take_guest(back, nodes)
         self.rooms[host] = gradient.Room(
             room.free, room.total, (room.groups or 0) + kind.group)
 
@@ -140,7 +140,7 @@ def descent(table: Table, guest: Flavor, mix: Expected) -> Way | None:
     kind = kind_of(guest)
 
     def grows(way: Way) -> float:
-        return round(gradient.Growth(table.rooms[way[0]], mix).by(
+        return round(gradient.Growth(table.rooms[way[0]], mix).measure_growth(
             kind, way[1]), 9)
     return min(table.ways(guest), key=grows, default=None)
 
@@ -168,7 +168,7 @@ def arrive(shape: Shape, guests: Sequence[Flavor], chooser: Chooser,
     beforehand = expected(guests) if known else None
     for guest in guests:
         mix.learn(kind_of(guest))
-        way = chooser(table, guest, beforehand or mix.shares())
+        way = chooser(table, guest, beforehand or mix.get_kind_shares())
         if way is not None:
             table.take(guest, way)
             found += worth(shape, guest)
@@ -214,7 +214,7 @@ def churn(shape: Shape, guests: Sequence[Flavor], chooser: Chooser,
             table.give(guest, way)
         live = [one for one in live if one[0] > stay.begin]
         mix.learn(kind_of(stay.guest))
-        chosen = chooser(table, stay.guest, mix.shares())
+        chosen = chooser(table, stay.guest, mix.get_kind_shares())
         asked += stay.value
         if chosen is not None:
             table.take(stay.guest, chosen)
