@@ -236,9 +236,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     try:
         listening = make_server(
-            top_source.make_source(
-                arguments), arguments.address, arguments.port,
-            arguments.bursts, arguments.repairs)
+            top_source.make_source(arguments, energy=True),
+            arguments.address, arguments.port, arguments.bursts,
+            arguments.repairs)
     except OSError as error:
         print(f'ghsched-exporter: cannot listen on {arguments.address} port '
               f'{arguments.port}: {error}', file=sys.stderr)

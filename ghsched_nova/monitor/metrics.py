@@ -93,6 +93,14 @@ METRICS = (
         details='With ``--cache-occupancy``, where the kernel tells it. The '
                 'domain is the number of the cache.'),
     Described(
+        'ghsched_core_energy_joules',
+        'Energy that the processor cores have used for a group.',
+        ('group', 'kind', 'package', *_GUEST), True,
+        'Where the kernel reports it (``core_energy`` of Intel, since Linux '
+        '7.0), by processor package. L3 caches, memory and devices are not '
+        'in it. Take differences (``increase()``): a new group need not '
+        'begin with 0.'),
+    Described(
         'ghsched_asked_min_percent',
         'Guaranteed share of a node\'s bandwidth, as asked for.', _ASKED),
     Described(
@@ -225,6 +233,7 @@ def _resctrl_metrics(found: reader.Round,
         for node, rate in sorted(found.host.capacity.items())])
     yield from _figures(found, _without_nested(owned))
     yield _occupancy(found, _without_nested(owned))
+    yield _energy(found, _without_nested(owned))
     sharers = _sharers(owned, guests)
     yield from _effective_limits(found.host, owned, sharers)
     yield from _requested_limits(guests)
@@ -276,6 +285,19 @@ def _occupancy(found: reader.Round, owned: Owned) -> core.Metric:
                  cache.domain, cpulist.render_cpus(cache.nodes),
                  *_labels(guest)), reading.value))
     return make_metric('ghsched_cache_occupancy_bytes', samples)
+
+
+def _energy(found: reader.Round, owned: Owned) -> core.Metric:
+    guests = {(group.name, group.number): (group, guest)
+              for group, guest in owned}
+    samples = []
+    for (name, number, package), joules in found.energy.items():
+        group, guest = guests.get((name, number), (None, None))
+        if group is not None:
+            samples.append((
+                (name or '/', 'control' if group.control else 'monitor',
+                 package, *_labels(guest)), joules))
+    return make_metric('ghsched_core_energy_joules', samples)
 
 
 def _sharers(owned: Owned, guests: Iterable[view.Guest]

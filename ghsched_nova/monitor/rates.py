@@ -48,6 +48,7 @@ WRAP = 2 ** 64
 LIMIT = 10 ** 13
 
 _NUMBER = re.compile(rb'[0-9]{1,20}')
+_DECIMAL = re.compile(rb'[0-9]{1,20}(\.[0-9]{1,20})?')
 
 
 class State(enum.IntEnum):
@@ -113,6 +114,15 @@ def parse_reading(text: bytes, when: float) -> Reading:
         if value < WRAP:
             return Reading(State.OK, value, when)
     return Reading(_WORDS.get(text, State.ERROR), 0, when)
+
+
+def parse_energy(text: bytes) -> float | None:
+    """Return the joules in a file ``core_energy``; None if it has no number.
+
+    :param text: complete content of the file, a decimal fraction.
+    """
+    text = text.strip()
+    return float(text) if _DECIMAL.fullmatch(text) else None
 
 
 def compute_bandwidths(before: Mapping[_Key, Reading],

@@ -63,6 +63,9 @@ class Round:
     :param readings: readings by group and domain.
     :param occupancy: bytes in an L3 cache by group and cache; empty if not
         requested or not reported by the kernel.
+    :param energy: joules of processor cores by group and processor package;
+        empty if not requested or not reported by the kernel. One that cannot
+        be read is left out.
     """
 
     host: topology.Host
@@ -71,6 +74,7 @@ class Round:
     readings: Mapping[Key, rates.Reading]
     occupancy: Mapping[tuple[str, int, topology.Place], rates.Reading] = field(
         default_factory=dict)
+    energy: Mapping[Key, float] = field(default_factory=dict)
 
 
 class Reader:
@@ -84,17 +88,19 @@ class Reader:
         topology.read_host.
     :param clock: monotonic clock in seconds.
     :param occupancy: whether to read the L3 cache occupancy of groups, too.
+    :param energy: whether to read the energy of processor cores, too.
     """
 
     def __init__(self, resctrl: Path, sysfs: Path,
                  configured: Mapping[int, int] | None = None,
                  clock: Clock = time.monotonic, *,
-                 occupancy: bool = False) -> None:
+                 occupancy: bool = False, energy: bool = False) -> None:
         self._resctrl = resctrl
         self._sysfs = sysfs
         self._configured = configured or {}
         self._clock = clock
         self._occupancy = occupancy
+        self._energy = energy
         self._lock = threading.RLock()
         self._mount: tuple[int, ...] = ()
         self._looked = 0.0
@@ -154,7 +160,22 @@ class Reader:
             occupancy |= {(group.name, group.number, cache):
                           _reading(f'{path}/{cache.path}', self._clock)
                           for cache in caches}
-        return Round(host, places, tuple(groups), readings, occupancy)
+        return Round(host, places, tuple(groups), readings, occupancy,
+                     self._read_energy(host, groups))
+
+    def _read_energy(self, host: topology.Host,
+                     groups: Sequence[view.Group]) -> dict[Key, float]:
+        """Return the energy of groups by processor package, if requested."""
+        if not self._energy or host.energy is None:
+            return {}
+        packages = topology.find_places(self._resctrl, host, host.energy)
+        found = {}
+        for group in groups:
+            for package in packages:
+                joules = _joules(self._resctrl / group.name / package.path)
+                if joules is not None:
+                    found[group.name, group.number, package.domain] = joules
+        return found
 
     def usage(self) -> view.Usage:
         """Return the bandwidth of all groups since the previous round.
@@ -265,6 +286,13 @@ def _reading(path: str, clock: Clock) -> rates.Reading:
     except OSError:
         return rates.Reading(rates.State.ERROR, 0, clock())
     return rates.parse_reading(text, clock())
+
+
+def _joules(path: Path) -> float | None:
+    try:
+        return rates.parse_energy(_content(str(path), _LONGEST))
+    except OSError:
+        return None
 
 
 def _content(path: str, longest: int) -> bytes:

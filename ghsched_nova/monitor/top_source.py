@@ -147,12 +147,16 @@ def parse_node_bandwidth(text: str) -> dict[int, int]:
     return found
 
 
-def make_source(arguments: argparse.Namespace) -> Source:
-    """Return the source of figures for the command line options."""
+def make_source(arguments: argparse.Namespace, *,
+                energy: bool = False) -> Source:
+    """Return the source of figures for the command line options.
+
+    :param energy: whether to read the energy of processor cores, too.
+    """
     return Source(
         reader.Reader(arguments.resctrl, arguments.sysfs,
                       arguments.node_bandwidth,
-                      occupancy=arguments.cache_occupancy),
+                      occupancy=arguments.cache_occupancy, energy=energy),
         None if arguments.no_libvirt else guests.Libvirt(arguments.connect),
         load_meter.LoadMeter(
             load_reader.LoadReader(load_reader.Paths(arguments.sysfs)),

@@ -45,6 +45,10 @@ Nodes = tuple[int, ...]
 #: (Documentation/filesystems/resctrl.rst, "llc_occupancy").
 _OCCUPANCY = dialects.Monitor('L3_MON', 'mon_L3_', 'llc_occupancy',
                               'counter_bytes')
+#: Monitor of the energy of processor cores in joules, since Linux 7.0; the
+#: domain is a processor package (same file, "core_energy").
+_ENERGY = dialects.Monitor('PERF_PKG_MON', 'mon_PERF_PKG_', 'core_energy',
+                           'counter_bytes')
 
 
 class MonitorUnavailable(Exception):  # noqa: N818
@@ -82,6 +86,8 @@ class Host:
     :param no_cap: value of the MB line that means no cap.
     :param occupancy: files in which L3 cache occupancy is reported; None if it
         is not.
+    :param energy: files in which the energy of cores is reported; None if it
+        is not.
     """
 
     title: str
@@ -92,6 +98,7 @@ class Host:
     control: Mapping[int, Nodes] = field(default_factory=dict)
     no_cap: int = 100
     occupancy: dialects.Monitor | None = None
+    energy: dialects.Monitor | None = None
 
 
 def read_host(resctrl: Path, sysfs: Path,
@@ -122,7 +129,8 @@ def read_host(resctrl: Path, sysfs: Path,
         dialect=dialect, monitor=monitor, l3=l3,
         capacity={node: rate for node, rate in capacity.items() if rate},
         control=control, no_cap=no_cap,
-        occupancy=_OCCUPANCY if _OCCUPANCY.announced(info) else None)
+        occupancy=_OCCUPANCY if _OCCUPANCY.announced(info) else None,
+        energy=_ENERGY if _ENERGY.announced(info) else None)
 
 
 def find_places(resctrl: Path, host: Host,

@@ -157,6 +157,49 @@ class ScrapeTest(ExporterTestCase):
                 self.assertEqual(
                     'gauge', self.types['ghsched_cache_occupancy_bytes'])
 
+    def test_energy_of_cores_where_the_kernel_tells_it(self):
+        for dialect, wanted, told in (('intel-snc-cdp', True, True),
+                                      ('intel-snc-cdp', False, False),
+                                      ('intel', True, False)):
+            host = self.host(dialect, QEMU)
+            host.reader = reader.Reader(host.root, host.top / 'sysfs',
+                                        energy=wanted)
+            self.serve(host)
+            found = self.scrape()
+            joules = {dict(labels)['package']: value
+                      for (name, labels), value in found.items()
+                      if name == 'ghsched_core_energy_joules_total'
+                      and set(GUEST.items()) <= labels}
+            there = {path.parent.name.removeprefix('mon_PERF_PKG_').lstrip('0')
+                     or '0': float(path.read_text()) for path in
+                     (host.root / QEMU / 'mon_data').glob('*/core_energy')}
+            self.assertEqual(there if told else {}, joules)
+            self.assertEqual(told, any(joules.values()))
+
+    def test_energy_needs_no_option(self):
+        host = self.host('intel-snc-cdp', QEMU)
+        with mock.patch.object(exporter, 'make_server',
+                               side_effect=OSError) as made:
+            self.assertEqual(2, exporter.main([
+                '--no-libvirt', '--resctrl', str(host.root), '--sysfs',
+                str(host.top / 'sysfs')]))
+        self.assertTrue(made.call_args.args[0].reader.read().energy)
+
+    def test_energy_that_cannot_be_read_has_no_sample(self):
+        host = self.host('intel-snc-cdp', QEMU)
+        host.reader = reader.Reader(host.root, host.top / 'sysfs',
+                                    energy=True)
+        path = next((host.root / QEMU / 'mon_data').glob('*/core_energy'))
+        for text in ('Unavailable\n', 'Error\n', '', '-1\n', '1e9\n', 'nan\n',
+                     None):
+            path.write_text(text) if text is not None else path.unlink()
+            self.serve(host)
+            seen = [labels for name, labels in self.scrape()
+                    if name == 'ghsched_core_energy_joules_total'
+                    and dict(labels)['group'] == QEMU]
+            self.assertEqual(len(list(path.parent.parent.glob(
+                'mon_PERF_PKG_*'))) - 1, len(seen), text)
+
     def test_asked_and_effective(self):
         host = self.host('openeuler66', QEMU)
         host.model.write(f'/{QEMU}/schemata', 'MB:1=70\n')
