@@ -27,7 +27,7 @@ from ghsched_placement import names
 from ghsched_placement import node_choice
 
 
-def measured(state: Any) -> load.Load | None:
+def get_fresh_load(state: Any) -> load.Load | None:
     """Return the load that a host has reported; None if it is too old."""
     found = load.from_stats(getattr(state, 'stats', None) or {})
     # The clocks of two hosts differ, in both directions.
@@ -37,7 +37,7 @@ def measured(state: Any) -> load.Load | None:
     return found
 
 
-def taken(state: Any) -> dict[int, node_choice.Taken]:
+def count_used_by_host_node(state: Any) -> dict[int, node_choice.Taken]:
     """Return the CPUs and memory of guests with a NUMA topology, by host NUMA
     node.
     """
@@ -53,15 +53,16 @@ def costs(state: Any) -> dict[int, node_choice.Cost]:
     differ.
     """
     config = shared.config()
-    found = measured(state) if config.ghsched.load_placement else None
+    found = get_fresh_load(state) if config.ghsched.load_placement else None
     if found is None:
         return {}
     return node_choice.compute_load_costs(
-        found, taken(state), conf.bottleneck_limits(config.ghsched),
+        found, count_used_by_host_node(state),
+        conf.bottleneck_limits(config.ghsched),
         config.compute.packing_host_numa_cells_allocation_strategy)
 
 
-def steered(state: Any, spec: shared.RequestSpec) -> Any:
+def view_with_load_limits(state: Any, spec: shared.RequestSpec) -> Any:
     """Return a view of a host that Nova's filter accepted, with limits to
     nodes chosen by load.
 
@@ -78,8 +79,8 @@ def steered(state: Any, spec: shared.RequestSpec) -> Any:
     return SteeredView(state, spec)
 
 
-def kept(spec: shared.RequestSpec) -> shared.RequestSpec:
-    """Return a copy of a request for :func:`steered`.
+def copy_request_with_topology(spec: shared.RequestSpec) -> shared.RequestSpec:
+    """Return a copy of a request for :func:`view_with_load_limits`.
 
     Who takes of a host changes the request.
     """
@@ -90,7 +91,7 @@ def _topology(spec: shared.RequestSpec) -> Any:
     return spec.numa_topology if 'numa_topology' in spec else None
 
 
-def open_again(state: Any) -> Any:
+def view_for_next_instance(state: Any) -> Any:
     """Return the host state for the next instance of a request.
 
     Nova's filter writes to the limits of the state that it is given, which
@@ -128,13 +129,13 @@ class SteeredView(HostStateView):
         if len(set(known.values())) < 2:
             return
         self.allocation_candidates = self.allocation_candidates[:1]
-        best = _limits(self, self._spec, known)
+        best = _choose_cheapest_limits(self, self._spec, known)
         if best is not None:
             limits['numa_topology'] = best
 
 
-def _limits(view: HostStateView, spec: shared.RequestSpec,
-            costs: dict[int, node_choice.Cost]) -> Any:
+def _choose_cheapest_limits(view: HostStateView, spec: shared.RequestSpec,
+                            costs: dict[int, node_choice.Cost]) -> Any:
     """Return limits to the best nodes that Nova's fit accepts; None if there
     are none.
     """
@@ -142,7 +143,7 @@ def _limits(view: HostStateView, spec: shared.RequestSpec,
     requests = spec.pci_requests.requests if spec.pci_requests else []
     most = shared.config().ghsched.max_candidates_per_host
     for order in itertools.islice(
-            _orders(costs, len(spec.numa_topology)), most):
+            _yield_cheapest_orders(costs, len(spec.numa_topology)), most):
         limits = scheduler.numa_limits(view, spec, order, in_order=True)
         if scheduler.fit(view, spec, limits, candidates[0].get('mappings'),
                          requests) is not None:
@@ -150,8 +151,8 @@ def _limits(view: HostStateView, spec: shared.RequestSpec,
     return None
 
 
-def _orders(costs: dict[int, node_choice.Cost],
-            count: int) -> Iterator[tuple[int, ...]]:
+def _yield_cheapest_orders(costs: dict[int, node_choice.Cost],
+                           count: int) -> Iterator[tuple[int, ...]]:
     """Yield ways to assign host nodes to guest nodes, the cheapest first."""
     ways = itertools.islice(itertools.permutations(sorted(costs), count),
                             _MOST)

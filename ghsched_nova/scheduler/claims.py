@@ -79,7 +79,8 @@ class Claims:
         """Remove the claims from Placement; never raise."""
         for consumer, claim in self._claims.items():
             try:
-                if claim.certain or _is_alone(context, consumer, claim):
+                if claim.certain or _holds_only_claim(
+                        context, consumer, claim):
                     claim.client.remove_resources_from_instance_allocation(
                         context, consumer, claim.allocations)
                     LOG.info('ghsched: server %(server)s: released the '
@@ -94,7 +95,7 @@ class Claims:
         self.start()
 
 
-def _is_alone(context: Any, consumer: str, claim: _Claim) -> bool:
+def _holds_only_claim(context: Any, consumer: str, claim: _Claim) -> bool:
     """Whether a server holds nothing but a claim whose response was lost."""
     held = claim.client.get_allocs_for_consumer(
         context, consumer)['allocations']

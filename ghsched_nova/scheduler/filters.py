@@ -107,38 +107,38 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
             yield from super().filter_all(filter_obj_list, spec_obj)
             return
         hosts = list(filter_obj_list)
-        wanted, may_be_far = self._wanted(spec_obj)
+        wanted, may_be_far = self._get_required_properties(spec_obj)
         if not wanted.near or not may_be_far:
-            yield from self._filter(hosts, spec_obj, wanted)
+            yield from self._filter_hosts(hosts, spec_obj, wanted)
             return
         found = False
-        for host_state in self._filter(hosts, spec_obj, wanted, FAR):
+        for host_state in self._filter_hosts(hosts, spec_obj, wanted, FAR):
             found = True
             yield host_state
         if not found:
-            yield from self._filter(hosts, spec_obj,
-                                    dataclasses.replace(wanted, near=False))
+            yield from self._filter_hosts(
+                hosts, spec_obj, dataclasses.replace(wanted, near=False))
 
-    def _filter(self, hosts: Sequence[Any], spec: shared.RequestSpec,
-                wanted: Wanted, told: str = 'refused') -> Iterator[Any]:
+    def _filter_hosts(self, hosts: Sequence[Any], spec: shared.RequestSpec,
+                      wanted: Wanted, told: str = 'refused') -> Iterator[Any]:
         """Return the hosts that fit a request, each with one candidate left.
 
         :param told: what becomes of the flavor on the others, for the log.
         """
         if not wanted.suffixes and not wanted.near:
-            kept = by_load.kept(spec)
+            kept = by_load.copy_request_with_topology(spec)
             for host_state in super().filter_all(
-                    map(by_load.open_again, hosts), spec):
-                if numa_choice.is_chosen(spec):
+                    map(by_load.view_for_next_instance, hosts), spec):
+                if numa_choice.is_numa_auto(spec):
                     host_state.limits['numa_topology'] = numa.limit_count(
                         host_state.limits['numa_topology'],
                         len(spec.numa_topology))
-                yield by_load.steered(host_state, kept)
+                yield by_load.view_with_load_limits(host_state, kept)
             return
         refused = Gathered()
         for host_state in hosts:
             view = HostStateView(host_state)
-            refusal = self._keep_one(view, spec, wanted)
+            refusal = self._choose_candidate(view, spec, wanted)
             if refusal is None:
                 yield view
             else:
@@ -146,15 +146,16 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         _log_once(spec, refused, told)
 
     @staticmethod
-    def _wanted(spec: shared.RequestSpec) -> tuple[Wanted, bool]:
+    def _get_required_properties(
+            spec: shared.RequestSpec) -> tuple[Wanted, bool]:
         """Return the properties that candidates must show, and whether devices
         may be far from the guest.
         """
-        policy = request_filter.policy_of(spec)
+        policy = request_filter.get_policy(spec)
         if policy is None:
             return Wanted({}), False
         section = shared.config().ghsched
-        attempt = request_filter.try_of(spec, policy)
+        attempt = request_filter.get_try(spec, policy)
         requests = spec.pci_requests and spec.pci_requests.requests
         wanted = Wanted(
             request.list_node_suffixes(policy, section.bandwidth_accounting,
@@ -163,11 +164,11 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
             guest_nodes=len(spec.numa_topology or ()),
             near=bool(spec.numa_topology
                       and policy.device_numa != keys.NONE
-                      and near.placed_by_claim(requests)))
+                      and near.list_claim_placed(requests)))
         return wanted, policy.device_numa == keys.PREFERRED
 
-    def _keep_one(self, view: HostStateView, spec: shared.RequestSpec,
-                  wanted: Wanted) -> Lack | None:
+    def _choose_candidate(self, view: HostStateView, spec: shared.RequestSpec,
+                          wanted: Wanted) -> Lack | None:
         """Choose a candidate and note its limits; else say why not."""
         if not view.numa_topology:
             return NO_TOPOLOGY
@@ -180,7 +181,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         room = _Room(view, spec)
         placed, refusal = node_assignment.assign_host_nodes(
             view.allocation_candidates, wanted, _host(view), room.holds,
-            fragments.cost(view, spec))
+            fragments.make_cost_function(view, spec))
         if refusal is candidates.UNKNOWN_DEVICES and view.claimed:
             return TAKEN    # the host state forgets PFs without a free VF
         if refusal is not None:
@@ -212,7 +213,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
                     continue
                 way = dataclasses.replace(way, candidates=found)
             tried.add(key)
-            kept = _fit(view, spec, way, wanted.near)
+            kept = _fit_candidate(view, spec, way, wanted.near)
             if isinstance(kept, Placed):
                 view.allocation_candidates = [kept.candidate]
                 return None
@@ -252,8 +253,8 @@ def _host(view: HostStateView) -> candidates.Host:
         busy=by_load.costs(view))
 
 
-def _fit(view: HostStateView, spec: shared.RequestSpec, item: Placed,
-         near_devices: bool) -> Placed | Lack:
+def _fit_candidate(view: HostStateView, spec: shared.RequestSpec, item: Placed,
+                   near_devices: bool) -> Placed | Lack:
     """Return the candidate, if the claim can follow it.
 
     :param near_devices: whether the devices that the claim places have to be
@@ -265,21 +266,23 @@ def _fit(view: HostStateView, spec: shared.RequestSpec, item: Placed,
     requests = spec.pci_requests.requests if spec.pci_requests else []
     if near_devices:
         try:
-            requests = near.require(scheduler.as_claimed(requests, mappings))
+            requests = near.require_near_devices(
+                scheduler.as_claimed(requests, mappings))
         except exception.NovaException as error:
             return Lack(None, 'devices', reason='the devices cannot be on '
                         'the NUMA nodes of the guest', detail=str(error))
     fitted = scheduler.fit(view, spec, limits, mappings, requests)
     if fitted is None:
-        return _too_little(wanted, near_devices and near.shortage(
-            requests, functools.partial(scheduler.free_devices, view)))
+        return _make_no_room_lack(
+            wanted, near_devices and near.find_device_shortage(
+                requests, functools.partial(scheduler.free_devices, view)))
     # The claim may have devices far, but not from these nodes.
     view.limits['numa_topology'] = scheduler.numa_limits(
         view, spec, numa.host_cells(fitted), in_order=True)
     return item
 
 
-def _too_little(nodes: Sequence[int], devices: str | bool) -> Lack:
+def _make_no_room_lack(nodes: Sequence[int], devices: str | bool) -> Lack:
     """Return the lack of host nodes on which nothing fits.
 
     :param nodes: host nodes of a candidate, which may be none.
@@ -312,7 +315,7 @@ class _Free:
             if provider == self._root:
                 continue
             if provider not in self._free:
-                self._free[provider] = self._ask(provider)
+                self._free[provider] = self._get_free_amounts(provider)
             left = self._free[provider]
             if any(amount > left.get(resource_class, 0)
                    for resource_class, amount in
@@ -321,7 +324,7 @@ class _Free:
         return True
 
     @staticmethod
-    def _ask(provider: str) -> dict[str, int]:
+    def _get_free_amounts(provider: str) -> dict[str, int]:
         """Return the free amounts of a provider; none if Placement does not
         answer.
 

@@ -54,7 +54,7 @@ class MostDevices:
         self._lock = threading.Lock()
         self._most: OrderedDict[tuple[str, int], int] = OrderedDict()
 
-    def note(self, host: str, node: int, count: int) -> int:
+    def record_largest(self, host: str, node: int, count: int) -> int:
         """Return the largest number so far, of the number now and earlier."""
         key = host, node
         with self._lock:
@@ -69,14 +69,14 @@ class MostDevices:
 MOST_DEVICES = MostDevices()
 
 
-def kind_of(spec: shared.RequestSpec) -> gradient.Kind | None:
+def get_guest_kind(spec: shared.RequestSpec) -> gradient.Kind | None:
     """Return the amounts that a guest takes; None for one without a NUMA
     topology.
     """
     topology = spec.numa_topology if 'numa_topology' in spec else None
     if not topology:
         return None
-    policy = request_filter.policy_of(spec)
+    policy = request_filter.get_policy(spec)
     demand = policy.demand(
         shared.config().ghsched.bandwidth_accounting) if policy else {}
     devices: dict[int, int] = {}
@@ -87,18 +87,20 @@ def kind_of(spec: shared.RequestSpec) -> gradient.Kind | None:
     return gradient.Kind(tuple(
         (node.pinned, node.shared, node.memory, demand.get(number, 0),
          devices.get(number, 0))
-        for number, node in enumerate(read.guest_nodes(topology, 1))),
+        for number, node in enumerate(
+            read.list_guest_node_amounts(topology, 1))),
         bool(policy and policy.controlled))
 
 
-def room_of(state: Any, nodes: Sequence[HostNode]) -> gradient.Room:
+def get_free_room(state: Any, nodes: Sequence[HostNode]) -> gradient.Room:
     """Return the free amounts of a host, as far as it has reported them."""
     left = headroom.from_stats(getattr(state, 'stats', None) or {})
     free: dict[int, gradient.Amounts] = {}
     total: dict[int, gradient.Amounts] = {}
     for node in nodes:
         devices = sum(node.devices.values())
-        most = MOST_DEVICES.note(str(state.uuid), node.number, devices)
+        most = MOST_DEVICES.record_largest(
+            str(state.uuid), node.number, devices)
         share = left.bandwidth.get(node.number) if left else None
         free[node.number] = (
             node.pinned.free, node.shared.free, node.memory.free,
@@ -109,15 +111,16 @@ def room_of(state: Any, nodes: Sequence[HostNode]) -> gradient.Room:
     return gradient.Room(free, total, left.groups if left else None)
 
 
-def cost(state: Any, spec: shared.RequestSpec) -> candidates.Cost | None:
+def make_cost_function(
+        state: Any, spec: shared.RequestSpec) -> candidates.Cost | None:
     """Return the cost of placing guest nodes on host nodes; None to prefer low
     numbers.
     """
     mix = MIX.get_kind_shares()
-    kind = kind_of(spec) if mix else None
+    kind = get_guest_kind(spec) if mix else None
     if kind is None or not shared.config().ghsched.gradient_weight_multiplier:
         return None
-    room = room_of(state, read.host_nodes(
+    room = get_free_room(state, read.host_nodes(
         state, read.pci_pools(state), spec.numa_topology.cells[0].pagesize))
 
     growth = gradient.Growth(room, mix)

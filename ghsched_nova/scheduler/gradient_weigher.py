@@ -55,7 +55,7 @@ class GhschedGradientWeigher(option_weigher.OptionWeigher):
         if self.is_off(weighed_obj_list):
             return [0.0] * len(weighed_obj_list)
         try:
-            kind = fragments.kind_of(weight_properties)
+            kind = fragments.get_guest_kind(weight_properties)
         except PolicyError:     # whoever refuses the request says why
             kind = None
         if kind is None:
@@ -69,18 +69,19 @@ class GhschedGradientWeigher(option_weigher.OptionWeigher):
 
 
 def _weigh(state: Any, spec: shared.RequestSpec) -> float:
-    kind = fragments.kind_of(spec)
+    kind = fragments.get_guest_kind(spec)
     assert kind is not None  # noqa: S101
     pools = read.pci_pools(state)
     nodes = read.host_nodes(state, pools, spec.numa_topology.cells[0].pagesize)
-    taken = read.chosen_nodes(state, nodes) or list_likely_nodes(
-        nodes, read.guest_nodes(spec.numa_topology, read.threads(state)),
-        read.device_needs(state, spec, pools), read.physnets(state),
+    taken = read.list_chosen_nodes(state, nodes) or list_likely_nodes(
+        nodes, read.list_guest_node_amounts(
+            spec.numa_topology, read.count_threads_per_core(state)),
+        read.device_needs(state, spec, pools), read.list_limit_physnets(state),
         shared.config().compute.packing_host_numa_cells_allocation_strategy)
     if not taken:
         return -float(_MOST)
     grows = gradient.Growth(
-        fragments.room_of(state, nodes),
+        fragments.get_free_room(state, nodes),
         fragments.MIX.get_kind_shares()).measure_growth(
             kind, [node.number for node in taken])
     LOG.debug('ghsched: on %(host)s fragmentation grows by %(grows).3f nodes',

@@ -44,7 +44,7 @@ _ANYWHERE = ('preferred', 'socket')
 # -- the guest ---------------------------------------------------------------
 
 
-def guest_nodes(topology: Any, threads: int) -> list[GuestNode]:
+def list_guest_node_amounts(topology: Any, threads: int) -> list[GuestNode]:
     """Return the amounts that each guest node takes.
 
     :param threads: of a host core, all of which a CPU takes under
@@ -67,7 +67,7 @@ def device_needs(state: Any, spec: shared.RequestSpec,
     """
     wanted = spec.pci_requests if 'pci_requests' in spec else None
     return [DeviceNeed(count=request.count,
-                       pools=_pools_for(state, request, pools),
+                       pools=_match_pools(state, request, pools),
                        anywhere=_policy(request) in _ANYWHERE)
             for request in (wanted.requests if wanted else ())]
 
@@ -76,7 +76,7 @@ def _policy(request: Any) -> str | None:
     return request.numa_policy if 'numa_policy' in request else None
 
 
-def _pools_for(state: Any, request: Any, pools: Pools) -> frozenset[str]:
+def _match_pools(state: Any, request: Any, pools: Pools) -> frozenset[str]:
     """Return the pools of a request that a candidate names, or those of its
     kind.
     """
@@ -95,15 +95,15 @@ def pci_pools(state: Any) -> Pools:
     return {str(number): pool for number, pool in enumerate(known)}
 
 
-def chosen_nodes(state: Any,
-                 nodes: Sequence[HostNode]) -> tuple[HostNode, ...]:
+def list_chosen_nodes(state: Any,
+                      nodes: Sequence[HostNode]) -> tuple[HostNode, ...]:
     """Return the host nodes that our filter chose, by guest node."""
     known = {node.number: node for node in nodes}
     order = scheduler.chosen_order(state) or ()
     return tuple(known[number] for number in order if number in known)
 
 
-def physnets(state: Any) -> frozenset[str]:
+def list_limit_physnets(state: Any) -> frozenset[str]:
     """Return the physical networks that the limits of the claim name.
 
     Our filter has nodes of Placement's choice in there.
@@ -111,7 +111,7 @@ def physnets(state: Any) -> frozenset[str]:
     return numa.physnets((state.limits or {}).get('numa_topology'))
 
 
-def threads(state: Any) -> int:
+def count_threads_per_core(state: Any) -> int:
     """Return the number of hardware threads of a core of the host."""
     topology = state.numa_topology
     return max((len(siblings) for cell in (topology.cells if topology else ())
@@ -136,14 +136,14 @@ def _host_node(state: Any, pools: Pools, page_size: int | None,
     return HostNode(
         number=cell.id,
         pinned=Share(len(cell.pcpuset), cell.avail_pcpus),
-        shared=_shared(state, cell, floating),
+        shared=_count_shared_cpus(state, cell, floating),
         memory=_memory(state, cell, page_size),
-        devices=_devices(pools, cell.id),
+        devices=_count_near_devices(pools, cell.id),
         memory_free=cell.avail_memory,
         physnets=numa.physnets(cell))
 
 
-def _devices(pools: Pools, node: int) -> dict[str, int]:
+def _count_near_devices(pools: Pools, node: int) -> dict[str, int]:
     """Return the devices of a node, and those whose node is unknown."""
     return {name: pool['count'] for name, pool in pools.items()
             if pool.get('numa_node') in (node, None, -1)}
@@ -154,7 +154,7 @@ def _only_pinned(cell: Any) -> bool:
     return bool(cell.pcpuset - cell.cpuset)
 
 
-def _shared(state: Any, cell: Any, floating: int) -> Share:
+def _count_shared_cpus(state: Any, cell: Any, floating: int) -> Share:
     """Return total and free shared CPUs of a node; floating guests leave a
     node for pinned guests alone whole.
 
@@ -187,12 +187,13 @@ def _memory(state: Any, cell: Any, page_size: int | None) -> Share:
     elif page_size is not None and page_size > 0:
         pages = [one for one in pages if one.size_kb == page_size]
     else:
-        return _small_pages(state, cell, pages)
+        return _get_small_page_memory(state, cell, pages)
     shares = [_of_pages(one) for one in pages]
     return max(shares, key=lambda share: share.free, default=Share())
 
 
-def _small_pages(state: Any, cell: Any, pages: Sequence[Any]) -> Share:
+def _get_small_page_memory(state: Any, cell: Any,
+                           pages: Sequence[Any]) -> Share:
     """Return the memory of a node outside huge pages.
 
     Nova notes small pages as used by guests that ask for a page size only;
@@ -212,7 +213,7 @@ def _of_pages(pages: Any) -> Share:
 # -- guests without a NUMA topology -------------------------------------------
 
 
-def floating_nodes(state: Any, pools: Pools) -> list[HostNode]:
+def list_nodes_of_floating_guests(state: Any, pools: Pools) -> list[HostNode]:
     """Return the nodes that a floating guest uses: all with shared CPUs.
 
     The host as one node where there are none. Its memory is spread over them
@@ -245,8 +246,8 @@ def _of_host_memory(state: Any, parts: int) -> Share:
     return Share(total // parts, (total - used) // parts)
 
 
-def floating_parts(nodes: Sequence[HostNode],
-                   spec: shared.RequestSpec) -> list[Part]:
+def split_floating_guest(nodes: Sequence[HostNode],
+                         spec: shared.RequestSpec) -> list[Part]:
     """Return an equal part of a floating guest for each node."""
     each = GuestNode(shared=-(-spec.vcpus // len(nodes)),
                      memory=-(-spec.memory_mb // len(nodes)))

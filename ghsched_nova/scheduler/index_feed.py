@@ -144,14 +144,14 @@ class Feed:
                  names_of_down: Callable[[Any], set[str]]) -> None:
         began, now = time.process_time(), time.monotonic()
         full = now - self._full_at >= FULL
-        looks = self._ask(context, cells, full, names_of_down)
+        looks = self._query_cells(context, cells, full, names_of_down)
         found = [look for look in looks if look is not None]
         complete = len(found) == len(looks)
-        rows, unread = self._read(found)
+        rows, unread = self._parse_reports(found)
         gone = {uuid for look in found for uuid, _updated, deleted
                 in look.seen if deleted}
         if full and complete:
-            gone |= self._missing(found)
+            gone |= self._find_missing_hosts(found)
         for uuid in gone:
             self._known.pop(uuid, None)
             self._unread.discard(uuid)
@@ -171,8 +171,9 @@ class Feed:
                     {'hosts': len(self.index),
                      'cpu': time.process_time() - began})
 
-    def _ask(self, context: Any, cells: Sequence[Any], full: bool,
-             names_of_down: Callable[[Any], set[str]]) -> list[_Look | None]:
+    def _query_cells(self, context: Any, cells: Sequence[Any], full: bool,
+                     names_of_down: Callable[[Any], set[str]],
+                     ) -> list[_Look | None]:
         """Return the answer of each cell; None for a cell without one."""
         def look(in_cell: Any) -> _Look:
             now = scheduler_hosts.database_time(in_cell)
@@ -185,21 +186,22 @@ class Feed:
                          names_of_down(in_cell), now)
         return scheduler_hosts.in_cells(context, cells, look)
 
-    def _read(self, looks: Sequence[_Look]) -> tuple[list[Row], set[str]]:
+    def _parse_reports(
+            self, looks: Sequence[_Look]) -> tuple[list[Row], set[str]]:
         """Return the reports, and the UUIDs of hosts with malformed ones."""
         rows: list[Row] = []
         unread: set[str] = set()
         for look in looks:
             self._note_times(look)
             for report in look.reports:
-                row = self._row(look.cell, report)
+                row = self._parse_row(look.cell, report)
                 if row is None:
                     unread.add(report['uuid'])
                 else:
                     rows.append(row)
         return rows, unread
 
-    def _missing(self, looks: Sequence[_Look]) -> set[str]:
+    def _find_missing_hosts(self, looks: Sequence[_Look]) -> set[str]:
         """Return the known hosts that a complete read of a cell did not find.
         """
         return set(self._known).difference(
@@ -234,13 +236,13 @@ class Feed:
                              'uuid': min(ahead)})
         self._ahead[look.cell] = frozenset(ahead)
 
-    def _row(self, cell: str, report: Mapping[str, Any]) -> Row | None:
+    def _parse_row(self, cell: str, report: Mapping[str, Any]) -> Row | None:
         """Parse the report of a compute node; return None, and warn once, if
         it is malformed.
         """
         uuid = report['uuid']
         try:
-            row = read(cell, report)
+            row = parse_compute_node(cell, report)
         except Exception as error:
             if uuid not in self._unread:
                 self._unread.add(uuid)
@@ -253,27 +255,27 @@ class Feed:
         return row
 
 
-def read(cell: str, report: Mapping[str, Any]) -> Row:
+def parse_compute_node(cell: str, report: Mapping[str, Any]) -> Row:
     """Return the report of a host, read from columns of its compute node.
 
     :raises Exception: if the report is not as Nova writes it.
     """
-    stats = _document(report, 'stats') or {}
-    document = _document(report, 'numa_topology')
-    cells = [_data(one) for one in _data(document)['cells']
-             ] if document is not None else []
+    stats = _load_column(report, 'stats') or {}
+    document = _load_column(report, 'numa_topology')
+    cells = list(map(_get_object_fields, _get_object_fields(document)[
+        'cells'])) if document is not None else []
     if len(cells) > MAX_NODES:
         raise ValueError(f'{len(cells)} NUMA nodes (at most {MAX_NODES})')
-    devices = _devices(_document(report, 'pci_stats'))
-    nodes = tuple(_room(one, report, devices) for one in cells)
+    devices = _count_free_devices(_load_column(report, 'pci_stats'))
+    nodes = tuple(_parse_node_room(one, report, devices) for one in cells)
     return Row(uuid=report['uuid'], name=report['host'], cell=cell,
                updated=report['updated_at'], nodes=nodes,
-               guests=_number(int(stats.get('num_instances') or 0)),
-               steered=bool(cells) and all(map(_steered, cells)),
+               guests=_check_number(int(stats.get('num_instances') or 0)),
+               steered=bool(cells) and all(map(_runs_ghsched_driver, cells)),
                floating=devices.get(None, {}), left=headroom.from_stats(stats))
 
 
-def _document(report: Mapping[str, Any], column: str) -> Any:
+def _load_column(report: Mapping[str, Any], column: str) -> Any:
     """Return the JSON document of a column; None if the column is empty."""
     text = report[column]
     if not text:
@@ -284,12 +286,12 @@ def _document(report: Mapping[str, Any], column: str) -> Any:
     return json.loads(text)
 
 
-def _number(value: object) -> int:
+def _check_number(value: object) -> int:
     """Check one number of a report."""
     return check_integer(value, MAX_NUMBER)
 
 
-def _ratio(value: object) -> float:
+def _check_ratio(value: object) -> float:
     """Return an allocation ratio; 1.0 if it is not set."""
     if not value:
         return 1.0
@@ -299,7 +301,7 @@ def _ratio(value: object) -> float:
     return float(value)
 
 
-def _cpus(value: Any) -> set[int]:
+def _check_cpus(value: Any) -> set[int]:
     """Return a set of CPU numbers."""
     if not isinstance(value, list) or not all(
             type(cpu) is int for cpu in value):
@@ -307,54 +309,58 @@ def _cpus(value: Any) -> set[int]:
     return set(value)
 
 
-def _data(document: Mapping[str, Any]) -> Mapping[str, Any]:
+def _get_object_fields(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the fields of a versioned object."""
     found: Mapping[str, Any] = document['nova_object.data']
     return found
 
 
-def _devices(pools: Any) -> dict[int | None, Counter[Device]]:
+def _count_free_devices(pools: Any) -> dict[int | None, Counter[Device]]:
     """Return the free passthrough devices by host NUMA node."""
     found: dict[int | None, Counter[Device]] = {}
-    known = () if pools is None else _data(pools)['objects']
-    for pool in map(_data, known):
+    known = () if pools is None else _get_object_fields(pools)['objects']
+    for pool in map(_get_object_fields, known):
         node, device = pool.get('numa_node'), (pool['vendor_id'],
                                                pool['product_id'])
         if not all(isinstance(name, str) for name in device):
             raise TypeError('not a vendor and a product')
-        found.setdefault(None if node is None else _number(node), Counter())[
-            device] += _number(pool['count'])
+        number = None if node is None else _check_number(node)
+        found.setdefault(number, Counter())[device] += _check_number(
+            pool['count'])
     return found
 
 
-def _room(cell: Mapping[str, Any], report: Mapping[str, Any],
-          devices: Mapping[int | None, Mapping[Device, int]]) -> NodeRoom:
+def _parse_node_room(cell: Mapping[str, Any], report: Mapping[str, Any],
+                     devices: Mapping[int | None, Mapping[Device, int]],
+                     ) -> NodeRoom:
     """Return the resources that a host NUMA node has left."""
-    node = _number(cell['id'])
-    pinned = _cpus(cell.get('pcpuset') or [])
-    pages = dict(map(_pages, map(_data, cell['mempages'])))
-    memory = int(_number(cell['memory'])
-                 * _ratio(report['ram_allocation_ratio']))
-    shared = int(len(_cpus(cell['cpuset']))
-                 * _ratio(report['cpu_allocation_ratio']))
+    node = _check_number(cell['id'])
+    pinned = _check_cpus(cell.get('pcpuset') or [])
+    pages = dict(map(_parse_free_pages,
+                     map(_get_object_fields, cell['mempages'])))
+    memory = int(_check_number(cell['memory'])
+                 * _check_ratio(report['ram_allocation_ratio']))
+    shared = int(len(_check_cpus(cell['cpuset']))
+                 * _check_ratio(report['cpu_allocation_ratio']))
     return NodeRoom(
         number=node, cpus=len(pinned),
-        pinned=len(pinned - _cpus(cell['pinned_cpus'])),
-        shared=shared - _number(cell['cpu_usage']),
-        pages={**pages, 0: memory - _number(cell['memory_usage'])},
+        pinned=len(pinned - _check_cpus(cell['pinned_cpus'])),
+        shared=shared - _check_number(cell['cpu_usage']),
+        pages={**pages, 0: memory - _check_number(cell['memory_usage'])},
         devices=devices.get(node, {}))
 
 
-def _pages(pages: Mapping[str, Any]) -> tuple[int, int]:
+def _parse_free_pages(pages: Mapping[str, Any]) -> tuple[int, int]:
     """Return the size of pages in KiB, and how many MiB of them are free."""
-    size = _number(pages['size_kb'])
-    free = (_number(pages['total']) - _number(pages.get('reserved', 0))
-            - _number(pages['used']))
+    size = _check_number(pages['size_kb'])
+    free = (_check_number(pages['total'])
+            - _check_number(pages.get('reserved', 0))
+            - _check_number(pages['used']))
     return size, free * size // 1024
 
 
-def _steered(cell: Mapping[str, Any]) -> bool:
+def _runs_ghsched_driver(cell: Mapping[str, Any]) -> bool:
     """Whether the driver of ghsched runs on the host of a NUMA node."""
     network = cell.get('network_metadata')
     return network is not None and names.make_node_physnet(
-        cell['id']) in _data(network)['physnets']
+        cell['id']) in _get_object_fields(network)['physnets']

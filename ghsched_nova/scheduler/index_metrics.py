@@ -129,13 +129,13 @@ class Writer:
             self._lock.release()
 
     def _write(self, directory: Path, figures: Figures) -> None:
-        self._register(directory)
+        self._remove_at_exit(directory)
         found = prometheus_client.CollectorRegistry()
         found.register(Collector(figures))
         prometheus_client.write_to_textfile(
             str(_path(directory, os.getpid())), found)
 
-    def _register(self, directory: Path) -> None:
+    def _remove_at_exit(self, directory: Path) -> None:
         """Remove the file at exit; a forked process has a file of its own."""
         if self._registered != os.getpid():
             self._registered = os.getpid()

@@ -86,26 +86,27 @@ class Search:
 # -- what a request takes -----------------------------------------------------
 
 
-def need_of(spec: shared.RequestSpec, instances: Sequence[str] | None,
-            accounting: policies.Accounting) -> Need | None:
+def get_request_need(spec: shared.RequestSpec, instances: Sequence[str] | None,
+                     accounting: policies.Accounting) -> Need | None:
     """Return the amounts that a request takes; None if the index cannot serve
     it.
 
     :raises PolicyError: when the flavor cannot be honoured.
     """
     topology = spec.numa_topology if 'numa_topology' in spec else None
-    if not topology or not instances or len(instances) > 1 or _special(spec):
+    if (not topology or not instances or len(instances) > 1
+            or _is_ineligible(spec)):
         return None
-    policy = request_filter.policy_of(spec)
+    policy = request_filter.get_policy(spec)
     demand = policy.demand(accounting) if policy else {}
-    devices = _devices(spec, policy)
+    devices = _list_required_vfs(spec, policy)
     nodes = tuple(
         NodeNeed(pinned=node.pinned, shared=node.shared, memory=node.memory,
                  page=max(0, cell.pagesize or 0),
                  bandwidth=demand.get(number, 0),
                  devices=devices.get(number, ()))
         for number, (cell, node) in enumerate(zip(
-            topology.cells, host_nodes.guest_nodes(topology, 1),
+            topology.cells, host_nodes.list_guest_node_amounts(topology, 1),
             strict=True)))
     return Need(nodes, int(bool(policy and policy.controlled)),
                 steered=policy is not None, label=_label(spec),
@@ -113,7 +114,7 @@ def need_of(spec: shared.RequestSpec, instances: Sequence[str] | None,
                     node.burst for node in policy.nodes))
 
 
-def _special(spec: shared.RequestSpec) -> bool:
+def _is_ineligible(spec: shared.RequestSpec) -> bool:
     """Whether a request names hosts, or belongs to a server group."""
     wanted = (spec.requested_destination
               if 'requested_destination' in spec else None)
@@ -131,8 +132,9 @@ def _label(spec: shared.RequestSpec) -> Any:
             spec.project_id, image and 'id' in image and image.id)
 
 
-def _devices(spec: shared.RequestSpec, policy: policies.GuestPolicy | None
-             ) -> dict[int, tuple[tuple[Device, int], ...]]:
+def _list_required_vfs(spec: shared.RequestSpec,
+                       policy: policies.GuestPolicy | None
+                       ) -> dict[int, tuple[tuple[Device, int], ...]]:
     """Return the VFs of one kind that must be on the host node of a guest
     node.
     """
@@ -200,8 +202,8 @@ def read_query(text: str) -> Query:
     return Query(tuple(kept), tuple(suffixes), tuple(traits))
 
 
-def having_traits(query: Query, answer: Mapping[str, Any],
-                  root: str) -> list[Mapping[str, Any]]:
+def filter_by_traits(query: Query, answer: Mapping[str, Any],
+                     root: str) -> list[Mapping[str, Any]]:
     """Return the candidates of a response whose providers have the required
     traits.
     """
@@ -221,8 +223,8 @@ def having_traits(query: Query, answer: Mapping[str, Any],
             if has(candidate)]
 
 
-def left_in(row: Row, summaries: Mapping[str, Any]
-            ) -> tuple[dict[int, int], int | None]:
+def get_free_bandwidth_and_groups(row: Row, summaries: Mapping[str, Any]
+                                  ) -> tuple[dict[int, int], int | None]:
     """Return the bandwidth by host NUMA node and the control groups left."""
     def left(uuid: str, resource: str) -> int | None:
         of = summaries.get(uuid, {}).get('resources', {}).get(resource)
@@ -239,8 +241,8 @@ def left_in(row: Row, summaries: Mapping[str, Any]
 # -- the search ---------------------------------------------------------------
 
 
-def candidates(search: Search, index: Index, client: Any, manager: Any,
-               context: Any, resources: Any) -> Any:
+def get_candidates(search: Search, index: Index, client: Any, manager: Any,
+                   context: Any, resources: Any) -> Any:
     """Return candidates as ``get_allocation_candidates`` of Nova's client
     does.
 
@@ -256,19 +258,20 @@ def candidates(search: Search, index: Index, client: Any, manager: Any,
     found: list[Any] = []
     summaries: dict[str, Any] = {}
     while not found and search.batches < BATCHES:
-        rows = _propose(search, index, manager, context, resources)
+        rows = _propose_hosts(search, index, manager, context, resources)
         if not rows:
             break
         for row in rows:
             asked = time.monotonic()
             answer = _ask(client, context, query, row, version)
-            ours = having_traits(query, answer, row.uuid)
+            ours = filter_by_traits(query, answer, row.uuid)
             if ours:
                 found += ours
                 summaries.update(answer['provider_summaries'])
-                index.correct(row.uuid,
-                              *left_in(row, answer['provider_summaries']),
-                              asked=asked, now=time.monotonic())
+                index.correct(
+                    row.uuid, *get_free_bandwidth_and_groups(
+                        row, answer['provider_summaries']),
+                    asked=asked, now=time.monotonic())
             else:
                 index.refuse([row.uuid], search.need, time.monotonic())
     return found, summaries, version
@@ -285,14 +288,14 @@ def _ask(client: Any, context: Any, query: Query, row: Row,
     return answer
 
 
-def _propose(search: Search, index: Index, manager: Any, context: Any,
-             resources: Any) -> list[Row]:
+def _propose_hosts(search: Search, index: Index, manager: Any, context: Any,
+                   resources: Any) -> list[Row]:
     """Return some of the best hosts that seem to have room."""
     search.batches += 1
     allowed = _Allowed(search.spec, manager, resources)
     rows = {view.row.uuid: view.row for view in index.propose(
         search.need, allowed.holds, search.tried, time.monotonic())}
-    states = {state.uuid: state for state in _states(
+    states = {state.uuid: state for state in _get_filtered_states(
         search.spec, manager, context, list(rows))}
     weighed = manager.get_weighed_hosts(list(states.values()), search.spec)
     best = [one.obj.uuid for one in weighed][:BEST]
@@ -304,8 +307,8 @@ def _propose(search: Search, index: Index, manager: Any, context: Any,
     return [rows[uuid] for uuid in chosen]
 
 
-def _states(spec: shared.RequestSpec, manager: Any, context: Any,
-            uuids: list[str]) -> Iterable[Any]:
+def _get_filtered_states(spec: shared.RequestSpec, manager: Any, context: Any,
+                         uuids: list[str]) -> Iterable[Any]:
     """Return the states of hosts that pass the filters that need no candidate.
     """
     if not uuids:

@@ -72,7 +72,7 @@ class IndexedScheduler:
         self._lock = threading.Lock()
         self._counts = {'hits': 0, 'fallbacks': 0, 'others': 0,
                         'remembered': 0}
-        self._logged = time.monotonic()
+        self._log_errors = time.monotonic()
         self._metrics = index_metrics.Writer(
             shared.config().ghsched.scheduler_metrics_directory)
 
@@ -87,7 +87,7 @@ class IndexedScheduler:
         it.
         """
         try:
-            need = index_search.need_of(
+            need = index_search.get_request_need(
                 spec, instances,
                 shared.config().ghsched.bandwidth_accounting)
             if need is not None:
@@ -111,7 +111,7 @@ class IndexedScheduler:
 
         :param run: schedules a copy of the request.
         """
-        with _logged('cannot release the earlier claim', spec):
+        with _log_errors('cannot release the earlier claim', spec):
             self.index.release(spec.instance_uuid)
         search = index_search.Search(spec, need)
         try:
@@ -133,7 +133,7 @@ class IndexedScheduler:
               run: Callable[[Any], Any]) -> Any:
         search.spec, search.asked = spec.obj_clone(), False
         search.states = {}
-        policy = request_filter.policy_of(spec)
+        policy = request_filter.get_policy(spec)
         nearest = (request_filter.Try(LOCALITIES[0])
                    if policy and policy.vfs else None)
         request_filter.set_try(search.spec, nearest, {})
@@ -152,7 +152,7 @@ class IndexedScheduler:
         """
         assert self.search is not None  # noqa: S101
         try:
-            return index_search.candidates(
+            return index_search.get_candidates(
                 self.search, self.index, client, self._manager, context,
                 resources)
         except index_search.NotForIndex:
@@ -168,13 +168,13 @@ class IndexedScheduler:
         its next report.
         """
         uuid = None
-        with _logged('cannot subtract the claim from the index', spec):
+        with _log_errors('cannot subtract the claim from the index', spec):
             (chosen, *_alternates), = selections
             uuid = chosen.compute_node_uuid
             self.index.claim(uuid, spec.instance_uuid, need,
                              time.monotonic())
             return
-        with _logged('cannot drop the host from the index', spec):
+        with _log_errors('cannot drop the host from the index', spec):
             self.index.report((), [uuid], time.monotonic())
 
     # -- refusals -------------------------------------------------------------
@@ -185,7 +185,7 @@ class IndexedScheduler:
         :raises nova.exception.NoValidHost: with the reason of that search.
         """
         reason = None
-        with _logged('cannot look for an earlier refusal', spec):
+        with _log_errors('cannot look for an earlier refusal', spec):
             if self.feed.is_current:
                 reason = self._refusals.find(spec, need)
         if reason is not None:
@@ -195,7 +195,7 @@ class IndexedScheduler:
     def refused(self, spec: Any, need: Need, gains: int, took: float,
                 reason: str) -> None:
         """Keep a refusal of the whole search, see RefusalCache.add."""
-        with _logged('cannot keep the refusal', spec):
+        with _log_errors('cannot keep the refusal', spec):
             self._refusals.add(spec, need, gains, took, reason)
 
     def forget_refusals(self) -> None:
@@ -211,9 +211,9 @@ class IndexedScheduler:
         with self._lock:
             self._counts[what] += 1
             counts = dict(self._counts)
-            is_time = now - self._logged >= _LOG_EVERY
+            is_time = now - self._log_errors >= _LOG_EVERY
             if is_time:
-                self._logged = now
+                self._log_errors = now
         if is_time:
             LOG.info(
                 'ghsched: index of %(hosts)d hosts, read %(age).1f s ago, '
@@ -222,7 +222,7 @@ class IndexedScheduler:
                 'eligible, %(remembered)d refused from cache',
                 {'hosts': len(self.index), 'age': self.feed.age,
                  'rebuilt': self.feed.rebuilt, **counts})
-        with _logged('cannot write metrics'):
+        with _log_errors('cannot write metrics'):
             self._metrics.write(index_metrics.Figures(
                 counts, len(self.index), self.feed.rebuilt,
                 time.time() - self.feed.age, self.feed.ahead,
@@ -230,7 +230,7 @@ class IndexedScheduler:
 
 
 @contextlib.contextmanager
-def _logged(failure: str, spec: Any = None) -> Iterator[None]:
+def _log_errors(failure: str, spec: Any = None) -> Iterator[None]:
     """Log any error of the block instead of raising it.
 
     :param failure: the work of the block, as "cannot ...".

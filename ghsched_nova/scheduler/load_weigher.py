@@ -75,12 +75,13 @@ class GhschedLoadWeigher(option_weigher.OptionWeigher):
         That is the worst of the nodes chosen for the guest, or the mean of
         all nodes if none is chosen; None if nothing is known of them.
         """
-        found = by_load.measured(state)
+        found = by_load.get_fresh_load(state)
         if found is None:
             return None
         limits = conf.bottleneck_limits(shared.config().ghsched)
         nodes = node_choice.compute_relative_load(
-            found, by_load.taken(state), dataclasses.replace(limits, begin={
+            found, by_load.count_used_by_host_node(state),
+            dataclasses.replace(limits, begin={
                 name: value for name, value in limits.begin.items()
                 if name in self.resources}), alike=False)
         order = scheduler.chosen_order(state)

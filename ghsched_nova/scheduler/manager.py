@@ -189,8 +189,8 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         need = (indexed.need(context, spec, kwargs.get('instance_uuids'))
                 if indexed is not None and spec is not None else None)
         if indexed is None or need is None:
-            return self._search(context, *args, **kwargs)
-        found = indexed.select(spec, need, lambda tried: self._select(
+            return self._search_hosts(context, *args, **kwargs)
+        found = indexed.select(spec, need, lambda tried: self._select_hosts(
             context, *args, **{**kwargs, 'spec_obj': tried}))
         if found is None:
             found = self._search_once(indexed, need, context, *args,
@@ -209,7 +209,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         began = time.monotonic()
         self._seen.start()
         try:
-            return self._search(context, *args, **kwargs)
+            return self._search_hosts(context, *args, **kwargs)
         except exception.NoValidHost as error:
             if not self._seen.lost:
                 indexed.refused(spec, need, gains, time.monotonic() - began,
@@ -233,45 +233,45 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         if self._indexed is not None:
             self._indexed.forget_refusals()
 
-    def _search(self, context: Any, *args: Any, **kwargs: Any) -> Any:
+    def _search_hosts(self, context: Any, *args: Any, **kwargs: Any) -> Any:
         """Schedule a request by a complete search; a refusal carries our
         reason.
         """
         spec = kwargs.get('spec_obj')
         if (spec is None or scheduler.is_rebuild(spec)
-                or not request_filter.is_ours(spec)):
-            return self._select(context, *args, **kwargs)
+                or not request_filter.has_keys(spec)):
+            return self._select_hosts(context, *args, **kwargs)
         told: request_filter.Refusals = {}
         why: list[lack.Lack] = []
-        for attempt in self._tries(spec):
+        for attempt in self._list_tries(spec):
             now: request_filter.Refusals = {}
             try:
                 found = self._select_again(context, attempt, now, *args,
                                            **kwargs)
-                _log(told, LOG.debug)
-                _log(now, LOG.info)
+                _log_lines(told, LOG.debug)
+                _log_lines(now, LOG.info)
                 return found
             except exception.NoValidHost as error:
                 refused = error
             # Why hosts were refused matters for the last way in which there
             # were some.
             if now:
-                _log(told, LOG.debug)
+                _log_lines(told, LOG.debug)
                 told = now
             if self._seen.hosts:
                 why = lack.make_filter_lacks(
                     self._seen.filtered, len(self._seen.hosts),
                     {_OUR_FILTER: list(now.values())})
-        _log(told, LOG.info)
+        _log_lines(told, LOG.info)
         reason = refused.kwargs.get('reason', '')
         if reason in _NO_REASON:
-            reason = self._reason(spec, why)
+            reason = self._format_reason(spec, why)
         if not reason:
             raise refused
         raise exception.NoValidHost(reason=reason) from None
 
-    def _tries(self, spec: shared.RequestSpec
-               ) -> Iterator[request_filter.Try | None]:
+    def _list_tries(self, spec: shared.RequestSpec
+                    ) -> Iterator[request_filter.Try | None]:
         """Yield the ways to ask Placement for a request, the best first.
 
         The nearest VFs first. For each locality with all VFs of a guest node
@@ -279,22 +279,23 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         host could share them among PFs. At last with a control group that
         guests share already, if there is one.
         """
-        policy = _policy(spec)
+        policy = _get_policy(spec)
         if policy is None:
             yield None
             return
-        tries = vfs.tries(policy, lambda: self._pfs(spec, policy), _too_many)
+        tries = vfs.tries(
+            policy, lambda: self._list_pfs(spec, policy), _too_many)
         for locality, sizes in tries if policy.vfs else ():
             yield request_filter.Try(locality, sizes)
         if not policy.vfs:
             yield None
-        if policy.controlled and self._is_shared(policy):
+        if policy.controlled and self._may_share_group(policy):
             last = requests.LOCALITIES.index(policy.vfs_locality)
             for locality in (requests.LOCALITIES[:last + 1] if policy.vfs
                              else (policy.vfs_locality,)):
                 yield request_filter.Try(locality, joins=True)
 
-    def _is_shared(self, policy: policies.GuestPolicy) -> bool:
+    def _may_share_group(self, policy: policies.GuestPolicy) -> bool:
         """Whether some host has a control group that guests of a policy can
         share.
         """
@@ -313,7 +314,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
             request_filter.set_try(tried, how, told)
             self._seen.start()
             try:
-                return self._select(context, *args, **kwargs)
+                return self._select_hosts(context, *args, **kwargs)
             except exception.NoValidHost:
                 # Nova claims one candidate per host, and so do its rivals:
                 # in Placement's next answer another NUMA node has its turn.
@@ -331,17 +332,18 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         """
         self._seen.start_filters()
         hosts = super()._get_sorted_hosts(spec_obj, host_states, index)
-        if numa_choice.is_chosen(spec_obj) and scheduler.is_forced(spec_obj):
+        if (numa_choice.is_numa_auto(spec_obj)
+                and scheduler.is_forced(spec_obj)):
             hosts = list(filters.GhschedNUMATopologyFilter().filter_all(
                 hosts, spec_obj))
         elif (scheduler.is_forced(spec_obj)
-              and request_filter.is_ours(spec_obj)):
+              and request_filter.has_keys(spec_obj)):
             for host in hosts:
                 candidates.map_vfs_to_pfs(host.allocation_candidates,
                                           filters.vf_requests(spec_obj))
         return hosts
 
-    def _select(self, *args: Any, **kwargs: Any) -> Any:
+    def _select_hosts(self, *args: Any, **kwargs: Any) -> Any:
         """Call the parent's method without the decorator that converts its
         errors.
         """
@@ -352,21 +354,21 @@ class GhschedSchedulerManager(manager.SchedulerManager):
             assert error is not None  # noqa: S101
             raise error from None
 
-    def _reason(self, spec: shared.RequestSpec,
-                why: list[lack.Lack]) -> str:
+    def _format_reason(self, spec: shared.RequestSpec,
+                       why: list[lack.Lack]) -> str:
         """Return the reason why no host takes a guest; empty if it is unknown.
 
         :param why: what became of the hosts that Placement had room on; empty
             when it had none.
         """
-        policy = _policy(spec)
+        policy = _get_policy(spec)
         if policy is None:
             return ''
         try:
-            found = why or self._lacks(spec, policy)
+            found = why or self._find_lacks(spec, policy)
             if why and self._seen.removed_by == {_OUR_FILTER}:
                 # What no host has says more than what one candidate lacked.
-                found = [one for one in self._lacks(spec, policy)
+                found = [one for one in self._find_lacks(spec, policy)
                          if one.resource != lack.COMBINATION] or why
         except Exception:
             # The refusal stands whether or not its reason can be had.
@@ -378,32 +380,32 @@ class GhschedSchedulerManager(manager.SchedulerManager):
                      {'flavor': spec.flavor.name, 'item': item})
         return '; '.join(item.reason for item in found)
 
-    def _lacks(self, spec: shared.RequestSpec,
-               policy: policies.GuestPolicy) -> list[lack.Lack]:
+    def _find_lacks(self, spec: shared.RequestSpec,
+                    policy: policies.GuestPolicy) -> list[lack.Lack]:
         """Return the resources of a request that no host has in Placement."""
         cloud = cloud_lack.Cloud(
-            self._ask, self._pfs(spec, policy),
-            policy.controlled and self._is_shared(policy),
-            lambda: self._free(names.MEM_BW_PCT,
-                               frozenset({names.NUMA_NODE_TRAIT})))
+            self._query_candidates, self._list_pfs(spec, policy),
+            policy.controlled and self._may_share_group(policy),
+            lambda: self._get_free_amounts(names.MEM_BW_PCT,
+                                           frozenset({names.NUMA_NODE_TRAIT})))
         return cloud_lack.find_lacks(
             policy, shared.config().ghsched.bandwidth_accounting, cloud,
             cloud_lack.strip_our_groups(self._seen.query,
                                         request_filter.our_suffixes(spec)))
 
-    def _pfs(self, spec: shared.RequestSpec, policy: policies.GuestPolicy,
-             ) -> dict[str, list[vfs.Pf]]:
+    def _list_pfs(self, spec: shared.RequestSpec, policy: policies.GuestPolicy,
+                  ) -> dict[str, list[vfs.Pf]]:
         """Return the PFs of each alias that a policy has VFs of."""
         devices = request_filter.devices_of(spec, policy,
                                             request_filter.Try('node'))
         found: dict[str, list[vfs.Pf]] = {}
         for need, item in zip(policy.vfs, devices, strict=True):
             if need.alias not in found:
-                found[need.alias] = self._free(item.resource_class,
-                                               item.required)
+                found[need.alias] = self._get_free_amounts(item.resource_class,
+                                                           item.required)
         return found
 
-    def _free(self, *asked: Any) -> list[vfs.Pf]:
+    def _get_free_amounts(self, *asked: Any) -> list[vfs.Pf]:
         """Return the providers with a free amount of a resource class.
 
         :param asked: see :func:`ghsched_placement.vfs.query`.
@@ -411,17 +413,17 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         answer = self._placement.list_candidates(vfs.query(*asked), _MAX_PFS)
         return vfs.read(answer['provider_summaries'], *asked)
 
-    def _ask(self, query: list[tuple[str, str]]) -> bool:
+    def _query_candidates(self, query: list[tuple[str, str]]) -> bool:
         """Whether any host satisfies an allocation candidates query."""
         return bool(self._placement.list_candidates(query, 1)[
             'allocation_requests'])
 
 
-def _policy(spec: shared.RequestSpec) -> policies.GuestPolicy | None:
+def _get_policy(spec: shared.RequestSpec) -> policies.GuestPolicy | None:
     """Return the policy of a request; None if the request filter refuses it.
     """
     try:
-        policy = request_filter.policy_of(spec)
+        policy = request_filter.get_policy(spec)
         if policy is not None:
             request_filter.devices_of(spec, policy,
                                       request_filter.Try('node'))
@@ -438,7 +440,7 @@ def _add_event(context: Any, spec: shared.RequestSpec | None,
     refused resize or migration, and a fault is shown of servers in ERROR only.
     """
     if (spec is None or reason in _NO_REASON or scheduler.is_rebuild(spec)
-            or not request_filter.is_ours(spec)):
+            or not request_filter.has_keys(spec)):
         return
     try:
         scheduler.add_failed_event(context, spec.instance_uuid, _EVENT, reason)
@@ -453,7 +455,7 @@ def _too_many(sizes: vfs.Sizes) -> None:
              'too many combinations for Placement', sizes)
 
 
-def _log(lines: Iterable[str], log: Callable[[str], None]) -> None:
+def _log_lines(lines: Iterable[str], log: Callable[[str], None]) -> None:
     """Log each line once."""
     for line in dict.fromkeys(lines):
         log(line)

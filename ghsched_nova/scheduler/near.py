@@ -36,28 +36,28 @@ _REQUIRED = fields.PCINUMAAffinityPolicy.REQUIRED
 Free = Callable[[Any], Mapping[int | None, int]]
 
 
-def placed_by_claim(requests: Iterable[Any] | None) -> list[Any]:
+def list_claim_placed(requests: Iterable[Any] | None) -> list[Any]:
     """Return the PCI requests other than those of ``ghsched:vfs``."""
     return [request for request in requests or ()
             if pci_requests.requested_guest_node(request) is None]
 
 
-def require(requests: Sequence[Any]) -> Sequence[Any]:
+def require_near_devices(requests: Sequence[Any]) -> Sequence[Any]:
     """Require near devices in all PCI requests of a claim; changes the
     requests.
     """
-    for request in placed_by_claim(requests):
+    for request in list_claim_placed(requests):
         request.numa_policy = _REQUIRED
     return requests
 
 
-def shortage(requests: Sequence[Any], free: Free) -> str:
+def find_device_shortage(requests: Sequence[Any], free: Free) -> str:
     """Return a text on the devices that a guest lacks near its nodes, and
     where such devices are free.
     """
     needed: Counter[str] = Counter()
     where = {}
-    for request in placed_by_claim(requests):
+    for request in list_claim_placed(requests):
         name = _name(request)
         needed[name] += request.count
         where[name] = free(request)

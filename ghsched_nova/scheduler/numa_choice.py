@@ -40,7 +40,7 @@ def schedule(context: Any, spec: shared.RequestSpec,
     :raises nova.exception.NoValidHost: no number fits; with all reasons.
     """
     refusals: dict[int, Any] = {}
-    for count, tried in _requests(context, spec):
+    for count, tried in _list_requests_by_count(context, spec):
         try:
             return run(tried)
         except exception.NoValidHost as error:
@@ -59,14 +59,14 @@ def schedule(context: Any, spec: shared.RequestSpec,
         for count, reason in reasons.items()))
 
 
-def is_chosen(spec: shared.RequestSpec) -> bool:
+def is_numa_auto(spec: shared.RequestSpec) -> bool:
     """Whether the number of guest NUMA nodes of a request was chosen here."""
     return ('extra_specs' in spec.flavor
             and auto_nodes.has_chosen_count(spec.flavor.extra_specs))
 
 
-def _requests(context: Any, spec: shared.RequestSpec
-              ) -> Sequence[tuple[int, shared.RequestSpec]]:
+def _list_requests_by_count(context: Any, spec: shared.RequestSpec
+                            ) -> Sequence[tuple[int, shared.RequestSpec]]:
     """Return the request with each number of guest NUMA nodes to try.
 
     :raises nova.exception.NoValidHost: the image sets guest NUMA nodes, too.

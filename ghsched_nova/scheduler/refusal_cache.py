@@ -65,7 +65,7 @@ class RefusalCache:
 
     def find(self, spec: Any, need: Need) -> str | None:
         """Return the reason of a refusal that still holds; None if none."""
-        name = signature(spec)
+        name = make_signature(spec)
         with self._lock:
             known = self._refusals.get(name)
         if known is None or time.monotonic() > known.until or (
@@ -85,7 +85,7 @@ class RefusalCache:
         """
         if need.unreported:
             return
-        name = signature(spec)
+        name = make_signature(spec)
         least, most = AGE
         found = _Refusal(
             time.monotonic() + min(max(least, SEARCH_TIMES * took), most),
@@ -102,7 +102,7 @@ class RefusalCache:
             self._refusals.clear()
 
 
-def signature(spec: Any) -> str:
+def make_signature(spec: Any) -> str:
     """Return a text that is equal for requests that ask for the same."""
     return hashlib.sha256(jsonutils.dump_as_bytes(
         _common(spec.obj_to_primitive()), sort_keys=True)).hexdigest()

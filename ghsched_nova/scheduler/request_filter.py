@@ -43,13 +43,13 @@ _NUMBERED = re.compile(r'(resources|trait)[a-zA-Z0-9_-]+:')
 Refusals: TypeAlias = dict[str, Lack]
 
 
-def is_ours(spec: shared.RequestSpec) -> bool:
+def has_keys(spec: shared.RequestSpec) -> bool:
     """Whether the flavor of a request has any key of ours."""
     return 'extra_specs' in spec.flavor and policies.wanted(
         spec.flavor.extra_specs)
 
 
-def policy_of(spec: shared.RequestSpec) -> policies.GuestPolicy | None:
+def get_policy(spec: shared.RequestSpec) -> policies.GuestPolicy | None:
     """Return the policy of a request's flavor.
 
     :raises policies.PolicyError: when it cannot be honoured.
@@ -85,7 +85,7 @@ class Try:
 
 def set_try(spec: shared.RequestSpec, attempt: Try | None,
             refusals: Refusals) -> None:
-    """Set the way to ask for the VFs of a request; see :func:`try_of`.
+    """Set the way to ask for the VFs of a request; see :func:`get_try`.
 
     :param refusals: takes the lines for the log about the hosts that are
         refused, and what they lack.
@@ -102,7 +102,7 @@ def refusals_of(spec: shared.RequestSpec) -> Refusals | None:
     return found
 
 
-def try_of(spec: shared.RequestSpec, policy: policies.GuestPolicy) -> Try:
+def get_try(spec: shared.RequestSpec, policy: policies.GuestPolicy) -> Try:
     """Return the way to ask for the VFs of a request; by default all allowed
     ways at once.
     """
@@ -119,10 +119,10 @@ def ghsched_request_filter(_context: Any, spec: shared.RequestSpec) -> bool:
         reaches the fault of the server.
     """
     try:
-        policy = policy_of(spec)
+        policy = get_policy(spec)
         if policy is None:
             return False
-        attempt = try_of(spec, policy)
+        attempt = get_try(spec, policy)
         devices = devices_of(spec, policy, attempt)
         accounting = shared.config().ghsched.bandwidth_accounting
         request.check_size(policy, accounting)
@@ -130,8 +130,8 @@ def ghsched_request_filter(_context: Any, spec: shared.RequestSpec) -> bool:
         LOG.info('ghsched: flavor %(flavor)s refused: %(error)s',
                  {'flavor': spec.flavor.name, 'error': error})
         raise exception.RequestFilterFailed(reason=str(error)) from error
-    _replace_ours(spec, request.build_request(policy, accounting, devices,
-                                              attempt.locality, attempt.joins))
+    _replace_requested_resources(spec, request.build_request(
+        policy, accounting, devices, attempt.locality, attempt.joins))
     return True
 
 
@@ -186,7 +186,8 @@ def our_suffixes(spec: shared.RequestSpec) -> tuple[str, ...]:
     return names.GROUP_PREFIX, *of_vfs
 
 
-def _replace_ours(spec: shared.RequestSpec, wanted: request.Request) -> None:
+def _replace_requested_resources(
+        spec: shared.RequestSpec, wanted: request.Request) -> None:
     """Replace the groups of ours in a request.
 
     A reschedule brings the same request again.

@@ -66,16 +66,17 @@ def _weigh(state: Any, spec: shared.RequestSpec) -> Score:
     needs = read.device_needs(state, spec, pools)
     if topology:
         nodes = read.host_nodes(state, pools, topology.cells[0].pagesize)
-        guest = read.guest_nodes(topology, read.threads(state))
-        taken = read.chosen_nodes(state, nodes) or list_likely_nodes(
-            nodes, guest, needs, read.physnets(state),
+        guest = read.list_guest_node_amounts(
+            topology, read.count_threads_per_core(state))
+        taken = read.list_chosen_nodes(state, nodes) or list_likely_nodes(
+            nodes, guest, needs, read.list_limit_physnets(state),
             shared.config().compute
             .packing_host_numa_cells_allocation_strategy)
         parts = [Part(*pair) for pair in zip(taken, guest, strict=False)]
         size = len(guest)
     else:
-        nodes = read.floating_nodes(state, pools)
-        parts, size = read.floating_parts(nodes, spec), 1
+        nodes = read.list_nodes_of_floating_guests(state, pools)
+        parts, size = read.split_floating_guest(nodes, spec), 1
     score = fragmentation.score_placement(nodes, parts, needs, size)
     _log(state, parts, score)
     return score

@@ -117,7 +117,8 @@ def place_device(device_xml: str, guest_xml: str,
         if reason:
             LOG.warning('ghsched: cannot show a passthrough device on its own '
                         'NUMA node: %s', reason)
-        placed = _on_node(device_xml, guest_xml, guest_node, numa_element)
+        placed = _attach_to_guest_node(
+            device_xml, guest_xml, guest_node, numa_element)
         if placed is not None:
             return placed
         reason = (f'{address}: no port is free behind the expander bus of '
@@ -130,8 +131,8 @@ def place_device(device_xml: str, guest_xml: str,
             else device_xml)
 
 
-def _on_node(device_xml: str, guest_xml: str, guest_node: int,
-             numa_element: bool) -> str | None:
+def _attach_to_guest_node(device_xml: str, guest_xml: str, guest_node: int,
+                          numa_element: bool) -> str | None:
     """Return a device's XML on a guest NUMA node; None without a free port."""
     if numa_element:
         return device_numa.set_device_node(device_xml, guest_node)

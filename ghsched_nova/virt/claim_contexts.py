@@ -30,7 +30,8 @@ from ghsched_placement import auto_nodes
 def claiming_instance(instance: Any) -> Iterator[None]:
     """Context of the claim of an instance that has no host."""
     with pci_requests.claiming_instance(instance), numa.claim_any(
-            _shapes(instance.flavor, instance.image_meta, instance, False)):
+            _list_topologies(instance.flavor, instance.image_meta, instance,
+                             False)):
         yield
 
 
@@ -44,12 +45,12 @@ def claiming_move(instance: Any, flavor: Any, image: Any,
     :param is_live: whether the guest keeps running.
     """
     with pci_requests.claiming_move(instance), numa.claim_any(
-            _shapes(flavor, image, instance, is_live)):
+            _list_topologies(flavor, image, instance, is_live)):
         yield
 
 
-def _shapes(flavor: Any, image: Any, instance: Any,
-            is_live: bool) -> Sequence[Any] | None:
+def _list_topologies(flavor: Any, image: Any, instance: Any,
+                     is_live: bool) -> Sequence[Any] | None:
     """Return the NUMA topologies that a guest may have, the best first.
 
     None where its flavor does not leave that open.

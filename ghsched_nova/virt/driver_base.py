@@ -202,11 +202,11 @@ def devices_of(instance: Any) -> list[allocation_check.Devices]:
     return [allocation_check.Devices(
         f'alias {request.alias_name}' if request.alias_name
         else f'port {request.requester_id}', request.count,
-        _given(request), claimed.get(request.request_id, ()))
+        _get_given_devices(request), claimed.get(request.request_id, ()))
         for request in (requests.requests if requests else ())]
 
 
-def _given(request: Any) -> list[str]:
+def _get_given_devices(request: Any) -> list[str]:
     """Return the providers that Placement chose for a PCI request."""
     text = request.spec[0].get('rp_uuids') if request.spec else None
     return text.split(',') if text else []

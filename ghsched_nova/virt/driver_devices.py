@@ -65,8 +65,8 @@ class AttachingDriver(base.DriverBase):
           ('self', 'guest', 'pci_devs'))
     def _attach_pci_devices(self, guest: Any, pci_devs: Any) -> Any:
         """Attach devices again after a suspension or a cold snapshot."""
-        return super()._attach_pci_devices(self._placed(guest, pci_devs),
-                                           pci_devs)
+        return super()._attach_pci_devices(
+            self._place_devices(guest, pci_devs), pci_devs)
 
     @seam('nova.virt.libvirt.driver.LibvirtDriver.'
           '_attach_direct_passthrough_ports',
@@ -76,9 +76,10 @@ class AttachingDriver(base.DriverBase):
             network_info: Any = None) -> Any:
         return super()._attach_direct_passthrough_ports(
             context, instance,
-            self._placed(guest, base.claimed_devices(instance)), network_info)
+            self._place_devices(guest, base.claimed_devices(instance)),
+            network_info)
 
-    def _placed(self, guest: Any, pci_devices: Iterable[Any]) -> Any:
+    def _place_devices(self, guest: Any, pci_devices: Iterable[Any]) -> Any:
         """Return a guest that places the devices attached to it, if needed."""
         where = self._place_of(guest, pci_devices)
         return guest if where is None else attach.PlacedGuest(guest, where)

@@ -76,7 +76,7 @@ class ReportingDriver(base.DriverBase):
 
     def update_provider_tree(self, provider_tree: Any, nodename: str,
                              allocations: Any = None) -> None:
-        groups_before = providers.held_groups(provider_tree, nodename)
+        groups_before = providers.count_held_groups(provider_tree, nodename)
         client = base.placement()
         super().update_provider_tree(provider_tree, nodename,
                                      allocations=allocations)

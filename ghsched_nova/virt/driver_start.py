@@ -241,14 +241,14 @@ class StartingDriver(base.DriverBase):
                 return
             LOG.error('ghsched: cannot enforce the policy of a guest, '
                       'stopping the guest: %s', error, instance=instance)
-            _stop(guest, instance)
+            _stop_guest(guest, instance)
             self._ghsched.release_group(instance.uuid)
             if not isinstance(error, refusal.NOT_HELD):
                 raise
             raise refusal.log_refusal(error, instance) from error
 
 
-def _stop(guest: Any, instance: Any) -> None:
+def _stop_guest(guest: Any, instance: Any) -> None:
     """Power off a guest; log an error of libvirt.
 
     The error is not raised, so that the caller can raise its own reason.

@@ -224,7 +224,7 @@ def make_report(snapshot: view.Snapshot, usage: view.GuestUsage,
                    if naming.is_shared(group.name)), '')
     return diagnostics.Report(
         tuple(node for row in usage.nodes
-              for node in _guest_nodes(row, shared, right)),
+              for node in _describe_guest_node(row, shared, right)),
         tuple(diagnostics.HostNode(
             row.nodes[0], _rate(row), row.capacity,
             **_bursts(bursts.get(row.nodes[0])))
@@ -243,8 +243,9 @@ def _bursts(record: burst_record.Record | None) -> dict[str, Any]:
         'bursts_largest_project': record.uses.largest_promised}
 
 
-def _guest_nodes(row: view.GuestNode, shared: str, right: Mapping[int, bool]
-                 ) -> Iterator[diagnostics.GuestNode]:
+def _describe_guest_node(row: view.GuestNode, shared: str,
+                         right: Mapping[int, bool]
+                         ) -> Iterator[diagnostics.GuestNode]:
     """Return diagnostics of a guest NUMA node for each of its host nodes.
 
     A bandwidth measured for several host nodes together is omitted.

@@ -43,7 +43,8 @@ def _keeps_extended(host: Any) -> bool:
     choice = shared.config().ghsched.memorytune_attributes
     if choice != 'auto':
         return bool(choice == 'extended')
-    return _keeps(host, memorytune.probe_xml(), memorytune.keeps_extended)
+    return _keeps_after_define(
+        host, memorytune.probe_xml(), memorytune.keeps_extended)
 
 
 def _groups_processes(host: Any) -> bool:
@@ -53,8 +54,8 @@ def _groups_processes(host: Any) -> bool:
     """
     if shared.config().ghsched.control_threads != 'all':
         return False
-    return _keeps(host, memorytune.process_probe_xml(),
-                  memorytune.keeps_process)
+    return _keeps_after_define(host, memorytune.process_probe_xml(),
+                               memorytune.keeps_process)
 
 
 def _keeps_numa_element(host: Any) -> bool:
@@ -62,11 +63,12 @@ def _keeps_numa_element(host: Any) -> bool:
     choice = shared.config().ghsched.device_numa_renderer
     if choice != 'auto':
         return bool(choice == 'element')
-    return _keeps(host, device_numa.probe_xml(),
-                  device_numa.keeps_numa_element)
+    return _keeps_after_define(host, device_numa.probe_xml(),
+                               device_numa.keeps_numa_element)
 
 
-def _keeps(host: Any, xml: str, kept: Callable[[str], bool]) -> bool:
+def _keeps_after_define(host: Any, xml: str,
+                        kept: Callable[[str], bool]) -> bool:
     """Whether libvirt keeps an element of a probe domain that never starts.
 
     Upstream libvirt silently drops elements that it does not know. The probes

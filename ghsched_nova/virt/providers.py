@@ -40,7 +40,7 @@ Usages = Callable[[str], Mapping[str, int]]
 Holders = Callable[[str, str], Mapping[str, int]]
 
 
-def held_groups(provider_tree: Any, nodename: str) -> int:
+def count_held_groups(provider_tree: Any, nodename: str) -> int:
     """Return the host's control groups in the inventory of Placement."""
     record = provider_tree.data(nodename).inventory.get(names.RESCTRL_GROUP)
     return int(record['total']) if record else 0
@@ -54,8 +54,8 @@ def update(provider_tree: Any, nodename: str, host: HostDescription,
     :param provider_tree: tree of Nova's libvirt driver; changed in place.
     :param nodename: name of the compute node's provider.
     :param host: description of the host.
-    :param groups_before: :func:`held_groups`, called before the libvirt driver
-        replaced the inventory of the compute node.
+    :param groups_before: :func:`count_held_groups`, called before the libvirt
+        driver replaced the inventory of the compute node.
     :returns: the written providers, the compute node first.
     """
     root_uuid = provider_tree.data(nodename).uuid
@@ -71,7 +71,7 @@ def update(provider_tree: Any, nodename: str, host: HostDescription,
             used=usages(root_uuid).get(names.RESCTRL_GROUP, 0))
     current.update(_lost_bandwidth(provider_tree, root_uuid, host, usages))
     current.update(
-        _rounded_guarantees(provider_tree, root_uuid, host, holders))
+        _sum_rounded_guarantees(provider_tree, root_uuid, host, holders))
     current.update(_shrinking_bandwidth(
         provider_tree, root_uuid, host, config, usages, current))
     wanted = tree.desired(
@@ -80,7 +80,7 @@ def update(provider_tree: Any, nodename: str, host: HostDescription,
     for provider in wanted:
         _put(provider_tree, provider)
     _put_slots(provider_tree, wanted[0])
-    _retire(provider_tree, wanted, usages)
+    _retire_providers(provider_tree, wanted, usages)
     return wanted
 
 
@@ -142,7 +142,7 @@ def _shrinking_bandwidth(
     return found
 
 
-def _rounded_guarantees(
+def _sum_rounded_guarantees(
         provider_tree: Any, root_uuid: str, host: HostDescription,
         holders: Holders) -> Mapping[str, tree.Current]:
     """Return guarantees on nodes that round guarantees to a step.
@@ -203,8 +203,8 @@ def _put_slots(provider_tree: Any, root: tree.Provider) -> None:
     provider_tree.update_resources(root.uuid, resources)
 
 
-def _retire(provider_tree: Any, wanted: Sequence[tree.Provider],
-            usages: Usages) -> None:
+def _retire_providers(provider_tree: Any, wanted: Sequence[tree.Provider],
+                      usages: Usages) -> None:
     """Close or remove the NUMA providers that the host no longer has."""
     kept = {provider.uuid for provider in wanted}
     for uuid in provider_tree.get_provider_uuids(wanted[0].uuid):
@@ -218,7 +218,7 @@ def _retire(provider_tree: Any, wanted: Sequence[tree.Provider],
         if used:
             _put(provider_tree, _closed(data, used))
         else:
-            _remove(provider_tree, data)
+            _remove_provider(provider_tree, data)
 
 
 def _closed(data: Any, used: Mapping[str, int]) -> tree.Provider:
@@ -234,7 +234,7 @@ def _closed(data: Any, used: Mapping[str, int]) -> tree.Provider:
          for name, amount in used.items()})
 
 
-def _remove(provider_tree: Any, data: Any) -> None:
+def _remove_provider(provider_tree: Any, data: Any) -> None:
     """Remove a NUMA provider; only ghsched's part if others use it."""
     others = {name: record for name, record in data.inventory.items()
               if name not in names.OUR_CLASSES}

@@ -56,7 +56,7 @@ _REASONS: tuple[tuple[type[Exception], str], ...] = (
 )
 
 
-def for_tenant(error: Exception) -> str:
+def describe_for_tenant(error: Exception) -> str:
     """Return the reason of an error in terms of the flavor."""
     if isinstance(error, policies.PolicyError):
         return f'ghsched: {error}'
@@ -70,4 +70,5 @@ def log_refusal(error: Exception,
                 instance: object) -> exception.ComputeResourcesUnavailable:
     """Log an error, and return Nova's exception with the tenant's reason."""
     LOG.error('ghsched: refusing the guest: %s', error, instance=instance)
-    return exception.ComputeResourcesUnavailable(reason=for_tenant(error))
+    return exception.ComputeResourcesUnavailable(
+        reason=describe_for_tenant(error))

@@ -94,7 +94,7 @@ def _key(candidate: Any) -> str:
 def compare(lab: labs.Lab, spec: Any, hosts: list[str]) -> list[str]:
     """Hosts whose candidates differ."""
     tried = spec.obj_clone()
-    policy = request_filter.policy_of(tried)
+    policy = request_filter.get_policy(tried)
     if policy and policy.vfs:
         request_filter.set_try(tried, request_filter.Try('node'), {})
     nova_filter.process_reqspec(lab.context, tried)
@@ -112,7 +112,7 @@ def compare(lab: labs.Lab, spec: Any, hosts: list[str]) -> list[str]:
         of_host[root].add(_key(candidate))
     query = index_search.read_query(text)
     return [host for host in hosts if of_host[host] != {
-        _key(candidate) for candidate in index_search.having_traits(
+        _key(candidate) for candidate in index_search.filter_by_traits(
             query, lab.placement.get(
                 f'/allocation_candidates?{query.of_host(host)}',
                 microversion=version).json(), host)}]

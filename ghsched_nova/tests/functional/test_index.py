@@ -322,7 +322,7 @@ class SignatureTest(IndexTestCase):
             return objects.RequestSpec(
                 instance_uuid=uuid, flavor=objects.Flavor(
                     memory_mb=memory, extra_specs={}))
-        self.assertEqual(refusal_cache.signature(spec(1, uuids.a)),
-                         refusal_cache.signature(spec(1, uuids.b)))
-        self.assertNotEqual(refusal_cache.signature(spec(1, uuids.a)),
-                            refusal_cache.signature(spec(2, uuids.a)))
+        self.assertEqual(refusal_cache.make_signature(spec(1, uuids.a)),
+                         refusal_cache.make_signature(spec(1, uuids.b)))
+        self.assertNotEqual(refusal_cache.make_signature(spec(1, uuids.a)),
+                            refusal_cache.make_signature(spec(2, uuids.a)))

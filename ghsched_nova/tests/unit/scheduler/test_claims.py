@@ -202,11 +202,11 @@ class InjectionTest(base.TestCase):
                 ('ghsched_nova.nova_seams.scheduler_hosts.'
                  'cache_host_topologies',
                  lambda _number: None),
-                ('ghsched_nova.scheduler.request_filter.policy_of',
+                ('ghsched_nova.scheduler.request_filter.get_policy',
                  lambda _spec: None),
                 ('ghsched_nova.scheduler.request_filter.set_try',
                  lambda *_args: None),
-                ('ghsched_nova.scheduler.request_filter.is_ours',
+                ('ghsched_nova.scheduler.request_filter.has_keys',
                  lambda _spec: False),
                 ('ghsched_nova.nova_seams.scheduler.is_rebuild',
                  lambda _spec: False),

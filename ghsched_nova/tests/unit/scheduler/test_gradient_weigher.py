@@ -47,7 +47,7 @@ class GradientWeigherTest(base.TestCase):
 
     def learn(self, request, times=1):
         for _time in range(times):
-            fragments.MIX.learn(fragments.kind_of(request))
+            fragments.MIX.learn(fragments.get_guest_kind(request))
 
     def test_pairs_of_nodes_are_kept_for_guests_of_two(self):
         self.learn(spec(size=2), 3)
@@ -79,7 +79,7 @@ class GradientWeigherTest(base.TestCase):
         self.assertEqual([0.0], self.weigher.weigh_objects(
             [Weighed()], spec(cpus=1)))
         self.assertEqual(1, len(fragments.MIX.get_kind_shares()))
-        self.assertIsNone(fragments.cost(Weighed.obj, spec()))
+        self.assertIsNone(fragments.make_cost_function(Weighed.obj, spec()))
 
     def test_guests_without_a_numa_topology_are_weighed_alike(self):
         class Weighed:
@@ -94,7 +94,7 @@ class GradientWeigherTest(base.TestCase):
 
     def test_nodes_in_a_host_are_chosen_by_the_same(self):
         state = self.state(cell(0), cell(1, pinned=1))
-        self.assertIsNone(fragments.cost(state, spec(cpus=3)))
+        self.assertIsNone(fragments.make_cost_function(state, spec(cpus=3)))
         self.learn(spec(cpus=4))
-        cost = fragments.cost(state, spec(cpus=3))
+        cost = fragments.make_cost_function(state, spec(cpus=3))
         self.assertLess(cost([1]), cost([0]))

@@ -231,7 +231,7 @@ class ForgedReportTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.rows = [index_feed.read('c', self.report(name, 0))
+        self.rows = [index_feed.parse_compute_node('c', self.report(name, 0))
                      for name in ('good', 'evil')]
 
     def report(self, name, updated=1, **columns):
@@ -246,7 +246,7 @@ class ForgedReportTest(base.TestCase):
         index.report(self.rows, (), 0.0)
         index.claim('evil', 'x', self.NEEDS[1], 0.0)
         try:
-            index.report([index_feed.read('c', report)], (), 1.0)
+            index.report([index_feed.parse_compute_node('c', report)], (), 1.0)
         except Exception:
             return
         for need in self.NEEDS:
@@ -278,26 +278,27 @@ class ForgedReportTest(base.TestCase):
         cell = forged['nova_object.data']['cells'][0]['nova_object.data']
         cell['mempages'][0]['nova_object.data'].update(size_kb='x',
                                                        total=3 * 10 ** 9)
-        self.assertRaises(TypeError, index_feed.read, 'c',
+        self.assertRaises(TypeError, index_feed.parse_compute_node, 'c',
                           self.report('evil', numa_topology=forged))
 
     def test_read_of_an_oversized_column_is_refused(self):
         for column in _REPORT:
             self.assertRaisesRegex(
-                ValueError, f'{column} has', index_feed.read, 'c',
-                {**self.report('evil'),
-                 column: ' ' * (index_feed.MAX_TEXT + 1)})
+                ValueError, f'{column} has', index_feed.parse_compute_node,
+                'c', {**self.report('evil'),
+                      column: ' ' * (index_feed.MAX_TEXT + 1)})
 
     def test_read_of_too_many_nodes_is_refused(self):
         cells = _REPORT['numa_topology']['nova_object.data']['cells'] * 129
         self.assertRaisesRegex(
-            ValueError, '258 NUMA nodes', index_feed.read, 'c', self.report(
-                'evil', numa_topology={'nova_object.data': {
-                    'cells': cells}}))
+            ValueError, '258 NUMA nodes', index_feed.parse_compute_node, 'c',
+            self.report('evil', numa_topology={
+                'nova_object.data': {'cells': cells}}))
 
     def test_read_of_a_forged_ratio_is_refused(self):
         for ratio in (float('inf'), float('nan'), -1.0, 'x', 2.0 ** 60):
             for name in ('ram', 'cpu'):
-                self.assertRaises(ValueError, index_feed.read, 'c', {
-                    **self.report('evil'),
-                    f'{name}_allocation_ratio': ratio})
+                self.assertRaises(
+                    ValueError, index_feed.parse_compute_node, 'c', {
+                        **self.report('evil'),
+                        f'{name}_allocation_ratio': ratio})

@@ -72,7 +72,7 @@ class QueryTest(base.TestCase):
                 ('required_x', mine), ('root_required', root))
             self.assertEqual(expected, [
                 found['mappings']['_x'][0] for found
-                in index_search.having_traits(query, answer, 'h')])
+                in index_search.filter_by_traits(query, answer, 'h')])
 
 
 class ReadTest(base.TestCase):
@@ -94,7 +94,7 @@ class ReadTest(base.TestCase):
                 **values}
 
     def test_a_report(self):
-        row = index_feed.read('c', self.report())
+        row = index_feed.parse_compute_node('c', self.report())
         (room,) = row.nodes
         self.assertEqual((0, 3, 2, 3, {2048: 140, 0: 5120}), (
             room.number, room.cpus, room.pinned, room.shared, room.pages))
@@ -103,8 +103,8 @@ class ReadTest(base.TestCase):
             row.left.bandwidth))
 
     def test_a_host_without_numa_nodes(self):
-        row = index_feed.read('c', self.report(numa_topology=None,
-                                               stats=None))
+        row = index_feed.parse_compute_node(
+            'c', self.report(numa_topology=None, stats=None))
         self.assertEqual(((), False, None),
                          (row.nodes, row.steered, row.left))
 
@@ -118,7 +118,7 @@ class ForIndexTest(base.TestCase):
         spec.project_id = 'p'
         for name, value in values.items():
             setattr(spec, name, value)
-        return index_search.need_of(spec, instances, 'min')
+        return index_search.get_request_need(spec, instances, 'min')
 
     def is_for_it(self, *args, **values):
         return self.need(*args, **values) is not None

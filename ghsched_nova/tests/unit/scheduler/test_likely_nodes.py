@@ -129,7 +129,7 @@ class LikeNovaTest(base.TestCase):
         all_pools = read.pci_pools(state)
         found = likely.list_likely_nodes(
             read.host_nodes(state, all_pools, None),
-            read.guest_nodes(spec.numa_topology, 1),
+            read.list_guest_node_amounts(spec.numa_topology, 1),
             read.device_needs(state, spec, all_pools), pack=pack)
         self.assertEqual(list(numa.host_cells(fitted)),
                          [one.number for one in found])

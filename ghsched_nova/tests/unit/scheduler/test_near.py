@@ -42,15 +42,16 @@ class RequireTest(base.TestCase):
                     port(), alias('fast')]
         self.assertEqual(
             [PREFERRED, REQUIRED, REQUIRED],
-            [request.numa_policy for request in near.require(requests)])
-        self.assertEqual(requests[1:], near.placed_by_claim(requests))
-        self.assertEqual([], near.placed_by_claim(None))
+            [request.numa_policy
+             for request in near.require_near_devices(requests)])
+        self.assertEqual(requests[1:], near.list_claim_placed(requests))
+        self.assertEqual([], near.list_claim_placed(None))
 
 
 class ShortageTest(base.TestCase):
 
     def told(self, free, *requests):
-        return near.shortage(requests, lambda request: free)
+        return near.find_device_shortage(requests, lambda request: free)
 
     def test_ports_of_a_network_are_counted_together(self):
         self.assertEqual(

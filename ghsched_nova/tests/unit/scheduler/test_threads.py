@@ -302,7 +302,7 @@ class OthersStressTest(base.TestCase):
 
         def step(chance):
             free = chance.randrange(1000)
-            room = fragments.room_of(state, [
+            room = fragments.get_free_room(state, [
                 fragmentation.HostNode(0, devices={'pool': free})])
             assert room.total[0][-1] >= free == room.free[0][-1]
 
