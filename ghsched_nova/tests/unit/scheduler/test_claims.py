@@ -183,7 +183,7 @@ class Scheduler(manager.GhschedSchedulerManager):
     def __init__(self, by_index, injector):
         self._indexed, self._injector = by_index, injector
 
-    def _select(self, context, *_args, **kwargs):
+    def _select_hosts(self, context, *_args, **kwargs):
         uuid = kwargs['spec_obj'].instance_uuid
         self.placement_client.claim_resources(
             context, uuid, {'allocations': CLAIM}, 'p', 'u', '1.36')
