@@ -94,8 +94,9 @@ class GhschedComputeManager(manager.ComputeManager):
         ``additional_endpoints`` afterwards.
         """
         super().init_host(service_ref)
-        endpoint = self.driver.policy_endpoint
-        if endpoint not in self.additional_endpoints:
+        # [DEFAULT]compute_driver may name Nova's own driver.
+        endpoint = getattr(self.driver, 'policy_endpoint', None)
+        if endpoint and endpoint not in self.additional_endpoints:
             self.additional_endpoints.append(endpoint)
 
     @seam(f'{_MANAGER}._attach_interface',
