@@ -93,7 +93,7 @@ class ServersTest(AuditTestCase):
         self.assertIn('holds 30 % on node 1, and runs on the NUMA nodes 0',
                       self.found[0].text)
 
-    def test_nodes_that_nobody_told_of_may_be_any(self):
+    def test_nodes_that_nobody_reported_may_be_any(self):
         server = guest(30, 40, nodes=())
         self.assertEqual([], self.kinds(
             servers=[server], holdings={A: held(n0=40, n1=30)}))
@@ -173,10 +173,10 @@ class ServersTest(AuditTestCase):
 
 class EffectiveTest(AuditTestCase):
 
-    def effective(self, policy, **told):
+    def effective(self, policy, **shown):
         server = Server(
             A, 'web', 'a', GuestPolicy(nodes=(policy,)), nodes=(0,),
-            effective={0: diagnostics.GuestNode(0, **told)} if told else {})
+            effective={0: diagnostics.GuestNode(0, **shown)} if shown else {})
         return self.kinds(servers=[server],
                           holdings={A: held(n0=policy.minimum)})
 
@@ -239,7 +239,7 @@ class EffectiveTest(AuditTestCase):
             NodePolicy(30, 50), minimum=30, maximum=100,
             group='ghsched-shared', **told))
 
-    def test_a_host_that_was_told_of_another_policy(self):
+    def test_a_host_that_enforces_another_policy(self):
         for told in ({'asked_minimum': 20, 'asked_maximum': 100},
                      {'asked_minimum': 30, 'asked_maximum': 100}):
             self.assertEqual(['domain-differs'], self.effective(
@@ -268,7 +268,7 @@ class EffectiveTest(AuditTestCase):
 class SumsTest(AuditTestCase):
     """Sums over the guests of a node."""
 
-    def told(self, *guests, allocated):
+    def kinds_of_sums(self, *guests, allocated):
         servers = [guest(share, uuid=f'{number}', nodes=(0,), effective={
             0: diagnostics.GuestNode(0, **told)})
             for number, (share, told) in enumerate(guests)]
@@ -277,19 +277,19 @@ class SumsTest(AuditTestCase):
             **{one.uuid: held() for one in servers[1:]}})
 
     def test_more_is_held_than_allocated(self):
-        self.assertIn('guarantees-exceed', self.told(
+        self.assertIn('guarantees-exceed', self.kinds_of_sums(
             (30, {'minimum': 30}), (30, {'minimum': 30}), allocated=30))
-        self.assertNotIn('guarantees-exceed', self.told(
+        self.assertNotIn('guarantees-exceed', self.kinds_of_sums(
             (30, {'minimum': 30}), (30, {'minimum': 30}), allocated=60))
 
     def test_what_a_host_rounds_up_is_no_more(self):
         rounded = {'minimum': 40, 'asked_minimum': 33, 'asked_maximum': 100,
                    'as_wanted': True}
-        self.assertEqual([], self.told((33, rounded), allocated=33))
+        self.assertEqual([], self.kinds_of_sums((33, rounded), allocated=33))
 
     def test_a_group_that_guests_share_counts_once(self):
         shared = {'minimum': 60, 'group': 'ghsched-shared-x'}
-        self.assertNotIn('guarantees-exceed', self.told(
+        self.assertNotIn('guarantees-exceed', self.kinds_of_sums(
             (30, shared), (30, shared), allocated=60))
 
 
@@ -371,7 +371,7 @@ class ProvidersTest(AuditTestCase):
         self.assertEqual([], self.kinds(clouds.host(
             clouds.node(0, bandwidth=0), groups=0, traits=traits)))
 
-    def test_a_node_without_bandwidth_beside_one_with(self):
+    def test_a_node_without_bandwidth_next_to_one_with(self):
         self.assertEqual(['inventory-missing'], self.kinds(clouds.host(
             clouds.node(0), clouds.node(1, bandwidth=0))))
 

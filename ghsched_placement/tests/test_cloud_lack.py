@@ -55,20 +55,20 @@ class FindTest(base.TestCase):
             cloud, joins=joins,
             nodes=lambda: nodes or [Pf('a', 'a', cloud.most)] * 2))
 
-    def test_a_full_cloud_is_told_with_the_share_and_the_most_left(self):
+    def test_a_full_cloud_is_reported_with_the_share_and_the_most_left(self):
         (found,) = self.find(Cloud(traits={MIN}), mem_bw_min=60)
         self.assertEqual('no host NUMA node has 60 % of its memory bandwidth '
                          'left (ghsched:mem_bw_min)', found.reason)
         self.assertIn('most left on one node is 40 %', str(found))
 
-    def test_a_share_between_two_steps_is_told_with_the_next_one(self):
+    def test_a_share_between_two_steps_is_reported_with_the_next_one(self):
         (found,) = self.find(Cloud(traits={MIN}, step=4), mem_bw_min=25)
         self.assertEqual(
             'no host NUMA node with 25 % of its memory bandwidth left can '
             'hold that share exactly (ghsched:mem_bw_min)', found.reason)
         self.assertIn('; one can hold 28 %', str(found))
 
-    def test_real_time_that_no_node_has_left_is_told_with_its_key(self):
+    def test_real_time_that_no_node_has_left_is_reported_with_its_key(self):
         policy = parse({
             'hw:numa_nodes': '1', 'hw:cpu_policy': 'shared',
             'ghsched:vcpu_scheduler': 'rr', 'ghsched:vcpu_runtime_us': '500',
@@ -132,7 +132,7 @@ class FindTest(base.TestCase):
                              joins=True, mem_bw_min=60)
         self.assertNotIn('control group', found.reason)
 
-    def test_needs_that_can_be_met_one_by_one_are_told_to_be_so(self):
+    def test_needs_that_can_be_met_one_by_one_are_reported_to_be_so(self):
         (found,) = self.find(Cloud(most=60, traits={MIN}), mem_bw_min=60)
         self.assertEqual(
             'no host has all that the flavor needs on the right NUMA nodes, '
@@ -200,7 +200,7 @@ class VfsTest(base.TestCase):
             'ghsched:vfs_locality=node); allow ghsched:vfs_locality=socket or '
             'any', found)
 
-    def test_counts_are_told_in_the_order_of_the_guest_nodes(self):
+    def test_counts_are_reported_in_the_order_of_the_guest_nodes(self):
         (found,) = self.find([Pf('a', 'a0', 80)], vfs_locality='node',
                              **{'vfs.0': 'nic:2', 'vfs.1': 'nic:30'})
         self.assertIn('2 and 30 for the guest NUMA nodes 0 and 1', found)

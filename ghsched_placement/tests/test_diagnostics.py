@@ -55,10 +55,10 @@ class ReportTest(base.TestCase):
         self.assertIsNone(diagnostics.from_diagnostics({'cpu0_time': 1}))
 
     @given(JSON)
-    def test_nothing_that_is_told_is_an_error(self, found):
+    def test_nothing_that_is_reported_is_an_error(self, found):
         diagnostics.from_diagnostics({diagnostics.KEY: found})
 
-    def test_what_a_later_release_tells_beside_is_dropped(self):
+    def test_unknown_fields_of_a_later_release_are_dropped(self):
         found = diagnostics.from_diagnostics({diagnostics.KEY: {
             'guest': [{'host_node': 0, 'minimum': 30, 'latency': 3}],
             'host': [{'host_node': 0, 'used': 5, 'latency': 3}],

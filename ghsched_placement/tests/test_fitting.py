@@ -142,7 +142,7 @@ class CheckTest(base.TestCase):
         self.assertIn('it has 1 NUMA nodes, the guest has 2',
                       self.refused(clouds.host(clouds.node(0)), wish(1, 1)))
 
-    def test_traits_are_told_by_the_key_that_needs_them(self):
+    def test_traits_are_reported_by_the_key_that_needs_them(self):
         host = clouds.host(clouds.node(0), traits={'CUSTOM_X'})
         trait = names.CAPABILITY_TRAITS['MEM_BW_MIN']
         self.assertEqual(

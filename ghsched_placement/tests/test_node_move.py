@@ -102,7 +102,7 @@ class MoveTest(base.TestCase):
         self.assertEqual([{0: 8}, {1: 0}],
                          [cell.pins for cell in move.after])
 
-    def test_memory_has_to_fit_beside_what_is_there(self):
+    def test_memory_has_to_fit_next_to_what_is_there(self):
         self._refused('512 MiB of memory free, 1024 MiB are to be moved',
                       (), (0, 1), memory_free=512)
 

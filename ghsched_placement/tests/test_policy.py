@@ -330,7 +330,7 @@ class CheckFlavorTest(base.TestCase):
         except policy.PolicyError as error:
             self.assertIn(str(error), map(str, refused))
 
-    def test_what_is_not_ours_is_let_through_beside_what_is_wrong(self):
+    def test_keys_of_others_pass_next_to_wrong_keys(self):
         policy.check_flavor({'ghsched:mem_bw_min': '101', 'hw:cpu_policy':
                              'shared'}, {'hw:cpu_policy'})
 

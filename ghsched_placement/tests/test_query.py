@@ -19,7 +19,7 @@ from ghsched_placement.tests import base
 ROOT = ('root_required', 'OWNER_NOVA,!COMPUTE_STATUS_DISABLED')
 
 
-def told(flavor, wanted=None):
+def query_of(flavor, wanted=None):
     return dict(query.parameters(flavor, wanted or request.Request()))
 
 
@@ -38,7 +38,7 @@ class BaseTest(base.TestCase):
             query.parameters(flavor(), request.Request()))
 
     def test_no_disk_is_not_asked_for(self):
-        got = told(query.Flavor(1, 0, 512))
+        got = query_of(query.Flavor(1, 0, 512))
         self.assertEqual('MEMORY_MB:512,VCPU:1', got['resources'])
 
     def test_swap_is_rounded_up_to_whole_gigabytes(self):
@@ -48,18 +48,18 @@ class BaseTest(base.TestCase):
 
     def test_dedicated_and_mixed_cpus(self):
         for vcpus, pcpus, cpus in ((0, 4, 'PCPU:4'), (3, 1, 'PCPU:1,VCPU:3')):
-            got = told(query.Flavor(vcpus, pcpus, 512))
+            got = query_of(query.Flavor(vcpus, pcpus, 512))
             self.assertEqual(f'MEMORY_MB:512,{cpus}', got['resources'])
 
 
 class FlavorTest(base.TestCase):
 
     def test_resources_and_traits(self):
-        got = told(flavor(resources__VCPU='0', resources__MEMORY_MB='7',
-                          resources__BAD='1', resources__CUSTOM_A='x',
-                          trait__CUSTOM_T='required',
-                          trait__CUSTOM_U='forbidden', trait__CUSTOM_V='x',
-                          resources_b__CUSTOM_B='2'))
+        got = query_of(flavor(resources__VCPU='0', resources__MEMORY_MB='7',
+                              resources__BAD='1', resources__CUSTOM_A='x',
+                              trait__CUSTOM_T='required',
+                              trait__CUSTOM_U='forbidden', trait__CUSTOM_V='x',
+                              resources_b__CUSTOM_B='2'))
         self.assertEqual('DISK_GB:1,MEMORY_MB:7', got['resources'])
         self.assertEqual('CUSTOM_T,!CUSTOM_U', got['required'])
         self.assertEqual('CUSTOM_B:2', got['resources_b'])
@@ -79,7 +79,7 @@ class GhschedTest(base.TestCase):
         return request.build_request(parsed, 'min')
 
     def test_our_groups_and_traits(self):
-        got = told(flavor(), self.wanted())
+        got = query_of(flavor(), self.wanted())
         self.assertEqual('CUSTOM_MEM_BW_PCT:60', got['resourcesghsched_bw0'])
         self.assertEqual(
             'CUSTOM_RESCTRL_GROUP:1,DISK_GB:1,MEMORY_MB:512,VCPU:4',
@@ -103,4 +103,5 @@ class GhschedTest(base.TestCase):
                 ({'resources1__CUSTOM_A': '1',
                   'resources2__CUSTOM_A': '1'}, wanted, None)):
             self.assertEqual(
-                expected, told(flavor(**specs), groups).get('group_policy'))
+                expected,
+                query_of(flavor(**specs), groups).get('group_policy'))

@@ -135,7 +135,7 @@ class TriesTest(base.TestCase):
             policy.Vfs(0, 'nic', 8),)), lambda: self.fail('asked'))
         self.assertEqual(('node', {}), next(found))
 
-    def test_what_placement_would_take_too_long_for_is_told_and_left_out(
+    def test_what_placement_would_take_too_long_for_is_reported_and_left_out(
             self):
         many = {'nic': [vfs.Pf('a', 'a0', 1)] * 8}
         told = []

@@ -61,7 +61,7 @@ class CommandTestCase(nova_base.GhschedTestCase):
         status = command.run(parser.parse_args(list(arguments)))
         return status, stdout.getvalue()
 
-    def told(self, kind, *arguments, api=None):
+    def json_of(self, kind, *arguments, api=None):
         """Return the JSON output of a command."""
         _status, text = self.command(kind, '-f', 'json', *arguments, api=api)
         return json.loads(text)

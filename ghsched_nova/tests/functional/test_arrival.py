@@ -47,7 +47,7 @@ class ArrivalTest(openstack_base.CommandTestCase):
 
     def drift(self):
         return [(found['kind'], found['text']) for found in
-                self.told(host.ShowHost, 'host_b')['drift']
+                self.json_of(host.ShowHost, 'host_b')['drift']
                 if found['kind'] == KIND]
 
     def notified(self):

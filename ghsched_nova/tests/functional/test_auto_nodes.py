@@ -93,7 +93,7 @@ class OneHostTest(AutoNodesTestCase):
     def test_number_that_does_not_divide_the_cpus_is_not_tried(self):
         self.boot(self.auto(5), 'ERROR')
 
-    def test_reasons_of_all_numbers_are_told(self):
+    def test_reasons_of_all_numbers_are_reported(self):
         server = self.boot(self.auto(6, mem_bw_min=60, mem_bw_max=60),
                            'ACTIVE')
         self.assert_nodes(server, 'host_a', 2)

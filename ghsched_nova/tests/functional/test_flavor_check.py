@@ -60,7 +60,7 @@ class RandomFlavorsTest(openstack_base.CommandTestCase):
         chance, answers = random.Random(SEED), []  # noqa: S311
         for step in range(STEPS):
             wanted, asked = self.random_flavor(chance)
-            rows = self.told(flavor.CheckFlavor, wanted)
+            rows = self.json_of(flavor.CheckFlavor, wanted)
             fits = any(row['Fits'] for row in rows)
             server = self.api.post_server({'server': self._build_server(
                 flavor_id=wanted, networks='none')})

@@ -79,7 +79,7 @@ class WholeNodesTest(FragmentationTestCase):
         self.assertEqual(first, second)
         self.assertNotEqual(first, big)
 
-    def test_the_reason_is_told_at_debug(self):
+    def test_the_reason_is_reported_at_debug(self):
         self.small_then_big(self.flavor())
         self.assertRegex(
             self.log.output,

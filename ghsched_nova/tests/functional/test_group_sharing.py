@@ -125,7 +125,7 @@ class SharingTest(nova_base.GhschedTestCase):
         self._run_periodics()
         self.assertEqual((2, 1), self.counted())
 
-    def test_who_can_not_join_is_told_what_is_missing_there(self):
+    def test_a_guest_that_can_not_join_is_refused_with_the_lack(self):
         first, *_others = self.fill(mem_bw_min=10, mem_bw_max=40)
         keys = {'mem_bw_min': 10, 'mem_bw_max': 40, 'mem_bw_priority': 1}
         node, = self.host_nodes(first)
@@ -193,7 +193,7 @@ class SharingTest(nova_base.GhschedTestCase):
         self.boot(self.flavor(vcpus=1, mem_bw_max=40, mem_bw_priority=1),
                   state='ERROR')
 
-    def test_a_group_that_is_gone_is_not_told_any_more(self):
+    def test_a_group_that_is_gone_is_not_reported_any_more(self):
         first, *_others = self.fill(mem_bw_max=40)
         provider = self.provider('host_a', self.host_nodes(first)[0])
         before = self._get_provider_traits(provider)

@@ -155,7 +155,7 @@ class HostCommandTest(CommandTestCase):
         self.start('b', '', policy=False)
         self.in_order()
 
-    def test_drift_of_libvirts_group_is_mended(self):
+    def test_drift_of_libvirts_group_is_repaired(self):
         self.start('a')
         group, = self.groups()
         self.write(f'{group}/schemata', 'MB:1=10')

@@ -249,7 +249,7 @@ class OpenEulerTest(EmulatedTestCase):
                          self.enforce(self.desired(ALL_FOUR))[-1])
         self.assert_inside(self.threads)
 
-    def test_an_error_of_a_vanishing_process_is_told(self):
+    def test_an_error_of_a_vanishing_process_is_reported(self):
         self.start_guest()
         fault = {'error': 'ESRCH', 'status': 'No task 5'}
         with self.resctrl.faults({'schemata:MBHDL': fault}):
@@ -366,7 +366,7 @@ class ReconcileTest(EmulatedTestCase):
         self.reconcile(())
         self.assertFalse(self.group.exists() or self.own.exists())
 
-    def test_a_kill_between_two_writes_is_mended(self):
+    def test_a_kill_between_two_writes_is_repaired(self):
         class Killed(fs.Files):
             def write(this, path, text):
                 if 'MBPRI' in text:
@@ -520,7 +520,7 @@ class EngineTest(EmulatedTestCase):
         self.assertLessEqual(
             walk.returns, modules.allowed_returns('host engine'), walk.stays)
 
-    def test_each_fault_is_told_leaves_nothing_and_is_mended(self):
+    def test_each_fault_is_reported_leaves_nothing_and_is_repaired(self):
         guest = self.running()
         for fault, words in (({'mkdir': 'ENOSPC'}, 'no control group left'),
                              ({'schemata:MBPRI': 'EINVAL'}, 'MBPRI:0=5'),

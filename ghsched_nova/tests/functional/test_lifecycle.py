@@ -56,7 +56,7 @@ class FailureTest(nova_base.GhschedTestCase):
         self.assert_nothing_left(server)
         self.assertIn('MBMIN value out of range', self.log.output)
 
-    def test_the_reason_is_told_of_a_guest_that_has_died_already(self):
+    def test_the_reason_is_reported_for_a_guest_that_has_died_already(self):
         """libvirt does not stop what does not run."""
         self.kernel.error = fs.GroupError('its threads have ended')
         stop, stopped = fakelibvirt.Domain.destroy, []
@@ -81,7 +81,7 @@ class FailureTest(nova_base.GhschedTestCase):
         server = self.boot(self.flavor(mem_bw_min=60), state='ERROR')
         self.assert_nothing_left(server)
 
-    def test_a_resctrl_that_vanished_after_scheduling_is_told(self):
+    def test_a_resctrl_that_vanished_after_scheduling_is_reported(self):
         flavor = self.flavor(mem_bw_min=60)
         self.kernel.vanish()
         server = self.boot(flavor, state='ERROR')
@@ -226,7 +226,7 @@ class SameHostTest(nova_base.GhschedTestCase):
             self._run_periodics()
         self.assert_still()
 
-    def test_a_resctrl_that_is_gone_is_told_for_each_guest(self):
+    def test_a_resctrl_that_is_gone_is_reported_for_each_guest(self):
         log = self.useFixture(fixtures.FakeLogger(level=20,
                                                   format='%(message)s'))
         self.kernel.vanish()
@@ -330,13 +330,13 @@ class ToldTest(nova_base.GhschedTestCase):
 class UncountedTest(nova_base.GhschedTestCase):
     """A guest that runs while Placement holds nothing for it."""
 
-    def test_it_is_logged_and_told_after_a_reboot_until_it_is_counted(self):
+    def test_it_is_logged_and_reported_after_a_reboot_until_counted(self):
         log = self.useFixture(fixtures.FakeLogger(level=40,
                                                   format='%(message)s'))
         self.start_host()
         server = self.boot(self.flavor(mem_bw_min=60))
         self._run_periodics()
-        self.assertEqual('', self.told(server))
+        self.assertEqual('', self.uncounted_reason(server))
         held = self.placement.get(f'/allocations/{server["id"]}',
                                   version='1.28').body
         self.placement.delete(f'/allocations/{server["id"]}')
@@ -344,7 +344,7 @@ class UncountedTest(nova_base.GhschedTestCase):
         self._run_periodics()
         reason = ('Placement holds 0 % memory bandwidth for it instead of '
                   '60 %')
-        self.assertIn(reason, self.told(server))
+        self.assertIn(reason, self.uncounted_reason(server))
         self.assertIn(server['id'], log.output)
         self.assertIn(reason, log.output)
         self.placement.put(f'/allocations/{server["id"]}', {
@@ -352,9 +352,9 @@ class UncountedTest(nova_base.GhschedTestCase):
             'project_id': held['project_id'], 'user_id': held['user_id']},
             version='1.28')
         self._run_periodics()
-        self.assertEqual('', self.told(server))
+        self.assertEqual('', self.uncounted_reason(server))
 
-    def told(self, server):
+    def uncounted_reason(self, server):
         driver = self.computes['host_a'].driver
         found = driver._diagnostics.add_to_diagnostics(
             {}, driver._host.get_guest(self.instance(server)))

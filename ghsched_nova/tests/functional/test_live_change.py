@@ -380,7 +380,7 @@ class SharedGroupTest(LiveChangeTestCase):
         self.change(mem_bw_min=30)
         self.assertEqual(before, self.left())
 
-    def told(self, plan):
+    def effective_of(self, plan):
         """Return the state of the host that the command shows: (guests,
         guarantee, cap).
         """
@@ -391,31 +391,32 @@ class SharedGroupTest(LiveChangeTestCase):
         """The command shows the same values as ghsched-top, which reads the
         kernel.
         """
-        self.assertEqual((1, 20, 50), self.told(
+        self.assertEqual((1, 20, 50), self.effective_of(
             self.change(mem_bw_min=20, mem_bw_max=50)))
-        self.assertEqual((2, 60, 100), self.told(
+        self.assertEqual((2, 60, 100), self.effective_of(
             self.change(mem_bw_min=30, mem_bw_max=60, dry_run=True)))
-        self.assertEqual((2, 60, 100), self.told(
+        self.assertEqual((2, 60, 100), self.effective_of(
             self.change(mem_bw_min=30, mem_bw_max=60)))
         self.assertEqual((60, 100), self.values()[self.server['id']])
-        self.assertEqual((2, 60, 100), self.told(
+        self.assertEqual((2, 60, 100), self.effective_of(
             self.change(mem_bw_min=30)))    # nothing to do
 
     def test_a_stopped_one_shares_when_it_starts_if_the_host_shares(self):
         self._stop_server(self.server)
-        self.assertEqual((2, 60, 100), self.told(
+        self.assertEqual((2, 60, 100), self.effective_of(
             self.change(mem_bw_min=30, dry_run=True)))
         self.flags(group_sharing=False, group='ghsched')
-        self.assertEqual((1, 30, 60), self.told(
+        self.assertEqual((1, 30, 60), self.effective_of(
             self.change(mem_bw_min=30, dry_run=True)))
 
     def test_one_that_runs_keeps_its_kind_of_group(self):
         self.flags(group_sharing=False, group='ghsched')
-        self.assertEqual((2, 60, 100), self.told(
+        self.assertEqual((2, 60, 100), self.effective_of(
             self.change(mem_bw_min=30)))
         self._reboot_server(self.server, hard=True)
         self.flags(group_sharing=True, group='ghsched')
-        self.assertEqual((1, 30, 60), self.told(self.change(mem_bw_min=30)))
+        self.assertEqual((1, 30, 60), self.effective_of(
+            self.change(mem_bw_min=30)))
 
     def test_a_refusal_leaves_it_in_the_group(self):
         enforce = self.kernel._enforce
@@ -525,7 +526,7 @@ class RefusedTest(LiveChangeTestCase):
             self.refused('no database', mem_bw_min=40)
         self.assert_as_before()
 
-    def test_records_that_can_not_be_put_back_are_told(self):
+    def test_records_that_can_not_be_put_back_are_reported(self):
         save, saved = objects.RequestSpec.save, []
 
         def once(spec):

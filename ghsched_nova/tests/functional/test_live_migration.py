@@ -112,7 +112,7 @@ class CutOffTest(TwoHostsTestCase):
         self.restart_compute_service('host_a')
         self.assert_on('host_b', 'host_a')
 
-    def test_so_it_is_with_a_record_that_nobody_ended_beside_it(self):
+    def test_so_it_is_with_an_unended_record_next_to_it(self):
         context = nova_context.get_admin_context()
         objects.Migration(
             context, source_compute='host_a', instance_uuid=self.server['id'],
@@ -132,7 +132,7 @@ class CutOffTest(TwoHostsTestCase):
         self.restart_compute_service('host_a')
         self.assert_on('host_a', 'host_b')
 
-    def test_so_does_one_that_libvirt_was_not_told_to_copy(self):
+    def test_so_does_one_that_libvirt_was_not_asked_to_copy(self):
         self.leave('host_b')
         migration, = objects.MigrationList.get_by_filters(
             nova_context.get_admin_context(), {})

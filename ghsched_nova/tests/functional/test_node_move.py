@@ -243,17 +243,17 @@ class MoveTest(openstack_base.CommandTestCase):
                  lambda _client, _uuid, nodes, dry_run: self.move(nodes[0]))):
             self.useFixture(fixtures.MockPatchObject(target, name, value))
         inside = '--only', 'inside', '--period', '1'
-        planned, = self.told(rebalance.PlanRebalance, *inside)
+        planned, = self.json_of(rebalance.PlanRebalance, *inside)
         self.assertEqual((uuid, f'host_a node {new}'),
                          (planned['Server'], planned['To']))
         self.assert_on(self.old)
-        moved, = self.told(rebalance.ApplyRebalance, *inside, '--yes')
+        moved, = self.json_of(rebalance.ApplyRebalance, *inside, '--yes')
         self.assertEqual({**planned, 'Result': 'moved'}, moved)
         self.assert_on(new)
         self.assertEqual((0, []), self.outcome(audit.Audit,
                                                '--no-effective'))
         # It rests.
-        self.assertEqual([], self.told(rebalance.PlanRebalance, *inside))
+        self.assertEqual([], self.json_of(rebalance.PlanRebalance, *inside))
 
     def test_refused_flavor_fits_after_the_plan_for_it_is_applied(self):
         self.patched_move()
@@ -263,10 +263,10 @@ class MoveTest(openstack_base.CommandTestCase):
         large = self.flavor(mem_bw_min=80)
         self._delete_server(self.boot(large, 'ERROR'))
         asked = '--for', large
-        planned, = self.told(rebalance.PlanRebalance, *asked)
+        planned, = self.json_of(rebalance.PlanRebalance, *asked)
         self.assertEqual('makes room', planned['Reason'])
         self.assertEqual('host_a node', planned['To'].rpartition(' ')[0])
-        moved, = self.told(rebalance.ApplyRebalance, *asked, '--yes')
+        moved, = self.json_of(rebalance.ApplyRebalance, *asked, '--yes')
         self.assertEqual({**planned, 'Result': 'moved'}, moved)
         self.boot(large)
         self.assertEqual((0, []), self.outcome(audit.Audit,

@@ -38,7 +38,7 @@ class CapacityTest(openstack_base.CommandTestCase):
         self.start_host()
         self.reserve(n0=60)
         self.boot(self.flavor(mem_bw_min=70))
-        rows = self.told(capacity.ShowCapacity)
+        rows = self.json_of(capacity.ShowCapacity)
         self.assertEqual(
             [('host_a', 0, 60, 0, 40), ('host_a', 1, 0, 70, 30)],
             [(row['Host'], row['NUMA Node'], row['BW Reserved (%)'],
@@ -73,7 +73,7 @@ class CapacityTest(openstack_base.CommandTestCase):
         self.assertIn('knows no compute host host_z', error)
 
     def test_a_cloud_without_ghsched(self):
-        self.assertEqual([], self.told(capacity.ShowCapacity))
+        self.assertEqual([], self.json_of(capacity.ShowCapacity))
 
     def test_who_is_no_admin(self):
         self.start_host()
@@ -89,7 +89,7 @@ class HostTest(openstack_base.CommandTestCase):
         self.start_host('host_b')
         self.boot(self.flavor(mem_bw_min=70))
         self.boot(self.flavor())
-        rows = self.told(host.ListHosts)
+        rows = self.json_of(host.ListHosts)
         self.assertEqual(['host_a', 'host_b'], [row['Host'] for row in rows])
         self.assertEqual([0, 0], [row['Drift'] for row in rows])
         self.assertEqual(1, sum(row['Guests'] for row in rows))
@@ -98,7 +98,7 @@ class HostTest(openstack_base.CommandTestCase):
     def test_everything_of_a_host(self):
         self.start_host()
         booted = self.boot(self.flavor(mem_bw_min=70))
-        told = self.told(host.ShowHost, 'host_a', '--no-effective')
+        told = self.json_of(host.ShowHost, 'host_a', '--no-effective')
         self.assertEqual([], told['drift'])
         self.assertEqual([70, 0], sorted(
             (node['used_percent'] for node in told['numa_nodes']),
@@ -111,8 +111,8 @@ class HostTest(openstack_base.CommandTestCase):
         self.start_host()
         booted = self.boot(self.flavor(mem_bw_min=70))
         self._set_bandwidth(booted['id'], 20)
-        finding, = self.told(host.ShowHost, 'host_a',
-                             '--no-effective')['drift']
+        finding, = self.json_of(host.ShowHost, 'host_a',
+                                '--no-effective')['drift']
         self.assertEqual('allocation-differs', finding['kind'])
         self.assertRegex(finding['text'], 'holds 20 % on node 0, its flavor '
                                           'needs 70 % on node 0')
@@ -121,7 +121,7 @@ class HostTest(openstack_base.CommandTestCase):
         """The stand-in for the kernel holds no control group."""
         self.start_host()
         booted = self.boot(self.flavor(mem_bw_min=70))
-        found = self.told(host.ShowHost, 'host_a')
+        found = self.json_of(host.ShowHost, 'host_a')
         finding, = found['drift']
         self.assertEqual(('host-differs', booted['id']),
                          (finding['kind'], finding['subject']))
@@ -136,9 +136,9 @@ class HostTest(openstack_base.CommandTestCase):
                     'resources': {names.MEM_BW_PCT: 5}}},
                 'project_id': 'p', 'user_id': 'u',
                 'consumer_generation': None}, version='1.28')
-        finding, = self.told(host.ShowHost, 'host_a')['drift']
+        finding, = self.json_of(host.ShowHost, 'host_a')['drift']
         self.assertEqual('allocation-without-server', finding['kind'])
-        self.assertEqual(1, self.told(host.ListHosts)[0]['Drift'])
+        self.assertEqual(1, self.json_of(host.ListHosts)[0]['Drift'])
 
     def test_a_server_on_its_way_is_left_alone(self):
         self.start_host('host_a')
@@ -147,10 +147,10 @@ class HostTest(openstack_base.CommandTestCase):
         with mock.patch(test_lifecycle.MOVE_DISK, return_value='{}'):
             self._migrate_server(booted)
         self.assertEqual([0, 0], [row['Drift'] for row
-                                  in self.told(host.ListHosts)])
+                                  in self.json_of(host.ListHosts)])
         self._confirm_resize(booted)
         self.assertEqual([0, 0], [row['Drift'] for row
-                                  in self.told(host.ListHosts)])
+                                  in self.json_of(host.ListHosts)])
 
     def _migration(self, server, status):
         """A migration that holds 10 % of the host, as a server leaves it."""
@@ -176,10 +176,10 @@ class HostTest(openstack_base.CommandTestCase):
         instance.save()
         migration = self._migration(server, 'running')
         self.assertEqual([0], [row['Drift'] for row
-                               in self.told(host.ListHosts)])
+                               in self.json_of(host.ListHosts)])
         migration.status = 'error'
         migration.save()
-        finding, = self.told(host.ShowHost, 'host_a')['drift']
+        finding, = self.json_of(host.ShowHost, 'host_a')['drift']
         self.assertEqual(('allocation-without-server', migration.uuid),
                          (finding['kind'], finding['subject']))
 
@@ -188,7 +188,7 @@ class HostTest(openstack_base.CommandTestCase):
         server = self.boot(self.flavor())
         migration = self._migration(server, 'preparing')
         self._delete_server(server)
-        finding, = self.told(host.ShowHost, 'host_a')['drift']
+        finding, = self.json_of(host.ShowHost, 'host_a')['drift']
         self.assertEqual(('allocation-without-server', migration.uuid),
                          (finding['kind'], finding['subject']))
 
@@ -230,7 +230,7 @@ class ServerTest(openstack_base.CommandTestCase):
         self.start_host()
         booted = self.boot(self.flavor(
             nodes=2, mem_bw_min=10, mem_bw_max=50, mem_bw_min__1=20))
-        rows = self.told(server.ShowServerBandwidth, booted['id'])
+        rows = self.json_of(server.ShowServerBandwidth, booted['id'])
         nodes = self.host_nodes(booted)
         self.assertEqual(
             [(0, nodes[0], 10, 50, 10), (1, nodes[1], 20, 50, 20)],
@@ -240,8 +240,8 @@ class ServerTest(openstack_base.CommandTestCase):
     def test_who_is_no_admin_sees_what_is_asked(self):
         self.start_host()
         booted = self.boot(self.flavor(mem_bw_min=10))
-        row, = self.told(server.ShowServerBandwidth, booted['id'],
-                         api=self.api_fixture.reader_api)
+        row, = self.json_of(server.ShowServerBandwidth, booted['id'],
+                            api=self.api_fixture.reader_api)
         self.assertEqual((10, None, None), (
             row['Min (%)'], row['Host'], row['Allocated (%)']))
 
@@ -252,7 +252,7 @@ class ServerTest(openstack_base.CommandTestCase):
                 client.Client, 'list_hosts',
                 side_effect=http.Unreachable('Placement does not answer')):
             with fixtures.FakeLogger() as log:
-                row, = self.told(server.ShowServerBandwidth, made['id'])
+                row, = self.json_of(server.ShowServerBandwidth, made['id'])
         self.assertEqual((30, None), (row['Min (%)'], row['Allocated (%)']))
         self.assertIn('Allocated values are not known: Placement does not '
                       'answer', log.output)
@@ -268,7 +268,7 @@ class ServerTest(openstack_base.CommandTestCase):
                    group='compute')
         self.start_host()
         booted = self.boot(self.flavor(nodes=0, policy=None, monitor='true'))
-        rows = self.told(server.ShowServerBandwidth, booted['id'])
+        rows = self.json_of(server.ShowServerBandwidth, booted['id'])
         self.assertEqual({'host_a'}, {row['Host'] for row in rows})
 
     def test_the_servers_of_the_cloud(self):
@@ -276,15 +276,15 @@ class ServerTest(openstack_base.CommandTestCase):
         first = self.boot(self.flavor(nodes=2, mem_bw_min=10))
         second = self.boot(self.flavor(mem_bw_min=30))
         self.boot(self.flavor())
-        rows = self.told(server.ListServers, '--sort', 'min',
-                         '--interval', '0')
+        rows = self.json_of(server.ListServers, '--sort', 'min',
+                            '--interval', '0')
         self.assertEqual(
             [(second['id'], 'host_a', 30, 30), (first['id'], 'host_a', 20,
                                                 20)],
             [(row['Server'], row['Host'], row['Min (%)'],
               row['Allocated (%)']) for row in rows])
-        row, = self.told(server.ListServers, '--limit', '1', '--interval',
-                         '0', '--sort', 'name')
+        row, = self.json_of(server.ListServers, '--limit', '1', '--interval',
+                            '0', '--sort', 'name')
         self.assertEqual(min(first['name'], second['name']), row['Name'])
 
     def test_list_without_servers_of_ghsched_is_a_sentence(self):
@@ -302,7 +302,7 @@ class ServerTest(openstack_base.CommandTestCase):
 class FlavorTest(openstack_base.CommandTestCase):
 
     def check(self, *arguments):
-        return {row['Host']: row for row in self.told(
+        return {row['Host']: row for row in self.json_of(
             flavor.CheckFlavor, *arguments)}
 
     def test_it_says_what_the_scheduler_does(self):
@@ -356,7 +356,7 @@ class FlavorTest(openstack_base.CommandTestCase):
         self.assertEqual(
             [(3, 7680)] * 2,
             [(row['Dedicated CPUs Free'], row['Memory Free (MiB)'] % 8192)
-             for row in self.told(capacity.ShowCapacity)])
+             for row in self.json_of(capacity.ShowCapacity)])
 
     def test_check_of_a_host_without_servers_says_what_it_assumes(self):
         self.start_host('host_a')
@@ -424,7 +424,7 @@ class FlavorTest(openstack_base.CommandTestCase):
                           api=self.api_fixture.reader_api)
         self.assertIn('is for admins', error)
 
-    def test_everything_that_is_wrong_is_told(self):
+    def test_everything_that_is_wrong_is_reported(self):
         made = self.unchecked_flavor(nodes=1, mem_bw_min=60, mem_bw_max=50)
         error = self.said(1, flavor.CheckFlavor, made)
         self.assertIn('ghsched:mem_bw_min: 60 is more than', error)
@@ -460,7 +460,7 @@ class SharingTest(openstack_base.CommandTestCase):
         return server
 
     def check(self, wanted):
-        row, = self.told(flavor.CheckFlavor, wanted)
+        row, = self.json_of(flavor.CheckFlavor, wanted)
         return row
 
     def test_as_many_join_as_were_said_to(self):
@@ -481,7 +481,7 @@ class SharingTest(openstack_base.CommandTestCase):
         self.assertEqual(['no control group is left'],
                          self.check(self.wanted(4))['Reasons'])
         self.assertEqual({0}, {row['Largest Guarantee (%)'] for row
-                               in self.told(capacity.ShowCapacity)})
+                               in self.json_of(capacity.ShowCapacity)})
 
 
 class VfTest(openstack_base.CommandTestCase):
@@ -498,18 +498,18 @@ class VfTest(openstack_base.CommandTestCase):
                 num_pci=0, num_pfs=2, num_vfs=8, numa_node=0))
 
     def test_vfs_of_each_node(self):
-        rows = self.told(capacity.ShowCapacity)
+        rows = self.json_of(capacity.ShowCapacity)
         self.assertEqual(
             [8, 0], [sum(pf['free'] for pf in row['VFs Free'])
                      for row in rows])
 
     def test_a_flavor_with_vfs(self):
         wanted = self.flavor(vfs='nic:3', vfs_locality='node')
-        row, = self.told(flavor.CheckFlavor, wanted)
+        row, = self.json_of(flavor.CheckFlavor, wanted)
         self.assertEqual((True, 2), (row['Fits'], row['Guests That Fit']))
         for _ in range(2):
             self.boot(wanted)
-        row, = self.told(flavor.CheckFlavor, wanted)
+        row, = self.json_of(flavor.CheckFlavor, wanted)
         self.assertIn('2 VFs of CUSTOM_PCI_8086_1515 free, 3 needed',
                       row['Reasons'][0])
 

@@ -446,7 +446,7 @@ class CloudTest(PlacementTestCase):
         self.assertEqual(['host0', 'host1'], [
             one.name for one in cloud.read(self.placement, workers=1)])
 
-    def test_shared_disks_are_told_and_not_asked_for(self):
+    def test_shared_disks_are_reported_and_not_asked_for(self):
         def without_disk(one):
             inventories = {name: record for name, record
                            in one.root.inventories.items()
@@ -483,7 +483,7 @@ class CloudTest(PlacementTestCase):
                           len(self.hosts[1].providers) - 1],
                          [len(each.providers) for each in found])
 
-    def test_an_error_of_the_cloud_is_told(self):
+    def test_an_error_of_the_cloud_is_reported(self):
         error = self.assertRaises(client.PlannerError, client.read,
                                   self.client, '/nowhere')
         self.assertIn('GET /nowhere: 404', str(error))

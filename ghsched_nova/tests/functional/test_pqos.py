@@ -206,7 +206,7 @@ class IntelTest(PqosTestCase):
         # Simulated: 64 KiB for each thread.
         self.assertEqual(64.0, float(row['LLC[KB]']))
 
-    def test_a_busy_core_is_told_from_the_other(self):
+    def test_a_busy_core_is_distinguished_from_the_other(self):
         cpus = sorted(os.sched_getaffinity(0))
         self.process(f'import os; os.sched_setaffinity(0, [{cpus[1]}]);\n'
                      'while True: pass')
@@ -246,7 +246,7 @@ class CdpTest(PqosTestCase):
 
     settings = testhost.Settings(dialect='intel-snc-cdp')
 
-    def test_code_and_data_are_told_apart(self):
+    def test_code_and_data_are_distinguished(self):
         self.assert_of((r'L3 CAT\n *CDP: enabled\n *Num COS: 7\n',))
 
 

@@ -150,7 +150,7 @@ class BootTest(nova_base.GhschedTestCase):
         self.assertEqual([2, 3], sorted(self.host_nodes(server)))
         self.assert_agreement(server, 'host_a', [60, 60])
 
-    def test_bandwidth_on_too_few_nodes_of_each_host_is_told(self):
+    def test_bandwidth_on_too_few_nodes_of_each_host_is_reported(self):
         self.start_host(nodes=4, cores=2)
         self.reserve(n0=50, n1=50, n2=50)
         server = self.boot(self.flavor(nodes=2, mem_bw_min=60),
@@ -177,7 +177,7 @@ class BootTest(nova_base.GhschedTestCase):
         self.assertEqual([1, 0], self.host_nodes(server))
         self.assert_agreement(server, 'host_a', [70, 30])
 
-    def test_a_node_with_bandwidth_but_no_cpus_is_told(self):
+    def test_a_node_with_bandwidth_but_no_cpus_is_reported(self):
         self.start_host()
         self.reserve(n0=60)
         self.boot(self.flavor(vcpus=4, mem_bw_min=10))

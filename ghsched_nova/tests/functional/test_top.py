@@ -73,7 +73,7 @@ class TopTest(test_testhost.HostTestCase):
         self.assertEqual('mon_groups', os.path.dirname(group))
         self.assertEqual('ok', guest['used']['state'])
 
-    def test_guest_without_a_group_is_told(self):
+    def test_guest_without_a_group_is_reported(self):
         self.start_with_policy('plain', '')
         guest, = self.top()['guests']
         self.assertEqual(('plain', [], 'missing'), (

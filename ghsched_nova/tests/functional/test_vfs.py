@@ -163,7 +163,7 @@ class NodeTest(VfsTestCase):
         self.assertEqual({'host_a_0000:83:00.0': 2},
                          self.allocated(server, OTHER_CLASS))
 
-    def test_devices_of_nova_alias_are_beside_ours(self):
+    def test_devices_of_nova_alias_are_next_to_ours(self):
         self.start((0, 4), (1, 4), (1, 2, '1520'), nodes=2, sockets=1)
         server = self.boot(self.flavor(
             vfs='nic:2', vfs_locality='node',
@@ -244,7 +244,7 @@ class NodeTest(VfsTestCase):
                                        device_numa='required'))
         self.assertEqual({0: [0, 0], 1: [1, 1]}, self.vf_nodes(server))
 
-    def test_an_old_libvirt_is_told_how_much_its_devices_lock(self):
+    def test_an_old_libvirt_gets_the_memory_that_its_devices_lock(self):
         self.start((0, 4), nodes=2, sockets=1, libvirt_version=8000000)
         driver = self.computes['host_a'].driver
         with mock.patch.object(driver, '_create_guest',

@@ -191,7 +191,7 @@ class DevstackPluginTest(base.TestCase):
             'iniset /etc/nova/nova.conf filter_scheduler enabled_filters '
             + FILTER, lines)
 
-    def test_our_weighers_come_beside_those_of_nova(self):
+    def test_our_weighers_come_next_to_those_of_nova(self):
         for named, left in (('', 'nova.scheduler.weights.all_weighers'),
                             (f'{WEIGHERS},one.Other', 'one.Other')):
             lines = self.phase('stack', 'post-config', WEIGHT_CLASSES=named)

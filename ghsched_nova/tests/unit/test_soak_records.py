@@ -80,7 +80,7 @@ class RecordsTest(base.TestCase):
             self.assertIn('the audit does not name: holds shares {1: 60}, '
                           'but its XML says {}', found)
 
-    def test_finding_that_fix_repairs_is_told_apart(self):
+    def test_finding_that_fix_repairs_is_distinguished(self):
         found, = self.verdict([self.finding('allocation-elsewhere')],
                               repaired=[SERVER])
         self.assertTrue(found.startswith(self.records.FIXABLE))

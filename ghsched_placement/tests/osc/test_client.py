@@ -117,7 +117,7 @@ class RefusalTest(base.TestCase):
             of(Adapter(traits=response)).list_hosts()
         return str(raised.exception)
 
-    def test_who_may_not_is_told_what_to_be(self):
+    def test_a_user_without_rights_is_refused_with_a_hint(self):
         self.assertEqual(
             'Placement does not let you read /traits (HTTP 403). This '
             'command is for admins; see OS_CLOUD or --os-cloud',
@@ -290,7 +290,7 @@ class CandidateTest(base.TestCase):
         return of(Adapter(allocation_candidates=response)).has_candidate(
             self.HOST, [('resources1', 'CUSTOM_RT_CPU_PERMILLE:300')])
 
-    def test_no_host_has_what_placement_has_never_heard_of(self):
+    def test_no_host_has_what_placement_has_never_seen(self):
         for detail in ('Invalid resource class in resources parameter: No '
                        'such resource class CUSTOM_RT_CPU_PERMILLE.',
                        'No such trait(s): CUSTOM_X.'):

@@ -397,7 +397,7 @@ class FlavorTest(base.TestCase):
 
     @given(st.text(min_size=1).filter(lambda text: '=' not in text),
            st.from_regex('[A-Z0-9_]{1,9}', fullmatch=True))
-    def test_classes_that_are_told(self, alias, name):
+    def test_classes_that_are_reported(self, alias, name):
         self.assertEqual((alias, 'CUSTOM_' + name),
                          flavor.parse_vf_class(f'{alias}=CUSTOM_{name}'))
 

@@ -45,7 +45,7 @@ class PlannedTest(base.TestCase):
             [(0, 0, 80), (60, 120, 20), (80, 160, 0), (80, 160, 0)],
             [(cell.cpus, cell.vcpus, cell.dedicated) for cell in host.cells])
 
-    def test_disks_that_are_not_told_are_never_short(self):
+    def test_disks_that_are_not_reported_are_never_short(self):
         self.assertGreater(self.amounts(self.host())['DISK_GB'][0], 10 ** 6)
 
     def test_pfs_are_below_their_nodes(self):

@@ -57,7 +57,7 @@ def run(host, *arguments):
     return status, out.getvalue(), err.getvalue()
 
 
-def told(host, *arguments):
+def document_of(host, *arguments):
     """Exit status and the JSON document."""
     status, text, _ = run(host, *arguments, '--format', 'json')
     return status, json.loads(text)
@@ -68,7 +68,7 @@ def small(*properties, host='kunpeng920', extra=()):
     arguments = ['--vcpus', '2', '--ram', '1024', *extra]
     for one in properties:
         arguments += ['--property', one]
-    return told(host, *arguments)
+    return document_of(host, *arguments)
 
 
 @contextlib.contextmanager
@@ -134,7 +134,7 @@ class VfsTest(base.TestCase):
         arguments = [*self.GUEST, *extra]
         for one in properties:
             arguments += ['--property', one]
-        return told(host, *arguments)
+        return document_of(host, *arguments)
 
     def nodes(self, document):
         return [cell['host_node'] for cell in document['guest']['nodes']]
@@ -189,7 +189,7 @@ class VfsTest(base.TestCase):
         self.assertEqual(1, status)
         self.assertIn("'gpu'", document['refusal'])
 
-    def test_pfs_are_told_below_their_node(self):
+    def test_pfs_are_reported_below_their_node(self):
         _status, document = self.explain('ghsched:vfs.0=nic:1',
                                          'ghsched:mem_bw_min.0=10')
         parents = {provider['name']: provider['parent']
@@ -377,7 +377,7 @@ class PlaceTest(base.TestCase):
         self.assertEqual((0, ''), (status, err))
         self.assertEqual('<!-- nothing is added: the flavor has no key of '
                          'ghsched -->\n', text)
-        self.assertIsNone(told('intel-2s', *arguments)[1]['xml'])
+        self.assertIsNone(document_of('intel-2s', *arguments)[1]['xml'])
 
 
 #: For each key: a value, other extra specs that it needs, and what the XML of
@@ -607,14 +607,15 @@ class ThreadsTest(base.TestCase):
                  'hw:emulator_threads_policy=share')
 
     def test_realtime_without_cpus_of_its_own_is_refused(self):
-        status, document = told('kunpeng920', *self.GUEST)
+        status, document = document_of('kunpeng920', *self.GUEST)
         self.assertEqual(1, status)
         self.assertIn('ghsched:vcpu_scheduler', document['refusal'])
         self.assertIn('hw:cpu_policy', document['refusal'])
 
     def test_a_priority_out_of_range_is_refused(self):
-        status, document = told('kunpeng920', *self.GUEST, *self.DEDICATED,
-                                '--property', 'ghsched:emulator_priority=100')
+        status, document = document_of(
+            'kunpeng920', *self.GUEST, *self.DEDICATED,
+            '--property', 'ghsched:emulator_priority=100')
         self.assertEqual(1, status)
         self.assertIn('ghsched:emulator_priority', document['refusal'])
 

@@ -139,7 +139,7 @@ class ScrapeTest(ExporterTestCase):
             'ghsched_memory_bytes_per_second', group='/', guest_uuid='',
             guest_name=''), found)
 
-    def test_occupancy_of_caches_where_it_is_wanted_and_told(self):
+    def test_occupancy_of_caches_where_it_is_wanted_and_reported(self):
         for dialect, wanted, cache in (
                 ('intel', True, '1'), ('intel', False, '1'),
                 ('openeuler66', True, '122')):
@@ -322,7 +322,7 @@ class ScrapeTest(ExporterTestCase):
         self.assertEqual({'device': '0000:18:00.2', **GUEST},
                          samples[0].labels)
 
-    def test_errors_are_told(self):
+    def test_errors_are_reported(self):
         host = self.host('intel', QEMU)
         self.serve(host)
         found = self.scrape()

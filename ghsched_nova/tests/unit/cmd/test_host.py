@@ -183,7 +183,7 @@ class HostCommandTest(base.TestCase):
         self.domains.clear()
         self.assertEqual(0, self.call('plan')[0])
 
-    def test_errors_are_told_in_one_line(self):
+    def test_errors_are_reported_in_one_line(self):
         def locked(*_args):
             raise fs.GroupError('another process has the lock')
 
@@ -192,7 +192,7 @@ class HostCommandTest(base.TestCase):
         self.assertEqual((2, ''), (status, out))
         self.assertEqual('ghsched-host: another process has the lock\n', err)
 
-    def test_a_configuration_that_is_not_there_or_wrong_is_told(self):
+    def test_a_configuration_that_is_not_there_or_wrong_is_reported(self):
         self.config.write_text('[ghsched]\ncontrol_threads = some\n')
         status, _out, err = self.call('plan')
         self.assertEqual(2, status)
@@ -228,7 +228,7 @@ class RetireTest(base.TestCase):
 
 class LibvirtTest(base.TestCase):
 
-    def test_a_libvirt_that_does_not_answer_is_told(self):
+    def test_a_libvirt_that_does_not_answer_is_reported(self):
         try:
             import libvirt  # noqa: F401
         except ImportError:

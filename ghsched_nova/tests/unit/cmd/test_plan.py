@@ -104,7 +104,7 @@ class InputTest(base.TestCase):
                          planner_inputs.target(KUNPENG, hosts).counted)
         self.assertEqual((), planner_inputs.target(KUNPENG, hosts[1:]).counted)
 
-    def test_a_bad_file_is_told(self):
+    def test_a_bad_file_is_reported(self):
         with self.assertRaisesRegex(PlannerError, 'No such file'):
             planner_inputs.described(['/nowhere.yaml*3'])
 
@@ -114,7 +114,7 @@ class InputTest(base.TestCase):
             {'nic': 'CUSTOM_PCI_19E5_375E', 'gpu': 'CUSTOM_GPU'},
             planner_inputs.aliases(hosts, [('gpu', 'CUSTOM_GPU')]))
 
-    def test_an_alias_that_is_two_must_be_told_if_a_flavor_needs_vfs(self):
+    def test_an_alias_that_is_two_must_be_reported_if_a_flavor_needs_vfs(self):
         hosts = planner_inputs.described([KUNPENG, EPYC])
         plain = Flavor('a', 1, 1)
         vfs = Flavor('b', 1, 1, extra_specs={'ghsched:vfs.0': 'nic:1'})
@@ -141,7 +141,7 @@ class InputTest(base.TestCase):
         self.assertEqual([Flavor('a', 2, 1024)], self.flavors(
             json.dumps({'a': {'vcpus': 2, 'ram': 1024}}), '.json'))
 
-    def test_mistakes_in_a_file_are_told_with_its_name(self):
+    def test_mistakes_in_a_file_are_reported_with_its_name(self):
         for text in ('- 1', 'a: 1', 'a: {vcpus: x}', '{', 'a: {ram: 5}'):
             with self.assertRaisesRegex(PlannerError, r'\.yaml: '):
                 self.flavors(text)
@@ -332,7 +332,7 @@ class OutputTest(base.TestCase):
                          [ratio['line_is'] for ratio in told['ratios']])
         self.assertEqual(found.found_keys, told['search']['keys'])
 
-    def test_what_is_fitted_is_told_in_full_once(self):
+    def test_what_is_fitted_is_reported_in_full_once(self):
         first = density.published(machine(KUNPENG))
         second = dataclasses.replace(first, subject='a', notes=('a caveat',))
         text = output.as_table(example(), [first, second])
@@ -459,7 +459,7 @@ class UsageTest(base.TestCase):
             self.assertIn('pictures are SVG, PNG or PDF', err)
             self.assertFalse(path.exists())
 
-    def test_a_missing_placement_is_told(self):
+    def test_a_missing_placement_is_reported(self):
         with mock.patch.object(private.util, 'find_spec', return_value=None):
             text = self.refused('--hosts', KUNPENG, '--flavor',
                                 'a:vcpus=1,ram=1')

@@ -156,7 +156,7 @@ class CommandTest(base.TestCase):
 
 class ConfigurationTest(base.TestCase):
 
-    def test_a_host_without_novas_api_database_is_told_so(self):
+    def test_a_host_without_novas_api_database_is_refused(self):
         from nova import config
         options = mock.Mock()
         options.api_database.connection = None

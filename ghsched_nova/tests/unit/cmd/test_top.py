@@ -517,7 +517,7 @@ class OrderTest(base.TestCase):
                 one.guest.name for one
                 in top_output.sort_guests(guests, order, True)], order)
 
-    def test_a_policy_that_can_not_be_read_is_told(self):
+    def test_a_policy_that_can_not_be_read_is_reported(self):
         guest = view.Guest('a\x1b', problem='no number')
         shown = view.Snapshot('x', 'rate_mb', (), (view.GuestUsage(
             guest, (), (), rates.NOTHING),), (), rates.ZERO)

@@ -552,7 +552,7 @@ class LockedMemoryTest(base.TestCase):
             self.assertEqual(
                 xml, locked_memory.render_locked_memory(xml, version))
 
-    def test_an_old_libvirt_is_told(self):
+    def test_an_old_libvirt_is_reported(self):
         found = locked_memory.render_locked_memory(self.guest(), self.OLD)
         limit = etree.fromstring(found).find('memtune/hard_limit')
         self.assertEqual(('KiB', str(481 * self.GIB)),

@@ -67,7 +67,7 @@ class RenderTest(base.TestCase):
         self.assertNotIn('iothreadsched',
                          scheduling.render(samples.NOVA, policy))
 
-    def test_locked_memory_stays_beside_hugepages(self):
+    def test_locked_memory_stays_next_to_hugepages(self):
         root = etree.fromstring(self.render(samples.NOVA, lock_memory=True))
         self.assertEqual(['hugepages', 'nosharepages', 'locked'],
                          [one.tag for one in root.find('memoryBacking')])

@@ -30,12 +30,12 @@ class BandwidthUseTest(base.TestCase):
         super().setUp()
         self.log = self.useFixture(fixtures.FakeLogger(level=10))
 
-    def use(self, dialect, **told):
+    def use(self, dialect, **bandwidth):
         self.host = trees.Host(dialect)
         self.addCleanup(self.host.remove)
         section = options.Section(
             resctrl_path=str(self.host.root),
-            sysfs_path=str(self.host.top / 'sysfs'), node_bandwidth=told)
+            sysfs_path=str(self.host.top / 'sysfs'), node_bandwidth=bandwidth)
         return bandwidth_use.BandwidthUse(section)
 
     def test_rates_are_measured_at_once(self):

@@ -63,7 +63,7 @@ class PeriodsTest(base.TestCase):
             self.assertIsNone(
                 burst_use.measured_periods(one, self.config)[0].shares)
 
-    def test_guarantees_beyond_what_is_left_beside_the_pool_are_in_it(self):
+    def test_guarantees_beyond_what_is_left_next_to_the_pool_are_in_it(self):
         for guaranteed, pool in ((40, 40), (60, 20), (90, 0)):
             found = burst_use.measured_periods(
                 snapshot(guaranteed=guaranteed), self.config)
@@ -110,7 +110,7 @@ class BurstUseTest(base.TestCase):
         self.assertEqual({}, use.offered)
         self.assertFalse(self.path.exists())
 
-    def test_a_file_that_cannot_be_written_is_told(self):
+    def test_a_file_that_cannot_be_written_is_reported(self):
         use = burst_use.BurstUse(self.section, self.path / 'x' / 'y')
         self.day(use)
         self.assertIn('cannot measure how much bandwidth', self.log.output)

@@ -40,7 +40,7 @@ from ghsched_placement.policy import NodePolicy
 class HostFactsTest(EngineTestCase):
     """Facts of the host that the engine reports."""
 
-    def test_a_directory_that_anybody_can_lock_is_told(self):
+    def test_a_directory_that_anybody_can_lock_is_reported(self):
         os.chmod(self.root, 0o750)
         self.engine.warn_of_open_directory()
         self.assertEqual('', self.log.output)
@@ -206,7 +206,7 @@ class GuestsTest(EngineTestCase):
         threads.assert_called_once()
         self.assertEqual(1, parse.call_count)
 
-    def test_a_guest_that_has_ended_already_is_told_as_such(self):
+    def test_a_guest_that_has_ended_already_is_reported_as_such(self):
         for shared in (False, True):
             error = self.assertRaises(
                 fs.GroupError, self.engine.reconcile_guest,
@@ -287,7 +287,7 @@ class DevicesTest(EngineTestCase):
         wanted = self.call.call_args.args[2]
         self.assertEqual(frozenset(), wanted.guests[0].devices)
 
-    def test_a_device_without_an_iommu_group_is_told(self):
+    def test_a_device_without_an_iommu_group_is_reported(self):
         guest = self.devices(None)
         self.options.set_override('control_devices', True, 'ghsched')
         problem, = self.reconcile([guest])

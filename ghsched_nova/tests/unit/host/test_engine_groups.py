@@ -85,7 +85,7 @@ class SharingTest(EngineTestCase):
         self.engine.release_group(UUID.format(2))
         self.assertIn('cannot update shared', self.log.output)
 
-    def test_guests_that_share_are_told_with_their_groups(self):
+    def test_guests_that_share_are_reported_with_their_groups(self):
         self.reconcile([running(1, shared=True), running(2, shared=True),
                         running(3)])
         told = self.engine.describe()
@@ -98,7 +98,7 @@ class SharingTest(EngineTestCase):
         self.assertEqual((4, 2), (len(told.sharing),
                                   len(set(told.sharing.values()))))
 
-    def test_groups_that_can_be_shared_are_told_while_they_are_there(self):
+    def test_groups_that_can_be_shared_are_reported_while_they_are_there(self):
         self.option('group_sharing', True)
         policy = GuestPolicy(nodes=(NodePolicy(minimum=20),))
         self.reconcile([running(1, shared=True)])
@@ -221,7 +221,7 @@ class CapTest(EngineTestCase):
         self.assertEqual(naming.DEFAULT,
                          self.call.call_args.args[2].guests[0].group)
 
-    def test_a_cap_that_can_not_be_held_is_told_once(self):
+    def test_a_cap_that_can_not_be_held_is_reported_once(self):
         self.option('default_bandwidth_max', 40)
         self.hosts.return_value = captured.openeuler(dialect=dialects.MPAM)
         problem, = self.reconcile([running(number, policy=False)

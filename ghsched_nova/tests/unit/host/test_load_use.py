@@ -47,7 +47,7 @@ class LoadUseTest(base.TestCase):
             load_smoothing=0.0, bottleneck_thresholds={'cpu_load': 0},
             bottleneck_hysteresis=20)
         self.use = load_use.LoadUse(
-            self.section, lambda *told: self.told.append(told))
+            self.section, lambda *change: self.told.append(change))
 
     def test_a_host_reports_from_the_second_time_on(self):
         found = self.use.add_to_stats({'stats': {'x': 'y'}}, (), None)
@@ -73,7 +73,7 @@ class LoadUseTest(base.TestCase):
                             '<domain><vcpu>many</vcpu></domain>')])
         self.assertEqual(['a'], [one.uuid for one in found])
 
-    def test_a_bottleneck_is_told_and_logged(self):
+    def test_a_bottleneck_is_reported_and_logged(self):
         before = load.Load(0.0, 1.0, (load.HostNode(
             0, cpu_load=1.0, bottlenecks=('cpu_load',)),))
         self.use.add_to_stats({}, (), None)

@@ -205,7 +205,7 @@ class LiveTest(base.TestCase):
                 self.assertNotIn('restored', str(refused))
                 self.assertEqual(before, self.state())
 
-    def test_what_can_not_be_put_back_is_told(self):
+    def test_what_can_not_be_put_back_is_reported(self):
         self.use()
         self.fault({'schemata:MBMIN': 'EINVAL'})
         original = self.guest.setMetadata
@@ -258,7 +258,7 @@ class LiveTest(base.TestCase):
         self.assertRaises(messages.MessageError, policy_change.change_policy,
                           self.engine, self.domain, [{'host_node': 0}])
 
-    def test_what_becomes_of_a_policy_is_told_in_percent(self):
+    def test_what_becomes_of_a_policy_is_reported_in_percent(self):
         self.use('amd')
         for one in policy_change.effective_values(
                 self.engine, self.packed(maximum=41)):
@@ -268,7 +268,7 @@ class LiveTest(base.TestCase):
     @ddt.data(('openeuler66', 60, 100), ('intel', None, 60),
               ('mpam', None, 100))
     @ddt.unpack
-    def test_what_a_shared_group_holds_is_told(self, dialect, least, most):
+    def test_what_a_shared_group_holds_is_reported(self, dialect, least, most):
         self.use(dialect)
         asked = self.packed(minimum=20 if least else 0, maximum=60)
         for one in policy_change.effective_values(self.engine, asked, 3):

@@ -53,7 +53,7 @@ class NoticesTest(base.TestCase):
         self.unsent = set()
         self.assertEqual([('end', 'a')], self.report('b', 'c'))
 
-    def test_a_guest_that_nobody_heard_of_needs_no_end(self):
+    def test_an_unknown_guest_needs_no_end(self):
         self.unsent = {'a'}
         self.report('a')
         self.unsent = set()

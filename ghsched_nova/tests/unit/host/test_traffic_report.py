@@ -80,24 +80,24 @@ class GuestTrafficTest(base.TestCase):
             affinity_source=source, affinity_half_life=0.01,
             affinity_delay=60))
 
-    def told(self, found, address='10.0.0.5'):
+    def traffic_of(self, found, address='10.0.0.5'):
         guest = SimpleNamespace(
             name='one', get_xml_desc=lambda: xml(('fixed', address)))
         return traffic.read(found.add_to_diagnostics({}, guest))
 
-    def test_a_guest_is_told_of_after_two_looks(self):
+    def test_a_guest_is_reported_after_two_looks(self):
         found = self.made()
         for count in (10 ** 9, 10 ** 9 + 10 ** 8):
             self.count = count
             found.measure([xml(('fixed', '10.0.0.5'))])
         self.assertEqual((traffic.Talk('10.0.0.5', '10.0.0.6', 1e7),),
-                         self.told(found))
-        self.assertEqual((), self.told(found, '10.0.0.7'))
+                         self.traffic_of(found))
+        self.assertEqual((), self.traffic_of(found, '10.0.0.7'))
 
-    def test_nothing_is_told_where_nobody_measures(self):
+    def test_nothing_is_reported_where_nobody_measures(self):
         found = self.made(None)
         found.measure([xml()])
-        self.assertIsNone(self.told(found))
+        self.assertIsNone(self.traffic_of(found))
 
     def test_what_cannot_be_counted_is_unknown_and_logged_once(self):
         found = self.made()
@@ -106,10 +106,10 @@ class GuestTrafficTest(base.TestCase):
                     virt_traffic.LOG, 'warning') as warned:
             found.measure([xml()])
             found.measure([xml()])
-        self.assertIsNone(self.told(found))
+        self.assertIsNone(self.traffic_of(found))
         self.assertEqual(1, warned.call_count)
 
     def test_a_source_that_is_not_installed_stops_nothing(self):
         found = self.made('nobody')
         found.measure([xml()])
-        self.assertIsNone(self.told(found))
+        self.assertIsNone(self.traffic_of(found))

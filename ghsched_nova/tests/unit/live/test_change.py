@@ -221,7 +221,7 @@ class LiveChangeTest(base.TestCase):
             self.assertRaises(KeyboardInterrupt, self.world.change)
             self.assertEqual(self.before, self.world.state())
 
-    def test_each_step_back_that_fails_is_told(self):
+    def test_each_step_back_that_fails_is_reported(self):
         self.world.failing = {
             'save': [errors.Refused('no database')],
             'set': [None, errors.Refused('the kernel refused')],
@@ -235,7 +235,7 @@ class LiveChangeTest(base.TestCase):
         self.assertIn('RuntimeError: gone', lock)
         self.assertEqual(4, len(str(error).splitlines()))
 
-    def test_records_that_could_not_be_put_back_are_told_as_well(self):
+    def test_records_that_could_not_be_put_back_are_reported_as_well(self):
         self.world.failing = {
             'save': [errors.LeftOver('no database', ['repair the records'])],
             'put': [None, errors.Refused('full')]}
@@ -315,7 +315,7 @@ class SilenceTest(base.TestCase):
         self.assertEqual((dict(SPECS), None, 30), self.world.state()[:3])
 
     @given(data=st.data())
-    def test_all_or_nothing_or_told(self, data):
+    def test_all_or_nothing_or_reported(self, data):
         """Whatever fails, and however often."""
         world = World()
         for name in ('put', 'set', 'save', 'policy_of'):

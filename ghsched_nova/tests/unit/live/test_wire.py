@@ -151,7 +151,7 @@ class RequestTest(base.TestCase):
                 self.assertIs(kind, type(error))
                 self.assertEqual(text, str(error))
 
-    def test_what_a_later_release_answers_beside_is_passed_over(self):
+    def test_unknown_answers_of_a_later_release_are_ignored(self):
         client = self.client({'policy': [{**NODE, 'new': 1}], 'new': 2})
         self.assertEqual(
             ((NodePolicy(20, 60, False, 3),), (1,)),

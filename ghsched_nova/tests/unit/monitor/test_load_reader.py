@@ -161,7 +161,7 @@ class MeterTest(base.TestCase):
         self.assertEqual((), self.meter.measure(()))
         self.assertIsNone(self.meter.load)
 
-    def test_a_change_is_told_once(self):
+    def test_a_change_is_reported_once(self):
         self._after(0, 0)
         self.assertEqual([True], [change.begins
                                   for change in self._after(60, 1.0)])

@@ -94,7 +94,7 @@ class CounterTest(base.TestCase):
                                delta=1 + 1e-9 * moved / elapsed)
 
     @given(st.integers(1, 2 ** 60), st.data())
-    def test_counter_that_begins_anew_gives_no_rate(self, before, data):
+    def test_counter_that_restarts_gives_no_rate(self, before, data):
         now = data.draw(st.integers(0, before - 1))
         self.assertEqual(Figure(State.FIRST, None),
                          counter(Reading(State.OK, before, 1.0),

@@ -117,7 +117,7 @@ class DialectsTest(ReaderTestCase):
         self.assertEqual(2, len([one for one in places
                                  if one.nodes == (1,)]))
 
-    def test_nodes_below_one_cache_are_told_apart(self):
+    def test_nodes_below_one_cache_are_distinguished(self):
         host = self.busy('intel-snc-cdp')
         used = host.reader.usage().groups[1].used
         self.assertEqual({(0,), (1,)}, set(used))
@@ -165,7 +165,7 @@ class StatesTest(ReaderTestCase):
                               'mbm_total_bytes:*=_\n')
         self.assertEqual(rates.Figure(State.UNASSIGNED, None), self.figure())
 
-    def test_counter_assigned_again_begins_anew(self):
+    def test_counter_assigned_again_restarts(self):
         self.test_unassigned()
         self.host.model.write(f'/{QEMU}/mbm_L3_assignments',
                               'mbm_total_bytes:*=e\n')
@@ -190,7 +190,7 @@ class StatesTest(ReaderTestCase):
         figure = self.host.reader.usage().groups[1].used[1,]
         self.assertEqual(State.ERROR, figure.state)
 
-    def test_group_made_anew_gives_no_rate(self):
+    def test_group_made_again_gives_no_rate(self):
         self.host.run()
         self.host.reader.usage()
         old = self.host.root / QEMU
@@ -207,7 +207,7 @@ class StatesTest(ReaderTestCase):
         self.assertEqual([''], [one.group.name for one
                                 in self.host.reader.usage().groups])
 
-    def test_mounted_anew(self):
+    def test_mounted_again(self):
         mount = self.host.root
         os.rename(mount / 'info', mount / 'x')
         error = self.assertRaises(topology.MonitorUnavailable,
@@ -277,7 +277,7 @@ class CapturedTest(base.TestCase):
         self.assertEqual((None, 'counter_bytes', {}),
                          (host.dialect, host.monitor.unit, host.control))
 
-    def test_told_bandwidth_goes_first(self):
+    def test_reported_bandwidth_goes_first(self):
         top = captured.MACHINES / 'amd-epyc'
         host = topology.read_host(top / 'resctrl', top / 'sysfs', {0: 1000})
         self.assertEqual(10 ** 9, host.capacity[0])

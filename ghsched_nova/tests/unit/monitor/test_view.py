@@ -316,7 +316,7 @@ class LibvirtTest(base.TestCase):
             guest, = self.source(pylibvirt.Domain(7, '', error)).guests()
             self.assertEqual((None, ''), (guest.policy, guest.problem))
 
-    def test_bad_policy_is_told(self):
+    def test_bad_policy_is_reported(self):
         for text in ('', '<x', pylibvirt.ELEMENT.replace('"20"', '"x"')):
             guest, = self.source(pylibvirt.Domain(7, text)).guests()
             self.assertIsNone(guest.policy)

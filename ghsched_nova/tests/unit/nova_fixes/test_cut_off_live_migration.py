@@ -68,7 +68,7 @@ class FinishingTest(base.TestCase):
         self.reset.assert_called_once_with(CONTEXT, self.instance)
         self.take_back.assert_not_called()
 
-    def test_one_that_libvirt_was_not_told_to_copy_has_not_gone(self):
+    def test_one_that_libvirt_was_not_asked_to_copy_has_not_gone(self):
         self.migration.status = 'preparing'
         self.ended(here=False, stays=True)
         self.finish.assert_not_called()

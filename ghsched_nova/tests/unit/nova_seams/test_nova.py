@@ -91,7 +91,7 @@ class ReliedOnTest(base.TestCase):
             self.assertIn('pci_request.get_pci_requests_from_flavor(',
                           inspect.getsource(module))
 
-    def test_providers_are_told_before_a_move_is_claimed(self):
+    def test_providers_are_reported_before_a_move_is_claimed(self):
         from nova.compute import manager
         source = inspect.getsource(manager.ComputeManager._prep_resize)
         self.assertLess(

@@ -55,7 +55,7 @@ class DensityTest(base.TestCase):
             osc.read(self.FLAVOR), 12, (host,)),), mix and
             planner.MixPlan({'bw30': 1}, {'bw30': 12}, 'bw30', (host,)))
 
-    def run_command(self, plan, terminal=True, told=None):
+    def run_command(self, plan, terminal=True, prediction=None):
         """Return the result of the command, and its output to stderr."""
         client = types.SimpleNamespace(
             get_flavor=lambda _name: self.FLAVOR, placement=None,
@@ -70,9 +70,9 @@ class DensityTest(base.TestCase):
                 mock.patch.object(osc, 'PrivatePlacement'), \
                 mock.patch.object(osc.planner, 'plan', plan), \
                 mock.patch.object(command, 'targets', return_value=(
-                    ('machine',) if told else ())), \
+                    ('machine',) if prediction else ())), \
                 mock.patch.object(osc, 'predict', return_value=(
-                    told or predict.Predicted())), \
+                    prediction or predict.Predicted())), \
                 mock.patch.object(progress, 'DELAY', -1), \
                 contextlib.redirect_stderr(stream):
             try:
@@ -108,7 +108,8 @@ class DensityTest(base.TestCase):
         found = dataclasses.replace(predicted.published(figures.machine()),
                                     notes=('a caveat',))
         reason, caveat, fitted = self.logged(
-            self.answer, told=predict.Predicted((found, found), ('none',)))
+            self.answer,
+            prediction=predict.Predicted((found, found), ('none',)))
         self.assertEqual(('none', 'published test: a caveat'),
                          (reason, caveat))
         for words in ('(simulated)', 'far_latency 1.45', 'demand_mb 340'):

@@ -167,7 +167,7 @@ class LacksTest(base.TestCase):
 
 class NeedTest(base.TestCase):
 
-    def test_an_alias_that_nobody_told(self):
+    def test_an_alias_that_nobody_reported(self):
         error = self.assertRaises(PlannerError, need, 'ghsched:vfs=gpu:1')
         self.assertIn('gpu', str(error))
 

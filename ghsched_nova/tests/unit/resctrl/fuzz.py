@@ -213,7 +213,7 @@ class Judge:
             self.sums()
             self.reported(report, told)
 
-    def reported(self, report, told):
+    def reported(self, report, problems):
         case = self.case
         alive = [number for number in range(len(case.guests))
                  if number not in case.dead]
@@ -222,7 +222,7 @@ class Judge:
         scarce = len(alive) + len(others) > case.host.num_closids - 1
         for number in alive:
             uuid = case.guests[number].domain.uuid
-            if (uuid in told and not scarce and number not in case.lost
+            if (uuid in problems and not scarce and number not in case.lost
                     and not self.strangers(number)):
                 raise Failure(f'guest {number} is not held: '
                               f'{[*map(str, report.problems)]}')

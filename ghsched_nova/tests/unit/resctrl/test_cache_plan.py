@@ -244,7 +244,7 @@ class OthersTest(CacheTestCase):
                 self.world.model.rmdir('/low_prio')
                 self.assertEqual((), self.settle().overlaps)
 
-    def test_guests_find_room_beside_an_exclusive_group(self):
+    def test_guests_find_room_next_to_an_exclusive_group(self):
         for dialect in ('intel', 'amd'):
             with self.subTest(dialect):
                 self.new_world(dialect)

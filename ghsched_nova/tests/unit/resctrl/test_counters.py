@@ -87,7 +87,7 @@ class CountersTest(base.TestCase):
             f'/{self.world.guests[0].group}/mbm_L3_assignments'))
         self.settled()
 
-    def test_who_gets_none_is_told_and_runs(self):
+    def test_a_guest_without_a_counter_is_reported_and_runs(self):
         self.ask(0, 1, 2)
         self.ask(3)
         report = self.settle()

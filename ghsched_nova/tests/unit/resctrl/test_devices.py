@@ -166,7 +166,7 @@ class DevicesTest(DevicesTestCase):
         self.world.reconcile(without=(0,))
         self.assertNotIn(self.groups[0], self.world.groups())
 
-    def test_one_that_can_not_be_controlled_is_told(self):
+    def test_one_that_can_not_be_controlled_is_reported(self):
         # An SMMU without MPAM.
         self.world.reconcile()
         self.has(1, 17)

@@ -207,7 +207,7 @@ class RoundTripTest(OneGuestTestCase):
                     host, GuestPolicy(nodes=(asked,)), (1,)))
                 self._hold(held, desired)
 
-    def test_a_cap_that_was_lowered_by_one_unit_is_mended(self):
+    def test_a_cap_that_was_lowered_by_one_unit_is_repaired(self):
         for dialect in SPEAKS:
             host = read(dialect)
             held = self._world(dialect)

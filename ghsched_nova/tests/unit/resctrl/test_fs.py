@@ -89,7 +89,7 @@ class WaitForWriterTest(FilesTestCase):
         self.assertTrue(done.wait(base.GIVE_UP_S))
         reader.join()
 
-    def test_reader_goes_on_beside_a_writer_that_does_not_end(self):
+    def test_reader_goes_on_next_to_a_writer_that_does_not_end(self):
         self.held()
         fs.wait_for_writer(self.root, 0.1)
 

@@ -55,7 +55,7 @@ class OwnGroupTest(base.TestCase):
         self.assertFalse(self.remove())
         self.assertEqual([naming.group_name(UUID)], self.world.groups())
 
-    def test_a_group_that_the_kernel_keeps_is_told(self):
+    def test_a_group_that_the_kernel_keeps_is_reported(self):
         self.world.end(0)
 
         def busy(*_operation):

@@ -112,7 +112,7 @@ class MissingTest(base.TestCase):
             ['kernel option', 'kernel driver', 'firmware', 'command line'],
             [one.name for one in found])
 
-    def test_debian_on_arm_is_told_which_option_its_kernel_lacks(self):
+    def test_debian_on_arm_is_refused_with_the_missing_kernel_option(self):
         (found,) = preconditions.missing(dataclasses.replace(
             ARM, release='7.2.13-arm64', filesystems='nodev\tproc',
             config=DEBIAN_ARM64))

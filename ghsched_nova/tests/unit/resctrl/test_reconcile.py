@@ -145,13 +145,13 @@ class DriftTest(ReconcileTestCase):
         self.assertEqual({1000, 1001, 1002, 1003},
                          self.world.tasks(self.groups[0]))
 
-    def test_vcpus_of_somebody_else_are_told(self):
+    def test_vcpus_of_somebody_else_are_reported(self):
         self.world.thread(7000, 7001, 'CPU 0/KVM')
         self.world.model.write(f'/{self.groups[0]}/tasks', '7001\n')
         problem, = self.world.reconcile().problems
         self.assertIn('another guest are in it: 7001', str(problem))
 
-    def test_vcpus_of_two_guests_are_told_apart(self):
+    def test_vcpus_of_two_guests_are_distinguished(self):
         self.world.model.write(f'/{self.groups[0]}/tasks', '2001\n')
         self.settled()
         self.assertNotIn(2001, self.world.tasks(self.groups[0]))
@@ -319,7 +319,7 @@ class FaultTest(ReconcileTestCase):
         self.assertIn('is not there', problem.reason)
         self.assertNotIn(self.world.guests[0].group, self.world.groups())
 
-    def test_a_write_that_the_kernel_drops_is_told(self):
+    def test_a_write_that_the_kernel_drops_is_reported(self):
         self.settled()
         group = self.world.guests[0].group
         self.world.model.write(f'/{group}/schemata', 'MBMIN:0=90\n')

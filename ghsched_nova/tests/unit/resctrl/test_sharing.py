@@ -172,7 +172,7 @@ class SharingTest(SharingTestCase):
         action, = self.settled().actions
         self.assertEqual('MBMIN:0=33\n', action.line)
 
-    def test_threads_of_a_guest_from_elsewhere_are_told_to_each(self):
+    def test_threads_of_a_guest_from_elsewhere_are_reported_to_each(self):
         self.world.thread(9000, 9001, 'CPU 0/KVM')
         self.settled()
         self.world.model.write(f'/{self.group}/tasks', '9001\n')
@@ -281,7 +281,7 @@ class FaultTest(SharingTestCase):
 
         self.world.files.before = before
 
-    def test_no_room_for_the_group_is_told_to_each(self):
+    def test_no_room_for_the_group_is_reported_to_each(self):
         self.fail(errno.ENOSPC, 'mkdir')
         problems = self.world.reconcile().problems
         self.assertEqual([guest.domain.uuid for guest in self.world.guests],

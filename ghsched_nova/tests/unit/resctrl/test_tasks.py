@@ -46,7 +46,7 @@ class FindTest(base.TestCase):
                  'qemu-1-a-vcpus_0-3x', 'qemu-1-a-vcpus_0-3\n']
         self.assertEqual([], naming.find_groups(names, 1, range(4)))
 
-    def test_one_that_libvirt_forgot_is_found_beside_it(self):
+    def test_one_that_libvirt_forgot_is_found_next_to_it(self):
         names = ['qemu-1-new-vcpus_0', 'qemu-1-old-vcpus_0']
         self.assertEqual(names, naming.find_groups(names, 1, {0}))
 
@@ -61,7 +61,7 @@ class ThreadsTest(base.TestCase):
             self.proc, 100, {101: 'CPU 0/KVM', 102: 'CPU 1/TCG',
                              103: 'IO mon_iothread'})
 
-    def test_vcpus_are_told_by_their_names(self):
+    def test_vcpus_are_recognised_by_their_names(self):
         self.assertEqual({101, 102}, tasks.vcpu_threads(
             tasks.threads('101\n102\n103\n999\n'), self.proc))
 

@@ -41,7 +41,7 @@ class LikelyNodesTest(base.TestCase):
     def test_nova_spreads(self):
         self.assertEqual([1], numbers([node(0, free=4), node(1)], SMALL))
 
-    def test_nova_packs_when_told_to(self):
+    def test_nova_packs_when_asked_to(self):
         self.assertEqual([0], numbers([node(0, free=4), node(1)], SMALL,
                                       pack=True))
 
@@ -73,7 +73,7 @@ class LikelyNodesTest(base.TestCase):
     def test_a_host_with_too_few_nodes_has_none(self):
         self.assertEqual([], numbers([node()], SMALL, SMALL))
 
-    def test_nodes_are_told_even_when_nothing_seems_to_fit(self):
+    def test_nodes_are_reported_even_when_nothing_seems_to_fit(self):
         self.assertEqual([0], numbers([node(0, free=0)], SMALL))
 
     def test_a_wide_host_is_not_searched_to_the_end(self):

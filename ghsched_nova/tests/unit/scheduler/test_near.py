@@ -50,7 +50,7 @@ class RequireTest(base.TestCase):
 
 class ShortageTest(base.TestCase):
 
-    def told(self, free, *requests):
+    def shortage_of(self, free, *requests):
         return near.find_device_shortage(requests, lambda request: free)
 
     def test_ports_of_a_network_are_counted_together(self):
@@ -58,22 +58,22 @@ class ShortageTest(base.TestCase):
             '2 of physical network physnet2 needed, available: 1 on host NUMA '
             'node 0, 4 on host NUMA node 3; 3 of alias fast needed, '
             'available: 1 on host NUMA node 0, 4 on host NUMA node 3',
-            self.told({3: 4, 0: 1}, port(), port(), alias('fast', 3)))
+            self.shortage_of({3: 4, 0: 1}, port(), port(), alias('fast', 3)))
 
     def test_a_host_that_does_not_tell_the_node(self):
         self.assertIn('available: 2 on a node that the host does not tell',
-                      self.told({None: 2}, port()))
+                      self.shortage_of({None: 2}, port()))
 
     def test_no_device_at_all(self):
         self.assertEqual('1 of physical network physnet2 needed, none is '
-                         'free', self.told({}, port()))
+                         'free', self.shortage_of({}, port()))
 
     def test_a_tunnelled_network_and_a_port_with_its_interface(self):
         self.assertIn('1 of ports without a physical network needed',
-                      self.told({}, port(None)))
+                      self.shortage_of({}, port(None)))
         self.assertIn('1 of physical network physnet2 (ens2) needed',
-                      self.told({}, port(parent_ifname='ens2')))
+                      self.shortage_of({}, port(parent_ifname='ens2')))
 
-    def test_our_vfs_are_not_told_of(self):
-        self.assertEqual('', self.told(
+    def test_our_vfs_are_not_reported(self):
+        self.assertEqual('', self.shortage_of(
             {0: 1}, alias('nic', requester='ghsched-vfs-node1')))

@@ -65,10 +65,10 @@ class PinnedGuestTest(WeigherTestCase):
         state = host([cell(number, pinned=2 * number,
                            physnets=[f'ghsched-numa{number}'])
                       for number in range(2)])
-        self.assertIn('nodes 0 that', self.told(state, 'ghsched-numa0'))
-        self.assertIn('nodes 1 that', self.told(state, 'ghsched-numa1'))
+        self.assertIn('nodes 0 that', self.last_log(state, 'ghsched-numa0'))
+        self.assertIn('nodes 1 that', self.last_log(state, 'ghsched-numa1'))
 
-    def told(self, state, physnet):
+    def last_log(self, state, physnet):
         state.limits = {'numa_topology': objects.NUMATopologyLimits(
             network_metadata=objects.NetworkMetadata(
                 physnets={physnet}, tunneled=False))}
@@ -103,7 +103,7 @@ class FloatingGuestTest(WeigherTestCase):
         self.assert_better(host([cell(0), cell(1)], vcpus_used=2),
                            host([cell(0), cell(1)]), spec(size=0))
 
-    def test_beside_dedicated_cpus_they_break_none(self):
+    def test_next_to_dedicated_cpus_they_break_none(self):
         def mixed(floating):
             return host([cell(number, cpus=8, shared=4, dedicated=4,
                               floating=floating) for number in range(2)])
@@ -124,7 +124,7 @@ class FloatingGuestTest(WeigherTestCase):
 
 class OddStateTest(WeigherTestCase):
 
-    def assert_told(self, state, request):
+    def assert_quiet(self, state, request):
         self.assertGreaterEqual(1, self.weigh(state, request))
         self.assertNotIn('WARNING', self.log.output)
 
@@ -133,25 +133,25 @@ class OddStateTest(WeigherTestCase):
         state.pci_stats = state.limits = None
         state.allocation_candidates = None
         for request in (spec(), spec(size=0), spec(vfs=1), spec(size=2)):
-            self.assert_told(state, request)
+            self.assert_quiet(state, request)
         self.assertEqual(0.0, self.weigh(state, spec()))
 
     def test_what_a_new_host_has_not_reported(self):
         state = host([cell(0)], cpu_allocation_ratio=None,
                      ram_allocation_ratio=None, vcpus_used=None,
                      total_usable_ram_mb=None, free_ram_mb=None)
-        self.assert_told(state, spec())
-        self.assert_told(state, spec(size=0))
+        self.assert_quiet(state, spec())
+        self.assert_quiet(state, spec(size=0))
 
     def test_an_overcommitted_host(self):
         state = host([cell(0, floating=40, memory_usage=9999)],
                      free_ram_mb=-4096, vcpus_used=99)
         for request in (spec(), spec(size=0), spec(pinned=False)):
-            self.assert_told(state, request)
+            self.assert_quiet(state, request)
 
     def test_a_request_that_says_little(self):
         request = objects.RequestSpec(flavor=spec().flavor)
-        self.assert_told(host([cell(0)]), request)
+        self.assert_quiet(host([cell(0)]), request)
 
     def test_an_unreadable_host_is_last_and_no_error(self):
         state = host([cell(0)])

@@ -65,7 +65,7 @@ class HostClientTest(base.TestCase):
 
 class SchemataTest(base.TestCase):
 
-    def test_resources_are_told_apart_by_the_whole_name(self):
+    def test_resources_are_distinguished_by_the_whole_name(self):
         text = '    MB:0=100;1=80\n MBPRI:0=3;1=7\nL3:0=ff\n'
         self.assertEqual(
             {'MB': {0: '100', 1: '80'}, 'MBPRI': {0: '3', 1: '7'},

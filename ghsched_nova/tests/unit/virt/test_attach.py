@@ -104,7 +104,7 @@ class PlaceTest(base.TestCase):
                  for node in (2, 3)}
         self.assertEqual(2, len(buses))
 
-    def test_openeulers_libvirt_is_told_the_node(self):
+    def test_openeulers_libvirt_gets_the_node(self):
         root = etree.fromstring(self.place(3, element=True))
         self.assertEqual('1', root.find('numa').get('node'))
         self.assertIsNone(root.find('address'))

@@ -73,15 +73,15 @@ class GuestDiagnosticsTestCase(base.TestCase):
         return lambda: found.add_to_diagnostics({'cpu0_time': 1}, guest,
                                                 lambda: missing_devices)
 
-    def told(self, *args, **kwargs):
+    def diagnose(self, *args, **kwargs):
         return diagnostics.from_diagnostics(self.asked(*args, **kwargs)())
 
 
 class GuestDiagnosticsTest(GuestDiagnosticsTestCase):
 
     def test_what_the_control_group_holds(self):
-        found = self.told('openeuler66', ['MB:1=50', 'MBMIN:1=20',
-                                          'MBHDL:1=1', 'MBPRI:1=5'])
+        found = self.diagnose('openeuler66', ['MB:1=50', 'MBMIN:1=20',
+                                              'MBHDL:1=1', 'MBPRI:1=5'])
         self.assertEqual(
             diagnostics.GuestNode(1, 20, 50, True, 5, 0, '', 30, 50, False),
             found.limits_by_host_node()[1])
@@ -96,7 +96,7 @@ class GuestDiagnosticsTest(GuestDiagnosticsTestCase):
                 ('openeuler66', NodePolicy(33, 50), ['MB:1=50', 'MBMIN:1=33'],
                  (33, 50))):
             self.ask(asked)
-            node = self.told(dialect, lines).limits_by_host_node()[1]
+            node = self.diagnose(dialect, lines).limits_by_host_node()[1]
             self.assertEqual(shown, (node.minimum, node.maximum))
             self.assertTrue(node.matches(asked.minimum, asked.maximum),
                             dialect)
@@ -106,32 +106,34 @@ class GuestDiagnosticsTest(GuestDiagnosticsTestCase):
         self.ask(asked, shared=True)
         name = naming.shared_name((asked,), (1,))
         for guests, right in ((3, True), (2, False)):
-            node = self.told('openeuler66', ['MB:1=60', 'MBMIN:1=30'], name,
-                             guests).limits_by_host_node()[1]
+            node = self.diagnose(
+                'openeuler66', ['MB:1=60', 'MBMIN:1=30'], name,
+                guests).limits_by_host_node()[1]
             self.assertEqual((name, 30, right),
                              (node.group, node.minimum, node.as_wanted))
 
     def test_a_host_that_has_no_group_for_it(self):
-        node = self.told('openeuler66', group='pqos').limits_by_host_node()[1]
+        node = self.diagnose('openeuler66',
+                             group='pqos').limits_by_host_node()[1]
         self.assertEqual((None, None, 30), (node.as_wanted, node.minimum,
                                             node.asked_minimum))
 
     def test_a_guest_without_a_policy(self):
         self.xml = '<domain/>'
-        self.assertIsNone(self.told('openeuler66'))
+        self.assertIsNone(self.diagnose('openeuler66'))
 
     def test_a_host_that_reports_no_bandwidth(self):
-        self.assertIn('no memory bandwidth', self.told('mpam71').problem)
+        self.assertIn('no memory bandwidth', self.diagnose('mpam71').problem)
 
     def test_missing_devices_are_reported_by_every_host(self):
         missing = ('1 of 2 devices of alias fast',)
         for dialect in ('openeuler66', 'mpam71'):
-            self.assertEqual(missing, self.told(
+            self.assertEqual(missing, self.diagnose(
                 dialect, missing_devices=missing).missing_devices)
 
     def test_diagnostics_of_nova_come_through_whatever_is_wrong(self):
         self.xml = 'no XML'
-        self.assertIsNone(self.told('openeuler66'))
+        self.assertIsNone(self.diagnose('openeuler66'))
         self.assertIn('cannot read the memory bandwidth', self.log.output)
 
 

@@ -104,7 +104,7 @@ class CommandTest(base.TestCase):
             self.assertEqual([kept] if kept else [], [
                 path.read_text() for path in self.directory.iterdir()])
 
-    def test_output_that_can_not_be_written_is_told_before_the_run(self):
+    def test_output_that_can_not_be_written_is_reported_before_the_run(self):
         status, _text = self.run_command(
             'run', 'rt-latency', '-o', self.directory / 'no' / 'x.json')
         self.assertEqual(2, status)
@@ -118,7 +118,7 @@ class CommandTest(base.TestCase):
         page = lxml.html.fromstring(output.read_bytes())
         self.assertEqual(2, len(page.findall('.//figure')))
 
-    def test_report_with_pictures_beside_it(self):
+    def test_report_with_pictures_next_to_it(self):
         for form in ('md', 'rst'):
             output = self.directory / f'report.{form}'
             self.run_command('report', self.kept(), '-f', form, '-o', output)

@@ -84,7 +84,7 @@ class CloudTest(base.TestCase):
         self.assertIn('at least 2; there is no place for one more: No valid '
                       'host', self.findings(result)['density of small'])
 
-    def test_bandwidth_of_the_nodes_is_told_without_names(self):
+    def test_bandwidth_of_the_nodes_is_reported_without_names(self):
         told = load.Load(1.0, 60.0, (load.HostNode(0, bandwidth=12e9),
                                      load.HostNode(1)), ())
         result = self.result(Guests(self.work, 1, told), **{'up-to': 1})

@@ -125,7 +125,7 @@ class VerdictsTest(base.TestCase):
                 (compare.enough(tests), compare.enough(tests + 1)))
 
     @given(st.integers(1, 10000))
-    def test_as_many_as_are_told_are_enough(self, tests):
+    def test_the_number_of_samples_of_enough_is_not_too_few(self, tests):
         number = compare.enough(tests)
         self.assertFalse(compare.too_few(number, number, tests))
         self.assertTrue(compare.too_few(number - 1, number - 1, tests))

@@ -115,7 +115,7 @@ class ClimbTest(base.TestCase):
                          any(n > room for n in steps) and (
                              go_on or found.judged.first_failing is None))
 
-    def test_its_end_is_told(self):
+    def test_its_end_is_reported(self):
         found = self.climb([1.0, 1.0, 1.0], 3, 2)
         self.assertIn('at least 2; there is no place for one more: no valid '
                       'host', found.text)

@@ -279,7 +279,7 @@ class MixedLoadTest(base.TestCase):
             {(one.metric, one.conditions): one.samples
              for one in mixed_load.memory(before, after)})
 
-    def test_the_peak_is_beside_the_mean(self):
+    def test_the_peak_is_next_to_the_mean(self):
         (found,) = mixed_load.findings([Series(
             'utilisation', '%', 'neither', (10.0, 40.0, 10.0))])
         self.assertEqual(40.0, found.value)
@@ -340,7 +340,7 @@ class RtLatencyTest(base.TestCase):
         self.assertEqual('0', other[other.index('-p') + 1])
         self.assertIn('-m', other)
 
-    def test_a_guest_is_told_what_to_measure(self):
+    def test_a_guest_gets_the_settings_to_measure_with(self):
         text = guest_latency.init(values('rt-latency', runs='3', loops='7'))
         self.assertIn('seq 4', text)
         self.assertIn('-l 7 ', text)
@@ -414,7 +414,7 @@ class NumaLocalityTest(base.TestCase):
              ('memory copy of node 0 from node 1', 0.5)],
             [(one.name, round(one.value, 6)) for one in found])
 
-    def test_device_loses_against_the_cpus_beside_it(self):
+    def test_device_loses_against_the_cpus_next_to_it(self):
         found = numa_locality.findings([
             self.series('device reads', 0, 1, 90.0),
             self.series('device reads', 1, 1, 100.0)])
@@ -431,7 +431,7 @@ class NumaIconTest(base.TestCase):
              'nodes 0 and 2'],
             [place.name for place in numa_icon.places((0, 2))])
 
-    def test_a_bind_has_its_memory_beside_it(self):
+    def test_a_bind_has_its_memory_next_to_it(self):
         self.assertEqual(['redis'], numa_icon.bound(['redis'], None))
         self.assertEqual(
             ['numactl', '--cpunodebind=2', '--membind=2', 'redis'],

@@ -192,7 +192,7 @@ class RateTest(DrivenTestCase):
         self.assertEqual((0, 4000),
                          (self.rate('noisy'), self.rate('noisy', 1)))
 
-    def test_busy_threads_move_nothing_beside_a_load(self):
+    def test_busy_threads_move_nothing_next_to_a_load(self):
         self.threads.add(11, cpu=2)
         self.model.write('/noisy/tasks', '11')
         self.threads.work(11, 1)

@@ -287,7 +287,7 @@ class MpamCacheTest(base.TestCase):
 class ExclusiveTest(ModelTestCase):
     dialect = 'intel'
 
-    def test_mode_of_a_group_beside_the_others_can_be_exclusive(self):
+    def test_mode_of_a_group_next_to_the_others_can_be_exclusive(self):
         self.model.mkdir('/a')
         self.refused(errno.EINVAL, self.model.write, '/a/mode', 'exclusive\n')
         self.assertEqual('Schemata overlaps\n', self.status)

@@ -118,7 +118,7 @@ class SubNumaTest(DialectTestCase):
         self.assertEqual('0=0003', self.write('L3CODE:0=3\n', 'L3CODE'))
         self.refused('L3:0=3\n', "Unknown or unsupported resource name 'L3'")
 
-    def test_each_node_below_a_cache_is_told(self):
+    def test_each_node_below_a_cache_is_reported(self):
         self.run_thread('/g', cpu=2)
         whole = self.figure('mon_L3_00/mbm_total_bytes', '/g')
         for node, figure in ((0, '0'), (1, whole)):
