@@ -111,11 +111,11 @@ def paths(series: Sequence[Series]) -> list[Block]:
 
 def _pictures(result: Result, name: str) -> list[Picture]:
     return [Picture(f'{name}-{number}.svg', plots.svg(plot),
-                    f'{plot.title} ({_of(plot)})')
+                    f'{plot.title} ({_samples_shown(plot)})')
             for number, plot in enumerate(plots.plots(result), 1)]
 
 
-def _of(plot: plots.Plot) -> str:
+def _samples_shown(plot: plots.Plot) -> str:
     """Return the part of a picture's caption that explains its marks."""
     if isinstance(plot, plots.Curve):
         return 'medians, with bars from the least to the greatest sample'

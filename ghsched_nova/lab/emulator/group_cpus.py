@@ -45,7 +45,7 @@ class GroupCpus:
         CPUs.
         """
         self.owners = {
-            cpu: group for group in self._groups.all()
+            cpu: group for group in self._groups.every_group()
             if group is not self._groups.root for cpu in group.cpus
         }
 

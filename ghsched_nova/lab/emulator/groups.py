@@ -100,7 +100,7 @@ class Groups:
         if self.io_alloc:
             yield self.io_alloc
 
-    def all(self) -> Iterator[Group]:
+    def every_group(self) -> Iterator[Group]:
         """Control groups, each with its MON groups behind it."""
         for control in self.controls():
             yield control
@@ -173,7 +173,7 @@ class Groups:
             return 0
         now = self._clock()
         self._limbo = {x: t for x, t in self._limbo.items() if t > now}
-        groups = [*self.all()]
+        groups = [*self.every_group()]
         used = {group.rmid for group in groups}
         own = sum(group.closid == closid for group in groups)
         free = set(range(self._machine.num_rmids)) - used - set(self._limbo)

@@ -79,7 +79,7 @@ class IoAlloc:
         self._groups.io_alloc = grouplib.Group(
             'io_alloc', number, 0, values=values, mode='')
 
-    def _held(self) -> staging.Values:
+    def _group_values(self) -> staging.Values:
         group = self._groups.io_alloc
         if group is None:
             raise staging.ResctrlError(
@@ -88,14 +88,14 @@ class IoAlloc:
         return group.values
 
     def _show(self) -> str:
-        masks = self._held()[self._line.name]
+        masks = self._group_values()[self._line.name]
         return ';'.join(f'{domain}={self._line.show(mask)}'
                         for domain, mask in masks.items()) + '\n'
 
     def _write(self, text: str, _caller: int) -> None:
         """``DOMAIN=MASK;...``, or ``*=MASK``: all or none."""
         row = staging.terminated(text)
-        values = self._held()
+        values = self._group_values()
         held = values[self._line.name]
         staged: dict[int, int] = {}
         while row:

@@ -212,12 +212,12 @@ def mount_kvm(state: str) -> None:
     os.chmod('/dev/kvm', 0o666)  # noqa: S103
 
 
-def _cover(target: str, beside: str) -> None:
+def _cover(target: str, covered: str) -> None:
     """Cover a directory with a tmpfs that has the same entries."""
-    os.makedirs(beside, exist_ok=True)
-    _mount('--rbind', target, beside)
+    os.makedirs(covered, exist_ok=True)
+    _mount('--rbind', target, covered)
     _mount('-t', 'tmpfs', '-o', 'mode=755', 'tmpfs', target)
-    for entry in os.scandir(beside):
+    for entry in os.scandir(covered):
         where = f'{target}/{entry.name}'
         status = entry.stat(follow_symlinks=False)
         if entry.is_symlink():
@@ -230,7 +230,7 @@ def _cover(target: str, beside: str) -> None:
             os.chmod(where, stat.S_IMODE(status.st_mode))
             os.chown(where, status.st_uid, status.st_gid)
     # Lazily: an open file of /sys/fs keeps the former mount busy.
-    subprocess.run(['umount', '--lazy', beside], check=True)
+    subprocess.run(['umount', '--lazy', covered], check=True)
 
 
 def main(argv: list[str]) -> int:

@@ -86,7 +86,7 @@ class ProcThreads:
         used = int(fields[11]) + int(fields[12])
         return kernel.Sample(int(fields[19]), used / _TICKS, int(fields[36]))
 
-    def all(self) -> set[int]:
+    def thread_ids(self) -> set[int]:
         found: set[int] = set()
         for pid in filter(str.isdigit, os.listdir('/proc')):
             if not self._namespace or self._namespace == namespace_of(pid):

@@ -159,16 +159,17 @@ class Staged:
         self._values: dict[tuple[str, int], dict[str, int]] = {}
         for line in machine.lines:
             for domain in machine.domains(line.scope):
-                self._of(line, domain)[line.name] = 0
+                self._domain_values(line, domain)[line.name] = 0
 
-    def _of(self, line: machines.Line, domain: int) -> dict[str, int]:
+    def _domain_values(self, line: machines.Line,
+                       domain: int) -> dict[str, int]:
         return self._values.setdefault((resource(line.name), domain), {})
 
     def reset(self) -> None:
         """Set the defaults of a new group (resctrl_group_init_alloc())."""
         for line in self._machine.lines:
             for domain in self._machine.domains(line.scope):
-                self._of(line, domain)[line.name] = line.default
+                self._domain_values(line, domain)[line.name] = line.default
 
     def write(self, text: str) -> Values:
         """Return what a group holds afterwards, in the written domains.
@@ -180,7 +181,7 @@ class Staged:
         for line, domain, value in parsed(self._machine, text):
             if (resource(line.name), domain) in seen:
                 raise ResctrlError(errno.EINVAL, 'duplicate domain\n')
-            kept = self._of(line, domain)
+            kept = self._domain_values(line, domain)
             kept[line.name] = parse_value(line, value, domain)
             seen.add((resource(line.name), domain))
         for name, domain in seen:

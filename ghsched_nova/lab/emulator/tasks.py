@@ -49,7 +49,7 @@ class Threads(Protocol):
     def sample(self, tid: int) -> Sample | None:
         """Return the thread now, or None when there is none of that number."""
 
-    def all(self) -> set[int]:
+    def thread_ids(self) -> set[int]:
         """Return every thread."""
 
     def offspring(self, tid: int) -> set[int]:
@@ -134,7 +134,7 @@ class Tasks:
         """Return threads that carry exactly this group's RMID and CLOSID."""
         placed = {t for t, x in self._tasks.items() if x.group is group}
         if group is self._groups.root:
-            return placed | self._threads.all() - set(self._tasks)
+            return placed | self._threads.thread_ids() - set(self._tasks)
         return placed
 
     def show(self, group: Group) -> str:
@@ -176,7 +176,7 @@ class Tasks:
         if (self._iommu_groups is not None
                 and number not in self._iommu_groups):
             raise ResctrlError(errno.ESRCH, 'No matching iommu group\n')
-        current = next((one for one in self._groups.all()
+        current = next((one for one in self._groups.every_group()
                         if number in one.iommu_groups), self._groups.root)
         if group.parent and current.control is not group.parent:
             raise ResctrlError(

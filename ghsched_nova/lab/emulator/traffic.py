@@ -87,7 +87,8 @@ class Traffic:
         domain.
         """
         return sum(
-            amount for group in self._groups.all() if group.number == number
+            amount for group in self._groups.every_group()
+            if group.number == number
             for place, amount in self._amounts(group, monitor.unit, event)
             if place[monitor.scope == 'l3'] == domain
         )
@@ -135,7 +136,7 @@ class Traffic:
                 if self._tasks.group_of(tid) is group:
                     yield demand
             for number, demand in load.iommu_groups.items():
-                bound = (x for x in self._groups.all()
+                bound = (x for x in self._groups.every_group()
                          if number in x.iommu_groups)
                 if next(bound, self._groups.root) is group:
                     yield demand
@@ -143,7 +144,7 @@ class Traffic:
         return [
             contention.Member(group.number, group.control.name,
                               group.control.values, tuple(demands(group)))
-            for group in self._groups.all()
+            for group in self._groups.every_group()
         ]
 
     def show(
@@ -204,9 +205,9 @@ class Traffic:
         elif group is self._groups.root:
             samples = [x for x in samples
                        if x and self._cpus.owner(x.cpu) is group]
-        return sum(1 for x in samples if x and here(self._place(x.cpu)))
+        return sum(1 for x in samples if x and here(self._place_of_cpu(x.cpu)))
 
-    def _place(self, cpu: int) -> Place:
+    def _place_of_cpu(self, cpu: int) -> Place:
         return self._machine.node_of(cpu).id, self._machine.cache_of(cpu).id
 
     def account(self, group: Group, force: bool = False) -> None:
@@ -238,7 +239,7 @@ class Traffic:
             return
         if group is self._groups.root:
             group = self._cpus.owner(sample.cpu)
-        place = self._place(sample.cpu)
+        place = self._place_of_cpu(sample.cpu)
         spent = sample.cpu_seconds - before.cpu_seconds
         moved = spent * FULL_RATE * self._share(group.control, place)
         group.traffic[place] = group.traffic.get(place, 0.0) + moved

@@ -44,7 +44,7 @@ class FakeThreads:
     def sample(self, tid):
         return self.samples.get(tid)
 
-    def all(self):
+    def thread_ids(self):
         return set(self.samples)
 
     def offspring(self, tid):
