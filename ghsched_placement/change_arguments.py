@@ -30,15 +30,14 @@ def add_change_arguments(parser: argparse.ArgumentParser, server: str) -> None:
         parser.add_argument(
             '--' + key.name.replace('_', '-'), dest=key.name,
             action='append', default=[], metavar='[N=]VALUE', help=(
-                f'{key.summary} With N= for guest NUMA node N alone; may be '
-                'given again'))
+                f'{key.summary} With N= for guest NUMA node N alone (repeat '
+                'for several)'))
     parser.add_argument(
         '--unset', action='append', default=[], metavar='KEY[.N]',
-        help='take a key away, for example mem_bw_priority or mem_bw_max.0; '
-             'the default holds then, or what is set for all guest NUMA '
-             'nodes')
+        help='remove a key, for example mem_bw_priority or mem_bw_max.0; its '
+             'default then applies, or the value for all guest NUMA nodes')
     parser.add_argument('--dry-run', action='store_true',
-                        help='find out whether it could be done, and change '
+                        help='check whether the change is possible; changes '
                              'nothing')
 
 

@@ -218,9 +218,8 @@ class Gathered:
 
     def format_log_lines(self, flavor: str,
                          what: str = 'refused') -> list[str]:
-        """Return a log line for each gathered reason, naming the flavor."""
-        return [f'ghsched: flavor {flavor} {what} on '
-                f'{_hosts(self._hosts[lack])}: {lack}'
+        """Return a text for each gathered reason, to log after "flavor"."""
+        return [f'{flavor} {what} on {_hosts(self._hosts[lack])}: {lack}'
                 for lack in self.list_most_frequent()]
 
 

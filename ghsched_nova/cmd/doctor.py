@@ -41,20 +41,20 @@ from ghsched_placement import exits
 def add_parser(commands: Any) -> None:
     """Add the sub-command ``doctor`` to the parser of ``ghsched``."""
     parser = commands.add_parser(
-        'doctor', help='whether this node is set up for ghsched',
-        description='Look at this node: releases of Nova and Placement, '
+        'doctor', help='check whether this node is set up for ghsched',
+        description='Check this node: releases of Nova and Placement, '
                     'driver, resctrl, filter and scheduler. Changes nothing. '
-                    'What is not about this node is skipped.',
+                    'Checks that do not apply to this node are skipped.',
         epilog='Exit status: 0 nothing is wrong, 1 something is, 2 wrong '
                'usage, or a configuration that cannot be read.')
     parser.add_argument(
         '--config-file', action='append', metavar='FILE',
-        help='configuration of the service of Nova on this node, may be '
-             'given again; the default is what nova-compute would read')
+        help='configuration file of the Nova service on this node (repeat '
+             'for several; default: the files that nova-compute reads)')
     parser.add_argument('--leftovers', action='store_true',
-                        help='list instead what has to be removed from this '
-                             'node before the package is; exit status 0: '
-                             'nothing is left, 1: something is')
+                        help='list what has to be removed from this node '
+                             'before the package is uninstalled; exit status '
+                             '0: nothing, 1: something')
     parser.add_argument('--format', choices=('table', 'json'),
                         default='table')
     parser.set_defaults(run=run)

@@ -26,7 +26,7 @@ from ghsched_placement import exits
 def add_parser(commands: Any) -> None:
     """Add the sub-command ``explain`` to the parser of ``ghsched``."""
     parser = commands.add_parser(
-        'explain', help='what becomes of a flavor on a host, as a dry run',
+        'explain', help='show what a flavor leads to on a host, as a dry run',
         description='Show the policy, the Placement query, the provider tree, '
                     'the guest XML and the schemata lines of a guest on an '
                     'empty host, without any service.',
@@ -48,10 +48,11 @@ def add_parser(commands: Any) -> None:
                         dest='properties',
                         help='extra spec of the flavor; may be repeated')
     parser.add_argument('--node', type=_parse_nodes, metavar='N,M,...',
-                        help='host NUMA node of each guest NUMA node; without '
-                             'it the first that fit')
+                        help='host NUMA node of each guest NUMA node '
+                             '(default: the first nodes that fit)')
     parser.add_argument('--accounting', choices=('min', 'max'), default='min',
-                        help='the setting [ghsched]bandwidth_accounting')
+                        help='value of [ghsched]bandwidth_accounting '
+                             '(default: %(default)s)')
     parser.add_argument('--format', choices=sorted(output.FORMATS),
                         default='table')
     parser.set_defaults(run=run)

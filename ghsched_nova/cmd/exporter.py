@@ -209,18 +209,19 @@ def parser() -> argparse.ArgumentParser:
     """Return the command-line parser of ``ghsched-exporter``."""
     options = argparse.ArgumentParser(
         prog='ghsched-exporter',
-        description='Tell Prometheus the memory bandwidth of guests.')
+        description='Export the memory bandwidth of guests to Prometheus.')
     console.add_version_option(options)
     top_source.add_options(options)
     options.add_argument(
         '--repairs', type=Path, metavar='FILE',
-        help='count what nova-compute has repaired, from '
+        help='export the numbers of repairs that nova-compute has made, from '
              'ghsched-repairs.json in its state_path')
     options.add_argument(
         '--address', default=ADDRESS,
-        help='to listen on (%(default)s); anybody who reaches it can read')
+        help='address to listen on (default: %(default)s); everybody who can '
+             'connect to it can read the metrics')
     options.add_argument('--port', type=_parse_port, default=PORT,
-                         help='to listen on (%(default)s)')
+                         help='port to listen on (default: %(default)s)')
     return options
 
 

@@ -103,24 +103,24 @@ def parser() -> argparse.ArgumentParser:
         commands,
         'plan',
         _run_plan,
-        'show what reconcile would do, and change nothing; exit status 0: '
-        'nothing, 1: something, or there is a guest that cannot be helped, '
-        '2: wrong usage or an error',
+        'show what reconcile would change, and change nothing; exit status '
+        '0: nothing to change, 1: changes are needed, or the policy of a '
+        'guest cannot be applied, 2: wrong usage or an error',
     )
     _add_command(
         commands,
         'reconcile',
         _run_reconcile,
-        'make the control groups what they should be; exit status 0: they '
-        'are now, 1: there is a guest that cannot be helped, 2: wrong usage '
-        'or an error',
+        'correct the control groups of this host; exit status 0: all are '
+        'correct now, 1: the policy of a guest cannot be applied, 2: wrong '
+        'usage or an error',
     )
     retire.add_options(_add_command(
         commands, 'retire', retire.run,
-        'give back what this host has reported to Placement, before its '
-        'nova-compute starts with the stock driver; exit status 0: nothing '
-        'of it is left, 1: a guest or an allocation is still there, 2: wrong '
-        'usage or an error', formats=('table',)))
+        'remove from Placement what this host has reported to it, before its '
+        'nova-compute starts with the stock driver; exit status 0: removed, '
+        '1: a guest or an allocation is still there, 2: wrong usage or an '
+        'error', formats=('table',)))
     return top
 
 
@@ -139,10 +139,10 @@ def _add_command(
                              default=formats[0])
     command.add_argument(
         '--config-file', action='append', metavar='FILE',
-        help='configuration of nova-compute, may be given again; the default '
-             'is what nova-compute itself would read')
+        help='configuration file of nova-compute (repeat for several; '
+             'default: the files that nova-compute reads)')
     command.add_argument('--connect', default=_URI, metavar='URI',
-                         help=f'libvirt to ask ({_URI})')
+                         help=f'URI of libvirt (default: {_URI})')
     command.set_defaults(run=run)
     return command
 

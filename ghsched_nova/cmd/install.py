@@ -108,12 +108,12 @@ def main(argv: Sequence[str]) -> int:
         prog='ghsched-status', description=__doc__.partition(': ')[2])
     parser.add_argument('command', choices=('install',))
     parser.add_argument('--check', action='store_true', required=True,
-                        help='name what is missing on this node, and the way '
-                             'to install it; changes nothing')
+                        help='list what is missing on this node and how to '
+                             'install it; changes nothing')
     parser.add_argument('--config-file', action='append', metavar='FILE',
-                        help='configuration of the service of Nova, may be '
-                             'given again; the default is what nova-compute '
-                             'would read')
+                        help='configuration file of the Nova service (repeat '
+                             'for several; default: the files that '
+                             'nova-compute reads)')
     arguments = parser.parse_args(argv)
     try:
         missing = tuple(_checks(arguments.config_file))

@@ -77,7 +77,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument('-f', '--format', choices=('table', 'json'),
                         default='table', help='format of the output')
     parser.add_argument('--config-file', action='append', metavar='FILE',
-                        help='configuration to read')
+                        help='configuration file of the Nova service (repeat '
+                             'for several)')
     options = parser.parse_args(argv[1:])
     shared.config()([], project='nova',
                     default_config_files=options.config_file)

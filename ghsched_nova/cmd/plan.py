@@ -59,10 +59,11 @@ class Answer:
 def add_parser(commands: Any) -> None:
     """Add the sub-command ``plan`` to the parser of ``ghsched``."""
     parser = commands.add_parser(
-        'plan', help='how many more guests fit, and what stands in the way',
-        description='Fill hosts with guests in a private Placement and tell '
-                    'how many fit, what binds first on which NUMA nodes, what '
-                    'one more would buy. A cloud is only read.',
+        'plan', help='compute how many more guests fit, and what limits them',
+        description='Fill hosts with guests in a private Placement and show '
+                    'how many fit, which resource of which NUMA nodes runs '
+                    'out first, and how many more would fit with more of it. '
+                    'A cloud is only read.',
         epilog='Exit status: 0 a guest fits, 1 no guest of any flavor fits, '
                '2 wrong usage, a bad file or a cloud that does not answer.')
     where = parser.add_mutually_exclusive_group(required=True)
@@ -70,22 +71,22 @@ def add_parser(commands: Any) -> None:
                        help='descriptions of hosts, as those in '
                             'etc/ghsched/hosts; FILE*N stands for N of them')
     where.add_argument('--cloud', metavar='NAME',
-                       help='a cloud of clouds.yaml')
+                       help='name of a cloud in clouds.yaml')
     parser.add_argument(
         '--flavor', required=True, action='append', metavar='FLAVOR',
         dest='flavors',
         help='NAME:vcpus=N,ram=MB[,disk=GB][,swap=MB][,EXTRA:SPEC=VALUE...], '
-             'a file of flavors, or the name of one of the cloud; may be '
-             'repeated')
+             'a file of flavors, or the name of a flavor of the cloud (repeat '
+             'for several)')
     _add_counting_options(parser)
     _add_density_options(parser)
     parser.add_argument('--format', choices=('table', 'json', 'svg'),
                         default='table')
     parser.add_argument('--picture', metavar='FILE', type=_parse_picture_path,
-                        help='write the picture there as well, as SVG, PNG or '
-                             'PDF by the suffix, SVG without one')
+                        help='write a picture to FILE as well, as SVG, PNG or '
+                             'PDF by its suffix (SVG without one)')
     parser.add_argument('--progress', action='store_true',
-                        help='show progress even where standard error is no '
+                        help='show progress even if standard error is not a '
                              'terminal')
     parser.set_defaults(run=run)
 
@@ -105,33 +106,35 @@ def _add_counting_options(parser: argparse.ArgumentParser) -> None:
         help='resource class of a PCI alias, for a cloud',
     )
     parser.add_argument('--accounting', choices=('min', 'max'), default='min',
-                        help='the setting [ghsched]bandwidth_accounting')
+                        help='value of [ghsched]bandwidth_accounting '
+                             '(default: %(default)s)')
     parser.add_argument('--weigher', choices=('fragmentation', 'gradient'),
                         default='fragmentation',
-                        help='by which weigher of ghsched the scheduler '
-                             'chooses the hosts of the mix')
+                        help='weigher of ghsched by which the scheduler '
+                             'chooses the hosts of the mix (default: '
+                             '%(default)s)')
     parser.add_argument('--no-more', action='store_false', dest='more',
-                        help='do not find out what one more would buy')
+                        help='do not compute how many more guests would fit '
+                             'with more of a resource')
 
 
 def _add_density_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for predicted densities of containers."""
     parser.add_argument('--density', action='store_true',
-                        help='predict how many containers the guests can be '
-                             'full of before their latency degrades '
-                             '(simulated), for hosts whose file has a section '
-                             '"contention"')
+                        help='predict how many containers the guests can run '
+                             'before their latency degrades (simulated), for '
+                             'hosts whose file has a section "contention"')
     parser.add_argument('--machine', action='append', metavar='FILE',
                         dest='machines',
-                        help='descriptions of hosts to predict densities of, '
-                             'as --density does; those of --hosts if left '
-                             'out')
+                        help='descriptions of hosts to predict densities for, '
+                             'as with --density (default: those of --hosts)')
     parser.add_argument('--against', metavar='FILE',
-                        help='description of a host whose density without '
-                             'control the others are compared with')
+                        help='description of the host whose density without '
+                             'bandwidth control is the baseline of the '
+                             'comparison')
     parser.add_argument('--search', action='store_true',
-                        help='look for the keys that give the most '
-                             'containers within the latency line')
+                        help='search for the keys with which the most '
+                             'containers stay within the latency limit')
 
 
 def run(arguments: argparse.Namespace) -> int:

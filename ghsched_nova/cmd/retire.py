@@ -42,11 +42,11 @@ def add_options(command: argparse.ArgumentParser) -> None:
     """Add the options of ``ghsched-host retire`` to its parser."""
     command.add_argument(
         '--node', metavar='NAME',
-        help='name of the compute node in Nova; the default is the name that '
-             'libvirt has for this host')
+        help='name of the compute node in Nova (default: the hostname that '
+             'libvirt reports)')
     command.add_argument(
         '--dry-run', action='store_true',
-        help='show what would be done, and change nothing')
+        help='show what would be removed, and change nothing')
 
 
 def run(arguments: argparse.Namespace) -> int:

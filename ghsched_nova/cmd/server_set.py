@@ -47,18 +47,21 @@ class NotHere(Exception):  # noqa: N818
 def add_parser(commands: Any) -> None:
     """Add the command ``server set`` to the parser of ``ghsched``."""
     server = commands.add_parser(
-        'server', help='change servers that exist').add_subparsers(
+        'server', help='change existing servers').add_subparsers(
             dest='server_command', metavar='COMMAND', required=True)
-    text = 'give a server another memory bandwidth policy, without a restart'
-    parser = server.add_parser('set', help=text, description=(
-        f'{text[0].upper()}{text[1:]}. Runs where nova-manage runs.'), epilog=(
-        'Exit status: 0 done, or nothing to do; 1 refused, and all is as it '
-        'was; 2 wrong usage, or something is left to do by hand.'))
+    text = 'change the bandwidth policy of a server without a restart'
+    parser = server.add_parser(
+        'set', help=text,
+        description=f'{text[0].upper()}{text[1:]}. Run it where nova-manage '
+                    'runs.',
+        epilog='Exit status: 0 changed, or nothing to change; 1 refused, '
+               'nothing was changed; 2 wrong usage, or the change has to be '
+               'completed by hand.')
     change_arguments.add_change_arguments(parser, 'UUID')
     parser.add_argument(
         '--config-file', action='append', metavar='FILE',
-        help='configuration of Nova with its API database, may be given '
-             'again; the default is what nova-manage reads')
+        help='configuration file of Nova that names the API database (repeat '
+             'for several; default: the files that nova-manage reads)')
     parser.add_argument('--format', choices=('table', 'json'),
                         default='table')
     parser.set_defaults(run=run)

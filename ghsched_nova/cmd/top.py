@@ -55,23 +55,25 @@ def parser() -> argparse.ArgumentParser:
     top_source.add_options(top)
     top.add_argument('-d', '--delay', type=_parse_seconds, default=2.0,
                      metavar='SECONDS',
-                     help='between two frames (%(default)s)')
+                     help='seconds between updates (default: %(default)s)')
     top.add_argument('-n', '--count', type=_parse_count, metavar='N',
-                     help='end after so many frames')
+                     help='exit after N updates')
     top.add_argument('-b', '--batch', action='store_true',
-                     help='print frames one after the other; so it is where '
-                          'the output is no terminal')
+                     help='batch mode: print updates one below the other; '
+                          'the default if stdout is not a terminal')
     top.add_argument('--json', action='store_true',
-                     help='print each frame as a line of JSON')
+                     help='print each update as one line of JSON')
     top.add_argument('-o', '--order', choices=sorted(top_output.ORDERS),
-                     default='used', help='of the guests (%(default)s)')
+                     default='used',
+                     help='column to sort guests by (default: %(default)s)')
     top.add_argument('-r', '--reverse', action='store_true',
-                     help='the other way round')
+                     help='reverse the sort order')
     top.add_argument('-g', '--guest', default='', metavar='TEXT',
-                     help='only guests in whose name, UUID or domain it is')
+                     help='show only guests whose name, UUID or domain '
+                          'contains TEXT')
     top.add_argument('--load', action='store_true',
-                     help='show load and waiting of NUMA nodes and guests, '
-                          'too; it takes some files of each vCPU to be read')
+                     help='show load and waiting of NUMA nodes and guests as '
+                          'well; reads several files per vCPU')
     return top
 
 

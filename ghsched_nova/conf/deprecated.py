@@ -108,7 +108,7 @@ OPTS: list[cfg.Opt] = [
         deprecated_for_removal=True,
         deprecated_reason='GhschedLoadWeigher counts memory bandwidth '
                           'together with CPUs and I/O.',
-        help='How much GhschedBandwidthWeigher counts beside other weighers. '
+        help='Multiplier of GhschedBandwidthWeigher among the weighers. '
              'More than 0 avoids hosts whose memory bandwidth is nearly used '
              'up; 0 turns the weigher off. The same name in the metadata of '
              'an aggregate holds for its hosts. Used by nova-scheduler.'),

@@ -19,23 +19,23 @@ from oslo_config import types
 OPTS: list[cfg.Opt] = [
     cfg.StrOpt(
         'resctrl_path', default='/sys/fs/resctrl',
-        help='Where the resctrl file system is mounted. libvirt uses '
-             '/sys/fs/resctrl and nothing else, so another path is of use '
-             'for tests only. Used by nova-compute.'),
+        help='Mount point of the resctrl file system. libvirt always uses '
+             '/sys/fs/resctrl, so another path is of use for tests only. '
+             'Used by nova-compute.'),
     cfg.ListOpt(
         'resctrl_magic', item_type=types.Integer(), default=[0x7655821],
         help='Types of file system (f_type of statfs(2)) that the privileged '
-             'helper takes for resctrl; 124082209 is the kernel\'s. A test '
+             'helper accepts as resctrl; 124082209 is the kernel\'s. A test '
              'host with ghsched-resctrl-emulator, which is FUSE, adds '
              '1702057286. Used by the helper of nova-compute.'),
     cfg.StrOpt(
         'sysfs_path', default='/sys',
-        help='Where sysfs is mounted. Used by nova-compute, to learn which '
-             'cache belongs to which NUMA node.'),
+        help='Mount point of sysfs. nova-compute reads there which cache '
+             'belongs to which NUMA node.'),
     cfg.StrOpt(
         'libvirt_run_path', default='/run/libvirt/qemu',
-        help='Where libvirt keeps the process numbers of its guests. Used by '
-             'nova-compute, to find the threads of a guest.'),
+        help='Directory of libvirt with the process IDs of its guests, from '
+             'which nova-compute finds the threads of a guest.'),
     cfg.StrOpt(
         'device_numa_renderer', default='auto',
         choices=[('auto', 'ask libvirt by defining a domain and reading it '
@@ -51,31 +51,32 @@ OPTS: list[cfg.Opt] = [
              'node that is nearest to it. Used by nova-compute.'),
     cfg.IntOpt(
         'device_numa_spare_ports', default=1, min=0, max=8,
-        help='How many ports per guest NUMA node are kept free for '
+        help='Number of ports per guest NUMA node that are reserved for '
              'passthrough ports that are attached to a running guest with '
-             'ghsched:device_numa. Used by nova-compute, where libvirt would '
-             'not take them for other devices.'),
+             'ghsched:device_numa. Used by nova-compute, if libvirt does not '
+             'use them for other devices.'),
     cfg.StrOpt(
         'control_threads', default='vcpus',
         choices=[('vcpus', 'the vCPU threads alone'),
                  ('all', 'its emulator, I/O and vhost threads as well')],
-        help='Which threads of a guest are put into its control group and '
-             'kept there. With all, what a guest\'s disks and network '
-             'adapters cost counts as its own bandwidth. Used by '
-             'nova-compute and ghsched-host.'),
+        help='Which threads of a guest are in its control group. With all, '
+             'memory traffic of a guest\'s disks and network adapters '
+             'counts as its own bandwidth. Used by nova-compute and '
+             'ghsched-host.'),
     cfg.BoolOpt(
         'control_devices', default=False,
-        help='Whether what the passthrough devices of a guest read and write '
-             'in memory counts as its bandwidth, and its limits hold for it. '
-             'Their IOMMU groups are put into its control group and kept '
-             'there. Only openEuler\'s 6.6 kernel can do that; on others this '
-             'does nothing. Used by nova-compute and ghsched-host.'),
+        help='Whether memory traffic of a guest\'s passthrough devices counts '
+             'as its bandwidth and is limited with it. Their IOMMU groups '
+             'are then in its control group. Only openEuler\'s 6.6 kernel '
+             'supports it; with others this option has no effect. Used by '
+             'nova-compute and ghsched-host.'),
     cfg.IntOpt(
         'realtime_priority_max', default=49, min=0, max=99,
-        help='The highest real-time priority that a guest may have '
+        help='Maximum real-time priority of a guest '
              '(ghsched:vcpu_priority and the like). Threaded interrupt '
              'handlers of the host have 50: a guest above them can keep the '
-             'host from serving its devices. 0 takes no real-time guests. '
+             'host from serving its devices. With 0 the host takes no '
+             'real-time guests. '
              'Used by nova-compute.'),
     cfg.BoolOpt(
         'deadline_guests', default=False,
@@ -107,22 +108,23 @@ OPTS: list[cfg.Opt] = [
         help='How interrupts of passthrough devices reach guests without '
              'the hypervisor on this host (ghsched:irq_bypass). Detected from '
              'the parameters of KVM and the IOMMUs (x86) and from the log of '
-             'the kernel (Arm), which the user of nova-compute may not be '
-             'allowed to read, or which has been rotated: say it here then. '
-             'Used by nova-compute.'),
+             'the kernel (Arm). Set it if the user of nova-compute may not '
+             'read that log, or if it has been rotated. Used by '
+             'nova-compute.'),
     cfg.StrOpt(
         'affinity_source',
-        help='What counts the bytes that guests of the host send to each '
-             'other, for guests to be brought near each other: the name of '
-             'an entry point of the group ghsched.affinity_sources. '
-             'conntrack reads the kernel\'s table of connections, which '
-             'counts with net.netfilter.nf_conntrack_acct=1. Nothing is '
-             'counted without it, nor what VFs send. Used by nova-compute.'),
+        help='Source of the traffic between guests of the host, by which '
+             'rebalancing moves guests that exchange much data close to each '
+             'other: the name of an entry point of the group '
+             'ghsched.affinity_sources. conntrack reads the kernel\'s table '
+             'of connections, which counts bytes with '
+             'net.netfilter.nf_conntrack_acct=1. If unset, no traffic is '
+             'measured; traffic of VFs never is. Used by nova-compute.'),
     cfg.IntOpt(
         'node_move_rate', default=1024, min=0,
-        help='MiB of memory per second that are moved at most when a running '
-             'guest is moved to another NUMA node of its host; 0 for no '
-             'limit. Used by nova-compute.'),
+        help='Maximum MiB of memory per second that nova-compute migrates '
+             'when a running guest moves to another NUMA node of its host; 0 '
+             'for no limit.'),
     cfg.Opt(
         'bottleneck_thresholds',
         type=types.Dict(types.Integer(min=0)), default={},

@@ -18,26 +18,26 @@ from oslo_config import cfg
 OPTS: list[cfg.Opt] = [
     cfg.BoolOpt(
         'scheduler_index', default=True,
-        help='Whether nova-scheduler proposes hosts by an index of what they '
-             'have reported, and asks Placement about those alone. A request '
-             'then costs the same in a cloud of any size. What the index '
-             'finds nothing for, and what it is not for, is searched for in '
-             'the whole cloud, so no request is refused by it. Used by '
-             'nova-scheduler, when it is started as ghsched-nova-scheduler.'),
+        help='Whether nova-scheduler selects hosts from an index of their '
+             'reports and asks Placement about those only. A request then '
+             'costs the same in a cloud of any size. For requests that the '
+             'index does not support or finds no host for, the whole cloud '
+             'is searched, so the index refuses no request. Used by '
+             'nova-scheduler if it is started as ghsched-nova-scheduler.'),
     cfg.IntOpt(
         'scheduler_index_hosts', default=100, min=0,
-        help='How many hosts a cloud has at least for scheduler_index to have '
-             'an effect. In a smaller one a whole search costs little, and '
-             'weighs all hosts. Used by nova-scheduler.'),
+        help='Minimum number of hosts of a cloud for scheduler_index to take '
+             'effect. In a smaller one a full search is cheap and weighs all '
+             'hosts. Used by nova-scheduler.'),
     cfg.StrOpt(
         'scheduler_metrics_directory', default='',
-        help='Where each nova-scheduler process writes a file of Prometheus '
-             'metrics of the index, for the textfile collector of '
+        help='Directory in which each nova-scheduler process writes a file of '
+             'Prometheus metrics of the index, for the textfile collector of '
              'node_exporter. Empty for no files. Used by nova-scheduler with '
              'scheduler_index.'),
     cfg.FloatOpt(
         'fragmentation_weight_multiplier', default=1.0,
-        help='How much GhschedFragmentationWeigher counts beside other '
+        help='Multiplier of GhschedFragmentationWeigher among the '
              'weighers. More than 0 fills NUMA nodes that are in use and '
              'keeps whole ones, and VFs, for guests that need them; less '
              'than 0 spreads guests; 0 turns the weigher off. The same name '
@@ -45,7 +45,7 @@ OPTS: list[cfg.Opt] = [
              'nova-scheduler.'),
     cfg.FloatOpt(
         'gradient_weight_multiplier', default=1.0,
-        help='How much GhschedGradientWeigher counts beside other weighers. '
+        help='Multiplier of GhschedGradientWeigher among the weighers. '
              'More than 0 puts a guest where it leaves least that the guests '
              'which usually come cannot use; 0 turns the weigher off, for '
              'the choice of NUMA nodes within a host as well. The same name '
@@ -61,7 +61,7 @@ OPTS: list[cfg.Opt] = [
              'the lowest numbers. Used by nova-scheduler.'),
     cfg.FloatOpt(
         'load_weight_multiplier', default=1.0,
-        help='How much GhschedLoadWeigher counts beside other weighers. More '
+        help='Multiplier of GhschedLoadWeigher among the weighers. More '
              'than 0 avoids hosts whose NUMA nodes are busy or are waited '
              'for; 0 turns the weigher off. The same name in the metadata of '
              'an aggregate holds for its hosts. Used by nova-scheduler.'),

@@ -105,30 +105,31 @@ class Source:
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--resctrl', type=Path, default=Path('/sys/fs/resctrl'),
-        metavar='PATH', help='where resctrl is mounted (%(default)s)')
+        metavar='PATH', help='mount point of resctrl (default: %(default)s)')
     parser.add_argument(
         '--sysfs', type=Path, default=Path('/sys'), metavar='PATH',
-        help='where sysfs is mounted (%(default)s)')
+        help='mount point of sysfs (default: %(default)s)')
     parser.add_argument(
         '-c', '--connect', default='qemu:///system', metavar='URI',
-        help='of libvirt, which is only read from (%(default)s)')
+        help='URI of libvirt, for a read-only connection '
+             '(default: %(default)s)')
     parser.add_argument(
         '--no-libvirt', action='store_true',
-        help='do not ask libvirt; guests are shown by their groups')
+        help='do not ask libvirt; show guests by the names of their groups')
     parser.add_argument(
         '--node-bandwidth', type=parse_node_bandwidth, default={},
         metavar='NODE:MB,...',
-        help='what host NUMA nodes can deliver, in MB/s (10^6 bytes per '
+        help='maximum bandwidth of host NUMA nodes in MB/s (10^6 bytes per '
              'second); takes precedence over the table of the firmware')
     parser.add_argument(
         '--bursts', type=Path, metavar='FILE',
-        help='tell what nova-compute knows of bursts (ghsched:mem_bw_burst), '
-             'from ghsched-bursts.json in its state_path')
+        help='show what nova-compute has measured of bursts '
+             '(ghsched:mem_bw_burst), from ghsched-bursts.json in its '
+             'state_path')
     parser.add_argument(
         '--cache-occupancy', action='store_true',
-        help='tell how much of the L3 caches groups fill, where the kernel '
-             'knows; it takes another file of each group and cache to be '
-             'read')
+        help='show how much of the L3 caches groups fill, if the kernel '
+             'measures it; reads one more file per group and cache')
 
 
 def parse_node_bandwidth(text: str) -> dict[int, int]:

@@ -136,7 +136,9 @@ def orders(instance: Any, host: Destination,
         policy = policies.parse(instance.flavor.extra_specs, guest_nodes,
                                 instance.flavor.vcpus)
     except policies.PolicyError as error:
-        LOG.warning('ghsched: %s', error, instance=instance)
+        LOG.warning('ghsched: cannot read the extra specs of the flavor, '
+                    'not restricting the live migration claim: %s', error,
+                    instance=instance)
         return
     if policy is None or not guest_nodes or not (
             policy.controlled or policy.vfs or policy.rt_permille):

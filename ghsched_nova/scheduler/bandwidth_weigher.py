@@ -24,5 +24,5 @@ class GhschedBandwidthWeigher(load_weigher.GhschedLoadWeigher):
 
     option = 'bandwidth_weight_multiplier'
     resources = ('memory_load',)
-    failure = 'cannot read the memory bandwidth in use on %(host)s'
+    failure = 'cannot read the memory bandwidth in use'
     unreadable = 0.0

@@ -365,4 +365,4 @@ def _log_once(spec: shared.RequestSpec, refused: Gathered,
     for line in lines:
         if line not in known:
             known.add(line)
-            LOG.info(line)
+            LOG.info('ghsched: flavor %s', line)

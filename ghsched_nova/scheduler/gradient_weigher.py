@@ -44,7 +44,7 @@ class GhschedGradientWeigher(option_weigher.OptionWeigher):
     """More for hosts where fragmentation grows less; see gradient.py."""
 
     option = 'gradient_weight_multiplier'
-    failure = 'the fragmentation of %(host)s cannot be told'
+    failure = 'cannot compute the fragmentation'
     unreadable = -float(_MOST)
 
     def weigh_objects(self, weighed_obj_list: Any,

@@ -56,7 +56,7 @@ class GhschedLoadWeigher(option_weigher.OptionWeigher):
     option = 'load_weight_multiplier'
     #: Resources whose load and waiting count.
     resources: Collection[str] = load.RESOURCES
-    failure = 'the load of %(host)s cannot be read'
+    failure = 'cannot read the load'
     unreadable = UNKNOWN
 
     def score(self, host_state: Any, _spec: Any) -> float:

@@ -455,7 +455,7 @@ def _too_many(sizes: vfs.Sizes) -> None:
              'too many combinations for Placement', sizes)
 
 
-def _log_lines(lines: Iterable[str], log: Callable[[str], None]) -> None:
-    """Log each line once."""
+def _log_lines(lines: Iterable[str], log: Callable[..., None]) -> None:
+    """Log each reason once, with the flavor that its text begins with."""
     for line in dict.fromkeys(lines):
-        log(line)
+        log('ghsched: flavor %s', line)

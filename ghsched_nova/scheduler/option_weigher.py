@@ -28,7 +28,8 @@ class OptionWeigher(weights.BaseHostWeigher):
     """A weigher with an option, whose errors fail no request.
 
     :cvar option: of ``[ghsched]``: how much the weigher counts.
-    :cvar failure: for the log, when a host cannot be weighed; with ``host``.
+    :cvar failure: what cannot be done when a host cannot be weighed, for the
+        log.
     :cvar unreadable: the score of such a host.
     """
 
@@ -66,7 +67,9 @@ class OptionWeigher(weights.BaseHostWeigher):
         try:
             return self.score(host_state, spec)
         except Exception as error:
-            LOG.warning('ghsched: ' + self.failure + ': %(error)r',
+            LOG.warning('ghsched: host %(host)s: %(failure)s, using score '
+                        '%(score)s: %(error)r',
                         {'host': getattr(host_state, 'host', host_state),
-                         'error': error})
+                         'failure': self.failure,
+                         'score': self.unreadable, 'error': error})
             return self.unreadable

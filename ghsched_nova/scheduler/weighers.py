@@ -43,7 +43,7 @@ class GhschedFragmentationWeigher(option_weigher.OptionWeigher):
     """More for hosts that lose less by the guest; see fragmentation.py."""
 
     option = 'fragmentation_weight_multiplier'
-    failure = 'the fragmentation of %(host)s cannot be told'
+    failure = 'cannot compute the fragmentation'
     unreadable = fragmentation.WORST.value
 
     def weigh_objects(self, weighed_obj_list: Any,

@@ -46,16 +46,16 @@ class Audit(base.Lister):
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         parser.add_argument('hosts', nargs='*', metavar='<host>',
-                            help='Only these compute hosts')
+                            help='Check these compute hosts only')
         parser.add_argument(
             '--no-effective', action='store_true',
-            help='Do not ask the hosts; compares Placement and Nova')
+            help='Do not ask the hosts; compare Placement and Nova only')
         parser.add_argument(
             '--fix', action='store_true',
             help='Correct the allocations that can be corrected; shows the '
-                 'changes and asks first')
+                 'changes and asks for consent first')
         parser.add_argument('--yes', action='store_true',
-                            help='Do not ask (with --fix)')
+                            help='Do not ask for consent (with --fix)')
         hosts.add_accounting(parser)
         return parser
 

@@ -104,7 +104,7 @@ class Lister(_Ending, command.Lister):
         if self.SHORT:
             parser.add_argument(
                 '--long', action='store_true',
-                help='All columns in a table; other formats have all')
+                help='Show all columns in a table (other formats always do)')
         return parser
 
     def produce_output(self, parsed_args: argparse.Namespace,

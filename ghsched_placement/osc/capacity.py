@@ -55,7 +55,7 @@ class ShowCapacity(base.Lister):
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         parser.add_argument('hosts', nargs='*', metavar='<host>',
-                            help='Only these compute hosts')
+                            help='Show these compute hosts only')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace

@@ -89,10 +89,10 @@ class CheckFlavor(base.Lister):
                             help='Flavor (name or ID)')
         parser.add_argument(
             '--image', metavar='<image>',
-            help='Image (name or ID) whose properties count as well')
+            help='Image (name or ID) whose properties also apply')
         parser.add_argument(
             '--count', type=parse_count, default=1, metavar='<n>',
-            help='Number of guests that are to fit (default: %(default)s)')
+            help='Number of guests to find room for (default: %(default)s)')
         parser.add_argument(
             '--host', metavar='<host>',
             help='Check this host only (hypervisor hostname)')
@@ -209,9 +209,9 @@ def add_vf_class(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--vf-class', metavar='<alias>=<class>', action='append',
         default=[], type=parse_vf_class,
-        help='Resource class in Placement of the VFs of a [pci]alias, '
-             'which no API of Nova shows (repeat for several; '
-             'not needed where all VFs of the cloud are of one class)')
+        help='Resource class in Placement of the VFs of a [pci]alias; no API '
+             'of Nova shows it (repeat for several; not needed if all VFs '
+             'of the cloud have one class)')
 
 
 def parse_vf_class(text: str) -> tuple[str, str]:

@@ -38,8 +38,8 @@ LIST = ('Host', 'State', 'Status', 'NUMA Nodes', 'BW Used (%)',
 def add_accounting(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--accounting', choices=('min', 'max'), default='min',
-        help='The setting [ghsched]bandwidth_accounting of hosts that do '
-             'not report it (default: min)')
+        help='Value of [ghsched]bandwidth_accounting for hosts that do not '
+             'report it (default: min)')
 
 
 class ListHosts(base.Lister):
@@ -104,7 +104,8 @@ class ShowHost(base.ShowOne):
                             help='Compute host (hypervisor hostname)')
         parser.add_argument(
             '--no-effective', action='store_true',
-            help='Do not ask the host; shows what Placement and Nova know')
+            help='Do not ask the host; show the records of Placement and Nova '
+                 'only')
         add_accounting(parser)
         return parser
 

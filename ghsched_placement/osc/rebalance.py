@@ -46,12 +46,12 @@ _INTERVAL = 2.0
 
 #: What an admin may set of :class:`rebalance.Settings`.
 OPTIONS = {
-    'moves': 'moves at most within --period',
-    'per_host': 'moves at most to or from a host within --period',
-    'period': 'seconds for which moves are counted',
-    'cool_down': 'seconds for which a server that was moved stays',
-    'horizon': 'seconds for which a gain is counted',
-    'margin': 'times that the gain must exceed the cost'}
+    'moves': 'maximum number of moves within --period',
+    'per_host': 'maximum number of moves to or from a host within --period',
+    'period': 'seconds over which moves are counted',
+    'cool_down': 'seconds for which a moved server is not moved again',
+    'horizon': 'seconds over which the gain of a move is counted',
+    'margin': 'factor by which the gain of a move must exceed its cost'}
 
 
 def load_policy(name: str) -> move_plan.Policy:
@@ -70,11 +70,11 @@ def load_policy(name: str) -> move_plan.Policy:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--policy', default='affinity', metavar='<policy>',
-        help='Entry point of the group ghsched.rebalance_policies (default: '
-             '%(default)s)')
+        help='Rebalance policy: an entry point of the group '
+             'ghsched.rebalance_policies (default: %(default)s)')
     parser.add_argument(
         '--only', choices=('inside', 'between'),
-        help='Only moves inside hosts, or only moves between hosts')
+        help='Plan only moves inside a host, or only moves between hosts')
     defaults = move_plan.Settings()
     for name, text in OPTIONS.items():
         default = getattr(defaults, name)
@@ -85,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     rebalance_room.add_room_arguments(parser)
     parser.add_argument(
         '--group-members', type=int, default=affinity.Bounds().members,
-        metavar='<n>', help='Most servers that are kept together '
+        metavar='<n>', help='Maximum number of servers to keep together '
                             '(default: %(default)s)')
 
 
@@ -214,10 +214,11 @@ class ApplyRebalance(base.Lister):
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         add_arguments(parser)
-        parser.add_argument('--yes', action='store_true', help='Do not ask')
+        parser.add_argument('--yes', action='store_true',
+                            help='Do not ask for consent')
         parser.add_argument(
             '--timeout', type=float, default=1800.0, metavar='<seconds>',
-            help='Longest time of a live migration '
+            help='Time limit of a live migration in seconds '
                  '(default: %(default)s)')
         return parser
 

@@ -38,13 +38,13 @@ def add_room_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--for', dest='flavor', metavar='<flavor>',
         help='Show the fewest moves after which a server of this flavor (name '
-             'or ID) fits, whatever hosts have measured')
+             'or ID) fits; ignores measured load')
     parser.add_argument(
         '--count', type=int, default=1, metavar='<n>',
-        help='With --for: number of servers that are to fit (default: 1)')
+        help='With --for: number of servers to make room for (default: 1)')
     parser.add_argument(
         '--image', metavar='<image>',
-        help='With --for: image (name or ID) whose properties count as well')
+        help='With --for: image (name or ID) whose properties also apply')
 
 
 @dataclass(frozen=True)

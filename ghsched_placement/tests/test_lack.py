@@ -55,8 +55,8 @@ class GatheredTest(base.TestCase):
             gathered.add(host, lack.Lack(None, 'x', reason='too full'))
         gathered.add('d', lack.Lack(None, 'x', reason='no topology'))
         self.assertEqual(
-            ['ghsched: flavor f refused on 3 hosts (a, b, c): too full',
-             'ghsched: flavor f refused on 1 host (d): no topology'],
+            ['f refused on 3 hosts (a, b, c): too full',
+             'f refused on 1 host (d): no topology'],
             gathered.format_log_lines('f'))
 
     def test_lines_of_a_thousand_hosts_are_short(self):

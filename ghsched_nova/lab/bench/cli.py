@@ -52,14 +52,15 @@ def parser() -> argparse.ArgumentParser:
     console.add_version_option(top)
     commands = top.add_subparsers(dest='command', metavar='COMMAND',
                                   required=True)
-    listed = commands.add_parser('list', help='what can be measured here')
+    listed = commands.add_parser(
+        'list', help='list the scenarios, and which can run on this machine')
     listed.set_defaults(run=_list)
     _add_run(commands.add_parser('run', help='run a scenario'))
     # It is of a cloud and not of this machine, so it has a word of its own.
     _add_scenario(commands, scenarios.named('cloud'))
     _add_compare(commands.add_parser('compare', help='compare two reports'))
     _add_report(commands.add_parser(
-        'report', help='write a report for readers'))
+        'report', help='write a report with tables and plots'))
     return top
 
 
@@ -76,7 +77,8 @@ def _add_scenario(names: Any, scenario: Scenario) -> None:
     for parameter in scenario.parameters:
         _add_parameter(sub, parameter)
     sub.add_argument('-o', '--output', type=Path, metavar='FILE',
-                     help='for the report, as JSON')
+                     help='write the result to FILE as JSON, as the other '
+                          'commands read it')
     sub.set_defaults(run=_run, record=scenario)
 
 
@@ -106,13 +108,13 @@ def _parameter(parameter: Parameter, text: str) -> record.Value:
 
 def _add_compare(sub: argparse.ArgumentParser) -> None:
     sub.add_argument('first', type=Path, help='a report')
-    sub.add_argument('second', type=Path, help='another one')
+    sub.add_argument('second', type=Path, help='the report to compare it with')
     sub.add_argument('--kind', choices=sorted(_KINDS),
                      default='before-after',
-                     help='what the two are (%(default)s)')
+                     help='relation of the two reports (default: %(default)s)')
     sub.add_argument('--allow', action='append', choices=compare.ASPECTS,
                      default=[], metavar='ASPECT',
-                     help='may differ, and is said to: '
+                     help='aspect that may differ; the comparison notes it: '
                           + ', '.join(compare.ASPECTS))
     _add_form(sub, ('json',))
     sub.set_defaults(run=_compare)
@@ -120,7 +122,7 @@ def _add_compare(sub: argparse.ArgumentParser) -> None:
 
 def _add_report(sub: argparse.ArgumentParser) -> None:
     sub.add_argument('reports', type=Path, nargs='+', metavar='REPORT',
-                     help='as "run" has written it')
+                     help='result written by "run"')
     _add_form(sub, ())
     sub.set_defaults(run=_report)
 
@@ -128,9 +130,9 @@ def _add_report(sub: argparse.ArgumentParser) -> None:
 def _add_form(sub: argparse.ArgumentParser, more: Sequence[str]) -> None:
     sub.add_argument('-f', '--format', default='md',
                      choices=(*document.FORMS, *more),
-                     help='of the output (%(default)s)')
+                     help='format of the output (default: %(default)s)')
     sub.add_argument('-o', '--output', type=Path, metavar='FILE',
-                     help='instead of standard output')
+                     help='write to FILE instead of standard output')
     sub.add_argument('--no-pictures', action='store_true',
                      help='leave out the plots, which need matplotlib')
 

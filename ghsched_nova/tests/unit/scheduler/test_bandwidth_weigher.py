@@ -101,8 +101,8 @@ class BandwidthWeigherTest(base.TestCase):
         state = host(100)
         del state.limits
         self.assertEqual(0.0, self.weigh(state))
-        self.assertIn('WARNING ghsched: cannot read the memory bandwidth in '
-                      'use on host_a', self.log.output)
+        self.assertIn('WARNING ghsched: host host_a: cannot read the memory '
+                      'bandwidth in use', self.log.output)
 
     def order(self, *hosts):
         return [weighed.obj.host for weighed

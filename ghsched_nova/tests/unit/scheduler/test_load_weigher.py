@@ -78,7 +78,7 @@ class LoadWeigherTest(base.TestCase):
         state = host(0.0)
         state.numa_topology = 'none'
         self.assertEqual(-0.5, self.weigh(state))
-        self.assertIn('cannot be read', self.log.output)
+        self.assertIn('cannot read the load', self.log.output)
 
     def test_costs_are_none_where_placement_by_load_is_off(self):
         self.assertEqual({0, 1}, set(by_load.costs(host(0.9, 0.0))))

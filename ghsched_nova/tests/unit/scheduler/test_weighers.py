@@ -158,8 +158,8 @@ class OddStateTest(WeigherTestCase):
         state.numa_topology = objects.NUMATopology(
             cells=[objects.NUMACell(id=0)])
         self.assertEqual(0.0, self.weigh(state, spec()))
-        self.assertIn('WARNING ghsched: the fragmentation of host_a cannot '
-                      'be told', self.log.output)
+        self.assertIn('WARNING ghsched: host host_a: cannot compute the '
+                      'fragmentation', self.log.output)
 
 
 class NeedsTest(base.TestCase):
