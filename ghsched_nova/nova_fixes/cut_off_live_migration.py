@@ -66,7 +66,14 @@ class Unknown(Exception):
 
 
 def install_in_compute() -> None:
-    """Repair the start of nova-compute; harmless when done twice."""
+    """Repair a live migration that went on while nova-compute was stopped.
+
+    At its start Nova's ``ComputeManager._reset_live_migration`` resets the
+    server to the source host, even if libvirt has copied the guest to the
+    destination meanwhile. For servers with an extra spec of ghsched this
+    repair asks libvirt, and finishes the migration or rolls it back. Applied
+    once, however often it is called.
+    """
     registry.replace('nova.compute.manager.ComputeManager.'
                      '_reset_live_migration', servers.for_ours(_reset, 2))
 
@@ -91,16 +98,18 @@ def finishing(reset: Callable[..., Any], under_way: Callable[..., list[Any]],
               is_here: Callable[[Any], bool], stays: Callable[[Any], bool],
               finish: Callable[..., Any], take_back: Callable[..., Any]
               ) -> Callable[..., Any]:
-    """Reset a live migration as Nova does at its start, then finish or roll
-    back the migration.
+    """Reset a live migration as Nova does at its start, then finish the
+    migration or roll it back.
 
     :param reset: ``ComputeManager._reset_live_migration``.
-    :param under_way: gives the live migrations of an instance, that which
-        has got furthest first.
-    :param is_here: whether libvirt still has the guest.
-    :param stays: the same after a copy was aborted, when that has ended.
-    :param finish: does what Nova does after the copy.
-    :param take_back: does what Nova does when there was none.
+    :param under_way: function that returns the live migrations in progress of
+        an instance, the most advanced first.
+    :param is_here: function that returns whether libvirt still has the guest.
+    :param stays: function that aborts the copy, waits for its end, and returns
+        whether libvirt still has the guest.
+    :param finish: function that runs Nova's steps after a copy.
+    :param take_back: function that rolls back the records of a migration
+        without a copy.
     """
     @functools.wraps(reset)
     def ended(context: Any, instance: Any) -> Any:
@@ -169,16 +178,15 @@ def seen_to_its_end(migrate: Callable[..., Any],
                     instance: Any, dest: str, post_method: Callable[..., Any],
                     recover_method: Callable[..., Any], block_migration: bool,
                     migrate_data: Any) -> None:
-    """Live-migrate a guest; find out the result from libvirt if Nova's driver
-    fails.
+    """Live-migrate a guest; ask libvirt for the result if Nova's driver fails.
 
-    Since Nova 32 the driver raises what libvirt has answered also when the
-    guest is rolled back already, and its server ends in ``ERROR``.
+    Since Nova 32 the driver also raises an error of libvirt after the guest
+    was rolled back, which sets the server to ``ERROR``.
 
-    :param migrate: ``LibvirtDriver.live_migration``; the other parameters but
-        the next are its own.
-    :param is_copied: see :func:`outcome`, for an instance.
-    :raises Exception: as Nova's driver, if it is not known how it has ended.
+    :param migrate: ``LibvirtDriver.live_migration``, which takes the
+        parameters after ``is_copied``.
+    :param is_copied: function that returns :func:`outcome` for an instance.
+    :raises Exception: the error of Nova's driver, if the result is unknown.
     """
     follows = _Follows()
     try:
@@ -205,11 +213,12 @@ def seen_to_its_end(migrate: Callable[..., Any],
 
 
 def outcome(look: Callable[[], bool | None]) -> bool | None:
-    """Wait until libvirt no longer copies a guest; return whether it was
-    copied.
+    """Wait until libvirt no longer copies a guest; return whether the guest
+    was copied.
 
-    :param look: whether the guest has gone; None: it is being copied.
-    :returns: None: libvirt does not answer, or cannot know it either.
+    :param look: function that returns whether the guest has left this host;
+        None while libvirt copies the guest.
+    :returns: None if libvirt does not answer or does not know the result.
     """
     unanswered = 0
     while unanswered < _ANSWERS_WITHIN:
@@ -262,7 +271,8 @@ def _has_domain(host: Any, instance: Any) -> bool:
 def _is_gone(host: Any, instance: Any) -> bool | None:
     """Whether libvirt has copied a guest away; None while the copy runs.
 
-    :raises Unknown: it was paused for the last of its memory.
+    :raises Unknown: libvirt paused the guest for the last part of its memory,
+        and does not know whether the destination has started the guest.
     """
     try:
         guest = host.get_guest(instance)
@@ -278,7 +288,8 @@ def _is_gone(host: Any, instance: Any) -> bool | None:
 def _stays(host: Any, instance: Any) -> bool:
     """Abort the copy of a guest; return whether the guest stays on this host.
 
-    libvirt aborts at the soonest opportunity, and that may be too late.
+    libvirt aborts a copy as soon as it can, which may be after the guest has
+    left.
     """
     for _wait in range(_ABORTED_WITHIN):
         try:
@@ -317,15 +328,15 @@ def finish_live_migration(manager: Any, context: Any, instance: Any,
                           migration: Any) -> None:
     """Run nova-compute's steps after the copy of a guest.
 
-    What it knew of the migration is lost, so that this is cautious: no disk
-    is removed but with the directory of a guest that is not on shared storage,
-    and no volume is disconnected, because the records of them are those of
-    the destination already.
+    nova-compute has lost its data of the migration. So no disk is removed,
+    except with the directory of a guest that is not on shared storage, and no
+    volume is disconnected, because the volumes' records are those of the
+    destination.
 
     :param manager: ``nova.compute.manager.ComputeManager``.
     :param migration: a live migration from this host.
-    :raises Exception: whatever Nova raises; the server is the destination's
-        then as well (``_post_live_migration_update_host``).
+    :raises Exception: an error of Nova; even then the server's record names
+        the destination (``_post_live_migration_update_host``).
     """
     # It is a start, and the tracker of resources knows no device yet.
     manager.update_available_resource(context, startup=True)
@@ -343,7 +354,7 @@ def is_copied(guest: Any) -> bool:
     """Whether libvirt has a job, such as a migration, for a guest.
 
     :param guest: ``nova.virt.libvirt.guest.Guest``.
-    :raises Exception: libvirt cannot say.
+    :raises Exception: libvirt cannot answer.
     """
     return guest.get_job_info().type in _JOBS
 
@@ -353,7 +364,8 @@ def is_paused_by_migration(guest: Any) -> bool:
     """Whether libvirt paused a guest for a migration and did not resume it.
 
     A libvirtd that is restarted while the destination starts the guest does
-    not know whether it has (``qemuProcessRecoverMigrationOut`` of libvirt).
+    not know whether the guest runs there (``qemuProcessRecoverMigrationOut``
+    of libvirt).
 
     :param guest: ``nova.virt.libvirt.guest.Guest``.
     """
@@ -366,15 +378,14 @@ def is_paused_by_migration(guest: Any) -> bool:
 @seam('nova.virt.libvirt.guest.BlockDevice.abort_job',
       ('self', 'async_', 'pivot'))
 def end_disk_copies(guest: Any) -> None:
-    """Abort the block jobs that a live migration started for the disks of a
-    guest.
+    """Abort the block jobs that a live migration started for a guest's disks.
 
-    libvirt begins with them, and a libvirtd that is restarted meanwhile
-    aborts the migration, but not always them: "domain has active block job"
-    is its answer to the next one.
+    A libvirtd that is restarted during the block jobs aborts the migration,
+    but not always its block jobs. libvirt refuses the next migration then with
+    "domain has active block job".
 
     :param guest: ``nova.virt.libvirt.guest.Guest``.
-    :raises Exception: libvirt does not.
+    :raises Exception: libvirt cannot abort a job.
     """
     for disk in guest.get_all_disks():
         device = guest.get_block_device(disk.target_dev)

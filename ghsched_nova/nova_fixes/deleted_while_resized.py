@@ -35,7 +35,14 @@ _DELETING = (task_states.DELETING, task_states.SOFT_DELETING)
 
 
 def install_in_api() -> None:
-    """Install the repair of deletion in nova-api; harmless when done twice."""
+    """Repair deletion of a server in VERIFY_RESIZE: keep its task state.
+
+    nova-api confirms the resize before it deletes the server, and the
+    confirmation clears the task state ``deleting``. A nova-compute that
+    restarts meanwhile does not resume the deletion. For servers with an extra
+    spec of ghsched the repair sets the task state again. Applied once, however
+    often it is called.
+    """
     registry.replace('nova.compute.api.API._confirm_resize_on_deleting',
                      _confirm)
 

@@ -44,14 +44,26 @@ _is_ours = contextvars.ContextVar('ghsched_devices_of_far_pf', default=False)
 
 
 def install_in_scheduler() -> None:
-    """Install the repair in nova-scheduler; harmless when done twice."""
+    """Repair Nova's count of free devices in nova-scheduler's PCI checks.
+
+    ``PciDeviceStats._filter_pools`` accepts a PF near the guest with enough
+    free VFs, although Placement has allocated VFs of another PF. For flavors
+    with an extra spec of ghsched the repair counts the VFs that Placement
+    allocated. Applied once, however often it is called.
+    """
     registry.replace(_FILTER, _filter_pools)
     registry.replace('nova.scheduler.manager.SchedulerManager._schedule',
                      _schedule)
 
 
 def install_in_compute() -> None:
-    """Install the repair of claims in nova-compute; harmless when done twice.
+    """Repair Nova's count of free devices in nova-compute's claims.
+
+    ``PciDeviceStats._filter_pools`` accepts a PF near the guest with enough
+    free VFs, although Placement has allocated VFs of another PF; the claim
+    then takes too few devices or is refused. For flavors with an extra spec of
+    ghsched the repair counts the VFs that Placement allocated. Applied once,
+    however often it is called.
     """
     registry.replace(_FILTER, _filter_pools)
     registry.replace(f'{_TRACKER}.instance_claim', _instance_claim)
@@ -60,7 +72,9 @@ def install_in_compute() -> None:
 
 @contextlib.contextmanager
 def acting_for(flavor: Any) -> Iterator[None]:
-    """Within this context, apply the repair if a flavor has a key of ours."""
+    """Within this context, apply the repair of PCI pools if a flavor has an
+    extra spec of ghsched.
+    """
     token = _is_ours.set('extra_specs' in flavor
                          and policies.wanted(flavor.extra_specs))
     try:
@@ -104,14 +118,14 @@ def _move_claim(original: Callable[..., Any], tracker: Any, context: Any,
 def _filter_pools(original: Callable[..., Any], pci_stats: Any,
                   pools: Sequence[Any], request: Any, numa_cells: Any,
                   rp_uuids: Sequence[str]) -> Any:
-    """Filter the pools of an allocation by Nova's function, with the devices
-    given of each pool.
+    """Filter PCI pools by Nova's function, with at most the devices that
+    Placement allocated from each pool.
 
-    Placement names the PF of a group once, whatever the number of VFs. Until
-    the mapping names the PF of each VF, as it does in claims, Nova's own count
-    of free devices decides.
+    Before the claim the mapping names the PF of a request group once, whatever
+    the number of VFs; Nova's own count of free devices decides then. In a
+    claim the mapping names the PF of each VF.
 
-    :returns: those of the pools that Nova keeps, as they are.
+    :returns: the unchanged pools that Nova's function keeps.
     """
     if len(rp_uuids or ()) < request.count or not _is_ours.get():
         return original(pci_stats, pools, request, numa_cells,
@@ -129,6 +143,7 @@ def _filter_pools(original: Callable[..., Any], pci_stats: Any,
 
 def _with_count(pool: Mapping[str, Any],
                 given: Mapping[str, int]) -> dict[str, Any]:
-    """Return a pool with at most as many devices as Placement allocated of it.
+    """Return a PCI pool with at most as many devices as Placement allocated
+    from the pool.
     """
     return {**pool, 'count': min(pool['count'], given[pool['rp_uuid']])}

@@ -30,8 +30,13 @@ seam = registry.in_processes(registry.COMPUTE)
 
 
 def install_in_compute() -> None:
-    """Install the repair of instances' devices in nova-compute; harmless when
-    done twice.
+    """Repair ``Instance.get_pci_devices`` for evacuated servers.
+
+    Until a lost host is back, Nova's records still allocate its devices to the
+    evacuated server; Nova then raises KeyError, or takes them for devices of
+    the new host. For servers with an extra spec of ghsched only the devices of
+    the server's own PCI requests are returned. Applied once, however often it
+    is called.
     """
     registry.replace('nova.objects.instance.Instance.get_pci_devices',
                      _devices)

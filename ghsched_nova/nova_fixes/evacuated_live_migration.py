@@ -49,7 +49,12 @@ _EVACUATING = ('accepted', 'pre-migrating')
 
 
 def install_in_api() -> None:
-    """Install the repair of evacuations in nova-api; harmless when done twice.
+    """Repair evacuations of servers whose host was lost during a live
+    migration.
+
+    nova-conductor may mistake the record of that live migration for the record
+    of the evacuation. For servers with an extra spec of ghsched nova-api first
+    cancels the live migration. Applied once, however often it is called.
     """
     registry.replace('nova.compute.api.API.evacuate', _evacuate)
     registry.replace('nova.conductor.api.ComputeTaskAPI.rebuild_instance',
@@ -57,8 +62,12 @@ def install_in_api() -> None:
 
 
 def install_in_compute() -> None:
-    """Install the repair for returning hosts in nova-compute; harmless when
-    done twice.
+    """Repair nova-compute's start of a live migration that an evacuation has
+    cancelled.
+
+    A host that was lost reads old requests when it is back. For servers with
+    an extra spec of ghsched it ignores those of cancelled live migrations.
+    Applied once, however often it is called.
     """
     registry.replace('nova.compute.manager.ComputeManager.live_migration',
                      servers.for_ours(_begin, 3))
@@ -83,8 +92,8 @@ def _rebuild(original: Callable[..., Any], api: Any, context: Any,
              **kwargs: Any) -> Any:
     """Cancel the live migrations of a server, then request its evacuation.
 
-    Nova has checked that the host is down and made the record of the move by
-    then (``API.evacuate``).
+    By then Nova has checked that the host is down, and has created the
+    migration record of the evacuation (``API.evacuate``).
     """
     if recreate:
         prepare(context, instance)
@@ -93,12 +102,14 @@ def _rebuild(original: Callable[..., Any], api: Any, context: Any,
 
 
 def check(context: Any, instance: Any) -> None:
-    """Refuse to evacuate a server of ours while nova-conductor migrates it.
+    """Refuse to evacuate a server while nova-conductor schedules a live
+    migration of the server.
 
-    It would take away what the server gets on its new host.
+    Only for servers with an extra spec of ghsched. When nova-conductor gives
+    up, it would remove the server's allocation on the new host.
 
-    :raises nova.exception.InstanceInvalidState: for nova-api, which answers
-        409. In a minute or two the server can be evacuated.
+    :raises nova.exception.InstanceInvalidState: nova-api answers 409; the
+        request succeeds some minutes later.
     """
     if servers.is_ours(instance) and any(map(
             is_being_scheduled,
@@ -109,9 +120,10 @@ def check(context: Any, instance: Any) -> None:
 
 
 def prepare(context: Any, instance: Any) -> None:
-    """Cancel each live migration of a server of ours whose host is down.
+    """Cancel the live migrations of a server whose host is down; never raises.
 
-    It raises nothing: the guest is to be evacuated whatever becomes of them.
+    Only for servers with an extra spec of ghsched. The evacuation goes on if a
+    live migration cannot be cancelled.
     """
     if not servers.is_ours(instance):
         return
@@ -132,9 +144,9 @@ def prepare(context: Any, instance: Any) -> None:
 def is_being_scheduled(migration: Any) -> bool:
     """Whether nova-conductor may still be scheduling a live migration.
 
-    It asks the destination, which asks the source. Where that has gone, it
-    hears so after a time-out, and gives back what it has allocated for the
-    server on the destination (``LiveMigrationTask``).
+    nova-conductor asks the destination, which asks the source. If the source
+    is down, nova-conductor gives up after a time-out, and removes what it has
+    allocated for the server on the destination (``LiveMigrationTask``).
     """
     since = timeutils.normalize_time(migration.created_at)
     return migration.status == 'accepted' and not timeutils.is_older_than(
@@ -146,10 +158,10 @@ def is_being_scheduled(migration: Any) -> bool:
                'migration', 'migrate_data'))
 def _begin(original: Callable[..., Any], manager: Any, context: Any,
            *args: Any, **kwargs: Any) -> Any:
-    """Start a live migration, unless it was cancelled before.
+    """Start a live migration, unless the migration was cancelled before.
 
-    An evacuation ends what was under way, and the host that is back reads
-    what it was sent before, with a record of the migration that is old.
+    An evacuation cancels the live migrations of a server. A host that returns
+    reads requests from before, with an old record of the migration.
     """
     if live_migrations.has_ended(context, kwargs['migration']):
         LOG.warning('ghsched: ignoring a request for a live migration that '

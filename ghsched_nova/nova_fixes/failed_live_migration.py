@@ -38,8 +38,12 @@ _OF_MIGRATION = ('migration_context', 'numa_topology', 'pci_requests',
 
 
 def install_in_compute() -> None:
-    """Install the repair of rollbacks in nova-compute; harmless when done
-    twice.
+    """Repair the rollback of live migrations while Placement does not answer.
+
+    An error of ``ComputeManager._revert_allocation`` ends Nova's rollback, and
+    the server stays migrating or is set to ``ERROR``. For servers with an
+    extra spec of ghsched the error is logged instead. Applied once, however
+    often it is called.
     """
     registry.replace('nova.compute.manager.ComputeManager.'
                      '_revert_allocation', servers.for_ours(revert, 2))
@@ -49,10 +53,12 @@ def install_in_compute() -> None:
       ('self', 'context', 'instance', 'migration'))
 def revert(original: Callable[..., Any], manager: Any, context: Any,
            instance: Any, migration: Any) -> Any:
-    """Roll a live migration back even if Placement does not answer.
+    """Return a migration's allocation to its server; log an error of
+    Placement.
 
-    The guest is where it was. What ``_revert_allocation`` raises ends its
-    rollback: the server would be migrating for ever, or in ``ERROR``.
+    Nova's ``_revert_allocation`` raises the error, which ends the rollback of
+    the live migration: the server stays migrating or is set to ``ERROR``,
+    although the guest runs on the source.
     """
     try:
         return original(manager, context, instance, migration)
@@ -78,11 +84,11 @@ def saved_as_it_is(instance: Any) -> Iterator[None]:
     """Within this context, save() of an instance omits the destination's
     claim.
 
-    nova-compute shows the driver of a destination the instance as it would be
-    there (``Instance.mutated_migration_context``). LibvirtDriver saves it when
-    it cleans up, and with it the host NUMA nodes and devices of a guest that
-    has not come; and the migration context itself, which the source may have
-    dropped by then, so that the next rebuild would take it for its own.
+    During a rollback nova-compute of the destination gives the driver the
+    instance with the NUMA topology and devices of the destination
+    (``Instance.mutated_migration_context``), which LibvirtDriver saves when it
+    cleans up. It would also save a migration context that the source has
+    dropped by then, and the next rebuild would use that context.
     """
     def saved(save: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         instance.obj_reset_changes(_OF_MIGRATION, recursive=True)

@@ -28,8 +28,12 @@ seam = registry.in_processes(registry.COMPUTE)
 
 
 def install_in_compute() -> None:
-    """Install the repair of failed rebuilds in nova-compute; harmless when
-    done twice.
+    """Repair the allocation of a server whose rebuild on its own host fails.
+
+    ``ComputeManager.rebuild_instance`` handles each failure as that of an
+    evacuation, and removes the server's allocation in Placement. For servers
+    with an extra spec of ghsched that are rebuilt in place the allocation is
+    kept. Applied once, however often it is called.
     """
     registry.replace('nova.compute.resource_tracker.ResourceTracker.'
                      'delete_allocation_for_evacuated_instance', _delete)

@@ -34,8 +34,13 @@ _KEEPS = '_ghsched_keeps_flavor'
 
 
 def install_in_compute() -> None:
-    """Install the repair of failed resizes in nova-compute; harmless when done
-    twice.
+    """Repair the flavor of a server whose resize fails on its new host.
+
+    The server has the claim and the allocation of the new flavor, but
+    ``ComputeManager._finish_resize`` resets it to the old flavor. A server
+    that
+    :func:`keep_flavor` has marked keeps the new flavor. Applied once, however
+        often it is called.
     """
     registry.replace('nova.compute.manager.ComputeManager.'
                      '_set_instance_info', _set_instance_info)
@@ -56,7 +61,8 @@ def _set_instance_info(original: Callable[..., None], instance: Any,
 def keep_flavor(instance: Any) -> None:
     """Mark an instance so that Nova does not reset its flavor to the old one.
 
-    Only :func:`install_in_compute` makes the mark effective.
+    The mark is for this process and has no effect unless the repair of failed
+    resizes is applied.
     """
     if instance.new_flavor is not None and (
             instance.flavor.flavorid == instance.new_flavor.flavorid

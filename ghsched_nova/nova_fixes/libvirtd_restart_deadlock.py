@@ -28,8 +28,11 @@ seam = registry.in_processes(registry.COMPUTE)
 
 
 def install_in_compute() -> None:
-    """Do nothing here: :func:`let_libvirt_call_back` needs the driver's
-    connection.
+    """Do nothing at the start of nova-compute, which has no libvirt connection
+    yet.
+
+    The driver applies the repair to its connection, see
+    :func:`let_libvirt_call_back`.
     """
 
 
@@ -39,7 +42,11 @@ def install_in_compute() -> None:
 @seam('nova.virt.libvirt.host.Host._connection_closed',
       ('self', 'conn', 'args', 'kwargs'), releases=range(33, 100))
 def let_libvirt_call_back(host: Any) -> None:
-    """Replace the lock of a libvirt connection by a re-entrant lock.
+    """Make the lock of a libvirt connection re-entrant, to prevent a deadlock.
+
+    Since Nova 33 nova-compute hangs if libvirt reports a lost connection on
+    the thread that holds the lock. The lock is one of the process, so this
+    acts on all servers.
 
     :param host: ``nova.virt.libvirt.host.Host`` of the driver.
     """

@@ -53,8 +53,12 @@ CanJoin: TypeAlias = Callable[[policies.GuestPolicy, Sequence[int]], bool]
 
 
 def install_in_compute() -> None:
-    """Install the repair of live migration claims in nova-compute; harmless
-    when done twice.
+    """Repair claims of live migrations that lack the scheduler's NUMA limits.
+
+    Nova 31 to 33 lose the limits (bug 2153425), and so does each release when
+    an administrator forces the host. For servers with an extra spec of ghsched
+    the claim takes the host NUMA nodes that Placement has allocated. Applied
+    once, however often it is called.
     """
     registry.replace('nova.compute.resource_tracker.ResourceTracker.'
                      'live_migration_claim', _claim)
@@ -114,9 +118,11 @@ def _destination(tracker: Any, node: Any, allocs: Any) -> Destination:
 
 
 def _limits_of(node: Any, order: Sequence[int]) -> Any:
-    """Return limits that restrict a claim to one host cell per guest cell.
+    """Return limits that restrict a claim to one host NUMA node for each guest
+    NUMA node.
 
-    :param node: Nova's ComputeNode, for its ratios.
+    :param node: Nova's ComputeNode, which has the allocation ratios.
+    :param order: host NUMA node of each guest NUMA node.
     """
     return {'numa_topology': numa.make_limits(
         node, {*map(names.make_node_physnet, order),
@@ -128,8 +134,8 @@ def orders(instance: Any, host: Destination,
            can_join: CanJoin) -> Iterator[tuple[int, ...]]:
     """Yield the host NUMA nodes that a claim may take, by guest NUMA node.
 
-    Nothing for a guest that the claim may put anywhere, or whose flavor
-    cannot be read: nova-compute refuses that one a little later.
+    Yields nothing for a guest without a NUMA restriction, or with a flavor
+    that cannot be read, which nova-compute refuses later.
     """
     guest_nodes = len(numa.host_cells(instance.numa_topology))
     try:

@@ -27,11 +27,11 @@ _LIVE_MIGRATING = ('accepted', 'queued', 'preparing', 'running')
 
 
 def live_migrations_under_way(context: Any, instance: Any) -> list[Any]:
-    """Return the live migrations of an instance that are in progress, by their
-    records.
+    """Return the live migrations of an instance that are in progress, the most
+    advanced first.
 
-    The one that has got furthest is the first: a nova-conductor that ended
-    while it prepared another one has left that behind.
+    There may be several: a nova-conductor that stops while it prepares a live
+    migration leaves a record behind.
     """
     return sorted(
         of_kind(context, instance,
@@ -54,7 +54,9 @@ def has_ended(context: Any, migration: Any) -> bool:
       ('context', 'filters', 'sort_keys', 'sort_dirs', 'limit', 'marker'))
 def of_kind(context: Any, instance: Any, kind: str,
             statuses: Sequence[str]) -> list[Any]:
-    """Return the migrations of an instance with a type and some statuses."""
+    """Return the migrations of an instance of one type that have one of some
+    statuses.
+    """
     return list(objects.MigrationList.get_by_filters(context, {
         'instance_uuid': instance.uuid, 'status': list(statuses),
         'migration_type': kind}))
@@ -69,11 +71,11 @@ def take_back_live_migration(context: Any, instance: Any,
                              migration: Any) -> None:
     """Roll back the records of a live migration whose guest was not copied.
 
-    The other host counts what it has claimed for a migration until that has
-    ended, and gives it back with its next report.
+    The destination counts the claim of the migration until the migration's
+    record has ended, and frees the resources with its next report.
 
     :param migration: a live migration from the host of the instance.
-    :raises Exception: whatever Nova raises.
+    :raises Exception: an error of Nova.
     """
     migration.status = 'error'
     migration.save()

@@ -40,8 +40,12 @@ _OF_PROVIDER = 'Inventory and/or allocations changed'
 
 
 def install_in_api() -> None:
-    """Install the repair of server deletion in nova-api; harmless when done
-    twice.
+    """Repair deletion of allocations: retry after a conflict in Placement.
+
+    Nova retries other changes after a 409 with
+    ``placement.concurrent_update``, but not a deletion, and sets the server to
+    ``ERROR``. The repair retries for servers with an allocation of a resource
+    class of ghsched. Applied once, however often it is called.
     """
     registry.replace('nova.scheduler.client.report.SchedulerReportClient.'
                      'delete_allocation_for_instance', _delete)
@@ -67,7 +71,8 @@ def _delete(original: Callable[..., Any], client: Any, context: Any,
 
 
 def _holds_ours(client: Any, context: Any, consumer: str) -> bool:
-    """Whether Placement has allocated a resource class of ours to a consumer.
+    """Whether a consumer has an allocation of a resource class of ghsched in
+    Placement.
     """
     held = client.get_allocs_for_consumer(context, consumer)
     return any(names.OUR_CLASSES & set(part['resources'])

@@ -47,8 +47,13 @@ _OF_FLAVOR = ('flavorid', 'memory_mb', 'vcpus', 'root_gb', 'ephemeral_gb',
 
 
 def install_in_api() -> None:
-    """Install the repair of the RequestSpec in nova-api; harmless when done
-    twice.
+    """Repair the RequestSpec of a server whose resize was rolled back or
+    reverted.
+
+    Nova leaves the flavor or the PCI requests of the failed resize in the
+    RequestSpec, and the next move asks Placement for the wrong resources. For
+    servers with an extra spec of ghsched nova-api resets the RequestSpec
+    before each move. Applied once, however often it is called.
     """
     for name in MOVES:
         registry.replace(f'nova.compute.api.API.{name}', _move)
@@ -76,11 +81,11 @@ def _move(original: Callable[..., Any], api: Any, context: Any, instance: Any,
 
 
 def repair(context: Any, instance: Any) -> None:
-    """Reset the flavor in the RequestSpec of a server of ours to the server's
-    flavor.
+    """Reset the RequestSpec of a server with an extra spec of ghsched to the
+    server's flavor.
 
-    Nothing is done for a guest that something else happens with, which the
-    RequestSpec may be ahead of; nova-api refuses to move it anyway.
+    A server with a task state is skipped: its RequestSpec may rightly name the
+    flavor of the move in progress, and nova-api refuses to move it anyway.
     """
     if instance.task_state is not None or not servers.is_ours(instance):
         return
@@ -93,10 +98,13 @@ def repair(context: Any, instance: Any) -> None:
 
 
 def agree(spec: Any, instance: Any) -> bool:
-    """Set the fields of a RequestSpec to those of its instance.
+    """Set the flavor and PCI requests of a RequestSpec to those of its
+    instance.
 
-    :returns: whether it did not. One without any key of ours, before and
-        after, is left to Nova.
+    A RequestSpec without an extra spec of ghsched, before and after, is not
+    changed.
+
+    :returns: whether the RequestSpec was changed.
     """
     flavor = instance.flavor
     if not (policies.wanted(spec.flavor.extra_specs)
@@ -123,7 +131,7 @@ def _asked(requests: Any) -> list[tuple[str, int, str | None]]:
 
 
 def _load(context: Any, uuid: str) -> Any:
-    """Return the RequestSpec of a server; None if there is none."""
+    """Return the RequestSpec of a server; None if the server has none."""
     try:
         return objects.RequestSpec.get_by_instance_uuid(context, uuid)
     except exception.RequestSpecNotFound:

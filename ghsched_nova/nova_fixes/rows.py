@@ -39,16 +39,18 @@ class Fix:
     until: int | None = None
 
     def module(self) -> Any:
-        """Import the module of the repair; a service imports only its own
-        repairs.
+        """Import the module of this repair, which each service imports only if
+        it applies the repair.
         """
         name = self.name.replace('-', '_')
         return importlib.import_module(f'ghsched_nova.nova_fixes.{name}')
 
     def names(self, process: str | None = None) -> frozenset[str]:
-        """Return the names of Nova that the repair relies on.
+        """Return the dotted names of Nova's functions that the repair relies
+        on.
 
-        :param process: for those of one service; None for all.
+        :param process: the service whose names are returned; None for all
+            services.
         """
         user = self.module().__name__
         return frozenset(

@@ -22,9 +22,10 @@ from ghsched_placement import policy as policies
 
 
 def is_ours(instance: Any) -> bool:
-    """Whether the current, old or new flavor of a server has a key of ours.
+    """Whether the current, old or new flavor of a server has an extra spec of
+    ghsched.
 
-    A server that is resized has two flavors (``Instance.new_flavor``).
+    A server that is being resized has two flavors (``Instance.new_flavor``).
     """
     try:
         flavors = [getattr(instance, name, None)
@@ -37,12 +38,14 @@ def is_ours(instance: Any) -> bool:
 
 def for_ours(changed: Callable[..., Any],
              number: int) -> Callable[..., Any]:
-    """Wrap a function so that Nova's own is called for servers without a key
-    of ours.
+    """Wrap a replacement of Nova's function so that other servers get Nova's
+    own.
 
-    :param changed: takes Nova's function, and then its arguments.
+    The replacement acts on servers whose flavor has an extra spec of ghsched.
+
+    :param changed: the replacement; takes Nova's function, then its arguments.
     :param number: position of the instance among the arguments of Nova's
-        function, unless it is given by its name.
+        function, unless it is passed by keyword.
     """
     @functools.wraps(changed)
     def chosen(original: Callable[..., Any], *args: Any,

@@ -51,14 +51,15 @@ class State:
 
 
 def own_names() -> frozenset[str]:
-    """Return the names of Nova that only repairs rely on."""
+    """Return the dotted names of Nova's functions that only repairs rely on.
+    """
     return frozenset(seam.name for seam in registry.SEAMS.values() if all(
         user.startswith('ghsched_nova.nova_fixes.') for user in seam.users))
 
 
 def unknown(chosen: Collection[str]) -> Iterator[str]:
-    """Yield the words of ``[ghsched]nova_fixes`` that are not the name of a
-    repair (pure).
+    """Yield the values of ``[ghsched]nova_fixes`` that name no repair of Nova
+    (pure).
     """
     return (word for word in chosen
             if word not in _BY_NAME and word not in (AUTO, NONE))
@@ -66,10 +67,13 @@ def unknown(chosen: Collection[str]) -> Iterator[str]:
 
 def state(fix: Fix, chosen: Collection[str], release: int,
           differ: Collection[signatures.Mismatch]) -> State:
-    """Return whether a repair is applied, and the reason if not (pure).
+    """Return whether a repair of Nova is applied, and the reason if not
+    (pure).
 
-    :param chosen: words of ``[ghsched]nova_fixes``.
-    :param differ: functions of the repair that this Nova has otherwise.
+    :param chosen: values of ``[ghsched]nova_fixes``.
+    :param release: major version number of Nova.
+    :param differ: functions that the repair relies on and that differ in the
+        installed Nova.
     """
     if fix.name not in chosen and AUTO not in chosen:
         return State(False, 'off')
@@ -85,7 +89,7 @@ def state_here(fix: Fix, process: str | None = None) -> State:
     """Return whether a repair is applied with the installed Nova and
     configuration.
 
-    :param process: the service that is asked for; None for all of the fix.
+    :param process: the service to check; None for all services of the repair.
     """
     return state(fix, shared.config().ghsched.nova_fixes,
                  signatures.release(),
@@ -93,8 +97,8 @@ def state_here(fix: Fix, process: str | None = None) -> State:
 
 
 def applies(name: str, process: str) -> bool:
-    """Whether a repair is to be applied; log a repair that the installed Nova
-    does not fit.
+    """Whether this process applies a repair of Nova; log a repair that does
+    not fit the installed Nova.
     """
     found = state_here(_BY_NAME[name], process)
     if not found.applied and found.text.startswith('not applied'):
@@ -108,7 +112,9 @@ APPLIED: set[str] = set()
 
 
 def install(process: str) -> None:
-    """Apply the repairs of one service; harmless when done twice."""
+    """Apply the repairs of Nova for one service; a repeated call changes
+    nothing.
+    """
     function = f'install_in_{process.removeprefix("nova-")}'
     for fix in FIXES:
         if process in fix.processes and applies(fix.name, process):
@@ -117,16 +123,17 @@ def install(process: str) -> None:
 
 
 def acts_on(name: str, instance: Any) -> bool:
-    """Whether this process applies a repair to a server."""
+    """Whether this process applies a repair of Nova to a server."""
     return name in APPLIED and servers.is_ours(instance)
 
 
 def require(process: str) -> None:
     """Refuse to start a process if Nova or the configuration does not fit the
-    repairs.
+    repairs of Nova.
 
-    :raises ghsched_nova.nova_seams.registry.SeamsDiffer: naming what
-        differs, and a word of ``[ghsched]nova_fixes`` that names no repair.
+    :raises ghsched_nova.nova_seams.registry.SeamsDiffer: with the functions
+        that differ, and each value of ``[ghsched]nova_fixes`` that names no
+        repair.
     """
     wrong = sorted(unknown(shared.config().ghsched.nova_fixes))
     if wrong:
