@@ -64,6 +64,8 @@ def _name(node: ast.AST) -> Iterator[str]:
     riddles = RIDDLES.intersection(name.lower().split('_'))
     if riddles:
         yield f'{name}: a name has "{min(riddles)}"'
+    elif name.startswith(('test_what_', 'what_')):
+        yield f'{name}: a name begins with "what"'
     elif isinstance(node, ast.FunctionDef) and name.strip('_') in BARE:
         yield f'{name}: a name says what it is of'
 

@@ -60,7 +60,7 @@ class AuditTestCase(base.TestCase):
 
 class ServersTest(AuditTestCase):
 
-    def test_what_is_asked_for_is_held(self):
+    def test_requested_bandwidth_is_enforced(self):
         self.assertEqual([], self.kinds(
             servers=[guest(30, 40)], holdings={A: held(n0=30, n1=40)}))
 
@@ -180,11 +180,11 @@ class EffectiveTest(AuditTestCase):
         return self.kinds(servers=[server],
                           holdings={A: held(n0=policy.minimum)})
 
-    def test_what_was_promised_is_set(self):
+    def test_promised_values_are_set(self):
         self.assertEqual([], self.effective(NodePolicy(30, 52), minimum=30,
                                             maximum=60.0))
 
-    def test_what_the_host_could_not_hold_is_shown_with_its_reason(self):
+    def test_unenforceable_limits_are_shown_with_the_reason(self):
         host = clouds.host(clouds.node(0))
         server = Server(A, 'web', 'a', not_held='no group is free')
         finding, = audit.audit_host_allocations(host, [server], {})
@@ -219,7 +219,7 @@ class EffectiveTest(AuditTestCase):
         self.assertEqual(['host-differs'], self.effective(
             NodePolicy(30, 50), minimum=30, maximum=100))
 
-    def test_what_the_host_itself_rounds_is_no_drift(self):
+    def test_rounding_by_the_host_is_no_drift(self):
         for asked, minimum, maximum in (
                 (NodePolicy(30, 95), 30, 100),      # caps in steps of 10 %
                 (NodePolicy(33, 50), 32, 50),       # what OLK-6.6 may show
@@ -282,7 +282,7 @@ class SumsTest(AuditTestCase):
         self.assertNotIn('guarantees-exceed', self.kinds_of_sums(
             (30, {'minimum': 30}), (30, {'minimum': 30}), allocated=60))
 
-    def test_what_a_host_rounds_up_is_no_more(self):
+    def test_rounding_up_by_a_host_is_no_excess(self):
         rounded = {'minimum': 40, 'asked_minimum': 33, 'asked_maximum': 100,
                    'as_wanted': True}
         self.assertEqual([], self.kinds_of_sums((33, rounded), allocated=33))

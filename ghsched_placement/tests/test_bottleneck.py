@@ -52,7 +52,7 @@ class NodeTest(base.TestCase):
     def test_it_does_not_become_one_between_the_two(self):
         self.assertEqual((), _cpu(0.75, _cpu(0.1)).nodes[0].bottlenecks)
 
-    def test_what_is_not_known_begins_and_ends_nothing(self):
+    def test_unknown_values_begin_and_end_nothing(self):
         self.assertEqual((), _cpu(None).nodes[0].bottlenecks)
         self.assertEqual(('cpu_load',),
                          _cpu(None, _cpu(1.0)).nodes[0].bottlenecks)
@@ -80,7 +80,7 @@ class NodeTest(base.TestCase):
                                             None, limits)
         self.assertEqual((), found.nodes[0].bottlenecks)
 
-    def test_what_is_no_resource_is_named(self):
+    def test_unknown_resources_are_named(self):
         with self.assertRaisesRegex(ValueError, 'cpu_lod.* is none of'):
             bottleneck.make_limits({'cpu_lod': 1})
 

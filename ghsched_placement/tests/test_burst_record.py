@@ -51,7 +51,7 @@ def quiet(promised=40, used=4.0, pool=40):
 class RecordTest(base.TestCase):
 
     @given(st.dictionaries(st.integers(0, 63), records, max_size=3))
-    def test_what_is_written_is_read_back(self, found):
+    def test_written_values_are_read_back(self, found):
         self.assertEqual(found,
                          burst_record.from_json(burst_record.to_json(found)))
 
@@ -121,7 +121,7 @@ class RecordTest(base.TestCase):
                     burst.Limits(window=2))
             self.assertEqual(offered, record.offered, projects)
 
-    def test_what_is_not_known_adds_nothing_and_keeps_what_is_promised(self):
+    def test_unknown_use_adds_nothing_and_keeps_promises(self):
         record = burst_record.add_period_to_record(
             burst_record.Record(), 1, quiet(), LIMITS)
         silent = burst_record.add_period_to_record(

@@ -62,7 +62,7 @@ class NameTest(base.TestCase):
             self.assertEqual('ghsched:mem_bw_max.0',
                              change.to_extra_spec(name))
 
-    def test_what_needs_a_resize_is_refused_by_name(self):
+    def test_changes_that_need_a_resize_are_refused_by_name(self):
         for name in ('vfs', 'ghsched:monitor', 'hw:numa_nodes', ''):
             error = self.assertRaises(policies.PolicyError,
                                       change.to_extra_spec, name)
@@ -92,7 +92,7 @@ class DecideTest(base.TestCase):
         self.assertEqual([100, 100],
                          [node.maximum for node in decided.after.nodes])
 
-    def test_what_contradicts_itself_is_refused_with_the_key(self):
+    def test_contradictions_are_refused_with_the_key(self):
         self.assertEqual('ghsched:mem_bw_min.1', self.refused(
             {'ghsched:mem_bw_min.1': '60'}).key)
         self.assertEqual('ghsched:mem_bw_max.2', self.refused(

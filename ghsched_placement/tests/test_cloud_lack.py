@@ -248,7 +248,7 @@ class NotOursTest(base.TestCase):
         self.assertTrue(all(where in one.reason for one in found))
         return [one.reason.removesuffix(where) for one in found]
 
-    def test_what_ghsched_put_in_goes(self):
+    def test_entries_of_ghsched_are_removed(self):
         self.assertEqual(
             [('resources', 'MEMORY_MB:1000000,VCPU:2'),
              ('required', '!COMPUTE_STATUS_DISABLED'),

@@ -167,7 +167,7 @@ class CheckTest(base.TestCase):
         self.assertEqual(('no control group is left',),
                          self.refused(full, wish(1)))
 
-    def test_what_the_host_has_as_a_whole(self):
+    def test_totals_of_the_host(self):
         host = clouds.host(clouds.node(0), VCPU=8, MEMORY_MB=1000,
                            used={'VCPU': 3})
         self.assertEqual(2, self.fits(host, wish(

@@ -24,7 +24,7 @@ class HeadroomTest(base.TestCase):
         time=st.integers(0, 2 ** 31).map(float), guests=st.integers(0, 999),
         groups=st.integers(-5, 999), bandwidth=st.dictionaries(
             st.integers(0, 63), st.integers(-100, 100))))
-    def test_what_is_written_is_read(self, left):
+    def test_written_values_are_read(self, left):
         self.assertEqual(left, headroom.from_stats(headroom.to_stats(left)))
 
     @given(st.text() | st.sampled_from([

@@ -61,7 +61,7 @@ class RecordTest(base.TestCase):
                          load.from_stats(load.to_stats(written)))
 
     @given(LOADS)
-    def test_what_a_newer_release_adds_is_dropped(self, written):
+    def test_fields_of_a_newer_release_are_dropped(self, written):
         document = json.loads(load.to_json(written))
         document['more'] = 1
         for node in (*document['nodes'], *document['guests']):

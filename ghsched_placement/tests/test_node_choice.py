@@ -59,7 +59,7 @@ class ChoiceTest(base.TestCase):
         self.assertEqual(1, self._best(*nodes, taken=(2, 0)))
         self.assertEqual(0, self._best(*nodes, taken=(2, 0), pack=True))
 
-    def test_what_is_known_of_one_alone_is_not_compared(self):
+    def test_values_known_of_one_only_are_not_compared(self):
         self.assertEqual({}, _costs(HostNode(0, cpu_load=0.9), HostNode(1)))
 
     def test_guests_that_start_at_once_do_not_all_go_to_one_node(self):

@@ -42,7 +42,7 @@ class ErrorsTest(base.TestCase):
             placement_client.PlacementError,
             getattr(self.client(response), method), *(args or ('a',)))
 
-    def test_what_placement_says_is_in_the_error(self):
+    def test_answer_of_placement_is_in_the_error(self):
         error = self.error(refusal(404, 'No resource provider'))
         self.assertEqual('Placement: HTTP 404; No resource provider',
                          str(error))

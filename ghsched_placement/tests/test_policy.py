@@ -376,7 +376,7 @@ class CapabilitiesTest(base.TestCase):
     def needs(self, *nodes, monitor=False):
         return set(policy.GuestPolicy(nodes, monitor).capabilities())
 
-    def test_what_the_host_does_anyway_needs_nothing(self):
+    def test_defaults_of_the_host_need_no_action(self):
         self.assertEqual(set(), self.needs(policy.NodePolicy()))
         self.assertEqual(set(), self.needs(
             policy.NodePolicy(hardlimit=False)))

@@ -64,7 +64,7 @@ class FlavorTest(base.TestCase):
         self.assertEqual('CUSTOM_T,!CUSTOM_U', got['required'])
         self.assertEqual('CUSTOM_B:2', got['resources_b'])
 
-    def test_what_is_not_shown(self):
+    def test_hidden_values(self):
         self.assertEqual(
             ('hw:mem_encryption', 'pci_passthrough:alias'),
             query.not_shown({'pci_passthrough:alias': 'a:1', 'hw:x': '1',

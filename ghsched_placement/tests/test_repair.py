@@ -67,7 +67,7 @@ def guest(share=30, node=0):
 class HealTest(base.TestCase):
 
     @given(SERVERS, AMOUNTS)
-    def test_what_was_healed_agrees(self, server, held):
+    def test_healed_allocations_agree(self, server, held):
         repairs = plan(server, held)
         for one in repairs:
             held = repair.apply_changes(held, one.wanted)
@@ -77,7 +77,7 @@ class HealTest(base.TestCase):
         self.assertEqual([], plan(server, held))
 
     @given(SERVERS, AMOUNTS)
-    def test_what_is_not_ours_stays(self, server, held):
+    def test_foreign_entries_stay(self, server, held):
         def others(amounts):
             return {(provider, name): amount
                     for provider, resources in amounts.items()
@@ -87,7 +87,7 @@ class HealTest(base.TestCase):
             self.assertEqual(others(held), others(
                 repair.apply_changes(held, one.wanted)))
 
-    def test_what_a_heal_of_nova_has_dropped(self):
+    def test_resources_dropped_by_a_heal_of_nova(self):
         one, = plan(guest(30, 1), {ROOT: {'VCPU': 2}})
         self.assertEqual('have web hold 30 % on node 1, a control group',
                          one.text)
@@ -117,7 +117,7 @@ class GiveBackTest(base.TestCase):
         self.assertEqual({}, repair.apply_changes(held, one.wanted))
         self.assertIn('30 % on node 0, a control group', one.text)
 
-    def test_what_is_on_other_hosts_stays(self):
+    def test_entries_of_other_hosts_stay(self):
         held = {NODE0: {names.MEM_BW_PCT: 30}}
         one, = plan(None, held)
         other = {ELSEWHERE: {'VCPU': 2}}

@@ -87,7 +87,7 @@ class ParseTest(base.TestCase):
         self.assertIn('hw:cpu_realtime', self.refused(
             {**DEDICATED, 'hw:cpu_realtime': 'yes'}, vcpu_scheduler='rr'))
 
-    def test_what_needs_another_key_names_it(self):
+    def test_dependent_keys_name_the_other_key(self):
         self.assertIn('needs ghsched:vcpu_scheduler=fifo or rr',
                       self.refused({}, vcpu_priority=3))
         self.assertIn('needs ghsched:emulator_scheduler=fifo or rr',
@@ -221,7 +221,7 @@ class MaskTest(base.TestCase):
         self.assertEqual(frozenset(),
                          scheduling.list_vcpus(scheduling.NONE, 4))
 
-    def test_what_a_mask_cannot_be(self):
+    def test_invalid_masks(self):
         for mask in ('x', '1-', '3-1', '1,,2', '^0-3', '4', '0-4'):
             with self.assertRaisesRegex(
                     policy.PolicyError, '^ghsched:vcpu_scheduler_mask: '):

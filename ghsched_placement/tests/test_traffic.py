@@ -30,7 +30,7 @@ SERVER = {
 
 class RecordTest(base.TestCase):
 
-    def test_what_is_written_is_read(self):
+    def test_written_values_are_read(self):
         ties = affinity.Ties(0, {
             ('10.0.0.5', '10.0.0.6'): affinity.Tie(50.4, 0),
             ('10.0.0.4', '10.0.0.5'): affinity.Tie(70, 0),
@@ -47,7 +47,7 @@ class RecordTest(base.TestCase):
     @given(st.recursive(
         st.none() | st.booleans() | st.floats() | st.text(),
         lambda inner: st.lists(inner)))
-    def test_what_makes_no_sense_is_left_out(self, found):
+    def test_invalid_values_are_left_out(self, found):
         traffic.read({traffic.KEY: found})
         traffic.read({traffic.KEY: [found, ['::1', '::2', found]]})
 
@@ -78,7 +78,7 @@ class BetweenTest(base.TestCase):
         self.assertEqual({('a', 'b'): 50}, self.ties(
             {'a': [Talk('1', '2', 50)]}, 'a n 1', 'b n 2', 'c m 2'))
 
-    def test_what_is_not_clear_is_left_out(self):
+    def test_ambiguous_values_are_left_out(self):
         talks = {'a': [Talk('1', '2', 50), Talk('1', '1', 5),
                        Talk('1', '9', 7)]}
         self.assertEqual({}, self.ties(talks, 'a n 1', 'b m 2', 'c o 2'))

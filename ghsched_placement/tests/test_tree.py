@@ -59,7 +59,7 @@ class ReservedTest(TreeTestCase):
         self.assertEqual(80, node1.inventories[names.MEM_BW_BURST_PCT][
             'total'])
 
-    def test_what_each_control_group_has_is_reserved(self):
+    def test_guarantees_of_each_control_group_are_reserved(self):
         host = dataclasses.replace(HOST, kept_share=8)
         for reserved, expected in ((0, 8), (5, 8), (20, 20)):
             config = tree.Config(reserved_elsewhere=reserved)
@@ -147,7 +147,7 @@ class DesiredTreeTest(TreeTestCase):
                 {**record, 'allocation_ratio': ratio}, 0))
         self.assertNotIn(names.MEM_BW_BURST_PCT, node1.inventories)
 
-    def test_what_is_kept_for_bursts_is_not_guaranteed_to_anybody(self):
+    def test_bandwidth_reserved_for_bursts_is_not_guaranteed(self):
         config = tree.Config(reserved_bandwidth={0: 10}, bursts={0: 40})
         _root, node0, node1 = self.desired(config=config)
         self.assertEqual([50, 100], [
@@ -286,7 +286,7 @@ class DesiredTreeTest(TreeTestCase):
                 holders=frozenset(holders))})
         return root.inventories.get(names.RESCTRL_GROUP)
 
-    def test_what_guests_save_by_sharing_is_offered_again(self):
+    def test_bandwidth_saved_by_sharing_is_offered_again(self):
         record = self.groups('abc', 7, a='g', b='g', c='g')
         self.assertEqual((9, 0), (record['total'], record['reserved']))
         self.assertEqual(6, tree.free(record, 3))
@@ -313,7 +313,7 @@ class DesiredTreeTest(TreeTestCase):
            sharing=st.dictionaries(st.integers(0, 30).map(str),
                                    st.sampled_from('fgh')),
            holders=st.sets(st.integers(0, 60).map(str)))
-    def test_what_is_free_is_what_nobody_needs(self, usable, total, sharing,
+    def test_free_amounts_are_needed_by_nobody(self, usable, total, sharing,
                                                holders):
         record = self.groups(holders, total, usable, **sharing)
         used = len(holders)

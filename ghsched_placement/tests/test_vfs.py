@@ -30,7 +30,7 @@ class ReadTest(base.TestCase):
                 'traits': list(traits), 'root_provider_uuid': 'root',
                 'parent_provider_uuid': 'node0'}
 
-    def test_what_is_left_and_where(self):
+    def test_remaining_amounts_and_their_nodes(self):
         self.assertEqual([vfs.Pf('root', 'node0', 5)],
                          vfs.read({'pf': self.summary()}, *VFS))
 
@@ -135,7 +135,7 @@ class TriesTest(base.TestCase):
             policy.Vfs(0, 'nic', 8),)), lambda: self.fail('asked'))
         self.assertEqual(('node', {}), next(found))
 
-    def test_what_placement_would_take_too_long_for_is_reported_and_left_out(
+    def test_queries_too_long_for_placement_are_reported_and_left_out(
             self):
         many = {'nic': [vfs.Pf('a', 'a0', 1)] * 8}
         told = []

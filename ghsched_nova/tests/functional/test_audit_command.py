@@ -139,7 +139,7 @@ class AuditTest(openstack_base.CommandTestCase):
                              (status, row['Subject'], row['Fixable']))
         self.assertEqual(1, len(self.resources(GONE)))
 
-    def test_what_heal_allocations_drops_is_healed(self):
+    def test_resources_dropped_by_heal_allocations_are_healed(self):
         self.start_host('host_a')
         server = self.boot(self.flavor(nodes=2, mem_bw_min=30,
                                        mem_bw_min__1=20))
@@ -217,7 +217,7 @@ class AuditTest(openstack_base.CommandTestCase):
 class HostsTest(openstack_base.CommandTestCase):
     """Hosts that are asked."""
 
-    def test_what_the_host_has_not_set_and_what_is_left_there(self):
+    def test_missing_settings_and_leftovers_of_the_host(self):
         self.start_host('host_a')
         server = self.boot(self.flavor(mem_bw_min=70))
         os.mkdir(os.path.join(self.kernel.path, naming.group_name(GONE)))

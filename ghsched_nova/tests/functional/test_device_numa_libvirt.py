@@ -242,7 +242,7 @@ class DefineTest(LibvirtTestCase):
         self.assertEqual({'0000:81:00.0': None, '0000:81:00.1': None},
                          device_numa.read_guest_nodes(self.define(xml)))
 
-    def test_what_libvirt_gives_back_can_be_rendered(self):
+    def test_answers_of_libvirt_can_be_rendered(self):
         shape = nova_guest.Shape(vfs=4, sriov_ports=2, ports=12)
         _xml, back = self.check(shape, spares=1)
         again = device_numa.render_expander(

@@ -161,7 +161,7 @@ class MigratingTest(nova_base.GhschedTestCase):
         self.assert_ended('completed')
         self.assert_evacuated()
 
-    def test_what_is_rolled_back_late_leaves_it_alone(self):
+    def test_late_rollback_leaves_it_alone(self):
         before = self.instance(self.server)
         self.stop_host('host_a')
         self._evacuate_server(self.server)

@@ -49,7 +49,7 @@ class ExplainedQueryTest(test_vfs.VfsTestCase):
         # Pinned guests are otherwise asked for a second time, with VCPU.
         self.flags(disable_fallback_pcpu_query=True, group='workarounds')
 
-    def test_what_is_printed_is_what_is_sent(self):
+    def test_printed_and_sent_values_agree(self):
         self.start_host()
         self.boot(self.flavor(
             vcpus=2, nodes=2, ram=512,

@@ -150,7 +150,7 @@ class MeasuredTest(CommandTestCase):
 class HostCommandTest(CommandTestCase):
     settings = testhost.Settings(dialect='intel', closids=4)
 
-    def test_what_libvirt_has_made_is_in_order(self):
+    def test_groups_of_libvirt_are_correct(self):
         self.start('a')
         self.start('b', '', policy=False)
         self.in_order()
@@ -195,7 +195,7 @@ class HostCommandTest(CommandTestCase):
     def write_foreign(self):
         self.resctrl('mkdir', '/sys/fs/resctrl/pqos-1')
 
-    def test_what_libvirt_leaks_is_removed(self):
+    def test_leaks_of_libvirt_are_removed(self):
         self.start('a')
         leaked, = self.groups()
         qemu = int(self.resctrl('cat', '/run/libvirt/qemu/a.pid'))

@@ -212,7 +212,7 @@ class OpenEulerTest(EmulatedTestCase):
         self.assertEqual({0: 60, 1: 30}, self.held().values('MB'))
         self.assertEqual({0: 20, 1: 0}, self.held().values('MBMIN'))
 
-    def test_what_a_reused_directory_held_is_put_right(self):
+    def test_contents_of_a_reused_directory_are_corrected(self):
         group = self.start_guest('0=60;1=7')
         for line in ('MBPRI:1=7\n', 'MBMIN:1=90\n'):
             fs.Files().write(group / 'schemata', line)

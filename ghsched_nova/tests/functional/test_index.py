@@ -93,7 +93,7 @@ class WayTest(IndexTestCase):
         self.assertIn('60 % of its memory bandwidth', self.fault(server))
         self.assertEqual((0, 1, 0), self.ways())
 
-    def test_what_the_index_does_not_know_of_is_found_all_the_same(self):
+    def test_hosts_unknown_to_the_index_are_found(self):
         self.start_host()
         self.boot(self.flavor())
         index = self.scheduler.manager._indexed.index
@@ -304,7 +304,7 @@ class CellsTest(IndexTestCase):
 
 class ReportTest(IndexTestCase):
 
-    def test_what_is_left_is_in_the_stats(self):
+    def test_remaining_amounts_are_in_the_stats(self):
         self.start_host()
         self.boot(self.flavor(mem_bw_min=60))
         self.reserve(n0=10)

@@ -295,7 +295,7 @@ class EvacuatedTest(LiveChangeTestCase):
         self.assertEqual('', change.restore_amounts(shares, held))
         self.assertEqual(left, self.bandwidth(self.server['id']))
 
-    def test_what_its_old_host_still_counts_stays(self):
+    def test_resources_counted_on_its_old_host_stay(self):
         """Nova removes it when that host is back."""
         node = self.evacuate()
         # A call to the host that is down would end after this time.

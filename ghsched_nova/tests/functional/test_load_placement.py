@@ -72,7 +72,7 @@ class LoadPlacementTest(LoadTestCase):
         for flavor in (self.flavor(mem_bw_min=10), self.flavor()):
             self.assertEqual([1], list(self.host_nodes(self.boot(flavor))))
 
-    def test_what_placement_has_allocated_comes_first(self):
+    def test_allocated_nodes_come_first(self):
         self.start('host_a', 5, 95)
         self.assertEqual(('memory_load',), self.measured(
             'host_a').get_nodes_by_number()[1].bottlenecks)

@@ -158,7 +158,7 @@ class WithoutPriorityTest(OpenEulerTestCase):
     settings = testhost.Settings(dialect='openeuler66', without=('MBPRI',))
     specs = {'ghsched:mem_bw_min': '20', 'ghsched:mem_bw_max': '60'}
 
-    def test_what_the_kernel_lacks_is_not_in_the_xml(self):
+    def test_features_missing_in_the_kernel_are_not_in_the_xml(self):
         self.start('a', '')
         self.assertEqual({'MB': 60, 'MBMIN': 20, 'MBHDL': 1},
                          self.held('a'))

@@ -107,7 +107,7 @@ class HostTest(openstack_base.CommandTestCase):
         self.assertEqual(booted['id'], guest['server'])
         self.assertEqual([70], list(guest['allocated_percent'].values()))
 
-    def test_what_is_allocated_and_not_asked_for(self):
+    def test_allocated_but_unrequested_resources(self):
         self.start_host()
         booted = self.boot(self.flavor(mem_bw_min=70))
         self._set_bandwidth(booted['id'], 20)
@@ -117,7 +117,7 @@ class HostTest(openstack_base.CommandTestCase):
         self.assertRegex(finding['text'], 'holds 20 % on node 0, its flavor '
                                           'needs 70 % on node 0')
 
-    def test_what_the_host_has_not_set(self):
+    def test_settings_missing_on_the_host(self):
         """The stand-in for the kernel holds no control group."""
         self.start_host()
         booted = self.boot(self.flavor(mem_bw_min=70))
@@ -429,7 +429,7 @@ class FlavorTest(openstack_base.CommandTestCase):
         error = self.said(1, flavor.CheckFlavor, made)
         self.assertIn('ghsched:mem_bw_min: 60 is more than', error)
 
-    def test_what_only_placement_knows(self):
+    def test_facts_known_to_placement_only(self):
         self.start_host()
         row = self.check(self.flavor(
             mem_bw_min=10, extra={'trait:STORAGE_DISK_SSD': 'required'})

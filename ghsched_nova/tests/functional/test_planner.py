@@ -138,7 +138,7 @@ class CountTest(PlacementTestCase):
             (node, lack.BURSTS): 0 for node in range(4)}, **{
             (node, lack.BANDWIDTH): 0 for node in range(4)}}, self.gains())
 
-    def test_what_is_lost_to_fragmentation(self):
+    def test_amounts_lost_to_fragmentation(self):
         self.plan(f'{ONE_NODE},ghsched:mem_bw_min=60')
         (found,) = self.flavor.hosts
         self.assertEqual((4, 6), (found.guests, found.pooled))
@@ -218,7 +218,7 @@ class CountTest(PlacementTestCase):
         self.assertEqual((5, 1, 20),
                          (found.hosts, found.kinds, self.flavor.guests))
 
-    def test_what_is_in_use_counts(self):
+    def test_used_amounts_count(self):
         one = host()
         busy = used(one, {(place_of(one, 1), 'CUSTOM_MEM_BW_PCT'): 70,
                           (0, 'CUSTOM_RESCTRL_GROUP'): 1})
@@ -682,7 +682,7 @@ class CommandTest(base.TestCase):
         self.assertEqual(2, status)
         self.assertIn('two machines are called kunpeng920', err)
 
-    def test_what_a_guarantee_costs_in_guests_is_seen(self):
+    def test_guests_lost_to_a_guarantee_are_shown(self):
         _status, text, _err = self.run_plan(
             '--hosts', f'{HOSTS}/kunpeng920.yaml', '--flavor',
             'g:vcpus=40,ram=65536,hw:numa_nodes=1,ghsched:vfs=nic:8,'

@@ -161,7 +161,7 @@ class PqosTestCase(base.TestCase):
 
 class IntelTest(PqosTestCase):
 
-    def test_what_the_host_can_do(self):
+    def test_capabilities_of_the_host(self):
         self.assert_of((
             r'LLC Occupancy \(LLC\)\n *scale factor: 1\n *max rmid: 224\n',
             r'Total Memory Bandwidth \(TMEM\)\n *scale factor: 1\n',

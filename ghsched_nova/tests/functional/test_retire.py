@@ -79,7 +79,7 @@ class RetireTest(test_pci_providers.PciProviderTestCase):
         self.restart_compute_service('host_a')
         self._run_periodics()
 
-    def test_what_stays_without_it(self):
+    def test_remaining_parts_without_it(self):
         self.use_stock_driver()
         self.assertIn(names.CAPABILITY_TRAITS['DEVICE_NUMA'], self.ours())
 

@@ -203,7 +203,7 @@ class NodeTest(VfsTestCase):
         self._rebuild_server(server, 'a2459075-d96c-40d5-893e-577ff92e721c')
         self.assertEqual(before, self.claimed_addresses(server))
 
-    def test_what_heal_allocations_drops_is_back_with_the_next_report(self):
+    def test_resources_dropped_by_heal_return_with_the_next_report(self):
         self.start((0, 4), nodes=2, sockets=1)
         server = self.boot(self.flavor(vfs='nic:2'))
         before = self.allocated(server)

@@ -45,7 +45,7 @@ class ListedOptionsTest(base.TestCase):
 
 class RegisteredTest(base.TestCase):
 
-    def test_what_is_set_in_one_does_not_reach_another(self):
+    def test_settings_of_one_do_not_reach_another(self):
         one, other = cfg.ConfigOpts(), cfg.ConfigOpts()
         for options in (one, other):
             conf.register_opts(options)
@@ -175,7 +175,7 @@ class CheckedTest(base.TestCase):
         self.assertAlmostEqual(statistics.mean(ends), 1 - kept / 100,
                                delta=.01)
 
-    def test_what_is_right_is_passed(self):
+    def test_correct_input_passes(self):
         conf.check_options(self.section(''))
         conf.check_options(self.section(
             '[ghsched]\nreserved_bandwidth = 0:10,1:20\n'))

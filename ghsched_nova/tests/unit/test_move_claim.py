@@ -101,7 +101,7 @@ class ClaimTest(ClaimTestCase):
         (cell,), = self.saved
         self.assertEqual((1, {0: 4, 1: 5}), (cell.host_node, cell.pins))
 
-    def test_what_is_not_written_is_given_up(self):
+    def test_unwritten_data_is_dropped(self):
         with self.claim():
             pass
         self.assertEqual([[0, 1], []], self.taken())
@@ -113,7 +113,7 @@ class ClaimTest(ClaimTestCase):
             self.assertEqual([[0, 1], [4, 5]], self.taken())
         self.assertEqual([[0, 1], []], self.taken())
 
-    def test_what_somebody_else_has_is_refused(self):
+    def test_foreign_resources_are_refused(self):
         self.count({0, 1}, {5})
         self.assertRaises(exception.NovaException, self.claim().__enter__)
         self.assertEqual([[0, 1], [5]], self.taken())

@@ -105,7 +105,7 @@ class SetBandwidthTest(base.TestCase):
         self.assertNotIn('server set', self.refused(Response(
             400, {'badRequest': {'message': 'no such action'}})))
 
-    def test_what_is_left_to_do_is_no_refusal(self):
+    def test_remaining_manual_work_is_no_refusal(self):
         self.assertIn('reboot it', self.refused(Response(
             500, {'ghsched': {'code': 500, 'message': '- reboot it'}})))
 

@@ -25,7 +25,7 @@ VALUES = st.lists(st.none() | st.integers(-5, 5), max_size=8)
 class KnownTest(base.TestCase):
 
     @given(VALUES)
-    def test_what_is_not_known_is_sorted_before_the_rest(self, values):
+    def test_unknown_values_are_sorted_first(self, values):
         # As cliff does.
         found = sorted(map(columns.or_unknown, values),
                        key=lambda value: (value is None, value))

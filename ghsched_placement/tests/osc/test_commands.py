@@ -287,7 +287,7 @@ class SharedGroupTest(base.TestCase):
             for number, group in enumerate(groups))
         return host.make_host_report(observe.Observed(found, servers, {}, ()))
 
-    def test_what_it_guarantees_is_counted_once(self):
+    def test_guarantees_are_counted_once(self):
         for groups, percent in ((('g', 'g', 'g'), 30), (('g', 'h'), 60),
                                 (('', ''), 60), (('g', '', 'g'), 60)):
             node, other = self.seen(*groups)['numa_nodes'].machine_readable()
@@ -355,7 +355,7 @@ class FlavorTest(base.TestCase):
             flavor.merge_image_properties({'ghsched:device_numa': 'required'},
                                           {'hw_machine_type': 'pc-i440fx-7.2'})
 
-    def test_what_is_looked_for_on_each_host(self):
+    def test_query_for_each_host(self):
         policy, guest = flavor.parse_flavor(self.SIZE, {
             'hw:numa_nodes': '2', 'ghsched:mem_bw_min': '10'})
         wish = flavor.make_wish(policy, guest, [
@@ -422,7 +422,7 @@ class PlainTest(base.TestCase):
                     if isinstance(value, list) else str(value))
         self.assertEqual(expected, text)
 
-    def test_what_is_not_known_comes_first(self):
+    def test_unknown_values_come_first(self):
         first, *rest = sorted(columns.to_plain_cell(columns.or_unknown(one))
                               for one in (3, None, 1))
         self.assertEqual(('', [1, 3]), (first.machine_readable(), rest))

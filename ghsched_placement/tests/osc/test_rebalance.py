@@ -63,7 +63,7 @@ def said(uuid='u', time=10.0, node=0, talks=None, **figures):
 
 class GuestTest(base.TestCase):
 
-    def test_what_it_waits_for_is_wanted_too(self):
+    def test_awaited_traffic_is_demand_too(self):
         found = measured.make_guest(server(mem_bw_min='20'),
                                     said(bandwidth=5e9))
         self.assertEqual(move_plan.Guest(
@@ -86,7 +86,7 @@ class GuestTest(base.TestCase):
                                 accounting).guarantee
             for accounting in ('min', 'max')))
 
-    def test_what_is_not_known_stays_unknown(self):
+    def test_unknown_values_stay_unknown(self):
         for name in ('cpu_load', 'cpu_wait', 'vcpus'):
             self.assertIsNone(
                 measured.make_guest(server(), said(**{name: None})).cpu)
@@ -218,7 +218,7 @@ class ReadTest(base.TestCase):
             't': said('t', time=20.0), 'u': said('u', time=10.0)})
         self.assertEqual(20.0, found['a'].time)
 
-    def test_what_nova_keeps_of_moves(self):
+    def test_records_of_moves_in_nova(self):
         def one(kind, **more):
             return {'instance_uuid': 'u', 'migration_type': kind,
                     'created_at': '1970-01-01T00:00:10.000000',
@@ -280,7 +280,7 @@ class CommandTest(base.TestCase):
                          command.migrate_between(cloud, MOVE, 10, print))
         self.assertEqual([('u', 'b-service')], cloud.asked)
 
-    def test_what_nova_refuses_is_repeated(self):
+    def test_refusals_of_nova_are_repeated(self):
         cloud = Cloud(('u', {}, ''))
         for kind, unchanged in ((osc_base.Refused, True),
                                 (exceptions.CommandError, False)):

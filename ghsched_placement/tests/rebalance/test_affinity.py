@@ -74,7 +74,7 @@ class TiesTest(base.TestCase):
             1, once.by_pair['a', 'b'].strength
             / twice.by_pair['a', 'b'].strength)
 
-    def test_what_is_not_used_halves_with_each_half_life(self):
+    def test_unused_weight_halves_with_each_half_life(self):
         before = affinity.Ties(0, {('a', 'b'): affinity.Tie(40.0, 0)})
         for half_lives, expected in ((1, 20.0), (2, 10.0), (3, 5.0)):
             found = affinity.update_ties(before, {}, 60.0 * half_lives,

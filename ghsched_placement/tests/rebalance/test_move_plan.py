@@ -340,7 +340,7 @@ class DecisionTest(base.TestCase):
         nodes[1] = self.node(A1, capacity=5e9)
         self.assertEqual([], self.plan(nodes, guests))
 
-    def test_what_is_not_known_is_left_alone(self):
+    def test_unknown_entries_are_left_alone(self):
         guests = [Guest('a', A0, 7, memory=1024), Guest('b', A0, None)]
         self.assertEqual([], self.plan([self.node(A0), self.node(A1)],
                                        guests))

@@ -109,7 +109,7 @@ class StrategyTest(base.TestCase):
     def test_parameters_of_the_audit_hold(self):
         self.assertEqual([], self.audit(model(), moves=0))
 
-    def test_what_is_out_of_scope_stays(self):
+    def test_servers_out_of_scope_stay(self):
         self.assertEqual([], self.audit(model(hosts=('a',))))
         self.assertEqual('u', self.audit(
             model(t={'watcher_exclude': True}))[0][1])

@@ -65,7 +65,7 @@ class CarryOutTest(base.TestCase):
                 self.assertEqual((2, f'cmd: {told}\n'), self.fails(error))
             dropped.assert_not_called()
 
-    def test_what_was_written_before_an_error_stays(self):
+    def test_writes_before_an_error_stay(self):
         done = subprocess.run(
             [sys.executable, '-W', 'ignore', '-c', FAILS],
             capture_output=True, text=True, check=False)

@@ -31,7 +31,7 @@ class PlannedTest(base.TestCase):
         return {name: (record['total'], record['allocation_ratio'])
                 for name, record in host.root.inventories.items()}
 
-    def test_what_nova_itself_reports(self):
+    def test_reports_of_nova_itself(self):
         found = self.amounts(self.host(
             dedicated=frozenset(range(100)), cpu_ratio=2.0, disk_gb=50))
         self.assertEqual({

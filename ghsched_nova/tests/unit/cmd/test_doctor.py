@@ -181,7 +181,7 @@ class ChecksTest(base.TestCase):
               'mount -t resctrl resctrl /sys/fs/resctrl, if the kernel has '
               'it')], [(one.name, one.text, one.remedy) for one in found])
 
-    def test_what_is_not_about_a_node_is_skipped(self):
+    def test_checks_not_about_a_node_are_skipped(self):
         found = checks.run_checks(checks.Facts(files=('nova.conf',)))
         self.assertEqual({'ok', 'skipped'}, {one.status for one in found})
         self.assertFalse(checks.has_error(found))

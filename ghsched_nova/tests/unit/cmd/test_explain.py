@@ -299,7 +299,7 @@ class QueryTest(base.TestCase):
         self.assertEqual(1, status)
         self.assertIn('hw:numa_nodes', document['refusal'])
 
-    def test_what_is_left_out_is_named(self):
+    def test_omitted_parts_are_named(self):
         _, document = small('hw:tpm_version=2.0', 'hw:pmem=x')
         self.assertEqual(['hw:pmem', 'hw:tpm_version'],
                          document['placement_query']['not_shown'])

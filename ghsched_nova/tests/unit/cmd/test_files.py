@@ -74,7 +74,7 @@ class FilesTest(base.TestCase):
             files.save_file(self.path, text)
             self.assertEqual({'out': text}, self.there())
 
-    def test_what_was_there_stays_when_writing_fails(self):
+    def test_previous_content_stays_when_writing_fails(self):
         self.path.write_text('old')
         with self.can_not_rename(errno.ENOSPC):
             self.assertRaises(OSError, files.save_file, self.path, 'new')

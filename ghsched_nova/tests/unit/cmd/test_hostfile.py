@@ -73,7 +73,7 @@ class LoadTestCase(base.TestCase):
 
 class LoadTest(LoadTestCase):
 
-    def test_what_is_left_out_has_a_default(self):
+    def test_omitted_values_have_defaults(self):
         host = self.load(yaml.safe_dump(GOOD))
         self.assertEqual([0, 1], [node.id for node in host.nodes])
         self.assertEqual(frozenset({2, 3}), host.nodes[1].cpus)

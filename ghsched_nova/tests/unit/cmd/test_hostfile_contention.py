@@ -51,7 +51,7 @@ def document(**changes):
 
 class SectionTest(test_hostfile.LoadTestCase):
 
-    def test_what_the_file_says_elsewhere_is_taken_over(self):
+    def test_other_sections_of_the_file_are_taken_over(self):
         machine = self.load(document()).contention
         self.assertEqual([(0, 2, 8), (1, 2, 9)],
                          [(node.id, node.threads, node.memory_mb)

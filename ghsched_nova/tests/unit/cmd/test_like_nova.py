@@ -137,7 +137,7 @@ class TopologyTest(base.TestCase):
 
     @settings(max_examples=300, deadline=None)
     @given(EXTRA_SPECS)
-    def test_what_one_refuses_the_other_refuses(self, extra_specs):
+    def test_refusals_agree(self, extra_specs):
         reason = None
         try:
             topology.split(4, 2048, extra_specs)
@@ -209,7 +209,7 @@ class ImageTest(base.TestCase):
 
     @settings(max_examples=300, deadline=None)
     @given(of(NUMA, PINNING), IMAGE)
-    def test_what_is_refused_nova_refuses(self, extra_specs, properties):
+    def test_refused_input_is_refused_by_nova(self, extra_specs, properties):
         try:
             images.merge_image_properties(extra_specs, properties)
         except images.ImageError as error:

@@ -95,7 +95,7 @@ class MoveServerNodesTest(base.TestCase):
         self.call('web', '--node', '0=1')
         self.client.move_nodes.assert_called_with(UUID, {0: 1}, False)
 
-    def test_what_is_wrong_is_refused_before_anybody_is_asked(self):
+    def test_invalid_input_is_refused_before_any_request(self):
         for node in ('1', '0=a'):
             error = self.assertRaises(osc_base.Refused, self.call,
                                       'web', '--node', node)

@@ -86,7 +86,7 @@ class InputTest(base.TestCase):
         with self.assertRaisesRegex(PlannerError, r'write .*\*N for N hosts'):
             planner_inputs.described([KUNPENG, KUNPENG])
 
-    def test_what_follows_a_star_is_a_number(self):
+    def test_number_after_a_star_is_required(self):
         for end in ('*', '*0', '*100000'):
             with self.assertRaisesRegex(PlannerError, 'FILE.*from 1 to'):
                 planner_inputs.described([KUNPENG + end])
@@ -332,7 +332,7 @@ class OutputTest(base.TestCase):
                          [ratio['line_is'] for ratio in told['ratios']])
         self.assertEqual(found.found_keys, told['search']['keys'])
 
-    def test_what_is_fitted_is_reported_in_full_once(self):
+    def test_fitted_parameters_are_reported_in_full_once(self):
         first = density.published(machine(KUNPENG))
         second = dataclasses.replace(first, subject='a', notes=('a caveat',))
         text = output.as_table(example(), [first, second])
@@ -351,7 +351,7 @@ class OutputTest(base.TestCase):
             found, guests={'none': 4, 'static': 3, 'ghsched': 1})])
         self.assertIn('8192 MB in 1 guest (3 without the keys), keys:', text)
 
-    def test_what_the_project_aims_at_is_no_output(self):
+    def test_goals_of_the_project_are_not_in_the_output(self):
         found = density.published(machine(KUNPENG), machine(EPYC))
         for text in (output.as_table(example(), [found]),
                      output.as_json(example(), [found])):

@@ -66,7 +66,7 @@ class CommandTest(base.TestCase):
             'ghsched:mem_bw_priority': '5', 'ghsched:mem_bw_min.1': None},
             False)
 
-    def test_what_is_wrong_is_refused_with_its_name(self):
+    def test_invalid_input_is_refused_by_name(self):
         for words, arguments in (
                 ('ghsched:mem_bw_max: ', ['--mem-bw-max', '0']),
                 ('ghsched:mem_bw_max.x: ', ['--mem-bw-max', 'x=9']),

@@ -121,7 +121,7 @@ class BatchTest(TopTestCase):
         self.assertEqual([0.0042, None], [
             node['short_chance'] for node in json.loads(text)['nodes']])
 
-    def test_what_guests_fill_of_the_caches(self):
+    def test_cache_occupancy_of_guests(self):
         tree = self.host('intel')
         tree.group(QEMU, tid=100)
         tree.run(1.0)
@@ -354,7 +354,7 @@ class RealTerminalTest(TopTestCase):
         return any(text in row.replace('\u3000', '')
                    for row in self.terminal.display)
 
-    def test_what_is_used_is_seen_on_the_smallest_terminal(self):
+    def test_used_bandwidth_is_seen_on_the_smallest_terminal(self):
         for columns, lines in ((80, 24), (200, 50)):
             self.start(columns, lines, '-d', '60', '-o', 'name')
             self.until(lambda: self.shows('q quit'))

@@ -114,7 +114,7 @@ class RefusalTest(base.TestCase):
             curve.LatencyCurve.from_mapping(good | changed)
         return str(caught.exception)
 
-    def test_what_is_no_curve(self):
+    def test_invalid_curves(self):
         self.assertIn('basis', self.refused(basis='dreamt'))
         self.assertIn('source', self.refused(source=' '))
         self.assertIn('points', self.refused(points=[]))

@@ -62,7 +62,7 @@ class WaitTest(base.TestCase):
                                    waits(Claim(40), Claim(0, **kind))[1],
                                    places=4)
 
-    def test_what_does_not_get_through_waits_as_well(self):
+    def test_blocked_traffic_waits_as_well(self):
         # 20 of 30 go first, 10 go with the rest of 200 to a full server.
         wait, _other = waits(Claim(30, minimum=20), Claim(200))
         self.assertAlmostEqual(

@@ -66,7 +66,7 @@ class PropertyTest(base.TestCase):
                 min(claim.demand, claim.minimum, claim.maximum) - NEAR)
 
     @given(several)
-    def test_what_can_be_used_is_used(self, asked):
+    def test_usable_entries_are_used(self, asked):
         most = sum(claim.most for claim in asked)
         self.assertAlmostEqual(min(CAPACITY, most),
                                sum(share(CAPACITY, asked)), places=5)
@@ -121,7 +121,7 @@ class ShareTest(base.TestCase):
         self.assertEqual((70.0, 30.0), share(
             CAPACITY, [Claim(70, priority=7), Claim(200)]))
 
-    def test_what_is_idle_goes_beyond_a_soft_cap_alone(self):
+    def test_idle_bandwidth_goes_beyond_soft_limits_only(self):
         self.assertEqual((10.0, 60.0), share(
             CAPACITY, [Claim(200, maximum=10), Claim(60)]))
         self.assertEqual((40.0, 60.0), share(

@@ -143,7 +143,7 @@ class SolveTest(base.TestCase):
         self.assertEqual([18000.0, 18000.0],
                          [one.achieved for one in load.outcomes])
 
-    def test_what_a_link_holds_back_is_free_at_the_memory(self):
+    def test_traffic_held_back_by_a_link_is_free_at_the_memory(self):
         load = self.solve(Flow('a', 2, 0, 360000), Flow('b', 0, 0, 60000))
         self.assertAlmostEqual(60000.0, load.outcomes[1].achieved)
 

@@ -308,7 +308,7 @@ class ExpanderTest(base.TestCase):
         self.assertEqual([1, 2, 3], found.normal_ports)
         self.assertEqual({4: 0}, found.expanders)
 
-    def test_what_can_not_be_rendered_is_refused_with_the_reason(self):
+    def test_unrenderable_input_is_refused_with_the_reason(self):
         good, node = hostdev(1), {address(1): 0}
         placed = good.replace(
             '</hostdev>', '<address type="pci" bus="0x01"/></hostdev>')
@@ -433,13 +433,13 @@ class PortsNeededTest(base.TestCase):
         return pci.count_needed_ports(
             etree.fromstring(domain(devices)).find('devices'))
 
-    def test_what_takes_a_port_and_what_does_not(self):
+    def test_devices_with_and_without_a_port(self):
         for device in ON_A_PORT:
             self.assertEqual(2, self.needed(device, BALLOON, NO_USB), device)
         for device in ELSEWHERE:
             self.assertEqual(1, self.needed(device, BALLOON, NO_USB), device)
 
-    def test_what_libvirt_adds_counts(self):
+    def test_additions_of_libvirt_count(self):
         # A balloon and a USB controller.
         self.assertEqual(2, self.needed())
         self.assertEqual(2, self.needed(BALLOON))

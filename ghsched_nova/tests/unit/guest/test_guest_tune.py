@@ -164,7 +164,7 @@ class TuneTest(SysfsTestCase):
         self.assertIn('interrupt 24 is gone', out)
         self.assertIn(f'thread {self.pid} has ended', out)
 
-    def test_what_the_kernel_refuses_is_said_and_the_rest_is_done(self):
+    def test_refusals_of_the_kernel_are_reported_and_the_rest_is_done(self):
         # A managed interrupt: the kernel says EIO at the write, as it says
         # ENOSPC for /dev/full.
         self.affinity(25).unlink()
@@ -226,7 +226,7 @@ class TuneTest(SysfsTestCase):
         self.assertEqual(0, self.run_script(*arguments)[0])
         self.assertEqual([CPUS[1:]] * 2, self.service_cpus())
 
-    def test_what_is_not_there_is_named(self):
+    def test_missing_parts_are_named(self):
         for arguments, text in (
                 (('apply', '--nic', 'eth9', '--pid', '1'),
                  'no network device eth9'),

@@ -90,7 +90,7 @@ class RenderTest(base.TestCase):
                 wanted = share * GB / 1024
                 self.assertTrue(wanted - 2048 < kib <= wanted, (keys, seen))
 
-    def test_what_the_host_does_not_tell_is_left_out(self):
+    def test_facts_missing_from_the_host_are_left_out(self):
         text = rendered(host=HostTopology())
         for tag in ('distances', 'interconnects', 'topology'):
             self.assertNotIn(f'<{tag}', text)

@@ -54,7 +54,7 @@ def domains(draw):
 class MetadataTest(base.TestCase):
 
     @given(domains())
-    def test_what_is_written_is_read_back(self, domain):
+    def test_written_values_are_read_back(self, domain):
         self.assertEqual(domain,
                          metadata.read_policy(metadata.write_policy(DOMAIN,
                                                                     domain)))

@@ -93,7 +93,7 @@ class DomainTest(base.TestCase):
         self.assertEqual(_canonical(there), _canonical(
             move_xml.render(there, _after(1, 0), {})))
 
-    def test_what_stays_is_the_same_text(self):
+    def test_unchanged_parts_keep_their_text(self):
         self.assertIs(XML, move_xml.render(XML, Move(BEFORE, BEFORE), {}))
 
     @given(st.tuples(st.integers(0, 7), st.integers(0, 7)).filter(

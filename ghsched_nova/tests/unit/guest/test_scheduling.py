@@ -113,7 +113,7 @@ class RenderTest(base.TestCase):
                          self.render(all_pinned, irq_bypass='preferred'))
         self.assertEqual(BARE, self.render(BARE, irq_bypass='preferred'))
 
-    def test_what_is_to_be_steered_is_in_the_metadata_once(self):
+    def test_steering_is_in_the_metadata_once(self):
         text = self.render(PINNED, irq_affinity='housekeeping')
         self.assertEqual(text, self.render(text,
                                            irq_affinity='housekeeping'))
@@ -143,7 +143,7 @@ class RenderTest(base.TestCase):
             self.assertFalse(pins[kind] & (vcpus | {3}))
 
     @given(classes(), classes(), classes(), st.booleans())
-    def test_what_is_written_is_read_back(self, vcpus, emulator, iothreads,
+    def test_written_values_are_read_back(self, vcpus, emulator, iothreads,
                                           lock):
         text = self.render(BARE, vcpus, '', emulator, iothreads, lock)
         found = scheduling.read_threads(etree.fromstring(text))

@@ -57,7 +57,7 @@ class PeriodsTest(base.TestCase):
         self.assertEqual([burst.Share(20, 0.0), burst.Share(20, 15.0, 'a')],
                          found[0].shares)
 
-    def test_what_cannot_be_measured_is_not_taken_for_idle(self):
+    def test_unmeasured_load_is_not_idle(self):
         for one in (snapshot(guest(50), guest(None)),
                     snapshot(guest(50), capacity=None)):
             self.assertIsNone(
@@ -98,7 +98,7 @@ class BurstUseTest(base.TestCase):
             use.measure(snapshot(guest(0, project='a'),
                                  guest(0, project='b')), hour * 3600.0)
 
-    def test_what_was_measured_outlives_nova_compute(self):
+    def test_measurements_outlive_nova_compute(self):
         use = self.use()
         self.day(use)
         self.assertEqual({0: 60}, use.offered)

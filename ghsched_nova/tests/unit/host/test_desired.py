@@ -69,7 +69,7 @@ class DesiredTest(base.TestCase):
         guest = read(vcpu='<vcpu placement="static" current="1">4</vcpu>')
         self.assertEqual((4, 1), (len(guest.vcpus), guest.online))
 
-    def test_what_can_not_be_read_is_reported(self):
+    def test_unreadable_input_is_reported(self):
         two = f'<memorytune vcpus="0">{self.NODE}</memorytune>' * 2
         for args in ((two,), ('', '<vcpu/>'), ('', ''), (
                 f'<memorytune vcpus="x">{self.NODE}</memorytune>',)):

@@ -120,7 +120,7 @@ class GuestsTest(EngineTestCase):
         self.assertEqual({'qemu-1-x-vcpus_0'},
                          self.call.call_args.args[2].removable)
 
-    def test_what_was_done_is_logged_with_its_reason(self):
+    def test_actions_are_logged_with_their_reason(self):
         self.call.return_value = reconcile.Report(
             (model.Action('write line', 'g', 'MB is 9', 'u', 'MB:0=1\n'),
              model.Action('move threads', 'g', 'away', 'u',
@@ -131,7 +131,7 @@ class GuestsTest(EngineTestCase):
             'INFO ghsched: g: move threads 7, 8, because away\n',
             self.log.output)
 
-    def test_what_a_report_repairs_is_counted(self):
+    def test_repairs_of_a_report_are_counted(self):
         self.call.return_value = reconcile.Report(
             (model.Action('write line', 'g', 'MB is 9', 'u', 'MB:0=1\n'),))
         repaired = []

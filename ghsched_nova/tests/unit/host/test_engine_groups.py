@@ -190,7 +190,7 @@ class MonitoringTest(EngineTestCase):
         self.engine.release_group(UUID.format(1))
         self.assertEqual({ours}, self.call.call_args.args[2].removable)
 
-    def test_what_monitoring_groups_take_from_control_groups(self):
+    def test_control_groups_taken_by_monitoring_groups(self):
         self.old_kernel()
         self.assertEqual(15, self.engine.describe().control_groups)
         os.mkdir(os.path.join(self.root, 'mon_groups'))

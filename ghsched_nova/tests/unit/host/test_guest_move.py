@@ -124,7 +124,7 @@ class MovingTest(base.TestCase):
             self.assertFalse(other.repair(host.domain, host.cells))
             self.assert_agreed()
 
-    def test_what_cannot_be_put_back_is_said_and_tried_again(self):
+    def test_failed_restores_are_reported_and_retried(self):
         def refuse(*_args):
             raise moving_host.Dead('3 pages stay')
         with mock.patch.object(self.host, 'move', refuse):

@@ -86,7 +86,7 @@ class DetectTest(base.TestCase):
         self.assertFound((), bypass.Facts(log=BOOTED.replace(
             'kvm [1]: GICv4 support enabled\n', '')))
 
-    def test_what_was_asked_for_is_not_what_is_there(self):
+    def test_requested_and_present_state_differ(self):
         self.assertFound((), bypass.Facts(
             command_line='kvm-arm.vgic_v4_enable=1',
             log='Kernel command line: kvm-arm.vgic_v4_enable=1\n'))

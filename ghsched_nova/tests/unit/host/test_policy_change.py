@@ -205,7 +205,7 @@ class LiveTest(base.TestCase):
                 self.assertNotIn('restored', str(refused))
                 self.assertEqual(before, self.state())
 
-    def test_what_can_not_be_put_back_is_reported(self):
+    def test_failed_restores_are_reported(self):
         self.use()
         self.fault({'schemata:MBMIN': 'EINVAL'})
         original = self.guest.setMetadata
@@ -240,7 +240,7 @@ class LiveTest(base.TestCase):
             return function(*args)
         return failing
 
-    def test_what_the_host_can_not_hold_is_not_begun(self):
+    def test_unenforceable_changes_are_not_begun(self):
         self.use('intel')
         self.assertRaises(resolve.PolicyNotHeld, self.change, minimum=20)
         self.assertEqual([], self.guest.calls)
@@ -258,7 +258,7 @@ class LiveTest(base.TestCase):
         self.assertRaises(messages.MessageError, policy_change.change_policy,
                           self.engine, self.domain, [{'host_node': 0}])
 
-    def test_what_becomes_of_a_policy_is_reported_in_percent(self):
+    def test_effective_policy_is_reported_in_percent(self):
         self.use('amd')
         for one in policy_change.effective_values(
                 self.engine, self.packed(maximum=41)):
@@ -268,13 +268,13 @@ class LiveTest(base.TestCase):
     @ddt.data(('openeuler66', 60, 100), ('intel', None, 60),
               ('mpam', None, 100))
     @ddt.unpack
-    def test_what_a_shared_group_holds_is_reported(self, dialect, least, most):
+    def test_limits_of_a_shared_group_are_reported(self, dialect, least, most):
         self.use(dialect)
         asked = self.packed(minimum=20 if least else 0, maximum=60)
         for one in policy_change.effective_values(self.engine, asked, 3):
             self.assertEqual((least, most), (one['min'], one['max']))
 
-    def test_what_no_guest_can_have_many_can_not_either(self):
+    def test_values_impossible_for_one_guest_are_impossible_for_many(self):
         """Together they may have no cap, which any host can hold."""
         self.use('intel')
         self.assertRaises(

@@ -41,7 +41,7 @@ class NoticesTest(base.TestCase):
         self.assertEqual([('end', 'b')], self.report('a'))
         self.assertEqual([], self.report('a'))
 
-    def test_what_could_not_be_sent_is_sent_with_the_next_report(self):
+    def test_unsent_data_is_sent_with_the_next_report(self):
         self.unsent = {'b'}
         self.assertEqual([('start', 'a')], self.report('a', 'b', 'c'))
         self.assertIn('the bus is away', self.log.output)

@@ -68,6 +68,6 @@ class RepairsTest(base.TestCase):
         self.assertEqual({'write line': 20}, self.scraped())
 
     @given(st.dictionaries(st.text(), st.integers(0, 2 ** 53)))
-    def test_what_is_written_is_read(self, counts):
+    def test_written_values_are_read(self, counts):
         self.assertEqual(counts, repair_metrics.from_json(
             repair_metrics.to_json(counts)))

@@ -51,7 +51,7 @@ class OfferTest(base.TestCase):
         keeper.capabilities()
         self.assertEqual(2, len(tried))
 
-    def test_what_is_turned_off_is_not_tried(self):
+    def test_disabled_ways_are_not_tried(self):
         for keeper in (self.keeper(0), self.keeper(
                 deadline_refused=lambda places: (
                     'EPERM' if [frozenset({2, 3})] == places else ''))):

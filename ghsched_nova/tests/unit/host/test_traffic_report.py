@@ -99,7 +99,7 @@ class GuestTrafficTest(base.TestCase):
         found.measure([xml()])
         self.assertIsNone(self.traffic_of(found))
 
-    def test_what_cannot_be_counted_is_unknown_and_logged_once(self):
+    def test_uncountable_values_are_unknown_and_logged_once(self):
         found = self.made()
         with mock.patch.object(conntrack.Conntrack, 'flows', side_effect=(
                 conntrack.SourceError('no table'))), mock.patch.object(

@@ -82,7 +82,7 @@ class UncountedTest(base.TestCase):
         self.assertEqual({}, self.uncounted({'a': guest(60, shared=True)},
                                             holdings))
 
-    def test_what_its_migration_holds_is_counted(self):
+    def test_resources_of_its_migration_are_counted(self):
         self.assertEqual({}, self.uncounted(
             {'a': guest(60)}, {'the migration': held(60)}))
         # What another guest holds is not.

@@ -74,7 +74,7 @@ class DocumentTest(base.TestCase):
         self.assertLess(len(str(error)), 500)
 
     @given(VALUES)
-    def test_what_yaml_writes_comes_back(self, value):
+    def test_yaml_output_is_read_back(self, value):
         self.put(yaml.safe_dump(value))
         self.assertEqual(value, documents.load_yaml(self.path))
 

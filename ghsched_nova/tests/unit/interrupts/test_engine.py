@@ -84,7 +84,7 @@ class KeeperTest(KernelTestCase):
         self.assertEqual('4,6', self.kernel.cpus(40))
         self.assertEqual('0-7', self.kernel.cpus(41))
 
-    def test_what_was_moved_by_hand_goes_back(self):
+    def test_threads_moved_by_hand_return(self):
         self.kernel.add(40, VF, node=0)
         keeper = self.keeper()
         keeper.reconcile(self.running)
@@ -99,7 +99,7 @@ class KeeperTest(KernelTestCase):
         keeper.reconcile(self.running)
         self.assertEqual('4,6', self.kernel.cpus(40))
 
-    def test_what_the_kernel_refuses_is_logged_once_for_as_long(self):
+    def test_refusals_of_the_kernel_are_logged_once_while_they_last(self):
         self.kernel.add(40, VF, node=1, refused=errno.EIO)
         keeper = self.keeper()
         with self.assertLogs(interrupts.LOG, 'WARNING') as log:
@@ -214,7 +214,7 @@ class HostCommandTest(KernelTestCase):
         self.assertEqual('4,6', self.kernel.cpus(40))
         self.assertEqual(0, self.call('plan')[0])
 
-    def test_what_the_kernel_refuses_is_a_problem(self):
+    def test_refusals_of_the_kernel_are_problems(self):
         self.kernel.add(40, VF, node=1, refused=errno.EPERM)
         status, text = self.call('reconcile')
         problem, = json.loads(text)['problems']

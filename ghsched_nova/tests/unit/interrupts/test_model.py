@@ -39,7 +39,7 @@ class CountsTest(base.TestCase):
 
     @given(st.lists(st.lists(st.integers(0, 2 ** 32), min_size=2,
                              max_size=2), max_size=5))
-    def test_what_the_kernel_writes_is_read(self, vectors):
+    def test_output_of_the_kernel_is_read(self, vectors):
         text = INTERRUPTS + ''.join(
             f'{number}: {a:10} {b:10} IR-PCI-MSI 1-edge '
             f'vfio-msix[{number}](0000:01:00.0)\n'
@@ -122,11 +122,11 @@ class PlanTest(base.TestCase):
             'NUMA node 1 has no CPU that no guest has for itself',
             str(problem))
 
-    def test_what_has_gone_is_left(self):
+    def test_vanished_entries_are_left_alone(self):
         self.assertEqual(((), ()), model.plan_actions(
             self.FOUND, {}, model.Host(NODES)))
 
-    def test_what_bypasses_the_host_or_is_shared_is_not_steered(self):
+    def test_bypassing_or_shared_interrupts_are_not_steered(self):
         every = model.Guest('uuid', 'web', frozenset(
             model.count_by_device(INTERRUPTS)))
         wired = INTERRUPTS.replace(', usb1', '')

@@ -173,7 +173,7 @@ class LiveChangeTest(base.TestCase):
         self.assertFalse(self.world.change().needed)
         self.assertEqual([], self.world.calls)
 
-    def test_what_a_killed_command_left_is_completed(self):
+    def test_leftovers_of_a_killed_command_are_completed(self):
         for broken in ({'specs': {**SPECS, **WISH}}, {'share': 20},
                        {'policy': self.world.packed(WISH)}):
             self.world = World()

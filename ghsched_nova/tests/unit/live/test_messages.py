@@ -61,7 +61,7 @@ class MessagesTest(base.TestCase):
                                       [{**packed, key: number}])
             self.assertIn(f'{number} is not in', str(error))
 
-    def test_what_a_later_release_adds_is_passed_over(self):
+    def test_fields_of_a_later_release_are_ignored(self):
         packed, = messages.pack([NodePolicy()], [0])
         self.assertEqual(((NodePolicy(),), (0,)),
                          messages.unpack([{**packed, 'new': 1}]))

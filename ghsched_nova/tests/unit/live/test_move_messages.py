@@ -30,7 +30,7 @@ class MoveMessageTest(base.TestCase):
 
     @given(st.lists(st.tuples(CELLS, CELLS), min_size=1, max_size=3),
            st.dictionaries(NUMBERS, st.frozensets(NUMBERS)))
-    def test_what_is_packed_is_read_back(self, cells, shared):
+    def test_packed_values_are_read_back(self, cells, shared):
         before, after = zip(*cells, strict=True)
         nodes = {cell.host_node for cell in before + after}
         request = move_messages.Request(

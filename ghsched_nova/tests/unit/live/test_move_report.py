@@ -28,7 +28,7 @@ class WishTest(base.TestCase):
         self.assertEqual({0: 2}, move_report.parse_move_request(
             {'move_nodes': {'0': 2}, 'dry_run': True}))
 
-    def test_what_is_wrong_is_named(self):
+    def test_errors_are_named(self):
         for texts in (['0'], ['=1'], ['a=1'], ['0=-1'], ['0=1', '00=2']):
             self.assertRaises(policies.PolicyError,
                               move_report.parse_node_wish, texts)

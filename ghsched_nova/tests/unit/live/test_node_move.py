@@ -87,7 +87,7 @@ class CheckTest(NodeMoveTestCase):
         self.assertTrue(self.check(extra_specs={}).needed)
         self.shares.check_room.assert_not_called()
 
-    def test_what_cannot_be_moved_is_refused_before_the_host_is_asked(self):
+    def test_immovable_servers_are_refused_before_the_host_is_asked(self):
         self.refused('does not run', running=False)
         self.refused('has no NUMA node 7', {0: 7})
         self.place = dataclasses.replace(PLACE, devices=('0000:81:00.1',))
@@ -145,7 +145,7 @@ class RunTest(NodeMoveTestCase):
         self.assertEqual('lock', lock)
         self.records.unlock.assert_called_once_with()
 
-    def test_what_a_crash_has_left_in_placement_is_given_up(self):
+    def test_leftovers_of_a_crash_in_placement_are_removed(self):
         self.held = {FROM: 30, TO: 30}
         self.mover().run({0: 0})
         self.assertEqual([{FROM: 30, TO: 0}], self.puts)

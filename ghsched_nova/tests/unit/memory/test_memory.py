@@ -40,7 +40,7 @@ few = st.integers(0, 7)
 
 class AreasTest(base.TestCase):
 
-    def test_what_is_bound_to_one_node(self):
+    def test_resources_bound_to_one_node(self):
         first, second = numa_maps.parse_areas(NUMA_MAPS.splitlines(),
                                               MAPS.splitlines())
         self.assertEqual(
@@ -91,7 +91,7 @@ class SequenceTest(base.TestCase):
 
     @given(st.dictionaries(few, few, min_size=1).filter(
         lambda wish: len(set(wish.values())) == len(wish)))
-    def test_what_it_gives_ends_where_it_should_and_can_go_back(self, wish):
+    def test_answers_end_correctly_and_can_be_undone(self, wish):
         try:
             steps = numa_maps.plan_node_sets(wish, wish)
         except numa_maps.NotBound:

@@ -29,7 +29,7 @@ class BurstMetricsTest(base.TestCase):
         registry.register(burst_metrics.Collector(path))
         return registry
 
-    def test_what_the_file_says_of_each_node(self):
+    def test_values_of_the_file_for_each_node(self):
         path = Path(self.useFixture(fixtures.TempDir()).path, 'bursts.json')
         hours = tuple(burst.Hour(number, periods=60, over=2, short=1)
                       for number in (7, 8))

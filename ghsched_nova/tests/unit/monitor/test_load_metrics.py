@@ -48,7 +48,7 @@ class MetricsTest(base.TestCase):
         self.assertEqual(0.0, self.found[
             'ghsched_node_load', ('node', '1'), ('resource', 'cpu')])
 
-    def test_what_is_not_known_has_no_sample(self):
+    def test_unknown_values_have_no_sample(self):
         self.assertNotIn(('ghsched_node_wait', ('node', '1'),
                           ('resource', 'cpu')), self.found)
 

@@ -184,7 +184,7 @@ class MeanTest(base.TestCase):
         now = self._load(1.0)
         self.assertEqual(now, load_rates.smooth(self._load(0.0), now, 0))
 
-    def test_what_is_not_known_is_not_made_up(self):
+    def test_unknown_values_are_not_invented(self):
         found = load_rates.smooth(self._load(1.0), self._load(None), 60)
         self.assertIsNone(found.nodes[0].cpu_load)
         found = load_rates.smooth(self._load(None), self._load(0.5), 60)

@@ -138,7 +138,7 @@ class RateTest(base.TestCase):
 
 class SumTest(base.TestCase):
 
-    def test_what_is_known_is_summed_and_the_state_tells(self):
+    def test_known_values_are_summed_and_the_state_is_shown(self):
         self.assertEqual(rates.NOTHING, rates.sum_figures([]))
         self.assertEqual(Figure(State.OK, 3.0), rates.sum_figures(
             [Figure(State.OK, 1.0), Figure(State.OK, 2.0)]))

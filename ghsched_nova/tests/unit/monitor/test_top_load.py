@@ -30,7 +30,7 @@ LOAD = Load(10.0, 2.0, (
 
 class TopLoadTest(base.TestCase):
 
-    def test_what_is_not_known_of_a_node_is_no_number(self):
+    def test_unknown_values_of_a_node_are_no_numbers(self):
         self.assertEqual([
             ['0', '100.0', '49.6', '-', '0.0', '-', '-', '2.5',
              'cpu_load cpu_wait'],

@@ -50,7 +50,7 @@ class FinishingTest(base.TestCase):
                                             self.migration)
         self.reset.assert_not_called()
 
-    def test_what_fails_keeps_nova_compute_from_nothing(self):
+    def test_a_failure_does_not_stop_nova_compute(self):
         self.finish.side_effect = RuntimeError('no answer')
         self.ended(here=False)
         self.assertEqual(power_state.NOSTATE, self.instance.power_state)
@@ -75,7 +75,7 @@ class FinishingTest(base.TestCase):
         self.take_back.assert_called_once_with(CONTEXT, self.instance,
                                                self.migration)
 
-    def test_what_is_not_given_back_keeps_nova_compute_from_nothing(self):
+    def test_a_failed_release_does_not_stop_nova_compute(self):
         self.take_back.side_effect = RuntimeError('no answer')
         self.ended(here=True)
 
@@ -129,12 +129,12 @@ class SeenToItsEndTest(base.TestCase):
                                              'data')
         self.post.assert_not_called()
 
-    def test_what_nobody_knows_is_an_error(self):
+    def test_unknown_words_are_errors(self):
         self.assertRaises(RuntimeError, self.migrate, copied=None)
         self.post.assert_not_called()
         self.recover.assert_not_called()
 
-    def test_what_fails_after_the_copy_is_not_done_again(self):
+    def test_failures_after_the_copy_are_not_retried(self):
         self.post.side_effect = KeyError('after the copy')
         self.assertRaises(KeyError, self.migrate, copied=True, tells=3)
         self.post.assert_called_once_with()
@@ -144,7 +144,7 @@ class SeenToItsEndTest(base.TestCase):
         self.assertRaises(KeyError, self.migrate, copied=False, tells=4)
         self.recover.assert_called_once_with()
 
-    def test_what_libvirt_answered_to_one_that_is_rolled_back_is_no_error(
+    def test_answers_of_libvirt_to_a_rolled_back_guest_are_no_errors(
             self):
         self.migrate(copied=None, tells=4)
         self.recover.assert_called_once_with()
@@ -171,6 +171,6 @@ class OutcomeTest(base.TestCase):
     def test_one_that_does_not_answer_is_not_asked_for_ever(self):
         self.assertIsNone(self.outcome(*[RuntimeError()] * 60))
 
-    def test_what_it_cannot_know_is_not_asked_again(self):
+    def test_unknowable_values_are_not_requested_again(self):
         self.assertIsNone(self.outcome(cut_off.Unknown()))
         self.sleep.assert_not_called()

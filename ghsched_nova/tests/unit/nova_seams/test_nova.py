@@ -39,7 +39,7 @@ class ReliedOnTest(base.TestCase):
         # What is decorated is read by tools/signatures.py from the source.
         self.assertEqual((), signatures.mismatches(registry.SEAMS))
 
-    def test_what_came_later_is_left_out_of_earlier_releases(self):
+    def test_later_fields_are_left_out_of_earlier_releases(self):
         name = 'nova.config.parse_args'
         self.assertEqual({'prog'}, set(registry.relied_on(33)[name])
                          - set(registry.relied_on(32)[name]))
@@ -295,5 +295,5 @@ class HostTopologyTest(base.TestCase):
         self.assertEqual(self.whole, found)
         self.assertIsNot(self.whole.cells[0], found.cells[0])
 
-    def test_what_it_does_not_have(self):
+    def test_missing_features(self):
         self.assertNotIn('sockets', self.late)

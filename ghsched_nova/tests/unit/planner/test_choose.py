@@ -67,7 +67,7 @@ class GradientTest(base.TestCase):
 
 class RoomTest(base.TestCase):
 
-    def test_what_is_free_of_each_node(self):
+    def test_free_amounts_of_each_node(self):
         state = State(samples.host(vfs=(4, 0), groups=3, used={
             ('_NUMA0', BANDWIDTH): 30, ('_0000:00:00.0', samples.NIC): 1}))
         self.assertEqual(gradient.Room(
@@ -75,7 +75,7 @@ class RoomTest(base.TestCase):
             {0: (0, 4, 4096, 100, 4), 1: (0, 4, 4096, 100, 0)}, 3),
             choose.room_of(state))
 
-    def test_what_is_not_known_does_not_count(self):
+    def test_unknown_values_do_not_count(self):
         room = choose.room_of(State(samples.host(cells=False)))
         self.assertEqual({(0, 0, 0, 100, 0)}, set(room.total.values()))
         self.assertEqual(0, gradient.measure_fragmentation(

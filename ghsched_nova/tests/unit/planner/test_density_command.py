@@ -104,7 +104,7 @@ class DensityTest(base.TestCase):
         columns, rows = self.result
         self.assertEqual((osc.COLUMNS, 1), (columns, len(rows)))
 
-    def test_what_is_predicted_of_a_machine(self):
+    def test_predictions_for_a_machine(self):
         found = dataclasses.replace(predicted.published(figures.machine()),
                                     notes=('a caveat',))
         reason, caveat, fitted = self.logged(

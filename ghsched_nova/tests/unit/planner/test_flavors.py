@@ -39,7 +39,7 @@ class ParseTest(base.TestCase):
 
     @given(NAMES, st.integers(1, 999), st.integers(1, 10 ** 6),
            st.dictionaries(NAMES.map('hw:{}'.format), VALUES))
-    def test_what_is_written_is_read(self, name, vcpus, ram, specs):
+    def test_written_values_are_read(self, name, vcpus, ram, specs):
         text = ','.join([f'{name}:vcpus={vcpus}', f'ram={ram}',
                          *(f'{key}={value}' for key, value
                            in specs.items())])

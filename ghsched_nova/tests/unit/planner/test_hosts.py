@@ -55,7 +55,7 @@ class AlikeTest(base.TestCase):
                                 samples.host('a', vfs=(3,))])
         self.assertEqual(('b', 'a'), group.names)
 
-    def test_what_is_used_where_does(self):
+    def test_used_amounts_by_place(self):
         kinds = [samples.host('a'), samples.host('b', used={
             ('_NUMA0', BANDWIDTH): 5}), samples.host('c', used={
                 ('_NUMA1', BANDWIDTH): 5}), samples.host('d', cells=False)]

@@ -154,7 +154,7 @@ class LacksTest(base.TestCase):
                     'ghsched:mem_bw_burst=31'), 0, 0))
         self.assertEqual([], limits.misfits(state, taken, 0, 0))
 
-    def test_what_is_promised_of_bursts_is_a_use(self):
+    def test_promised_bursts_are_usage(self):
         state = State(samples.host(bursts={0: 30, 1: 30}, promised=60))
         self.assertIn(
             limits.Use(0, lack.BURSTS, 60, 0, 0), limits.uses(state, {}))
@@ -171,7 +171,7 @@ class NeedTest(base.TestCase):
         error = self.assertRaises(PlannerError, need, 'ghsched:vfs=gpu:1')
         self.assertIn('gpu', str(error))
 
-    def test_what_nova_would_refuse(self):
+    def test_values_that_nova_would_refuse(self):
         error = self.assertRaises(PlannerError, need,
                                   'ghsched:mem_bw_min=200')
         self.assertIn('ghsched:mem_bw_min', str(error))

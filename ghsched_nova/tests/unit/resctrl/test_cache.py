@@ -71,7 +71,7 @@ class AssignTest(base.TestCase):
             held = found
 
     @given(histories())
-    def test_what_is_right_is_kept(self, given):
+    def test_correct_state_is_kept(self, given):
         one, steps = given
         first = cache.assign(one, steps[0], {})
         self.assertEqual(first, cache.assign(one, steps[0], first))

@@ -120,7 +120,7 @@ class DevicesTest(DevicesTestCase):
         self.assertEqual(['tasks', 'rmdir'], [
             what for what, *_rest in self.world.files.operations])
 
-    def test_what_an_admin_put_there_stays_unless_it_is_asked_for(self):
+    def test_entries_of_an_admin_stay_unless_requested(self):
         self.world.reconcile()
         self.put(self.groups[0], 9)
         self.assertEqual((), self.world.reconcile().actions)

@@ -257,7 +257,7 @@ class ToldTest(base.TestCase):
         self.assertEqual({}, captured.read_machine(
             'intel-1s', node_bandwidth={0: 1000}).node_bandwidth)
 
-    def test_what_a_cap_is(self):
+    def test_cap_semantics(self):
         for cap, held in (('hard', 'MEM_BW_HARDLIMIT'),
                           ('soft', 'MEM_BW_SOFTLIMIT'), (None, None)):
             for machine in ('arm-mainline', 'nvidia-grace-l3',

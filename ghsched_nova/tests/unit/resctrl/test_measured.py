@@ -244,7 +244,7 @@ class MeasuredTest(base.TestCase):
                 self.world.root / self.world.guests[1].group
                 / 'mon_groups')))
 
-    def test_what_is_done_for_it_is_for_its_policy(self):
+    def test_actions_for_a_guest_follow_its_policy(self):
         for group, measures_only in (
                 (MONITOR, False), ('ghsched-' + world.UUID.format(0), False),
                 (model.monitor(naming.DEFAULT, world.UUID.format(0)), True)):

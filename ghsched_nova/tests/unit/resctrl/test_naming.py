@@ -77,7 +77,7 @@ class LibvirtReadsTest(base.TestCase):
         return schemata.libvirt_reads(
             schemata.parse(''.join(f'{line}:0=1\n' for line in lines)))
 
-    def test_what_upstream_libvirt_knows(self):
+    def test_attributes_of_upstream_libvirt(self):
         self.assertTrue(self.reads('MB', 'L3'))
         self.assertTrue(self.reads('MB', 'L3CODE', 'L3DATA', 'L2'))
         self.assertTrue(self.reads('MB', 'SMBA'))

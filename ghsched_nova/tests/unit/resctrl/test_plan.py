@@ -56,7 +56,7 @@ class ResolveTest(base.TestCase):
                           'MBMIN': {1: 20}}, desired)
         self.assertEqual(['MB', 'MBHDL', 'MBPRI', 'MBMIN'], list(desired))
 
-    def test_what_is_not_asked_is_explicit_all_the_same(self):
+    def test_unrequested_values_are_explicit(self):
         self.assertEqual(
             {'MB': {0: 100}, 'MBHDL': {0: 1}, 'MBPRI': {0: 6},
              'MBMIN': {0: 0}},

@@ -124,7 +124,7 @@ class PrivilegedTest(base.TestCase):
         self.assertEqual(['MBPRI', 'MB'], list(got.guests[0].desired))
         self.assertEqual(frozenset({0, 1}), got.guests[0].vcpus)
 
-    def test_what_makes_no_sense_does_not_reach_root(self):
+    def test_invalid_arguments_do_not_reach_root(self):
         wanted = self._wanted()
         bad = model.Domain(wanted.domains[0].uuid, 3, '../../etc/x')
         with mock.patch.object(reconcile, 'reconcile') as call:

@@ -497,7 +497,7 @@ class NamesTest(base.TestCase):
             model.Actual({guest.group: model.Group()}), wanted)
         self.assertEqual((), made.actions)
 
-    def test_what_is_no_desired_state_is_refused(self):
+    def test_invalid_desired_states_are_refused(self):
         good = self.guest('x')
         model.check(model.Wanted((good,), (good.domain,)))
         for bad in (self.guest('../x'), self.guest('x', number=-1),

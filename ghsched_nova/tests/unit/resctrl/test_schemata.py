@@ -42,7 +42,7 @@ _padding = st.text(' \t', max_size=4)
 class RoundTripTest(base.TestCase):
 
     @given(_schemata)
-    def test_what_is_rendered_is_parsed_again(self, given_):
+    def test_rendered_text_is_parsed_again(self, given_):
         self.assertEqual(given_, schemata.parse(schemata.render(given_)))
 
     @given(_schemata, st.data())

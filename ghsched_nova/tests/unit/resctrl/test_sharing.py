@@ -397,7 +397,7 @@ class NameTest(base.TestCase):
         self.assertNotEqual(naming.shared_name([first, second], [0, 1]),
                             naming.shared_name([first, second], [1, 0]))
 
-    def test_what_is_no_shared_group_does_not_reach_root(self):
+    def test_invalid_shared_groups_do_not_reach_root(self):
         domain = model.Domain(world.UUID.format(1), 1, 'g')
         for name in ('pqos', '../x', 'ghsched-' + domain.uuid):
             guest = model.Guest(domain, frozenset({0}), 1, {}, 'ghsched',

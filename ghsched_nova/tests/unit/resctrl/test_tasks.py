@@ -69,7 +69,7 @@ class ThreadsTest(base.TestCase):
         self.assertEqual({'100'}, tasks.process_of(self.proc, 101))
         self.assertEqual(set(), tasks.process_of(self.proc, 999))
 
-    def test_what_is_no_thread_id_is_passed_over(self):
+    def test_invalid_thread_ids_are_ignored(self):
         self.assertEqual({101}, tasks.threads(
             '../101 x \u0661 iommu_group:7\n101\n'))
 

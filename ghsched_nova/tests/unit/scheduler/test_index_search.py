@@ -51,7 +51,7 @@ class QueryTest(base.TestCase):
         self.assertEqual([('', ('A', '!B')), (None, ('C', '!D'))],
                          list(query.traits))
 
-    def test_what_only_the_whole_search_knows(self):
+    def test_reasons_known_to_the_full_search_only(self):
         for name, value in (('in_tree', 'h'), ('required', 'in:A,B')):
             self.assertRaises(index_search.NotForIndex, self.read,
                               ('resources', 'PCPU:1'), (name, value))

@@ -67,7 +67,7 @@ class LoadWeigherTest(base.TestCase):
     def test_without_a_choice_it_is_the_mean(self):
         self.assertEqual(-0.5, self.weigh(host(1.0, 0.0)))
 
-    def test_what_is_not_known_is_neither_idle_nor_busy(self):
+    def test_unknown_load_is_neither_idle_nor_busy(self):
         self.assertEqual(-0.5, self.weigh(host(None, None)))
         self.assertEqual(-0.5, self.weigh(host(0.0, age=1000)))
         state = host(0.0)

@@ -99,7 +99,7 @@ class FloatingGuestTest(WeigherTestCase):
             host([cell(0, floating=2), cell(1, floating=2)]),
             host([cell(0), cell(1)]), spec(size=0))
 
-    def test_what_floats_already_leaves_no_node_whole(self):
+    def test_floating_guests_leave_no_node_whole(self):
         self.assert_better(host([cell(0), cell(1)], vcpus_used=2),
                            host([cell(0), cell(1)]), spec(size=0))
 
@@ -136,7 +136,7 @@ class OddStateTest(WeigherTestCase):
             self.assert_quiet(state, request)
         self.assertEqual(0.0, self.weigh(state, spec()))
 
-    def test_what_a_new_host_has_not_reported(self):
+    def test_missing_reports_of_a_new_host(self):
         state = host([cell(0)], cpu_allocation_ratio=None,
                      ram_allocation_ratio=None, vcpus_used=None,
                      total_usable_ram_mb=None, free_ram_mb=None)

@@ -132,7 +132,7 @@ class EngineTest(ThreadsTestCase):
             thread.tid, thread.start + 1, BATCH))
         self.assertEqual(OTHER, self.threads()[VCPU0].scheduling)
 
-    def test_what_the_kernel_refuses_is_a_problem(self):
+    def test_refusals_of_the_kernel_are_problems(self):
         problem, = self.reconcile(
             self.guest(vcpu0=Scheduling('rr', 100))).problems
         self.assertIn('Invalid argument', problem.reason)
@@ -347,7 +347,7 @@ class DeadlineTest(ThreadsTestCase):
         self.reconcile(self.guest(vcpu0=OTHER))
         self.assertEqual(OTHER, self.threads()[VCPU0].scheduling)
 
-    def test_what_the_kernel_refuses_is_explained(self):
+    def test_refusals_of_the_kernel_are_explained(self):
         tid = self.threads()[VCPU0].tid
         cpus = os.sched_getaffinity(tid)
         runtime = Path('/proc/sys/kernel/sched_rt_runtime_us').read_text()

@@ -66,7 +66,7 @@ def table(count, own='10.0.0.6'):
 
 class SelectTest(base.TestCase):
 
-    def test_what_a_kernel_shows(self):
+    def test_files_that_a_kernel_shows(self):
         self.assertCountEqual(
             [('10.0.0.6', '10.0.0.5', 100432), ('fd00::6', 'fd00::5', 5376),
              ('10.0.0.6', '10.0.0.5', 1028)], counted(CAPTURED))
@@ -197,7 +197,7 @@ class MeterTest(base.TestCase):
         self.meter.look(addresses or self.all, now)
         return self.meter.ties.strength('b', 'a')
 
-    def test_what_was_sent_before_the_first_look_is_of_another_time(self):
+    def test_bytes_sent_before_the_first_measurement_do_not_count(self):
         self.assertEqual(0, self.look(10 ** 9, 10))
         self.assertEqual(50, self.look(10 ** 9 + 500, 20))
 

@@ -202,7 +202,7 @@ class TellingWhyTest(base.TestCase):
 
 class PlacedGuestTest(base.TestCase):
 
-    def test_what_is_attached_gets_its_place(self):
+    def test_attached_devices_get_a_slot(self):
         attached = []
 
         class Guest:

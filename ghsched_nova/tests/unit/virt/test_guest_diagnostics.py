@@ -79,7 +79,7 @@ class GuestDiagnosticsTestCase(base.TestCase):
 
 class GuestDiagnosticsTest(GuestDiagnosticsTestCase):
 
-    def test_what_the_control_group_holds(self):
+    def test_limits_of_the_control_group(self):
         found = self.diagnose('openeuler66', ['MB:1=50', 'MBMIN:1=20',
                                               'MBHDL:1=1', 'MBPRI:1=5'])
         self.assertEqual(
@@ -88,7 +88,7 @@ class GuestDiagnosticsTest(GuestDiagnosticsTestCase):
         self.assertEqual([0, 1], [node.host_node for node in found.host])
         self.assertEqual(trees.CAPACITY, found.host[1].capacity)
 
-    def test_what_the_host_rounds_is_as_wanted(self):
+    def test_rounding_by_the_host_is_as_wanted(self):
         for dialect, asked, lines, shown in (
                 ('intel', NodePolicy(maximum=95), ['MB:1=95'], (None, 100)),
                 ('openeuler66-7bit', NodePolicy(33, 50),

@@ -70,7 +70,7 @@ class CloudTest(base.TestCase):
             body['key_name'], body['availability_zone'],
             body['security_groups']))
 
-    def test_what_is_not_ordered_is_not_sent(self):
+    def test_unrequested_fields_are_not_sent(self):
         self.cloud().boot('small')
         self.assertEqual(
             {'name', 'flavor_id', 'image_id', 'networks'},

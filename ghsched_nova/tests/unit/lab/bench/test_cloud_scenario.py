@@ -95,7 +95,7 @@ class CloudTest(base.TestCase):
              if one.metric == 'bandwidth of a node'])
         self.assertEqual((), result.measured.skipped)
 
-    def test_what_no_host_tells_is_said(self):
+    def test_facts_missing_from_all_hosts_are_reported(self):
         result = self.result(Guests(self.work, 1), **{'up-to': 1})
         self.assertIn('no host told it', dict(
             result.measured.skipped)['bandwidth of a node'])

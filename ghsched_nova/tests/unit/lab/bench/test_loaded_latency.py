@@ -52,7 +52,7 @@ class CurveTest(base.TestCase):
         self.assertAlmostEqual(2.0, found.latency(0.9, 0.0))
         self.assertAlmostEqual(200 / 90, found.latency(0.8, 0.5), 2)
 
-    def test_what_does_not_ascend_is_left_out(self):
+    def test_unsorted_values_are_left_out(self):
         self.assertEqual(
             {0: [(0.0, 1.0), (0.5, 2.0), (1.0, 3.0)]},
             loaded_latency.points(samples(
@@ -72,7 +72,7 @@ class CurveTest(base.TestCase):
             samples((10, 100), (10, 100)))))
         self.assertIn('no load made', reason)
 
-    def test_what_the_program_printed(self):
+    def test_output_of_the_program(self):
         self.assertEqual((97.5, 8000.25),
                          loaded_latency.parse('97.500 8000.250\n'))
         self.assertRaises(errors.BenchError, loaded_latency.parse, 'oops\n')

@@ -234,7 +234,7 @@ class ExampleOfTheManualTest(base.TestCase):
         for line in pictures[::2]:
             self.assertTrue((self.MANUAL / line.split()[-1]).is_file())
 
-    def test_what_is_said_of_it(self):
+    def test_description_of_it(self):
         series = {one.title: one for one in
                   self.report.results[0].measured.series}
         p99 = [series[f'p99 latency, N {n}'].samples for n in range(1, 5)]

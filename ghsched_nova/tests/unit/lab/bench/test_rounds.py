@@ -129,7 +129,7 @@ class ScriptsTest(base.TestCase):
 
 class LoadsTest(base.TestCase):
 
-    def test_what_the_programs_print(self):
+    def test_output_of_the_programs(self):
         stress = rounds.inside('stress', 5, 'stream')
         found = stress.read(capture('stress-ng-0.15.06.txt'))
         self.assertAlmostEqual(1000, found.latency * found.rate)

@@ -130,7 +130,7 @@ class ProcessesTest(base.TestCase):
                                   ['sleep', '9999'], 0.1)
         self.assertIn('did not end within', str(error))
 
-    def test_what_a_program_started_ends_with_it(self):
+    def test_children_of_a_program_end_with_it(self):
         child = ('import subprocess, time; '
                  'print(subprocess.Popen(["sleep", "9999"]).pid, flush=True); '
                  'time.sleep(9999)')

@@ -264,7 +264,7 @@ class MixedLoadTest(base.TestCase):
         self.assertEqual((2599.0, 2559.41), found['context switches'])
         self.assertEqual((101291.0, 97257.43), found['faults'])
 
-    def test_what_memory_costs_and_who_waits(self):
+    def test_memory_costs_and_waiting_guests(self):
         before = procfs.Moment(10.0, {'pgscan_kswapd': 5, 'pswpin': 1}, {
             'some': 100, 'full': 0}, {7: (10, 0), 8: (0, 0), 9: (1, 1)})
         after = procfs.Moment(12.0, {

@@ -216,7 +216,7 @@ class CounterTest(DrivenTestCase):
         self.model.write('/noisy/schemata', 'MB:0=50\n')
         self.assertAlmostEqual(20000, self.seconds(self.path, 3), delta=0.1)
 
-    def test_what_was_moved_before_a_command_was_by_what_held_before(self):
+    def test_traffic_before_a_command_counts_under_earlier_limits(self):
         before = int(self.model.read(self.path))
         self.now += 1
         self.model.write('/noisy/schemata', 'MB:0=50\n')

@@ -63,7 +63,7 @@ class CPUSetsTest(base.TestCase):
             self.assertRaises(ValueError, cpusets.parse_written, text, 3)
 
     @given(st.frozensets(st.integers(0, 200)))
-    def test_what_is_shown_can_be_written(self, cpus):
+    def test_shown_values_can_be_written(self, cpus):
         self.assertEqual(cpus, cpusets.parse_written(
             cpusets.format_list(cpus) + '\n', 200))
 

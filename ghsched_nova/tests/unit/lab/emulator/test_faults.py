@@ -48,7 +48,7 @@ class FaultsTest(base.TestCase):
         some = faults.parse({'rmdir': ['EBUSY', {'delay': 0.1}]})
         self.assertEqual(2, len(some.take('rmdir', ['a'])))
 
-    def test_what_makes_no_sense_is_refused(self):
+    def test_invalid_values_are_refused(self):
         for spec in (
             {'mkdri': 'ENOSPC'}, {'mkdir': 'ENOSUCH'}, {'mkdir': 5},
             {'mkdir': {'err': 'EIO'}}, {'mkdir': {'times': 'x'}},

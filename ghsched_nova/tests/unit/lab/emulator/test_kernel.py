@@ -377,7 +377,7 @@ class TasksTest(ModelTestCase):
         self.assertTrue(len(looked) <= 4 * 800, len(looked))
         self.assertEqual(800, len(self.model.read('/many/tasks').split()))
 
-    def test_what_was_started_before_a_second_move_comes_along(self):
+    def test_processes_started_before_a_second_move_follow(self):
         for name in ('/many', '/more'):
             self.model.mkdir(name)
         self.threads.add(1000)
@@ -420,7 +420,7 @@ class TasksTest(ModelTestCase):
         self.threads.add(11)
         self.assertEqual([12], self.tids('/a'))
 
-    def test_what_a_process_starts_later_is_in_its_group(self):
+    def test_later_children_of_a_process_are_in_its_group(self):
         self.threads.add(20, parent=11)
         self.model.write('/a/tasks', '11')
         self.threads.add(21, parent=11)

@@ -396,7 +396,7 @@ class CountersTest(DialectTestCase):
         self.model.rmdir('/a')
         self.assertEqual('5=1;71=1', self.free())
 
-    def test_what_has_none_is_not_counted(self):
+    def test_entries_without_a_value_are_not_counted(self):
         self.assign('mbm_total_bytes:*=_')
         self.run_thread('/g')
         self.assertEqual('Unassigned', self.figure(self.FILE, '/g'))
@@ -525,7 +525,7 @@ class OpenEuler510Test(DialectTestCase):
                              self.write(f'MBMAX:0={value}\n', 'MBMAX'))
         self.assertEqual('0=0;1=0', self.write('MBMIN:0=0\n', 'MBMIN'))
 
-    def test_what_is_refused(self):
+    def test_refused_input(self):
         for text in ('MBMAX:0=101\n', 'MBPRI:0=8\n', 'MBHDL:0=2\n',
                      'MBMAX:7=1\n'):
             self.refused(text, 'ok')

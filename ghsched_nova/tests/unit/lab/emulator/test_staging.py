@@ -153,7 +153,7 @@ class StageTest(base.TestCase):
         'MBPRI': st.fixed_dictionaries({}, optional={0: st.integers(0, 7)}),
         'MBHDL': st.fixed_dictionaries({}, optional={1: st.integers(0, 1)}),
     }))
-    def test_what_is_shown_can_be_written(self, change):
+    def test_shown_values_can_be_written(self, change):
         values = staging.defaults(KUNPENG)
         for name, domains in change.items():
             for domain, value in domains.items():
