@@ -173,7 +173,7 @@ class LiveChangeTest(SharesTest):
             '30', shown['flavor']['extra_specs']['ghsched:mem_bw_min'])
 
     @decorators.idempotent_id('c82d4e6f-1b3a-4957-8c0e-7f5a3b1d9e42')
-    def test_what_a_node_cannot_have_is_refused_and_changes_nothing(self):
+    def test_impossible_values_of_a_node_are_refused_and_change_nothing(self):
         self.assertRaises(exceptions.BadRequest, self._change, TOO_MUCH)
         self.assertRaises(exceptions.Forbidden, self._change, 30,
                           self.servers_client)
