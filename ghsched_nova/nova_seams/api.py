@@ -41,16 +41,15 @@ seam = registry.in_processes(registry.API)
       ('self', 'to_add', 'to_delete'))
 def check_flavors(check: Callable[[Mapping[str, str], Collection[str]], None]
                   ) -> None:
-    """Check the extra specs of a flavor by a function of ours before they are
-    stored.
+    """Check the extra specs of a flavor by a function before Nova stores them.
 
-    nova-api hands validators one key at a time, without the rest of the
-    flavor. ``nova.objects.flavor.Flavor.save`` knows all of them, and calls
-    ``save_extra_specs`` with the whole of what is to be there.
+    nova-api passes validators one key at a time, without the other extra specs
+    of the flavor. ``nova.objects.flavor.Flavor.save`` knows all of them, and
+    passes them to ``save_extra_specs``.
 
     :param check: takes all extra specs to store, and the names of those that
-        are new or differ from what is stored. What it raises reaches the
-        caller of nova-api.
+        are new or changed. An error that it raises reaches the caller of
+        nova-api.
     """
     def save(original: Callable[..., Any], flavor: Any,
              to_add: Mapping[str, str] | None = None,
@@ -72,12 +71,12 @@ def check_flavors(check: Callable[[Mapping[str, str], Collection[str]], None]
       ('flavor', 'is_bfv', 'count'), releases=range(31, 34))
 def extend_limits(
         function: Callable[..., dict[str, int]]) -> None:
-    """Add to the usage that Nova counts for a request by a function of ours.
+    """Add to the usage that Nova counts for a request by a function.
 
     ``nova.limit.placement.enforce_num_instances_and_resources``, which
     nova-api calls for a new server, a resize, a restore and an unshelving,
     looks ``_get_deltas`` up in its module. Nova 31 to 33 have
-    ``_get_deltas_by_flavor``, which knows nothing of a request but its flavor.
+    ``_get_deltas_by_flavor``, which takes only the flavor of a request.
 
     :param function: takes Nova's function, and then its arguments.
     """
@@ -98,9 +97,9 @@ def extend_limits(
 @seam('nova.limit.utils.use_unified_limits', ())
 def enforce_limits(context: Any, project_id: str,
                    deltas: Mapping[str, int]) -> None:
-    """Refuse an increase of resources beyond the limits of a project.
+    """Refuse an increase of resources beyond the unified limits of a project.
 
-    Nothing is refused where Nova does not use unified limits.
+    Nothing is refused if Nova does not use unified limits.
 
     :param deltas: amounts to add, by name of the limit (``class:`` and the
         resource class).
@@ -125,12 +124,12 @@ def enforce_limits(context: Any, project_id: str,
 
 @seam('nova.policy.register_rules', ('enforcer',))
 def make_enforcer(rules: Sequence[policy.RuleDefault]) -> policy.Enforcer:
-    """Return an enforcer of nova-api's policy file with rules of ours.
+    """Return an enforcer of nova-api's policy file with additional rules.
 
     It has Nova's rules too, because a policy file may refer to them. Nova's
-    own enforcer stays as it is.
+    own enforcer is not changed.
 
-    :param rules: with the defaults of rules that the file does not name.
+    :param rules: additional rules, each with its default.
     """
     enforcer = policy.Enforcer(nova.conf.CONF)
     # Nova's own enforcer has logged what is deprecated in the file.
@@ -144,10 +143,10 @@ def make_enforcer(rules: Sequence[policy.RuleDefault]) -> policy.Enforcer:
 
 def authorize(enforcer: policy.Enforcer, context: Any, rule: str,
               target: Mapping[str, Any]) -> None:
-    """Refuse a request that a policy rule does not allow.
+    """Refuse a request that a rule of nova-api's policy file does not allow.
 
     :param target: attributes of the server that the request is about.
-    :raises PolicyNotAuthorized: of Nova, which answers with 403.
+    :raises PolicyNotAuthorized: of Nova; nova-api answers with 403.
     """
     try:
         enforcer.authorize(rule, target, context, do_raise=True,

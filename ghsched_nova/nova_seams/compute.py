@@ -32,7 +32,8 @@ seam = registry.in_processes(registry.COMPUTE)
 
 
 def dedicated_cpus() -> frozenset[int]:
-    """Return the CPUs of [compute]cpu_dedicated_set; empty if it is not set.
+    """Return the host CPUs of ``[compute]cpu_dedicated_set``; empty if it is
+    not set.
 
     ``nova.virt.hardware.get_cpu_dedicated_set() -> set | None``.
     """
@@ -54,15 +55,15 @@ def provide_driver(module: types.ModuleType) -> None:
 @seam('nova.virt.libvirt.host.Host.get_guest', ('self', 'instance'))
 @seam('nova.virt.libvirt.guest.Guest.launch', ('self', 'pause'))
 def around_launch(host: Any, function: Callable[..., Any]) -> None:
-    """Start domains that are already defined by a function of ours.
+    """Replace the start of domains that libvirt already defines by a function.
 
-    ``LibvirtDriver._soft_reboot`` and ``_resume_guest_after_snapshot`` start
-    them with ``launch()`` of the guest that ``get_guest()`` gave, and let
-    them run at once.
+    ``LibvirtDriver._soft_reboot`` and ``_resume_guest_after_snapshot`` call
+    ``launch()`` of the guest that ``get_guest()`` returned, and its CPUs run
+    at once.
 
     :param host: nova.virt.libvirt.host.Host of the driver.
     :param function: takes Nova's ``launch`` of a guest, the guest, the
-        instance, and whether it is to stay paused.
+        instance, and whether the guest is to stay paused.
     """
     def get_guest(original: Callable[..., Any], instance: Any) -> Any:
         guest = original(instance)
@@ -82,10 +83,11 @@ def around_launch(host: Any, function: Callable[..., Any]) -> None:
 def report_resources(virtapi: Any, context: Any, instance: Any) -> None:
     """Report the resources of a guest's host to Placement now.
 
-    nova-compute does so when a guest has changed its state. Nothing is
+    nova-compute does so after a guest has changed its state. Nothing is
     reported for a guest that is not claimed on this host yet.
 
-    :param virtapi: of the driver; names its manager (``ComputeVirtAPI``).
+    :param virtapi: ``ComputeVirtAPI`` of the driver, which has nova-compute's
+        manager.
     """
     manager: Any = getattr(virtapi, '_compute', None)
     if manager is not None and instance.host == manager.host:
@@ -93,10 +95,11 @@ def report_resources(virtapi: Any, context: Any, instance: Any) -> None:
 
 
 def instance_lock(uuid: str) -> Any:
-    """Return nova-compute's lock for one instance.
+    """Return nova-compute's lock for one instance, shared by all threads of
+    this process.
 
-    Its methods put ``nova.utils.synchronized(instance.uuid)`` around their
-    work; the lock is one of the process.
+    nova-compute's methods hold ``nova.utils.synchronized(instance.uuid)``
+    while they change the instance.
     """
     return lockutils.lock(uuid, 'nova-')
 
@@ -113,7 +116,7 @@ def is_rebuilt_in_place(instance: Any) -> bool:
 
 
 def is_evacuated(instance: Any) -> bool:
-    """Whether an instance is being rebuilt on this host because its own host
+    """Whether an instance is being rebuilt on this host because its old host
     is down.
     """
     return bool(instance.task_state == task_states.REBUILD_SPAWNING
@@ -122,10 +125,11 @@ def is_evacuated(instance: Any) -> bool:
 
 @seam('nova.pci.whitelist.Whitelist.specs')
 def device_tags() -> Callable[[Mapping[str, Any]], Mapping[str, str] | None]:
-    """Return a function from a device that libvirt reports to its tags in
+    """Return a function that looks up a PCI device's tags in
     ``[pci]device_spec``.
 
-    ``nova.pci.whitelist.Whitelist`` is what the PCI tracker filters with.
+    The function takes a device as libvirt reports it. The PCI tracker filters
+    devices by the same ``nova.pci.whitelist.Whitelist``.
     """
     specs = whitelist.Whitelist(nova.conf.CONF.pci.device_spec).specs
 
@@ -138,7 +142,7 @@ def device_tags() -> Callable[[Mapping[str, Any]], Mapping[str, str] | None]:
 
 
 def add_physnet(cell: Any, physnet: str) -> None:
-    """Add a physical network to those that a host cell offers.
+    """Add a physical network to those that a host NUMA node offers.
 
     A set-of-strings field of a versioned object notices assignment only.
     """
@@ -149,11 +153,13 @@ def add_physnet(cell: Any, physnet: str) -> None:
 @seam('nova.compute.manager.ComputeManager.rt')
 @seam('nova.compute.resource_tracker.ResourceTracker.compute_nodes')
 def node_rooms(virtapi: Any, nodename: str) -> list[node_room.NodeRoom]:
-    """Return CPUs and memory by NUMA node as nova-compute accounts for them.
+    """Return CPUs and memory by host NUMA node as nova-compute accounts for
+    them.
 
-    :param virtapi: of the driver; names its manager (``ComputeVirtAPI``).
-    :returns: empty before nova-compute has reported its first time, and on a
-        host that reports no NUMA nodes.
+    :param virtapi: ``ComputeVirtAPI`` of the driver, which has nova-compute's
+        manager.
+    :returns: empty before nova-compute's first report, and for a host that
+        reports no NUMA nodes.
     """
     node: Any = virtapi._compute.rt.compute_nodes.get(nodename)
     text = node and node.numa_topology

@@ -26,15 +26,15 @@ seam = registry.in_processes(registry.COMPUTE)
       ('context', 'report_client', 'pci_requests', 'provider_mapping'))
 def watch_provider_mapping(
         function: Callable[[Any, Mapping[str, Sequence[str]]], None]) -> None:
-    """Call a function of ours with the providers of each guest before its
+    """Call a function with the resource providers of each guest before its
     claim.
 
     ``nova.compute.manager.ComputeManager`` and ``nova.conductor`` look
     ``nova.compute.utils.update_pci_request_with_placement_allocations`` up in
     its module right before each claim of a guest with such providers.
 
-    :param function: takes the PCI requests of the instance, after Nova's
-        function is done with them, and the providers by group suffix.
+    :param function: called after Nova's function; takes the PCI requests of
+        the instance, and the providers by suffix of the request group.
     """
     def watched(original: Callable[..., Any], context: Any,
                 report_client: Any, pci_requests: Any,

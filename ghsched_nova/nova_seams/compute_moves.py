@@ -39,10 +39,11 @@ _MOVING: dict[tuple[str, str], Any] = {}
 @seam('nova.compute.resource_tracker.ResourceTracker._update_usage',
       ('self', 'usage', 'nodename', 'sign'))
 def count_moves(tracker: Any, nodename: str) -> None:
-    """Count moving guests on their new NUMA nodes, beside their old ones.
+    """Count moving guests on their new NUMA nodes as well as on their old
+    ones.
 
-    :param tracker: nova-compute's resource tracker, which counts from the
-        records of its guests with each report.
+    :param tracker: nova-compute's resource tracker, which counts usage from
+        the records of its guests with each report.
     """
     for (node, uuid), topology in tuple(_MOVING.items()):
         try:
@@ -54,8 +55,8 @@ def count_moves(tracker: Any, nodename: str) -> None:
 
 
 def _usage(topology: Any) -> dict[str, Any]:
-    """Return a topology in the form that ``ResourceTracker._update_usage``
-    takes.
+    """Return an instance's NUMA topology in the form that
+    ``ResourceTracker._update_usage`` takes.
     """
     return {'memory_mb': 0, 'numa_topology': topology}
 
@@ -64,15 +65,15 @@ def _usage(topology: Any) -> dict[str, Any]:
 def claim_cells(virtapi: Any, instance: Any,
                 after: Sequence[node_move.GuestCell]
                 ) -> Iterator[Callable[[], None]]:
-    """Within this context, count a guest on its new NUMA nodes in addition to
-    its own.
+    """Within this context, count a guest on its new NUMA nodes and on its old
+    ones.
 
-    Gives a function that writes them into the guest's record, from when on it
-    is counted there alone, unless its task state has changed.
+    Yields a function that writes the new nodes into the guest's record, so
+    that it is counted there alone, unless its task state has changed.
 
-    :param virtapi: of the driver; names its manager (``ComputeVirtAPI``).
-    :param after: the NUMA nodes of the guest as they are to be.
-    :raises NovaException: when somebody else has a CPU, or the memory.
+    :param virtapi: ``ComputeVirtAPI``, which has nova-compute's manager.
+    :param after: the guest's NUMA nodes after the move.
+    :raises NovaException: when another guest has a CPU, or the memory.
     """
     tracker: Any = virtapi._compute.rt
     before, node = instance.numa_topology, instance.node
@@ -104,13 +105,16 @@ def claim_cells(virtapi: Any, instance: Any,
 
 @seam('nova.compute.resource_tracker.COMPUTE_RESOURCE_SEMAPHORE')
 def _tracker_lock() -> Any:
-    """Return the lock of the methods of ``ResourceTracker``."""
+    """Return the lock that methods of nova-compute's ``ResourceTracker`` hold.
+    """
     return lockutils.lock(resource_tracker.COMPUTE_RESOURCE_SEMAPHORE,
                           'nova-', fair=True)
 
 
 def _placed(topology: Any, cells: Sequence[node_move.GuestCell]) -> Any:
-    """Return an instance's NUMA topology on other host cells and CPUs."""
+    """Return a copy of an instance's NUMA topology on other host NUMA nodes
+    and CPUs.
+    """
     wanted = topology.obj_clone()
     for cell, place in zip(wanted.cells, cells, strict=True):
         cell.id = place.host_node
@@ -122,8 +126,8 @@ def _placed(topology: Any, cells: Sequence[node_move.GuestCell]) -> Any:
 
 
 def _gained(before: Any, wanted: Any) -> Any:
-    """Return the cells that change host node, without CPUs that the guest
-    already has.
+    """Return the guest NUMA nodes that change host node, without CPUs that the
+    guest already has.
     """
     gained = wanted.obj_clone()
     had = frozenset().union(*(cell.cpus_taken

@@ -40,7 +40,7 @@ _BUS_PORT = 5672
 def rpc_client(context: Any, target: Any) -> Any:
     """Return an RPC client for the message bus of a context's cell.
 
-    As the RPC APIs of ``nova.compute.rpcapi`` make theirs.
+    The RPC APIs of ``nova.compute.rpcapi`` create theirs in the same way.
     """
     router = rpc.ClientRouter(rpc.get_client(
         target, serializer=rpc.JsonPayloadSerializer()))
@@ -52,12 +52,12 @@ def rpc_client(context: Any, target: Any) -> Any:
 def bus_answers(context: Any) -> bool:
     """Whether any host of a cell's message bus accepts a TCP connection.
 
-    A process that makes its first call waits for the connection of its reply
-    queue without a limit, whatever limit the call has
+    The first RPC call of a process waits without a limit for the connection of
+    its reply queue, whatever time-out the call has
     (``oslo_messaging._drivers.amqpdriver.AMQPDriverBase._get_reply_q``).
 
-    :param context: of the cell, see ``nova.context.target_cell``.
-    :returns: true also where the hosts of the bus are not known.
+    :param context: context of the cell, see ``nova.context.target_cell``.
+    :returns: True if the hosts of the bus are unknown.
     """
     transport: Any = getattr(context, 'mq_connection', None) or rpc.TRANSPORT
     url = getattr(getattr(transport, '_driver', None), '_url', None)
@@ -79,17 +79,18 @@ def long_calls() -> dict[str, int]:
     """Return the time-outs of Nova's long RPC calls, see
     ``nova.compute.rpcapi``.
 
-    The host is known to be alive as long as it sends a sign of life.
+    A host that stops sending heartbeats fails such a call early.
     """
     return {'timeout': shared.config().long_rpc_timeout,
             'call_monitor_timeout': shared.config().rpc_response_timeout}
 
 
 def notify(event: str, payload: dict[str, Any]) -> None:
-    """Send a notification as nova-compute sends its versioned ones.
+    """Send a notification as nova-compute sends its versioned notifications.
 
-    To the topics of ``[notifications]versioned_notifications_topics``; with
-    ``notification_format=unversioned`` nobody is notified.
+    It is sent to the topics of
+    ``[notifications]versioned_notifications_topics``; with
+    ``notification_format=unversioned`` it is not sent.
     """
     rpc.get_versioned_notifier(f'nova-compute:{shared.config().host}').info(
         nova_context.get_admin_context(), event, payload)

@@ -40,7 +40,8 @@ _claim = threading.local()
 def host_cells(topology: InstanceNUMATopology | None) -> Sequence[int]:
     """Return the host NUMA node of each NUMA node of a claimed instance.
 
-    After the claim ``InstanceNUMACell.id`` is the host's cell number.
+    After the claim ``InstanceNUMACell.id`` is the number of the host NUMA
+    node.
     """
     if topology is None:
         return ()
@@ -58,9 +59,9 @@ def guest_cells(topology: InstanceNUMATopology | None
 
 
 def host_rooms(node: Any) -> dict[int, node_move.HostCell]:
-    """Return the free CPUs and memory of a host's NUMA nodes, by number.
+    """Return the free CPUs and memory of a host's NUMA nodes, by node number.
 
-    :param node: Nova's ComputeNode; its topology has what guests take.
+    :param node: Nova's ComputeNode; its topology counts the usage of guests.
     """
     topology: Any = (objects.NUMATopology.obj_from_db_obj(node.numa_topology)
                      if node.numa_topology else None)
@@ -73,8 +74,9 @@ def host_rooms(node: Any) -> dict[int, node_move.HostCell]:
 
 
 def _cores(cell: Any) -> tuple[frozenset[int], ...]:
-    """Return the dedicated CPUs of a host cell by core; Nova lists no siblings
-    without SMT.
+    """Return the dedicated CPUs of a host NUMA node by core.
+
+    Nova lists no siblings on a host without SMT; each CPU is a core then.
     """
     cores = [frozenset(core & cell.pcpuset) for core in cell.siblings]
     alone = cell.pcpuset.difference(*cores)
@@ -85,13 +87,14 @@ def _cores(cell: Any) -> tuple[frozenset[int], ...]:
       ('host_topology', 'instance_topology', 'provider_mapping', 'limits',
        'pci_requests', 'pci_stats'))
 def steer_fit() -> None:
-    """Make Nova's fit follow our limits: the host cell of each guest cell, and
-    the number of guest cells of a flavor with ghsched:numa=auto.
+    """Make Nova's NUMA fit follow ghsched's limits.
 
+    The limits name the host NUMA node of each guest NUMA node, and the number
+    of guest NUMA nodes of a flavor with ``ghsched:numa=auto``.
     ``nova.compute.claims`` and ``nova.scheduler.host_manager`` look
-    ``nova.virt.hardware.numa_fit_instance_to_host`` up in its module. It
-    takes host cells as they come when there are no more of them than guest
-    cells, so it is given those that the limits name, in their order.
+    ``nova.virt.hardware.numa_fit_instance_to_host`` up in its module. Given as
+    many host nodes as guest nodes, it assigns them in order; so it is given
+    the nodes that the limits name, in their order.
     """
     def steered(original: Callable[..., Any], host_topology: Any,
                 instance_topology: Any, provider_mapping: Any,
@@ -109,7 +112,8 @@ def steer_fit() -> None:
 def _fit_in_order(original: Callable[..., Any], host_topology: Any,
                   instance_topology: Any, provider_mapping: Any, limits: Any,
                   **of_devices: Any) -> Any:
-    """Fit a guest on the host cells that the limits name, in their order."""
+    """Fit a guest on the host NUMA nodes that the limits name, in their order.
+    """
     order = limits_order(limits)
     if order is not None and host_topology and instance_topology:
         host_topology = in_order(host_topology, order)
@@ -122,12 +126,13 @@ def _fit_in_order(original: Callable[..., Any], host_topology: Any,
 
 def _fit_any(fit: Callable[[Any], Any], shapes: Sequence[Any],
              count: int | None) -> Any:
-    """Fit the first of some guest topologies that fits.
+    """Fit the first of some guest NUMA topologies that fits on the host.
 
-    :param count: number of guest nodes that the scheduler chose; None if it
-        was not asked.
-    :raises nova.exception.ComputeResourcesUnavailable: none fits. Nova would
-        start a guest without a topology that asked for none.
+    :param shapes: NUMA topologies, the best first.
+    :param count: number of guest NUMA nodes that the scheduler chose; None if
+        there was no choice.
+    :raises nova.exception.ComputeResourcesUnavailable: none fits. Without this
+        error Nova would start the guest without a topology.
     """
     for topology in shapes:
         if count in (None, len(topology)):
@@ -143,9 +148,10 @@ def _fit_any(fit: Callable[[Any], Any], shapes: Sequence[Any],
 @contextlib.contextmanager
 def claim_any(shapes: Sequence[InstanceNUMATopology] | None
               ) -> Iterator[None]:
-    """Within this context, a claim takes the first topology that fits.
+    """Within this context, a claim takes the first NUMA topology that fits.
 
-    :param shapes: guest topologies; None for the one that is asked for.
+    :param shapes: guest NUMA topologies, the best first; None for the topology
+        that the flavor asks for.
     """
     _claim.shapes = shapes
     try:
@@ -155,7 +161,7 @@ def claim_any(shapes: Sequence[InstanceNUMATopology] | None
 
 
 def with_count(flavor: Any, count: int) -> Any:
-    """Return a copy of a flavor with a number of guest NUMA nodes."""
+    """Return a copy of a flavor that asks for a number of guest NUMA nodes."""
     copied = flavor.obj_clone()
     copied.extra_specs = auto_nodes.set_node_count(flavor.extra_specs, count)
     return copied
@@ -164,15 +170,17 @@ def with_count(flavor: Any, count: int) -> Any:
 def guest_topology(flavor: Any, image: Any) -> InstanceNUMATopology | None:
     """Return the NUMA topology that a flavor and an image ask for.
 
-    :param image: ImageMeta, None for a server without one.
-    :raises nova.exception.NovaException: the two do not go together.
+    :param image: ImageMeta; None for a server without an image.
+    :raises nova.exception.NovaException: the flavor contradicts the image.
     """
     return hardware.numa_get_constraints(
         flavor, image or objects.ImageMeta.from_dict({}))
 
 
 def _limits_count(limits: Any) -> int | None:
-    """Return the number of guest nodes in limits of ours."""
+    """Return the number of guest NUMA nodes that ghsched's limits name; None
+    without one.
+    """
     order = limits_order(limits)
     if order is not None:
         return len(order)
@@ -182,7 +190,9 @@ def _limits_count(limits: Any) -> int | None:
 
 
 def limit_count(limits: Any, count: int) -> Any:
-    """Return limits that also hold the claim to a number of guest nodes."""
+    """Return a copy of NUMA limits that restricts a claim to a number of guest
+    NUMA nodes.
+    """
     limits = limits.obj_clone()
     metadata = (limits.network_metadata
                 if 'network_metadata' in limits else None)
@@ -193,8 +203,8 @@ def limit_count(limits: Any, count: int) -> Any:
 
 
 def limits_order(limits: Any) -> tuple[int, ...] | None:
-    """Return the host node of each guest node from limits of ours; None from
-    others.
+    """Return the host NUMA node of each guest NUMA node from ghsched's limits;
+    None from other limits.
     """
     for physnet in physnets(limits):
         order = names.parse_order_physnet(physnet)
@@ -204,7 +214,8 @@ def limits_order(limits: Any) -> tuple[int, ...] | None:
 
 
 def physnets(known: Any) -> frozenset[str]:
-    """Return the physical networks that limits name, or that a host cell has.
+    """Return the names of the physical networks of NUMA limits or of a host
+    NUMA node.
     """
     if not known or 'network_metadata' not in known:
         return frozenset()
@@ -219,7 +230,9 @@ def in_order(topology: NUMATopology, order: Sequence[int]) -> NUMATopology:
 
 
 def _for_nova(limits: Any) -> Any:
-    """Return limits without the physical networks that no host cell has."""
+    """Return NUMA limits without the physical networks that no host NUMA node
+    has.
+    """
     known = physnets(limits)
     kept = {physnet for physnet in known
             if names.parse_order_physnet(physnet) is None

@@ -24,7 +24,7 @@ seam = registry.in_processes(*registry.PROCESSES)
 @seam('nova.pci.request.get_pci_requests_from_flavor',
       ('flavor', 'affinity_policy'))
 def extend_pci_requests(function: Callable[..., Any]) -> None:
-    """Make the PCI requests of a flavor by a function of ours.
+    """Replace Nova's function that reads the PCI requests of a flavor.
 
     nova-api (``nova.compute.api``), nova-compute
     (``nova.compute.resource_tracker``, for a move) and

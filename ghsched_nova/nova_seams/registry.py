@@ -73,7 +73,7 @@ class Seam:
     users: frozenset[str] = frozenset()
 
     def parameters_in(self, release: int) -> tuple[str, ...] | None:
-        """Return the parameters that one release of Nova has."""
+        """Return the parameters that a function has in one release of Nova."""
         if self.parameters is None:
             return None
         return tuple(one for one in self.parameters
@@ -91,7 +91,9 @@ _replacing = threading.RLock()
 
 
 def in_processes(*processes: str) -> Callable[..., Callable[[_Used], _Used]]:
-    """Return a decorator that declares a seam which some services use."""
+    """Return a decorator that declares a seam: a name of Nova that some
+    services rely on.
+    """
     def seam(name: str, parameters: Sequence[str] | None = None, *,
              since: Mapping[str, int] | None = None,
              releases: range = ALL_RELEASES) -> Callable[[_Used], _Used]:
@@ -105,7 +107,9 @@ def in_processes(*processes: str) -> Callable[..., Callable[[_Used], _Used]]:
 
 
 def _add(seam: Seam) -> None:
-    """Add a seam to the table; it may be declared where else it is used.
+    """Add a seam, a name of Nova that ghsched relies on, to the table.
+
+    The same seam may be declared by several modules.
 
     :raises ValueError: two declarations of a name differ.
     """
@@ -119,7 +123,9 @@ def _add(seam: Seam) -> None:
 
 
 def load_all() -> None:
-    """Import each module that declares seams, for lists of all of them."""
+    """Import each module that declares seams, so that the table of seams is
+    complete.
+    """
     for package in _PACKAGES:
         path = importlib.import_module(package).__path__
         for module in pkgutil.iter_modules(path):
@@ -130,10 +136,11 @@ def load_all() -> None:
 
 def relied_on(release: int, names: Iterable[str] | None = None
               ) -> dict[str, tuple[str, ...] | None]:
-    """Return the parameters of seams that one release of Nova has, by name.
+    """Return the parameters of the functions of Nova that ghsched relies on,
+    by name.
 
-    :param release: major number, 31 for OpenStack 2025.1.
-    :param names: those asked for; None for all that are declared.
+    :param release: major version number of Nova, 31 for OpenStack 2025.1.
+    :param names: names to return; None for all declared names.
     """
     return {name: SEAMS[name].parameters_in(release)
             for name in (SEAMS if names is None else names)
@@ -141,7 +148,7 @@ def relied_on(release: int, names: Iterable[str] | None = None
 
 
 def find_owner(name: str) -> tuple[Any, str]:
-    """Return the module or class that a dotted name of Nova is in.
+    """Return the module or class that has a dotted name of Nova.
 
     :returns: the owner, and the last part of the name.
     :raises AttributeError: Nova has no such module or class.
@@ -158,12 +165,12 @@ def find_owner(name: str) -> tuple[Any, str]:
 
 def replace(name: str, function: Callable[..., Any],
             of: Any = None) -> None:
-    """Replace a function of Nova by one of ours, once.
+    """Replace a function of Nova by another function, once.
 
-    A function of the same module and qualified name is not put there again;
-    another one is put around it.
+    A second call with the same function changes nothing; another function is
+    wrapped around the first.
 
-    :param name: dotted, of a declared seam.
+    :param name: dotted name of a declared seam.
     :param function: takes Nova's function, and then its arguments.
     :param of: the only object whose method is replaced; None for all.
     :raises SeamsDiffer: Nova has no such function.
@@ -196,7 +203,8 @@ _OURS = '_ghsched_wrapped'
 
 
 def _record(name: str, function: Callable[..., Any], original: Any) -> bool:
-    """Record a replacement; return whether it is a new one."""
+    """Record the replacement of a function of Nova; return whether it is new.
+    """
     if _qualified(function) in getattr(original, _OURS, ()):
         return False
     record(name, function)
@@ -204,7 +212,8 @@ def _record(name: str, function: Callable[..., Any], original: Any) -> bool:
 
 
 def record(name: str, ours: Any) -> None:
-    """Record the object of ours that was added to a list or table of Nova."""
+    """Record an object of ghsched that was added to a list or table of Nova.
+    """
     with _replacing:
         REPLACED[name] = tuple(dict.fromkeys(
             (*REPLACED.get(name, ()), _qualified(ours))))

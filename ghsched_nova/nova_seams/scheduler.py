@@ -53,9 +53,9 @@ _OF_FIT = ('memory', 'pagesize', 'cpu_policy', 'cpu_thread_policy',
       ('ctxt', 'request_spec'))
 def add_request_filter(
         function: Callable[[Any, RequestSpec], bool]) -> None:
-    """Add a request pre-filter of ours to nova-scheduler's.
+    """Add a request filter to the list of nova-scheduler's request filters.
 
-    Nova has no entry point for pre-filters; it walks the list
+    Nova has no entry point for request filters; it walks the list
     ``nova.scheduler.request_filter.ALL_REQUEST_FILTERS`` at each request
     (``process_reqspec``). Scheduler filters are imported while the host
     manager is built, before the first request.
@@ -72,12 +72,13 @@ def add_request_filter(
       ('self', 'spec_obj'))
 def change_group_mapping(
         function: Callable[[RequestSpec, dict[str, list[str]]], None]) -> None:
-    """Change the providers of a request's groups by a function of ours.
+    """Change the resource providers of a request's groups by a function.
 
     ``HostState.consume_from_request`` reads them between two instances of one
     request (``RequestSpec.get_request_group_mapping``).
 
-    :param function: takes the request and its providers by group suffix.
+    :param function: takes the request and its providers by suffix of the
+        group.
     """
     def changed(original: Callable[..., Any], spec: RequestSpec) -> Any:
         mapping = original(spec)
@@ -99,12 +100,12 @@ def change_group_mapping(
       'get_allocation_candidates', ('self', 'context', 'resources'))
 def watch_filters(filters: Iterable[Any],
                   note: Callable[[str, int, int], None]) -> list[Any]:
-    """Return copies of scheduler filters that report host counts.
+    """Return copies of scheduler filters that report how many hosts pass.
 
     Nova asks a filter for its class's name and for ``filter_all``.
 
-    :param note: takes the name of a filter that ran, and how many hosts there
-        were before and after.
+    :param note: takes the name of a filter that ran, and the number of hosts
+        before and after the filter.
     """
     return [_watched(one, note) for one in filters]
 
@@ -125,8 +126,7 @@ def _watched(original: Any, note: Callable[[str, int, int], None]) -> Any:
 
 
 def is_rebuild(spec: RequestSpec) -> bool:
-    """Whether a request is a rebuild, which stays on its host and claims
-    nothing.
+    """Whether a request is a rebuild, which keeps its host and claims nothing.
     """
     return bool(scheduler_utils.request_is_rebuild(spec))
 
@@ -141,7 +141,7 @@ def is_forced(spec: RequestSpec) -> bool:
 
 
 def pci_in_placement() -> bool:
-    """Whether nova-scheduler asks Placement for devices."""
+    """Whether nova-scheduler asks Placement for PCI devices."""
     return bool(nova.conf.CONF.filter_scheduler.pci_in_placement)
 
 
@@ -171,7 +171,7 @@ def request_group(suffix: str, resources: Mapping[str, int],
 
 
 def sockets(topology: NUMATopology) -> dict[int, int | None]:
-    """Return the socket of each host NUMA node."""
+    """Return the socket of each host NUMA node of a topology."""
     return {cell.id: cell.socket if 'socket' in cell else None
             for cell in topology.cells}
 
@@ -198,12 +198,13 @@ class _WithoutAllocations:
 def claim_resources(client: Any, context: Any, consumer: str,
                     request: Mapping[str, Any], *args: Any,
                     **kwargs: Any) -> frozenset[str]:
-    """Return the providers that a claim adds to a guest; none if it failed.
+    """Return the resource providers that a claim adds to a guest; none if it
+    failed.
 
-    ``SchedulerReportClient.claim_resources`` first reads the allocation of
-    the guest, because an evacuated guest has one. Placement refuses a claim
-    that takes such a guest for new, so for a guest with a resource class of
-    ours it is read after a refusal only. Others are claimed as Nova does.
+    ``SchedulerReportClient.claim_resources`` first reads the allocation of the
+    guest, because an evacuated guest has one. For a guest with a resource
+    class of ghsched it is read only after Placement has refused a claim
+    without one. Other guests are claimed as Nova does.
     """
     wanted = frozenset(request['allocations'])
     if not any(names.OUR_CLASSES.intersection(allocation['resources'])
@@ -224,24 +225,25 @@ def claim_resources(client: Any, context: Any, consumer: str,
 
 
 def chosen_order(state: Any) -> tuple[int, ...] | None:
-    """Return the host nodes that our filter chose, by guest node; None without
-    a choice.
+    """Return the host NUMA node that ghsched's filter chose for each guest
+    NUMA node; None without a choice.
     """
     return numa.limits_order((state.limits or {}).get('numa_topology'))
 
 
 def numa_limits(host_state: Any, spec: RequestSpec,
                 nodes: Sequence[int], in_order: bool) -> Any:
-    """Return limits that restrict the claim to some host cells.
+    """Return limits that restrict the claim of a guest to some host NUMA
+    nodes.
 
     The claim (``nova.virt.hardware.numa_fit_instance_to_host``, called by
-    ``nova.compute.claims``) takes a set of host cells that together have
-    every physical network named in the limits. That is how a choice of
-    Placement's reaches it, beside the guest's real networks.
+    ``nova.compute.claims``) takes host nodes that together have every physical
+    network named in the limits. So the limits name a pseudo network of each
+    node that Placement chose, beside the guest's real networks.
 
     :param nodes: host NUMA nodes.
-    :param in_order: whether there is one for each guest node; see
-        :func:`steer_fit`.
+    :param in_order: whether there is one host node for each guest node, in the
+        order of the guest nodes; see :func:`steer_fit`.
     """
     wanted = set(map(names.make_node_physnet, nodes))
     if in_order:
@@ -257,11 +259,11 @@ def numa_limits(host_state: Any, spec: RequestSpec,
 
 def fit(host_state: Any, spec: RequestSpec, limits: Any, mappings: Any,
         requests: Sequence[Any]) -> InstanceNUMATopology | None:
-    """Return the topology that the claim on the host will choose under
-    ``limits``.
+    """Return the NUMA topology that a claim on the host will choose under the
+    limits.
 
-    ``numa_fit_instance_to_host`` fills in the topology that it is given, so
-    it gets a copy.
+    ``numa_fit_instance_to_host`` fills in the topology that it is given, so it
+    gets a copy.
 
     :param requests: PCI requests.
     """
@@ -273,7 +275,9 @@ def fit(host_state: Any, spec: RequestSpec, limits: Any, mappings: Any,
 
 def has_room(host_state: Any, spec: RequestSpec, guest_node: int,
              node: int) -> bool:
-    """Whether CPUs and memory of a host node suffice for a guest node."""
+    """Whether a host NUMA node has enough CPUs and memory for a guest NUMA
+    node.
+    """
     topology = spec.numa_topology.obj_clone()
     topology.cells = topology.cells[guest_node:guest_node + 1]
     if guest_node:
@@ -288,7 +292,9 @@ def has_room(host_state: Any, spec: RequestSpec, guest_node: int,
 
 
 def kinds_of_cells(spec: RequestSpec) -> tuple[int, ...]:
-    """Return the first guest node with the same needs, by guest node."""
+    """Return for each guest NUMA node the first guest NUMA node with equal
+    needs.
+    """
     topology, first = spec.numa_topology, dict[Any, int]()
     # Nova reserves the CPU of isolated emulator threads for the first.
     isolates = bool(topology and 'emulator_threads_policy' in topology
@@ -303,9 +309,10 @@ def kinds_of_cells(spec: RequestSpec) -> tuple[int, ...]:
 
 def offers_physnets(topology: NUMATopology, of_node: Callable[[int], str]
                     ) -> bool:
-    """Whether each host cell offers the pseudo physical network of its node.
+    """Whether each host NUMA node offers ghsched's pseudo physical network of
+    the node.
 
-    :param of_node: name of the network by host NUMA node.
+    :param of_node: name of the pseudo network by host NUMA node.
     """
     return all(of_node(cell.id) in numa.physnets(cell)
                for cell in topology.cells)
@@ -320,8 +327,8 @@ def pool_nodes(host_state: Any) -> dict[str, int | None]:
     """Return the host NUMA node of each PF with free devices, by provider
     UUID.
 
-    By UUID of the provider, as the PCI tracker tells it in the pools that
-    the claim will take the devices from.
+    The PCI tracker stores the UUID of the provider in the pools from which the
+    claim takes the devices.
     """
     stats = host_state.pci_stats
     return pci.nodes_of_pools(stats.pools if stats else ())
@@ -333,12 +340,12 @@ def as_claimed(requests: Sequence[Any], mappings: Any) -> list[Any]:
     """Return copies of PCI requests as the claim of a candidate will have
     them.
 
-    Of a port with a guaranteed bandwidth Placement chose the PF. Nova reads
-    its interface out of the name of the provider, and the claim takes a VF of
+    For a port with guaranteed bandwidth Placement chose the PF. Nova reads the
+    PF's interface from the name of the provider, and the claim takes a VF of
     that PF (``nova.compute.manager``, before each claim).
 
-    :raises nova.exception.NovaException: when the provider or its name is
-        not what Nova expects.
+    :raises nova.exception.NovaException: when the provider or its name is not
+        as Nova expects.
     """
     copies = [request.obj_clone() for request in requests]
     compute_utils.update_pci_request_with_placement_allocations(
@@ -360,8 +367,8 @@ def matching_pools(host_state: Any, request: Any,
                    mappings: Any = None) -> list[Any]:
     """Return the PCI pools of a host that match a PCI request.
 
-    :param mappings: of the candidate that will be claimed: where it names
-        pools for the request, no others.
+    :param mappings: resource providers of the candidate to claim; if they name
+        pools for the request, only these are returned.
     """
     stats = host_state.pci_stats
     pools = stats.pools if stats else []
@@ -381,16 +388,16 @@ def satisfies_cpu_policy(nova_filter: Any, state: Any,
     """Whether a host has the hardware threads that a flavor's CPU thread
     policy needs.
 
-    :param nova_filter: ``NUMATopologyFilter``.
+    :param nova_filter: Nova's ``NUMATopologyFilter``.
     """
     return bool(nova_filter._satisfies_cpu_policy(
         state, spec.flavor.extra_specs, spec.image.properties))
 
 
 def free_devices(host_state: Any, request: Any) -> dict[int | None, int]:
-    """Return the number of free devices of a PCI request, by host NUMA node.
+    """Return the number of free devices for a PCI request, by host NUMA node.
 
-    The key is None for devices whose node the host does not tell.
+    The key is None for devices whose NUMA node the host does not report.
     """
     found: dict[int | None, int] = {}
     for pool in matching_pools(host_state, request):
@@ -415,12 +422,11 @@ def only_cell(spec: RequestSpec) -> str | None:
       ('self', 'ident'))
 @seam('nova.scheduler.utils.ResourceRequest.to_querystring', ('self',))
 def aggregates_of(resources: Any) -> tuple[list[set[str]], set[str]]:
-    """Return the aggregates that a host must be in, and those it must not be
-    in.
+    """Return the aggregates that a request requires of its host, and those
+    that it forbids.
 
-    :param resources: ``nova.scheduler.utils.ResourceRequest``, whose
-        unnumbered group has what availability zone, project and isolation of
-        aggregates ask for.
+    :param resources: ``nova.scheduler.utils.ResourceRequest``; its unnumbered
+        group has the aggregates of availability zone, project and isolation.
     """
     group = resources.get_request_group(None)
     return ([set(one) for one in group.aggregates],
@@ -430,8 +436,10 @@ def aggregates_of(resources: Any) -> tuple[list[set[str]], set[str]]:
 @seam('nova.objects.instance.Instance.get_by_uuid',
       ('context', 'uuid', 'expected_attrs', 'use_slave'))
 def kept_count(context: Any, uuid: str) -> tuple[int, bool]:
-    """Return the number of guest NUMA nodes on a server's record, and whether
-    the server is being live-migrated; 0 for a server that has never run.
+    """Return the number of guest NUMA nodes in a server's record, and whether
+    the server is being live-migrated.
+
+    The number is 0 for a server that has never run.
     """
     cell = objects.InstanceMapping.get_by_instance_uuid(
         context, uuid).cell_mapping
@@ -459,8 +467,8 @@ def add_failed_event(context: Any, uuid: str, name: str,
                      reason: str) -> None:
     """Add a failed event with a reason to the current action of a server.
 
-    As ``nova.compute.utils.EventReporter``, which nova-conductor uses, does
-    it; nova-api has started the action with the request id of the context. A
+    nova-conductor's ``nova.compute.utils.EventReporter`` does the same;
+    nova-api has started the action with the request ID of the context. A
     server that is not in a cell yet has no actions.
     """
     cell = objects.InstanceMapping.get_by_instance_uuid(

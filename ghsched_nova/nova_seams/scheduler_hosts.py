@@ -52,7 +52,7 @@ def in_cells(context: Any, cells: Sequence[Any],
              function: Callable[[Any], Any]) -> list[Any]:
     """Return the results of a function by cell; None for a cell that fails.
 
-    As ``HostManager._get_computes_for_cells`` asks them.
+    ``HostManager._get_computes_for_cells`` queries cells in the same way.
     """
     found = nova_context.scatter_gather_cells(
         context, cells, nova_context.CELL_TIMEOUT, function)
@@ -61,12 +61,13 @@ def in_cells(context: Any, cells: Sequence[Any],
 
 
 def changed_compute_nodes(context: Any, since: Any) -> list[Any]:
-    """Return UUID, ``updated_at`` and ``deleted`` of the compute nodes of a
-    cell that changed.
+    """Return UUID, ``updated_at`` and ``deleted`` of a cell's changed compute
+    nodes.
 
-    ``nova.objects.ComputeNodeList`` has no query for what has changed.
+    ``nova.objects.ComputeNodeList`` has no query for changes.
 
-    :param since: what has not changed for longer is left out; None for all.
+    :param since: time from which changes are returned; None for all compute
+        nodes.
     """
     node = main_models.ComputeNode
     query = sa.select(node.uuid, node.updated_at, node.deleted)
@@ -80,7 +81,7 @@ def changed_compute_nodes(context: Any, since: Any) -> list[Any]:
 
 
 def database_time(context: Any) -> datetime.datetime:
-    """Return the time of the database of a cell, in UTC without a zone."""
+    """Return the time of a cell's database, in UTC without a time zone."""
     with main_db.get_engine(context=context).connect() as connection:
         clock = {'mysql': sa.func.utc_timestamp(6),
                  'postgresql': sa.func.timezone('UTC', sa.func.now())}.get(
@@ -92,7 +93,9 @@ def database_time(context: Any) -> datetime.datetime:
 
 def compute_node_reports(context: Any,
                          uuids: Sequence[str]) -> list[Mapping[str, Any]]:
-    """Return the columns of a cell's compute nodes that the index reads."""
+    """Return those columns of a cell's compute nodes that the index of hosts
+    reads.
+    """
     node = main_models.ComputeNode
     columns = [getattr(node, name) for name in _REPORTED]
     found: list[Mapping[str, Any]] = []
@@ -107,7 +110,7 @@ def compute_node_reports(context: Any,
 def unavailable_hosts(context: Any) -> set[str]:
     """Return the hosts of a cell whose nova-compute is disabled or down.
 
-    As ``nova.servicegroup.drivers.db`` has it.
+    Down is decided as in ``nova.servicegroup.drivers.db``.
     """
     service = main_models.Service
     heard = sa.func.coalesce(service.last_seen_up, service.updated_at,
@@ -157,12 +160,11 @@ class _HostTopology(numa_object.NUMATopology):
 
 @seam('nova.objects.numa.NUMATopology.obj_from_db_obj', ('db_obj',))
 def cache_host_topologies(size: int) -> None:
-    """Parse the NUMA topology of a host on first use, and once for each
-    change.
+    """Parse a host's NUMA topology only when it is first used or has changed.
 
-    ``nova.scheduler.host_manager.HostState`` parses it with each request.
-    Who takes of a topology makes a new one
-    (``nova.virt.hardware.numa_usage_from_instance_numa``).
+    ``nova.scheduler.host_manager.HostState`` parses it with each request. The
+    cached object is shared safely: Nova makes a new topology when it subtracts
+    guests (``nova.virt.hardware.numa_usage_from_instance_numa``).
     """
     @functools.lru_cache(maxsize=size)
     def parse(document: str) -> Any:
@@ -180,7 +182,7 @@ def cache_host_topologies(size: int) -> None:
       ('self', 'context', 'compute_nodes', 'services'))
 def host_states(manager: Any, context: Any, uuids: Sequence[str],
                 spec: RequestSpec) -> list[Any]:
-    """Return Nova's states of some hosts, reading only the services of these
+    """Return Nova's states of some hosts; read only the services of these
     hosts.
 
     ``HostManager.get_host_states_by_uuids`` reads the services of all hosts.

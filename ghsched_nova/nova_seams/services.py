@@ -26,12 +26,14 @@ seam = registry.in_processes(registry.SCHEDULER, registry.COMPUTE)
        'topic_alt'),
       since={'topic_alt': 33})
 def use_manager(binary: str, path: str) -> None:
-    """Set the manager class of a service of Nova to one of ours.
+    """Replace the manager class of a service of Nova.
 
     ``nova.service.Service.create`` looks the class up in
-    ``nova.service.SERVICE_MANAGERS`` by the name of the binary when it is
-    given none; ``nova.cmd.scheduler.main`` and ``nova.cmd.compute.main`` give
-    none.
+    ``nova.service.SERVICE_MANAGERS`` by the name of the binary, unless its
+    caller names a class; ``nova.cmd.scheduler.main`` and
+    ``nova.cmd.compute.main`` do not.
+
+    :param path: dotted name of ghsched's manager class.
     """
     service.SERVICE_MANAGERS[binary] = path
     registry.record('nova.service.SERVICE_MANAGERS', path)

@@ -31,7 +31,8 @@ RequestSpec: TypeAlias = Any
 
 
 def config() -> Any:
-    """Return Nova's configuration with the section [ghsched] registered."""
+    """Return Nova's configuration with the section ``[ghsched]`` registered.
+    """
     conf.register_opts(nova.conf.CONF)
     return nova.conf.CONF
 
@@ -42,7 +43,7 @@ PLACEMENT_DOWN = (ksa_exceptions.ClientException,
 
 
 def placement_client() -> Any:
-    """Return the client that nova-scheduler and nova-compute share.
+    """Return the Placement client that nova-scheduler and nova-compute use.
 
     :raises: one of :data:`PLACEMENT_DOWN`.
     """

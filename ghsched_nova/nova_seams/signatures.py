@@ -59,8 +59,8 @@ def release() -> int:
 
 
 def names_of(process: str) -> Iterator[str]:
-    """Yield the names that a process relies on in the installed release of
-    Nova.
+    """Yield the names of Nova that a service relies on in the installed
+    release.
     """
     return (name for name in registry.relied_on(release())
             if process in registry.SEAMS[name].processes)
@@ -80,7 +80,9 @@ def require(process: str, without: Iterable[str] = ()) -> None:
     """Refuse to start a process if a function of Nova that a feature needs
     differs.
 
-    :param without: names that repairs alone rely on.
+    :param process: name of the service.
+    :param without: names that are not checked, because only repairs rely on
+        them.
     :raises ghsched_nova.nova_seams.registry.SeamsDiffer: naming each function,
         its expected and its found parameters.
     """
@@ -97,8 +99,8 @@ def require(process: str, without: Iterable[str] = ()) -> None:
 def found_parameters(name: str) -> tuple[str, ...] | None:
     """Return the parameters of a function of Nova; None if it is missing.
 
-    Asked once for each name, before anything of ghsched is put around it. An
-    attribute or a constant has no parameters.
+    Each name is looked up once, before ghsched replaces it. An attribute or a
+    constant has no parameters.
     """
     try:
         owner, attribute = registry.find_owner(name)
@@ -113,7 +115,7 @@ def found_parameters(name: str) -> tuple[str, ...] | None:
 
 
 def _has(owner: Any, attribute: str) -> bool:
-    """Whether a module or class has an attribute, or sets it on its objects.
+    """Whether a module or class has an attribute, or sets it on its instances.
     """
     return hasattr(owner, attribute) or any(
         is_set(inspect.getsource(cls), attribute)
@@ -121,7 +123,8 @@ def _has(owner: Any, attribute: str) -> bool:
 
 
 def is_set(source: str, attribute: str) -> bool:
-    """Whether the source of a class sets an attribute of self (pure)."""
+    """Whether the source code of a class assigns an attribute of self (pure).
+    """
     return any(isinstance(node, ast.Attribute) and node.attr == attribute
                and isinstance(node.ctx, ast.Store)
                and isinstance(node.value, ast.Name) and node.value.id == 'self'
