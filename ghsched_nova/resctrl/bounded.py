@@ -45,11 +45,11 @@ def completed(plan: model.Plan, actual: model.Actual,
             later += [] if action.kind == 'remove group' else [action]
             continue
         held = actual.groups.get(action.group, model.Group()).schemata
-        lowered, raised = _split(line, held)
+        lowered, raised = _split_lowered_values(line, held)
         first += _writes(action, line.name, lowered)
         later += _writes(action, line.name, raised)
     return replace(plan, actions=(
-        *removals, *_released(actual, wanted), *first, *later))
+        *removals, *_lower_default_group(actual, wanted), *first, *later))
 
 
 def _line(action: model.Action) -> schemata.Line | None:
@@ -61,9 +61,11 @@ def _line(action: model.Action) -> schemata.Line | None:
 _Values = tuple[tuple[int, str], ...]
 
 
-def _split(line: schemata.Line, held: schemata.Schemata | None
-           ) -> tuple[_Values, _Values]:
-    """Return the values that are lowered, and the others."""
+def _split_lowered_values(line: schemata.Line, held: schemata.Schemata | None
+                          ) -> tuple[_Values, _Values]:
+    """Return the values of a schemata line that a write lowers, and the
+    others.
+    """
     found = held.line(line.name) if held else None
     before = dict(found.values) if found else {}
 
@@ -82,13 +84,14 @@ def _writes(action: model.Action, name: str,
             action, line=f'{name}:{schemata.render_values(values)}\n')
 
 
-def _released(actual: model.Actual,
-              wanted: model.Wanted) -> Iterator[model.Action]:
-    """Yield writes that leave the default group the value of a new group."""
+def _lower_default_group(actual: model.Actual,
+                         wanted: model.Wanted) -> Iterator[model.Action]:
+    """Yield writes that reduce the default group to the values of a new group.
+    """
     for name, reset in wanted.bounded.items():
         line = actual.root.line(name) if actual.root else None
-        taken = _above(name, reset, (guest.desired for guest
-                                     in wanted.guests))
+        taken = _domains_above(name, reset, (guest.desired for guest
+                                             in wanted.guests))
         values = tuple(
             (domain, str(reset)) for domain, text
             in (line.values if line else ())
@@ -100,8 +103,8 @@ def _released(actual: model.Actual,
                 line=f'{name}:{schemata.render_values(values)}\n')
 
 
-def _above(name: str, reset: int,
-           desired: Iterable[resolve.Desired]) -> set[int]:
+def _domains_above(name: str, reset: int,
+                   desired: Iterable[resolve.Desired]) -> set[int]:
     """Return the domains in which guests want more than a new group has."""
     return {domain for lines in desired
             for domain, value in lines.get(name, {}).items()

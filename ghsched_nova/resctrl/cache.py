@@ -108,7 +108,7 @@ def read(info: Mapping[str, str], root: schemata.Schemata, sysfs: Path,
         least = max(1, _count(info.get(f'{top}/min_cbm_bits', '')))
         usage = info.get(f'{top}/bit_usage', '')
         devices = (_mask(info.get(f'{top}/shareable_bits', ''))
-                   | _used(usage, 'HX'))
+                   | _marked_ways(usage, 'HX'))
         # MPAM shows all of them as shareable (mpam_resctrl.c), and so does
         # io_alloc until its mask is made smaller: the rest can be no place
         # for devices then.
@@ -117,14 +117,14 @@ def read(info: Mapping[str, str], root: schemata.Schemata, sysfs: Path,
                            0 if devices == mask else devices,
                            max(least, shared))
         domains = frozenset(domain for domain, _value in found.values)
-        by_node = _private(domains, sysfs, of_nodes)
+        by_node = _private_caches(domains, sysfs, of_nodes)
         if region.bit_count() < least or not by_node:
             return None
         return Cache(lines, mask, region, least, by_node, exclusive)
     return None
 
 
-def _used(usage: str, letters: str) -> int:
+def _marked_ways(usage: str, letters: str) -> int:
     """Return the ways that info/L3/bit_usage marks with one of some letters on
     any cache.
 
@@ -222,11 +222,15 @@ def assign(cache: Cache, wanted: Mapping[str, int],
     """
     kept = dict(_kept(cache, wanted, held))
     new = [name for name in sorted(wanted) if name not in kept]
-    found = _filled(cache, kept, {name: wanted[name] for name in new})
+    found = _add_outermost_masks(
+        cache, kept, {name: wanted[name] for name in new}
+    )
     if len(found) == len(wanted):
         return found
     order = sorted(kept, key=lambda name: outermost_key(cache, kept[name]))
-    return _filled(cache, {}, {name: wanted[name] for name in [*order, *new]})
+    return _add_outermost_masks(
+        cache, {}, {name: wanted[name] for name in [*order, *new]}
+    )
 
 
 def _kept(cache: Cache, wanted: Mapping[str, int],
@@ -240,24 +244,24 @@ def _kept(cache: Cache, wanted: Mapping[str, int],
             yield name, mask
 
 
-def _filled(cache: Cache, masks: Mapping[str, int],
-            wanted: Mapping[str, int]) -> dict[str, int]:
-    """Return the masks, with the outermost free one added for each further
-    group.
+def _add_outermost_masks(cache: Cache, masks: Mapping[str, int],
+                         wanted: Mapping[str, int]) -> dict[str, int]:
+    """Return the masks of groups, each further group added at the outermost
+    free place.
     """
     found = dict(masks)
     taken = 0
     for mask in masks.values():
         taken |= mask
     for name, ways in wanted.items():
-        free = [mask for mask in _spans(cache, ways) if not mask & taken]
+        free = [mask for mask in _list_runs(cache, ways) if not mask & taken]
         if free:
             found[name] = free[0]
             taken |= free[0]
     return found
 
 
-def _spans(cache: Cache, ways: int) -> list[int]:
+def _list_runs(cache: Cache, ways: int) -> list[int]:
     """Return the masks of all runs of some number of L3 ways, the preferred
     one first.
     """
@@ -306,9 +310,9 @@ def outermost_key(cache: Cache, mask: int) -> int:
     return mask if cache.is_low else -mask
 
 
-def _private(domains: frozenset[int], sysfs: Path,
-             of_nodes: bool) -> dict[int, tuple[int, ...]]:
-    """Return the caches of each node that no other node uses."""
+def _private_caches(domains: frozenset[int], sysfs: Path,
+                    of_nodes: bool) -> dict[int, tuple[int, ...]]:
+    """Return the L3 caches of each host NUMA node that no other node uses."""
     by_node: dict[int, set[int]] = {}
     for node, path in sysfs_files.nodes(sysfs):
         cpus = sysfs_files.cpus_of(path)

@@ -60,38 +60,42 @@ def completed(plan: model.Plan, actual: model.Actual,
     held = {name: (schemata.Schemata() if name in made
                    else there.get(name) or schemata.Schemata())
             for name in groups}
-    masks, problems = _assigned(cache, groups, held)
+    masks, problems = _assign_masks(cache, groups, held)
     shared = {name: guest for name, guest in groups.items() if not guest.ways}
     owners = {name: guest for name, guest in groups.items() if guest.ways}
     actions = [
         *_shared(cache, ROOT, '', actual.root, masks),
         *(action for name, guest in shared.items() for action in _shared(
             cache, name, _uuid(guest), held[name], masks)),
-        *_own(cache, owners, held, masks)]
+        *_write_masks(cache, owners, held, masks)]
     first = cache.lines[0]
     settled = {name: guest for name, guest in owners.items() if all(
         caches.held_mask(held[name], first, domain) == masks[domain].get(name)
         for domain in guest.ways)}
     return replace(
-        plan, actions=tuple(_before_threads(plan.actions, actions)),
+        plan, actions=tuple(_insert_mask_writes(plan.actions, actions)),
         problems=(*plan.problems, *problems),
         intruded=tuple(_overlaps(cache, settled, held, {
             **held, ROOT: actual.root})),
-        overlaps=tuple(_overlaps(cache, settled, held, _kept(
+        overlaps=tuple(_overlaps(cache, settled, held, _without_removed(
             actual.others, plan.actions))))
 
 
-def _before_threads(actions: Sequence[model.Action],
-                    masks: Sequence[model.Action]) -> Iterator[model.Action]:
-    """Yield all changes, those of masks before threads are moved."""
+def _insert_mask_writes(
+    actions: Sequence[model.Action], masks: Sequence[model.Action]
+) -> Iterator[model.Action]:
+    """Yield all changes of a plan, with writes of L3 masks before threads are
+    moved.
+    """
     yield from (one for one in actions if one.kind != 'move threads')
     yield from masks
     yield from (one for one in actions if one.kind == 'move threads')
 
 
-def _kept(groups: Mapping[str, schemata.Schemata],
-          actions: Iterable[model.Action]) -> dict[str, schemata.Schemata]:
-    """Return the groups that no change removes."""
+def _without_removed(
+    groups: Mapping[str, schemata.Schemata], actions: Iterable[model.Action]
+) -> dict[str, schemata.Schemata]:
+    """Return the control groups that no action of a plan removes."""
     removed = {action.group for action in actions
                if action.kind == 'remove group'}
     return {name: rows for name, rows in groups.items()
@@ -128,10 +132,12 @@ def _uuid(guest: model.Guest) -> str:
 _Masks = dict[int, dict[str, int]]
 
 
-def _assigned(cache: caches.Cache, groups: Mapping[str, model.Guest],
-              held: Mapping[str, schemata.Schemata]
-              ) -> tuple[_Masks, list[model.Problem]]:
-    """Return the masks by domain and group, and the guests without room."""
+def _assign_masks(cache: caches.Cache, groups: Mapping[str, model.Guest],
+                  held: Mapping[str, schemata.Schemata]
+                  ) -> tuple[_Masks, list[model.Problem]]:
+    """Return the L3 masks by domain and group, and a problem for each guest
+    without room.
+    """
     masks: _Masks = {}
     lacking: dict[str, int] = {}
     for domain in sorted(cache.domains):
@@ -147,9 +153,9 @@ def _assigned(cache: caches.Cache, groups: Mapping[str, model.Guest],
         f'{domain}') for name, domain in sorted(lacking.items())]
 
 
-def _own(cache: caches.Cache, groups: Mapping[str, model.Guest],
-         held: Mapping[str, schemata.Schemata],
-         masks: _Masks) -> Iterator[model.Action]:
+def _write_masks(cache: caches.Cache, groups: Mapping[str, model.Guest],
+                 held: Mapping[str, schemata.Schemata],
+                 masks: _Masks) -> Iterator[model.Action]:
     """Yield writes of the L3 masks of guests with exclusive ways, and of the
     remaining ways for all other groups.
 

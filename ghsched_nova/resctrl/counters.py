@@ -58,8 +58,10 @@ def read(files: fs.Files, root: Path,
         assigned: dict[model.Counted, frozenset[int]] = {}
         for group in groups:
             try:
-                assigned |= _assigned(group, files.read(root / group / file))
-            except OSError:     # one that has just gone
+                assigned |= _parse_assignments(
+                    group, files.read(root / group / file)
+                )
+            except OSError:  # one that has just gone
                 continue
         return model.Counters(file, free, assigned)
     return None
@@ -69,8 +71,10 @@ def _values(text: str) -> Mapping[int, int]:
     return schemata.parse(f'counters:{text}').values('counters') or {}
 
 
-def _assigned(group: str, text: str) -> dict[model.Counted, frozenset[int]]:
-    """Return the domains with a counter, from lines like
+def _parse_assignments(
+    group: str, text: str
+) -> dict[model.Counted, frozenset[int]]:
+    """Return the domains in which a group has a counter, from lines like
     ``EVENT:DOMAIN=e;DOMAIN=_``.
     """
     found: dict[model.Counted, frozenset[int]] = {(group, EVENT): frozenset()}
@@ -99,7 +103,7 @@ def completed(plan: model.Plan, actual: model.Actual,
     ledger = _Ledger(counters, asking.keys())
     lacking = {group: [domain for domain in sorted(counters.free)
                        if domain not in counters.assigned[group, EVENT]
-                       and not ledger.take(group, domain)]
+                       and not ledger.assign_counter(group, domain)]
                for group in sorted(asking)}
     return replace(
         plan, actions=(*plan.actions, *ledger.actions(asking)),
@@ -138,8 +142,8 @@ class _Ledger:
         self._given: dict[model.Counted, list[int]] = {}
         self._released: dict[model.Counted, list[int]] = {}
 
-    def take(self, group: str, domain: int) -> bool:
-        """Assign a counter to a group, if one is free."""
+    def assign_counter(self, group: str, domain: int) -> bool:
+        """Assign a bandwidth counter to a group; False if none is free."""
         if self._free[domain] > 0:
             self._free[domain] -= 1
         elif not self._release(domain):

@@ -193,7 +193,7 @@ def extended(known: Sequence[knobs.Knob], controls: Sequence[Control],
         if (control.parent or root.line(control.name) is None
                 or any(knob.line == control.name for knob in found)):
             continue
-        knob = _knob(control, found, controls, root)
+        knob = _make_knob(control, found, controls, root)
         if knob is not None:
             found.append(knob)
     return tuple(found)
@@ -209,12 +209,13 @@ def preference(control: Control) -> tuple[bool, int, str]:
     return control.name != control.resource, order, control.name
 
 
-def _knob(control: Control, found: Sequence[knobs.Knob],
-          controls: Sequence[Control],
-          root: schemata.Schemata) -> knobs.Knob | None:
-    """Return the knob of a control; None if ghsched does not use the control.
+def _make_knob(control: Control, found: Sequence[knobs.Knob],
+               controls: Sequence[Control],
+               root: schemata.Schemata) -> knobs.Knob | None:
+    """Return how ghsched uses a bandwidth control that the kernel describes;
+    None if it does not.
     """
-    role, reset = control.role, _reset(control, root)
+    role, reset = control.role, _default_value(control, root)
     if role == 'minimum' and (reset is None or reset == control.maximum):
         role = None     # a floor that all groups have in full is no guarantee
     if role is None:
@@ -227,7 +228,7 @@ def _knob(control: Control, found: Sequence[knobs.Knob],
                   if one.name in (holder.line, control.name)]
         role = ('kept' if role == 'maximum' and len(set(scopes)) == 2
                 and all(scopes) else None)
-    elif not _same_domains(control, found, root):
+    elif not _has_same_domains(control, found, root):
         role = None
     if role is None or (role == 'kept' and reset is None):
         return None
@@ -238,9 +239,9 @@ def _knob(control: Control, found: Sequence[knobs.Knob],
     return knob if role != 'minimum' or knob.shares() else None
 
 
-def _same_domains(control: Control, found: Sequence[knobs.Knob],
-                  root: schemata.Schemata) -> bool:
-    """Whether a control has the same domains as the control that was found
+def _has_same_domains(control: Control, found: Sequence[knobs.Knob],
+                      root: schemata.Schemata) -> bool:
+    """Whether a bandwidth control has the domains of the one that was found
     first.
     """
     lines = [root.line(name) for name in
@@ -249,9 +250,9 @@ def _same_domains(control: Control, found: Sequence[knobs.Knob],
                 if line is not None}) == 1
 
 
-def _reset(control: Control, root: schemata.Schemata) -> int | None:
-    """Return the value of a new group: as described by the kernel, or from the
-    table.
+def _default_value(control: Control, root: schemata.Schemata) -> int | None:
+    """Return the value of a control in a new group, as the kernel describes it
+    or from the table.
 
     A cap is at its highest value then. A guarantee is at its lowest (0 on
     MPAM, 1 on RISC-V), unless the root group has all of it (Intel). For a

@@ -46,11 +46,11 @@ def detect(info: Info, root: schemata.Schemata,
     """
     fitting = candidates(info, root, group_files)
     controls = tuple(described.of_resource(described.parse(info), 'MB'))
-    if len(fitting) == 1 and _agrees(fitting[0], controls):
+    if len(fitting) == 1 and _matches_described_cap(fitting[0], controls):
         lines = frozenset(line.name for line in root.lines)
-        found = _measured(fitting[0].narrowed(lines), info)
+        found = _with_kernel_maximums(fitting[0].narrowed(lines), info)
     else:
-        found = _alone(controls, root)
+        found = _make_described_dialect(controls, root)
     knobs = described.extended([
         described.exact(knob, controls) for knob in found.knobs
     ], controls, root)
@@ -61,7 +61,9 @@ def detect(info: Info, root: schemata.Schemata,
         controls, found.main.line) or found.domain_kind)
 
 
-def _agrees(dialect: Dialect, controls: Sequence[described.Control]) -> bool:
+def _matches_described_cap(
+    dialect: Dialect, controls: Sequence[described.Control]
+) -> bool:
     """Whether the kernel describes the cap as the table of a dialect does."""
     lines = {knob.line for knob in dialect.knobs if knob.role == 'maximum'}
     return all(
@@ -70,9 +72,11 @@ def _agrees(dialect: Dialect, controls: Sequence[described.Control]) -> bool:
         for control in controls if control.name in lines)
 
 
-def _alone(controls: Sequence[described.Control],
-           root: schemata.Schemata) -> Dialect:
-    """Return a dialect without knobs, in the unit of the described cap."""
+def _make_described_dialect(controls: Sequence[described.Control],
+                            root: schemata.Schemata) -> Dialect:
+    """Return a dialect without controls of its own, in the unit of the cap
+    that the kernel describes.
+    """
     cap = next((control for control in sorted(
         controls, key=described.preference) if control.role == 'maximum'
         and not control.parent and root.line(control.name)), None)
@@ -162,7 +166,7 @@ def mismatch(dialect: Dialect, info: Info, root: schemata.Schemata,
             or _foreign_value(dialect, info, root))
 
 
-def _measured(dialect: Dialect, info: Info) -> Dialect:
+def _with_kernel_maximums(dialect: Dialect, info: Info) -> Dialect:
     """Return a dialect with the maximum values of the kernel's
     info/MB/features.
     """
@@ -194,7 +198,7 @@ def _wrong_files(evidence: Evidence, info: Info) -> str | None:
 def _not_throttled(evidence: Evidence, info: Info) -> str | None:
     if not evidence.throttled or 'MB/thread_throttle_mode' in info:
         return None
-    step = _step(info)
+    step = _read_granularity(info)
     # __get_mem_config_intel(): both are 100 less the highest delay. The files
     # of sparse masks came with Linux 6.7.
     if (step is None or step[0] != step[1] or step in rounding.FRACTIONS
@@ -252,7 +256,7 @@ def _foreign_value(dialect: Dialect, info: Info,
                 lowest = knob.minimum if knob.lowest is None else knob.lowest
                 return (f'{knob.line} of domain {domain} is {value}, outside '
                         f'{lowest}..{knob.maximum}')
-        if knob.fraction and _step(info) not in rounding.FRACTIONS:
+        if knob.fraction and _read_granularity(info) not in rounding.FRACTIONS:
             return ('info/MB/bandwidth_gran and min_bandwidth are those of '
                     'no MPAM control')
     return _wrong_caps(dialect, caps)
@@ -267,7 +271,7 @@ def _wrong_caps(dialect: Dialect, caps: list[bool]) -> str | None:
     return None
 
 
-def _step(info: Info) -> tuple[int, int] | None:
+def _read_granularity(info: Info) -> tuple[int, int] | None:
     """Return the granularity and the lowest cap that the kernel reports."""
     words = [info.get(f'MB/{name}', '').strip()
              for name in ('bandwidth_gran', 'min_bandwidth')]

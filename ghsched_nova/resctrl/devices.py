@@ -40,7 +40,7 @@ def completed(plan: model.Plan, actual: model.Actual,
     looked_after = removed | (
         set(groups.values()) if wanted.devices else set())
     return replace(plan, actions=(
-        *_released(actual, wanted, looked_after), *plan.actions,
+        *_release_devices(actual, wanted, looked_after), *plan.actions,
         *(action for guest in wanted.guests
           if groups[guest.domain.uuid] in there
           for action in _given(guest, groups[guest.domain.uuid], actual))))
@@ -57,9 +57,10 @@ def _given(guest: model.Guest, name: str,
             devices=tuple(sorted(missing)))
 
 
-def _released(actual: model.Actual, wanted: model.Wanted,
-              groups: set[str]) -> Iterator[model.Action]:
-    """Return the devices that no longer belong to a guest.
+def _release_devices(actual: model.Actual, wanted: model.Wanted,
+                     groups: set[str]) -> Iterator[model.Action]:
+    """Yield changes that take devices out of groups of guests which they no
+    longer serve.
 
     Also before a group is removed: the hardware's number of it is given to
     another group afterwards.

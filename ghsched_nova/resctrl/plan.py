@@ -43,19 +43,30 @@ def make_plan(actual: model.Actual, wanted: model.Wanted) -> model.Plan:
     at_home = frozenset(tid for threads in actual.threads.values()
                         for tid in threads)
     actions = [
-        Action('remove group', name, reason) for name, reason in
-        sorted(_leaked(actual, wanted, members.keys(), at_home).items())]
+        Action('remove group', name, reason)
+        for name, reason in sorted(
+            _find_leaked_groups(
+                actual, wanted, members.keys(), at_home
+            ).items()
+        )
+    ]
     taken = members.keys() | {action.group for action in actions}
     problems: list[Problem] = []
     # Those that were promised something first: there may not be a group for
     # each.
     for name, guests in sorted(members.items(), key=_rank):
-        problems += _reach(_for_group(name, guests, actual, wanted), actions)
+        problems += _reach(_plan_group(name, guests, actual, wanted), actions)
         problems += _strangers(guests, name, actual, at_home)
     there = actual.groups.keys() | {action.group for action in actions}
-    actions += _measure({name: guests for name, guests in members.items()
-                         if naming.is_shared(name) and name in there},
-                        actual, wanted)
+    actions += _plan_monitoring(
+        {
+            name: guests
+            for name, guests in members.items()
+            if naming.is_shared(name) and name in there
+        },
+        actual,
+        wanted,
+    )
     running = _by_id(wanted.domains)
     return model.Plan(tuple(actions), tuple(problems), tuple(sorted(
         name for name in actual.groups if name not in taken
@@ -94,9 +105,9 @@ def _is_foreign(name: str, running: Mapping[int, Domain]) -> bool:
 # -- groups that nobody needs -------------------------------------------------
 
 
-def _leaked(actual: model.Actual, wanted: model.Wanted,
-            needed: Set[str], at_home: Set[int]) -> dict[str, str]:
-    """Return groups to remove, and why.
+def _find_leaked_groups(actual: model.Actual, wanted: model.Wanted,
+                        needed: Set[str], at_home: Set[int]) -> dict[str, str]:
+    """Return the control groups to remove, each with the reason.
 
     One that holds threads of guests is kept until they have been moved, or
     there is no other to move them into: the kernel puts the threads of a
@@ -160,14 +171,14 @@ class _CanNot(Exception):  # noqa: N818
     """A group cannot be repaired; says why."""
 
 
-def _for_group(name: str, guests: Sequence[Guest], actual: model.Actual,
-               wanted: model.Wanted) -> Iterator[Action | Problem]:
+def _plan_group(name: str, guests: Sequence[Guest], actual: model.Actual,
+                wanted: model.Wanted) -> Iterator[Action | Problem]:
     """Yield the changes that give a group its values and its guests' threads.
 
     :param guests: at least one, and more than one only if they share it.
     """
     uuids = [guest.domain.uuid for guest in guests]
-    missing = [_missing(guest, actual) for guest in guests]
+    missing = [_describe_missing_vcpus(guest, actual) for guest in guests]
     group = actual.groups.get(name)
     try:
         if group is not None:
@@ -176,7 +187,7 @@ def _for_group(name: str, guests: Sequence[Guest], actual: model.Actual,
             elif group.error:
                 raise _CanNot(group.error)
         elif not all(missing):
-            yield from _make(guests[0], name, wanted)
+            yield from _make_group(guests[0], name, wanted)
     except _CanNot as error:
         yield from (Problem(uuid, name, str(error)) for uuid in uuids)
         return
@@ -192,8 +203,10 @@ def _for_group(name: str, guests: Sequence[Guest], actual: model.Actual,
             yield Problem(guest.domain.uuid, name, text)
 
 
-def _vcpus(guest: Guest, actual: model.Actual) -> dict[int, int]:
-    """Thread ids by vCPU, of those that belong into the group."""
+def _find_vcpu_threads(guest: Guest, actual: model.Actual) -> dict[int, int]:
+    """Return the thread ids of those vCPUs that belong into the guest's
+    control group, by vCPU.
+    """
     found = {}
     for tid, name in actual.threads.get(guest.domain.uuid, {}).items():
         vcpu = qemu.parse_vcpu_name(name)
@@ -202,11 +215,11 @@ def _vcpus(guest: Guest, actual: model.Actual) -> dict[int, int]:
     return found
 
 
-def _missing(guest: Guest, actual: model.Actual) -> str:
-    """Return the parts of a guest that were not found on the host; empty if
-    none.
+def _describe_missing_vcpus(guest: Guest, actual: model.Actual) -> str:
+    """Return text on vCPU threads of a guest that were not found; empty if
+    none is missing.
     """
-    vcpus = _vcpus(guest, actual)
+    vcpus = _find_vcpu_threads(guest, actual)
     if len(vcpus) >= guest.online:
         return ''
     if not vcpus:
@@ -215,8 +228,11 @@ def _missing(guest: Guest, actual: model.Actual) -> str:
             f'{guest.online} are expected')
 
 
-def _make(guest: Guest, name: str, wanted: model.Wanted) -> Iterator[Action]:
-    """Make a group, and write what a new one does not hold already.
+def _make_group(
+    guest: Guest, name: str, wanted: model.Wanted
+) -> Iterator[Action]:
+    """Yield the actions that make a control group and write its values that
+    differ from those of a new one.
 
     A kernel may take a value that it shows for another one when it is written
     (100 with MPAM of four bits).
@@ -257,10 +273,15 @@ def _repair(guest: Guest, name: str, group: Group,
                      '' if guest.shared else guest.domain.uuid, line=line)
 
 
-def _belonging(guest: Guest, actual: model.Actual,
-               all_threads: bool) -> dict[int, str]:
-    """Return the role by id of the threads that belong to a guest's group."""
-    found = {tid: f'{vcpu}' for vcpu, tid in _vcpus(guest, actual).items()}
+def _select_threads(guest: Guest, actual: model.Actual,
+                    all_threads: bool) -> dict[int, str]:
+    """Return the roles, by thread id, of the threads that belong into the
+    guest's group.
+    """
+    found = {
+        tid: f'{vcpu}'
+        for vcpu, tid in _find_vcpu_threads(guest, actual).items()
+    }
     if all_threads or guest.maker == 'libvirt-process':
         others = actual.threads.get(guest.domain.uuid, {})
         found = {**dict.fromkeys(others, ''), **found}
@@ -269,7 +290,7 @@ def _belonging(guest: Guest, actual: model.Actual,
 
 def _move(guest: Guest, name: str, inside: Set[int], actual: model.Actual,
           all_threads: bool) -> Iterator[Action]:
-    belong = _belonging(guest, actual, all_threads)
+    belong = _select_threads(guest, actual, all_threads)
     moved = sorted(belong.keys() - inside)
     if not moved:
         return
@@ -299,9 +320,13 @@ def _strangers(guests: Sequence[Guest], name: str, actual: model.Actual,
 # -- measuring guests that share ----------------------------------------------
 
 
-def _measure(shared: Mapping[str, Sequence[Guest]], actual: model.Actual,
-             wanted: model.Wanted) -> Iterator[Action]:
-    """A monitoring group for each guest in a shared one, if there are some.
+def _plan_monitoring(
+    shared: Mapping[str, Sequence[Guest]],
+    actual: model.Actual,
+    wanted: model.Wanted,
+) -> Iterator[Action]:
+    """Yield changes that give each guest in a shared control group a
+    monitoring group, if there are enough.
 
     Those of guests that have left go first, to make room, and guests without
     a policy come last.
@@ -321,10 +346,10 @@ def _measure(shared: Mapping[str, Sequence[Guest]], actual: model.Actual,
                                key=lambda item: item[0] == naming.DEFAULT):
         there = _monitors(actual, name)
         room = min(spare, wanted.monitors_per_group - len(there))
-        for guest in _chosen(guests, there.keys(), room):
+        for guest in _choose_monitored(guests, there.keys(), room):
             uuid = guest.domain.uuid
             path = model.monitor(name, uuid)
-            if not _vcpus(guest, actual):
+            if not _find_vcpu_threads(guest, actual):
                 continue
             if uuid not in there:
                 spare -= 1
@@ -334,10 +359,10 @@ def _measure(shared: Mapping[str, Sequence[Guest]], actual: model.Actual,
                              actual, wanted.all_threads)
 
 
-def _chosen(guests: Iterable[Guest], there: Set[str],
-            room: int) -> list[Guest]:
-    """Return the guests that get a monitoring group: measured ones first, then
-    those that asked, then others.
+def _choose_monitored(guests: Iterable[Guest], there: Set[str],
+                      room: int) -> list[Guest]:
+    """Return the guests of a control group that get a monitoring group, within
+    the room for more.
     """
     have = [guest for guest in guests if guest.domain.uuid in there]
     new = sorted((guest for guest in guests

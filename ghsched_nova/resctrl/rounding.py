@@ -116,8 +116,8 @@ def fractions(granularity: int, minimum: int) -> Scale:
     bits = FRACTIONS[granularity, minimum]
     found: dict[int, int] = {}
     for percent in (*range(granularity, 101, granularity), 100):
-        shown = _nearest(percent, bits)
-        if (shown == _nearest(multiple(percent, granularity), bits)
+        shown = _shown_percent(percent, bits)
+        if (shown == _shown_percent(multiple(percent, granularity), bits)
                 and shown <= 100):
             # Of several multiples the lowest that is not below what is shown.
             if found.get(shown, 0) < shown:
@@ -125,9 +125,9 @@ def fractions(granularity: int, minimum: int) -> Scale:
     return Scale(found)
 
 
-def _nearest(percent: int, bits: int) -> int:
-    """Return the shown value of a written percentage, without rounding up
-    first.
+def _shown_percent(percent: int, bits: int) -> int:
+    """Return the percentage that an MPAM control of some bits shows after a
+    write.
     """
     bands = 1 << bits
     band = max(_divide(percent * bands, 100), 1)

@@ -63,16 +63,21 @@ def completed(plan: model.Plan, actual: model.Actual,
         what = action.group, _resource(action.line)
         if what not in done:
             done.add(what)
-            actions += _whole(action, held, wanted.writes, (
+            actions += _write_all_lines(action, held, wanted.writes, (
                 one for one in plan.actions if one.kind == 'write line'
                 and (one.group, _resource(one.line)) == what))
     return replace(plan, actions=tuple(actions))
 
 
-def _whole(first: model.Action, held: schemata.Schemata,
-           writes: resolve.Writes,
-           actions: Iterable[model.Action]) -> Iterator[model.Action]:
-    """Yield a write of each line of a resource, including unchanged ones."""
+def _write_all_lines(
+    first: model.Action,
+    held: schemata.Schemata,
+    writes: resolve.Writes,
+    actions: Iterable[model.Action],
+) -> Iterator[model.Action]:
+    """Yield a write of each schemata line of a resource, including unchanged
+    lines.
+    """
     planned: _Values = {}
     reasons: dict[str, str] = {}
     for action in actions:

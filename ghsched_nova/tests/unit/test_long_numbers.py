@@ -89,7 +89,7 @@ class TextTest(base.TestCase):
         for read, text in (
                 (interrupts_model.parse_interrupts,
                  '40: 7 8 IR-PCI-MSI 524288-edge vfio-msix[0](0000:18:00.2)'),
-                (lambda text: counters._assigned('', text),
+                (lambda text: counters._parse_assignments('', text),
                  'mbm_total_bytes:0=e;1=e'),
                 (lambda text: numa_maps.parse_areas(text.splitlines(), [
                     '7f0000000000-7f0020000000 rw-p 00000000 00:00 0']),
