@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What tempest.conf says about the cloud under test."""
+"""Options of tempest.conf for tests of ghsched."""
 
 from oslo_config import cfg
 

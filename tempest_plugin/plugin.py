@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""How tempest finds the tests of ghsched."""
+"""Plugin by which tempest finds the tests of ghsched."""
 
 import pathlib
 

@@ -253,7 +253,7 @@ def record(seed, count, monitors, files):
 
 
 def inside(out, options, count, monitors, files):
-    """As init of the kernel."""
+    """Run as init of the kernel."""
     os.environ['PATH'] = '/usr/sbin:/usr/bin:/sbin:/bin'
     for kind, where in (('proc', '/proc'), ('sysfs', '/sys')):
         subprocess.run(['mount', '-t', kind, kind, where], check=True)

@@ -32,7 +32,7 @@ BASE = 'ghsched_placement.tests.base'
 
 
 class Module:
-    """What a file of tests defines and imports.
+    """Definitions and imports of a file of tests.
 
     :ivar name: with dots, as it is imported.
     :ivar classes: those at the top of the file, by name.
@@ -58,7 +58,7 @@ class Module:
         self.used.update(dict.fromkeys(self._imported.values(), 1))
 
     def bases(self, name: str) -> list[str]:
-        """What a class is derived from, each with its module's name."""
+        """Return the bases of a class, each with its module's name."""
         found = []
         for base in self.classes[name].bases:
             first, _, rest = ast.unparse(base).partition('.')

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What the hosts of a cloud can hold of a policy, as Placement knows it."""
+"""Capabilities of the hosts of a cloud, read from Placement."""
 
 from typing import Any
 

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Let a benchmark run from any directory: to be imported before all else.
+"""Put the source tree on the path; a benchmark imports this module first.
 
 This source tree comes before an installed ghsched, in child processes too. A
 missing module ends the benchmark with the command that installs it.

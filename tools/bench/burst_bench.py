@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""How many guests fit a node by measured use instead of by declared peak.
+"""Compare guests that fit a node by measured use and by declared peak.
 
 Simulated: one host NUMA node whose guests are promised a hard part and a
 burst. Each guest is idle or busy, in turns of ten minutes on average; for a
@@ -80,7 +80,7 @@ SERVICES = (1, 2, 3, 6)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a node.
+    """Result of filling a node.
 
     :param guests: how many it took.
     :param short: part of the periods in which bursts had less than they

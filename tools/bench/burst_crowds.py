@@ -59,7 +59,7 @@ class Kind:
         return min(1.0, self.duty * self.swell(minute))
 
     def swell(self, minute: int) -> float:
-        """How many times the duty is its mean at a time of day."""
+        """Return the duty at a time of day as a multiple of its mean."""
         return 1 + self.swing * math.sin(2 * math.pi * minute / DAY)
 
 

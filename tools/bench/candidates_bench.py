@@ -140,7 +140,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Result:
-    """What a question took.
+    """Cost of one question.
 
     :param seconds: of a processor.
     :param ways: number of ways that were found, at most :data:`TRIED`.

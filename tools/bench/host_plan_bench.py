@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""How much processor time ``ghsched-host plan`` takes with nothing to do.
+"""Measure the CPU time of ``ghsched-host plan`` with nothing to do.
 
 Each round is a process of its own, imports included. libvirt is its test
 driver, whose one domain has no policy. The base is Python that imports what

@@ -12,7 +12,7 @@
 # under the License.
 
 
-"""What it costs to measure load and waiting of a host full of guests.
+"""Measure the cost of reading load and waiting of a host full of guests.
 
 Starts processes with threads that are named as QEMU names those of vCPUs, and
 that sleep, and measures them as nova-compute does: parsing the XML of each

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""How much of the time NUMA nodes are bottlenecks, through churn; simulated.
+"""Simulate the share of time in which NUMA nodes are bottlenecks, with churn.
 
 Guests come, change their load and go for two days, in four clouds that get
 the same guests:
@@ -134,7 +134,7 @@ def _moods(rng: random.Random) -> tuple[float, ...]:
 
 @dataclass
 class Cloud:
-    """Where guests are; a fake of Nova with the figures of its hosts."""
+    """Fake of Nova: guests by node, and the figures of its hosts."""
 
     at: dict[str, Spot] = dataclasses.field(default_factory=dict)
     guests: dict[str, Guest] = dataclasses.field(default_factory=dict)
@@ -171,7 +171,7 @@ class Cloud:
 
 
 def pressure(wanted: tuple[float, float]) -> float:
-    """As the decision has it: 1 is a bottleneck."""
+    """Return the pressure as the rebalancer computes it; 1 is a bottleneck."""
     return max(wanted[0] / (CPUS * SETTINGS.cpu),
                wanted[1] / (BANDWIDTH * SETTINGS.memory))
 
@@ -214,7 +214,7 @@ WAYS: dict[str, tuple[Callable[..., Spot], bool]] = {
 
 @dataclass
 class Figures:
-    """What is found of one cloud; sums over nodes, guests and steps."""
+    """Figures of one cloud, summed over nodes, guests and steps."""
 
     guests: int = 0
     guest_steps: int = 0
@@ -230,7 +230,7 @@ class Figures:
     early: int = 0
 
     def shown(self) -> dict[str, float]:
-        """By what it is and its unit."""
+        """Return the figures by name and unit."""
         days = self.guest_steps * STEP / 86400
         return {
             'nodes are bottlenecks, % of time':
@@ -247,7 +247,7 @@ class Figures:
 
 
 class Run:
-    """One cloud through all of the time."""
+    """Simulation of one cloud over the whole time."""
 
     policy: move_plan.Policy = affinity_policy.Affinity()
     settings = SETTINGS
@@ -299,7 +299,7 @@ class Run:
                                             move.destination.host})))
 
     def _seen(self, step: int) -> move_plan.Cloud:
-        """What hosts have measured in the step before."""
+        """Return what the hosts measured in the previous step."""
         cloud, before = self.cloud, max(step - 1, 0)
         wants = {name: guest.busy(max(before, guest.begin))
                  for name, guest in cloud.guests.items()}

@@ -37,7 +37,7 @@ RESOURCES = ('cpus', 'memory_mb', 'bandwidth', 'vfs')
 
 @dataclass(frozen=True)
 class Node:
-    """What a NUMA node has, or what a guest needs of one.
+    """Resources of a NUMA node, or those that a guest needs of one.
 
     :param bandwidth: percent.
     """
@@ -84,7 +84,7 @@ class Flavor:
 
 @dataclass(frozen=True)
 class Placed:
-    """Where a guest is.
+    """Placement of a guest.
 
     :param host: a number.
     :param nodes: host NUMA node of each guest NUMA node.
@@ -98,7 +98,7 @@ class Placed:
 
 @dataclass(frozen=True)
 class Best:
-    """What is the most that can be had.
+    """Optimum of a mix of guests.
 
     :ivar value: of the best that was found.
     :ivar bound: no solution has more; equal where the optimum is proven.
@@ -160,7 +160,7 @@ def mix(shape: Shape, seed: int, kinds: int = 6, fill: float = 1.4,
 
 
 def _parts(shape: Shape, guests: Sequence[Flavor]) -> list[float]:
-    """What guests need, as parts of what all hosts have."""
+    """Return the needs of guests as shares of the totals of all hosts."""
     return [sum(guest.nodes * getattr(guest.node, name) for guest in guests)
             / (shape.hosts * shape.nodes * getattr(shape.node, name))
             for name in RESOURCES]

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""How well guests of random flavors are packed, beside the exact optimum.
+"""Compare the packing of guests of random flavors with the exact optimum.
 
 Two parts: ways to choose hosts, on tables of numbers, for all mixes, and with
 guests that come and go; and, with ``--clouds``, whole clouds for the first
@@ -71,7 +71,7 @@ OPTIMUM = 'optimum'
 
 @dataclass(frozen=True)
 class Result:
-    """One mix, packed in one way.
+    """Result of one mix of guests under one packing policy.
 
     :ivar running: how many guests run, whether they count or not.
     :ivar all: of all guests; see :class:`packing.Best`.
@@ -87,7 +87,7 @@ class Result:
 
 def counted(shape: Shape, guests: Sequence[Flavor],
             placed: Sequence[Placed | None]) -> Result:
-    """What of a scheduler's placements counts."""
+    """Return the figures that count of a scheduler's placements."""
     places = [place if place and packing.is_local(guest, place) else None
               for guest, place in zip(guests, placed, strict=True)]
     return Result(sum(place is not None for place in placed),

@@ -55,7 +55,7 @@ _PACK: Mapping[tuple[str, str], Any] = {
 
 @dataclass(frozen=True)
 class Kind:
-    """How guests are scheduled.
+    """Kind of scheduling to compare.
 
     :param ours: by ghsched, with the keys of ghsched in the flavors; else by
         Nova alone, with its own keys for VFs.
@@ -195,7 +195,7 @@ class Cloud(test_vfs.VfsTestCase):
 
 def place(kind: Kind, shape: Shape,
           guests: Sequence[Flavor]) -> list[Placed | None]:
-    """Where each guest is in the end; None for those that were refused.
+    """Return the final host of each guest; None if it was refused.
 
     :raises RuntimeError: when the cloud does not work.
     """

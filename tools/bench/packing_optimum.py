@@ -53,7 +53,7 @@ class TooManyPatterns(Exception):
 
 @dataclass(frozen=True)
 class Patterns:
-    """What one host can hold.
+    """Sets of guests that one host can hold.
 
     :param flavors: of the columns.
     :param counts: the greatest patterns, a row for each: no other holds as
@@ -264,7 +264,7 @@ class Repacking:
         return False
 
     def give(self, guest: Flavor) -> None:
-        """Let a guest go."""
+        """Release the resources of a guest."""
         self._numbers[self._of.flavors.index(guest)] -= 1
 
     def packable(self, numbers: np.ndarray) -> bool:

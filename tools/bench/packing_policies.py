@@ -52,7 +52,7 @@ def kind_of(guest: Flavor) -> gradient.Kind:
 
 @dataclass
 class Table:
-    """What some hosts have left."""
+    """Remaining resources of some hosts."""
 
     shape: Shape
     rooms: list[gradient.Room] = field(default_factory=list)
@@ -65,7 +65,7 @@ class Table:
                       for _host in range(self.shape.hosts)]
 
     def ways(self, guest: Flavor) -> Iterator[Way]:
-        """Where a guest fits."""
+        """Return the places that a guest fits."""
         kind = kind_of(guest)
         for host, room in enumerate(self.rooms):
             if kind.group and not room.groups:

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""How long ``ghsched plan`` takes for a fleet, against plain Placement.
+"""Time ``ghsched plan`` for a fleet, compared with plain Placement.
 
 The hosts are *simulated*: those of a host file, once all empty and alike, and
 once with guests so that no two are alike. The baseline, in the same run, is
@@ -67,7 +67,7 @@ def hosts(path: str, count: int, alike: bool) -> list[Host]:
 
 
 def _used(host: Host, chance: random.Random) -> Host:
-    """With up to half of everything in use."""
+    """Return a host with random usage, up to half of each resource."""
     return dataclasses.replace(host, providers=tuple(
         dataclasses.replace(provider, used={
             name: chance.randrange(int(record['total']) // 2 + 1)

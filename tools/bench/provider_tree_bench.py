@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""How long a compute host takes to report itself to Placement.
+"""Time a compute host's report to Placement.
 
 Two hosts of one shape, one with our driver and one with Nova's own, in one
 process with a real Placement: 4 NUMA nodes, 320 threads, PFs with 80 VFs
@@ -79,7 +79,7 @@ class Shape:
 
 @dataclass
 class Found:
-    """What was measured.
+    """Measurements of one host.
 
     :ivar seconds: processor time of each run, by what and by whose driver.
     :ivar requests: requests to Placement of all reports together, by method

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""How long it takes to reconcile a host, and that nothing is written twice.
+"""Time the reconciliation of a host; check that nothing is written twice.
 
 Guests, control groups and processes are directories and files: what is timed
 is our own work and the file system's, not a kernel's. The guests come as the
@@ -156,7 +156,7 @@ class Host:
         return desired.Running(domain, xml)
 
     def wanted(self) -> model.Wanted:
-        """From the XML of all guests."""
+        """Return the desired state, from the XML of all guests."""
         guests = tuple(desired.desired_state(self.resctrl, one)
                        for one in self.running if one.controlled)
         return model.Wanted(
@@ -180,7 +180,7 @@ class Host:
                              'MBPRI:0=7\n')
 
     def read_files(self) -> int:
-        """What reconcile reads, and nothing done with it."""
+        """Read the files that reconcile reads, without using them."""
         size = 0
         for top, names in ((self.place.root, ('schemata', 'tasks')),
                            (self.place.proc, ('comm',))):

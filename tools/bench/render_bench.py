@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""How long it takes to tell a guest the NUMA nodes of its 40 VFs.
+"""Time the rendering of the NUMA nodes of 40 VFs into a guest's XML.
 
 The guest is the reference one: 160 vCPUs, two NUMA nodes, 40 VFs. What is
 timed is the rendering of its finished XML, and for comparison Nova's own
@@ -42,7 +42,7 @@ NOVA = "Nova's to_xml()"
 
 
 def tasks() -> dict[str, Callable[[], str]]:
-    """What is timed, by name."""
+    """Return the timed functions, by name."""
     guest = nova_guest.config(SHAPE)
     xml = guest.to_xml()
     nodes: dict[str, int | None] = {

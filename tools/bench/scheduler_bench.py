@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What it costs to schedule a guest, in clouds of several sizes.
+"""Measure the cost of scheduling a guest, in clouds of several sizes.
 
 Three schedulers take turns on one cloud, each in a process of its own: stock
 Nova, ours by the whole search (``whole``) and ours with the index of hosts
@@ -108,7 +108,7 @@ class Child:
         other.close()
 
     def send(self, kind: str, keep: int = 0) -> None:
-        """Have a guest scheduled; or several, which stay for now."""
+        """Schedule a guest, or several that stay for now."""
         self._pipe.send((kind, keep))
 
     def receive(self) -> Any:
@@ -257,7 +257,7 @@ def _load() -> str:
 
 
 def _build(urls: dict[str, str], hosts: int) -> None:
-    """In a process of its own, which takes its memory with it."""
+    """Build the cloud in a process of its own, which then frees its memory."""
     builder = _FORK.Process(target=clouds.build, args=(urls, hosts))
     builder.start()
     builder.join()

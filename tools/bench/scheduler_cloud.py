@@ -253,7 +253,7 @@ def _std_classes() -> tuple[str, ...]:
 
 
 def _root_traits() -> list[str]:
-    """As many as a compute host has."""
+    """Return as many traits as a compute host has."""
     standard = [trait for trait in os_traits.get_traits()
                 if trait.startswith(('COMPUTE_', 'HW_CPU_AARCH64'))
                 and trait not in ('COMPUTE_STATUS_DISABLED',
@@ -293,7 +293,7 @@ def pools(host: Host) -> str:
 
 
 def _load(host: Host) -> load.Load:
-    """Of nodes that are neither alike nor bottlenecks."""
+    """Return the load of nodes that are neither alike nor bottlenecks."""
     chance = random.Random(host.uuid)  # noqa: S311
 
     def some() -> float:
@@ -348,7 +348,7 @@ def _compute_node(host: Host) -> dict[str, Any]:
 
 
 def report(connection: sa.Connection, host: Host) -> None:
-    """What its nova-compute writes when a guest has come."""
+    """Write what nova-compute reports after a guest has arrived."""
     nodes = main_models.ComputeNode.__table__
     connection.execute(nodes.update().where(nodes.c.uuid == host.uuid).values(
         **_compute_node(host) | {'updated_at': timeutils.utcnow()}))

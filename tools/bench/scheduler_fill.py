@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""How many guests does a cloud take, by the index and by the whole search?
+"""Compare the guests that a cloud takes by the index and by a full search.
 
 Two schedulers fill a cloud each with the same guests in the same order, until
 each of the flavors has been refused: one that was is not asked for again. What
@@ -58,7 +58,7 @@ def flavor(chance: random.Random) -> labs.Kind:
 
 @dataclass
 class Filled:
-    """What became of a cloud.
+    """Result of filling a cloud.
 
     :ivar before: guests that were there.
     :ivar placed: guests that came, and ``cpus`` of theirs.

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""One scheduler process of the benchmarks: a real manager, a real Placement.
+"""Scheduler process of the benchmarks: a real manager, a real Placement.
 
 Placement is the WSGI application, in the same process, so that its processor
 time counts. There is no HTTP and no message bus.
@@ -108,7 +108,7 @@ KINDS = {
 
 @dataclass
 class Counts:
-    """What one request caused.
+    """Counts of the calls that one request caused.
 
     :ivar requests: to Placement, by method.
     :ivar answers: refused claims and the like, by method and status.
@@ -340,7 +340,7 @@ def count_rows(lab: Lab) -> None:
 
 @contextlib.contextmanager
 def place(engine: str) -> Iterator[str]:
-    """Where sqlite has its files: in memory, if there is such a place."""
+    """Return the directory of sqlite's files: in memory, if there is one."""
     memory = '/dev/shm'  # noqa: S108
     with tempfile.TemporaryDirectory(
             prefix=f'ghsched-{engine}-',

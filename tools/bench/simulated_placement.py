@@ -60,7 +60,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Answer:
-    """What one GET /allocation_candidates was and took.
+    """One GET /allocation_candidates and its cost.
 
     :ivar seconds: processor time, None when it was stopped.
     :ivar walked: combinations that Placement looked at.
@@ -83,7 +83,7 @@ class Placement(wsgi.Application):
     """Placement's WSGI application on a database file."""
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """One request.
+        """Send one request.
 
         :raises RuntimeError: with the answer, when Placement refuses.
         """

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""How much processor time a refresh of ghsched-top takes, and a scrape.
+"""Measure the CPU time of a refresh of ghsched-top, and of a scrape.
 
 The host is simulated: a directory tree with 512 guests, each in a control
 group of its own with 8 domains of a counter. What is timed in turn is a
@@ -65,7 +65,7 @@ def build(guests: int, domains: int) -> trees.Host:
 
 
 def grow(root: Path, bytes_so_far: int) -> list[str]:
-    """Let all counters grow; the files that a refresh reads."""
+    """Increase all counters; return the files that a refresh reads."""
     counters = sorted(root.glob('**/mbm_total_bytes'))
     for place, path in enumerate(counters):
         path.write_text(f'{bytes_so_far + place * 64}\n')

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What Placement makes of a request for VFs on hosts with many PFs.
+"""Measure Placement on requests for VFs on hosts with many PFs.
 
 The hosts are simulated: 8 NUMA nodes with 4 PFs of 64 VFs each. Placement is
 the real one, in process on SQLite. The guest has two NUMA nodes and 40 VFs,
@@ -84,7 +84,7 @@ class Asked:
 
 
 def one_group_per_vf(vfs: int) -> Asked:
-    """As Nova asks for ``pci_passthrough:alias``."""
+    """Return the query that Nova sends for ``pci_passthrough:alias``."""
     groups = tuple(request.Group(names.make_vf_suffix(_id(0), number),
                                  {simulated_placement.VF_CLASS: 1})
                    for number in range(vfs))
@@ -93,7 +93,7 @@ def one_group_per_vf(vfs: int) -> Asked:
 
 
 def ours(vfs: int, locality: str, bandwidth: int, pfs: int = 1) -> Asked:
-    """As the request filter asks for ``ghsched:vfs``.
+    """Return the query that the request filter sends for ``ghsched:vfs``.
 
     :param bandwidth: percent for each guest node.
     :param pfs: PFs to take the VFs of each guest node of.
@@ -122,7 +122,7 @@ def _id(number: int) -> str:
 
 
 def requests(vfs: int, alone: Sequence[int]) -> Iterator[Asked]:
-    """What is asked for of every number of hosts.
+    """Return the requests that are sent for each number of hosts.
 
     :param alone: numbers of VFs with a group for each.
     """

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What all demonstrations are made of.
+"""Base of all demonstrations.
 
 Everything that one says is checked: it ends with status 1 at the first claim
 that does not hold.
@@ -49,7 +49,7 @@ def show(*lines: str) -> None:
 
 
 def claim(text: str, holds: object, seen: object = '') -> None:
-    """Say that something holds, or stop because it does not."""
+    """Print that a claim holds, or stop because it does not."""
     if not holds:
         raise CloudError(f'this was to hold, but does not: {text}'
                          + (f' (seen: {seen})' if seen != '' else ''))
@@ -79,7 +79,7 @@ class Demonstration(abc.ABC):
 
     @abc.abstractmethod
     def steps(self) -> None:
-        """What is shown, in order."""
+        """Show the steps of the demonstration, in order."""
 
     @abc.abstractmethod
     def nothing_left(self) -> None:

@@ -57,7 +57,7 @@ class Busy(GuestRoom):
             f'less than {BUSY:.0f} bytes/s')
 
     def test_busy_guest_counted(self) -> None:
-        """So they do where the kernel has counters (simulated)."""
+        """Busy guests are counted if the kernel has counters (simulated)."""
         with self._dialect('intel'):
             server = self._active(self.lab.boot('busy', 'cap45'))
             node, = self._topology_nodes(server)

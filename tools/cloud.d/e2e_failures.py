@@ -83,7 +83,7 @@ class Failures(GuestRoom):
         self._active(self.lab.boot('then', 'bw-all'))
 
     def test_resctrl_vanishes(self) -> None:
-        """Without resctrl no guest starts unprotected; it comes back."""
+        """No guest starts unprotected while resctrl is gone; it comes back."""
         old = self._active(self.lab.boot('before', 'bw10'))
         with self._without_resctrl():
             server = self.lab.boot('without', 'bw10')

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What the rooms of checks on one host share."""
+"""Base of the checks on one host."""
 
 from collections.abc import Iterator
 import contextlib

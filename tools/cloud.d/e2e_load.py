@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What the tools on the host, and Nova, say of the use of bandwidth.
+"""Checks of the used bandwidth that the host's tools and Nova report.
 
 All figures are *simulated*: the emulated resctrl counts so many bytes for
 each second of processor time, on the node where a thread runs.
@@ -48,13 +48,13 @@ class Load:
     # -- ghsched-top ----------------------------------------------------------
 
     def top(self, *options: str) -> str:
-        """One frame of ``ghsched-top``."""
+        """Return one update of ``ghsched-top``."""
         return self._lab.on_host(
             f'{self._settings.venv}/bin/ghsched-top', '-n', '1', '-d', '1',
             '--node-bandwidth', host.node_bandwidth(), *options)
 
     def frame(self) -> dict[str, Any]:
-        """One frame as it is printed with ``--json``."""
+        """Return one update as ``--json`` prints it."""
         return dict(json.loads(self.top('--json')))
 
     @staticmethod
@@ -129,7 +129,7 @@ class Load:
     # -- Nova -----------------------------------------------------------------
 
     def reported(self) -> tuple[float, Nodes]:
-        """What the stats of the compute node say: age and use by node."""
+        """Return the age and the use by node from the compute node's stats."""
         found = self._lab.reported('ghsched_load', HOST)
         if found is None:
             return float('inf'), {}

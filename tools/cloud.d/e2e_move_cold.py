@@ -39,7 +39,7 @@ class ColdMoves(MoveRoom):
             self._confirm(server, number)
 
     def test_resize(self) -> None:
-        """To a bigger share on the other host, reverted and confirmed."""
+        """A resize to more on the other host, reverted and confirmed."""
         server = self._on('growing', 'bw30', 1)
         self._resized(server, 'bw60', 2)
         self.lab.cloud.compute.revert_server_resize(server)
@@ -65,7 +65,7 @@ class ColdMoves(MoveRoom):
             self.lab.delete(server)
 
     def test_resize_shared_group(self) -> None:
-        """One of two equal guests that share a control group is resized."""
+        """A resize of one of two equal guests that share a control group."""
         with self._with(self._computes, ('ghsched', 'group_sharing', 'on')):
             server, _other = (self._on(name, 'bw30', 1) for name in '12')
             self._resized(server, 'bw60', 2)

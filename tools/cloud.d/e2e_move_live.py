@@ -148,7 +148,7 @@ class LiveMigration(MoveRoom):
         self._agrees('after the next report')
 
     def test_live_between_dialects(self) -> None:
-        """From openEuler's MPAM to Intel's, where libvirt makes groups."""
+        """Migrate from openEuler's MPAM to Intel with libvirt's groups."""
         self.lab.flavor('cap45', hw__numa_nodes=1, ghsched__mem_bw_max=45)
         before = self.settings.hosts
         cli.up_with(self.settings, (ComputeHost(), ComputeHost(2, 'intel')))

@@ -49,7 +49,7 @@ class Races(MoveRoom):
     # -- parts of tests -------------------------------------------------------
 
     def _fitting(self) -> dict[str, int]:
-        """How many guests there is room for on each host."""
+        """Return how many guests fit on each host."""
         first, second = self.settings.each_host
         by_share = 100 // _SHARE
         return {first.host.name: by_share * first.host.nodes,

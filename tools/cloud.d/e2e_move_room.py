@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What the rooms of moves share."""
+"""Base of the checks of moves."""
 
 from collections.abc import Iterator
 import contextlib

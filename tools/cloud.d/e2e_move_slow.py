@@ -81,7 +81,7 @@ class SlowMigration(MoveRoom):
                               'the live migration does not begin')
 
     def _running(self, server: Any) -> Any:
-        """It, with memory that has been copied; None: not so far."""
+        """Return the migration once memory has been copied; None before."""
         for one in self.lab.cloud.compute.server_migrations(server):
             if one.status == 'running' and one.memory_processed_bytes:
                 return one

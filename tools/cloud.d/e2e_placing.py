@@ -49,7 +49,7 @@ class Placing(GuestRoom):
         self.checks.equal('host NUMA nodes of the two', nodes, [0, 1])
 
     def test_multi_create(self) -> None:
-        """One request for two guests is spread like two requests."""
+        """A request for two guests is spread like two requests."""
         self.lab.create_many('many', 'bw60', 2)
         servers = [self._active(self.lab.wait(one))
                    for one in self.lab.servers()]
@@ -94,7 +94,7 @@ class Placing(GuestRoom):
             sorted(threads))
 
     def test_libvirt_makes_the_group(self) -> None:
-        """On a kernel that libvirt can read, the XML carries the cap."""
+        """XML carries the cap on a kernel that libvirt can read."""
         with self._dialect('intel'):
             server = self._active(self.lab.boot('intel', 'cap45'))
             node, = self._topology_nodes(server)
@@ -115,7 +115,7 @@ class Placing(GuestRoom):
             self.nothing_left()
 
     def test_placement_decides(self) -> None:
-        """Where Nova takes one node, Placement's other node is taken."""
+        """Guests get the node that Placement chose, not the one Nova would."""
         plain = self._active(self.lab.boot('plain', 'numa1'))
         node, = self._topology_nodes(plain)
         self.lab.delete(plain)

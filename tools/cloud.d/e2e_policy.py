@@ -101,7 +101,7 @@ class Policy(GuestRoom):
                           before)
 
     def test_live_change_by_libvirt(self) -> None:
-        """In a group of libvirt's; a start of the XML has the new cap."""
+        """A live change in libvirt's group; the next start has the new cap."""
         with self._dialect('intel'):
             server = self._active(self.lab.boot('intel', 'cap45'))
             node, = self._topology_nodes(server)
@@ -119,7 +119,7 @@ class Policy(GuestRoom):
             self.nothing_left()
 
     def test_reassert(self) -> None:
-        """What somebody changed is put right when nova-compute starts."""
+        """A manual change is repaired when nova-compute starts."""
         server = self._active(self.lab.boot('tampered', 'bw-all'))
         node, = self.lab.allocated_nodes(server)
         group = self.lab.group(server)
@@ -133,7 +133,7 @@ class Policy(GuestRoom):
                           group.lines())
 
     def test_openstack_commands(self) -> None:
-        """What "openstack ghsched ..." tells is what is so."""
+        """Output of "openstack ghsched ..." agrees with the host."""
         server = self._active(self.lab.boot('asked', 'bw-all'))
         node, = self.lab.allocated_nodes(server)
         host_name = self.lab.providers()[0].name
@@ -226,7 +226,7 @@ class Policy(GuestRoom):
 
 
 def _parts(xml: ElementTree.Element) -> list[tuple[str, dict[str, str]]]:
-    """What a domain's XML says of bandwidth and NUMA nodes."""
+    """Return the parts of a domain's XML about bandwidth and NUMA nodes."""
     found = [xml.find('metadata'), xml.find('cputune'), xml.find('numatune')]
     return [(one.tag, dict(one.attrib)) for part in found if part is not None
             for one in part.iter() if 'nova' not in one.tag]

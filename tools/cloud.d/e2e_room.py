@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What every room of end-to-end checks has.
+"""Base of all end-to-end checks.
 
 A room is a class of tests that belong together. Each check prints what was
 seen beside what was expected. A failed check does not end a test; an error
@@ -92,7 +92,7 @@ class Room:
         return server
 
     def _contains(self, text: str, seen: str, *words: str) -> bool:
-        """One of the words is in a text, which is shown in any case."""
+        """Check that a text contains one of the words; show it in any case."""
         return self.checks.note(
             any(word in seen for word in words),
             f'{text}: {seen!r}, expected {" or ".join(words)}')

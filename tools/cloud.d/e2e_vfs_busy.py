@@ -39,7 +39,7 @@ _SHARE = 30
 
 @dataclass(frozen=True)
 class _Moment:
-    """What was counted up to now.
+    """Counters at one moment.
 
     :param rounds: by name of a guest: seconds of its clock, and its rounds.
     :param ran: seconds that the machine let each CPU of the node run.
@@ -52,7 +52,7 @@ class _Moment:
 
 @dataclass(frozen=True)
 class _Measured:
-    """What was seen over some measurements of the host.
+    """Figures over some measurements of the host.
 
     :param waiting: by node, the mean of the measurements.
     :param rate: by name of a guest, rounds per second.
@@ -74,7 +74,7 @@ class VfsBusy(VfsRoom):
                      ghsched__mem_bw_min=_SHARE)
 
     def test_two_busy(self) -> None:
-        """Of two busy guests on one node one gets the node that is idle."""
+        """A busy guest moves from a node with two to the idle node."""
         self._keep_off_guests()
         pair = self._on_one_node()
         node, = self.lab.allocated_nodes(pair[0])
@@ -105,7 +105,7 @@ class VfsBusy(VfsRoom):
     # -- parts of tests -------------------------------------------------------
 
     def _keep_off_guests(self) -> None:
-        """What is no guest leaves their CPUs, and all of node 1, from now on.
+        """Keep all but guests off the CPUs of guests, and off node 1.
 
         Emulated, it takes half of a node.
         """
@@ -148,7 +148,7 @@ class VfsBusy(VfsRoom):
             exceptions.raise_from_response(placement.delete(path))
 
     def _rebalance(self, pair: list[Any], node: int) -> str:
-        """Have the plan made and carried out; the guest that was moved."""
+        """Make and apply the plan; return the guest that was moved."""
         plan = self.lab.openstack('rebalance', 'plan')
         for row in plan:
             print(f'        {row}')
@@ -166,7 +166,7 @@ class VfsBusy(VfsRoom):
         return str(moved)
 
     def _stays(self) -> None:
-        """Nothing is to be gained by any move, so soon or ever after."""
+        """Check that no further move is planned, now or later."""
         for options in ((), ('--cool-down', '0', '--period', '0')):
             self.checks.equal(' '.join(('moves that are planned', *options)),
                               self.lab.openstack('rebalance', 'plan',
@@ -219,7 +219,7 @@ class VfsBusy(VfsRoom):
                        self.lab.ran())
 
     def _rounds(self, server: Any) -> tuple[float, int]:
-        """What a guest has said last: seconds of its clock, and rounds.
+        """Return the guest's last line: seconds of its clock, and rounds.
 
         That is the line before the last, which may be half a line.
         """
@@ -228,7 +228,7 @@ class VfsBusy(VfsRoom):
         return int(words[1]) / 100, int(words[2])
 
     def _shown(self, node: int, bottleneck: bool) -> None:
-        """What an admin reads of a node."""
+        """Check what an admin sees of a node."""
         found = {one['node']: one for one in self.lab.openstack(
             'host', 'show', machine.NAME)['load']}
         self.checks.equal(f'waiting makes node {node} a bottleneck',

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What tests of guests on the virtual compute node share."""
+"""Base of the checks of guests on the virtual compute node."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ class VfsRoom(Room):
         self.lab.console(server)
 
     def _is_on_node(self, server: Any, node: int, share: int) -> None:
-        """Its memory is on a node of the host, and all records say so."""
+        """Check that its memory is on a host node and all records agree."""
         self.checks.equal('pages by policy and node', {
             policy: set(pages) for policy, pages
             in self.lab.memory(server).items()}, {f'bind:{node}': {node}})

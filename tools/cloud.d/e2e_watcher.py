@@ -49,7 +49,7 @@ class Watcher(MoveRoom):
             self._carried_out(audit, pair)
 
     def test_continuous(self) -> None:
-        """So does one that goes on, which looks again after that."""
+        """A continuous audit moves servers as well, and then checks again."""
         with self._busy_pair() as pair:
             audit = self._audit('CONTINUOUS', '--interval', '10')
             try:
@@ -114,7 +114,7 @@ class Watcher(MoveRoom):
             2 * MOVE, 'Watcher moves nobody')
 
     def _carried_out(self, audit: Any, pair: list[Any]) -> None:
-        """What the plans of an audit moved is on the other host."""
+        """Check that the plans of an audit moved a server between hosts."""
         self.lab.until(
             lambda: all(plan['State'] in _ENDED
                         for plan in self._plans(audit)),

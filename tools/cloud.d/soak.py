@@ -67,7 +67,7 @@ Step = tuple[Operation | None, Any]
 
 @dataclass(frozen=True)
 class Round:
-    """What is done at the same time.
+    """Operations that run at the same time.
 
     :param where: the host on which the fault happens; drawn if it is None.
     """
@@ -78,7 +78,7 @@ class Round:
 
 
 class Soak:
-    """One run.
+    """State of one run.
 
     A step is an operation on a guest. Up to eight are done at the same time,
     in a round, and in every other round there is a fault in the middle.
@@ -126,7 +126,7 @@ class Soak:
         """All records agree after a round."""
 
     def _plan(self) -> Round:
-        """What to do next."""
+        """Return the next operations."""
         fault = (self.rng.choice(soak_faults.FAULTS)
                  if self.rng.random() < _FAULTY else None)
         return Round(fault, None, self.drawn())
@@ -205,7 +205,7 @@ class Soak:
         self.lab.delete(*stuck, seconds=120)
 
     def _disagreements(self) -> list[str]:
-        """What does not agree after a while."""
+        """Return the findings that remain after a while."""
         begin = time.monotonic()
         while found := records.disagreements(self.lab):
             waited = time.monotonic() - begin
@@ -218,7 +218,7 @@ class Soak:
         return found
 
     def _heal(self, found: list[str]) -> None:
-        """What Nova could not give back is given back as an operator does it.
+        """Release what Nova could not release, as an operator does.
         """
         self._may_heal = False
         for text in found:

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What goes wrong while something is done to a guest."""
+"""Faults that are injected while a guest is changed."""
 
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -260,7 +260,7 @@ def _on_hosts(lab: Lab, work: Callable[[Settings], None]) -> None:
 @contextlib.contextmanager
 def happening(fault: Fault, lab: Lab, rng: random.Random,
               where: Settings | None = None) -> Iterator[None]:
-    """Have the fault, and all services up again afterwards.
+    """Inject the fault within this context; start all services afterwards.
 
     :param where: on which host; drawn by default.
     """

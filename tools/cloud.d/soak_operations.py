@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What can be done to a guest, by the state that it is in."""
+"""Operations on a guest, by its state."""
 
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ FLAVORS = ('soak30', 'soak60', 'soak-wide')
 
 @dataclass(frozen=True)
 class Operation:
-    """One request of a user.
+    """Request of a user.
 
     :param act: makes the request; what it starts goes on in the cloud.
     """

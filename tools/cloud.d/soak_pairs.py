@@ -83,7 +83,7 @@ COLUMNS = {
 
 
 def table(done: Set[Pair]) -> str:
-    """How many pairs of each cell of the manual's table are still missing."""
+    """Return the missing pairs of each cell of the manual's table."""
     lines = [' ' * 40 + ', '.join(COLUMNS)]
     for row, names in ROWS.items():
         missing = [sum((name, fault) not in done
@@ -156,7 +156,7 @@ class Pairs(soak.Soak):
 
     def _steps(self, fault: Fault, where: Settings, servers: Sequence[Any]
                ) -> list[soak.Step]:
-        """What can be tried with a fault, each operation on one guest."""
+        """Return the operations to try with a fault, each on one guest."""
         found: list[soak.Step] = []
         names = {name for name, other in ALL - self._done
                  if other == fault.name}

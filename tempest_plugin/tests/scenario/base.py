@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What all tests of ghsched need."""
+"""Base class of the tempest tests of ghsched."""
 
 from tempest.api.compute import base
 from tempest.common import waiters
@@ -75,7 +75,7 @@ class GhschedTest(base.BaseV2ComputeAdminTest):
         return self.admin_servers_client.show_server(server['id'])['server']
 
     def _allocated(self, server):
-        """What a server holds, by the UUID of the provider."""
+        """Return the allocations of a server, by UUID of the provider."""
         return {uuid: allocation['resources'] for uuid, allocation
                 in self.placement.list_allocations(
                     server['id'])['allocations'].items()}

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What Nova's API takes, refuses and tells. Most of it runs on any cloud."""
+"""Tests of Nova's API with ghsched keys. Most of them run on any cloud."""
 
 from tempest.common import waiters
 from tempest import config

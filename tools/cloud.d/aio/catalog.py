@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What the cloud must hold before it is of use: users, endpoints, images."""
+"""Initial contents of the cloud: users, endpoints, images."""
 
 from dataclasses import dataclass
 import hashlib
@@ -68,7 +68,7 @@ def done(settings: Settings, part: str, of: str) -> None:
 
 
 def digest(*parts: object) -> str:
-    """What a part of the cloud is made of, for :func:`is_done`."""
+    """Return a digest of a part of the cloud, for :func:`is_done`."""
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
@@ -171,7 +171,7 @@ def image_and_flavor(settings: Settings) -> None:
 
 @dataclass(frozen=True)
 class GuestFiles:
-    """What a guest boots from; the disk is raw."""
+    """Files that a guest boots from; the disk is raw."""
 
     kernel: Path
     ramdisk: Path
@@ -216,7 +216,7 @@ def reported(settings: Settings, cloud: Any, since: str) -> set[str]:
 
 
 def _process(settings: Settings, service: Any) -> str:
-    """What tools/cloud calls a service of Nova's."""
+    """Return the name of a service of Nova in tools/cloud."""
     known = {one.name: one.suffix for one in settings.hosts}
     suffix = known.get(service.host, f' on {service.host}')
     return f'{service.binary}{suffix}'

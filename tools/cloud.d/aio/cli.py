@@ -252,7 +252,7 @@ def _watcher_up(settings: Settings, cloud: services.Cloud) -> None:
 
 
 def with_watcher(settings: Settings, wanted: bool) -> None:
-    """Have Watcher in the cloud from the next "up" on, or no longer."""
+    """Record whether the next "up" starts Watcher."""
     if settings.watcher and not wanted:
         cloud = services.cloud(settings)
         step('stop Watcher', lambda: process.stop(

@@ -54,7 +54,7 @@ def is_migrated(settings: Settings) -> bool:
 
 
 def prepare_directory(settings: Settings) -> None:
-    """See that there is a data directory, from the copy if there is one."""
+    """Create the data directory, from the copy if there is one."""
     if _stamp(settings).exists() or (settings.database / 'mysql').exists():
         return
     settings.database.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -88,7 +88,7 @@ def _client(settings: Settings, statement: str) -> list[str]:
 
 
 def query(settings: Settings, statement: str) -> str:
-    """What the server answers, one row a line, columns by tabs."""
+    """Return the server's answer, one row per line, columns split by tabs."""
     return run(_client(settings, statement))
 
 

@@ -154,7 +154,7 @@ def _filler(settings: Settings) -> Path:
 
 
 def set_faults(settings: Settings, faults: Mapping[str, object]) -> None:
-    """What resctrl does wrong from now on; see emulator.faults."""
+    """Set the faults that resctrl has from now on; see emulator.faults."""
     new = settings.faults.with_suffix('.new')
     new.write_text(json.dumps(faults))
     new.replace(settings.faults)

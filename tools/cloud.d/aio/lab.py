@@ -213,7 +213,7 @@ class Lab(PlacementReader):
                      self.domain_name(server), word)
 
     def topology(self, server: Any) -> list[dict[str, Any]]:
-        """What Nova has recorded of the guest's NUMA nodes.
+        """Return the guest's NUMA nodes as Nova has recorded them.
 
         :raises openstack.exceptions.NotFoundException: it is deleted.
         """
@@ -237,7 +237,7 @@ class Lab(PlacementReader):
     # -- the command line -----------------------------------------------------
 
     def openstack(self, *arguments: str, of: str = 'ghsched') -> Any:
-        """What a command of ``openstack`` prints as JSON.
+        """Run a command of ``openstack``; return its JSON output.
 
         :param of: its first word.
         :raises CloudError: when it ends with another status than 0.
@@ -289,7 +289,7 @@ class Lab(PlacementReader):
         return found
 
     def threads_of(self, domain: str) -> dict[int, str]:
-        """Those of a domain; none where no QEMU runs."""
+        """Return the threads of a domain; none if no QEMU runs."""
         pid = self.on_host('sh', '-c', 'cat "$0" 2>&- || true',
                            f'/run/libvirt/qemu/{domain}.pid').strip()
         if not pid:
@@ -339,12 +339,12 @@ class Lab(PlacementReader):
 
     @contextlib.contextmanager
     def log_of(self, service: str) -> Iterator['LogReader']:
-        """What a service logs from here on."""
+        """Yield a reader of the lines that a service logs from now on."""
         yield LogReader(self.settings.log / f'{service}.log')
 
 
 class LogReader:
-    """What is appended to a log after now."""
+    """Reader of the lines that are appended to a log from now on."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

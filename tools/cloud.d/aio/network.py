@@ -29,7 +29,7 @@ GUESTS = 'guests'
 
 def register_agent(settings: Settings, kind: tuple[str, str, str], host: str,
                    mappings: dict[str, Any]) -> None:
-    """Let Neutron believe that an agent runs on a host.
+    """Register an agent on a host in Neutron, without running it.
 
     Neutron binds no port on a host without it. The agents themselves would
     watch the link of devices, which nobody uses here.
@@ -98,7 +98,7 @@ def disconnect_guests(settings: Settings) -> None:
 
 
 def _guests(settings: Settings) -> tuple[str, str]:
-    """Of the addresses that are for benchmarks (RFC 2544), for each cloud."""
+    """Return a network for guests, from those for benchmarks (RFC 2544)."""
     start = f'198.18.{settings.port_base // 100 % 256}'
     return f'{start}.0/24', f'{start}.1'
 

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What Placement knows of the cloud's hosts and servers."""
+"""Placement's records of the cloud's hosts and servers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -56,7 +56,7 @@ class PlacementReader:
         return self.own(self.every_provider())
 
     def own(self, every: Sequence[Provider]) -> list[Provider]:
-        """Those of the host."""
+        """Return the providers of the host."""
         name = self.settings.host.name
         roots = [one.uuid for one in every if one.name == name]
         return [one for one in every
@@ -81,7 +81,7 @@ class PlacementReader:
             f'/resource_providers/{provider.uuid}/traits')['traits'])
 
     def allocations(self, server: Any) -> dict[str, dict[str, int]]:
-        """What a server holds, by the provider's name."""
+        """Return the allocations of a server, by name of the provider."""
         names = {one.uuid: one.name for one in self.every_provider()}
         found = self.placement(f'/allocations/{server.id}')['allocations']
         return {names[uuid]: dict(entry['resources'])

@@ -31,7 +31,7 @@ _LOG_LIMIT = 20 << 20
 
 @dataclass(frozen=True)
 class Process:
-    """One service.
+    """Process of one service.
 
     :param grace: seconds between SIGTERM and SIGKILL. A Nova service that
         drains may take one more request that then gets lost, so it gets

@@ -55,7 +55,7 @@ Shares = dict[int, int]
 
 @dataclass(frozen=True)
 class _Host:
-    """What a host has of its guests, read at once.
+    """Records of a host about its guests, read at once.
 
     :param domains: the XML that Nova has defined, by name.
     :param threads: ids of vCPU threads, by the domain's name.

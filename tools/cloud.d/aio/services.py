@@ -62,7 +62,7 @@ class Cloud:
 
     @property
     def on_hosts(self) -> list[Process]:
-        """What runs on the compute hosts."""
+        """Services that run on the compute hosts."""
         return [one for name, one in self.processes.items()
                 if name not in _CONTROL + WATCHER]
 

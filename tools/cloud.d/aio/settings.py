@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Where the cloud lives: directories, ports, passwords."""
+"""Settings of the cloud: directories, ports, passwords."""
 
 from dataclasses import asdict
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ class ComputeHost:
 
     @property
     def suffix(self) -> str:
-        """What tells its processes and directories from the first's."""
+        """Suffix of a host's processes and directories; none for the first."""
         return f'-{self.number}' if self.number > 1 else ''
 
     @property
@@ -77,7 +77,7 @@ HOST = ComputeHost().name
 
 @dataclass(frozen=True)
 class Settings:
-    """What the environment says about this cloud.
+    """Settings of this cloud from the environment.
 
     :param home: everything that the cloud writes is below it.
     :param top: the top of the source tree.
@@ -118,7 +118,7 @@ class Settings:
         return bool(self.host.suffix) and (self.state / 'older').exists()
 
     def save(self, part: str, wanted: bool) -> None:
-        """Have ``watcher`` or ``older`` from the next "up" on, or not."""
+        """Record whether the next "up" has ``watcher`` or ``older``."""
         self.state.mkdir(parents=True, exist_ok=True)
         if wanted:
             (self.state / part).touch()
@@ -139,7 +139,7 @@ class Settings:
 
     @property
     def watcher_packages(self) -> Path:
-        """What of Watcher is not in the environment of the rest."""
+        """Directory of the packages that only Watcher needs."""
         return self.venv / 'watcher'
 
     @property
@@ -187,12 +187,12 @@ class Settings:
 
     @property
     def faults(self) -> Path:
-        """What the emulated resctrl is told to do wrong."""
+        """File of the faults of the emulated resctrl."""
         return self.state / f'faults{self.host.suffix}.json'
 
     @property
     def instances(self) -> Path:
-        """Where each host sees its own :attr:`own_instances`."""
+        """Path at which each host sees its own :attr:`own_instances`."""
         return self.state / 'instances'
 
     @property
@@ -201,7 +201,7 @@ class Settings:
 
     @property
     def host_link(self) -> Path:
-        """:attr:`host_state` by the host's name."""
+        """Link to :attr:`host_state`, named after the host."""
         return self.state / 'hosts' / self.host.name
 
     @property
@@ -277,7 +277,7 @@ def _number(name: str, default: int, low: int, high: int) -> int:
 
 
 def check_ports(settings: Settings, mine: set[str]) -> None:
-    """See that every port is free or held by a running service of ours."""
+    """Check that each port is free or used by a service of the cloud."""
     for listener in LISTENERS:
         if listener in mine:
             continue
@@ -294,7 +294,7 @@ def check_ports(settings: Settings, mine: set[str]) -> None:
 
 
 def _unbindable(port: int) -> str:
-    """Why nothing can listen on a port; empty if something can."""
+    """Return why nobody can listen on a port; empty if it is free."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

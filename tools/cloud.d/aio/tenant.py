@@ -63,6 +63,6 @@ def _project(identity: Any, settings: Settings) -> Any:
 
 
 def credentials(settings: Settings) -> dict[str, str]:
-    """Those of the tenant, as OS_* variables."""
+    """Return the tenant's credentials as OS_* variables."""
     return {**settings.admin, 'OS_USERNAME': NAME, 'OS_PROJECT_NAME': NAME,
             'OS_PASSWORD': settings.password_of(NAME)}

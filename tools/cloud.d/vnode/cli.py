@@ -276,7 +276,7 @@ def status(settings: Settings) -> int:
 
 
 def _ssh(settings: Settings) -> list[str]:
-    """One connection serves many commands; a new one takes seconds."""
+    """Return the ssh command line, which reuses one connection."""
     options = {
         'BatchMode': 'yes', 'LogLevel': 'ERROR', 'ControlMaster': 'auto',
         'ControlPath': f'{machine.state(settings)}/ssh',

@@ -147,7 +147,7 @@ class VirtualLab(Lab):
 
     def guest_vfs(self, server: Any, seconds: float = SLOW
                   ) -> dict[str, int]:
-        """What the guest says: NUMA node by address of each VF."""
+        """Return the NUMA node of each VF in the guest, by its address."""
         words = [line.split() for line in self.console(server, seconds)
                  if line.startswith('GUEST-PCI ') and _GUEST_VF in line]
         return {one[1]: int(one[3].removeprefix('numa_node='))

@@ -99,7 +99,7 @@ def _bus(node: int) -> int:
 
 @dataclass(frozen=True)
 class Files:
-    """What the machine is made of; see tools/vnode.
+    """Files of the machine; see tools/vnode.
 
     :param emulator: QEMU with the device model ``igb``, unpacked.
     :param root: the directory of the kernel, initrd and root file system.
@@ -212,7 +212,7 @@ def _network(settings: Settings) -> tuple[str, ...]:
 
 
 def _nics() -> list[str]:
-    """One PF on each node: an expander bus says where it is plugged in."""
+    """Return the options for one PF on each node, behind an expander bus."""
     words = []
     for node in range(NODES):
         words += [

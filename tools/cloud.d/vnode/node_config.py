@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What the virtual compute node is told: its configuration files."""
+"""Configuration files of the virtual compute node."""
 
 from collections.abc import Iterable
 import io
@@ -110,7 +110,7 @@ def _variables(settings: Settings) -> str:
 
 
 def parcel(settings: Settings, key: str) -> dict[str, tuple[str, int]]:
-    """What node-init unpacks: text and mode by path.
+    """Return the files that node-init unpacks: text and mode by path.
 
     :param key: the public SSH key of who may log in.
     """

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What becomes of the interrupts of a real VF; runs in the virtual node.
+"""Check the interrupts of a real VF; runs in the virtual node.
 
 Twice with the same VF: its driver has it, as in a server that it was given to,
 and ghsched-guest-tune pins its interrupts; VFIO has it, as on a host whose
@@ -135,7 +135,7 @@ def _script(*arguments: str) -> None:
 
 @contextlib.contextmanager
 def open_vf(address: str) -> Iterator[None]:
-    """Have VFIO make the interrupts of a VF, as QEMU does for a server."""
+    """Make the interrupts of a VF through VFIO, as QEMU does for a server."""
     bind(address, 'vfio-pci')
     group = os.readlink(_DEVICES / address / 'iommu_group').split('/')[-1]
     with contextlib.ExitStack() as stack:
@@ -171,7 +171,7 @@ def domain(address: str) -> desired.Running:
 
 
 def keeper(dedicated: set[int]) -> interrupts.InterruptKeeper:
-    """As nova-compute has it; this process needs no help of privsep."""
+    """Return an interrupt keeper like nova-compute's, without privsep."""
     return interrupts.InterruptKeeper(
         types.SimpleNamespace(irq_bypass=['none'], sysfs_path='/sys'),
         dedicated, steer=privileged.steer_directly)

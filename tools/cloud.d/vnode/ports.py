@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What Neutron must know to give a guest a VF of the virtual node."""
+"""Records of Neutron for ports with a VF of the virtual node."""
 
 from typing import Any
 
