@@ -58,14 +58,14 @@ def check(policy: GuestPolicy, accounting: Accounting,
           compute_node_uuid: str,
           vfs: Sequence[tuple[int, int | None]] = (),
           joins: bool = False) -> None:
-    """Refuse a guest whose Placement allocation differs from its claim.
+    """Refuse a guest whose allocation in Placement differs from its claim.
 
     :param host_nodes: host NUMA node of each guest NUMA node, from the claim.
     :param allocations: ``{provider: {'resources': {class: amount}}}``.
     :param vfs: guest NUMA node and host NUMA node of each claimed VF of the
         policy.
-    :param joins: whether the guest can share an existing control group of
-        the host, so that it needs none of its own.
+    :param joins: whether the guest can share an existing control group of the
+        host, so that it needs none of its own.
     :raises Disagreement: naming the first difference.
     """
     for guest_node, share in policy.demand(accounting).items():
@@ -95,8 +95,10 @@ def check(policy: GuestPolicy, accounting: Accounting,
 
 def check_devices(requests: Iterable[Devices],
                   allocations: Mapping[str, Any]) -> None:
-    """Refuse a guest whose claimed devices differ from those of Placement.
+    """Refuse a guest whose claimed devices differ from those in Placement.
 
+    :param requests: requested, allocated and claimed devices of each PCI
+        request.
     :param allocations: ``{provider: {'resources': {class: amount}}}``.
     :raises Disagreement: naming the first difference.
     """

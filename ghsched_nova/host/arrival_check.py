@@ -29,10 +29,11 @@ from ghsched_placement.policy import GuestPolicy
 
 def check_arrival(host: engine.HostEngine, policy: GuestPolicy,
                   host_nodes: Sequence[int]) -> None:
-    """Refuse a live migration whose policy this host cannot enforce now.
+    """Refuse a live migration of a guest whose policy this host cannot enforce
+    now.
 
-    Placement has allocated bandwidth and control group, but does not know
-    what changed on the host since its last report.
+    Placement has allocated bandwidth and a control group, but does not know of
+    changes of the host since its last report.
 
     :param host_nodes: host NUMA node of each guest NUMA node.
     :raises ResctrlUnavailable: if the host lost its resctrl.

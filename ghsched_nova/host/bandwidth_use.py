@@ -43,10 +43,11 @@ class BandwidthUse:
 
     def measure(self, guests: Sequence[view.Guest] = ()
                 ) -> view.Snapshot | None:
-        """Measure memory bandwidth since the previous call.
+        """Measure the host's memory bandwidth since the previous call; never
+        raises.
 
-        Never raises: the host reports its resources without bandwidth if
-        bandwidth cannot be measured.
+        An error is logged, and the host then reports its resources without
+        bandwidth.
 
         :param guests: running guests to attribute bandwidth to.
         :returns: None if nothing was measured.
@@ -62,7 +63,7 @@ class BandwidthUse:
         return None
 
     def snapshot(self, guests: Sequence[view.Guest] = ()) -> view.Snapshot:
-        """Measure memory bandwidth since the previous call.
+        """Measure the host's memory bandwidth since the previous call.
 
         :param guests: running guests to attribute bandwidth to.
         :raises MonitorUnavailable: if the host cannot measure bandwidth.

@@ -51,18 +51,21 @@ class BurstUse:
 
     @property
     def records(self) -> Mapping[int, burst_record.Record]:
-        """Burst record of each host NUMA node that has a burst pool."""
+        """Memory bandwidth burst record of each host NUMA node that has a
+        burst pool.
+        """
         kept = conf.tree_config(self._section).bursts
         return {node: record for node, record in self._records.items()
                 if kept.get(node)}
 
     @property
     def offered(self) -> dict[int, int]:
-        """Percent of bandwidth offered as bursts, by host NUMA node."""
+        """Percent of memory bandwidth offered as bursts, by host NUMA node."""
         return {node: record.offered for node, record in self.records.items()}
 
     def measure(self, snapshot: view.Snapshot | None, now: float) -> None:
-        """Add one measurement period to the burst records; never raises.
+        """Add one measurement of memory bandwidth to the burst records; never
+        raises.
 
         :param snapshot: the measurement; None if nothing was measured.
         :param now: seconds since 1970.
@@ -81,7 +84,9 @@ class BurstUse:
 
     def _add(self, measured: Mapping[int, burst_record.Period],
              hour: int) -> None:
-        """Add a period of each node to its record, and write all records."""
+        """Add a measurement period of each node to its burst record, and write
+        all records.
+        """
         limits = conf.burst_limits(self._section)
         records = dict(self.records)
         for node, period in measured.items():
@@ -103,7 +108,7 @@ class BurstUse:
 
 def measured_periods(snapshot: view.Snapshot,
                      config: tree.Config) -> dict[int, burst_record.Period]:
-    """Return the measured period of each host NUMA node with a burst pool.
+    """Return the measured burst use of each host NUMA node with a burst pool.
 
     A figure measured for several nodes together is skipped. Guarantees that
     exceed the bandwidth outside the pool reduce the pool: guests that started
@@ -125,7 +130,8 @@ def measured_periods(snapshot: view.Snapshot,
 
 def burst_shares(guests: Iterable[view.GuestUsage], node: int,
                  capacity: int | None) -> list[burst.Share] | None:
-    """Return each guest's burst and its use of that burst on a host NUMA node.
+    """Return each guest's allowed burst and the burst it uses on a host NUMA
+    node.
 
     Bandwidth up to a guest's guarantee is not counted as burst use.
 

@@ -75,12 +75,12 @@ class Running:
 
     @functools.cached_property
     def root(self) -> etree._Element:
-        """Root element <domain> of the XML."""
+        """Root element <domain> of the domain XML."""
         return document.parse_element(self.xml)
 
     @functools.cached_property
     def policy(self) -> metadata.DomainPolicy | None:
-        """Policy in the domain's metadata; None without a policy.
+        """Bandwidth policy in the domain's metadata; None without a policy.
 
         :raises MetadataError: if the policy cannot be read.
         """
@@ -97,7 +97,9 @@ class Running:
 
     @property
     def partitions(self) -> bool:
-        """Whether the policy reserves L3 ways; False if it is unreadable."""
+        """Whether the domain's policy reserves L3 cache ways; False if it is
+        unreadable.
+        """
         try:
             return self.policy is not None and self.policy.policy.partitions
         except metadata.MetadataError:
@@ -115,9 +117,9 @@ class Running:
     def measured(self) -> bool:
         """Whether the domain needs a monitoring group of its own.
 
-        A domain with a control group is measured in that group. libvirt makes
-        a monitoring group for <monitor> in <memorytune>, but does not restore
-        a removed one, so that case counts, too.
+        A domain with a control group is measured in that group. libvirt
+        creates a monitoring group for <monitor> in <memorytune>, but does not
+        restore a removed one, so True is returned for such a domain as well.
 
         :raises MetadataError: if the policy cannot be read.
         """
@@ -125,9 +127,8 @@ class Running:
 
     @property
     def sharing(self) -> Sharing | None:
-        """Shared control group of the domain; None if the domain shares none.
-
-        None, too, if the policy cannot be read.
+        """Shared control group of the domain; None if the domain shares no
+        group or its policy cannot be read.
         """
         try:
             found = self.policy
@@ -143,7 +144,8 @@ class Running:
 
     @property
     def shared_group(self) -> str:
-        """Name of the domain's shared control group; empty without one."""
+        """Name of the domain's shared control group; empty if it shares none.
+        """
         return self.sharing.group if self.sharing else ''
 
     def passthrough(self) -> tuple[str, ...]:
@@ -152,9 +154,9 @@ class Running:
 
 
 def from_xml(xml: str, number: int = -1) -> Running:
-    """Return the domain that an XML describes.
+    """Return the domain that a domain XML describes.
 
-    :param number: libvirt's ID of the running domain; -1: not running.
+    :param number: libvirt's ID of the running domain; -1 if it does not run.
     """
     root = document.parse_element(xml)
     found = Running(model.Domain(root.findtext('uuid') or '', number,
@@ -175,7 +177,7 @@ def sharing_by_uuid(domains: Iterable[Running]) -> dict[str, Sharing]:
 
 
 def sharing_traits(domains: Iterable[Sharing]) -> dict[int, frozenset[str]]:
-    """Return traits of the shared control groups of each host NUMA node."""
+    """Return traits for the shared control groups of each host NUMA node."""
     found: dict[int, set[str]] = {}
     for domain in domains:
         for node, trait in domain.traits:
@@ -184,15 +186,16 @@ def sharing_traits(domains: Iterable[Sharing]) -> dict[int, frozenset[str]]:
 
 
 def count_sharers(domains: Iterable[Running]) -> Mapping[str, int]:
-    """Return the number of domains in each shared control group."""
+    """Return the number of domains in each shared control group, by its name.
+    """
     return Counter(one.group for one in sharing_by_uuid(domains).values())
 
 
 def desired_state(host: resctrl_host.ResctrlHost, running: Running,
                   together: Mapping[str, int] = _NOBODY) -> model.Guest:
-    """Return the group that a ``controlled`` or ``measured`` domain needs.
+    """Return the control or monitoring group that a domain's policy requires.
 
-    :param together: :func:`count_sharers` of all running domains.
+    :param together: result of :func:`count_sharers` for all running domains.
     :raises NOT_DESIRED: if the policy cannot be read or not be enforced.
     """
     policy = running.policy
@@ -216,9 +219,9 @@ def desired_state(host: resctrl_host.ResctrlHost, running: Running,
 
 def with_devices(guest: model.Guest, running: Running,
                  host: resctrl_host.ResctrlHost, section: Any) -> model.Guest:
-    """Add the IOMMU groups of passthrough devices to a domain's desired state.
+    """Add the IOMMU groups of passthrough devices to a domain's desired group.
 
-    :param guest: desired state of the domain, without devices.
+    :param guest: desired group of the domain, without devices.
     :param section: the ``[ghsched]`` section of the configuration.
     :raises NOT_DESIRED: if the traffic of a device cannot be controlled.
     """
@@ -248,7 +251,7 @@ def iommu_group(sysfs: Path, address: str) -> int:
 
 def default_state(host: resctrl_host.ResctrlHost, running: Running,
                   maximum: int) -> model.Guest | None:
-    """Return the default group's state for a domain without a policy.
+    """Return the desired default control group for a domain without a policy.
 
     :param maximum: cap in percent of bandwidth, for all such domains together.
     :returns: None if the domain's XML asks for a control group of its own.
@@ -269,7 +272,8 @@ def default_state(host: resctrl_host.ResctrlHost, running: Running,
 
 def _maker(root: etree._Element
            ) -> tuple[model.Maker, frozenset[int] | None]:
-    """Return the maker of a domain's control group, and its vCPUs.
+    """Return whether libvirt or ghsched creates a domain's control group, and
+    the vCPUs in the group.
 
     Since 12.8 libvirt applies a <memorytune> without vcpus to the whole
     process (docs/formatdomain, "CPU Tuning").

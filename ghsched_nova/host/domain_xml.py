@@ -93,8 +93,8 @@ class DomainXml:
     def retune(self, xml: str) -> str:
         """Update memorytune in a domain XML to the policy in its metadata.
 
-        :returns: the same text if memorytune is up to date, or absent because
-            libvirt does not make the control group.
+        :returns: the same text if memorytune is up to date, or if libvirt does
+            not create the control group.
         :raises NOT_DESIRED: if the policy cannot be read or not be enforced.
         """
         domain = metadata.read_policy(xml)
@@ -108,10 +108,11 @@ class DomainXml:
     def place_devices(self, xml: str, policy: GuestPolicy,
                       devices: Sequence[device_numa.Device],
                       host_nodes: Sequence[int]) -> str:
-        """Render a domain XML that shows the guest its devices' NUMA nodes.
+        """Add guest PCI addresses to a domain XML that show the devices' NUMA
+        nodes.
 
-        All devices or none: under ``preferred`` a guest whose devices cannot
-        be placed gets the XML as Nova made it.
+        Under ``preferred``, if one device cannot be placed, the XML is
+        returned as Nova made it.
 
         :param devices: the guest's claimed passthrough devices.
         :param host_nodes: host NUMA node of each guest NUMA node.
@@ -143,10 +144,11 @@ class DomainXml:
             return xml
 
     def _libvirt_uses_resctrl(self, detected: bool) -> bool:
-        """Whether memorytune is rendered for libvirt.
+        """Whether memorytune is rendered so that libvirt creates the control
+        group.
 
-        :param detected: whether libvirt can use resctrl on this host; applies
-            if ``[ghsched]memorytune_attributes`` is auto.
+        :param detected: whether libvirt can use resctrl on this host; used if
+            ``[ghsched]memorytune_attributes`` is ``auto``.
         """
         choice = self._facts.section.memorytune_attributes
         return detected if choice == 'auto' else bool(choice != 'none')

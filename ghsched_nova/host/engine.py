@@ -56,7 +56,7 @@ def _privileged() -> ModuleType:
 
 def measure(root: Path, lines: Sequence[str],
             domain: int) -> Mapping[str, rounding.Readings]:
-    """Measure through privsep which percentages schemata lines show.
+    """Measure through privsep how resctrl rounds bandwidth percentages.
 
     :param root: mount point of resctrl.
     :param lines: names of the schemata lines.
@@ -69,7 +69,8 @@ def measure(root: Path, lines: Sequence[str],
 
 def _foreign_groups(root: Path, names: frozenset[str],
                     known: frozenset[str]) -> frozenset[str]:
-    """Return existing control groups that are not made for ghsched guests.
+    """Return existing control groups that were not created for ghsched's
+    guests.
 
     :param names: names of all control groups.
     :param known: groups of domains without a policy.
@@ -80,7 +81,7 @@ def _foreign_groups(root: Path, names: frozenset[str],
 
 
 def _not_counted(_kinds: Iterable[str]) -> None:
-    """Ignore the kinds of repairs; the default of :meth:`reconcile`."""
+    """Ignore the kinds of repairs; used when nothing counts them."""
 
 
 #: Reasons why policies are not enforced, and the actions taken.
@@ -120,9 +121,10 @@ class HostEngine(host_facts.HostFacts):
 
     def describe(
             self, stopped: Sequence[desired.Running] = ()) -> HostDescription:
-        """Return the host's capabilities and shares for Placement.
+        """Return the host's bandwidth capabilities and shared groups for
+        Placement.
 
-        Empty without resctrl. Each change of the capabilities is logged once.
+        Empty without resctrl. Changed capabilities are logged.
 
         :param stopped: stopped domains, which may share groups once started.
         """
@@ -162,12 +164,10 @@ class HostEngine(host_facts.HostFacts):
             LOG.info('ghsched: host capabilities: %s', message)
 
     def reconcile_guest(self, running: desired.Running) -> bool:
-        """Enforce the policy of one running domain in resctrl.
-
-        Like :meth:`reconcile`, but removes no group.
+        """Enforce a running domain's policy in resctrl; remove no group.
 
         :param running: the domain; its XML has the policy in the metadata.
-        :returns: whether anything had to be done.
+        :returns: whether resctrl was changed.
         :raises ResctrlUnavailable: if the host lost its resctrl.
         :raises PolicyNotHeld: if the host cannot enforce the policy.
         :raises GroupError: if the kernel refused, with its reason.
@@ -184,7 +184,7 @@ class HostEngine(host_facts.HostFacts):
             return self._reconcile_own(running)
 
     def _reconcile_own(self, running: desired.Running) -> bool:
-        """Reconcile a guest's own control group or monitoring group."""
+        """Enforce a guest's policy in its own control or monitoring group."""
         host = self.host()
         report = _privileged().reconcile(
             self.root, self.run_path, model.Wanted(
@@ -201,7 +201,9 @@ class HostEngine(host_facts.HostFacts):
         return bool(report.actions)
 
     def _reconcile_with_all(self, running: desired.Running) -> bool:
-        """Reconcile all guests, because this one shares its control group."""
+        """Enforce the policies of all guests, as this guest shares a control
+        group.
+        """
         problems, actions = self._reconcile_running(running)
         for problem in problems:
             if problem.guest == running.domain.uuid:
@@ -210,19 +212,20 @@ class HostEngine(host_facts.HostFacts):
         return bool(actions)
 
     def check_access(self) -> None:
-        """Refuse if control groups cannot be changed now; changes none.
-
-        :raises GroupError: if resctrl is not mounted or cannot be locked.
+        """Refuse, with a GroupError, if resctrl is not mounted or cannot be
+        locked.
         """
         _privileged().reconcile(self.root, self.run_path, model.Wanted())
 
     def wanted(self, running: Iterable[desired.Running],
                before: Iterable[str]
                ) -> tuple[model.Wanted, list[model.Problem]]:
-        """Return the desired state of resctrl, and the guests without one.
+        """Return the desired state of resctrl, and policies that cannot be
+        enforced.
 
         :param running: all running domains.
-        :param before: :meth:`groups`, called before the domains were listed.
+        :param before: result of :meth:`groups` from before the domains were
+            listed.
         """
         # A domain that ended since it was listed has no ID any more.
         running = [domain for domain in running if domain.domain.id >= 0]
@@ -279,11 +282,9 @@ class HostEngine(host_facts.HostFacts):
 
     def reconcile(self, repaired: Callable[[Iterable[str]], None]
                   = _not_counted) -> tuple[model.Problem, ...]:
-        """Enforce the policy of every running guest, in one privileged call.
+        """Enforce the policies of all guests; remove groups of gone guests.
 
-        Also removes the control groups of guests that are gone.
-
-        :param repaired: called with the kinds of the actions taken.
+        :param repaired: function that takes the kinds of the changes made.
         :returns: policies that are not enforced, with the reasons.
         """
         with self._reconciling:     # an older call must not replace not_held
@@ -295,10 +296,10 @@ class HostEngine(host_facts.HostFacts):
 
     def _reconcile_running(self, known: desired.Running | None = None
                            ) -> _Done:
-        """Reconcile all running guests; return problems and actions.
+        """Enforce the policies of all running guests; return problems and
+        changes.
 
-        :param known: a running guest, used in place of what libvirt lists for
-            the guest at this moment.
+        :param known: a running guest that libvirt may list with old data.
         """
         with self._reconciling:
             # Groups first: a group is made after its guest was started.
@@ -328,8 +329,7 @@ class HostEngine(host_facts.HostFacts):
     def release_group(self, uuid: str) -> None:
         """Remove the control group of a stopped guest; never raises.
 
-        A shared group is reduced to its other guests. The next report of
-        resources retries what cannot be done now.
+        A shared group is updated for its other guests.
         """
         groups = self.groups()
         if (self._partitioned or naming.monitor_name(uuid) in groups
@@ -361,9 +361,9 @@ class HostEngine(host_facts.HostFacts):
 
     def count_group_guests(self, uuid: str, policy: GuestPolicy,
                            host_nodes: Sequence[int]) -> int:
-        """Return the number of guests in the shared group of a policy.
+        """Return the number of guests in the shared control group of a policy.
 
-        :param uuid: guest that is counted, whether in the group yet or not.
+        :param uuid: guest that is always counted.
         """
         group = naming.shared_name(policy.nodes, host_nodes)
         others = desired.sharing_by_uuid(
@@ -374,8 +374,8 @@ class HostEngine(host_facts.HostFacts):
     def needs_group(self, running: desired.Running) -> bool:
         """Whether a domain's policy needs a control or monitoring group.
 
-        True, too, if the policy cannot be read. With a default cap for all
-        guests, a guest that is only measured needs no group of its own.
+        True if the policy is unreadable. Under a default cap for all guests, a
+        guest that is only measured needs no group of its own.
         """
         try:
             return running.controlled or (
@@ -387,10 +387,11 @@ class HostEngine(host_facts.HostFacts):
 def _log_unmeasured(report: reconciling.Report,
                     known: frozenset[model.Problem]
                     ) -> frozenset[model.Problem]:
-    """Log guests that could not be measured, and were not logged before.
+    """Log guests whose bandwidth cannot be measured and that were not logged
+    before.
 
     :param known: guests that are logged already.
-    :returns: all guests that could not be measured.
+    :returns: all guests that cannot be measured.
     """
     found = frozenset(report.unmeasured)
     for problem in sorted(found - known, key=str):
@@ -402,7 +403,7 @@ def _log_unmeasured(report: reconciling.Report,
 def _log_overlaps(report: reconciling.Report,
                   known: frozenset[model.Problem]
                   ) -> frozenset[model.Problem]:
-    """Log guests whose reserved L3 ways other groups use, each once.
+    """Log guests whose reserved L3 ways other groups use, each guest once.
 
     :param known: guests that are logged already.
     :returns: all such guests.

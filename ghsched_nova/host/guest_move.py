@@ -74,7 +74,7 @@ class Mover:
 
     def run(self, domain: policy_change.Domain, packed: move_messages.Packed,
             claim: Claim, record: Record) -> None:
-        """Move a domain to other NUMA nodes, or restore its old ones.
+        """Move a running domain to other NUMA nodes, or restore its old ones.
 
         :param packed: the move, see :func:`move_messages.pack`.
         :raises NotChanged: with the reason, and what could not be restored.
@@ -93,7 +93,8 @@ class Mover:
     def _move_claimed(self, domain: policy_change.Domain,
                       packed: move_messages.Packed,
                       commit: Callable[[], None], record: Record) -> None:
-        """Move a domain and write Nova's record, or roll back.
+        """Move a domain between NUMA nodes and write Nova's record, or roll
+        back.
 
         Runs inside the claim, so the new nodes stay claimed during a rollback.
         """
@@ -108,7 +109,8 @@ class Mover:
     def _roll_back(self, domain: policy_change.Domain,
                    request: move_messages.Request, record: Record,
                    error: Exception) -> None:
-        """Return a domain to its old nodes, unless Nova's record has the new.
+        """Move a domain back to its old NUMA nodes, unless Nova's record has
+        the new ones.
         """
         LOG.warning('ghsched: cannot move %(name)s between NUMA nodes: '
                     '%(error)r', {'name': domain.guest.name, 'error': error})
@@ -129,13 +131,14 @@ class Mover:
         raise policy_change.NotChanged(str(error) or repr(error)) from error
 
     def is_busy(self, uuid: str) -> bool:
-        """Whether a call is moving a guest now."""
+        """Whether a call is moving a guest between NUMA nodes now."""
         with self._guard:
             return uuid in self._busy
 
     def repair(self, domain: policy_change.Domain,
                cells: Sequence[GuestCell]) -> bool:
-        """Finish or undo an interrupted move, according to Nova's record.
+        """Finish or undo an interrupted move between NUMA nodes, according to
+        Nova's record.
 
         :param cells: NUMA nodes of the guest in Nova's record.
         :returns: whether a move of the domain was interrupted.
@@ -166,7 +169,8 @@ class Mover:
                request: move_messages.Request) -> None:
         """Move a domain's control group, CPUs, memory and persistent XML.
 
-        The control group first, so that no vCPU runs unlimited on a new node.
+        The control group is moved first, so that no vCPU runs unlimited on a
+        new node.
         """
         move = request.move
         with self._changing:
@@ -210,9 +214,11 @@ class Mover:
             _LIVE | _CONFIG)
 
     def _remove_record(self, domain: policy_change.Domain) -> None:
-        """Remove the record of a finished move; never raises.
+        """Remove the record of a finished move from a domain's metadata; never
+        raises.
 
-        A record that stays is harmless: the next report removes it.
+        A record that cannot be removed is harmless: the next report removes
+        it.
         """
         try:
             self._write_record(domain, None)
@@ -234,7 +240,8 @@ class Mover:
 
 def is_same_placement(one: Sequence[GuestCell],
                       other: Sequence[GuestCell]) -> bool:
-    """Whether two records of a guest have the same host nodes and CPUs."""
+    """Whether two records of a guest have the same host NUMA nodes and CPUs.
+    """
     def key(cell: GuestCell) -> tuple[Any, ...]:
         return cell.host_node, dict(cell.pins), cell.reserved
     return [*map(key, one)] == [*map(key, other)]

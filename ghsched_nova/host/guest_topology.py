@@ -45,7 +45,7 @@ def read_host_topology(sysfs: Path, configured: dict[int, int],
     """Read the host's NUMA distances, latency, bandwidth and CPUs from sysfs.
 
     :param configured: bandwidth of a node in MB/s
-        (``[ghsched]node_bandwidth``); overrides the firmware's.
+        (``[ghsched]node_bandwidth``); overrides the firmware's value.
     :param clusters: whether libvirt supports clusters of cores.
     """
     nodes = dict(files.nodes(sysfs))

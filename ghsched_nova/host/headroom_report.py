@@ -36,10 +36,11 @@ LOG = logging.getLogger(__name__)
 def compute_headroom(offered: Sequence[tree.Provider], nodes: Iterable[int],
                      guests: Iterable[str], accounting: Accounting,
                      now: float) -> Headroom | None:
-    """Return the free bandwidth and control groups that guests leave.
+    """Return the host's free bandwidth and control groups beside all its
+    guests.
 
     :param offered: last reported providers, the compute node first, see
-        :func:`ghsched_placement.tree.desired`.
+    :func:`ghsched_placement.tree.desired`.
     :param nodes: host NUMA nodes.
     :param guests: domain XML of all guests.
     :param now: seconds since 1970.

@@ -65,14 +65,15 @@ class HostFacts:
             self._shown.known())
 
     def groups(self) -> frozenset[str]:
-        """Return the names of the control groups; empty without resctrl.
+        """Return the names of the host's control groups; empty without
+        resctrl.
 
-        Includes the monitoring groups that nova-compute made in the kernel's
-        default group.
+        Includes the monitoring groups that nova-compute created in the
+        kernel's default group.
 
-        Call this before listing libvirt's domains: a group is made after its
-        domain has started, so the domain of each group returned here is in
-        that list, unless the domain has gone.
+        Call this before listing libvirt's domains: a group is created after
+        its domain has started, so the domain of each returned group is then in
+        that list, unless the domain has stopped.
         """
         names = {name for name in self._entries('')
                  if name not in naming.NOT_GROUPS}
@@ -89,7 +90,7 @@ class HostFacts:
             return []
 
     def distances(self) -> dict[int, dict[int, int]]:
-        """Return the host's NUMA distances (ACPI SLIT) by node and node.
+        """Return the host's NUMA distances (ACPI SLIT) by pair of nodes.
 
         Empty without a SLIT, and if ``[ghsched]device_numa_nearest`` is off.
         """
@@ -101,7 +102,7 @@ class HostFacts:
         return found
 
     def warn_of_open_directory(self) -> None:
-        """Log a warning if any user of the host can lock resctrl."""
+        """Log a warning if any user of the host can open and lock resctrl."""
         if fs.anybody_can_lock(self.root):
             LOG.warning('ghsched: any user of this host can lock %(root)s and '
                         'so keep guests from starting; give it to the group '
@@ -110,12 +111,13 @@ class HostFacts:
 
     @property
     def shares(self) -> bool:
-        """Whether starting guests share control groups."""
+        """Whether guests on this host share control groups."""
         return bool(self.section.group_sharing)
 
     @property
     def caps_all(self) -> bool:
-        """Whether guests without a policy are capped together."""
+        """Whether the bandwidth of guests without a policy is capped together.
+        """
         return bool(self.section.default_bandwidth_max < 100)
 
     @property

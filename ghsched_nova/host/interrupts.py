@@ -50,20 +50,25 @@ class InterruptKeeper:
         self._logged: frozenset[str] = frozenset()
 
     def check(self, running: Iterable[desired.Running]) -> engine.Report:
-        """Report interrupts on the wrong CPUs, without changing them."""
+        """Return device interrupts of guests on the wrong CPUs, without moving
+        them.
+        """
         guests = steered_guests(running)
         return (engine.check_interrupts(guests, self._host, self._proc)
                 if guests
                 else engine.Report())
 
     def set(self, running: Iterable[desired.Running]) -> engine.Report:
-        """Move interrupts from the wrong CPUs to housekeeping CPUs."""
+        """Move device interrupts of guests from the wrong CPUs to housekeeping
+        CPUs.
+        """
         guests = steered_guests(running)
         return (engine.reconcile(guests, self._host, self._proc, self._steer)
                 if guests else engine.Report())
 
     def reconcile(self, running: Iterable[desired.Running]) -> None:
-        """Move interrupts to housekeeping CPUs, and log that; never raises.
+        """Move device interrupts of guests to housekeeping CPUs, and log each
+        move; never raises.
 
         An interrupt that cannot be moved is logged once while that lasts.
         """
@@ -98,7 +103,8 @@ class InterruptKeeper:
 
 
 def steered_guests(running: Iterable[desired.Running]) -> list[model.Guest]:
-    """Return guests whose policy steers interrupts, with their devices."""
+    """Return guests whose policy steers device interrupts, with their devices.
+    """
     # Few guests have such a policy; parsing the XML of all is slow.
     return [model.Guest(one.domain.uuid, one.domain.name,
                         frozenset(one.passthrough()))

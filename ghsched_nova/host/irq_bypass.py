@@ -79,9 +79,9 @@ class Facts:
 
 
 def detect(facts: Facts) -> frozenset[str]:
-    """Return the interrupt bypass capabilities that a host's facts prove.
+    """Return the interrupt bypass capabilities that data of a host prove.
 
-    A kernel parameter alone is a request; the hardware must have it, too.
+    A kernel parameter alone is not enough: the hardware must support it, too.
     """
     kinds = (_gic(facts.log), _intel(facts), _amd(facts))
     return frozenset().union(*kinds)
@@ -92,7 +92,7 @@ def select_capabilities(words: Collection[str],
     """Return the interrupt bypass capabilities to report to Placement.
 
     :param words: value of ``[ghsched]irq_bypass``.
-    :param found: detected capabilities, which apply for ``auto``.
+    :param found: detected capabilities, used if the value is ``auto``.
     """
     kinds: frozenset[str] = frozenset()
     for word in words:
@@ -114,7 +114,9 @@ def host_capabilities(words: Collection[str], sysfs: Path,
 
 
 def read_facts(sysfs: Path, proc: Path) -> Facts:
-    """Read the facts of this host; an unreadable file counts as empty."""
+    """Read the files that show a host's interrupt bypass; an unreadable file
+    counts as empty.
+    """
     interrupts = _text(proc / 'interrupts')
     return Facts(
         {f'{module}/{name}': _text(
@@ -162,19 +164,20 @@ def _on(facts: Facts, parameter: str) -> bool:
 
 
 def _off(facts: Facts, parameter: str) -> bool:
-    """Whether a parameter exists and is off; older kernels lack it."""
+    """Whether a kernel parameter exists and is off; older kernels lack it."""
     return facts.parameters.get(parameter, '') in ('N', '0')
 
 
 def _remapped(facts: Facts) -> bool:
-    """Whether the IOMMU remaps interrupts: IR-PCI-MSI and the like."""
+    """Whether the IOMMU remaps interrupts, shown as IR-PCI-MSI and the like.
+    """
     return ' IR-' in facts.interrupts
 
 
 def _registers(sysfs: Path, pattern: str) -> tuple[int, ...]:
-    """Read hexadecimal registers of IOMMUs; 0 for a malformed one.
+    """Read hexadecimal registers of the host's IOMMUs; 0 for a malformed one.
 
-    :param pattern: files below ``class/iommu``.
+    :param pattern: file name pattern below ``class/iommu``.
     """
     found = []
     for path in sorted((sysfs / 'class/iommu').glob(pattern)):

@@ -58,18 +58,20 @@ class LoadUse:
 
     @property
     def load(self) -> load.Load | None:
-        """Last measured load; None before the first measurement."""
+        """Last measured load of the host's NUMA nodes; None before the first
+        measurement.
+        """
         return self._meter.load if self._meter is not None else None
 
     def add_to_stats(self, resources: dict[str, Any],
                      running: Iterable[desired.Running],
                      snapshot: view.Snapshot | None) -> dict[str, Any]:
-        """Add the load of NUMA nodes to the stats of a resource report.
+        """Add the load of NUMA nodes to the stats of a resource report; never
+        raises.
 
-        Never raises: the host reports its resources without load if load
-        cannot be measured.
+        The host reports its resources without load if load cannot be measured.
 
-        :param resources: get_available_resource() of Nova's driver.
+        :param resources: result of get_available_resource() of Nova's driver.
         :param running: all running domains.
         :param snapshot: bandwidth measured by resctrl; None without resctrl.
         :returns: the same ``resources``.
@@ -110,7 +112,7 @@ class LoadUse:
 
 def measurable_guests(running: Iterable[desired.Running]
                       ) -> Iterator[load_reader.RunningGuest]:
-    """Return running guests whose XML shows their NUMA nodes."""
+    """Return running guests whose domain XML shows their host NUMA nodes."""
     for one in running:
         if one.domain.id < 0 or not one.xml:
             continue
@@ -126,7 +128,8 @@ def measurable_guests(running: Iterable[desired.Running]
 
 def guests_with_policies(
         running: Iterable[desired.Running]) -> list[view.Guest]:
-    """Return running guests with policy and project, to attribute bandwidth.
+    """Return running guests with policy and project, to attribute bandwidth to
+    them.
     """
     found = []
     for one in running:

@@ -52,7 +52,7 @@ def map_host_nodes(xml: str, migrate_data: Any) -> dict[int, int]:
 
     :param xml: the domain XML of the running guest.
     :param migrate_data: Nova's LibvirtLiveMigrateData; ``cell_pins`` of its
-        ``dst_numa_info`` has the destination's nodes by guest cell.
+        ``dst_numa_info`` has the destination's nodes by guest NUMA node.
     """
     if ('dst_numa_info' not in migrate_data
             or metadata.read_policy(xml) is None):

@@ -44,7 +44,8 @@ _PINNED = {
 def refusals(xml: str, request: move_messages.Request,
              own_memory: page_move.Memory,
              sysfs: Path = Path('/sys')) -> list[str]:
-    """Return the reasons why a domain cannot be moved; empty if it can.
+    """Return the reasons why a domain cannot move to other NUMA nodes; empty
+    if it can.
 
     :param xml: live XML of the domain.
     :param own_memory: memory of the guests of this host.
@@ -91,9 +92,9 @@ def _differences(root: etree._Element, request: move_messages.Request,
                  allowed: frozenset[int] | None) -> Iterator[str]:
     """Describe CPUs and memory of a domain that differ from Nova's record.
 
-    :param allowed: host NUMA nodes that the domain's memory may be on; None
-        if unknown. Read from the process, because after a move the live XML
-        still names the nodes that the domain was started on.
+    :param allowed: host NUMA nodes that the domain's memory may be on; None if
+        unknown. They are read from the process, because after a move the live
+        XML still names the nodes that the domain was started on.
     """
     wanted = domains.vcpu_cpus(request.move.before, request.shared)
     pins = {int(pin.get('vcpu', '-1')): frozenset(cpulist.parse_cpus(
@@ -122,7 +123,7 @@ def _differences(root: etree._Element, request: move_messages.Request,
 
 def _memory_shortages(request: move_messages.Request,
                       sysfs: Path) -> Iterator[str]:
-    """Describe target NUMA nodes on which the kernel has too little memory.
+    """Describe target NUMA nodes where the kernel has too little free memory.
     """
     for number in request.move.nodes_moved:
         cell = request.move.after[number]
@@ -135,7 +136,9 @@ def _memory_shortages(request: move_messages.Request,
 
 
 def _free_memory(cell: GuestCell, node: Path) -> int | None:
-    """Return the free MiB for a guest node on a host node; None: unknown."""
+    """Return the free MiB for a guest NUMA node on a host node; None if
+    unknown.
+    """
     pages = node / 'hugepages' / f'hugepages-{cell.page_size}kB'
     try:
         if cell.page_size and pages.exists():

@@ -44,13 +44,15 @@ TagsOf = Callable[[Mapping[str, Any]], Mapping[str, str] | None]
 
 def wanted_nodes(devices: Iterable[Mapping[str, Any]], tags_of: TagsOf,
                  nodename: str) -> dict[str, int]:
-    """Return the host NUMA node of each PCI provider, by provider name.
+    """Return the host NUMA node of each PCI device's provider, by provider
+    name.
 
     Devices of a physical network are omitted, as Nova does not report them to
     Placement, and so are devices whose NUMA node is unknown.
 
     :param devices: PCI devices as the libvirt driver reports them.
-    :param tags_of: returns a device's tags in ``[pci]device_spec``.
+    :param tags_of: function that returns a device's tags in
+        ``[pci]device_spec``.
     :param nodename: name of the compute node's provider.
     """
     nodes: dict[str, int] = {}
@@ -79,12 +81,13 @@ class Placer:
 
     def update(self, provider_tree: Any, nodename: str,
                nodes: Mapping[str, int]) -> None:
-        """Create PCI providers below their NUMA nodes, or move them there.
+        """Create the providers of PCI devices below their NUMA nodes, or move
+        them there.
 
         :param provider_tree: Nova's tree with the NUMA providers; changed in
             place.
         :param nodename: name of the compute node's provider.
-        :param nodes: :func:`wanted_nodes`.
+        :param nodes: result of :func:`wanted_nodes`.
         """
         root = provider_tree.data(nodename).uuid
         for name, node in sorted(nodes.items()):

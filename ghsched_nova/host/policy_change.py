@@ -67,17 +67,19 @@ class Domain:
 
     @property
     def live(self) -> str:
-        """Live XML of the domain."""
+        """Live XML of the running domain."""
         return str(self.guest.get_xml_desc())
 
     @property
     def stored(self) -> str:
-        """Persistent XML of the domain, with its secrets."""
+        """Persistent XML of the domain, including its secrets."""
         return str(self.guest.get_xml_desc(dump_inactive=True,
                                            dump_sensitive=True))
 
     def write(self, policy: metadata.DomainPolicy) -> None:
-        """Write a policy into the live and the persistent metadata."""
+        """Write a bandwidth policy into the domain's live and persistent
+        metadata.
+        """
         self.guest._domain.setMetadata(
             _ELEMENT, metadata.render_policy(policy), metadata.PREFIX,
             metadata.NAMESPACE, _LIVE | _CONFIG)
@@ -94,10 +96,10 @@ def policy_of(xml: str) -> list[dict[str, Any]] | None:
 def effective_values(host: engine.HostEngine,
                      policy: Sequence[messages.Node],
                      guests: int = 1) -> list[dict[str, Any]]:
-    """Return the values that this host enforces for a policy.
+    """Return the bandwidth values that this host enforces for a policy.
 
     :param guests: number of guests that share the control group; the values
-        are those of the group.
+        are those of the whole group.
     :returns: one entry per resctrl domain.
     :raises ResctrlUnavailable: if the host has no bandwidth control.
     :raises PolicyNotHeld: if the host cannot enforce the policy.
@@ -116,12 +118,12 @@ def count_group_guests(host: engine.HostEngine, uuid: str, live: str | None,
                        policy: Sequence[messages.Node]) -> int:
     """Return the number of guests in a guest's control group under a policy.
 
-    A running guest keeps the kind of group (own or shared) that it was
-    started with.
+    A running guest keeps the kind of group (own or shared) that it was started
+    with.
 
     :param uuid: UUID of the guest.
-    :param live: live XML of the guest; None if it is stopped: the kind of its
-        group is decided when it starts.
+    :param live: live XML of the guest; None if it is stopped: its kind of
+        group is chosen when it starts.
     :returns: 1 for a group of the guest's own.
     :raises MessageError: if the policy is malformed.
     """
@@ -141,7 +143,9 @@ def _entry(setting: resolve.DomainSetting) -> dict[str, Any]:
 
 def is_same(host: engine.HostEngine, domain: Domain,
             policy: Sequence[messages.Node]) -> bool:
-    """Whether a domain's live and persistent XML have a policy already."""
+    """Whether a domain's live and persistent XML already have a bandwidth
+    policy.
+    """
     stored = domain.stored
     return (policy_of(domain.live) == policy_of(stored) == list(policy)
             and host.domain_xml.retune(stored) == stored)
@@ -149,9 +153,9 @@ def is_same(host: engine.HostEngine, domain: Domain,
 
 def change_policy(host: engine.HostEngine, domain: Domain,
                   policy: Sequence[messages.Node]) -> None:
-    """Change the policy of a running domain, or restore the old one.
+    """Change the bandwidth policy of a running domain, or restore the old one.
 
-    A domain that has the policy already is not written.
+    Nothing is written if the domain already has the policy.
 
     :raises NotChanged: if the policy does not fit the guest, or the host
         refuses it.
@@ -197,10 +201,10 @@ def _reconcile(host: engine.HostEngine, domain: Domain,
 
 def _restore(host: engine.HostEngine, domain: Domain,
              before: metadata.DomainPolicy, stored: str) -> str:
-    """Restore a domain's policy after a failed change.
+    """Restore a domain's bandwidth policy after a failed change.
 
     :param stored: persistent XML from before the change.
-    :returns: words for what could not be restored; empty: nothing.
+    :returns: text on what could not be restored; empty if all was restored.
     """
     steps: Sequence[tuple[str, Callable[[], object]]] = (
         ('the metadata of the domain', lambda: domain.write(before)),

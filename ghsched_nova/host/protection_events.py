@@ -38,7 +38,8 @@ class Notices:
         self._sent: set[str] = set()
 
     def report(self, host: str, reasons: Mapping[str, str]) -> None:
-        """Send notifications of guests whose protection changed; never raises.
+        """Send notifications of guests whose bandwidth protection changed;
+        never raises.
 
         The next call retries a notification that cannot be sent.
 
@@ -53,7 +54,8 @@ class Notices:
                         'the next report: %s', error)
 
     def _send_changes(self, host: str, reasons: Mapping[str, str]) -> None:
-        """Send a start or end for each guest that differs from the last call.
+        """Send a notification for each guest whose protection began or ended
+        since the last call.
         """
         for uuid in sorted(reasons.keys() - self._sent):
             self._send(_NOT_PROTECTED + 'start', {

@@ -70,7 +70,8 @@ class Readings:
         self._failure = ''
 
     def known(self) -> _Known:
-        """Return the percentages measured since resctrl was mounted, by line.
+        """Return the percentages measured since resctrl was mounted, by
+        schemata line.
         """
         with self._lock:
             mount = _mount(self._root)
@@ -80,7 +81,8 @@ class Readings:
             return self._lines
 
     def complete(self, host: resctrl_host.ResctrlHost) -> bool:
-        """Measure a host's unmeasured schemata lines.
+        """Measure how the kernel rounds percentages in a host's unmeasured
+        schemata lines.
 
         A failed measurement is logged, and not retried for ``RETRY_S``.
 
@@ -161,7 +163,9 @@ def _checked(shown: object) -> rounding.Readings:
 
 
 def _mount(root: Path) -> str:
-    """Return a text that no other mount of resctrl has; empty: no mount."""
+    """Return a text that identifies this mount of resctrl; empty if it is not
+    mounted.
+    """
     try:
         found = os.stat(root / 'info')
         return (f'{_BOOT_ID.read_text(encoding="ascii").strip()}/'

@@ -38,11 +38,11 @@ class Repairs:
         self._adding = threading.Lock()
 
     def add(self, kinds: Iterable[str]) -> None:
-        """Count repairs in the file; never raises.
+        """Count repairs of guests' policies in a file; never raises.
 
-        Assigning the kernel's bandwidth counters to groups is no repair.
+        Assigning the kernel's bandwidth counters to groups is not counted.
 
-        :param kinds: kinds of the actions taken.
+        :param kinds: kinds of the changes made.
         """
         done = Counter(kind for kind in kinds if kind not in model.COUNTING)
         if not done:

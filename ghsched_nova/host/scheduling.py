@@ -94,14 +94,18 @@ class ThreadKeeper:
         self._logged: dict[str, str] = {}
 
     def capabilities(self) -> frozenset[str]:
-        """Return the host's :data:`names.CAPABILITY_TRAITS` for scheduling."""
+        """Return the host's capabilities for real-time guests and direct
+        interrupts.
+
+        The names are keys of :data:`names.CAPABILITY_TRAITS`.
+        """
         found = {name for name in self._tries if not self._why_not(name)}
         if _preempt_rt(Path(self._section.sysfs_path)):
             found.add(PREEMPT_RT)
         return self._irq_bypass | found
 
     def realtime_room(self) -> dict[int, int]:
-        """Return the CPU time for real-time vCPUs on shared CPUs.
+        """Return the CPU time available to real-time vCPUs on shared CPUs.
 
         :returns: thousandths of one CPU, by host NUMA node.
         """
@@ -123,7 +127,7 @@ class ThreadKeeper:
                                             Path(self._section.sysfs_path))
 
     def render(self, xml: str, policy: GuestPolicy) -> str:
-        """Render the scheduling classes of a policy into a domain XML.
+        """Render the thread scheduling classes of a policy into a domain XML.
 
         :raises PolicyError: if the priority exceeds
             ``[ghsched]realtime_priority_max``.
@@ -137,10 +141,11 @@ class ThreadKeeper:
         return scheduling.render(xml, policy.threads)
 
     def reconcile_guest(self, running: desired.Running) -> None:
-        """Set the scheduling classes of a started guest that libvirt does not.
+        """Set the thread scheduling classes of a started guest that libvirt
+        cannot set.
 
-        libvirt does not support deadlines, and lets new threads of a
-        real-time thread inherit its class.
+        libvirt does not support deadlines, and new threads of a real-time
+        thread inherit its class.
 
         :raises PolicyError: if the kernel refuses a class; the log has the
             reason.
@@ -159,9 +164,10 @@ class ThreadKeeper:
                               'the kernel of the host does not admit it')
 
     def reconcile(self, running: Iterable[desired.Running]) -> list[str]:
-        """Set scheduling classes that differ from the XML; never raises.
+        """Set scheduling classes of guests' threads that differ from the
+        domain XML; never raises.
 
-        :returns: kinds of the actions taken.
+        :returns: kinds of the changes made.
         """
         try:
             report = engine.reconcile(guests_with_classes(running),
@@ -180,10 +186,10 @@ class ThreadKeeper:
         return [action.kind for action in report.actions]
 
     def _why_not(self, name: str) -> str:
-        """Return why the host does not offer a scheduling capability.
+        """Return the reason why the host does not support a scheduling class.
 
         :param name: capability, a key of :data:`names.CAPABILITY_TRAITS`.
-        :returns: empty if the host offers the capability.
+        :returns: empty if the host supports it.
         """
         if not self._section.realtime_priority_max:
             return '[ghsched]realtime_priority_max is 0'
@@ -197,7 +203,9 @@ class ThreadKeeper:
             return self._try(name)
 
     def _try(self, name: str) -> str:
-        """Return why the kernel refuses a class; try the class only once."""
+        """Return why the kernel refuses a scheduling class; try each class
+        only once.
+        """
         if name in self._refused:
             return self._refused[name]
         try:
@@ -229,7 +237,8 @@ def _preempt_rt(sysfs: Path) -> bool:
 
 def guests_with_classes(
         running: Iterable[desired.Running]) -> list[model.Guest]:
-    """Return guests whose XML gives threads a scheduling class, and classes.
+    """Return guests whose domain XML sets scheduling classes of threads, with
+    these classes.
     """
     return [guest for one in running if (guest := _guest(one)) is not None]
 
@@ -255,7 +264,7 @@ def _guest(running: desired.Running) -> model.Guest | None:
 
 
 def _key_of(policy: GuestPolicy, priority: int) -> keys.Key:
-    """Return the key of a policy that asks for a priority."""
+    """Return the extra spec of a policy that asks for a real-time priority."""
     threads = policy.threads
     for one, key in ((threads.vcpus, keys.VCPU_PRIORITY),
                      (threads.emulator, keys.EMULATOR_PRIORITY)):

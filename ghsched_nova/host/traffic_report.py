@@ -44,7 +44,7 @@ class GuestTraffic:
         self._failure = ''
 
     def measure(self, guests: Iterable[str]) -> None:
-        """Sample the traffic of the host's guests; never raises.
+        """Sample the network traffic between the host's guests; never raises.
 
         :param guests: XML of all domains of the host.
         """
@@ -67,10 +67,10 @@ class GuestTraffic:
 
     def add_to_diagnostics(self, found: dict[str, Any],
                            guest: Any) -> dict[str, Any]:
-        """Return a guest's diagnostics with its traffic; never raises.
+        """Return a guest's diagnostics with its network traffic; never raises.
 
         :param found: diagnostics without traffic.
-        :param guest: of nova.virt.libvirt.guest.
+        :param guest: guest of nova.virt.libvirt.guest.
         """
         if self._meter is None or self._meter.ties is None or self._failure:
             return found
@@ -85,7 +85,8 @@ class GuestTraffic:
 
 
 def _meter(section: Any) -> sources.Meter:
-    """Return a meter that reads the plug-in ``[ghsched]affinity_source``.
+    """Return a traffic meter that uses the plug-in
+    ``[ghsched]affinity_source``.
 
     :raises Exception: of any kind, if the plug-in cannot be loaded.
     """

@@ -40,12 +40,14 @@ Holdings = Mapping[str, Mapping[str, Any]]
 def find_uncounted(guests: Mapping[str, metadata.DomainPolicy],
                    holdings: Holdings, root: str,
                    accounting: Accounting) -> dict[str, str]:
-    """Return guests whose guarantee Placement lacks: UUID -> difference.
+    """Return guests whose guaranteed bandwidth is missing in Placement, with
+    the difference.
 
-    While a guest migrates away, the migration's consumer, which is no guest
-    of this host, may hold the guarantee.
+    While a guest migrates away, the migration, whose consumer is no guest of
+    this host, may have the allocation.
 
     :param guests: policy of each running guest, by UUID.
+    :param holdings: amounts by consumer, of each provider and resource class.
     :param root: UUID of the compute node.
     """
     found = {}
@@ -73,7 +75,9 @@ def _differs(guest: metadata.DomainPolicy, held: Mapping[str, Any],
 def counted_policies(
         running: Iterable[desired.Running],
         accounting: Accounting) -> dict[str, metadata.DomainPolicy]:
-    """Return policies with resources in Placement, by UUID of the guest."""
+    """Return guests' policies that have resources in Placement, by UUID of the
+    guest.
+    """
     found = {}
     for one in running:
         try:
@@ -89,12 +93,13 @@ def counted_policies(
 def check_allocations(
         running: Iterable[desired.Running], root: str, accounting: Accounting,
         holders: Callable[[str, str], Mapping[str, int]]) -> dict[str, str]:
-    """Log and return running guests whose guarantee Placement does not count.
+    """Log and return running guests whose guaranteed bandwidth is missing in
+    Placement.
 
     :param root: UUID of the compute node.
-    :param holders: PlacementClient.get_usage_by_consumer: provider UUID
-        and resource class -> amount by consumer.
-    :returns: UUID of the guest -> difference.
+    :param holders: PlacementClient.get_usage_by_consumer, which returns
+        amounts by consumer for a provider UUID and a resource class.
+    :returns: difference by UUID of the guest.
     """
     guests = counted_policies(running, accounting)
     asked = {(names.make_numa_provider_uuid(root, guest.counted_nodes[number]),

@@ -49,8 +49,8 @@ def count_used_by_host_node(state: Any) -> dict[int, node_choice.Taken]:
 
 
 def costs(state: Any) -> dict[int, node_choice.Cost]:
-    """Return the cost of each node of a host; empty if the nodes do not
-    differ.
+    """Return the cost of each NUMA node of a host by its load; empty if the
+    nodes do not differ.
     """
     config = shared.config()
     found = get_fresh_load(state) if config.ghsched.load_placement else None
@@ -63,13 +63,13 @@ def costs(state: Any) -> dict[int, node_choice.Cost]:
 
 
 def view_with_load_limits(state: Any, spec: shared.RequestSpec) -> Any:
-    """Return a view of a host that Nova's filter accepted, with limits to
-    nodes chosen by load.
+    """Return a view of a host that Nova's filter accepted, with NUMA limits to
+    the least loaded nodes.
 
-    A host whose claim we cannot steer, or that has reported no load, is given
-    back as it is.
+    A host is returned unchanged if it has reported no load, or if its claim
+    cannot be restricted to nodes.
 
-    :param spec: must not change while the host is in use.
+    :param spec: a request that must not change while the host is in use.
     """
     reported = load.KEY in (getattr(state, 'stats', None) or {})
     if not reported or not _topology(spec) or not state.numa_topology or not (
@@ -82,7 +82,7 @@ def view_with_load_limits(state: Any, spec: shared.RequestSpec) -> Any:
 def copy_request_with_topology(spec: shared.RequestSpec) -> shared.RequestSpec:
     """Return a copy of a request for :func:`view_with_load_limits`.
 
-    Who takes of a host changes the request.
+    Nova changes the request when it subtracts a guest from a host.
     """
     return spec.obj_clone() if _topology(spec) else spec
 
@@ -94,8 +94,8 @@ def _topology(spec: shared.RequestSpec) -> Any:
 def view_for_next_instance(state: Any) -> Any:
     """Return the host state for the next instance of a request.
 
-    Nova's filter writes to the limits of the state that it is given, which
-    may be those of an instance that was placed.
+    Nova's filter writes to the limits of the given host state, which may
+    belong to an instance that was already placed.
     """
     return (HostStateView(state) if isinstance(state, SteeredView)
             else state)
@@ -117,7 +117,7 @@ class SteeredView(HostStateView):
 
     @property
     def limits(self) -> dict[str, Any]:
-        """Limits of the host state that the view is of."""
+        """NUMA limits of the host state that this object is a view of."""
         found: dict[str, Any] = self.__dict__['limits']
         if not self._settled:
             self._settled = True
@@ -136,8 +136,8 @@ class SteeredView(HostStateView):
 
 def _choose_cheapest_limits(view: HostStateView, spec: shared.RequestSpec,
                             costs: dict[int, node_choice.Cost]) -> Any:
-    """Return limits to the best nodes that Nova's fit accepts; None if there
-    are none.
+    """Return limits to the least loaded NUMA nodes that Nova's fit accepts;
+    None if it accepts none.
     """
     candidates = view.allocation_candidates or [{}]
     requests = spec.pci_requests.requests if spec.pci_requests else []
@@ -153,7 +153,9 @@ def _choose_cheapest_limits(view: HostStateView, spec: shared.RequestSpec,
 
 def _yield_cheapest_orders(costs: dict[int, node_choice.Cost],
                            count: int) -> Iterator[tuple[int, ...]]:
-    """Yield ways to assign host nodes to guest nodes, the cheapest first."""
+    """Yield assignments of host NUMA nodes to guest NUMA nodes, the cheapest
+    first.
+    """
     ways = itertools.islice(itertools.permutations(sorted(costs), count),
                             _MOST)
     return iter(sorted(ways, key=lambda way: (

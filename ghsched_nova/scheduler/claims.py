@@ -52,13 +52,16 @@ class Claims:
         self._claims: dict[str, _Claim] = {}    # the last, by consumer
 
     def start(self) -> None:
-        """Forget the claims of the thread's last request."""
+        """Forget the Placement claims of the previous request of this thread.
+        """
         self._claims = {}
 
     def claim(self, client: Any, context: Any, consumer: str,
               request: Mapping[str, Any], *args: Any,
               **kwargs: Any) -> bool:
-        """Claim the resources of a server, as
+        """Claim the resources of a server in Placement, and record the claim.
+
+        Takes and returns the same as
         ``SchedulerReportClient.claim_resources``.
         """
         wanted = request['allocations']
@@ -76,7 +79,9 @@ class Claims:
           'remove_resources_from_instance_allocation',
           ('self', 'context', 'consumer_uuid', 'resources'))
     def release(self, context: Any) -> None:
-        """Remove the claims from Placement; never raise."""
+        """Remove the recorded claims of a failed request from Placement; never
+        raises.
+        """
         for consumer, claim in self._claims.items():
             try:
                 if claim.certain or _holds_only_claim(
@@ -96,7 +101,9 @@ class Claims:
 
 
 def _holds_only_claim(context: Any, consumer: str, claim: _Claim) -> bool:
-    """Whether a server holds nothing but a claim whose response was lost."""
+    """Whether a server's allocation is exactly a claim whose response was
+    lost.
+    """
     held = claim.client.get_allocs_for_consumer(
         context, consumer)['allocations']
     return bool(held) and held.keys() <= claim.allocations.keys()

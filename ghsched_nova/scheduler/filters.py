@@ -121,9 +121,10 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
 
     def _filter_hosts(self, hosts: Sequence[Any], spec: shared.RequestSpec,
                       wanted: Wanted, told: str = 'refused') -> Iterator[Any]:
-        """Return the hosts that fit a request, each with one candidate left.
+        """Return the hosts that fit a request, each with one allocation
+        candidate left.
 
-        :param told: what becomes of the flavor on the others, for the log.
+        :param told: text about the refused hosts, for the log.
         """
         if not wanted.suffixes and not wanted.near:
             kept = by_load.copy_request_with_topology(spec)
@@ -148,7 +149,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
     @staticmethod
     def _get_required_properties(
             spec: shared.RequestSpec) -> tuple[Wanted, bool]:
-        """Return the properties that candidates must show, and whether devices
+        """Return the properties that candidates must have, and whether devices
         may be far from the guest.
         """
         policy = request_filter.get_policy(spec)
@@ -169,7 +170,9 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
 
     def _choose_candidate(self, view: HostStateView, spec: shared.RequestSpec,
                           wanted: Wanted) -> Lack | None:
-        """Choose a candidate and note its limits; else say why not."""
+        """Choose an allocation candidate of a host and store its NUMA limits,
+        or return the reason why none fits.
+        """
         if not view.numa_topology:
             return NO_TOPOLOGY
         if wanted.near and not scheduler.offers_physnets(
@@ -191,9 +194,10 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
     def _keep_first_fit(self, view: HostStateView, spec: shared.RequestSpec,
                         wanted: Wanted,
                         placed: Iterable[Placed]) -> Lack | None:
-        """Try each way to give guest nodes their host nodes once.
+        """Try each assignment of host NUMA nodes to guest NUMA nodes once.
 
-        The limits hold the claim to that way, whatever PFs are chosen.
+        The limits restrict the claim to the first assignment that fits,
+        whatever PFs are chosen.
         """
         refusal: Lack | None = None
         free = _Free(view.uuid)
@@ -255,10 +259,10 @@ def _host(view: HostStateView) -> candidates.Host:
 
 def _fit_candidate(view: HostStateView, spec: shared.RequestSpec, item: Placed,
                    near_devices: bool) -> Placed | Lack:
-    """Return the candidate, if the claim can follow it.
+    """Return an allocation candidate if the claim on the host can follow it.
 
-    :param near_devices: whether the devices that the claim places have to be
-        on the nodes.
+    :param near_devices: whether the devices that the claim places must be on
+        the guest's NUMA nodes.
     """
     wanted = item.get_host_node_order()
     mappings = item.candidate['mappings']
@@ -283,10 +287,10 @@ def _fit_candidate(view: HostStateView, spec: shared.RequestSpec, item: Placed,
 
 
 def _make_no_room_lack(nodes: Sequence[int], devices: str | bool) -> Lack:
-    """Return the lack of host nodes on which nothing fits.
+    """Return the reason that a guest fits on none of a candidate's NUMA nodes.
 
-    :param nodes: host nodes of a candidate, which may be none.
-    :param devices: those that have to be near.
+    :param nodes: host NUMA nodes of a candidate; may be empty.
+    :param devices: devices that have to be near.
     """
     lack = candidates.make_no_room_lack(nodes) if nodes else NO_ROOM
     if not devices:
@@ -309,7 +313,7 @@ class _Free:
     def holds(self, candidate: Mapping[str, Any]) -> bool:
         """Whether the bandwidth and the VFs of a candidate are still free.
 
-        Nova itself looks after what is counted on the compute node.
+        Nova itself checks what is counted on the compute node.
         """
         for provider, allocation in candidate['allocations'].items():
             if provider == self._root:
@@ -325,10 +329,10 @@ class _Free:
 
     @staticmethod
     def _get_free_amounts(provider: str) -> dict[str, int]:
-        """Return the free amounts of a provider; none if Placement does not
-        answer.
+        """Return the free amounts of a resource provider; none if Placement
+        does not answer.
 
-        Nova's scheduler cleans up after a host that was refused, but not
+        Nova's scheduler releases its claims after a host is refused, but not
         after an error.
         """
         client = PlacementClient(shared.placement_client())
@@ -342,7 +346,7 @@ class _Free:
 
 
 def vf_requests(spec: shared.RequestSpec) -> list[VfRequest]:
-    """Return the VFs of ours that a request asks for."""
+    """Return the VFs that a request asks for by ``ghsched:vfs``."""
     requests = spec.pci_requests and spec.pci_requests.requests
     return [VfRequest(node, pci_request.request_id, pci_request.count)
             for pci_request in requests or ()
@@ -354,7 +358,8 @@ def _log_once(spec: shared.RequestSpec, refused: Gathered,
               what: str) -> None:
     """Log each reason once per request, however many instances it has.
 
-    Our own manager takes them, because it may try the request again.
+    If the scheduler manager collects reasons, because it may retry the
+    request, they are passed to it instead.
     """
     lines = refused.format_log_lines(spec.flavor.name, what)
     refusals = request_filter.refusals_of(spec)

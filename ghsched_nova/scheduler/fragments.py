@@ -55,7 +55,9 @@ class MostDevices:
         self._most: OrderedDict[tuple[str, int], int] = OrderedDict()
 
     def record_largest(self, host: str, node: int, count: int) -> int:
-        """Return the largest number so far, of the number now and earlier."""
+        """Record the free devices of a host NUMA node; return the largest
+        number so far.
+        """
         key = host, node
         with self._lock:
             most = self._most[key] = max(count, self._most.get(key, 0))
@@ -70,7 +72,7 @@ MOST_DEVICES = MostDevices()
 
 
 def get_guest_kind(spec: shared.RequestSpec) -> gradient.Kind | None:
-    """Return the amounts that a guest takes; None for one without a NUMA
+    """Return the resources that a guest takes; None for a guest without a NUMA
     topology.
     """
     topology = spec.numa_topology if 'numa_topology' in spec else None
@@ -93,7 +95,9 @@ def get_guest_kind(spec: shared.RequestSpec) -> gradient.Kind | None:
 
 
 def get_free_room(state: Any, nodes: Sequence[HostNode]) -> gradient.Room:
-    """Return the free amounts of a host, as far as it has reported them."""
+    """Return the free resources of a host's NUMA nodes that the host has
+    reported.
+    """
     left = headroom.from_stats(getattr(state, 'stats', None) or {})
     free: dict[int, gradient.Amounts] = {}
     total: dict[int, gradient.Amounts] = {}
@@ -113,8 +117,10 @@ def get_free_room(state: Any, nodes: Sequence[HostNode]) -> gradient.Room:
 
 def make_cost_function(
         state: Any, spec: shared.RequestSpec) -> candidates.Cost | None:
-    """Return the cost of placing guest nodes on host nodes; None to prefer low
-    numbers.
+    """Return a function that computes the fragmentation cost of placing guest
+    NUMA nodes on host NUMA nodes.
+
+    :returns: None to prefer nodes with low numbers.
     """
     mix = MIX.get_kind_shares()
     kind = get_guest_kind(spec) if mix else None

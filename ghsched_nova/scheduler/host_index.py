@@ -102,7 +102,7 @@ class Need:
 
     @functools.cached_property
     def by_size(self) -> tuple[int, ...]:
-        """Numbers of the guest NUMA nodes, the largest first."""
+        """Numbers of the guest NUMA nodes, the largest node first."""
         return tuple(sorted(range(len(self.nodes)), reverse=True,
                             key=lambda number: _size(self.nodes[number])))
 
@@ -127,7 +127,9 @@ class NodeRoom:
     devices: Mapping[Device, int] = field(default_factory=dict)
 
     def holds(self, need: NodeNeed) -> bool:
-        """Whether a guest NUMA node has room here."""
+        """Whether a guest NUMA node fits into the free resources of this host
+        NUMA node.
+        """
         return (self.pinned >= need.pinned and self.shared >= need.shared
                 and self.pages.get(need.page, 0) >= need.memory
                 and (self.bandwidth is None
@@ -137,9 +139,11 @@ class NodeRoom:
 
     def without(self, need: NodeNeed, claimed: bool,
                 counted: bool) -> 'NodeRoom':
-        """Return the room that is left beside a guest NUMA node.
+        """Return the free resources of a host NUMA node minus those of a guest
+        NUMA node.
 
-        :param claimed: whether to subtract the resources that Nova counts.
+        :param claimed: whether to subtract the CPUs, memory and devices that
+            Nova counts.
         :param counted: whether to subtract bandwidth.
         """
         room = self
@@ -195,10 +199,11 @@ class View:
     refused: Mapping[Need, float] = field(default_factory=dict)
 
     def fit(self, need: Need) -> tuple[int, ...] | None:
-        """Return a place of a host node for each guest node, None if none.
+        """Return the index of a host NUMA node for each guest NUMA node; None
+        if the guest does not fit.
 
-        The largest guest node chooses first, and takes the tightest host
-        node. The answer None is exact.
+        The largest guest node is assigned first, to the host node that it
+        fills most. The answer None is exact.
         """
         if need.steered and not self.row.steered:
             return None
@@ -214,19 +219,25 @@ class View:
                                     need.by_size)
 
     def _choices(self, need: NodeNeed) -> list[int]:
-        """Return the places that hold a guest node, the tightest first."""
+        """Return the host NUMA nodes that a guest NUMA node fits on, the
+        fullest first.
+        """
         places = [place for place, room in enumerate(self.rooms)
                   if room.holds(need)]
         return sorted(places,
                       key=lambda place: _cost(self.rooms[place], need))
 
     def is_refused(self, need: Need, now: float) -> bool:
-        """Whether this host recently refused a request with these needs."""
+        """Whether this host has recently refused a request with the same
+        needs.
+        """
         when = self.refused.get(need) if self.refused else None
         return when is not None and now - when < REFUSAL_AGE
 
     def has_more_than(self, before: 'View') -> bool:
-        """Whether anything that a request may lack has grown."""
+        """Whether the free amount of any resource has grown since an earlier
+        view of this host.
+        """
         return (_rooms_grew(before.rooms, self.rooms)
                 or self.row.steered > before.row.steered
                 or _is_more(self.groups, before.groups)
@@ -250,7 +261,8 @@ class _Claim:
     counted: bool = True
 
     def subtract(self, view: View) -> View:
-        """Return a view of the host beside this guest."""
+        """Return a view of a host minus the resources of this claimed guest.
+        """
         groups = view.groups
         if groups is not None and self.counted:
             groups -= self.need.groups
@@ -283,7 +295,8 @@ class Host:
             self._bandwidth, self._groups = dict(left.bandwidth), left.groups
 
     def report(self, row: Row, now: float) -> bool:
-        """Replace the report by a newer one; True if the host may have more.
+        """Replace the host's report by a newer one; return whether the host
+        may have more free resources.
         """
         was = self.view.row
         self._count_arrivals('claimed', row.guests - was.guests)
@@ -294,9 +307,9 @@ class Host:
         return self._update(row, now)
 
     def _count_arrivals(self, what: str, count: int) -> None:
-        """Clear a flag of the oldest claims: a report has new guests.
+        """Mark the oldest claims of a host as counted in its new report.
 
-        :param what: name of the flag.
+        :param what: name of the flag to clear.
         :param count: number of guests that are new in the report.
         """
         for claim in self._claims.values():
@@ -306,10 +319,11 @@ class Host:
 
     def correct(self, bandwidth: Mapping[int, int], groups: int | None,
                 asked: float, now: float) -> bool:
-        """Take over Placement's own figures; True if the host may have more.
+        """Replace the index's free amounts of a host by Placement's.
 
-        :param asked: when Placement was asked. Its answer may lack claims
-            that are younger.
+        :param asked: time of the query to Placement; the answer may lack later
+            claims.
+        :returns: whether the host may have more free resources.
         """
         self._bandwidth.update(bandwidth)
         self._groups = groups
@@ -318,19 +332,23 @@ class Host:
         return self._update(self.view.row, now)
 
     def claim(self, consumer: str, need: Need, now: float) -> None:
-        """Subtract a guest until a report counts it."""
+        """Subtract a placed guest from the host's free resources until a
+        report counts the guest.
+        """
         nodes = self.view.fit(need)
         if nodes is not None:
             claim = self._claims[consumer] = _Claim(need, nodes, now)
             self.view = claim.subtract(self.view)
 
     def release(self, consumer: str) -> bool:
-        """Drop the claim of a guest; True if the host may have more."""
+        """Drop the claim of a guest on this host; return whether the host may
+        have more free resources.
+        """
         claim = self._claims.pop(consumer, None)
         return claim is not None and self._update(self.view.row, claim.time)
 
     def refuse(self, need: Need, now: float) -> None:
-        """Exclude this host from requests with these needs for a while."""
+        """Exclude this host from requests with the same needs for a while."""
         refused = dict(self.view.refused)
         refused.pop(need, None)
         refused[need] = now
@@ -339,7 +357,9 @@ class Host:
         self.view = replace(self.view, refused=refused)
 
     def _update(self, row: Row, now: float) -> bool:
-        """Replace the view; return True if the host may have more room now."""
+        """Replace the view of a host; return whether the host may have more
+        free resources.
+        """
         self._claims = {
             consumer: claim for consumer, claim in self._claims.items()
             if (claim.claimed or claim.counted)
@@ -362,7 +382,10 @@ def _size(need: NodeNeed) -> tuple[int, ...]:
 
 
 def _cost(room: NodeRoom, need: NodeNeed) -> tuple[bool, bool, int]:
-    """Return a sort key: whole nodes and nodes with devices come last."""
+    """Return a sort key of a host NUMA node for a guest NUMA node.
+
+    Nodes without guests and nodes with devices sort last.
+    """
     spare = not need.devices and any(room.devices.values())
     return room.pinned == room.cpus, spare, room.pinned - need.pinned
 
@@ -409,14 +432,14 @@ class Index:
         return len(self._walk)
 
     def views(self) -> list[View]:
-        """Return the current view of each host."""
+        """Return the current view of each host in the index."""
         return [host.view for host in self._walk]
 
     def report(self, rows: Iterable[Row], gone: Iterable[str],
                now: float) -> None:
-        """Take over the reports of some hosts, and drop others.
+        """Store new reports of hosts in the index, and remove other hosts.
 
-        :param gone: UUIDs of hosts to drop.
+        :param gone: UUIDs of the hosts to remove.
         """
         changed = 0
         for row in rows:
@@ -429,7 +452,9 @@ class Index:
                 self._walk = tuple(self._hosts.values())
 
     def _report(self, row: Row, now: float) -> bool:
-        """Store the report of one host; return True if the host is new."""
+        """Store the report of one host in the index; return whether the host
+        is new.
+        """
         known = self._hosts.get(row.uuid)
         if known is None:
             self._hosts[row.uuid] = Host(row)
@@ -439,7 +464,7 @@ class Index:
         return known is None
 
     def set_unavailable(self, names: Collection[str]) -> None:
-        """Replace the names of the hosts that are disabled or down."""
+        """Replace the set of hosts that are disabled or down."""
         with self._lock:
             back = self._unavailable - set(names)
             self._unavailable = frozenset(names)
@@ -455,11 +480,12 @@ class Index:
             self._gained.append(uuid)
 
     def may_fit_since(self, need: Need, gains: int) -> bool:
-        """Whether a host that has gained since then seems to have room.
+        """Whether a request may fit on a host that has gained resources since
+        a search.
 
-        The answer errs to True.
+        May return True for a request that does not fit, but never the reverse.
 
-        :param gains: :attr:`gains` at that time.
+        :param gains: :attr:`gains` at the time of the search.
         """
         with self._lock:
             count = self.gains - gains
@@ -472,11 +498,12 @@ class Index:
 
     def propose(self, need: Need, allowed: Callable[[Row], bool],
                 tried: Collection[str], now: float) -> list[View]:
-        """Return hosts that seem to have room, beginning at a random one.
+        """Return hosts on which a request seems to fit, starting at a random
+        host.
 
-        :param allowed: whether a host may be proposed at all.
-        :param tried: UUIDs of hosts that were proposed for the request
-            before.
+        :param allowed: function that returns whether a host may be proposed.
+        :param tried: UUIDs of hosts that were already proposed for the
+            request.
         """
         with self._lock:
             hosts, unavailable = self._walk, self._unavailable
@@ -496,7 +523,9 @@ class Index:
 
     def claim(self, uuid: str, consumer: str, need: Need,
               now: float) -> None:
-        """Subtract a guest that was placed on a host."""
+        """Subtract a guest that was placed on a host from the host's free
+        resources.
+        """
         with self._lock:
             self._release(consumer)
             host = self._hosts.get(uuid)
@@ -507,7 +536,8 @@ class Index:
                     del self._placed[next(iter(self._placed))]
 
     def release(self, consumer: str) -> None:
-        """Drop the claim of a guest that is being rescheduled."""
+        """Drop the claim of a guest that is being rescheduled from the index.
+        """
         with self._lock:
             self._release(consumer)
 
@@ -519,9 +549,9 @@ class Index:
 
     def correct(self, uuid: str, bandwidth: Mapping[int, int],
                 groups: int | None, asked: float, now: float) -> None:
-        """Replace the index's figures of a host by those of Placement.
+        """Replace the index's free amounts of a host by those of Placement.
 
-        :param asked: when Placement was asked.
+        :param asked: time of the query to Placement.
         """
         with self._lock:
             host = self._hosts.get(uuid)
@@ -529,12 +559,14 @@ class Index:
                 self._gain(uuid, host.correct(bandwidth, groups, asked, now))
 
     def refuse(self, uuids: Iterable[str], need: Need, now: float) -> None:
-        """Do not propose some hosts for a need for a while."""
+        """Exclude some hosts from requests with the same needs for a while."""
         with self._lock:
             for uuid in uuids:
                 if uuid in self._hosts:
                     self._hosts[uuid].refuse(need, now)
 
     def choose(self, best: Sequence[str], count: int) -> list[str]:
-        """Return some of the best at random: rivals have the same index."""
+        """Return some of the best hosts at random, because other schedulers
+        use the same index.
+        """
         return self._chance.sample(list(best), min(count, len(best)))

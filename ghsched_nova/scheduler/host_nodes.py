@@ -45,10 +45,10 @@ _ANYWHERE = ('preferred', 'socket')
 
 
 def list_guest_node_amounts(topology: Any, threads: int) -> list[GuestNode]:
-    """Return the amounts that each guest node takes.
+    """Return the CPUs, memory and devices that each guest NUMA node takes.
 
-    :param threads: of a host core, all of which a CPU takes under
-        ``hw:cpu_thread_policy=isolate``.
+    :param threads: number of hardware threads of a host core; under
+        ``hw:cpu_thread_policy=isolate`` one CPU takes all of them.
     """
     nodes = []
     for number, cell in enumerate(topology.cells):
@@ -62,8 +62,8 @@ def list_guest_node_amounts(topology: Any, threads: int) -> list[GuestNode]:
 
 def device_needs(state: Any, spec: shared.RequestSpec,
                  pools: Pools) -> list[DeviceNeed]:
-    """Return the devices that a guest asks for by alias, ``ghsched:vfs`` and
-    ports.
+    """Return the devices that a guest asks for by PCI alias, ``ghsched:vfs``
+    and ports.
     """
     wanted = spec.pci_requests if 'pci_requests' in spec else None
     return [DeviceNeed(count=request.count,
@@ -77,8 +77,9 @@ def _policy(request: Any) -> str | None:
 
 
 def _match_pools(state: Any, request: Any, pools: Pools) -> frozenset[str]:
-    """Return the pools of a request that a candidate names, or those of its
-    kind.
+    """Return the PCI pools that can satisfy a device request.
+
+    If an allocation candidate names pools for the request, only these.
     """
     candidates = state.allocation_candidates or [{}]
     matching = scheduler.matching_pools(state, request,
@@ -97,22 +98,25 @@ def pci_pools(state: Any) -> Pools:
 
 def list_chosen_nodes(state: Any,
                       nodes: Sequence[HostNode]) -> tuple[HostNode, ...]:
-    """Return the host nodes that our filter chose, by guest node."""
+    """Return the host NUMA node that ghsched's filter chose for each guest
+    NUMA node.
+    """
     known = {node.number: node for node in nodes}
     order = scheduler.chosen_order(state) or ()
     return tuple(known[number] for number in order if number in known)
 
 
 def list_limit_physnets(state: Any) -> frozenset[str]:
-    """Return the physical networks that the limits of the claim name.
+    """Return the physical networks that the NUMA limits of the claim name.
 
-    Our filter has nodes of Placement's choice in there.
+    For a choice of Placement ghsched's filter names pseudo networks of host
+    nodes.
     """
     return numa.physnets((state.limits or {}).get('numa_topology'))
 
 
 def count_threads_per_core(state: Any) -> int:
-    """Return the number of hardware threads of a core of the host."""
+    """Return the number of hardware threads of one core of a host."""
     topology = state.numa_topology
     return max((len(siblings) for cell in (topology.cells if topology else ())
                 for siblings in cell.siblings), default=1)
@@ -120,9 +124,10 @@ def count_threads_per_core(state: Any) -> int:
 
 def host_nodes(state: Any, pools: Pools,
                page_size: int | None) -> list[HostNode]:
-    """Return the NUMA nodes of a host; empty if it reports none.
+    """Return the free resources of a host's NUMA nodes; empty if it reports no
+    nodes.
 
-    :param page_size: that a guest asks for, as Nova has it.
+    :param page_size: page size that a guest asks for, in Nova's notation.
     """
     topology = state.numa_topology
     cells = topology.cells if topology else ()
@@ -144,21 +149,23 @@ def _host_node(state: Any, pools: Pools, page_size: int | None,
 
 
 def _count_near_devices(pools: Pools, node: int) -> dict[str, int]:
-    """Return the devices of a node, and those whose node is unknown."""
+    """Return the number of free devices of a host NUMA node, and of those
+    whose node is unknown.
+    """
     return {name: pool['count'] for name, pool in pools.items()
             if pool.get('numa_node') in (node, None, -1)}
 
 
 def _only_pinned(cell: Any) -> bool:
-    """Whether a node has CPUs that only pinned vCPUs use."""
+    """Whether a host NUMA node has CPUs that only pinned vCPUs use."""
     return bool(cell.pcpuset - cell.cpuset)
 
 
 def _count_shared_cpus(state: Any, cell: Any, floating: int) -> Share:
-    """Return total and free shared CPUs of a node; floating guests leave a
-    node for pinned guests alone whole.
+    """Return total and free shared CPUs of a host NUMA node.
 
-    That is, guests without a NUMA topology do not make it less than whole.
+    Guests without a NUMA topology are not subtracted on a node that has CPUs
+    for pinned vCPUs only.
     """
     total = int(len(cell.cpuset) * (state.cpu_allocation_ratio or 1.0))
     used = cell.cpu_usage + (0 if _only_pinned(cell) else floating)
@@ -166,9 +173,10 @@ def _count_shared_cpus(state: Any, cell: Any, floating: int) -> Share:
 
 
 def _floating_on_each(state: Any, cells: Collection[Any]) -> int:
-    """Return the vCPUs per node of guests without a NUMA topology, rounded up.
+    """Return the vCPUs per host NUMA node of guests without a NUMA topology,
+    rounded up.
 
-    Nova keeps no account of them by node.
+    Nova does not count these vCPUs by node.
     """
     homes = sum(bool(cell.cpuset) for cell in cells)
     placed = sum(cell.cpu_usage + len(cell.pinned_cpus) for cell in cells)
@@ -176,9 +184,10 @@ def _floating_on_each(state: Any, cells: Collection[Any]) -> int:
 
 
 def _memory(state: Any, cell: Any, page_size: int | None) -> Share:
-    """Return the free MiB of a node for a guest with a page size in KiB.
+    """Return the free memory of a host NUMA node in MiB, for a guest's page
+    size.
 
-    :param page_size: None and the other values below 0 are those of
+    :param page_size: page size in KiB, or None or a negative value of
         ``nova.objects.InstanceNUMACell.pagesize``.
     """
     pages = sorted(cell.mempages, key=lambda pages: pages.size_kb)
@@ -194,10 +203,10 @@ def _memory(state: Any, cell: Any, page_size: int | None) -> Share:
 
 def _get_small_page_memory(state: Any, cell: Any,
                            pages: Sequence[Any]) -> Share:
-    """Return the memory of a node outside huge pages.
+    """Return the memory of a host NUMA node in MiB outside huge pages.
 
-    Nova notes small pages as used by guests that ask for a page size only;
-    ``memory_usage`` has those of all guests with a NUMA topology.
+    Nova counts small pages as used only for guests that ask for a page size;
+    ``memory_usage`` counts all guests with a NUMA topology.
     """
     total = _of_pages(pages[0]).total if pages else cell.memory
     total = int(total * (state.ram_allocation_ratio or 1.0))
@@ -214,10 +223,11 @@ def _of_pages(pages: Any) -> Share:
 
 
 def list_nodes_of_floating_guests(state: Any, pools: Pools) -> list[HostNode]:
-    """Return the nodes that a floating guest uses: all with shared CPUs.
+    """Return the host nodes that a guest without a NUMA topology uses.
 
-    The host as one node where there are none. Its memory is spread over them
-    as Nova counts it, by host.
+    These are all nodes with shared CPUs, or the whole host as one node if
+    there are none. Nova counts the memory of such guests by host, so it is
+    spread over the nodes.
     """
     topology = state.numa_topology
     cells = {cell.id: cell for cell in (topology.cells if topology else ())}
@@ -248,7 +258,9 @@ def _of_host_memory(state: Any, parts: int) -> Share:
 
 def split_floating_guest(nodes: Sequence[HostNode],
                          spec: shared.RequestSpec) -> list[Part]:
-    """Return an equal part of a floating guest for each node."""
+    """Return an equal part of a guest without a NUMA topology for each host
+    node.
+    """
     each = GuestNode(shared=-(-spec.vcpus // len(nodes)),
                      memory=-(-spec.memory_mb // len(nodes)))
     return [Part(node, each) for node in nodes]

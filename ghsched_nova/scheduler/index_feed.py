@@ -102,12 +102,14 @@ class Feed:
 
     @property
     def age(self) -> float:
-        """Seconds since the databases were read last."""
+        """Seconds since the index last read the cell databases."""
         return time.monotonic() - self._at
 
     @property
     def is_current(self) -> bool:
-        """Whether all cells have answered within the last few seconds."""
+        """Whether all cell databases have answered within the last few
+        seconds.
+        """
         return time.monotonic() - self._complete_at < CURRENT
 
     @property
@@ -117,19 +119,18 @@ class Feed:
 
     @property
     def unread(self) -> int:
-        """Number of hosts with a report that cannot be read."""
+        """Number of hosts whose report cannot be read."""
         return len(self._unread)
 
     def refresh(self, context: Any, cells: Sequence[Any],
                 names_of_down: Callable[[Any], set[str]]) -> None:
-        """Read the compute nodes that have changed, unless they were read a
+        """Read changed compute nodes into the index, unless they were read a
         moment ago.
 
-        A thread that meets another one at this work goes on with the index
-        as it is.
+        If another thread is already reading, the index is left as it is.
 
-        :param names_of_down: returns the names of the hosts of a cell that
-            are disabled or down.
+        :param names_of_down: function that returns the names of the hosts of a
+            cell that are disabled or down.
         """
         timeout = 0 if self.rebuilt else FIRST_LOOK_TIMEOUT_S
         if not self._lock.acquire(timeout=timeout):
@@ -174,7 +175,9 @@ class Feed:
     def _query_cells(self, context: Any, cells: Sequence[Any], full: bool,
                      names_of_down: Callable[[Any], set[str]],
                      ) -> list[_Look | None]:
-        """Return the answer of each cell; None for a cell without one."""
+        """Query each cell database for changed compute nodes; None for a cell
+        that fails.
+        """
         def look(in_cell: Any) -> _Look:
             now = scheduler_hosts.database_time(in_cell)
             seen = scheduler_hosts.changed_compute_nodes(
@@ -188,7 +191,9 @@ class Feed:
 
     def _parse_reports(
             self, looks: Sequence[_Look]) -> tuple[list[Row], set[str]]:
-        """Return the reports, and the UUIDs of hosts with malformed ones."""
+        """Return the parsed reports of compute nodes, and the UUIDs of hosts
+        with malformed ones.
+        """
         rows: list[Row] = []
         unread: set[str] = set()
         for look in looks:
@@ -202,7 +207,8 @@ class Feed:
         return rows, unread
 
     def _find_missing_hosts(self, looks: Sequence[_Look]) -> set[str]:
-        """Return the known hosts that a complete read of a cell did not find.
+        """Return the hosts of the index that a complete read of a cell did not
+        find.
         """
         return set(self._known).difference(
             uuid for look in looks for uuid, _updated, _deleted in look.seen)
@@ -210,9 +216,9 @@ class Feed:
     def _note_times(self, look: _Look) -> None:
         """Store the time from which the next read of a cell asks for changes.
 
-        A time that is yet to come does not count: the conductor that wrote
-        it has another clock than the database, and later changes of other
-        hosts have earlier times.
+        A time in the future is ignored: the clock of the nova-conductor that
+        wrote it differs from the database's, and later changes of other hosts
+        have earlier times.
         """
         newest = self._since.get(look.cell)
         ahead = set()
@@ -256,9 +262,9 @@ class Feed:
 
 
 def parse_compute_node(cell: str, report: Mapping[str, Any]) -> Row:
-    """Return the report of a host, read from columns of its compute node.
+    """Parse the report of a host from columns of its compute node record.
 
-    :raises Exception: if the report is not as Nova writes it.
+    :raises Exception: if the report is not in Nova's format.
     """
     stats = _load_column(report, 'stats') or {}
     document = _load_column(report, 'numa_topology')
@@ -276,7 +282,9 @@ def parse_compute_node(cell: str, report: Mapping[str, Any]) -> Row:
 
 
 def _load_column(report: Mapping[str, Any], column: str) -> Any:
-    """Return the JSON document of a column; None if the column is empty."""
+    """Parse the JSON text of a column of a compute node; None if the column is
+    empty.
+    """
     text = report[column]
     if not text:
         return None
@@ -287,12 +295,14 @@ def _load_column(report: Mapping[str, Any], column: str) -> Any:
 
 
 def _check_number(value: object) -> int:
-    """Check one number of a report."""
+    """Return a number of a host's report; refuse other values and negative
+    ones.
+    """
     return check_integer(value, MAX_NUMBER)
 
 
 def _check_ratio(value: object) -> float:
-    """Return an allocation ratio; 1.0 if it is not set."""
+    """Return an allocation ratio of a host's report; 1.0 if it is not set."""
     if not value:
         return 1.0
     if not isinstance(value, float | int) or not 0 < value <= MAX_NUMBER or (
@@ -302,7 +312,7 @@ def _check_ratio(value: object) -> float:
 
 
 def _check_cpus(value: Any) -> set[int]:
-    """Return a set of CPU numbers."""
+    """Return a set of CPU numbers from a list in a host's report."""
     if not isinstance(value, list) or not all(
             type(cpu) is int for cpu in value):
         raise TypeError('not a list of CPU numbers')
@@ -310,13 +320,13 @@ def _check_cpus(value: Any) -> set[int]:
 
 
 def _get_object_fields(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the fields of a versioned object."""
+    """Return the fields of a serialized versioned object of Nova."""
     found: Mapping[str, Any] = document['nova_object.data']
     return found
 
 
 def _count_free_devices(pools: Any) -> dict[int | None, Counter[Device]]:
-    """Return the free passthrough devices by host NUMA node."""
+    """Count the free passthrough devices of PCI pools by host NUMA node."""
     found: dict[int | None, Counter[Device]] = {}
     known = () if pools is None else _get_object_fields(pools)['objects']
     for pool in map(_get_object_fields, known):
@@ -333,7 +343,7 @@ def _count_free_devices(pools: Any) -> dict[int | None, Counter[Device]]:
 def _parse_node_room(cell: Mapping[str, Any], report: Mapping[str, Any],
                      devices: Mapping[int | None, Mapping[Device, int]],
                      ) -> NodeRoom:
-    """Return the resources that a host NUMA node has left."""
+    """Return the free resources of a host NUMA node from its report."""
     node = _check_number(cell['id'])
     pinned = _check_cpus(cell.get('pcpuset') or [])
     pages = dict(map(_parse_free_pages,
@@ -351,7 +361,9 @@ def _parse_node_room(cell: Mapping[str, Any], report: Mapping[str, Any],
 
 
 def _parse_free_pages(pages: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the size of pages in KiB, and how many MiB of them are free."""
+    """Return the page size in KiB, and the free memory in pages of this size
+    in MiB.
+    """
     size = _check_number(pages['size_kb'])
     free = (_check_number(pages['total'])
             - _check_number(pages.get('reserved', 0))
@@ -360,7 +372,8 @@ def _parse_free_pages(pages: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _runs_ghsched_driver(cell: Mapping[str, Any]) -> bool:
-    """Whether the driver of ghsched runs on the host of a NUMA node."""
+    """Whether the host of a reported NUMA node runs ghsched's compute driver.
+    """
     network = cell.get('network_metadata')
     return network is not None and names.make_node_physnet(
         cell['id']) in _get_object_fields(network)['physnets']

@@ -71,7 +71,7 @@ class Collector(registry.Collector):
         self._figures = figures
 
     def collect(self) -> Iterator[core.Metric]:
-        """Return the metrics of this process."""
+        """Return the scheduler metrics of this process."""
         process, figures = str(os.getpid()), self._figures
         requests = core.CounterMetricFamily(
             f'{_PREFIX}requests', 'Requests, by how a host was looked for.',
@@ -113,7 +113,9 @@ class Writer:
         self._registered = 0
 
     def write(self, figures: Figures) -> None:
-        """Write the file, unless it was written a moment ago."""
+        """Write the metrics to the file of this process, unless it was written
+        a moment ago.
+        """
         if self._directory is None or not self._lock.acquire(blocking=False):
             return
         try:
@@ -136,7 +138,9 @@ class Writer:
             str(_path(directory, os.getpid())), found)
 
     def _remove_at_exit(self, directory: Path) -> None:
-        """Remove the file at exit; a forked process has a file of its own."""
+        """Remove the metrics file when this process exits; a forked process
+        has another file.
+        """
         if self._registered != os.getpid():
             self._registered = os.getpid()
             remove_stale(directory)
@@ -144,7 +148,7 @@ class Writer:
 
 
 def remove_stale(directory: Path) -> None:
-    """Remove the files of processes that have ended."""
+    """Remove the metrics files of processes that have ended."""
     for path in directory.glob(f'{_PREFIX}*.prom'):
         process = path.stem.removeprefix(_PREFIX)
         if process.isdecimal() and not os.path.exists(f'/proc/{process}'):

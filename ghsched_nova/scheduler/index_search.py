@@ -88,8 +88,8 @@ class Search:
 
 def get_request_need(spec: shared.RequestSpec, instances: Sequence[str] | None,
                      accounting: policies.Accounting) -> Need | None:
-    """Return the amounts that a request takes; None if the index cannot serve
-    it.
+    """Return the resources that a request takes; None if the index of hosts
+    cannot serve it.
 
     :raises PolicyError: when the flavor cannot be honoured.
     """
@@ -115,7 +115,9 @@ def get_request_need(spec: shared.RequestSpec, instances: Sequence[str] | None,
 
 
 def _is_ineligible(spec: shared.RequestSpec) -> bool:
-    """Whether a request names hosts, or belongs to a server group."""
+    """Whether a request cannot use the index, because it names hosts or
+    belongs to a server group.
+    """
     wanted = (spec.requested_destination
               if 'requested_destination' in spec else None)
     return bool(
@@ -135,8 +137,8 @@ def _label(spec: shared.RequestSpec) -> Any:
 def _list_required_vfs(spec: shared.RequestSpec,
                        policy: policies.GuestPolicy | None
                        ) -> dict[int, tuple[tuple[Device, int], ...]]:
-    """Return the VFs of one kind that must be on the host node of a guest
-    node.
+    """Return the VFs of one kind that must be on the host NUMA node of a guest
+    NUMA node.
     """
     found: dict[int, list[tuple[Device, int]]] = {}
     for pci_request in (spec.pci_requests.requests if policy
@@ -174,9 +176,11 @@ class Query:
 
 
 def read_query(text: str) -> Query:
-    """Parse the query that Nova would send, and restrict it to one host.
+    """Parse the allocation candidates query that Nova would send, and restrict
+    it to one host.
 
-    :raises NotForIndex: when it has what is not known here.
+    :raises NotForIndex: when it has a parameter that the index does not
+        support.
     """
     pairs = parse.parse_qsl(text)
     amounts = [name.removeprefix('resources') for name, _value in pairs
@@ -204,8 +208,8 @@ def read_query(text: str) -> Query:
 
 def filter_by_traits(query: Query, answer: Mapping[str, Any],
                      root: str) -> list[Mapping[str, Any]]:
-    """Return the candidates of a response whose providers have the required
-    traits.
+    """Return the allocation candidates of a response whose providers have the
+    required traits.
     """
     summaries = answer['provider_summaries']
 
@@ -225,7 +229,9 @@ def filter_by_traits(query: Query, answer: Mapping[str, Any],
 
 def get_free_bandwidth_and_groups(row: Row, summaries: Mapping[str, Any]
                                   ) -> tuple[dict[int, int], int | None]:
-    """Return the bandwidth by host NUMA node and the control groups left."""
+    """Return the free bandwidth by host NUMA node, and the number of free
+    control groups.
+    """
     def left(uuid: str, resource: str) -> int | None:
         of = summaries.get(uuid, {}).get('resources', {}).get(resource)
         return of and of['capacity'] - of['used']
@@ -243,8 +249,9 @@ def get_free_bandwidth_and_groups(row: Row, summaries: Mapping[str, Any]
 
 def get_candidates(search: Search, index: Index, client: Any, manager: Any,
                    context: Any, resources: Any) -> Any:
-    """Return candidates as ``get_allocation_candidates`` of Nova's client
-    does.
+    """Return allocation candidates on hosts that the index proposes.
+
+    The result is that of ``get_allocation_candidates`` of Nova's client.
 
     :param resources: ``nova.scheduler.utils.ResourceRequest``.
     """
@@ -290,7 +297,9 @@ def _ask(client: Any, context: Any, query: Query, row: Row,
 
 def _propose_hosts(search: Search, index: Index, manager: Any, context: Any,
                    resources: Any) -> list[Row]:
-    """Return some of the best hosts that seem to have room."""
+    """Return some of the best hosts of the index on which a request seems to
+    fit.
+    """
     search.batches += 1
     allowed = _Allowed(search.spec, manager, resources)
     rows = {view.row.uuid: view.row for view in index.propose(
@@ -309,7 +318,8 @@ def _propose_hosts(search: Search, index: Index, manager: Any, context: Any,
 
 def _get_filtered_states(spec: shared.RequestSpec, manager: Any, context: Any,
                          uuids: list[str]) -> Iterable[Any]:
-    """Return the states of hosts that pass the filters that need no candidate.
+    """Return the states of hosts that pass the filters that need no allocation
+    candidate.
     """
     if not uuids:
         return []

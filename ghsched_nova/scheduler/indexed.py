@@ -78,13 +78,12 @@ class IndexedScheduler:
 
     @property
     def search(self) -> index_search.Search | None:
-        """Search by the index that the current thread is in; None outside one.
-        """
+        """The index search of the current thread; None outside a search."""
         return self._current.search
 
     def need(self, context: Any, spec: Any, instances: Any) -> Need | None:
-        """Return the resources of a request; None if the index cannot serve
-        it.
+        """Return the resources of a request; None if the index of hosts cannot
+        serve it.
         """
         try:
             need = index_search.get_request_need(
@@ -107,9 +106,9 @@ class IndexedScheduler:
 
     def select(self, spec: Any, need: Need,
                run: Callable[[Any], Any]) -> Any:
-        """Return selections by the index; None if there are none.
+        """Return the hosts selected by the index; None if it finds none.
 
-        :param run: schedules a copy of the request.
+        :param run: function that schedules a copy of the request.
         """
         with _log_errors('cannot release the earlier claim', spec):
             self.index.release(spec.instance_uuid)
@@ -145,10 +144,11 @@ class IndexedScheduler:
             return None
 
     def candidates(self, client: Any, context: Any, resources: Any) -> Any:
-        """Return allocation candidates as the client's
-        ``get_allocation_candidates`` does, for hosts of the index.
+        """Return allocation candidates on hosts of the index.
 
-        :raises NotForIndex: for every error, too: nothing is claimed yet.
+        The result is that of the client's ``get_allocation_candidates``.
+
+        :raises NotForIndex: for any error too, because nothing is claimed yet.
         """
         assert self.search is not None  # noqa: S101
         try:
@@ -162,10 +162,11 @@ class IndexedScheduler:
             raise index_search.NotForIndex(repr(error)) from error
 
     def claimed(self, selections: Any, spec: Any, need: Need) -> None:
-        """Subtract placed guests from the index, whichever search placed them.
+        """Subtract placed guests from the index, whichever search placed them;
+        never raises.
 
-        Raises nothing. A host that cannot be updated leaves the index until
-        its next report.
+        A host that cannot be updated is removed from the index until its next
+        report.
         """
         uuid = None
         with _log_errors('cannot subtract the claim from the index', spec):
@@ -180,7 +181,8 @@ class IndexedScheduler:
     # -- refusals -------------------------------------------------------------
 
     def check(self, spec: Any, need: Need) -> None:
-        """Refuse a request if a complete search has just refused the same.
+        """Refuse a request if a complete search has just refused an equal
+        request.
 
         :raises nova.exception.NoValidHost: with the reason of that search.
         """
@@ -194,19 +196,24 @@ class IndexedScheduler:
 
     def refused(self, spec: Any, need: Need, gains: int, took: float,
                 reason: str) -> None:
-        """Keep a refusal of the whole search, see RefusalCache.add."""
+        """Cache the refusal of a request by a complete search, see
+        RefusalCache.add.
+        """
         with _log_errors('cannot keep the refusal', spec):
             self._refusals.add(spec, need, gains, took, reason)
 
     def forget_refusals(self) -> None:
-        """Drop all refusals: aggregates have changed, which no host reports.
+        """Drop all cached refusals, because aggregates have changed, which no
+        host reports.
         """
         self._refusals.clear()
 
     # -- for the admin --------------------------------------------------------
 
     def _count(self, what: str) -> None:
-        """Count a request; write metrics and a log line now and then."""
+        """Count a request by its result; write metrics and a log line now and
+        then.
+        """
         now = time.monotonic()
         with self._lock:
             self._counts[what] += 1
@@ -231,9 +238,9 @@ class IndexedScheduler:
 
 @contextlib.contextmanager
 def _log_errors(failure: str, spec: Any = None) -> Iterator[None]:
-    """Log any error of the block instead of raising it.
+    """Within this context, log any error instead of raising it.
 
-    :param failure: the work of the block, as "cannot ...".
+    :param failure: the fixed text of the log line, "cannot" and what failed.
     """
     try:
         yield

@@ -70,10 +70,11 @@ class GhschedLoadWeigher(option_weigher.OptionWeigher):
         return score
 
     def _nearness(self, state: Any) -> float | None:
-        """Return how near the guest's nodes are to being a bottleneck.
+        """Return how near the busiest NUMA node of a host is to being a
+        bottleneck.
 
-        That is the worst of the nodes chosen for the guest, or the mean of
-        all nodes if none is chosen; None if nothing is known of them.
+        If nodes are chosen for the guest, the busiest of these counts,
+        otherwise the mean of all nodes; None if no load is known.
         """
         found = by_load.get_fresh_load(state)
         if found is None:

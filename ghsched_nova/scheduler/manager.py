@@ -97,7 +97,7 @@ class _Seen(threading.local):
 
     @property
     def removed_by(self) -> set[str]:
-        """Filters that removed hosts."""
+        """Names of the filters that removed hosts from a request."""
         return {one.name for one in self.filtered if one.after < one.before}
 
 
@@ -117,7 +117,9 @@ class _NotingClient:
         return getattr(self._client, name)
 
     def claim_resources(self, *args: Any, **kwargs: Any) -> bool:
-        """Claim, and note whether the claim was lost to another request."""
+        """Claim resources in Placement, and record whether another request
+        took them first.
+        """
         claimed = self._seen.claims.claim(self._client, *args, **kwargs)
         self._seen.lost = self._seen.lost or not claimed
         return claimed
@@ -163,7 +165,8 @@ class GhschedSchedulerManager(manager.SchedulerManager):
     @messaging.expected_exceptions(exception.NoValidHost)
     def select_destinations(self, context: Any, *args: Any,
                             **kwargs: Any) -> Any:
-        """Schedule a request; release the claims of a request that fails.
+        """Schedule a request; release its claims in Placement if it fails with
+        an error.
 
         Nova itself removes the claims of a request that is refused.
         """
@@ -184,7 +187,9 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
     def _schedule_request(self, context: Any, *args: Any,
                           **kwargs: Any) -> Any:
-        """Schedule a request by the index, or by a complete search."""
+        """Schedule a request by the index of hosts, or else by a complete
+        search.
+        """
         spec, indexed = kwargs.get('spec_obj'), self._indexed
         need = (indexed.need(context, spec, kwargs.get('instance_uuids'))
                 if indexed is not None and spec is not None else None)
@@ -202,7 +207,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
     def _search_once(self, indexed: IndexedScheduler, need: Need,
                      context: Any, *args: Any, **kwargs: Any) -> Any:
         """Schedule a request by a complete search, unless one has just refused
-        the same.
+        an equal request.
         """
         spec, gains = kwargs['spec_obj'].obj_clone(), indexed.index.gains
         indexed.check(spec, need)
@@ -218,8 +223,8 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
     def _get_all_host_states(self, context: Any, spec_obj: Any,
                              provider_summaries: Any) -> Any:
-        """Return the host states of candidates, or those that the index has
-        proposed.
+        """Return the host states of allocation candidates, or those that the
+        index has proposed.
         """
         search = self._indexed and self._indexed.search
         if not search:
@@ -234,8 +239,8 @@ class GhschedSchedulerManager(manager.SchedulerManager):
             self._indexed.forget_refusals()
 
     def _search_hosts(self, context: Any, *args: Any, **kwargs: Any) -> Any:
-        """Schedule a request by a complete search; a refusal carries our
-        reason.
+        """Schedule a request by a complete search; explain a refusal by
+        ghsched's reason.
         """
         spec = kwargs.get('spec_obj')
         if (spec is None or scheduler.is_rebuild(spec)
@@ -272,12 +277,12 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
     def _list_tries(self, spec: shared.RequestSpec
                     ) -> Iterator[request_filter.Try | None]:
-        """Yield the ways to ask Placement for a request, the best first.
+        """Yield the ways to ask Placement for a request's VFs, the best first.
 
-        The nearest VFs first. For each locality with all VFs of a guest node
-        from one PF, because then there are few candidates, and then as some
-        host could share them among PFs. At last with a control group that
-        guests share already, if there is one.
+        The nearest VFs come first. For each distance, all VFs of a guest NUMA
+        node from one PF are tried first, because that has few candidates, and
+        then each way to split them among PFs that some host supports. The last
+        way uses a control group that guests already share, if there is one.
         """
         policy = _get_policy(spec)
         if policy is None:
@@ -296,8 +301,8 @@ class GhschedSchedulerManager(manager.SchedulerManager):
                 yield request_filter.Try(locality, joins=True)
 
     def _may_share_group(self, policy: policies.GuestPolicy) -> bool:
-        """Whether some host has a control group that guests of a policy can
-        share.
+        """Whether some host has a shared control group that a guest of this
+        policy can use.
         """
         return self._placement.has_provider(
             names.make_share_trait(policy.fingerprint, 0))
@@ -325,10 +330,10 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
     def _get_sorted_hosts(self, spec_obj: Any, host_states: Any,
                           index: int) -> Any:
-        """Return the sorted hosts; a forced host has candidates too, as
-        nova-conductor expects.
+        """Return the weighed hosts; choose a candidate for a forced host too.
 
-        No filter runs for such a host.
+        No filter runs for a forced host, but nova-conductor expects a
+        candidate.
         """
         self._seen.start_filters()
         hosts = super()._get_sorted_hosts(spec_obj, host_states, index)
@@ -344,8 +349,8 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         return hosts
 
     def _select_hosts(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the parent's method without the decorator that converts its
-        errors.
+        """Call Nova's ``select_destinations`` without the decorator that
+        converts its errors.
         """
         try:
             return super().select_destinations(*args, **kwargs)
@@ -358,8 +363,8 @@ class GhschedSchedulerManager(manager.SchedulerManager):
                        why: list[lack.Lack]) -> str:
         """Return the reason why no host takes a guest; empty if it is unknown.
 
-        :param why: what became of the hosts that Placement had room on; empty
-            when it had none.
+        :param why: reasons why the hosts of Placement's candidates were
+            refused; empty if Placement had no candidates.
         """
         policy = _get_policy(spec)
         if policy is None:
@@ -382,7 +387,9 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
     def _find_lacks(self, spec: shared.RequestSpec,
                     policy: policies.GuestPolicy) -> list[lack.Lack]:
-        """Return the resources of a request that no host has in Placement."""
+        """Return the resources of a request that no host has free in
+        Placement.
+        """
         cloud = cloud_lack.Cloud(
             self._query_candidates, self._list_pfs(spec, policy),
             policy.controlled and self._may_share_group(policy),
@@ -395,7 +402,9 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
     def _list_pfs(self, spec: shared.RequestSpec, policy: policies.GuestPolicy,
                   ) -> dict[str, list[vfs.Pf]]:
-        """Return the PFs of each alias that a policy has VFs of."""
+        """Return the PFs in Placement for each PCI alias whose VFs a policy
+        asks for.
+        """
         devices = request_filter.devices_of(spec, policy,
                                             request_filter.Try('node'))
         found: dict[str, list[vfs.Pf]] = {}
@@ -406,21 +415,25 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         return found
 
     def _get_free_amounts(self, *asked: Any) -> list[vfs.Pf]:
-        """Return the providers with a free amount of a resource class.
+        """Return the resource providers that have a free amount of a resource
+        class.
 
-        :param asked: see :func:`ghsched_placement.vfs.query`.
+        :param asked: query of resource providers, see
+        :func:`ghsched_placement.vfs.query`.
         """
         answer = self._placement.list_candidates(vfs.query(*asked), _MAX_PFS)
         return vfs.read(answer['provider_summaries'], *asked)
 
     def _query_candidates(self, query: list[tuple[str, str]]) -> bool:
-        """Whether any host satisfies an allocation candidates query."""
+        """Whether any host in Placement satisfies an allocation candidates
+        query.
+        """
         return bool(self._placement.list_candidates(query, 1)[
             'allocation_requests'])
 
 
 def _get_policy(spec: shared.RequestSpec) -> policies.GuestPolicy | None:
-    """Return the policy of a request; None if the request filter refuses it.
+    """Return the policy of a request; None if the flavor cannot be honoured.
     """
     try:
         policy = request_filter.get_policy(spec)
@@ -436,8 +449,8 @@ def _add_event(context: Any, spec: shared.RequestSpec | None,
                reason: str) -> None:
     """Record in the actions of an existing server why it was not moved.
 
-    nova-conductor puts a sentence of its own in place of the reason of a
-    refused resize or migration, and a fault is shown of servers in ERROR only.
+    nova-conductor replaces the reason of a refused resize or migration by a
+    sentence of its own, and Nova shows the fault only of servers in ERROR.
     """
     if (spec is None or reason in _NO_REASON or scheduler.is_rebuild(spec)
             or not request_filter.has_keys(spec)):

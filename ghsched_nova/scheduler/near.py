@@ -37,14 +37,16 @@ Free = Callable[[Any], Mapping[int | None, int]]
 
 
 def list_claim_placed(requests: Iterable[Any] | None) -> list[Any]:
-    """Return the PCI requests other than those of ``ghsched:vfs``."""
+    """Return the PCI requests of a server other than those of ``ghsched:vfs``.
+    """
     return [request for request in requests or ()
             if pci_requests.requested_guest_node(request) is None]
 
 
 def require_near_devices(requests: Sequence[Any]) -> Sequence[Any]:
-    """Require near devices in all PCI requests of a claim; changes the
-    requests.
+    """Require devices near the guest in all PCI requests of a claim.
+
+    The requests are changed in place.
     """
     for request in list_claim_placed(requests):
         request.numa_policy = _REQUIRED
@@ -52,8 +54,8 @@ def require_near_devices(requests: Sequence[Any]) -> Sequence[Any]:
 
 
 def find_device_shortage(requests: Sequence[Any], free: Free) -> str:
-    """Return a text on the devices that a guest lacks near its nodes, and
-    where such devices are free.
+    """Return a text that names the devices that a guest lacks near its NUMA
+    nodes, and where such devices are free.
     """
     needed: Counter[str] = Counter()
     where = {}

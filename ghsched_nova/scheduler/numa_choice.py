@@ -60,14 +60,16 @@ def schedule(context: Any, spec: shared.RequestSpec,
 
 
 def is_numa_auto(spec: shared.RequestSpec) -> bool:
-    """Whether the number of guest NUMA nodes of a request was chosen here."""
+    """Whether the number of guest NUMA nodes of a request was chosen by
+    nova-scheduler.
+    """
     return ('extra_specs' in spec.flavor
             and auto_nodes.has_chosen_count(spec.flavor.extra_specs))
 
 
 def _list_requests_by_count(context: Any, spec: shared.RequestSpec
                             ) -> Sequence[tuple[int, shared.RequestSpec]]:
-    """Return the request with each number of guest NUMA nodes to try.
+    """Return a copy of the request for each number of guest NUMA nodes to try.
 
     :raises nova.exception.NoValidHost: the image sets guest NUMA nodes, too.
     """

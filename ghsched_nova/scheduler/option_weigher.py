@@ -38,8 +38,8 @@ class OptionWeigher(weights.BaseHostWeigher):
     unreadable: float
 
     def weight_multiplier(self, host_state: Any) -> float:
-        """Return the weight from the option, or from metadata of the host's
-        aggregates.
+        """Return the weight of a host from the option, or from metadata of the
+        host's aggregates.
         """
         return float(utils.get_weight_multiplier(
             host_state, self.option,
@@ -48,21 +48,22 @@ class OptionWeigher(weights.BaseHostWeigher):
     def is_off(self, weighed: Any) -> bool:
         """Whether the weight of the weigher is 0 for all of these hosts.
 
-        :param weighed: as :meth:`weigh_objects` gets them.
+        :param weighed: hosts in the form of the argument of
+            :meth:`weigh_objects`.
         """
         return not any(self.weight_multiplier(one.obj) for one in weighed)
 
     def score(self, host_state: Any, spec: shared.RequestSpec) -> float:
-        """Return the score of a host; may raise."""
+        """Return the score of a host for a request; may raise any exception.
+        """
         raise NotImplementedError
 
     def _weigh_object(self, host_state: Any,
                       spec: shared.RequestSpec) -> float:
-        """Return the score of a host; that of an unreadable host if it cannot
-        be computed.
+        """Return the score of a host, or the fixed score of an unreadable host
+        if it cannot be computed.
 
-        An error of a weigher fails the whole request; so a host that cannot
-        be read gets a score as well, and the others are weighed.
+        Nova fails the whole request after an error of a weigher.
         """
         try:
             return self.score(host_state, spec)

@@ -64,7 +64,9 @@ class RefusalCache:
         self._refusals: dict[str, _Refusal] = {}
 
     def find(self, spec: Any, need: Need) -> str | None:
-        """Return the reason of a refusal that still holds; None if none."""
+        """Return the cached reason of a refusal that is still valid; None if
+        there is none.
+        """
         name = make_signature(spec)
         with self._lock:
             known = self._refusals.get(name)
@@ -75,13 +77,13 @@ class RefusalCache:
 
     def add(self, spec: Any, need: Need, gains: int, took: float,
             reason: str) -> None:
-        """Remember that a complete search refused a request.
+        """Cache that a complete search refused a request.
 
-        A guest with bursts is left out: hosts offer more of them when they
-        have measured that they can, without a report.
+        Requests with bandwidth bursts are not cached: a host may offer more
+        bursts after a measurement, without a report.
 
-        :param gains: gains of the index when the search began.
-        :param took: seconds that the search took.
+        :param gains: the index's counter of gains when the search began.
+        :param took: duration of the search in seconds.
         """
         if need.unreported:
             return
@@ -97,13 +99,15 @@ class RefusalCache:
                 del self._refusals[next(iter(self._refusals))]
 
     def clear(self) -> None:
-        """Drop all refusals."""
+        """Drop all cached refusals."""
         with self._lock:
             self._refusals.clear()
 
 
 def make_signature(spec: Any) -> str:
-    """Return a text that is equal for requests that ask for the same."""
+    """Return a text that is equal for requests that ask for the same
+    resources.
+    """
     return hashlib.sha256(jsonutils.dump_as_bytes(
         _common(spec.obj_to_primitive()), sort_keys=True)).hexdigest()
 

@@ -44,7 +44,7 @@ Refusals: TypeAlias = dict[str, Lack]
 
 
 def has_keys(spec: shared.RequestSpec) -> bool:
-    """Whether the flavor of a request has any key of ours."""
+    """Whether the flavor of a request has any extra spec of ghsched."""
     return 'extra_specs' in spec.flavor and policies.wanted(
         spec.flavor.extra_specs)
 
@@ -52,7 +52,7 @@ def has_keys(spec: shared.RequestSpec) -> bool:
 def get_policy(spec: shared.RequestSpec) -> policies.GuestPolicy | None:
     """Return the policy of a request's flavor.
 
-    :raises policies.PolicyError: when it cannot be honoured.
+    :raises policies.PolicyError: when the policy cannot be honoured.
     """
     extra_specs = (spec.flavor.extra_specs
                    if 'extra_specs' in spec.flavor else {})
@@ -85,17 +85,17 @@ class Try:
 
 def set_try(spec: shared.RequestSpec, attempt: Try | None,
             refusals: Refusals) -> None:
-    """Set the way to ask for the VFs of a request; see :func:`get_try`.
+    """Set how to ask Placement for the VFs of a request, see :func:`get_try`.
 
-    :param refusals: takes the lines for the log about the hosts that are
-        refused, and what they lack.
+    :param refusals: list for the log lines about refused hosts, with the
+        resources that they lack.
     """
     spec.__dict__['_ghsched_try'] = attempt
     spec.__dict__['_ghsched_refusals'] = refusals
 
 
 def refusals_of(spec: shared.RequestSpec) -> Refusals | None:
-    """Return the list that collects refusals of a request; None if nobody
+    """Return the list that collects a request's refusals; None if nothing
     collects them.
     """
     found: Refusals | None = spec.__dict__.get('_ghsched_refusals')
@@ -103,20 +103,22 @@ def refusals_of(spec: shared.RequestSpec) -> Refusals | None:
 
 
 def get_try(spec: shared.RequestSpec, policy: policies.GuestPolicy) -> Try:
-    """Return the way to ask for the VFs of a request; by default all allowed
-    ways at once.
+    """Return how to ask Placement for the VFs of a request.
+
+    The default is all allowed ways at once.
     """
     found = spec.__dict__.get('_ghsched_try')
     return found if isinstance(found, Try) else Try(policy.vfs_locality)
 
 
 def ghsched_request_filter(_context: Any, spec: shared.RequestSpec) -> bool:
-    """Ask Placement for bandwidth, control group, VFs and capabilities.
+    """Ask Placement for bandwidth, control group, VFs and capabilities of a
+    flavor.
 
     :returns: whether the request was changed.
-    :raises nova.exception.RequestFilterFailed: when the flavor asks for what
-        no host can give; the message names the key and the reason, and
-        reaches the fault of the server.
+    :raises nova.exception.RequestFilterFailed: when no host can give what the
+        flavor asks for; the message names the extra spec and the reason, and
+        appears in the fault of the server.
     """
     try:
         policy = get_policy(spec)
@@ -139,11 +141,11 @@ def devices_of(spec: shared.RequestSpec, policy: policies.GuestPolicy,
                attempt: Try) -> list[request.Devices]:
     """Return the device requests to Placement for the VFs of a policy.
 
-    Nova turned each PCI request into groups of one VF each, which name the
+    Nova has turned each PCI request into groups of one VF each, which name the
     resource class and the traits.
 
-    :raises PolicyError: when nova-api has not asked for these VFs, or
-        nova-scheduler does not ask Placement for any.
+    :raises PolicyError: when nova-api has not added PCI requests for these
+        VFs, or nova-scheduler does not ask Placement for PCI devices.
     """
     ours = pci_requests.select_vf_requests(
         spec.pci_requests.requests if spec.pci_requests else ())
@@ -179,7 +181,7 @@ def _devices(spec: shared.RequestSpec, need: policies.Vfs, pci_request: Any,
 
 
 def our_suffixes(spec: shared.RequestSpec) -> tuple[str, ...]:
-    """Return the prefixes of the suffixes of our request groups."""
+    """Return the prefixes of the suffixes of ghsched's request groups."""
     of_vfs = (f'{pci_request.request_id}-' for pci_request in
               pci_requests.select_vf_requests(spec.pci_requests.requests
                                               if spec.pci_requests else ()))
@@ -188,9 +190,9 @@ def our_suffixes(spec: shared.RequestSpec) -> tuple[str, ...]:
 
 def _replace_requested_resources(
         spec: shared.RequestSpec, wanted: request.Request) -> None:
-    """Replace the groups of ours in a request.
+    """Replace the request groups of ghsched in a request.
 
-    A reschedule brings the same request again.
+    A reschedule passes a request that already has such groups.
     """
     ours = our_suffixes(spec)
     others = [group for group in (

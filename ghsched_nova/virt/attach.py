@@ -59,13 +59,13 @@ class PortRefused(exception.InterfaceAttachFailed):
 def add_refusal_reason(
         attach: Callable[..., Any],
         nodes: Callable[[Any], Iterable[int]]) -> Callable[..., Any]:
-    """Wrap Nova's attachment of a port so that its error has the reason.
+    """Wrap Nova's attachment of a port so that its error explains the refusal.
 
     The user sees the reason as HTTP 400 and in the fault of the server.
 
     :param attach: ``ComputeManager._attach_interface``.
-    :param nodes: returns the host NUMA nodes on which an instance must have
-        its devices.
+    :param nodes: function that returns the host NUMA nodes on which an
+        instance must have its devices.
     """
     @functools.wraps(attach)
     def attach_with_reason(context: Any, instance: Any, *args: Any) -> Any:
@@ -94,7 +94,8 @@ def add_refusal_reason(
 def place_device(device_xml: str, guest_xml: str,
                  host_node_of: Mapping[str, int | None], mode: str,
                  numa_element: bool, distances: Distances) -> str:
-    """Return a device's XML with an address that shows its NUMA node.
+    """Return a device's XML with a guest PCI address on the device's NUMA
+    node.
 
     :param device_xml: XML as Nova made it, without a guest address.
     :param guest_xml: live XML of the domain.
@@ -102,7 +103,7 @@ def place_device(device_xml: str, guest_xml: str,
     :param mode: ``required`` or ``preferred``.
     :param numa_element: whether libvirt accepts openEuler's ``<numa>``.
     :param distances: distances of the host's NUMA nodes, if a device of
-        another node is shown on the nearest one; else empty.
+        another node may be shown on the nearest one; else empty.
     :raises DeviceNumaError: under ``required``, if there is no such address;
         under ``preferred``, if the guest would see a wrong node.
     """
@@ -133,7 +134,9 @@ def place_device(device_xml: str, guest_xml: str,
 
 def _attach_to_guest_node(device_xml: str, guest_xml: str, guest_node: int,
                           numa_element: bool) -> str | None:
-    """Return a device's XML on a guest NUMA node; None without a free port."""
+    """Return a device's XML with an address on a guest NUMA node; None if no
+    PCI port of that node is free.
+    """
     if numa_element:
         return device_numa.set_device_node(device_xml, guest_node)
     free = device_numa.attach_address(guest_xml, guest_node)
@@ -171,10 +174,10 @@ class PlacedGuest:
 
 
 def _wrap_to_xml(config: Any, where: Place) -> None:
-    """Add the guest address to the XML that a configuration renders.
+    """Make a device configuration render its XML with a guest PCI address.
 
     :param config: device configuration of nova.virt.libvirt.config.
-    :param where: adds the guest address to a device's XML.
+    :param where: function that adds the guest address to a device's XML.
     """
     to_xml = config.to_xml
     config.to_xml = lambda *args, **kwargs: where(to_xml(*args, **kwargs))
@@ -189,9 +192,10 @@ class PlacingVIFDriver(vif.LibvirtGenericVIFDriver):
 
     @contextlib.contextmanager
     def placing(self, where: Place) -> Iterator[None]:
-        """Within this context, place the devices that this thread configures.
+        """Within this context, add guest PCI addresses to the devices that
+        this thread configures.
 
-        :param where: adds the guest address to a device's XML.
+        :param where: function that adds the guest address to a device's XML.
         """
         self._local.where = where
         try:

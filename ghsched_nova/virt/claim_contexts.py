@@ -28,7 +28,12 @@ from ghsched_placement import auto_nodes
 
 @contextlib.contextmanager
 def claiming_instance(instance: Any) -> Iterator[None]:
-    """Context of the claim of an instance that has no host."""
+    """Return a context for nova-compute's claim of an instance that has no
+    host.
+
+    In the context the claim takes the devices and the guest NUMA topology that
+    nova-scheduler chose.
+    """
     with pci_requests.claiming_instance(instance), numa.claim_any(
             _list_topologies(instance.flavor, instance.image_meta, instance,
                              False)):
@@ -38,10 +43,13 @@ def claiming_instance(instance: Any) -> Iterator[None]:
 @contextlib.contextmanager
 def claiming_move(instance: Any, flavor: Any, image: Any,
                   is_live: bool) -> Iterator[None]:
-    """Context of the claim of a move.
+    """Return a context for nova-compute's claim of a move.
+
+    In the context the claim takes the devices and the guest NUMA topology that
+    nova-scheduler chose.
 
     :param flavor: new flavor of the instance.
-    :param image: ImageMeta, or None.
+    :param image: ImageMeta; None for a server without an image.
     :param is_live: whether the guest keeps running.
     """
     with pci_requests.claiming_move(instance), numa.claim_any(
@@ -53,7 +61,7 @@ def _list_topologies(flavor: Any, image: Any, instance: Any,
                      is_live: bool) -> Sequence[Any] | None:
     """Return the NUMA topologies that a guest may have, the best first.
 
-    None where its flavor does not leave that open.
+    None if the flavor allows only one.
     """
     specs = flavor.extra_specs if 'extra_specs' in flavor else {}
     if not auto_nodes.is_auto(specs):

@@ -93,7 +93,9 @@ class GhschedLibvirtDriver(driver_reports.ReportingDriver,
 
     def cleanup(self, context: Any, instance: Any, *args: Any,
                 **kwargs: Any) -> Any:
-        """Remove a guest's control group after a delete or a move away."""
+        """Remove a guest's control group after the guest is deleted or has
+        moved away.
+        """
         result = super().cleanup(context, instance, *args, **kwargs)
         self._ghsched.release_group(instance.uuid)
         return result

@@ -74,12 +74,13 @@ class DriverBase(libvirt_driver.LibvirtDriver):
     def _check_agreement(
             self, instance: Any, topology: Any, allocations: Any,
             vfs: Sequence[tuple[int, int | None]] = ()) -> None:
-        """Refuse a guest whose claim and allocation name different nodes.
+        """Refuse a guest whose claim and allocation name different NUMA nodes.
 
         :param topology: NUMA topology that the instance has claimed.
+        :param allocations: allocation of the guest in Placement.
         :param vfs: guest and host NUMA node of each VF.
-        :raises nova.exception.ComputeResourcesUnavailable: Nova then tries
-            the next host.
+        :raises nova.exception.ComputeResourcesUnavailable: Nova then tries the
+            next host.
         """
         try:
             policy = policy_of(instance)
@@ -94,10 +95,10 @@ class DriverBase(libvirt_driver.LibvirtDriver):
             raise refusal.log_refusal(error, instance) from error
 
     def _check_devices(self, instance: Any, allocations: Any) -> None:
-        """Refuse a guest whose devices are not those that Placement chose.
+        """Refuse a guest whose devices are not those that Placement allocated.
 
-        :raises nova.exception.ComputeResourcesUnavailable: Nova then tries
-            the next host.
+        :raises nova.exception.ComputeResourcesUnavailable: Nova then tries the
+            next host.
         """
         if not policies.wanted(instance.flavor.extra_specs):
             return
@@ -117,9 +118,8 @@ class DriverBase(libvirt_driver.LibvirtDriver):
     def _reconcile(self) -> None:
         """Enforce the policy of every running guest.
 
-        Called at the start of nova-compute, and with each report of
-        resources. A guest whose policy cannot be enforced is logged and keeps
-        running: stopping a running guest would be worse.
+        Called at the start of nova-compute, and with each report of resources.
+        A guest whose policy cannot be enforced is logged and not stopped.
         """
         with self._changing:
             self._reconcile_resctrl()
@@ -149,7 +149,9 @@ class DriverBase(libvirt_driver.LibvirtDriver):
                           {'name': guest.name, 'problem': problem})
 
     def _notify_not_held(self) -> None:
-        """Notify of guests whose policy is no longer, or again, enforced."""
+        """Send a notification for each guest whose policy is no longer
+        enforced, or is enforced again.
+        """
         self._notices.report(shared.config().host,
                              dict(self._ghsched.not_held))
 
@@ -159,7 +161,9 @@ class DriverBase(libvirt_driver.LibvirtDriver):
         return self._last_running
 
     def _running(self, guest: Any) -> desired.Running:
-        """Return a guest with its live XML; without XML if libvirt fails."""
+        """Return a running guest with its live XML; without XML if libvirt
+        fails.
+        """
         domain = model.Domain(guest.uuid, guest.id, guest.name)
         try:
             xml = guest.get_xml_desc()
@@ -177,9 +181,9 @@ def placement() -> PlacementClient:
 
 
 def is_active(guest: Any) -> bool:
-    """Whether a guest runs; False if it is gone.
+    """Whether a guest runs; False if its domain is gone.
 
-    :param guest: of nova.virt.libvirt.guest.
+    :param guest: guest of nova.virt.libvirt.guest.
     """
     try:
         return bool(guest.is_active())
@@ -193,7 +197,9 @@ def claimed_devices(instance: Any) -> list[Any]:
 
 
 def devices_of(instance: Any) -> list[allocation_check.Devices]:
-    """Return the requested, chosen and claimed devices of each PCI request."""
+    """Return for each PCI request of an instance the number of requested
+    devices, and the devices that Placement allocated and nova-compute claimed.
+    """
     claimed: dict[str, list[str | None]] = {}
     for device in instance.pci_devices or ():
         claimed.setdefault(device.request_id, []).append(
@@ -207,7 +213,9 @@ def devices_of(instance: Any) -> list[allocation_check.Devices]:
 
 
 def _get_given_devices(request: Any) -> list[str]:
-    """Return the providers that Placement chose for a PCI request."""
+    """Return the resource providers of the devices that Placement allocated
+    for a PCI request.
+    """
     text = request.spec[0].get('rp_uuids') if request.spec else None
     return text.split(',') if text else []
 
@@ -215,17 +223,18 @@ def _get_given_devices(request: Any) -> list[str]:
 def destination_topology(instance: Any) -> Any:
     """Return the NUMA topology that a migrating guest claimed on this host.
 
-    None without a migration context.
+    None for an instance without a migration context.
     """
     context = instance.migration_context
     return context.new_numa_topology if context else None
 
 
 def policy_of(instance: Any) -> policies.GuestPolicy | None:
-    """Parse the policy of an instance from its flavor; None without one.
+    """Parse the policy of an instance from its flavor; None without a policy.
 
-    :raises PolicyError: if the flavor is invalid; extra spec validation and
-        the scheduler (a forced host) were bypassed.
+    :raises PolicyError: if the flavor is invalid, which happens only if
+        neither nova-api's validation nor the scheduler has checked it (a
+        forced host).
     """
     return policies.parse(instance.flavor.extra_specs,
                           len(numa.host_cells(instance.numa_topology)),

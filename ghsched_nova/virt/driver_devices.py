@@ -41,9 +41,11 @@ class AttachingDriver(base.DriverBase):
 
     def attach_interface(self, context: Any, instance: Any, image_meta: Any,
                          vif: Any) -> Any:
-        """Attach a passthrough port where the guest sees its NUMA node.
+        """Attach a passthrough port so that the guest sees the device's NUMA
+        node.
 
-        :raises PortRefused: under ``required``, if there is no such address.
+        :raises PortRefused: under ``device_numa=required``, if the guest has
+            no free PCI address on that node.
         """
         guest = self._host.get_guest(instance)
         where = self._place_of(guest, base.claimed_devices(instance))
@@ -64,7 +66,9 @@ class AttachingDriver(base.DriverBase):
     @seam('nova.virt.libvirt.driver.LibvirtDriver._attach_pci_devices',
           ('self', 'guest', 'pci_devs'))
     def _attach_pci_devices(self, guest: Any, pci_devs: Any) -> Any:
-        """Attach devices again after a suspension or a cold snapshot."""
+        """Attach passthrough devices again after a suspension or a cold
+        snapshot.
+        """
         return super()._attach_pci_devices(
             self._place_devices(guest, pci_devs), pci_devs)
 
@@ -80,16 +84,20 @@ class AttachingDriver(base.DriverBase):
             network_info)
 
     def _place_devices(self, guest: Any, pci_devices: Iterable[Any]) -> Any:
-        """Return a guest that places the devices attached to it, if needed."""
+        """Return a wrapper of a guest that adds NUMA nodes to attached
+        devices.
+
+        The guest itself is returned if its policy does not ask for that.
+        """
         where = self._place_of(guest, pci_devices)
         return guest if where is None else attach.PlacedGuest(guest, where)
 
     def _place_of(self, guest: Any, pci_devices: Iterable[Any]
                   ) -> attach.Place | None:
-        """Return the function that places a guest's devices.
+        """Return the function that adds a guest PCI address to a device's XML.
 
-        None if the policy does not ask for it: devices are attached as by
-        Nova.
+        None if the guest's policy does not ask for device NUMA nodes: Nova
+        then attaches devices without an address.
         """
         domain = metadata.read_policy(guest.get_xml_desc())
         if domain is None or domain.policy.device_numa == device_numa.NONE:
@@ -108,7 +116,9 @@ class AttachingDriver(base.DriverBase):
 
 def attach_with_reason(attach_interface: Callable[..., Any], *args: Any,
                        **kwargs: Any) -> Any:
-    """Attach a port; an error gives the reason."""
+    """Attach a port to a guest; an error gives the reason of the driver's
+    refusal.
+    """
     return attach.add_refusal_reason(attach_interface, _nodes_of_devices)(
         *args, **kwargs)
 

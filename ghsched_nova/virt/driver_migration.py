@@ -72,12 +72,17 @@ class MigratingDriver(base.DriverBase):
 
     def pre_live_migration(self, context: Any, instance: Any, *args: Any,
                            **kwargs: Any) -> Any:
-        """Check the guest a last time; Nova rolls back if this refuses."""
+        """Check on the destination that the policy of an arriving guest can be
+        enforced.
+
+        Nova rolls the live migration back if this check fails.
+        """
         self._check_arrival(instance)
         return super().pre_live_migration(context, instance, *args, **kwargs)
 
     def _check_arrival(self, instance: Any) -> None:
-        """Refuse a live migration whose policy this host cannot enforce.
+        """Refuse a live migration of a guest whose policy this host cannot
+        enforce.
 
         :raises nova.exception.MigrationPreCheckError: with the reason.
         """
@@ -100,10 +105,11 @@ class MigratingDriver(base.DriverBase):
             context, instance, *args, **kwargs)
 
     def _check_domain_numbers(self, instance: Any) -> None:
-        """Refuse a live migration if resctrl numbers domains unlike nodes.
+        """Refuse a live migration if resctrl domains are numbered unlike NUMA
+        nodes.
 
-        The source renumbers the XML by NUMA nodes, because it does not know
-        the resctrl domains of the destination.
+        The source renumbers memorytune in the guest's XML by NUMA nodes,
+        because it does not know the resctrl domains of the destination.
 
         :raises nova.exception.MigrationPreCheckError: with the reason.
         """
@@ -131,7 +137,8 @@ class MigratingDriver(base.DriverBase):
             device_names)
 
     def _retuned(self, xml: str) -> str:
-        """Update memorytune to a policy that changed after the guest's start.
+        """Return a domain XML with memorytune updated to a policy that changed
+        after the guest's start.
 
         :returns: the same XML if the host cannot enforce the policy any more.
         """
@@ -172,11 +179,12 @@ class MigratingDriver(base.DriverBase):
         return result
 
     def _protect_arrived(self, instance: Any) -> None:
-        """Enforce the policy of a guest that has arrived; never raises.
+        """Enforce the policy of a guest that has arrived by live migration;
+        never raises.
 
-        The guest runs here already and the source is gone, so an error is
-        logged, and each report of resources retries. If libvirt makes the
-        control group, the cap is enforced from the start.
+        The guest already runs here, so an error is logged, and each report of
+        resources retries. If libvirt creates the control group, the cap is
+        enforced from the start.
         """
         try:
             guest = self._host.get_guest(instance)

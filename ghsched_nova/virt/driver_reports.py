@@ -94,11 +94,12 @@ class ReportingDriver(base.DriverBase):
         self._check_allocations(provider_tree.data(nodename).uuid)
 
     def _check_allocations(self, root: str) -> None:
-        """Check that Placement counts what running guests are guaranteed.
+        """Log running guests whose guaranteed bandwidth is missing in
+        Placement.
 
-        Once per report of resources; never raises.
+        Called once per report of resources; never raises.
 
-        :param root: UUID of the compute node's provider.
+        :param root: UUID of the compute node's resource provider.
         """
         if not self._reporting:
             return
@@ -126,15 +127,18 @@ class ReportingDriver(base.DriverBase):
     @seam('nova.virt.libvirt.driver.LibvirtDriver.'
           '_get_pci_passthrough_devices', ('self',))
     def _get_pci_passthrough_devices(self) -> str:
-        """Store the reported PCI devices for update_provider_tree."""
+        """Return the host's PCI devices for Nova, and store them for
+        ``update_provider_tree``.
+        """
         devices = str(super()._get_pci_passthrough_devices())
         self._pci_devices = jsonutils.loads(devices)
         return devices
 
     def _stopped(self) -> list[desired.Running]:
-        """Return stopped guests, which may share a group when they start.
+        """Return stopped guests, which may share a control group when they
+        start.
 
-        Empty if guests do not share groups on this host.
+        Empty if guests do not share control groups on this host.
         """
         if not self._ghsched.shares:
             return []
@@ -145,9 +149,10 @@ class ReportingDriver(base.DriverBase):
     @seam('nova.virt.libvirt.driver.LibvirtDriver._get_host_numa_topology',
           ('self',))
     def _get_host_numa_topology(self) -> Any:
-        """Return Nova's topology with a physical network for each NUMA node.
+        """Return Nova's host NUMA topology with a pseudo physical network for
+        each node.
 
-        The network steers a claim to a host NUMA node, see numa.steer_fit.
+        The network restricts a claim to a host NUMA node, see numa.steer_fit.
         """
         topology = super()._get_host_numa_topology()
         cells = topology.cells if topology is not None else ()
@@ -176,9 +181,10 @@ class ReportingDriver(base.DriverBase):
                          {'host': shared.config().host, **payload})
 
     def _with_headroom(self, resources: Any) -> Any:
-        """Add the host's headroom to the stats, for the scheduler's index.
+        """Add the host's free bandwidth and control groups to its stats, for
+        the scheduler's index.
 
-        Never raises: the headroom is only a hint.
+        Never raises, because the index is only a hint.
         """
         try:
             running = self._last_running
@@ -201,7 +207,9 @@ class ReportingDriver(base.DriverBase):
         return resources
 
     def get_diagnostics(self, instance: Any) -> Any:
-        """Return Nova's diagnostics of a guest with those of ghsched."""
+        """Return Nova's diagnostics of a guest, extended by bandwidth, load
+        and traffic.
+        """
         guest = self._host.get_guest(instance)
         found = self._diagnostics.add_to_diagnostics(
             super().get_diagnostics(instance), guest,
@@ -211,7 +219,9 @@ class ReportingDriver(base.DriverBase):
             found | self._node_rooms(instance.node), guest)
 
     def _node_rooms(self, nodename: str) -> dict[str, str]:
-        """Return CPUs and memory by NUMA node as an entry of diagnostics."""
+        """Return CPUs and memory by host NUMA node as an entry of a guest's
+        diagnostics.
+        """
         try:
             rooms = compute.node_rooms(self.virtapi, nodename)
         except Exception as error:

@@ -140,7 +140,7 @@ class StartingDriver(base.DriverBase):
         """Start a guest paused, enforce its policy, then resume the guest.
 
         libvirt moves the vCPU threads into the control group while the guest
-        is paused, so nothing of it runs before its policy holds.
+        is paused, so no vCPU runs before the policy is enforced.
         """
         if not (power_on or pause) or not self._starts_paused(xml):
             return super()._create_guest(
@@ -156,12 +156,15 @@ class StartingDriver(base.DriverBase):
         return guest
 
     def _starts_paused(self, xml: str) -> bool:
-        """Whether a policy must be enforced before a guest's CPUs run."""
+        """Whether a guest must be started paused, so that its policy is
+        enforced before its CPUs run.
+        """
         return desired.has_policy(xml) or self._ghsched.caps_all
 
     def _launch(self, launch: Callable[..., Any], guest: Any, instance: Any,
                 pause: bool = False) -> None:
-        """Start a defined domain paused, enforce its policy, then resume it.
+        """Start a domain that libvirt already defines paused, enforce its
+        policy, then resume it.
 
         Nova calls this after a soft reboot and after a cold snapshot.
 
@@ -176,10 +179,10 @@ class StartingDriver(base.DriverBase):
             guest.resume()
 
     def _report_sharing(self, context: Any, instance: Any) -> None:
-        """Report changed shared groups to Placement now; never raises.
+        """Report changed shared control groups to Placement now; never raises.
 
-        Without the report, guests that could share the group would be
-        scheduled elsewhere until the next periodic report.
+        Until the next periodic report nova-scheduler would otherwise not place
+        guests here that could share the group.
         """
         if not self._ghsched.has_sharing_changed:
             return
@@ -193,10 +196,10 @@ class StartingDriver(base.DriverBase):
     @seam('nova.virt.libvirt.driver.LibvirtDriver._soft_reboot',
           ('self', 'instance'))
     def _soft_reboot(self, instance: Any) -> Any:
-        """Reboot a guest, and enforce its policy again.
+        """Reboot a guest softly, and enforce its policy again.
 
-        The guest may have been started by someone else while Nova waited for
-        its shutdown.
+        Another process may have started the guest while Nova waited for its
+        shutdown.
         """
         done = super()._soft_reboot(instance)
         if done:
@@ -213,7 +216,9 @@ class StartingDriver(base.DriverBase):
     def _resume_guest_after_snapshot(
             self, context: Any, live_snapshot: Any,
             original_power_state: Any, instance: Any, guest: Any) -> None:
-        """Resume a guest, and enforce its policy on devices attached again."""
+        """Resume a guest after a snapshot, and enforce its policy for devices
+        that were attached again.
+        """
         restarted = self._needs_suspend_resume_for_snapshot(
             live_snapshot, original_power_state)
         try:
@@ -225,9 +230,9 @@ class StartingDriver(base.DriverBase):
                 self._reconcile_or_stop(guest, instance)
 
     def _reconcile_or_stop(self, guest: Any, instance: Any) -> None:
-        """Enforce a guest's policy, or stop the guest.
+        """Enforce a guest's policy, or stop the guest if that fails.
 
-        A guest without a policy is not stopped: it has no guarantee.
+        A guest without a policy is not stopped, because it has no guarantee.
 
         :raises nova.exception.ComputeResourcesUnavailable: with the reason.
         """
@@ -249,9 +254,9 @@ class StartingDriver(base.DriverBase):
 
 
 def _stop_guest(guest: Any, instance: Any) -> None:
-    """Power off a guest; log an error of libvirt.
+    """Power off a guest; log an error of libvirt instead of raising it.
 
-    The error is not raised, so that the caller can raise its own reason.
+    The caller then raises its own reason.
     """
     try:
         guest.poweroff()

@@ -79,12 +79,13 @@ class GuestDiagnostics:
             self, found: dict[str, Any], guest: Any,
             missing_devices: Callable[[], tuple[str, ...]] = tuple
     ) -> dict[str, Any]:
-        """Return a guest's diagnostics with bandwidth and load; never raises.
+        """Return a guest's diagnostics with memory bandwidth and load; never
+        raises.
 
         :param found: diagnostics of Nova's driver.
-        :param guest: of nova.virt.libvirt.guest.
-        :param missing_devices: returns the PCI requests with too few devices,
-            see :class:`diagnostics.Report`.
+        :param guest: guest of nova.virt.libvirt.guest.
+        :param missing_devices: function that returns the PCI requests with too
+            few devices, see :class:`diagnostics.Report`.
         """
         measured = self._measured()
         if measured is not None:
@@ -104,7 +105,9 @@ class GuestDiagnostics:
 
     def _render(self, uuid: str,
                 report: diagnostics.Report) -> dict[str, Any]:
-        """Render a report, with the problems of the last reconciliation."""
+        """Render a guest's diagnostics, with the problems of the last
+        reconciliation.
+        """
         return diagnostics.to_diagnostics(dataclasses.replace(
             report, not_held=self._host.not_held.get(uuid, ''),
             uncounted=self._host.uncounted.get(uuid, ''),
@@ -129,10 +132,11 @@ class GuestDiagnostics:
             domains=domains, left=left)
 
     def _list_host(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """List UUIDs of domains with a policy, and groups without a domain.
+        """List UUIDs of domains with a policy, and control groups without a
+        domain.
 
-        Cached for a moment: an audit requests the diagnostics of all guests
-        of a host, one after the other.
+        The result is cached for a moment, because an audit requests the
+        diagnostics of all guests of a host, one after the other.
         """
         with self._listing:
             now = time.monotonic()
@@ -148,7 +152,11 @@ class GuestDiagnostics:
 
     def _check_groups(self, usage: view.GuestUsage,
                       domain: metadata.DomainPolicy) -> dict[int, bool]:
-        """Return :func:`check_groups`; empty without a desired state."""
+        """Return by host NUMA node whether a guest's control groups have the
+        schemata of its policy.
+
+        Empty if the desired schemata are unknown; see :func:`check_groups`.
+        """
         policy = domain.policy
         try:
             host = self._host.host()
@@ -163,7 +171,7 @@ class GuestDiagnostics:
 
 def leftover_groups(groups: Iterable[str],
                     running: Iterable[model.Domain]) -> tuple[str, ...]:
-    """Return the groups whose guest does not run.
+    """Return the control and monitoring groups whose guest does not run.
 
     Shared groups are never returned: they belong to no single guest, and each
     report of the host reconciles them.
@@ -187,12 +195,12 @@ def leftover_groups(groups: Iterable[str],
 def check_groups(host: resctrl_host.ResctrlHost, policy: GuestPolicy,
                  host_nodes: tuple[int, ...],
                  usage: view.GuestUsage) -> dict[int, bool]:
-    """Compare the schemata of a guest's groups with those of a policy.
+    """Return by host NUMA node whether a guest's groups have the schemata of
+    its policy.
 
     :param policy: policy of the group; for a shared one, of all its guests.
     :param host_nodes: host NUMA node of each guest NUMA node.
-    :returns: whether the schemata match, by host NUMA node; empty without a
-        group.
+    :returns: empty if the guest has no group.
     :raises PolicyNotHeld: if the host cannot enforce the policy.
     """
     wanted = resolve.desired_lines(
@@ -213,7 +221,7 @@ def make_report(snapshot: view.Snapshot, usage: view.GuestUsage,
                 right: Mapping[int, bool] = _NOT_KNOWN,
                 bursts: Mapping[int, burst_record.Record] = _NO_BURSTS
                 ) -> diagnostics.Report:
-    """Return the diagnostics of one guest of a host.
+    """Return the memory bandwidth diagnostics of one guest of a host.
 
     :param snapshot: measured bandwidth of the host.
     :param usage: measured bandwidth of the guest.
@@ -246,7 +254,8 @@ def _bursts(record: burst_record.Record | None) -> dict[str, Any]:
 def _describe_guest_node(row: view.GuestNode, shared: str,
                          right: Mapping[int, bool]
                          ) -> Iterator[diagnostics.GuestNode]:
-    """Return diagnostics of a guest NUMA node for each of its host nodes.
+    """Return diagnostics of a guest NUMA node for each host node of its
+    memory.
 
     A bandwidth measured for several host nodes together is omitted.
     """

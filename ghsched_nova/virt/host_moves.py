@@ -59,7 +59,10 @@ class HostMoves:
 
     def check(self, domain: policy_change.Domain,
               move: move_messages.Packed) -> None:
-        """Refuse a move that this host cannot make; changes nothing.
+        """Refuse a move of a guest between NUMA nodes that this host cannot
+        make.
+
+        Nothing is changed.
 
         :raises NotChanged: with all reasons.
         """
@@ -71,7 +74,8 @@ class HostMoves:
 
     def run(self, context: Any, instance: Any, domain: policy_change.Domain,
             move: move_messages.Packed) -> None:
-        """Move a guest, report to Placement and send a notification.
+        """Move a guest between NUMA nodes, report to Placement and send a
+        notification.
 
         :raises NotChanged: if the guest was not moved; the reason names what
             could not be restored.
@@ -93,7 +97,8 @@ class HostMoves:
 
     def _report_move(self, context: Any, instance: Any,
                      request: move_messages.Request) -> None:
-        """Report a move to Placement, and send a notification; never raises.
+        """Report a guest's move between NUMA nodes to Placement and send a
+        notification; never raises.
 
         The next periodic report updates Placement if this fails.
         """
@@ -110,7 +115,8 @@ class HostMoves:
 
     def repair(self, running: Iterable[desired.Running],
                domain_of: Any) -> None:
-        """Finish or undo the moves that a crash has interrupted.
+        """Finish or undo moves of guests between NUMA nodes that a crash
+        interrupted.
 
         :param running: all running domains.
         :param domain_of: context manager of the :class:`live.Domain` of a

@@ -30,7 +30,7 @@ LOG = logging.getLogger(__name__)
 def probe(host: Any) -> LibvirtFeatures:
     """Return the features of the host's libvirt, configured or detected.
 
-    :param host: nova.virt.libvirt.host.Host
+    :param host: nova.virt.libvirt.host.Host of the driver.
     """
     return LibvirtFeatures(
         extended=_keeps_extended(host),
@@ -39,7 +39,9 @@ def probe(host: Any) -> LibvirtFeatures:
 
 
 def _keeps_extended(host: Any) -> bool:
-    """Whether libvirt supports min_bandwidth, hardlimit and priority."""
+    """Whether libvirt supports min_bandwidth, hardlimit and priority in
+    memorytune.
+    """
     choice = shared.config().ghsched.memorytune_attributes
     if choice != 'auto':
         return bool(choice == 'extended')
@@ -48,9 +50,9 @@ def _keeps_extended(host: Any) -> bool:
 
 
 def _groups_processes(host: Any) -> bool:
-    """Whether libvirt makes control groups for whole QEMU processes.
+    """Whether libvirt creates control groups for whole QEMU processes.
 
-    False, too, unless ``[ghsched]control_threads`` is all.
+    Also False unless ``[ghsched]control_threads`` is ``all``.
     """
     if shared.config().ghsched.control_threads != 'all':
         return False
@@ -59,7 +61,8 @@ def _groups_processes(host: Any) -> bool:
 
 
 def _keeps_numa_element(host: Any) -> bool:
-    """Whether libvirt supports ``<numa node='N'/>`` in a device."""
+    """Whether libvirt supports the element ``<numa node='N'/>`` in a device.
+    """
     choice = shared.config().ghsched.device_numa_renderer
     if choice != 'auto':
         return bool(choice == 'element')
@@ -71,12 +74,13 @@ def _keeps_after_define(host: Any, xml: str,
                         kept: Callable[[str], bool]) -> bool:
     """Whether libvirt keeps an element of a probe domain that never starts.
 
-    Upstream libvirt silently drops elements that it does not know. The probes
-    are KVM guests, as memorytune needs, so other hosts are not probed: Nova
-    would log an error at each start.
+    Upstream libvirt silently drops unknown elements. The probe domains are KVM
+    guests, which memorytune needs; on a host without KVM nothing is probed,
+    because Nova would log an error at each start.
 
     :param xml: domain XML of the probe.
-    :param kept: whether the XML that libvirt returns has the element.
+    :param kept: function that returns whether the XML from libvirt has the
+        element.
     """
     if shared.config().libvirt.virt_type != 'kvm':
         return False

@@ -41,8 +41,10 @@ class GhschedResourceTracker(resource_tracker.ResourceTracker):
            'limits'))
     def instance_claim(self, context: Any, instance: Any, *args: Any,
                        **kwargs: Any) -> Any:
-        """Claim resources of an instance that has no host, with the devices
-        and the guest topology that the scheduler chose.
+        """Claim resources of an instance that has no host.
+
+        The claim takes the devices and the guest topology that nova-scheduler
+        chose.
         """
         with claim_contexts.claiming_instance(instance):
             return super().instance_claim(context, instance, *args, **kwargs)
@@ -52,8 +54,10 @@ class GhschedResourceTracker(resource_tracker.ResourceTracker):
            'migration', 'allocations', 'move_type', 'image_meta', 'limits'))
     def _move_claim(self, context: Any, instance: Any, new_flavor: Any,
                     *args: Any, **kwargs: Any) -> Any:
-        """Claim resources of a move, which makes the PCI requests of the
-        instance again.
+        """Claim resources of a move with the devices and the guest topology
+        that nova-scheduler chose.
+
+        Nova makes the PCI requests of the instance again for this claim.
         """
         image = kwargs.get('image_meta') or None
         if isinstance(image, dict):
@@ -68,7 +72,8 @@ class GhschedResourceTracker(resource_tracker.ResourceTracker):
           ('self', 'context', 'instances', 'nodename'))
     def _update_usage_from_instances(self, context: Any, instances: Any,
                                      nodename: str) -> Any:
-        """Count usage of the records, and of guests that move inside the host.
+        """Count the usage of Nova's records, and of guests that move between
+        NUMA nodes.
         """
         found = super()._update_usage_from_instances(context, instances,
                                                      nodename)
@@ -88,7 +93,8 @@ class GhschedComputeManager(manager.ComputeManager):
 
     @seam('nova.manager.Manager.additional_endpoints')
     def init_host(self, service_ref: Any) -> None:
-        """Initialize the host, and offer changes and moves of guests by RPC.
+        """Initialize the host, and offer policy changes and moves of guests by
+        RPC.
 
         ``nova.service.Service`` makes a server of the manager and of its
         ``additional_endpoints`` afterwards.

@@ -41,7 +41,9 @@ Holders = Callable[[str, str], Mapping[str, int]]
 
 
 def count_held_groups(provider_tree: Any, nodename: str) -> int:
-    """Return the host's control groups in the inventory of Placement."""
+    """Return the number of control groups in a compute node's Placement
+    inventory.
+    """
     record = provider_tree.data(nodename).inventory.get(names.RESCTRL_GROUP)
     return int(record['total']) if record else 0
 
@@ -49,13 +51,16 @@ def count_held_groups(provider_tree: Any, nodename: str) -> int:
 def update(provider_tree: Any, nodename: str, host: HostDescription,
            config: tree.Config, groups_before: int, usages: Usages,
            holders: Holders) -> tuple[tree.Provider, ...]:
-    """Write the host's NUMA providers and control groups into Nova's tree.
+    """Write the host's NUMA providers and control groups into Nova's provider
+    tree.
 
     :param provider_tree: tree of Nova's libvirt driver; changed in place.
     :param nodename: name of the compute node's provider.
     :param host: description of the host.
-    :param groups_before: :func:`count_held_groups`, called before the libvirt
-        driver replaced the inventory of the compute node.
+    :param config: ghsched's configuration of the providers.
+    :param groups_before: result of :func:`count_held_groups` from before the
+        libvirt driver replaced the inventory of the compute node.
+    :param usages: amounts in use in Placement, by provider and resource class.
     :returns: the written providers, the compute node first.
     """
     root_uuid = provider_tree.data(nodename).uuid
@@ -86,7 +91,9 @@ def update(provider_tree: Any, nodename: str, host: HostDescription,
 
 def _lost_bandwidth(provider_tree: Any, root_uuid: str, host: HostDescription,
                     usages: Usages) -> Mapping[str, tree.Current]:
-    """Return bandwidth in Placement of nodes that lost bandwidth control."""
+    """Return the bandwidth in use in Placement on nodes that lost bandwidth
+    control.
+    """
     found = {}
     for node in set(host.numa_nodes) - set(host.nodes):
         uuid = names.make_numa_provider_uuid(root_uuid, node)
@@ -128,7 +135,9 @@ def _shrinking_bandwidth(
         provider_tree: Any, root_uuid: str, host: HostDescription,
         config: tree.Config, usages: Usages,
         current: Mapping[str, tree.Current]) -> Mapping[str, tree.Current]:
-    """Return bandwidth usage of nodes whose free bandwidth shrinks."""
+    """Return the bandwidth in use on host NUMA nodes whose free bandwidth
+    shrinks.
+    """
     found = {}
     for node in host.nodes:
         uuid = names.make_numa_provider_uuid(root_uuid, node)
@@ -145,11 +154,11 @@ def _shrinking_bandwidth(
 def _sum_rounded_guarantees(
         provider_tree: Any, root_uuid: str, host: HostDescription,
         holders: Holders) -> Mapping[str, tree.Current]:
-    """Return guarantees on nodes that round guarantees to a step.
+    """Return the sum of guarantees on host NUMA nodes that round guarantees to
+    a step.
 
-    Nodes whose inventory has the host's step and minimum already are skipped:
-    they got these after the last guarantee between two steps had gone, and
-    Placement has refused such guarantees since.
+    Nodes whose inventory already has the host's step and minimum are skipped:
+    Placement refuses guarantees between two steps there.
     """
     found = {}
     exact = host.round_to_held(1) == 1 and host.holds_all_steps
@@ -186,7 +195,7 @@ def _put(provider_tree: Any, provider: tree.Provider) -> None:
 @seam('nova.compute.provider_tree.ProviderTree.update_resources',
       ('self', 'name_or_uuid', 'resources'))
 def _put_slots(provider_tree: Any, root: tree.Provider) -> None:
-    """Write a named resource for each control group into Nova's tree.
+    """Write a named resource for each control group into Nova's provider tree.
 
     Nova's resource tracker then assigns a slot to every guest, stores it in
     ``instance.resources`` over restarts and moves, and frees it, as it does
@@ -205,7 +214,9 @@ def _put_slots(provider_tree: Any, root: tree.Provider) -> None:
 
 def _retire_providers(provider_tree: Any, wanted: Sequence[tree.Provider],
                       usages: Usages) -> None:
-    """Close or remove the NUMA providers that the host no longer has."""
+    """Reserve or remove the NUMA providers of nodes that the host no longer
+    has.
+    """
     kept = {provider.uuid for provider in wanted}
     for uuid in provider_tree.get_provider_uuids(wanted[0].uuid):
         if uuid in kept:
@@ -235,7 +246,9 @@ def _closed(data: Any, used: Mapping[str, int]) -> tree.Provider:
 
 
 def _remove_provider(provider_tree: Any, data: Any) -> None:
-    """Remove a NUMA provider; only ghsched's part if others use it."""
+    """Remove a NUMA provider from Nova's provider tree; if others use it,
+    remove only ghsched's inventories.
+    """
     others = {name: record for name, record in data.inventory.items()
               if name not in names.OUR_CLASSES}
     if others or len(provider_tree.get_provider_uuids(data.uuid)) > 1:

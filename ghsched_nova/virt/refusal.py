@@ -57,7 +57,9 @@ _REASONS: tuple[tuple[type[Exception], str], ...] = (
 
 
 def describe_for_tenant(error: Exception) -> str:
-    """Return the reason of an error in terms of the flavor."""
+    """Return an error's reason in terms of the flavor, without names of the
+    host.
+    """
     if isinstance(error, policies.PolicyError):
         return f'ghsched: {error}'
     for kind, text in _REASONS:
@@ -68,7 +70,9 @@ def describe_for_tenant(error: Exception) -> str:
 
 def log_refusal(error: Exception,
                 instance: object) -> exception.ComputeResourcesUnavailable:
-    """Log an error, and return Nova's exception with the tenant's reason."""
+    """Log an error of a guest, and return Nova's exception with the tenant's
+    reason.
+    """
     LOG.error('ghsched: refusing the guest: %s', error, instance=instance)
     return exception.ComputeResourcesUnavailable(
         reason=describe_for_tenant(error))

@@ -54,7 +54,7 @@ Answer = dict[str, Any]
 
 
 def _answer_refusals(method: Callable[..., Answer]) -> Callable[..., Answer]:
-    """Wrap a method so that refusals are answers instead of exceptions.
+    """Wrap an RPC method so that it returns refusals instead of raising them.
 
     oslo.messaging would pass on only the class and the text of an exception.
     """
@@ -100,7 +100,8 @@ class PolicyEndpoint:
     def check_policy(self, context: Any, instance_uuid: str,
                      policy: Sequence[messages.Node],
                      running: bool) -> Answer:
-        """Return the values that this host would enforce for a policy.
+        """Return the values that this host would enforce for a bandwidth
+        policy.
 
         See HostClient.check.
 
@@ -117,7 +118,8 @@ class PolicyEndpoint:
 
     def _group_values(self, uuid: str, xml: str | None,
                       policy: Sequence[messages.Node]) -> Answer:
-        """Return the values of a guest's control group, and its guests.
+        """Return the values of a guest's control group, and the number of its
+        guests.
 
         :param xml: live XML of the guest; None if it is stopped.
         """
@@ -129,7 +131,8 @@ class PolicyEndpoint:
     @_answer_refusals
     def policy_of(self, context: Any, instance_uuid: str,
                   void: str) -> Answer:
-        """Return the policy of a running guest, see HostClient.policy_of.
+        """Return the bandwidth policy of a running guest, see
+        HostClient.policy_of.
 
         :param void: token of a call of :meth:`set_policy` to cancel.
         """
@@ -142,7 +145,7 @@ class PolicyEndpoint:
     def set_policy(self, context: Any, instance_uuid: str,
                    policy: Sequence[messages.Node], token: str,
                    lock: str | None = None) -> Answer:
-        """Change the policy of a running guest, see HostClient.set.
+        """Change the bandwidth policy of a running guest, see HostClient.set.
 
         :param token: ID of this call.
         :param lock: ID of the caller's lock on the server; None from a caller
@@ -163,7 +166,10 @@ class PolicyEndpoint:
     @_answer_refusals
     def check_move(self, context: Any, instance_uuid: str,
                    move: move_messages.Packed) -> Answer:
-        """Check whether a guest can be moved, see HostClient.check_move."""
+        """Check whether a guest can move to other NUMA nodes of this host.
+
+        See HostClient.check_move.
+        """
         with self.running(instance_uuid) as domain:
             self._mover.check(domain, move)
         return {}
@@ -172,7 +178,8 @@ class PolicyEndpoint:
     def move_nodes(self, context: Any, instance_uuid: str,
                    move: move_messages.Packed, token: str,
                    lock: str) -> Answer:
-        """Move a guest between NUMA nodes, see HostClient.move_nodes.
+        """Move a guest to other NUMA nodes of this host, see
+        HostClient.move_nodes.
 
         :param token: ID of this call.
         :param lock: ID of the caller's lock on the server.
@@ -185,12 +192,12 @@ class PolicyEndpoint:
 
     def _get_instance(self, context: Any, uuid: str, token: str,
                       lock: str | None) -> Any:
-        """Return the instance that a call changes.
+        """Return the instance that an RPC call changes.
 
         :param token: ID of the call.
         :param lock: ID of the caller's lock on the server.
-        :raises NotChanged: if the caller cancelled the call, or holds the lock
-            no longer.
+        :raises NotChanged: if the caller has cancelled the call, or its lock
+            has expired.
         """
         if token in self._void:
             raise policy_change.NotChanged(
@@ -207,7 +214,8 @@ class PolicyEndpoint:
 
     @contextlib.contextmanager
     def running(self, uuid: str) -> Iterator[policy_change.Domain]:
-        """Yield a running domain, by UUID of its instance.
+        """Within this context, give access to the running domain of an
+        instance.
 
         :raises NotChanged: if the domain does not run.
         """
