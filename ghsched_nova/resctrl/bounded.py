@@ -30,9 +30,11 @@ from ghsched_nova.resctrl import schemata
 from ghsched_placement import decimals
 
 
-def completed(plan: model.Plan, actual: model.Actual,
-              wanted: model.Wanted) -> model.Plan:
-    """Return a plan that lowers bounded values before it raises others."""
+def lower_bounded_values_first(plan: model.Plan, actual: model.Actual,
+                               wanted: model.Wanted) -> model.Plan:
+    """Return a plan whose writes lower bounded schemata values before they
+    raise others.
+    """
     if not wanted.bounded:
         return plan
     removals = [action for action in plan.actions

@@ -73,7 +73,7 @@ class Cache:
     @property
     def free(self) -> int:
         """Longest run of ways that no exclusive group has on any cache."""
-        return free_of(self.mask, self.exclusive)
+        return longest_free_run(self.mask, self.exclusive)
 
     @property
     def is_low(self) -> bool:
@@ -91,9 +91,9 @@ class Cache:
                          for domain in domains)
 
 
-def read(info: Mapping[str, str], root: schemata.Schemata, sysfs: Path,
-         shared: int) -> Cache | None:
-    """Return the L3 caches of a host; None where they cannot be divided.
+def read_caches(info: Mapping[str, str], root: schemata.Schemata, sysfs: Path,
+                shared: int) -> Cache | None:
+    """Return the L3 caches of a host; None if they have no L3 masks to divide.
 
     :param info: files of info/, by path in there.
     :param shared: how many ways are left to all at least.
@@ -113,9 +113,9 @@ def read(info: Mapping[str, str], root: schemata.Schemata, sysfs: Path,
         # io_alloc until its mask is made smaller: the rest can be no place
         # for devices then.
         exclusive = _used_by_cache(usage, 'E')
-        region = region_of(free_of(mask, exclusive),
-                           0 if devices == mask else devices,
-                           max(least, shared))
+        region = guest_ways_mask(longest_free_run(mask, exclusive),
+                                 0 if devices == mask else devices,
+                                 max(least, shared))
         domains = frozenset(domain for domain, _value in found.values)
         by_node = _private_caches(domains, sysfs, of_nodes)
         if region.bit_count() < least or not by_node:
@@ -146,14 +146,16 @@ def _used_by_cache(usage: str, letters: str) -> dict[int, int]:
     return found
 
 
-def free_of(mask: int, exclusive: Mapping[int, int]) -> int:
-    """Return the longest run of ways of a mask that no exclusive group has."""
+def longest_free_run(mask: int, exclusive: Mapping[int, int]) -> int:
+    """Return the longest run of L3 ways in a mask that no exclusive group has.
+    """
     return longest_run(mask & ~functools.reduce(
         operator.or_, exclusive.values(), 0))
 
 
-def region_of(free: int, taken: int, shared: int) -> int:
-    """Return the ways for guests: those at one end of the free run.
+def guest_ways_mask(free: int, taken: int, shared: int) -> int:
+    """Return the mask of the L3 ways that guests may get, at one end of the
+    free ways.
 
     :param free: one run of ways.
     :param taken: ways that devices write into.
@@ -167,11 +169,13 @@ def region_of(free: int, taken: int, shared: int) -> int:
     low = bits.index(True) if True in bits else width
     high = bits[::-1].index(True) if True in bits else width
     ways = max(0, min(max(low, high), width - shared))
-    return span(ways) << (first if low >= high else first + width - ways)
+    return mask_of_lowest(ways) << (
+        first if low >= high else first + width - ways
+    )
 
 
-def span(ways: int) -> int:
-    """Return the mask of the first ways, by their number."""
+def mask_of_lowest(ways: int) -> int:
+    """Return the L3 mask with the lowest ways set, for a number of ways."""
     return (1 << ways) - 1
 
 
@@ -190,7 +194,7 @@ def remaining_ways(cache: Cache, masks: Mapping[str, int], domain: int) -> int:
     used = functools.reduce(operator.or_, masks.values(), 0)
     left = cache.mask
     if used and cache.is_low:
-        left &= ~span(used.bit_length())
+        left &= ~mask_of_lowest(used.bit_length())
     elif used:
         left &= (used & -used) - 1
     taken = cache.exclusive.get(domain, 0)
@@ -208,9 +212,9 @@ def longest_run(mask: int) -> int:
     return best
 
 
-def assign(cache: Cache, wanted: Mapping[str, int],
-           held: Mapping[str, int]) -> dict[str, int]:
-    """Return a mask for each group on one cache; valid masks are kept.
+def assign_masks(cache: Cache, wanted: Mapping[str, int],
+                 held: Mapping[str, int]) -> dict[str, int]:
+    """Return an L3 mask for each group on one cache; valid masks are kept.
 
     Where the ways that are free are not next to each other, guests are moved
     together: a mask can be changed at any time, at the price of a cold
@@ -266,7 +270,7 @@ def _list_runs(cache: Cache, ways: int) -> list[int]:
     one first.
     """
     first = (cache.region & -cache.region).bit_length() - 1
-    spans = [span(ways) << place
+    spans = [mask_of_lowest(ways) << place
              for place in range(first, first + cache.ways - ways + 1)]
     return spans if cache.is_low else spans[::-1]
 
@@ -296,7 +300,7 @@ def shared_ways(cache: Cache, domains: Iterable[int], one: schemata.Schemata,
 
 def own_domains(cache: Cache, group: schemata.Schemata,
                 root: schemata.Schemata) -> list[int]:
-    """Return the caches on which a group has ways that the root group lacks.
+    """Return the L3 caches on which a group shares no way with the root group.
     """
     line = cache.lines[0]
     return [domain for domain in sorted(cache.domains)

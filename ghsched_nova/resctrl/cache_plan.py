@@ -40,8 +40,8 @@ ROOT = ''
 _ROOT_TEXT = "the kernel's default group"
 
 
-def completed(plan: model.Plan, actual: model.Actual,
-              wanted: model.Wanted) -> model.Plan:
+def add_mask_writes(plan: model.Plan, actual: model.Actual,
+                    wanted: model.Wanted) -> model.Plan:
     """Return a plan with the changes of L3 masks added to those of bandwidth.
 
     Other groups leave the ways of a guest before it gets them.
@@ -143,7 +143,7 @@ def _assign_masks(cache: caches.Cache, groups: Mapping[str, model.Guest],
     for domain in sorted(cache.domains):
         ways = {name: guest.ways[domain] for name, guest in groups.items()
                 if domain in guest.ways}
-        masks[domain] = caches.assign(cache, ways, {
+        masks[domain] = caches.assign_masks(cache, ways, {
             name: caches.held_mask(held[name], cache.lines[0], domain)
             for name in ways})
         lacking |= dict.fromkeys(ways.keys() - masks[domain].keys(), domain)

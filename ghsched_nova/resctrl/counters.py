@@ -40,8 +40,8 @@ _OTHER_EVENTS = ('mbm_local_bytes',)
 _RESOURCES = ('L3', 'MB')
 
 
-def read(files: fs.Files, root: Path,
-         groups: Iterable[str]) -> model.Counters | None:
+def read_counters(files: fs.Files, root: Path,
+                  groups: Iterable[str]) -> model.Counters | None:
     """Return the bandwidth counters of a host; None if each group has its own.
 
     :param groups: those of guests, below the root; monitoring groups, too.
@@ -88,16 +88,16 @@ def _parse_assignments(
     return found
 
 
-def completed(plan: model.Plan, actual: model.Actual,
-              wanted: model.Wanted) -> model.Plan:
-    """Return a plan with the assignment of counters to guests added (pure).
+def add_counter_writes(plan: model.Plan, actual: model.Actual,
+                       wanted: model.Wanted) -> model.Plan:
+    """Return a plan with the assignment of bandwidth counters to guests added.
 
     A group that is made in this plan gets its counters from the kernel first.
     """
     counters = actual.counters
     if counters is None:
         return plan
-    asking = {group: guest for group, guest in measured(
+    asking = {group: guest for group, guest in map_measuring_groups(
         wanted.guests, actual.groups).items()
         if guest.monitor and (group, EVENT) in counters.assigned}
     ledger = _Ledger(counters, asking.keys())
@@ -114,9 +114,11 @@ def completed(plan: model.Plan, actual: model.Actual,
             for group, domains in lacking.items() if domains))
 
 
-def measured(guests: Iterable[model.Guest],
-             names: Mapping[str, model.Group]) -> dict[str, model.Guest]:
-    """Return the guests by the group or monitoring group that measures them.
+def map_measuring_groups(
+    guests: Iterable[model.Guest], names: Mapping[str, model.Group]
+) -> dict[str, model.Guest]:
+    """Return the guests by path of the control or monitoring group that
+    measures their bandwidth.
     """
     return {
         model.monitor(name, guest.domain.uuid) if naming.is_shared(name)

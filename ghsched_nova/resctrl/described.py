@@ -20,7 +20,7 @@ list: "fs/resctrl: Generic schema description" (Dave Martin, 24 October 2025)
 and its proof of concept (Reinette Chatre, 29 May 2026, with the answers of
 June 2026). No kernel up to Linux 7.3 has them.
 
-:func:`extended` turns descriptions into the knobs of a
+:func:`add_described_knobs` turns descriptions into the knobs of a
 :class:`ghsched_nova.resctrl.dialects.Dialect`, which is what the engine works
 with, whether a table or the kernel has described them.
 """
@@ -131,8 +131,8 @@ class Control:
         return role
 
 
-def parse(info: Mapping[str, str]) -> tuple[Control, ...]:
-    """Return the controls that info/ describes, by their paths.
+def parse_controls(info: Mapping[str, str]) -> tuple[Control, ...]:
+    """Return the bandwidth controls that files of info/ describe.
 
     A description that is not whole, or contradicts itself, is left out: its
     line is one that is not known.
@@ -179,17 +179,20 @@ def _control(top: str, info: Mapping[str, str]) -> Control | None:
 # -- descriptions -> knobs ----------------------------------------------------
 
 
-def extended(known: Sequence[knobs.Knob], controls: Sequence[Control],
-             root: schemata.Schemata) -> tuple[knobs.Knob, ...]:
-    """Return the knobs of a host: those of the dialect's table, and described
-    ones.
+def add_described_knobs(
+    known: Sequence[knobs.Knob],
+    controls: Sequence[Control],
+    root: schemata.Schemata,
+) -> tuple[knobs.Knob, ...]:
+    """Return the bandwidth controls of a dialect, with those that the kernel
+    describes added.
 
     :param known: of the dialect; they keep their lines and their rules.
     :param controls: of the resource MB.
     :param root: schemata of the root group.
     """
     found = list(known)
-    for control in sorted(controls, key=preference):
+    for control in sorted(controls, key=preference_key):
         if (control.parent or root.line(control.name) is None
                 or any(knob.line == control.name for knob in found)):
             continue
@@ -199,7 +202,7 @@ def extended(known: Sequence[knobs.Knob], controls: Sequence[Control],
     return tuple(found)
 
 
-def preference(control: Control) -> tuple[bool, int, str]:
+def preference_key(control: Control) -> tuple[bool, int, str]:
     """Return a sort key by which one of several similar controls is preferred.
 
     The one with the name of the resource is what old programs write.
@@ -270,9 +273,9 @@ def _default_value(control: Control, root: schemata.Schemata) -> int | None:
     return control.maximum if full else control.minimum
 
 
-def of_resource(controls: Sequence[Control], resource: str
-                ) -> Iterator[Control]:
-    """Yield the controls of one resource."""
+def filter_by_resource(controls: Sequence[Control], resource: str
+                       ) -> Iterator[Control]:
+    """Yield the bandwidth controls of one resctrl resource."""
     return (one for one in controls if one.resource == resource)
 
 
@@ -285,8 +288,11 @@ def domain_kind(controls: Sequence[Control], line: str
                  if one.name == line), None)
 
 
-def exact(knob: knobs.Knob, controls: Sequence[Control]) -> knobs.Knob:
-    """Return a knob whose maximum value is the one that the kernel describes.
+def with_described_maximum(
+    knob: knobs.Knob, controls: Sequence[Control]
+) -> knobs.Knob:
+    """Return a bandwidth control with the maximum value that the kernel
+    describes.
     """
     control = next((one for one in controls if one.name == knob.line), None)
     if control is None or not knob.power:

@@ -45,15 +45,22 @@ def detect(info: Info, root: schemata.Schemata,
         :func:`why_unknown` has the reason.
     """
     fitting = candidates(info, root, group_files)
-    controls = tuple(described.of_resource(described.parse(info), 'MB'))
+    controls = tuple(
+        described.filter_by_resource(described.parse_controls(info), 'MB')
+    )
     if len(fitting) == 1 and _matches_described_cap(fitting[0], controls):
         lines = frozenset(line.name for line in root.lines)
         found = _with_kernel_maximums(fitting[0].narrowed(lines), info)
     else:
         found = _make_described_dialect(controls, root)
-    knobs = described.extended([
-        described.exact(knob, controls) for knob in found.knobs
-    ], controls, root)
+    knobs = described.add_described_knobs(
+        [
+            described.with_described_maximum(knob, controls)
+            for knob in found.knobs
+        ],
+        controls,
+        root,
+    )
     if not any(knob.role in ('maximum', 'minimum') for knob in knobs):
         return None
     found = replace(found, knobs=knobs)
@@ -78,7 +85,7 @@ def _make_described_dialect(controls: Sequence[described.Control],
     that the kernel describes.
     """
     cap = next((control for control in sorted(
-        controls, key=described.preference) if control.role == 'maximum'
+        controls, key=described.preference_key) if control.role == 'maximum'
         and not control.parent and root.line(control.name)), None)
     size = cap.bytes_per_s if cap else None
     return dialects.SELF_DESCRIBED if cap is None or size is None else replace(

@@ -24,8 +24,8 @@ from dataclasses import replace
 from ghsched_nova.resctrl import model
 
 
-def completed(plan: model.Plan, actual: model.Actual,
-              wanted: model.Wanted) -> model.Plan:
+def add_device_moves(plan: model.Plan, actual: model.Actual,
+                     wanted: model.Wanted) -> model.Plan:
     """Return a plan with the changes of devices' control groups added.
 
     They leave a group before it is removed, and come into one after the

@@ -296,7 +296,7 @@ def read_host(resctrl: Path, sysfs: Path, told: Told = _NOTHING_TOLD,
         openeuler_libvirt_reads=openeuler_reads,
         no_cap=_no_cap(dialect, caps), node_bandwidth=speeds,
         counters=_counters(dialect, info),
-        cache=caches.read(info, root, sysfs, told.l3_ways_shared),
+        cache=caches.read_caches(info, root, sysfs, told.l3_ways_shared),
         burst_ratio=told.burst_ratio, scales=scales,
         unmeasured=_unmeasured(dialect, granularity, readings),
         notes=detection.notes(dialect, root))

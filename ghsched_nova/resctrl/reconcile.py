@@ -148,11 +148,11 @@ def _plan(files: fs.Files, place: Place,
     actual = survey.survey(files, place.root, wanted, place.run_path,
                            place.proc)
     made = plan.make_plan(actual, wanted)
-    made = cache_plan.completed(made, actual, wanted)
-    made = staged.completed(made, actual, wanted)
-    made = bounded.completed(made, actual, wanted)
-    made = counters.completed(made, actual, wanted)
-    return devices.completed(made, actual, wanted)
+    made = cache_plan.add_mask_writes(made, actual, wanted)
+    made = staged.add_unchanged_lines(made, actual, wanted)
+    made = bounded.lower_bounded_values_first(made, actual, wanted)
+    made = counters.add_counter_writes(made, actual, wanted)
+    return devices.add_device_moves(made, actual, wanted)
 
 
 def _undone(action: model.Action) -> model.Problem:

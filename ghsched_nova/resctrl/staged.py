@@ -42,10 +42,10 @@ _GUARANTEE = 'MIN'
 _Values = dict[str, dict[int, str]]
 
 
-def completed(plan: model.Plan, actual: model.Actual,
-              wanted: model.Wanted) -> model.Plan:
-    """Return a plan that writes either all or no lines of a resource to a
-    group.
+def add_unchanged_lines(plan: model.Plan, actual: model.Actual,
+                        wanted: model.Wanted) -> model.Plan:
+    """Return a plan that writes either all or no schemata lines of a resource
+    to a group.
     """
     if not wanted.staged:
         return plan

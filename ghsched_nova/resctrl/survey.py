@@ -111,8 +111,9 @@ def _counters(files: fs.Files, root: Path, wanted: model.Wanted,
     """
     if not any(guest.monitor for guest in wanted.guests):
         return None
-    return counters.read(files, root,
-                         counters.measured(wanted.guests, found))
+    return counters.read_counters(
+        files, root, counters.map_measuring_groups(wanted.guests, found)
+    )
 
 
 def _process_of(guest: model.Guest, group: model.Group, claimed: set[int],

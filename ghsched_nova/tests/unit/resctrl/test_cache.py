@@ -24,9 +24,14 @@ from ghsched_placement.tests import base
 
 
 def a_cache(width=12, taken=0, shared=2, least=1):
-    mask = cache.span(width)
-    return cache.Cache(('L3',), mask,
-                       cache.region_of(mask, taken, shared), least, {0: (0,)})
+    mask = cache.mask_of_lowest(width)
+    return cache.Cache(
+        ('L3',),
+        mask,
+        cache.guest_ways_mask(mask, taken, shared),
+        least,
+        {0: (0,)},
+    )
 
 
 @st.composite
@@ -54,7 +59,7 @@ class AssignTest(base.TestCase):
         one, steps = given
         held = {}
         for wanted in steps:
-            found = cache.assign(one, wanted, held)
+            found = cache.assign_masks(one, wanted, held)
             self.assertEqual(
                 wanted, {name: mask.bit_count()
                          for name, mask in found.items()})
@@ -73,21 +78,21 @@ class AssignTest(base.TestCase):
     @given(histories())
     def test_correct_state_is_kept(self, given):
         one, steps = given
-        first = cache.assign(one, steps[0], {})
-        self.assertEqual(first, cache.assign(one, steps[0], first))
+        first = cache.assign_masks(one, steps[0], {})
+        self.assertEqual(first, cache.assign_masks(one, steps[0], first))
 
     def test_guests_move_together_when_free_ways_are_apart(self):
         one = a_cache(8)
         held = {'b': 0b001100}
         self.assertEqual({'b': 0b000011, 'c': 0b111100},
-                         cache.assign(one, {'b': 2, 'c': 4}, held))
+                         cache.assign_masks(one, {'b': 2, 'c': 4}, held))
 
     def test_a_guest_without_room_is_left_out(self):
         self.assertEqual({'a': 0b11},
-                         cache.assign(a_cache(6), {'a': 2, 'b': 5}, {}))
+                         cache.assign_masks(a_cache(6), {'a': 2, 'b': 5}, {}))
 
     def test_no_guest_leaves_all_ways_to_all(self):
-        self.assertEqual(cache.span(12),
+        self.assertEqual(cache.mask_of_lowest(12),
                          cache.remaining_ways(a_cache(), {}, 0))
 
     @given(st.integers(0, 2 ** 20))
@@ -120,7 +125,7 @@ class ExclusiveTest(base.TestCase):
         found = self.read('0=XXSSSSSSSSSS;1=XXSSEESSSSSS\n')
         self.assertEqual(0xfff, cache.remaining_ways(found, {}, 0))
         self.assertEqual(0x03f, cache.remaining_ways(found, {}, 1))
-        mine = cache.assign(found, {'a': 2}, {})
+        mine = cache.assign_masks(found, {'a': 2}, {})
         self.assertEqual(0, mine['a'] & 0xcc0)
         for domain in (0, 1):
             rest = cache.remaining_ways(found, mine, domain)
@@ -132,15 +137,15 @@ class ExclusiveTest(base.TestCase):
 class RegionTest(base.TestCase):
 
     def test_ways_of_devices_stay_with_the_rest(self):
-        self.assertEqual(0x3ff, cache.region_of(0xfff, 0xc00, 2))
-        self.assertEqual(0xffc, cache.region_of(0xfff, 0x003, 2))
+        self.assertEqual(0x3ff, cache.guest_ways_mask(0xfff, 0xc00, 2))
+        self.assertEqual(0xffc, cache.guest_ways_mask(0xfff, 0x003, 2))
 
     def test_some_ways_are_left_to_all(self):
-        self.assertEqual(0xff, cache.region_of(0xfff, 0, 4))
-        self.assertEqual(0, cache.region_of(0x3, 0, 4))
+        self.assertEqual(0xff, cache.guest_ways_mask(0xfff, 0, 4))
+        self.assertEqual(0, cache.guest_ways_mask(0x3, 0, 4))
 
     def test_a_mask_that_devices_use_in_full_has_none(self):
-        self.assertEqual(0, cache.region_of(0xf, 0xf, 1))
+        self.assertEqual(0, cache.guest_ways_mask(0xf, 0xf, 1))
 
 
 class ReadTest(base.TestCase):
@@ -161,7 +166,7 @@ class ReadTest(base.TestCase):
                     index.mkdir(parents=True)
                     (index / 'id').write_text(f'{l3}\n')
                     cpu += 1
-            return cache.read(info, schemata.parse(root), sysfs, shared)
+            return cache.read_caches(info, schemata.parse(root), sysfs, shared)
 
     def test_several_caches_of_a_node_are_all_its_own(self):
         found = self.read({'L3/cbm_mask': 'ffff\n', 'L3/min_cbm_bits': '1\n',

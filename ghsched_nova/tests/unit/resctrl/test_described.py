@@ -94,7 +94,7 @@ class ParseTest(base.TestCase):
         info = {'MB/num_closids': '8\n', 'MB/resource_schemata/mode': 'x\n'}
         for control in controls:
             info |= _files(control, digits)
-        self.assertEqual(set(controls), set(described.parse(info)))
+        self.assertEqual(set(controls), set(described.parse_controls(info)))
 
     @given(st.dictionaries(
         st.sampled_from([
@@ -105,17 +105,17 @@ class ParseTest(base.TestCase):
             ('scalar linear', 'bitmap', 'all', '1', '0', '-1', '0x', '1e3',
              '99999999999999999999', '\udcff'))))
     def test_descriptions_of_any_text_are_parsed_or_left_out(self, info):
-        for control in described.parse(info):
+        for control in described.parse_controls(info):
             self.assertLessEqual(control.minimum, control.maximum)
             self.assertGreaterEqual(min(control.scale, control.resolution), 1)
             self.assertIn(control.role, (
                 None, 'maximum', 'minimum', 'hardlimit', 'priority'))
 
     def test_examples_of_the_list_have_their_amounts(self):
-        (intel,) = described.parse(_info('MB', INTEL_MB))
+        (intel,) = described.parse_controls(_info('MB', INTEL_MB))
         self.assertEqual((Fraction(100), None, 'maximum'), (
             intel.whole, intel.bytes_per_s, intel.role))
-        amd, gmb = sorted(described.parse(
+        amd, gmb = sorted(described.parse_controls(
             _info('MB', AMD_MB) | _info('GMB', AMD_GMB)),
             key=lambda one: one.resolution, reverse=True)
         self.assertEqual((None, 125 * 10 ** 6, 'maximum'), (

@@ -200,7 +200,7 @@ class DevicesTest(DevicesTestCase):
 
     def test_nothing_to_add_is_the_plan_as_it_was(self):
         plan = model.Plan(foreign=('pqos',))
-        self.assertEqual(plan, devices.completed(
+        self.assertEqual(plan, devices.add_device_moves(
             plan, model.Actual({}), model.Wanted(devices=True)))
 
 
