@@ -460,7 +460,7 @@ def scales_of(dialect: dialects.Dialect, minimum: int, granularity: int,
             scales[knob.line] = rounding.Scale.from_readings(
                 readings[knob.line])
         elif knob.fraction:
-            scales[knob.line] = rounding.fractions(granularity, minimum)
+            scales[knob.line] = rounding.mpam_scale(granularity, minimum)
         elif knob.in_steps and not (
                 knob.role == 'maximum' and dialect.absolute):
             scales[knob.line] = rounding.Scale(

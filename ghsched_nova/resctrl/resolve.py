@@ -180,7 +180,10 @@ def resolve(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
                                       guest_node, host_node):
             first = settings.get(setting.domain)
             settings[setting.domain] = (
-                setting if first is None else _joined(host, first, setting))
+                setting
+                if first is None
+                else _join_settings(host, first, setting)
+            )
     return tuple(settings[domain] for domain in sorted(settings))
 
 
@@ -298,9 +301,10 @@ def _check_knobs(dialect: dialects.Dialect,
                                 f'the {dialect.title} of this host {why}')
 
 
-def _joined(host: resctrl_host.ResctrlHost, first: DomainSetting,
-            second: DomainSetting) -> DomainSetting:
-    """Return one setting for two guest nodes that share a resctrl domain.
+def _join_settings(host: resctrl_host.ResctrlHost, first: DomainSetting,
+                   second: DomainSetting) -> DomainSetting:
+    """Return one domain setting for two guest NUMA nodes in the same resctrl
+    domain.
 
     That is right only where the domain spans two host nodes and both guest
     nodes ask for the same share of theirs. A cap that is a bandwidth is then
@@ -322,9 +326,10 @@ def _joined(host: resctrl_host.ResctrlHost, first: DomainSetting,
         scale=1 / (1 / first.scale + 1 / second.scale))
 
 
-def _step(host: resctrl_host.ResctrlHost, knob: knobs.Knob, key: keys.Key,
-          value: int, floor: int = 0) -> int:
-    """Return the lowest value that a line can show at or above another value.
+def _round_up(host: resctrl_host.ResctrlHost, knob: knobs.Knob, key: keys.Key,
+              value: int, floor: int = 0) -> int:
+    """Return the lowest value that a schemata line can show at or above a
+    value.
 
     :param key: that asks for it.
     :raises PolicyNotHeld: when the line can show none.
@@ -341,7 +346,7 @@ def _step(host: resctrl_host.ResctrlHost, knob: knobs.Knob, key: keys.Key,
     if knob.stepped:
         # A multiple, not floor + N steps: libvirt refuses anything else,
         # and the kernel rounds up to one.
-        value = rounding.multiple(value, host.granularity)
+        value = rounding.round_up(value, host.granularity)
     return min(value, knob.maximum)
 
 
@@ -352,27 +357,29 @@ def _maximum(host: resctrl_host.ResctrlHost, asked: guest_policy.NodePolicy,
         return asked.maximum
     if not host.dialect.absolute:
         # A guarantee that was rounded up may be above the cap.
-        return _step(host, knob, keys.MEM_BW_MAX, asked.maximum,
-                     max(host.min_bandwidth, _minimum(host, asked) or 0))
+        return _round_up(host, knob, keys.MEM_BW_MAX, asked.maximum,
+                         max(host.min_bandwidth, _minimum(host, asked) or 0))
     if not asked.is_capped:
         return host.no_cap
-    size, domains = _divided(host, host_node)
+    size, domains = _unit_and_domains(host, host_node)
     wanted = -(-asked.maximum * host.node_bandwidth[host_node]
                // (100 * size * domains))
-    return min(_step(host, knob, keys.MEM_BW_MAX, wanted,
-                     host.min_bandwidth), host.no_cap)
+    return min(_round_up(host, knob, keys.MEM_BW_MAX, wanted,
+                         host.min_bandwidth), host.no_cap)
 
 
 def _scale(host: resctrl_host.ResctrlHost, host_node: int) -> float:
     if not host.dialect.absolute:
         return 1.0
-    size, domains = _divided(host, host_node)
+    size, domains = _unit_and_domains(host, host_node)
     return float(100 * size * domains / host.node_bandwidth[host_node])
 
 
-def _divided(host: resctrl_host.ResctrlHost,
-             host_node: int) -> tuple[int | Fraction, int]:
-    """Return bytes per second of one unit, and the domains of a node."""
+def _unit_and_domains(host: resctrl_host.ResctrlHost,
+                      host_node: int) -> tuple[int | Fraction, int]:
+    """Return the bytes per second of one unit of the cap, and the number of
+    domains of a host NUMA node.
+    """
     return (host.dialect.unit.size or 1,
             len(host.domains_by_node[host_node]))
 
@@ -384,15 +391,15 @@ def _minimum(host: resctrl_host.ResctrlHost,
         return None
     if not asked.minimum and not asked.burst:
         return 0
-    found = (_step(host, knob, keys.MEM_BW_MIN, asked.minimum)
+    found = (_round_up(host, knob, keys.MEM_BW_MIN, asked.minimum)
              if asked.minimum else 0)
-    return max(found, _burst(host, knob, asked))
+    return max(found, _round_down_burst(host, knob, asked))
 
 
-def _burst(host: resctrl_host.ResctrlHost, knob: knobs.Knob,
-           asked: guest_policy.NodePolicy) -> int:
-    """Return the part of a burst that is held beside the guarantee; 0 without
-    one.
+def _round_down_burst(host: resctrl_host.ResctrlHost, knob: knobs.Knob,
+                      asked: guest_policy.NodePolicy) -> int:
+    """Return the value that holds a guarantee with its share of burst; 0 if it
+    is not above the guarantee.
 
     The part that is left to each when all guests want their bursts and the
     host has promised as much as it ever does. Rounded down, so that what is

@@ -21,7 +21,7 @@ the value that the kernel shows after the write:
   value is rounded up (``bw_validate()`` in fs/resctrl/ctrlmondata.c).
 * MPAM of the mainline kernel holds a binary fraction of the maximum and shows
   it in percent. info/MB/bandwidth_gran and min_bandwidth give the width of
-  the fraction up to 8 bits (:func:`fractions`). A written value is first
+  the fraction up to 8 bits (:func:`mpam_scale`). A written value is first
   rounded up to a multiple of bandwidth_gran and then goes to the *nearest*
   fraction (``percent_to_mbw_max()`` and ``mbw_max_to_percent()`` in
   drivers/resctrl/mpam_resctrl.c, up to Linux 7.3); a series of July 2026
@@ -100,14 +100,15 @@ class Scale:
                    default=0)
 
 
-def multiple(value: int, granularity: int) -> int:
+def round_up(value: int, granularity: int) -> int:
     """Return a value rounded up to a multiple of the granularity."""
     return -(-value // granularity) * granularity
 
 
 @functools.cache
-def fractions(granularity: int, minimum: int) -> Scale:
-    """Return the scale of a mainline MPAM control that was not measured.
+def mpam_scale(granularity: int, minimum: int) -> Scale:
+    """Return the values that a mainline MPAM control of a granularity and
+    minimum can show, not measured.
 
     Only values are written that lead to the same on every mainline kernel.
 
@@ -117,7 +118,7 @@ def fractions(granularity: int, minimum: int) -> Scale:
     found: dict[int, int] = {}
     for percent in (*range(granularity, 101, granularity), 100):
         shown = _shown_percent(percent, bits)
-        if (shown == _shown_percent(multiple(percent, granularity), bits)
+        if (shown == _shown_percent(round_up(percent, granularity), bits)
                 and shown <= 100):
             # Of several multiples the lowest that is not below what is shown.
             if found.get(shown, 0) < shown:

@@ -100,7 +100,7 @@ class CapturedTest(base.TestCase):
             value = int(text)
             self.assertTrue(knob.shows(value), line)
             if knob.fraction:
-                self.assertIn(value, rounding.fractions(
+                self.assertIn(value, rounding.mpam_scale(
                     host.granularity, host.min_bandwidth).written)
             elif knob.stepped and value != host.no_cap:
                 self.assertEqual(0, value % host.granularity, line)

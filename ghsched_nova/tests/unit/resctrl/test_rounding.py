@@ -41,7 +41,7 @@ class FractionsTest(base.TestCase):
 
     def test_written_values_are_shown_alike_by_each_mainline_kernel(self):
         for (granularity, minimum), bits in rounding.FRACTIONS.items():
-            scale = rounding.fractions(granularity, minimum)
+            scale = rounding.mpam_scale(granularity, minimum)
             self.assertEqual(sorted(scale.written), list(scale.written))
             self.assertEqual(100, scale.highest)
             for value, percent in scale.written.items():
@@ -55,22 +55,22 @@ class FractionsTest(base.TestCase):
             for asked in range(1, 101):
                 self.assertEqual(
                     min(value for value in reached if value >= asked),
-                    rounding.fractions(granularity, minimum).at_least(asked))
+                    rounding.mpam_scale(granularity, minimum).at_least(asked))
 
     def test_four_bits_show_100_for_less_than_100_alone(self):
         self.assertEqual(6, shown('linux', 4, 100))
         self.assertEqual(100, shown('linux-unrounded', 4, 100))
-        self.assertEqual(98, rounding.fractions(7, 6).rewritten[100])
+        self.assertEqual(98, rounding.mpam_scale(7, 6).rewritten[100])
 
     def test_each_percentage_is_shown_from_seven_bits_on(self):
         everything = {percent: percent for percent in range(1, 101)}
         for minimum in (0, 1):
-            scale = rounding.fractions(1, minimum)
+            scale = rounding.mpam_scale(1, minimum)
             self.assertEqual(everything, scale.written)
             self.assertEqual({}, scale.rewritten)
 
     def test_numbers_of_no_control_are_refused(self):
-        self.assertRaises(KeyError, rounding.fractions, 10, 10)
+        self.assertRaises(KeyError, rounding.mpam_scale, 10, 10)
 
 
 class ScaleTest(base.TestCase):
@@ -97,6 +97,6 @@ class MultipleTest(base.TestCase):
 
     @given(st.integers(0, 2 ** 32), st.integers(1, 1000))
     def test_it_is_the_next(self, value, granularity):
-        found = rounding.multiple(value, granularity)
+        found = rounding.round_up(value, granularity)
         self.assertEqual(0, found % granularity)
         self.assertTrue(value <= found < value + granularity)
