@@ -122,7 +122,8 @@ class Libvirt:
             server=self._server_name(domain), **self._hardware(domain))
 
     def _hardware(self, domain: Any) -> dict[str, Any]:
-        """Return the NUMA cells and PCI devices of a domain, as Guest fields.
+        """Return the NUMA cells and PCI devices of a libvirt domain, as Guest
+        fields.
 
         Fields that cannot be parsed from the domain XML are left out.
         """

@@ -145,7 +145,8 @@ class _Between:
 
     @property
     def memory(self) -> tuple[int, int] | None:
-        """Bytes of the guest in total, and outside the nodes on which it ran.
+        """Bytes of memory of the guest: the total, and on host NUMA nodes
+        where it did not run.
         """
         found = self.guest.memory
         if not found or not self.on:
@@ -327,7 +328,7 @@ def _busy(cpus: Iterable[int], before: Sample, now: Sample) -> float | None:
 
 def _stalled(here: Iterable[_Between], before: Sample,
              now: Sample) -> float | None:
-    """Return the largest memory stall ratio of the guests on a node.
+    """Return the largest memory stall ratio of the guests on a host NUMA node.
 
     Without figures of guests, the ratio of the host is used if it is 0 or if
     the host has one node: the kernel does not count stalls by node.
@@ -342,7 +343,8 @@ def _stalled(here: Iterable[_Between], before: Sample,
 
 def _io(number: int, before: Sample,
         now: Sample) -> tuple[float | None, float | None]:
-    """Return the load of the busiest disk and the longest queue on a node.
+    """Return the load of the busiest disk and the longest request queue on a
+    host NUMA node.
 
     The queue length is the mean number of requests that wait.
     """

@@ -112,7 +112,7 @@ class LoadReader:
 
     @property
     def now(self) -> float:
-        """Current time in seconds, on the clock of the samples."""
+        """Current time in seconds, on the clock of the load samples."""
         return self._clock()
 
     def sample(self, guests: Iterable[RunningGuest]) -> load_rates.Sample:
@@ -184,7 +184,8 @@ class LoadReader:
                 _read_file(f'{process.group}/memory.pressure')))
 
     def _process(self, known: RunningGuest) -> _Process | None:
-        """Return the QEMU process of a guest; None if it is not found.
+        """Return the QEMU process of a guest with its vCPU threads; None if it
+        is not found.
 
         The result is cached until the number of vCPU threads changes.
         """
@@ -209,7 +210,7 @@ class LoadReader:
 
     def _memory(self, process: _Process,
                 now: float) -> Mapping[int, int] | None:
-        """Return bytes of memory of a guest by host NUMA node; None if
+        """Return the bytes of memory of a guest by host NUMA node; None if
         unknown.
 
         ``numa_maps`` is preferred: control group statistics lack huge pages.

@@ -241,8 +241,8 @@ def _resctrl_metrics(found: reader.Round,
 
 
 def _without_nested(owned: Owned) -> Owned:
-    """Return the groups without monitoring groups inside a group of the same
-    guest.
+    """Return the groups without monitoring groups below a control group of the
+    same guest.
     """
     of = {group.name: guest for group, guest in owned if group.control}
     return [(group, guest) for group, guest in owned
@@ -406,7 +406,7 @@ def make_metric(name: str, samples: Iterable[tuple[Sequence[str], float]]
 
 
 def _text(label: str) -> str:
-    """Return a label that is valid UTF-8; other bytes are escaped.
+    """Return a metric label as valid UTF-8, with other bytes escaped.
 
     Names of directories may contain any byte.
     """

@@ -65,7 +65,7 @@ class State(enum.IntEnum):
 
     @property
     def word(self) -> str:
-        """Name of the state in output and labels."""
+        """Name of the counter state in output and metric labels."""
         return self.name.lower()
 
 

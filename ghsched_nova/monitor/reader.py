@@ -109,12 +109,11 @@ class Reader:
 
     @property
     def last(self) -> Round | None:
-        """Last round that :meth:`usage` read; None before the first."""
+        """Readings of the last :meth:`usage`; None before the first."""
         return self._last
 
     def host(self) -> topology.Host:
-        """Return the facts of the host, read again after a new mount of
-        resctrl.
+        """Return the monitored host, read again after a new mount of resctrl.
 
         :raises MonitorUnavailable: if the host reports no bandwidth.
         """
@@ -134,7 +133,8 @@ class Reader:
             return host
 
     def read(self) -> Round:
-        """Return the readings of all groups, from one pass over their files.
+        """Return the counter readings of all groups, from one pass over their
+        files.
 
         :raises MonitorUnavailable: if the host reports no bandwidth (any
             more).
@@ -178,7 +178,7 @@ class Reader:
         return found
 
     def usage(self) -> view.Usage:
-        """Return the bandwidth of all groups since the previous round.
+        """Return the bandwidth of all groups since the previous call.
 
         After the first round, counters have no rate; their state is FIRST.
 

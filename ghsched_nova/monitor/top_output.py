@@ -233,7 +233,7 @@ class Page:
         return len(self.head) + 1 + len(self.entries)
 
     def lines(self, first: int = 0, count: int | None = None) -> list[Line]:
-        """Return some lines of the page as text.
+        """Return a range of the lines of the page as text.
 
         :param first: index of the first line.
         :param count: number of lines; None for all.

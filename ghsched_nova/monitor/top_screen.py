@@ -78,7 +78,7 @@ class Top:
         self._when = 0.0
 
     def read(self) -> None:
-        """Read the figures of the next frame.
+        """Read the bandwidth and load figures of the next frame.
 
         :raises MonitorUnavailable: if the host reports no bandwidth.
         """

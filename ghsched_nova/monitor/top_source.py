@@ -55,8 +55,8 @@ class Source:
     bursts: Path | None = None
 
     def snapshot(self) -> view.Snapshot:
-        """Return the bandwidth since the previous call, by node and running
-        guest.
+        """Return the bandwidth of nodes and running guests since the previous
+        call.
 
         :raises MonitorUnavailable: if the host reports no bandwidth.
         """
@@ -72,8 +72,8 @@ class Source:
 
     def load(self, guests: Iterable[view.Guest],
              snapshot: view.Snapshot | None) -> load.Load | None:
-        """Return load and wait time of NUMA nodes; None before two samples
-        exist.
+        """Return the load and wait time of host NUMA nodes; None before two
+        samples exist.
 
         :param snapshot: bandwidth measured with resctrl; None without resctrl.
         """
@@ -98,7 +98,8 @@ class Source:
 
     @property
     def problem(self) -> str:
-        """Cause why libvirt did not answer; empty if it did."""
+        """Cause of libvirt's failure to list guests; empty without a failure.
+        """
         return self.libvirt.problem if self.libvirt else ''
 
 

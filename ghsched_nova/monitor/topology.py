@@ -209,8 +209,8 @@ def _control(
         resctrl: Path, sysfs: Path, configured: Mapping[int, int],
         dialect: dialects.Dialect | None,
         l3: Mapping[int, frozenset[int]]) -> tuple[dict[int, Nodes], int]:
-    """Return the domains of the MB line by NUMA node, and the value that means
-    no cap.
+    """Return the MB domains of each host NUMA node, and the MB value that
+    means no cap.
     """
     if dialect is None:
         return {}, 100

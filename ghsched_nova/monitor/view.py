@@ -292,8 +292,8 @@ def make_snapshot(usage: Usage, guests: Sequence[Guest]) -> Snapshot:
 
 
 def _without_nested(groups: Sequence[GroupUsage]) -> list[GroupUsage]:
-    """Return the groups without monitoring groups whose parent is in the list,
-    too.
+    """Return the groups without monitoring groups whose control group is in
+    the list as well.
     """
     names = {one.group.name for one in groups if one.group.control}
     return [one for one in groups
@@ -314,7 +314,7 @@ def _cached(groups: Iterable[GroupUsage],
 
 def _guest(on: '_Held', guest: Guest, groups: Sequence[GroupUsage],
            control: Mapping[str, GroupUsage]) -> GuestUsage:
-    """Return requested, effective and used bandwidth of a guest.
+    """Return the requested, effective and used bandwidth of a guest.
 
     :param groups: groups of this guest alone.
     :param control: all control groups by name.
@@ -424,8 +424,8 @@ class _Held:
 
     def effective(self, lines: schemata.Schemata, nodes: topology.Nodes,
                   of: Collection[int]) -> Effective | None:
-        """Return the effective limits of a group, see
-        :func:`_effective_on_nodes`.
+        """Return the limits of a control group on host NUMA nodes, computed
+        once for equal arguments.
         """
         key = id(lines), nodes, tuple(of)
         if key not in self._found:
@@ -447,7 +447,7 @@ def _effective_on_nodes(host: topology.Host, lines: schemata.Schemata,
 
 def effective(host: topology.Host, lines: schemata.Schemata, node: int,
               of: Collection[int] = ()) -> Effective | None:
-    """Return the limits of a control group on a host NUMA node.
+    """Return the limits that a control group has on a host NUMA node.
 
     If the domains of the node differ, the strictest values count. A cap in
     bytes of a domain with several nodes (sub-NUMA clusters) is divided among
@@ -486,7 +486,8 @@ def effective(host: topology.Host, lines: schemata.Schemata, node: int,
 
 def _cap(host: topology.Host, caps: Mapping[int, int], node: int,
          of: Collection[int]) -> tuple[float | None, int | None]:
-    """Return a cap in percent and in bytes per second.
+    """Return the cap of a host NUMA node in percent and in bytes per second,
+    from the caps of its resctrl domains.
 
     :param caps: caps by domain.
     """
@@ -505,8 +506,8 @@ def _cap(host: topology.Host, caps: Mapping[int, int], node: int,
 
 def _node_share(host: topology.Host, domain: int, node: int,
                 of: Collection[int]) -> Fraction:
-    """Return the share of the cap of a domain that counts for a node, at most
-    1.
+    """Return the share of a resctrl domain's cap that is in effect on one host
+    NUMA node.
     """
     every = [other for other, domains in host.control.items()
              if domain in domains]
@@ -525,7 +526,7 @@ def _hardlimit(dialect: dialects.Dialect,
 
 
 def _strictest(found: Iterable[Effective | None]) -> Effective | None:
-    """Return the limits with the lowest cap, of several groups of a guest."""
+    """Return the limits with the lowest cap of several, None without any."""
     held = [one for one in found if one is not None]
     if len(held) == 1:      # as a rule
         return held[0]

@@ -72,17 +72,21 @@ class Cache:
 
     @property
     def free(self) -> int:
-        """Longest run of ways that no exclusive group has on any cache."""
+        """Mask of the longest run of L3 ways that no exclusive group has on
+        any cache.
+        """
         return longest_free_run(self.mask, self.exclusive)
 
     @property
     def is_low(self) -> bool:
-        """Whether guests get the lowest of the free ways, not the highest."""
+        """Whether guests get the lowest of the free L3 ways first, not the
+        highest.
+        """
         return bool(self.region & self.free & -self.free)
 
     @property
     def ways(self) -> int:
-        """Number of ways of one L3 that guests can have."""
+        """Number of L3 ways that guests can have on each cache."""
         return self.region.bit_count()
 
     @property
@@ -125,8 +129,8 @@ def read_caches(info: Mapping[str, str], root: schemata.Schemata, sysfs: Path,
 
 
 def _marked_ways(usage: str, letters: str) -> int:
-    """Return the ways that info/L3/bit_usage marks with one of some letters on
-    any cache.
+    """Return the L3 ways that info/L3/bit_usage marks with one of some
+    letters, over all caches.
 
     ``H`` and ``X`` are those that hardware uses, ``E`` those of groups whose
     mode is exclusive.
@@ -266,8 +270,8 @@ def _add_outermost_masks(cache: Cache, masks: Mapping[str, int],
 
 
 def _list_runs(cache: Cache, ways: int) -> list[int]:
-    """Return the masks of all runs of some number of L3 ways, the preferred
-    one first.
+    """Return the masks of all runs of a number of L3 ways, the preferred one
+    first.
     """
     first = (cache.region & -cache.region).bit_length() - 1
     spans = [mask_of_lowest(ways) << place

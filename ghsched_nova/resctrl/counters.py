@@ -42,7 +42,8 @@ _RESOURCES = ('L3', 'MB')
 
 def read_counters(files: fs.Files, root: Path,
                   groups: Iterable[str]) -> model.Counters | None:
-    """Return the bandwidth counters of a host; None if each group has its own.
+    """Return the assignable bandwidth counters of a host; None if each group
+    has counters of its own.
 
     :param groups: those of guests, below the root; monitoring groups, too.
     """

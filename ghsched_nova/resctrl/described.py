@@ -98,13 +98,15 @@ class Control:
 
     @property
     def linear(self) -> bool:
-        """Whether the amount is proportional to the value."""
+        """Whether the bandwidth that a control allows is proportional to its
+        value.
+        """
         return self.kind == 'scalar' and 'linear' in self.flags
 
     @property
     def whole(self) -> Fraction | None:
-        """Value that stands for all of the resource; None if the control is
-        absolute.
+        """Value of a control that means all of the bandwidth; None if the
+        control is in bytes per second.
         """
         if self.unit != 'all':
             return None
@@ -112,13 +114,17 @@ class Control:
 
     @property
     def bytes_per_s(self) -> Fraction | None:
-        """Bytes per second of the value 1; None if the control is a share."""
+        """Bytes per second that the value 1 of a control means; None if the
+        control is a share.
+        """
         size = _BYTES_PER_S.get(self.unit)
         return Fraction(size * self.scale, self.resolution) if size else None
 
     @property
     def role(self) -> knobs.Role | None:
-        """Part of a policy that the control is for, by type and name."""
+        """Part of a bandwidth policy that a control serves, by its type and
+        name; None if it serves none.
+        """
         if not self.linear or _REGION.fullmatch(self.name):
             return None
         word = self.name.rpartition('_')[2]
@@ -203,7 +209,8 @@ def add_described_knobs(
 
 
 def preference_key(control: Control) -> tuple[bool, int, str]:
-    """Return a sort key by which one of several similar controls is preferred.
+    """Return the sort key of bandwidth controls, the one preferred for a
+    policy first.
 
     The one with the name of the resource is what old programs write.
     """
@@ -254,8 +261,8 @@ def _has_same_domains(control: Control, found: Sequence[knobs.Knob],
 
 
 def _default_value(control: Control, root: schemata.Schemata) -> int | None:
-    """Return the value of a control in a new group, as the kernel describes it
-    or from the table.
+    """Return the value of a bandwidth control in a new group; None if it is
+    not known.
 
     A cap is at its highest value then. A guarantee is at its lowest (0 on
     MPAM, 1 on RISC-V), unless the root group has all of it (Intel). For a

@@ -36,7 +36,8 @@ from ghsched_placement import decimals
 
 def detect(info: Info, root: schemata.Schemata,
            group_files: Set[str] = frozenset()) -> Dialect | None:
-    """Return the dialect of a host, with the knobs that the host has.
+    """Return the resctrl dialect of a host, limited to the bandwidth controls
+    that the host has.
 
     :param info: the files of the directories in info/.
     :param root: schemata of the root group.
@@ -71,7 +72,9 @@ def detect(info: Info, root: schemata.Schemata,
 def _matches_described_cap(
     dialect: Dialect, controls: Sequence[described.Control]
 ) -> bool:
-    """Whether the kernel describes the cap as the table of a dialect does."""
+    """Whether the kernel describes the cap in the unit that a dialect has for
+    it.
+    """
     lines = {knob.line for knob in dialect.knobs if knob.role == 'maximum'}
     return all(
         control.bytes_per_s == dialect.unit.size if dialect.absolute
@@ -94,8 +97,8 @@ def _make_described_dialect(controls: Sequence[described.Control],
 
 def candidates(info: Info, root: schemata.Schemata,
                group_files: Set[str] = frozenset()) -> list[Dialect]:
-    """Return the dialects that fit a host, of those that know most of its
-    lines.
+    """Return the dialects that a host may have: of those that fit, the ones
+    that know most schemata lines.
 
     A line that a dialect does not know is nothing against it, unless another
     dialect fits that knows more lines: kernels get new controls, which leave
@@ -120,7 +123,7 @@ def unknown_lines(dialect: Dialect, root: schemata.Schemata
 
 
 def notes(dialect: Dialect, root: schemata.Schemata) -> tuple[str, ...]:
-    """Return sentences on the host's bandwidth controls that ghsched does not
+    """Return sentences on bandwidth controls of a host that ghsched does not
     use.
 
     :param dialect: as :func:`detect` returned it.
@@ -134,7 +137,8 @@ def notes(dialect: Dialect, root: schemata.Schemata) -> tuple[str, ...]:
 
 
 def limits(group: schemata.Schemata) -> Iterator[str]:
-    """Yield sentences on lines of a group that reduce the effect of its cap.
+    """Yield a sentence for each schemata line of a group that reduces the
+    effect of its cap.
     """
     for name in dialects.LIMITING:
         values = _values(group, name)
@@ -153,7 +157,8 @@ def limits(group: schemata.Schemata) -> Iterator[str]:
 
 def why_unknown(info: Info, root: schemata.Schemata,
                 group_files: Set[str] = frozenset()) -> str:
-    """Return the reason why :func:`detect` found no dialect, in one sentence.
+    """Return the reason why no dialect was detected on a host, in one
+    sentence.
     """
     reasons = [
         f'not {dialect.title}, because '
@@ -164,7 +169,8 @@ def why_unknown(info: Info, root: schemata.Schemata,
 
 def mismatch(dialect: Dialect, info: Info, root: schemata.Schemata,
              group_files: Set[str] = frozenset()) -> str | None:
-    """Return the reason why a host does not speak a dialect; None if it does.
+    """Return the reason why a host does not use a resctrl dialect; None if it
+    does.
     """
     return (_wrong_files(dialect.evidence, info)
             or _not_throttled(dialect.evidence, info)
@@ -174,7 +180,7 @@ def mismatch(dialect: Dialect, info: Info, root: schemata.Schemata,
 
 
 def _with_kernel_maximums(dialect: Dialect, info: Info) -> Dialect:
-    """Return a dialect with the maximum values of the kernel's
+    """Return a dialect with the maximum values that the kernel reports in
     info/MB/features.
     """
     told = dict(word.split('@', 1) for word in
@@ -279,7 +285,9 @@ def _wrong_caps(dialect: Dialect, caps: list[bool]) -> str | None:
 
 
 def _read_granularity(info: Info) -> tuple[int, int] | None:
-    """Return the granularity and the lowest cap that the kernel reports."""
+    """Return the granularity of caps and the lowest cap, as the kernel reports
+    them; None if it does not.
+    """
     words = [info.get(f'MB/{name}', '').strip()
              for name in ('bandwidth_gran', 'min_bandwidth')]
     if not all(word.isascii() and word.isdigit() and len(word) < 10

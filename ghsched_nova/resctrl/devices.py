@@ -26,7 +26,7 @@ from ghsched_nova.resctrl import model
 
 def add_device_moves(plan: model.Plan, actual: model.Actual,
                      wanted: model.Wanted) -> model.Plan:
-    """Return a plan with the changes of devices' control groups added.
+    """Return a plan with the moves of devices between control groups added.
 
     They leave a group before it is removed, and come into one after the
     threads of the guest.

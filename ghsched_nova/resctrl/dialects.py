@@ -76,7 +76,9 @@ class Monitor:
     unit: Literal['rate_mb', 'counter_bytes']
 
     def announced(self, info: Info) -> bool:
-        """Whether a host's info/ announces the monitor."""
+        """Whether the files of info/ show that a host has this bandwidth
+        monitor.
+        """
         if not self.file:
             return f'{self.info}/num_rmids' in info
         features = info.get(f'{self.info}/mon_features', '')
@@ -161,14 +163,16 @@ class Dialect:
     staged: bool = False
 
     def knob(self, role: Role) -> Knob | None:
-        """Return the knob of one part of a policy; None if the dialect has
-        none.
+        """Return the bandwidth control of a dialect for one part of a policy;
+        None if there is none.
         """
         return next((k for k in self.knobs if k.role == role), None)
 
     @property
     def main(self) -> Knob:
-        """Knob of the cap; of the guarantee on a host without caps."""
+        """Bandwidth control for caps, or for guarantees on a host without
+        caps.
+        """
         return self.knob('maximum') or self.knob('minimum') or self.knobs[0]
 
     @property
@@ -195,13 +199,13 @@ class Dialect:
 
     @property
     def lines(self) -> frozenset[str]:
-        """Names of the bandwidth lines that the dialect knows."""
+        """Names of the bandwidth lines of schemata that a dialect knows."""
         return frozenset(knob.line for knob in self.knobs).union(
             self.passive, LIMITING)
 
     def narrowed(self, lines: frozenset[str]) -> 'Dialect':
-        """Return the dialect without the knobs that the hardware has no line
-        for.
+        """Return the dialect without bandwidth controls that have no schemata
+        line on a host.
         """
         return replace(self, knobs=tuple(
             knob for knob in self.knobs if knob.line in lines))

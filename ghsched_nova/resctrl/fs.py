@@ -239,7 +239,7 @@ def last_status(files: Files, root: Path) -> str:
 
 
 def os_error(reason: str, path: Path, exc: OSError) -> GroupError:
-    """Return the error of ours for an error of the operating system."""
+    """Return the GroupError for an error of the operating system."""
     return GroupError(reason, str(path), errno=exc.errno or 0)
 
 

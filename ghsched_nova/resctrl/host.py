@@ -160,14 +160,16 @@ class ResctrlHost:
 
     @property
     def writes(self) -> dict[str, dict[int, int]]:
-        """Values to write, by line and shown value, where the two differ."""
+        """Values to write, by schemata line and shown value, where the two
+        differ.
+        """
         return {line: scale.rewritten for line, scale in self.scales.items()
                 if scale.rewritten}
 
     @property
     def tolerance(self) -> dict[str, int]:
-        """Percent by which the shown value of a line may differ from the
-        wanted one.
+        """Difference allowed between the shown and the wanted value, by
+        schemata line, in percent or units of the line.
 
         Nothing, but where the kernel was not asked yet what it shows, or
         where it says so itself; there in units of the line.
@@ -178,7 +180,8 @@ class ResctrlHost:
 
     @property
     def bounded(self) -> dict[str, int]:
-        """Value of a new group, by line whose sum of values is bounded.
+        """Value of a new group, by schemata line whose values must not exceed
+        a sum over all groups.
 
         That is so where each group has some of what is guaranteed.
         """
@@ -187,7 +190,8 @@ class ResctrlHost:
 
     @property
     def kept_share(self) -> int:
-        """Percent of a node's bandwidth that cannot be guaranteed.
+        """Percent of a host NUMA node's bandwidth that control groups keep and
+        no guest can be guaranteed.
 
         Each control group has some of it, whether there is a guest in it or
         not.
@@ -234,7 +238,9 @@ class ResctrlHost:
 
     @property
     def guarantees(self) -> tuple[int, ...]:
-        """Guaranteed shares that the host can hold, in percent, ascending."""
+        """Percentages of a node's bandwidth that the host can guarantee,
+        ascending.
+        """
         knob = self.dialect.knob('minimum')
         if knob is None:
             return tuple(range(1, 101))
@@ -304,8 +310,8 @@ def read_host(resctrl: Path, sysfs: Path, told: Told = _NOTHING_TOLD,
 
 def _dialect(resctrl: Path, info: Mapping[str, str], root: schemata.Schemata,
              told: Told) -> dialects.Dialect:
-    """Return the dialect of a host, with the monitor that the host has or
-    none.
+    """Return the dialect of a host, with the bandwidth monitor that the host
+    has, if any.
     """
     files = frozenset(path.name for path in sysfs_files.entries(resctrl)
                       if os.path.isfile(path))
@@ -411,7 +417,7 @@ def _rmids(dialect: dialects.Dialect, info: Mapping[str, str]) -> int:
 
 def _counters(dialect: dialects.Dialect,
               info: Mapping[str, str]) -> dict[int, int]:
-    """Return the number of assignable counters by domain.
+    """Return the number of assignable bandwidth counters by domain.
 
     Documentation/filesystems/resctrl.rst, mbm_assign_mode: the mode that is
     on stands in brackets.
@@ -431,7 +437,7 @@ def _counters(dialect: dialects.Dialect,
 
 
 def _no_cap(dialect: dialects.Dialect, caps: Mapping[int, int]) -> int:
-    """Return the value of the MB line that means no cap.
+    """Return the value of the MB line that leaves a group without a cap.
 
     Where that is the machine's (AMD), the root group holds it, unless
     somebody has lowered it on every domain; it is no less than is documented.
@@ -450,7 +456,8 @@ def _no_cap(dialect: dialects.Dialect, caps: Mapping[int, int]) -> int:
 def scales_of(dialect: dialects.Dialect, minimum: int, granularity: int,
               readings: Mapping[str, rounding.Readings] = _NO_READINGS
               ) -> dict[str, rounding.Scale]:
-    """Return the values that lines can show, as measured or from info/.
+    """Return the values that schemata lines can show, as measured or from
+    info/.
 
     :raises ResctrlUnavailable: when a new group would be held to something.
     """
@@ -478,8 +485,8 @@ def scales_of(dialect: dialects.Dialect, minimum: int, granularity: int,
 def _unmeasured(dialect: dialects.Dialect, granularity: int,
                 readings: Mapping[str, rounding.Readings]
                 ) -> tuple[str, ...]:
-    """Return the lines whose scale must be measured, or is more exact if
-    measured.
+    """Return the schemata lines whose shown values must be measured, or would
+    be more exact then.
 
     With a granularity of 1 a mainline MPAM control holds each percentage.
     """
@@ -490,7 +497,7 @@ def _unmeasured(dialect: dialects.Dialect, granularity: int,
 
 def _whole_steps(dialect: dialects.Dialect, minimum: int, granularity: int,
                  scales: Mapping[str, rounding.Scale]) -> bool:
-    """Whether libvirt can write each cap that the host can hold.
+    """Whether libvirt can write every cap that the host can hold.
 
     It takes a minimum of 0 for a broken host, and refuses a cap that is not a
     multiple of the granularity (src/util/virresctrl.c). What its XML says is
@@ -518,7 +525,7 @@ def _root_priority(dialect: dialects.Dialect,
 
 def _steps(dialect: dialects.Dialect,
            info: Mapping[str, str]) -> tuple[int, int]:
-    """Return the lowest cap, and the granularity of caps.
+    """Return the lowest cap and the granularity of caps of a host.
 
     The files of info/MB are those of a control in percent, and need not be
     there beside a description.
@@ -533,7 +540,7 @@ def _steps(dialect: dialects.Dialect,
 
 
 def _dense(caps: Mapping[int, int]) -> bool:
-    """Whether libvirt can handle the ids of the domains.
+    """Whether domain ids are consecutive from 0, as libvirt requires.
 
     It counts the caches, and refuses an id that is not below their number:
     "Missing or inconsistent resctrl info for memory bandwidth node".
@@ -543,8 +550,8 @@ def _dense(caps: Mapping[int, int]) -> bool:
 
 def _speeds(by_node: dict[int, tuple[int, ...]], left_out: dict[int, str],
             sysfs: Path, told: Told) -> dict[int, int]:
-    """Return bytes per second by node; nodes without a rate are added to those
-    left out.
+    """Return the bandwidth of host NUMA nodes in bytes per second; nodes
+    without one are added to left_out.
     """
     speeds = {}
     for node in list(by_node):

@@ -97,24 +97,28 @@ class Knob:
     tolerance: int = 0
 
     def shows(self, value: int) -> bool:
-        """Whether a line can show a value."""
+        """Whether the schemata line of a bandwidth control can show a value.
+        """
         lowest = self.minimum if self.lowest is None else self.lowest
         return lowest <= value <= self.maximum
 
     @property
     def in_percent(self) -> bool:
-        """Whether a value of the line is a percentage."""
+        """Whether the value of a schemata line is a percentage."""
         return self.whole == PERCENT_WHOLE
 
     @property
     def in_steps(self) -> bool:
-        """Whether the line can hold only some shares of the bandwidth."""
+        """Whether a bandwidth control can hold only some percentages of the
+        bandwidth.
+        """
         return self.role in ('maximum', 'minimum') and (
             not self.in_percent or self.tolerance > 0
             or self.role == 'minimum' and self.maximum < 100)
 
     def value_of(self, percent: int) -> int:
-        """Return the value that holds a share of the bandwidth.
+        """Return the value of a schemata line that holds a percentage of the
+        bandwidth.
 
         A cap goes up to the next value. A guarantee goes down, by less than
         one step of the hardware, so that guarantees that add up to no more
@@ -136,7 +140,8 @@ class Knob:
         return 100 * value / self.whole
 
     def shares(self) -> tuple[int, ...]:
-        """Return the percentages that the line can hold, ascending.
+        """Return the percentages of the bandwidth that a control can hold,
+        ascending.
 
         A guarantee of coarse steps is counted as the next whole percentage.
         A value is one that the kernel does not show as nothing.

@@ -106,8 +106,8 @@ class Guest:
 
     @property
     def only_measured(self) -> bool:
-        """Whether the guest's group is a monitoring group of the default
-        group.
+        """Whether the guest has no policy and only a monitoring group of the
+        default group.
         """
         return (self.maker == 'ghsched' and self.monitor
                 and not self.shared and not self.desired)
@@ -274,13 +274,15 @@ class Action:
 
     @property
     def what(self) -> str:
-        """Line, threads or IOMMU groups of the change, as text for people."""
+        """Schemata line, threads or IOMMU groups that a change is about, as
+        text for users.
+        """
         return (self.line.strip()
                 or ', '.join(map(str, self.threads or self.devices)))
 
     @property
     def measures_only(self) -> bool:
-        """Whether the change is for monitoring, not for a policy.
+        """Whether the change serves monitoring only, not a bandwidth policy.
 
         It is for a counter, or for a monitoring group in a shared group.
         """
@@ -328,7 +330,7 @@ class Plan:
 
 
 def check(wanted: Wanted) -> None:
-    """Refuse a desired state that is inconsistent, before root acts on it.
+    """Refuse an inconsistent desired state of resctrl before root acts on it.
 
     :raises ValueError: names what is wrong.
     """
@@ -391,7 +393,9 @@ def _check_values(desired: resolve.Desired) -> None:
 
 
 def group_of(guest: Guest, names: Iterable[str]) -> str | None:
-    """Return a guest's group among existing groups; None without one."""
+    """Return the name of a guest's group among those that exist; None without
+    one.
+    """
     if guest.group in names:
         return guest.group
     if guest.only_measured:
@@ -418,14 +422,16 @@ def is_libvirts_monitor(name: str, domain: Domain) -> bool:
 
 
 def is_of(machine: tuple[int, str] | None, domain: Domain) -> bool:
-    """Whether a group name is one that libvirt gives a domain."""
+    """Whether a parsed group name is the one that libvirt gives a domain."""
     return (machine is not None and machine[0] == domain.id
             and naming.alike(machine[1], domain.name))
 
 
 def members(guests: Iterable[Guest],
             names: Collection[str]) -> dict[str, list[Guest]]:
-    """Return the guests by the group that they have, or are to have."""
+    """Return the guests by name of the control group that they have or are to
+    get.
+    """
     found: dict[str, list[Guest]] = {}
     for guest in guests:
         found.setdefault(group_of(guest, names) or guest.group,
@@ -441,7 +447,8 @@ def monitor(group: str, uuid: str) -> str:
 
 def for_each(guests: Iterable[Guest],
              problems: Iterable[Problem]) -> Iterator[Problem]:
-    """Yield each problem of a shared group once for each of its guests."""
+    """Yield each problem of a shared control group once for each guest in it.
+    """
     by_group = members(guests, ())
     for problem in problems:
         concerned = [] if problem.guest else by_group.get(problem.group, [])

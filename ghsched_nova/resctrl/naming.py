@@ -79,7 +79,8 @@ def is_uuid(text: str) -> bool:
 
 
 def machine_name(domain_id: int, name: str) -> str:
-    """The beginning of the group's name of a domain, as libvirt makes it.
+    """Return the part of a control group's name that libvirt makes from a
+    domain's name.
 
     Characters that a host name cannot have are left out, dots and dashes
     stand for themselves only after something else and never at the end, and
@@ -103,13 +104,15 @@ def machine_name(domain_id: int, name: str) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def machine(name: str) -> tuple[int, str] | None:
-    """libvirt's number of the domain and what a group has of its name."""
+    """Return the domain id and the rest of a group name that libvirt made;
+    None for other names.
+    """
     match = _LIBVIRT.fullmatch(name)
     return (int(match[1]), match[2]) if match else None
 
 
 def alike(part: str, name: str) -> bool:
-    """Whether what a group has of a name can be of this one.
+    """Whether the rest of a libvirt group name may stand for a domain name.
 
     Marks do not count and the end may be missing, so that a group is rather
     left than taken from a guest.
@@ -148,8 +151,8 @@ def monitor_name(uuid: str) -> str:
 
 
 def guest_of(name: str) -> str | None:
-    """Return the UUID of the guest that a group is for; None for a group of
-    others.
+    """Return the UUID of the guest in the name of a group; None if there is
+    none.
     """
     name = name.removeprefix(MONITORS)
     if is_shared(name) or not name.startswith(PREFIX):
@@ -159,7 +162,8 @@ def guest_of(name: str) -> str | None:
 
 def shared_name(nodes: Sequence[NodePolicy],
                 host_nodes: Sequence[int]) -> str:
-    """The group of all guests that ask for the same on the same host nodes.
+    """Return the name of the control group that guests with the same policy on
+    the same host NUMA nodes share.
 
     Which guest node is on which host node does not matter: the group holds
     values for host nodes.
@@ -186,7 +190,7 @@ def own_uuid(name: str) -> str | None:
 
 
 def is_ours(name: str) -> bool:
-    """Whether nova-compute makes groups of this name."""
+    """Whether the name of a control group is one that nova-compute makes."""
     return own_uuid(name) is not None or is_shared(name) or name == PROBE
 
 

@@ -173,7 +173,8 @@ class _CanNot(Exception):  # noqa: N818
 
 def _plan_group(name: str, guests: Sequence[Guest], actual: model.Actual,
                 wanted: model.Wanted) -> Iterator[Action | Problem]:
-    """Yield the changes that give a group its values and its guests' threads.
+    """Yield the changes that give a control group its values and the threads
+    of its guests.
 
     :param guests: at least one, and more than one only if they share it.
     """

@@ -81,7 +81,8 @@ class Missing:
 
 
 def missing(kernel: Kernel) -> tuple[Missing, ...]:
-    """Return the preconditions that a host does not meet, in their order.
+    """Return the preconditions for bandwidth control that a host does not
+    meet, in order.
 
     One that follows from another that is not met is left out.
     """
@@ -112,8 +113,8 @@ def _control() -> Missing:
 
 
 def _built(config: str, option: str) -> bool | None:
-    """Whether a kernel was built with an option; None if the option does not
-    exist in it.
+    """Whether a kernel was built with a configuration option; None if the
+    kernel does not have the option.
     """
     if re.search(f'^CONFIG_{option}=[ym]$', config, re.M):
         return True
@@ -176,7 +177,9 @@ def _command_line(kernel: Kernel) -> Iterator[Missing]:
 
 
 def _rdt_off(words: Iterable[str]) -> str:
-    """Return the boot option that switches MBA off; empty if there is none."""
+    """Return the kernel boot option that switches Intel MBA off; empty if
+    there is none.
+    """
     found = ''
     for word in words:
         features = (word.removeprefix('rdt=').split(',')

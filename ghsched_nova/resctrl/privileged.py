@@ -127,8 +127,8 @@ def remove_own(root: Path, uuid: str) -> bool:
 
 def reconcile(root: Path, run_path: Path,
               wanted: model.Wanted) -> reconciling.Report:
-    """Reconcile a whole host as root in one call, see
-    :func:`reconcile.reconcile`.
+    """Change the control groups of a host to the desired state as root, in one
+    call; see :func:`reconcile.reconcile`.
 
     :raises fs.GroupError: as there.
     :raises ValueError: when the desired state makes no sense.
@@ -171,7 +171,8 @@ def _packed_problems(problems: Sequence[model.Problem]
 
 def measure(root: Path, lines: Sequence[str],
             domain: int) -> dict[str, rounding.Readings]:
-    """Measure as root, see :func:`measure.measure`.
+    """Return the percentages that schemata lines show after each written one,
+    measured as root; see :func:`measure.measure`.
 
     :raises fs.GroupError: as there.
     :raises ValueError: for what is no line or no domain.

@@ -99,7 +99,8 @@ class Place:
 
 def look(place: Place, wanted: model.Wanted,
          files: fs.Files | None = None) -> Report:
-    """Return the report that :func:`reconcile` would give, without a write.
+    """Return the report that a reconciliation would give, without writing to
+    resctrl.
 
     :raises GroupError: when there is no resctrl, or no lock.
     """
@@ -112,7 +113,8 @@ def look(place: Place, wanted: model.Wanted,
 
 def reconcile(place: Place, wanted: model.Wanted,
               files: fs.Files | None = None) -> Report:
-    """Make the changes that resctrl needs, and check the result.
+    """Write the groups, values and threads that guests require to resctrl, and
+    report what is not as required.
 
     A refusal of the kernel ends the work on one guest, not that on others.
 
@@ -162,7 +164,7 @@ def _undone(action: model.Action) -> model.Problem:
 
 
 def _within(group: Path, error: fs.GroupError) -> str:
-    """Return the text of an error in a group, without the group's name.
+    """Return the text of an error in a group, without the name of the group.
 
     Nova shows no more than 255 characters of a fault.
     """
@@ -317,7 +319,9 @@ class _Work:
             raise fs.os_error('cannot be removed', path, exc) from exc
 
     def _move(self, path: Path, action: model.Action) -> tuple[int, ...]:
-        """Move threads into a group; return those that still ran."""
+        """Move threads into a group; return the ids of those that had not
+        ended.
+        """
         moved = []
         for tid in action.threads:
             try:
@@ -336,7 +340,8 @@ class _Work:
         return tuple(moved)
 
     def _way(self, path: Path, action: model.Action) -> tuple[Path, ...]:
-        """Return the groups that a thread passes on its way into its group.
+        """Return the groups into which a thread must be moved one after the
+        other to get into its group.
 
         The kernel takes the threads of a monitoring group from its own
         control group alone (``__rdtgroup_move_task()`` in
@@ -366,7 +371,9 @@ class _Work:
             self._take_back(action.group)
 
     def _take_back(self, group: str) -> None:
-        """Remove a group that was created here and is incomplete."""
+        """Remove a group that was created in this run and could not be
+        completed.
+        """
         self.made.discard(group)
         # It may have gone with the whole file system.
         with contextlib.suppress(fs.GroupError):

@@ -109,7 +109,9 @@ class DomainSetting:
 
     @property
     def held(self) -> bandwidth.Bandwidth:
-        """Effective values of the domain, with the cap in percent."""
+        """Bandwidth settings in effect in a resctrl domain, with the cap in
+        percent.
+        """
         return bandwidth.Bandwidth(self.minimum, self.maximum_percent,
                                    self.hardlimit, self.priority)
 
@@ -123,7 +125,9 @@ class DomainSetting:
                 'min_bandwidth': self.minimum}
 
     def value(self, role: knobs.Role) -> int | None:
-        """Return the value of the line for one part of the policy."""
+        """Return the value of a schemata line for one part of the policy; None
+        if there is none.
+        """
         value = getattr(self, role)
         return None if value is None else int(value)
 
@@ -189,7 +193,8 @@ def resolve(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
 
 def ways(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
          host_nodes: Sequence[int]) -> dict[int, int]:
-    """Return the number of exclusive L3 ways of a guest, by domain.
+    """Return the number of exclusive L3 ways that a guest gets in each L3
+    domain.
 
     :raises PolicyNotHeld: when the host cannot give them.
     """
@@ -217,7 +222,8 @@ def ways(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
 
 def together(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
              guests: int) -> guest_policy.GuestPolicy:
-    """Return the policy of a group that several guests of one policy share.
+    """Return the policy of a control group that several guests with the same
+    policy share.
 
     Where a value holds for all threads of the group together, guarantees and
     caps add up, to all of the node at most. Where it holds for each core,
@@ -234,8 +240,8 @@ def together(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
 
 def default_class(host: resctrl_host.ResctrlHost, maximum: int
                   ) -> tuple[guest_policy.GuestPolicy, tuple[int, ...]]:
-    """Return the policy of guests that ask for nothing, and the nodes where it
-    holds.
+    """Return the policy of guests without a policy of their own, and the host
+    NUMA nodes where it holds.
 
     A cap on each node, hard if the host can, and the lowest priority.
 
@@ -435,7 +441,8 @@ def _priority(host: resctrl_host.ResctrlHost,
 
 def desired_lines(host: resctrl_host.ResctrlHost,
                   settings: Sequence[DomainSetting]) -> Desired:
-    """Return the values of a guest's group, by line and domain.
+    """Return the values that a guest's control group must have, by schemata
+    line and domain.
 
     Lines are in the order in which they are to be written.
     """
@@ -453,8 +460,8 @@ def desired_lines(host: resctrl_host.ResctrlHost,
 
 
 def other_domains(host: resctrl_host.ResctrlHost) -> Others:
-    """Return the values of a guest's group in domains that the guest does not
-    use.
+    """Return the values of a new group, by schemata line, for domains that a
+    guest does not use.
 
     A group that holds a guest must leave the other domains alone, but whoever
     made the group may not have: libvirt reuses a directory that is there
@@ -482,7 +489,7 @@ def _default(host: resctrl_host.ResctrlHost,
 def differences(current: schemata.Schemata, desired: Desired,
                 others: Others = _NONE, tolerance: Tolerance = _EXACT
                 ) -> tuple[Difference, ...]:
-    """Return the values of a group that differ from the wanted ones.
+    """Return the values of a control group that differ from the wanted ones.
 
     :param current: what the group holds.
     :param desired: values of the guest's own domains.
@@ -536,7 +543,8 @@ def plan_writes(current: schemata.Schemata, desired: Desired,
 
 
 def to_write(writes: Writes, line: str, value: int) -> int:
-    """Return the value to write so that a line reads as another value."""
+    """Return the value to write so that a schemata line shows a given value.
+    """
     return writes.get(line, {}).get(value, value)
 
 

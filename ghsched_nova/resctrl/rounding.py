@@ -76,25 +76,27 @@ class Scale:
 
     @property
     def highest(self) -> int:
-        """Highest percentage that the line can show."""
+        """Highest percentage that a schemata line can show."""
         return max(self.written, default=0)
 
     @property
     def rewritten(self) -> dict[int, int]:
-        """Values to write, by the shown values that differ from them."""
+        """Values to write, by those percentages that the line shows after
+        another value was written.
+        """
         return {shown: value for shown, value in self.written.items()
                 if shown != value}
 
     def at_least(self, percent: int) -> int | None:
-        """Return the lowest shown value at or above a percentage; None if
-        there is none.
+        """Return the lowest percentage that a line can show at or above
+        another one; None if there is none.
         """
         return next((shown for shown in self.written if shown >= percent),
                     None)
 
     def at_most(self, percent: float) -> int:
-        """Return the highest shown value at or below a percentage; 0 if there
-        is none.
+        """Return the highest percentage that a line can show at or below
+        another one; 0 if there is none.
         """
         return max((shown for shown in self.written if shown <= percent),
                    default=0)

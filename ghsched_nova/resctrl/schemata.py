@@ -66,12 +66,14 @@ class Schemata:
     lines: tuple[Line, ...] = ()
 
     def line(self, name: str) -> Line | None:
-        """Return the line of one resource; None if there is none."""
+        """Return the line of one resource in a schemata file; None if there is
+        none.
+        """
         return next((line for line in self.lines if line.name == name), None)
 
     def values(self, name: str, base: int = 10) -> dict[int, int] | None:
-        """Return the values of one resource by domain id; None without its
-        line.
+        """Return the values of one resource in a schemata file by domain id;
+        None without its line.
 
         :param base: 10 for bandwidth lines, 16 for cache bit masks.
         :raises SchemataError: for a value that is not a number of that base.
@@ -87,7 +89,7 @@ class Schemata:
 
 
 def parse(text: str) -> Schemata:
-    """Parse the content of a schemata file.
+    """Return the lines of a schemata file, parsed.
 
     :raises SchemataError: for a line without a name, a domain that is no
         number, a value that is missing, or a name or domain given twice.
@@ -101,7 +103,8 @@ def parse(text: str) -> Schemata:
 
 
 def read(text: str) -> Schemata:
-    """Parse a whole schemata file as the kernel gives it, see :func:`parse`.
+    """Return the lines of a schemata file as the kernel gives it, parsed; see
+    :func:`parse`.
 
     :raises SchemataError: also when the end is cut off.
     """
@@ -169,7 +172,7 @@ def _number(name: str, value: str, base: int) -> int:
 
 
 def libvirt_reads(root: Schemata) -> bool:
-    """Whether upstream libvirt accepts the lines of a host's schemata.
+    """Whether upstream libvirt can parse the lines of a host's root schemata.
 
     See :mod:`ghsched_nova.resctrl.naming` for what it makes of the others.
     """

@@ -92,7 +92,8 @@ def _names(files: fs.Files, root: Path,
 
 def _others(files: fs.Files, root: Path, wanted: model.Wanted,
             names: Iterable[str]) -> dict[str, schemata.Schemata]:
-    """Return schemata of groups that no guest needs, if guests have L3 ways.
+    """Return the schemata of groups that no guest needs, or nothing if no
+    guest has exclusive L3 ways.
     """
     found = {}
     for name in names if any(guest.ways for guest in wanted.guests) else ():
@@ -106,8 +107,8 @@ def _others(files: fs.Files, root: Path, wanted: model.Wanted,
 
 def _counters(files: fs.Files, root: Path, wanted: model.Wanted,
               found: Mapping[str, model.Group]) -> model.Counters | None:
-    """Return the counters of a host; None if nobody asks to be measured, or
-    everybody is.
+    """Return the bandwidth counters of a host; None if no guest asks for them
+    or each group has its own.
     """
     if not any(guest.monitor for guest in wanted.guests):
         return None
@@ -133,7 +134,7 @@ def _process_of(guest: model.Guest, group: model.Group, claimed: set[int],
 
 def _measuring(files: fs.Files, root: Path,
                wanted: model.Wanted) -> list[str]:
-    """Return the monitoring groups of the default group that exist and measure
+    """Return the existing monitoring groups of the default group that measure
     guests.
     """
     known = wanted.removable | {guest.group for guest in wanted.guests}
@@ -154,7 +155,7 @@ def _measuring(files: fs.Files, root: Path,
 
 def _of_process(process: int, proc: Path,
                 others: Mapping[int, Mapping[int, str]]) -> dict[int, str]:
-    """Return the names of a guest's threads by id, including its kernel
+    """Return the names of a guest's threads by thread id, including its kernel
     threads.
     """
     mine = _threads(proc, process) if process else {}
@@ -185,8 +186,8 @@ def _is_monitor(path: Path) -> bool:
 
 
 def _monitors(files: fs.Files, path: Path) -> dict[str, frozenset[int]]:
-    """Return the threads in the monitoring groups of guests that share a
-    group.
+    """Return the threads in each guest's monitoring group below a shared
+    control group, by UUID.
     """
     if not naming.is_shared(path.name):
         return {}
@@ -238,8 +239,8 @@ def _with_strangers(group: model.Group, mine: Mapping[int, str],
 
 
 def _process_in(proc: Path, tids: Iterable[int], uuid: str) -> int:
-    """Return the process of the vCPUs in a group; 0 unless there is exactly
-    one.
+    """Return the one process to which the vCPU threads in a group belong; 0
+    unless there is exactly one.
 
     A thread of another guest, or of a QEMU that libvirt does not know, may
     have been put there: the command line of the process must have the UUID.
@@ -251,7 +252,7 @@ def _process_in(proc: Path, tids: Iterable[int], uuid: str) -> int:
 
 
 def _is_of(proc: Path, process: int, uuid: str) -> bool:
-    """Whether a process is the QEMU of a guest, by the UUID on its command
+    """Whether a process is the QEMU of a guest, by the UUID on the command
     line.
     """
     try:
@@ -262,7 +263,9 @@ def _is_of(proc: Path, process: int, uuid: str) -> bool:
 
 
 def _threads(proc: Path, process: int) -> dict[int, str]:
-    """Return the names of a process' threads by id; empty if it has ended."""
+    """Return the names of the threads of a process by thread id; empty if the
+    process has ended.
+    """
     found = {}
     top = f'{proc}/{process}/task'
     try:
@@ -279,7 +282,7 @@ def _threads(proc: Path, process: int) -> dict[int, str]:
 
 
 def _helpers(proc: Path) -> dict[int, dict[int, str]]:
-    """Return the kernel threads that work for processes, by process.
+    """Return the vhost kernel threads by the process that each works for.
 
     Up to Linux 6.3 vhost has a kernel thread ``vhost-<process>`` for each
     queue; later it is a thread of the process itself. Any process can give
@@ -308,7 +311,7 @@ def _is_of_kernel(proc: Path, tid: int) -> bool:
 
 
 def _living(run_path: Path, proc: Path) -> frozenset[str]:
-    """Return the names of the domains whose QEMU process is running."""
+    """Return the names of libvirt domains whose QEMU process is running."""
     try:
         names = [name.removesuffix('.pid') for name in os.listdir(run_path)
                  if name.endswith('.pid')]

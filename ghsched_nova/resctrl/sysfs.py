@@ -35,7 +35,7 @@ def node_path(sysfs: Path, node: int) -> Path:
 
 
 def nodes(sysfs: Path) -> Iterator[tuple[int, Path]]:
-    """Return the host's NUMA nodes and their sysfs directories."""
+    """Yield each NUMA node of the host with its sysfs directory."""
     for path in entries(sysfs / 'devices' / 'system' / 'node'):
         match = _NODE.fullmatch(path.name)
         if match:
@@ -81,7 +81,7 @@ def rated_latency(node: Path) -> int:
 
 
 def places(sysfs: Path) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Return socket, die, cluster and core of each CPU.
+    """Yield each CPU with its socket, die, cluster and core.
 
     A level that the kernel does not know (-1 or no file) is 0 for all. A CPU
     without a socket or core, as one that is offline, is left out.

@@ -108,7 +108,7 @@ class Action:
 
     @property
     def line(self) -> str:
-        """New CPUs or scheduling class, as text."""
+        """CPUs or scheduling class that a thread is to get, as text."""
         return (cpulist.render_cpus(self.cpus) if self.cpus
                 else str(self.scheduling))
 

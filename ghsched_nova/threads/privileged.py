@@ -58,7 +58,7 @@ _Microseconds = Annotated[int, Range(0, 2 ** 32)]
 
 
 def _check_thread(value: tuple[str, Kind, int, int, int]) -> None:
-    """Refuse a thread that does not have this role in a running guest.
+    """Refuse a thread that does not have the stated role in a running guest.
 
     :param value: name of the domain, kind, number, thread id, start time.
     """

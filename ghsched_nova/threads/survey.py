@@ -100,7 +100,8 @@ def parse_start_time(stat: str) -> int:
 
 
 def read_scheduling(tid: int) -> Scheduling:
-    """Return the scheduling class and parameters of a thread, from the kernel.
+    """Return the scheduling class of a thread with its parameters, read from
+    the kernel.
 
     :raises OSError: if the thread does not exist.
     """

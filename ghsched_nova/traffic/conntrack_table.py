@@ -55,7 +55,8 @@ class Selection:
 
 def select(lines: Iterable[str], addresses: frozenset[str],
            is_late: Callable[[], bool] = lambda: False) -> Selection:
-    """Return the connections of some addresses.
+    """Return those connections of a conntrack table that have one of some
+    addresses at an end.
 
     The same connection is there once for each zone that it passes, so the
     largest of its counts is the one. The ends are where it was begun and who
@@ -102,14 +103,16 @@ class _Largest:
         self.floor = 0
 
     def add(self, flow: Flow) -> None:
-        """Keep a flow, or the larger of two with one key."""
+        """Keep a connection; of two with the same key, keep the one with more
+        bytes.
+        """
         before = self.flows.get(flow.key, flow)
         self.flows[flow.key] = max(before, flow, key=lambda one: one.count)
         if len(self.flows) > 2 * self._most:
             self.shorten()
 
     def shorten(self) -> None:
-        """Leave out all but the largest flows."""
+        """Drop all flows of an address but those with the most bytes."""
         ordered = sorted(self.flows.values(), reverse=True,
                          key=lambda one: (one.count, one.key))
         self.flows = {one.key: one for one in ordered[:self._most]}
@@ -118,17 +121,23 @@ class _Largest:
 
 
 def _as_kernel(address: str) -> str:
-    """Return an address as the kernel shows it (``%pI4``, ``%pI6``)."""
+    """Return an IP address in the notation of conntrack tables (``%pI4``,
+    ``%pI6``).
+    """
     return ipaddress.ip_address(address).exploded
 
 
 def _ends(line: str) -> list[str]:
-    """Return the texts of both sources: who began, and who answers."""
+    """Return the two source addresses of a conntrack line: those of the client
+    and of the server.
+    """
     return [part.partition(' ')[0] for part in line.split(' src=')[1:]]
 
 
 def _count(line: str) -> int:
-    """Return the bytes of a connection in both directions; -1 without."""
+    """Return the bytes of a conntrack line in both directions; -1 if it has no
+    valid counts.
+    """
     try:
         # The largest number that goes through the channel of a helper.
         return min(2 ** 63 - 1, sum(int(part.partition(' ')[0]) for part
@@ -146,7 +155,9 @@ def _fields(line: str) -> Iterator[tuple[str, str]]:
 
 
 def _flow(line: str) -> Flow | None:
-    """Return a connection with both ends; None for others."""
+    """Return the connection of a conntrack line; None without two valid
+    addresses.
+    """
     fields = list(_fields(line))
     sources = [value for name, value in fields if name == 'src']
     if len(sources) != 2:

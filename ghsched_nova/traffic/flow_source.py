@@ -63,7 +63,8 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def flows(self, addresses: frozenset[str]) -> Iterable[Flow]:
-        """Yield all flows that have one of some addresses at an end.
+        """Yield the flows of this host that have one of some IP addresses at
+        an end.
 
         :param addresses: of guests of this host, in their shortest form.
         :raises SourceError: when they are not known; no flow at all is an
@@ -73,7 +74,8 @@ class Source(abc.ABC):
 
 def sent(before: Mapping[str, Flow], flows: Iterable[Flow],
          floors: Mapping[str, float]) -> dict[affinity.Pair, float]:
-    """Return the bytes between two addresses since an earlier look.
+    """Return the bytes that flows have carried between pairs of addresses
+    since an earlier reading.
 
     A flow that counts less than before has ended, and another has its key.
     One that the earlier look has left out had no more than the floor.
@@ -109,7 +111,8 @@ class Meter:
         self.ties: affinity.Ties | None = None
 
     def look(self, addresses: frozenset[str], now: float) -> None:
-        """Look once more.
+        """Read the flows of some addresses, and update the traffic ties
+        between addresses.
 
         :param now: seconds of a clock that only goes forward.
         :raises SourceError: when nothing can be counted now.
