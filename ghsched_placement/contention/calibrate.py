@@ -35,12 +35,11 @@ _TURNS = 40
 
 def demand(machine: Machine, workload: Workload = REFERENCE,
            baseline: str = 'none') -> float:
-    """Return the demand per container that yields the published density.
+    """Return the demand per container that explains the published density.
 
-    :param baseline: the scenario that the published density is of: ``none``
-        where the kernel chose CPUs and memory, ``static`` where redis was
-        bound. The published test says that it was bound to a core.
-    :raises ValueError: no density of the machine was published.
+    :param baseline: scenario of the published density: ``none`` where the
+        kernel chose CPUs and memory, ``static`` where redis was bound.
+    :raises ValueError: when no density of the machine was published.
     """
     if machine.fit is None:
         raise ValueError(f'{machine.name}: there is no density to fit to')
@@ -57,17 +56,17 @@ def demand(machine: Machine, workload: Workload = REFERENCE,
 
 def fitted(machine: Machine, workload: Workload = REFERENCE,
            baseline: str = 'none') -> Machine:
-    """Return the machine with demand fitted to its published density.
+    """Return the machine with its demand fitted to its published density.
 
-    :raises ValueError: no density of the machine was published.
+    :param baseline: scenario of the published density.
+    :raises ValueError: when no density of the machine was published.
     """
     return machine.with_value('demand_mb',
                               demand(machine, workload, baseline))
 
 
 def bind_gain(machine: Machine) -> float:
-    """Return how much faster local accesses are than those of unbound guests.
-    """
+    """Return how much faster accesses get when guests are bound to nodes."""
     numbers = [node.id for node in machine.nodes]
     return sum(traffic.distance(machine, here, there)
                for here in numbers for there in numbers) / len(numbers) ** 2

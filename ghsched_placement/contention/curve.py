@@ -53,7 +53,7 @@ class Line:
     points: tuple[tuple[float, float], ...]
 
     def latency(self, utilisation: float) -> float:
-        """Interpolate the latency between the points of the curve."""
+        """Return the latency at a utilisation, interpolated linearly."""
         number = bisect_right([point[0] for point in self.points],
                               utilisation)
         number = min(max(number, 1), len(self.points) - 1)
@@ -75,11 +75,12 @@ class LatencyCurve:
 
     @classmethod
     def from_mapping(cls, mapping: Any) -> 'LatencyCurve':
-        """Build a latency curve from plain data.
+        """Build a latency curve from a mapping, as read from YAML.
 
-        Each of ``points`` has ``writes`` and ``latency``, a list of pairs.
+        Each item of ``points`` has ``writes`` and ``latency``, a list of
+        pairs.
 
-        :raises CurveError: when something is missing, unknown or wrong.
+        :raises CurveError: when a field is missing, unknown or wrong.
         """
         if not isinstance(mapping, Mapping) or (
                 set(mapping) != {'basis', 'source', 'points'}):
@@ -103,8 +104,7 @@ class LatencyCurve:
     def latency(self, utilisation: float, writes: float = WRITES) -> float:
         """Return an access's latency relative to that of an idle machine.
 
-        Between the lines for the next fewer and more writes; the outermost
-        line holds for all beyond it.
+        :param writes: fraction of the accesses that are writes.
         """
         number = bisect_right([line.writes for line in self.lines], writes)
         low = self.lines[max(0, number - 1)]

@@ -91,15 +91,13 @@ class Curve:
 def predict(machine: Machine, scenario: str, keys: Keys | None = None,
             most: int | None = None,
             workload: Workload = REFERENCE) -> Curve:
-    """Predict latency by number of containers in one scenario.
+    """Predict the latency for each number of containers in one scenario.
 
     :param scenario: ``none``, ``static`` or ``ghsched``.
-    :param keys: of the guests, in scenario ``ghsched``; without them
-        :func:`default_keys`.
-    :param most: the most containers to look at; without it, as many as there
-        is room for.
-    :raises ValueError: an unknown scenario, keys that cannot be held, or
-        guests that do not fit.
+    :param keys: bandwidth policy of the guests; None for the default.
+    :param most: largest number of containers; None for as many as fit.
+    :raises ValueError: when the scenario is unknown, the keys cannot be
+        enforced or the guests do not fit.
     """
     held = _keys(machine, scenario, keys, workload)
     limit, binds = workloads.room(machine, workload, scenario)
@@ -120,7 +118,8 @@ def p99(machine: Machine, scenario: str, containers: int,
         keys: Keys | None = None, workload: Workload = REFERENCE) -> float:
     """Predict the p99 latency of a number of containers.
 
-    :raises ValueError: as :func:`predict` does.
+    :raises ValueError: when the scenario is unknown, the keys cannot be
+        enforced or the guests do not fit.
     """
     return _Model(machine, scenario,
                   _keys(machine, scenario, keys, workload),
@@ -129,10 +128,9 @@ def p99(machine: Machine, scenario: str, containers: int,
 
 def default_keys(machine: Machine,
                  workload: Workload = REFERENCE) -> GuestPolicy:
-    """Return the default policy keys of a guest on a machine.
+    """Return the default bandwidth policy of a guest on a machine.
 
-    On a host that cannot hold a guarantee, the VFs alone; a guest without
-    VFs has nothing to see.
+    On a host that cannot enforce guarantees, it has VFs only.
     """
     guests = workloads.places(machine, workload, 'ghsched')
     sharing = max((sum(node in nodes for nodes in guests)
@@ -190,7 +188,8 @@ class _Model:
             for path in slot.paths)
 
     def busiest(self, containers: int) -> tuple[float, float]:
-        """Return the utilisation of the busiest node and link."""
+        """Return the utilisation of the busiest memory node and busiest link.
+        """
         load = self._load(containers)
         return (max(load.nodes.values(), default=0.0),
                 max(load.links.values(), default=0.0))
@@ -199,7 +198,10 @@ class _Model:
         return self._grown(self.latency(containers))
 
     def worst(self, containers: int) -> float:
-        """Return the highest p99 latency of all containers."""
+        """Return the highest p99 latency of all containers.
+
+        :param containers: number of containers that run.
+        """
         return self._grown(max(
             self._latency(slot, containers) for slot in self._slots
             if slot.count(containers)))
@@ -209,7 +211,10 @@ class _Model:
         return 1 + self._workload.elasticity * more
 
     def density(self, p99: Callable[[int], float] | None = None) -> int:
-        """Return the most containers whose latency stays below the limit line.
+        """Return the most containers whose latency stays below the limit.
+
+        :param p99: function that returns the latency of a number of
+            containers; None for that of the model.
         """
         p99 = p99 or self.p99
         above = 2
@@ -268,15 +273,13 @@ class Report:
 def report(machine: Machine, keys: Keys | None = None,
            against: Machine | None = None,
            workload: Workload | None = None) -> Report:
-    """Predict all scenarios and compare their densities.
+    """Predict the densities of all scenarios and compare them.
 
-    The lines are densities. A machine of whose published test without control
-    only the first number that fails is known has no such line for that test:
-    what was bound there is not known either, and :mod:`ranges` says what
-    follows from that.
+    A machine whose published density is not known exactly has no line for
+    its published test.
 
-    :param against: another machine, taken without control.
-    :param workload: without it, that of the published test.
+    :param against: another machine to compare with, without control.
+    :param workload: workload; None for that of the published test.
     """
     asked = workload or REFERENCE
     curves = tuple(predict(machine, scenario, keys, workload=asked)
@@ -319,12 +322,11 @@ def sensitivity(machine: Machine, keys: Keys | None = None,
                 bases: Collection[str] = ('fitted',),
                 refit: Callable[[Machine], Machine] | None = None,
                 ) -> tuple[Shift, ...]:
-    """Return how much each parameter alone changes the predicted ratios.
+    """Return how much each model parameter changes the predicted ratios.
 
-    :param workload: as in :func:`report`.
-    :param step: how far each is moved down and up, as a part of it.
-    :param bases: the parameters to move, by :data:`machine.BASES`.
-    :param refit: fits what is fitted again after each move.
+    :param step: fraction by which each parameter is moved down and up.
+    :param bases: kinds of parameters to move, of :data:`machine.BASES`.
+    :param refit: function that fits the machine again after each move.
     """
     shifts = []
     for mine in (True, False):
@@ -345,9 +347,9 @@ def sensitivity(machine: Machine, keys: Keys | None = None,
 
 
 def _moved(machine: Machine, parameter: Parameter, factor: float) -> Machine:
-    """Return a machine with one parameter multiplied, within its bounds.
+    """Return the machine with one parameter multiplied, within its bounds.
 
-    No access over a link is faster than a local one.
+    An access over a link never becomes faster than a local one.
     """
     value = parameter.value * factor
     if parameter.name.endswith('_latency'):
@@ -382,14 +384,12 @@ PRIORITIES = (None, 4, 7)
 
 def search(machine: Machine, workload: Workload = REFERENCE,
            most: int | None = None) -> Found:
-    """Return the keys with which most containers stay below the latency line.
+    """Find the bandwidth keys that keep the most containers below the limit.
 
-    All sets of keys of a grid are tried in a fixed order, without those that
-    the host cannot hold or whose guarantees do not fit its nodes. Of equals
-    the first is taken: it has the smallest guarantee, then no cap, then no
-    priority.
+    The limit is that of the p99 latency. Keys that the host cannot enforce
+    are skipped. Of equal results, the smallest guarantee wins.
 
-    :raises ValueError: the guests do not fit the host.
+    :raises ValueError: when the guests do not fit the host.
     """
     limit, _binds = workloads.room(machine, workload, 'ghsched')
     if most is not None:

@@ -117,7 +117,7 @@ class Machine:
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> 'Machine':
-        """Build a machine from plain data.
+        """Build a machine from a mapping, as read from YAML.
 
         Keys: ``name``, ``nodes`` (a list of ``id``, ``threads``,
         ``memory_mb`` and, optionally, ``socket``), optionally ``nics``,
@@ -158,7 +158,7 @@ class Machine:
         return next(one for one in self.parameters if one.name == name)
 
     def with_value(self, name: str, value: float) -> 'Machine':
-        """Return the machine with another value of one parameter."""
+        """Return a copy of the machine with another value of one parameter."""
         return replace(self, parameters=tuple(
             replace(one, value=value) if one.name == name else one
             for one in self.parameters))
@@ -167,9 +167,9 @@ class Machine:
         return next(one.socket for one in self.nodes if one.id == node)
 
     def link(self, here: int, there: int) -> tuple[str, int, int] | None:
-        """Return the link from one node to another; None within a node.
+        """Return the link between two NUMA nodes; None if they are the same.
 
-        The nodes of a socket share its links to other sockets.
+        All nodes of a socket share its links to other sockets.
         """
         if here == there:
             return None

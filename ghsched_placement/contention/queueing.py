@@ -54,13 +54,16 @@ _RAISED, _NORMAL, _BEYOND = 2, 1, 0
 
 
 def wait(utilisation: float) -> float:
-    """Return the mean queueing delay of one class, in service times."""
+    """Return the mean queueing delay at a utilisation, in service times."""
     busy = min(utilisation, BUSIEST)
     return busy / (1 - busy)
 
 
 def busy_as(utilisation: float, curve: LatencyCurve | None) -> float:
-    """Return the utilisation whose queueing delay matches a latency curve."""
+    """Return the utilisation at which a queue is as slow as measured.
+
+    :param curve: measured latency curve; None returns the given value.
+    """
     if curve is None:
         return min(utilisation, BUSIEST)
     waiting = curve.latency(min(utilisation, 1.0)) - 1
@@ -71,11 +74,9 @@ def waits(capacity: float, claims: Sequence[Claim], got: Sequence[float],
           curve: LatencyCurve | None = None) -> tuple[float, ...]:
     """Return the mean queueing delay of each claim, in service times.
 
-    A higher priority of a claim never makes it longer: the classes that go
-    before its traffic carry no more then, and all together carry the same.
-
-    :param got: what each moves, MB/s, see :func:`share.share`.
-    :param curve: of the memory; without one it is a queue.
+    :param claims: bandwidth claims of the control groups on a node.
+    :param got: MB/s that each claim gets.
+    :param curve: latency curve of the memory; None models a queue.
     """
     parts = [_parts(claim, amount)
              for claim, amount in zip(claims, got, strict=True)]
@@ -88,7 +89,7 @@ def waits(capacity: float, claims: Sequence[Claim], got: Sequence[float],
 
 
 def _parts(claim: Claim, got: float) -> dict[_Class, float]:
-    """Return a claim's MB/s by priority class."""
+    """Return the MB/s that a claim gets, by priority class."""
     raised = min(got, claim.raised)
     normal = min(got, claim.capped) - raised
     return {(_RAISED, 0): raised, (_NORMAL, claim.priority): normal,

@@ -71,16 +71,13 @@ class Range:
 
     @property
     def part_at_goal(self) -> float:
-        """Fraction of the random draws whose ratio reaches :data:`GOAL`.
-
-        The ranges and the choice of the curve are assumptions.
-        """
+        """Fraction of the random draws whose ratio reaches :data:`GOAL`."""
         return sum(one >= GOAL for one in self.by_latency) / len(
             self.by_latency)
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """Return a percentile of ascending values by nearest rank."""
+    """Return a percentile of sorted values by the nearest-rank method."""
     place = round(percent / 100 * (len(values) - 1))
     return values[min(max(place, 0), len(values) - 1)]
 
@@ -91,8 +88,9 @@ def draw(machine: Machine, curves: Sequence[LatencyCurve | None], count: int,
          progress: Callable[[int], None] = lambda _done: None) -> Range:
     """Predict densities over random draws of the model's parameters.
 
-    :param curves: None stands for the queue.
-    :param baselines: of :data:`BASELINES`, those to draw from.
+    :param curves: latency curves to draw from; None stands for a queue.
+    :param count: number of draws.
+    :param baselines: members of :data:`BASELINES` to draw from.
     """
     rng = random.Random(seed)  # noqa: S311
     found = []
@@ -113,7 +111,10 @@ def draw(machine: Machine, curves: Sequence[LatencyCurve | None], count: int,
 
 def drawn(machine: Machine, rng: random.Random,
           curves: Sequence[LatencyCurve | None]) -> Machine:
-    """Return the machine with parameters drawn at random from their ranges."""
+    """Return the machine with parameters drawn at random from their ranges.
+
+    :param curves: latency curves to draw from; None stands for a queue.
+    """
     for name, (low, high) in RANGES.items():
         machine = machine.with_value(name, rng.uniform(low, high))
     machine = replace(machine, curve=rng.choice(curves))

@@ -56,7 +56,7 @@ class Claim:
 
     @property
     def capped(self) -> float:
-        """MB/s of the group while other groups want bandwidth too."""
+        """Bandwidth of the group while other groups want some too, in MB/s."""
         return min(self.demand, self.maximum)
 
     @property
@@ -66,7 +66,7 @@ class Claim:
 
     @property
     def raised(self) -> float:
-        """MB/s of the demand that takes precedence over all other groups."""
+        """Demand of the group that precedes all other groups, in MB/s."""
         return min(self.capped, self.minimum)
 
 
@@ -81,10 +81,9 @@ class _Need:
 
 
 def share(capacity: float, claims: Sequence[Claim]) -> tuple[float, ...]:
-    """Return the MB/s that each bandwidth claim gets.
+    """Divide a node's bandwidth among claims; return the MB/s of each.
 
-    The sum is at most the capacity. It is the capacity, or all that the
-    claims can take.
+    The sum is the capacity, or less if the claims can use less.
     """
     got = [0.0] * len(claims)
     _fill(capacity, got, [(number, claim.raised, claim.raised)
@@ -101,9 +100,10 @@ def share(capacity: float, claims: Sequence[Claim]) -> tuple[float, ...]:
 
 def _fill(capacity: float, got: list[float],
           wanted: Sequence[tuple[int, float, float]]) -> None:
-    """Raise some claims to their maxima, or as far as bandwidth remains.
+    """Raise bandwidth claims to their maxima, as far as bandwidth remains.
 
-    :param wanted: index, top and weight of each.
+    :param got: MB/s of each claim, changed in place.
+    :param wanted: index, maximum and weight of each claim to raise.
     """
     needs = [_Need(index, got[index], top, weight)
              for index, top, weight in wanted if top > got[index]]
@@ -119,7 +119,10 @@ def _fill(capacity: float, got: list[float],
 
 
 def _level(left: float, needs: Sequence[_Need]) -> float:
-    """Return the level per weight at which the rest is used up."""
+    """Return the MB/s per unit of weight at which no bandwidth is left.
+
+    :param left: MB/s to divide.
+    """
     steps = sorted([(need.floor / need.weight, need.weight)
                     for need in needs]
                    + [(need.top / need.weight, -need.weight)

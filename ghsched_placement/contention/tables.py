@@ -42,10 +42,10 @@ Row = Sequence[str]
 
 
 def render(ours: Machine, other: Machine) -> str:
-    """Return all tables.
+    """Return the tables that compare the densities of two machines as text.
 
-    :param ours: the machine with control.
-    :param other: the one whose line without control it is held against.
+    :param ours: machine with bandwidth control.
+    :param other: machine without control to compare with.
     """
     report = density.report(ours, against=other)
     parts = [
@@ -139,7 +139,7 @@ def _fitted(ours: Machine, other: Machine) -> str:
 
 
 def _others(ours: Machine, other: Machine) -> str:
-    """Explain why the other machine's parameters change nothing."""
+    """Return a table of ratios when each parameter not fitted is moved."""
     return _shifts(
         f'Each other parameter of {ours.name} moved by 20 %, demand_mb fitted '
         'again (simulated)',
@@ -167,10 +167,10 @@ def _shifts(title: str, shifts: Sequence[Shift]) -> str:
 def render_ranges(machine: Machine,
                   curves: Mapping[str, LatencyCurve | None],
                   count: int) -> str:
-    """Return the range of the density, by latency curve and by all of them.
+    """Return a text table of the range of densities for each latency curve.
 
-    :param curves: by name; None is the queue.
-    :param count: how many draws each.
+    :param curves: latency curves by name; None stands for a queue.
+    :param count: number of random draws for each curve.
     """
     def row(name: str, chosen: Sequence[LatencyCurve | None],
             baseline: str) -> Row:

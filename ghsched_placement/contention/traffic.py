@@ -129,10 +129,10 @@ class _Stage:
 
 def solve(machine: Machine, flows: Sequence[Flow],
           controls: Controls | None = None) -> Load:
-    """Compute each flow's achieved bandwidth and access latency.
+    """Compute each memory flow's bandwidth and access latency.
 
-    A higher priority of a group on a node never gives its flows to the memory
-    there less, nor accesses that take longer.
+    :param flows: memory traffic between NUMA nodes.
+    :param controls: bandwidth control of each group on each node.
     """
     arriving = [flow.demand for flow in flows]
     links = _links(machine, flows)
@@ -164,7 +164,11 @@ def solve(machine: Machine, flows: Sequence[Flow],
 
 
 def distance(machine: Machine, origin: int, memory: int) -> float:
-    """Return an idle machine's access latency relative to a local access."""
+    """Return the idle latency of an access, relative to a local access.
+
+    :param origin: NUMA node of the thread or device.
+    :param memory: NUMA node of the memory.
+    """
     link = machine.link(origin, memory)
     return machine[f'{link[0]}_latency'] if link else 1.0
 
@@ -190,10 +194,9 @@ def _links(machine: Machine,
 
 def _node(machine: Machine, node: int, flows: Sequence[Flow],
           arriving: Sequence[float], controls: Controls) -> _Stage:
-    """Return how one node's memory slows the traffic from and to it.
+    """Return how much a node's memory slows the traffic from and to it.
 
-    The control of a group holds for the memory of the node. Flows that only
-    come from here are not controlled here.
+    A group's bandwidth control applies to accesses to this memory only.
     """
     capacity = machine['capacity_mb']
     users: dict[tuple[str, bool], list[int]] = defaultdict(list)

@@ -90,13 +90,14 @@ class Workload:
     own_buffers: bool = False
 
     def guests_in(self, scenario: str) -> int:
-        """Return the number of guests of a scenario, if they fit."""
+        """Return the number of guests in a scenario, without a limit by room.
+        """
         if scenario == 'ghsched' or self.guests_without is None:
             return self.guests
         return self.guests_without
 
     def per_guest(self) -> dict[str, int]:
-        """Return how many containers a guest takes, by limiting resource."""
+        """Return the containers that fit in a guest, by limiting resource."""
         found = {
             'guest memory': self.memory_mb // self.container_memory_mb,
             'guest vCPUs': self.vcpus // self.container_vcpus}
@@ -123,9 +124,9 @@ class Path:
 
 def room(machine: Machine, workload: Workload,
          scenario: str) -> tuple[int, str]:
-    """Return the number of containers that fit on a machine, and its limit.
+    """Return how many containers fit on a machine, and what limits them.
 
-    :raises ValueError: not even one guest fits the host.
+    :raises ValueError: when not even one guest fits the host.
     """
     limit, binds = min((count, name) for name, count
                        in workload.per_guest().items())
@@ -141,10 +142,10 @@ def room(machine: Machine, workload: Workload,
 
 def places(machine: Machine, workload: Workload,
            scenario: str) -> tuple[tuple[int, ...], ...]:
-    """Return the host nodes of each guest that fits, by guest node.
+    """Return the host NUMA nodes of each guest that fits, by guest node.
 
-    A guest goes to the nodes with the most free memory, those of one socket
-    if that is possible. Without control a guest is on all nodes.
+    A guest goes to the nodes with the most free memory, in one socket if
+    possible. Without control a guest uses all nodes.
     """
     free = {node.id: [node.threads, node.memory_mb]
             for node in machine.nodes}
@@ -201,8 +202,9 @@ class Slot:
     flows: tuple[Flow, ...]
 
     def count(self, containers: int) -> int:
-        """Return the slot's part of a number of containers: guests take turns,
-        then their nodes do.
+        """Return how many of all containers run in this guest NUMA node.
+
+        Containers are dealt to the guests in turn.
         """
         of_guest = len(range(self.guest, containers, self.guests))
         return len(range(self.position, of_guest, self.positions))
@@ -210,7 +212,7 @@ class Slot:
 
 def slots(machine: Machine, workload: Workload, scenario: str,
           keys: GuestPolicy | None) -> tuple[Slot, ...]:
-    """Return all guest nodes of a machine, those of the first guest first."""
+    """Return all guest NUMA nodes on a machine, in the order of guests."""
     found = []
     guests = places(machine, workload, scenario)
     device_mb = machine['dma_mb'] if workload.vfs else 0.0
@@ -239,7 +241,7 @@ def _paths(machine: Machine, scenario: str, nodes: Sequence[int],
            device_mb: float) -> Iterator[Path]:
     """Yield the memory accesses of one container.
 
-    :param buffers: nodes that have those of its VF, by its own nodes.
+    :param buffers: nodes with the buffers of its VF, by container node.
     """
     device_part = device_mb / machine['demand_mb']
     weight = 1 / len(buffers)
@@ -271,7 +273,10 @@ def group_name(guest: int) -> str:
 
 def _dma(machine: Machine, buffers: Mapping[int, Sequence[int]],
          device_mb: float) -> Iterator[Flow]:
-    """Yield the memory traffic between a container's VF and its buffers."""
+    """Yield the memory traffic between a container's VF and its buffers.
+
+    :param buffers: nodes with the buffers of its VF, by container node.
+    """
     for having in buffers.values():
         for memory in having:
             for nic in machine.nics:
@@ -282,7 +287,9 @@ def _dma(machine: Machine, buffers: Mapping[int, Sequence[int]],
 
 def flows(machine: Machine, workload: Workload, filled: Sequence[Slot],
           containers: int) -> tuple[Flow, ...]:
-    """Return the memory traffic of a number of containers and their devices.
+    """Return the memory traffic of a number of containers and their VFs.
+
+    :param filled: guest NUMA nodes on the machine.
     """
     amounts: dict[tuple[str, int, int], float] = defaultdict(float)
     for slot in filled:
@@ -299,9 +306,9 @@ def flows(machine: Machine, workload: Workload, filled: Sequence[Slot],
 
 def controls(machine: Machine, workload: Workload,
              keys: GuestPolicy | None) -> Controls:
-    """Return the bandwidth control of each guest on each of its host nodes.
+    """Return the bandwidth control of each guest on each host NUMA node.
 
-    :raises ValueError: when the host cannot hold it.
+    :raises ValueError: when the host cannot enforce it.
     """
     if keys is None or not keys.nodes:
         return {}

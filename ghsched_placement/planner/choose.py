@@ -54,7 +54,10 @@ Choose: TypeAlias = Callable[[State, Need, Sequence[Way]], Option | None]
 
 
 def by_score(state: State, need: Need, ways: Sequence[Way]) -> Option | None:
-    """Choose the first way with room, as GhschedFragmentationWeigher does."""
+    """Return the first way to place a guest on a host, with its score.
+
+    The score is that of GhschedFragmentationWeigher; None without room.
+    """
     for way in ways:
         nodes = state.place(need, way)
         if nodes is not None:
@@ -63,9 +66,10 @@ def by_score(state: State, need: Need, ways: Sequence[Way]) -> Option | None:
 
 
 def by_gradient(mix: Mapping[str, int], needs: Mapping[str, Need]) -> Choose:
-    """Return a host choice like that of GhschedGradientWeigher after learning.
+    """Return a function that chooses hosts as GhschedGradientWeigher does.
 
-    :param mix: how many guests of each flavor go together, by name.
+    :param mix: number of guests of each flavor in the mix, by flavor name.
+    :param needs: resources that a guest of each flavor needs, by name.
     """
     total = sum(mix.values())
     shares: dict[gradient.Kind, float] = {}
@@ -86,7 +90,8 @@ def by_gradient(mix: Mapping[str, int], needs: Mapping[str, Need]) -> Choose:
 
 
 def kind_of(need: Need) -> gradient.Kind:
-    """Return a guest's amounts in the form of the fragmentation gradient."""
+    """Return a guest's resource needs in the form that the weigher compares.
+    """
     devices: dict[int, int] = {}
     for (node, _name), count in need.devices_of.items():
         devices[node] = devices.get(node, 0) + count
@@ -98,7 +103,7 @@ def kind_of(need: Need) -> gradient.Kind:
 
 
 def room_of(state: State) -> gradient.Room:
-    """Return the free amounts of a host; CPUs and memory only if known."""
+    """Return the free resources of a host in the form the weigher compares."""
     free: dict[int, gradient.Amounts] = {}
     total: dict[int, gradient.Amounts] = {}
     places = {node: place for place, node in state.host.node_of.items()}
@@ -123,7 +128,7 @@ def room_of(state: State) -> gradient.Room:
 
 
 def _devices(state: State, node: int) -> int:
-    """Return all devices of a node, free or not."""
+    """Return the number of devices of a host NUMA node, free or not."""
     found = 0
     for place, below in state.host.node_below.items():
         provider = state.host.providers[place]

@@ -34,14 +34,14 @@ class Response(Protocol):
 
     @property
     def status_code(self) -> int:
-        """HTTP status code."""
+        """HTTP status code of the response."""
 
     @property
     def text(self) -> str:
-        """The body; empty when there is none."""
+        """Body of the response as text, empty if there is none."""
 
     def json(self) -> Any:
-        """Return the document in the body."""
+        """Return the parsed JSON body of the response."""
 
 
 class Reader(Protocol):
@@ -62,9 +62,9 @@ class Client(Reader, Protocol):
 
 
 def read(client: Reader, path: str, gone: bool = False) -> Any:
-    """Return the JSON document at a path of Placement.
+    """Return the JSON document at a URL path of the Placement API.
 
-    :param gone: whether None stands for what is not there.
+    :param gone: whether to return None for a path that does not exist.
     :raises PlannerError: when Placement does not answer, or refuses.
     """
     try:
@@ -80,9 +80,9 @@ def read(client: Reader, path: str, gone: bool = False) -> Any:
 
 
 def document(method: str, path: str, answer: Response) -> Any:
-    """Return the parsed body of a Placement response; raise on errors.
+    """Return the parsed JSON body of a Placement response.
 
-    :raises PlannerError: when it is an error.
+    :raises PlannerError: when the status of the response is an error.
     """
     if answer.status_code >= 400:
         raise PlannerError(f'Placement: {method} {path}: '

@@ -32,11 +32,15 @@ Progress = Callable[[float, str], None]
 
 
 def silent(_share: float, _what: str) -> None:
-    """Ignore progress reports."""
+    """Ignore a progress report."""
 
 
 def part(progress: Progress, start: float, end: float) -> Progress:
-    """Return a progress callback for one part of the whole work."""
+    """Return a progress callback that covers a part of the whole progress.
+
+    :param start: share of the whole, 0 to 1, where the part begins.
+    :param end: share of the whole where the part ends.
+    """
     def tell(share: float, what: str) -> None:
         progress(start + (end - start) * share, what)
     return tell
@@ -44,10 +48,10 @@ def part(progress: Progress, start: float, end: float) -> Progress:
 
 def read(reader: Reader, progress: Progress = silent,
          workers: int = WORKERS) -> tuple[Host, ...]:
-    """Return the compute hosts of a cloud, by name.
+    """Read all compute hosts of a cloud from Placement, sorted by name.
 
-    A tree whose root has neither VCPU nor PCPU nor MEMORY_MB is no compute
-    host: a sharing disk, a network agent.
+    A provider tree whose root has neither VCPU nor PCPU nor MEMORY_MB is
+    not a compute host (it may be a shared disk or a network agent).
 
     :raises PlannerError: when Placement does not answer.
     """
@@ -65,10 +69,10 @@ def read(reader: Reader, progress: Progress = silent,
 
 
 def shared_classes(hosts: Iterable[Host], reader: Reader) -> tuple[str, ...]:
-    """Return the resource classes that hosts share by an aggregate.
+    """Return the resource classes that hosts get from sharing providers.
 
-    They are not in the copy: no host would have any of it, so the planner
-    does not ask for it.
+    The planner does not ask for these classes, because its copy of the
+    cloud has no sharing providers.
     """
     known = client.read(reader, f'/traits?name=in:{_SHARING}')['traits']
     if _SHARING not in known:
@@ -82,7 +86,7 @@ def shared_classes(hosts: Iterable[Host], reader: Reader) -> tuple[str, ...]:
 
 
 def _provider(reader: Reader, record: Any) -> Provider | None:
-    """Read one resource provider; None if it is gone."""
+    """Read one resource provider from Placement; None if it was deleted."""
     path = f'/resource_providers/{record["uuid"]}'
     inventories, usages, traits = (
         client.read(reader, f'{path}/{what}', gone=True)

@@ -96,13 +96,17 @@ class DensityPlan:
 
     @property
     def found_keys(self) -> dict[str, str]:
-        """Best policy keys that the search found, as extra specs."""
+        """Extra specs of the best bandwidth policy that the search found."""
         return extra_specs(self.found.keys) if self.found else {}
 
 
 def published(machine: Machine, against: Machine | None = None,
               search: bool = False) -> DensityPlan:
-    """Return the density plan of the published test, with default keys."""
+    """Return the density plan of the published test, with default keys.
+
+    :param against: another machine to compare with, without control.
+    :param search: whether to search for better bandwidth keys.
+    """
     return _plan(PUBLISHED, machine, None,
                  density.default_keys(machine), against, search)
 
@@ -111,15 +115,14 @@ def of_flavor(machine: Machine, need: Need, guests: int | None = None,
               against: Machine | None = None,
               search: bool = False,
               guests_without: int | None = None) -> DensityPlan:
-    """Predict how many containers fit in as many guests as the host holds.
+    """Predict how many containers fit into all guests that a host holds.
 
-    :param guests: that fit on one host; None for as many as it has CPUs and
-        memory for.
-    :param guests_without: how many fit without the keys that guests have
-        with ghsched alone; None for as many.
-    :raises NotPredicted: when the model can say nothing of them, because
-        they have no NUMA nodes to bind or no room for a container, or because
-        the machine cannot hold them or their keys.
+    :param guests: number of guests on the host; None for as many as it
+        has CPUs and memory for.
+    :param guests_without: number of guests on the host if they had no
+        ghsched extra specs; None for the same number.
+    :raises NotPredicted: when the model does not cover the guests, or the
+        machine cannot enforce their bandwidth policy.
     """
     workload = Workload(
         guests=_MANY if guests is None else guests,
@@ -135,7 +138,7 @@ def of_flavor(machine: Machine, need: Need, guests: int | None = None,
 
 def _unknown(machine: Machine, workload: Workload,
              policy: GuestPolicy) -> str | None:
-    """Return why the model cannot predict for guests; None if it can."""
+    """Return why the model cannot predict densities; None if it can."""
     if not workload.nodes:
         return NO_NODES
     try:
@@ -188,7 +191,10 @@ def _notes(workload: Workload, guests: Mapping[str, int]) -> Iterator[str]:
 
 
 def _for_search(workload: Workload) -> Workload:
-    """Return the workload of guests without the keys to search for."""
+    """Return the workload with the number of guests without ghsched keys.
+
+    The search for the best keys starts from it.
+    """
     return replace(workload, guests=workload.guests_in('static'))
 
 
@@ -199,9 +205,9 @@ def _fitted(*machines: Machine | None) -> tuple[tuple[str, Parameter], ...]:
 
 
 def extra_specs(policy: GuestPolicy) -> dict[str, str]:
-    """The extra specs that a policy's bandwidth keys and locality come from.
+    """Return the extra specs that express a policy's bandwidth and locality.
 
-    What is the default is left out, and so are VFs.
+    Extra specs with the default value are left out, and those of VFs.
     """
     found = {}
     for number, node in enumerate(policy.nodes):

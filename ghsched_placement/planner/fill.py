@@ -33,11 +33,7 @@ from ghsched_placement.planner.state import Way
 
 
 def alone(stage: Stage, need: Need, states: Sequence[State]) -> None:
-    """Fill each host by itself with guests of one flavor.
-
-    Which host a scheduler would choose does not matter, because guests of
-    one flavor fill them all in the end.
-    """
+    """Fill each host, by itself, with as many guests of one flavor as fit."""
     stage.hold(states)
     while states:
         filled: dict[int, State] = {}
@@ -94,7 +90,7 @@ class _Flavor:
 
     @property
     def due(self) -> float:
-        """The flavor with the least of it comes next."""
+        """Share of the flavor's guests placed; the least is placed next."""
         return (self.placed + 0.5) / self.weight
 
 
@@ -102,11 +98,12 @@ def together(stage: Stage, mix: Mapping[str, int],
              needs: Mapping[str, Need], states: Sequence[State],
              progress: Progress,
              chooses: choose.Choose = choose.by_score) -> Mixed:
-    """Fill hosts with a mix of flavors in proportion, until a guest fits none.
+    """Fill hosts with guests of several flavors until a guest fits no host.
 
-    :param mix: how many guests of each flavor go together.
-    :param states: one for each host.
-    :param chooses: rates the hosts; of equal ones the first is taken.
+    :param mix: number of guests of each flavor in the mix, by flavor name.
+    :param needs: resources that a guest of each flavor needs, by name.
+    :param states: free resources of each host; updated in place.
+    :param chooses: function that chooses the host of each guest.
     """
     flavors = [_Flavor(needs[name], weight, chooses)
                for name, weight in mix.items()]
@@ -128,7 +125,7 @@ def together(stage: Stage, mix: Mapping[str, int],
 
 
 def _best(flavor: _Flavor, states: Sequence[State]) -> int | None:
-    """Return the index of the host that takes the next guest."""
+    """Return the index of the host for the next guest; None if none fits."""
     found: tuple[float, int] | None = None
     for number, ways in flavor.ways.items():
         if number not in flavor.options:
@@ -142,9 +139,9 @@ def _best(flavor: _Flavor, states: Sequence[State]) -> int | None:
 
 def _ask_again(stage: Stage, flavor: _Flavor,
                states: Sequence[State]) -> bool:
-    """Get new offers for a flavor; return whether any fits.
+    """Ask Placement again where a flavor fits; return whether a host does.
 
-    Hosts that are alike and equally full are asked for once.
+    Placement is asked once for all hosts with equal inventory and usage.
     """
     kinds: dict[object, list[int]] = {}
     for number, state in enumerate(states):

@@ -44,10 +44,10 @@ class Flavor:
 def parse(text: str) -> Flavor:
     """Parse a flavor given as ``NAME:vcpus=N,ram=MB[,EXTRA:SPEC=VALUE]...``.
 
-    A part without an equals sign belongs to the value before it, so that a
-    value may have commas.
+    Text without an equals sign after a comma belongs to the value before
+    it, so values may contain commas.
 
-    :raises PlannerError: when it is not of that form.
+    :raises PlannerError: when the text does not have that form.
     """
     name, colon, rest = text.partition(':')
     if not colon or not name.strip() or '=' in name:
@@ -68,11 +68,11 @@ def parse(text: str) -> Flavor:
 
 
 def from_mapping(name: str, mapping: Mapping[str, Any]) -> Flavor:
-    """Build a flavor from plain data.
+    """Build a flavor from a mapping, as read from YAML or JSON.
 
     Extra specs may also be in a mapping of their own, ``extra_specs``.
 
-    :raises PlannerError: for what is missing, unknown or no number.
+    :raises PlannerError: when a field is missing, unknown or not a number.
     """
     left = dict(mapping)
     sizes = {key: _size(name, key, left.pop(key)) for key in _SIZES
@@ -119,6 +119,8 @@ def _size(name: str, key: str, value: Any) -> int:
 
 
 def _text(value: Any) -> str:
-    """Format a YAML value as an extra spec, with true and false in lower case.
+    """Format a YAML value as the text of an extra spec.
+
+    True and false become ``true`` and ``false``.
     """
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -45,14 +45,17 @@ class Host:
 
     @cached_property
     def node_of(self) -> dict[int, int]:
-        """Number of the host NUMA node, by place of its own provider."""
+        """Host NUMA node numbers, by index of the node's resource provider."""
         return {place: number for place, provider
                 in enumerate(self.providers)
                 if (number := _node(self.root, provider)) is not None}
 
     @cached_property
     def node_below(self) -> dict[int, int | None]:
-        """Index of the host NUMA node that each provider belongs to."""
+        """Host NUMA node number above each other provider, by provider index.
+
+        The number is None for a provider that is below no NUMA node.
+        """
         nodes = self.node_of
         return {place: nodes.get(above)
                 for place, above in self.parents.items()
@@ -60,7 +63,7 @@ class Host:
 
     @cached_property
     def parents(self) -> dict[int, int]:
-        """Place of the provider that each but the root is below, by place."""
+        """Index of each provider's parent, by index; the root has no entry."""
         places = {provider.uuid: place
                   for place, provider in enumerate(self.providers)}
         return {place: places[provider.parent]
@@ -69,14 +72,14 @@ class Host:
 
     @property
     def sockets(self) -> dict[int, int | None]:
-        """Socket by host NUMA node, where that is known."""
+        """Socket number of each host NUMA node; None if unknown."""
         return {cell.node: cell.socket for cell in self.cells}
 
     def for_candidates(self,
                        uuid_of: Callable[[int], str]) -> candidates.Host:
         """Convert the host for the search of allocation candidates.
 
-        :param uuid_of: gives the UUID of a provider in them, by its place.
+        :param uuid_of: function that returns a provider's UUID by its index.
         """
         return candidates.Host(
             node_of_numa={uuid_of(place): node
@@ -86,7 +89,7 @@ class Host:
             socket_of=self.sockets)
 
     def shape(self) -> Any:
-        """Key that is equal for hosts that differ in their names only."""
+        """Key that is equal for hosts with the same inventories and usages."""
         return self.cells, _shape(self, self.root)
 
 
@@ -112,7 +115,7 @@ def alike(hosts: Iterable[Host]) -> tuple[Group, ...]:
 
 
 def ordered(providers: Sequence[Provider], root: str) -> tuple[Provider, ...]:
-    """Return the providers of one tree, the root first, each after its parent.
+    """Sort the providers of one tree, the root first, parents before children.
     """
     found = [provider for provider in providers if provider.uuid == root]
     for parent in found:

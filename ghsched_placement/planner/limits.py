@@ -31,8 +31,7 @@ from ghsched_placement import tree
 def lacks(state: State, need: Need) -> tuple[Lack, ...]:
     """Return the reasons why a full host takes no more guests of a flavor.
 
-    What the host as a whole lacks first; if there is such a thing, the nodes
-    are not what binds.
+    If the host as a whole lacks a resource, NUMA nodes are not examined.
     """
     missing = tuple(_traits(state, need)) or tuple(of_root(state, need))
     if missing:
@@ -51,7 +50,7 @@ def _traits(state: State, need: Need) -> Iterator[Lack]:
 
 
 def of_root(state: State, need: Need) -> Iterator[Lack]:
-    """Yield what a host lacks of resources not counted by NUMA node."""
+    """Yield each resource outside NUMA nodes that a host has too little of."""
     needed = []
     for name, amount in need.of_root.items():
         most = (int(state.record((0, name))['max_unit'])
@@ -77,9 +76,9 @@ def _nodes(state: State) -> list[int]:
 
 
 def of_node(state: State, need: Need, node: int) -> list[Lack]:
-    """Return what a host node lacks for the guest node it fits best.
+    """Return what a host NUMA node lacks for the guest node it fits best.
 
-    None at all where the node could take any node of the guest.
+    Empty if the host node could take any of the guest's NUMA nodes.
     """
     found = [misfits(state, need, guest_node, node)
              for guest_node in range(len(need.guest.cells))]
@@ -88,7 +87,7 @@ def of_node(state: State, need: Need, node: int) -> list[Lack]:
 
 def misfits(state: State, need: Need, guest_node: int,
             node: int) -> list[Lack]:
-    """Return what a host node lacks for a guest node."""
+    """Return each resource a host NUMA node lacks for a guest NUMA node."""
     needed: list[tuple[str, int, int, int | None]] = [
         (lack.WORDS[name], amount, counted(state, node, name),
          _at_once(state, node, name))
@@ -111,14 +110,17 @@ def vf_words(need: Need, resource_class: str) -> str:
 
 
 def counted(state: State, node: int, resource_class: str) -> int:
-    """Return the free amount of a resource class on a host node."""
+    """Return the free amount of a resource class on a host NUMA node."""
     return sum(state.free((place, resource_class))
                for place, number in state.host.node_of.items()
                if number == node)
 
 
 def _at_once(state: State, node: int, resource_class: str) -> int | None:
-    """Return the most of a class that one guest may have on a host node."""
+    """Return the largest amount that one guest can request of a class.
+
+    None if the host NUMA node has no inventory of the class.
+    """
     return max((int(state.record((place, resource_class))['max_unit'])
                 for place, number in state.host.node_of.items()
                 if number == node and resource_class
@@ -135,14 +137,14 @@ def vfs_free(state: State, node: int, resource_class: str) -> int:
 
 
 def whole_nodes(state: State) -> int:
-    """Return the NUMA nodes on which no guest has anything."""
+    """Return the number of host NUMA nodes that no guest uses."""
     return sum(node.is_whole for node in state.nodes())
 
 
 def pooled(state: State, need: Need) -> int:
     """Return how many guests would fit if a host had no NUMA nodes.
 
-    What lies between that and what really fits is lost to fragmentation.
+    Any excess over the real number is lost to fragmentation.
     """
     if any(_traits(state, need)):
         return 0
@@ -160,7 +162,7 @@ def pooled(state: State, need: Need) -> int:
 
 
 def _summed(need: Need) -> Counter[str]:
-    """Return a guest's amounts summed over its NUMA nodes."""
+    """Return the amounts a guest needs, summed over its NUMA nodes."""
     found: Counter[str] = Counter()
     for amounts in need.counted.values():
         found.update(amounts)
@@ -188,7 +190,7 @@ class Use:
 
 
 def uses(state: State, aliases: dict[str, str]) -> tuple[Use, ...]:
-    """Return the usage of each inventory of a host that ghsched knows."""
+    """Return the usage of each inventory of a host that ghsched reports."""
     by_class = {name: alias for alias, name in aliases.items()}
     found: dict[tuple[int | None, str], list[int]] = {}
     for place, provider in enumerate(state.host.providers):

@@ -63,12 +63,10 @@ class _Change:
 
 def buys(stage: Stage, need: Need, states: Sequence[State],
          progress: Progress = silent) -> list[tuple[More, ...]]:
-    """Return how many more guests fit per added unit of each resource.
+    """Return how many more guests fit if a host gets more of a resource.
 
-    :param states: full; what is gained is gained beside the guests there.
-
-    Placement is asked only where the resource is one that the host lacks,
-    and the host as a whole lacks nothing else; elsewhere nothing is gained.
+    :param need: resources that each of these guests needs.
+    :param states: hosts that are already full of guests.
     """
     changes = [list(_changes(state, need)) for state in states]
     gains: dict[tuple[int, int], int] = {}

@@ -68,10 +68,9 @@ class Need:
 
     def of_nova(self, locality: str,
                 sizes: vfs.Sizes) -> list[tuple[str, str]]:
-        """Return the parameters of GET /allocation_candidates that
-        nova-scheduler would send.
+        """Return the GET /allocation_candidates parameters of nova-scheduler.
 
-        Nova's request ids are random; here they are made of alias and node.
+        Request IDs are made of alias and node; Nova's are random.
         """
         flavor = query.Flavor(
             vcpus=self.guest.shared, pcpus=self.guest.pcpus,
@@ -82,15 +81,15 @@ class Need:
 
     def query(self, locality: str,
               sizes: vfs.Sizes) -> list[tuple[str, str]]:
-        """Return the planner's query for allocation candidates.
+        """Return the planner's parameters of GET /allocation_candidates.
 
-        The planner chooses among all candidates.
+        The planner asks for all candidates, without a limit.
         """
         return [(name, self._kept(name, value)) for name, value
                 in self.of_nova(locality, sizes) if name != 'limit']
 
     def asked(self, locality: str, sizes: vfs.Sizes) -> request.Request:
-        """Return the part of the Placement query that ghsched's keys add."""
+        """Return what ghsched's extra specs add to the Placement query."""
         return request.build_request(self.policy, self.accounting,
                                      self.devices(sizes), locality)
 
@@ -103,7 +102,13 @@ class Need:
     def tries(self, find: Callable[[], Mapping[str, Sequence[vfs.Pf]]],
               too_many: Callable[[vfs.Sizes], None] = lambda _sizes: None,
               ) -> Iterator[tuple[str, vfs.Sizes]]:
-        """Yield ways to ask, see :func:`ghsched_placement.vfs.tries`."""
+        """Yield the ways to request a guest's VFs from Placement, best first.
+
+        Each way is a locality and the division of the VFs among PFs.
+
+        :param find: returns the PFs of each PCI alias.
+        :param too_many: called for a way that takes Placement too long.
+        """
         if self.policy.vfs:
             return vfs.tries(self.policy, find, too_many)
         return iter([('any', {})])
@@ -127,11 +132,9 @@ class Need:
             locality=locality, guest_nodes=len(self.guest.cells))
 
     def _request_id(self, need: Vfs) -> str:
-        """Return an identifier of a VF request in the letters that Placement
-        accepts.
+        """Return an ID of a VF request that is valid in a Placement query.
 
-        Two aliases may be of one class, and may look alike without their
-        special characters; their numbers never do.
+        It contains the alias's number, so no two requests have the same ID.
         """
         every = list(dict.fromkeys(one.alias for one in self.policy.vfs))
         letters = re.sub('[^A-Za-z0-9]', '_', need.alias)[:_LETTERS]
@@ -139,7 +142,7 @@ class Need:
 
     @property
     def devices_of(self) -> dict[tuple[int, str], int]:
-        """VFs requested, by guest NUMA node and resource class."""
+        """Number of requested VFs, by guest NUMA node and resource class."""
         found: dict[tuple[int, str], int] = {}
         for need in self.policy.vfs:
             key = need.guest_node, self.aliases[need.alias]
@@ -147,14 +150,14 @@ class Need:
         return found
 
     def device_needs(self, node_pools: frozenset[str]) -> list[DeviceNeed]:
-        """Return the VFs of a guest as needs of the fragmentation score."""
+        """Return a guest's VFs in the form that the fragmentation score uses.
+        """
         total = sum(self.devices_of.values())
         return [DeviceNeed(total, node_pools)] if total else []
 
     @property
     def of_root(self) -> dict[str, int]:
-        """Return the amounts that a guest takes of the compute node's own
-        provider.
+        """Amounts a guest needs of the compute node's own resource provider.
         """
         asked = dict(self.query('any', {})).get('resources', '')
         return {name: int(amount) for name, _, amount
@@ -163,9 +166,9 @@ class Need:
 
     @property
     def counted(self) -> dict[int, dict[str, int]]:
-        """Return the amounts without VFs that Placement counts by guest node.
+        """Amounts that Placement counts, by guest NUMA node and class.
 
-        Amounts by guest NUMA node and resource class.
+        VFs are not included.
         """
         return self.policy.resources(self.accounting)
 
@@ -180,10 +183,10 @@ def of(flavor: Flavor, accounting: Accounting = 'min',
        without: Sequence[str] = (), owned: bool = True) -> Need:
     """Return the resources that a guest of a flavor needs.
 
-    With one guest NUMA node, where the scheduler chooses the number.
+    If the scheduler chooses the number of guest NUMA nodes, it is one.
 
     :raises PlannerError: when Nova or ghsched would refuse the flavor, or
-        when nobody told the resource class of an alias.
+        when the resource class of a PCI alias is not known.
     """
     if auto_nodes.is_auto(flavor.extra_specs):
         flavor = replace(flavor, extra_specs=auto_nodes.set_node_count(

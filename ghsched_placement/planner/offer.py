@@ -39,10 +39,9 @@ def placed(state: State, need: Need, locality: str, sizes: vfs.Sizes,
            has_room: candidates.HasRoom) -> list[candidates.Placed]:
     """Return the ways to place a guest on a host, in scheduler order.
 
-    What is not counted by NUMA node is not looked at, see
-    :func:`ghsched_placement.planner.limits.of_root`.
+    Resources that are not counted by NUMA node are not examined.
 
-    :param has_room: whether CPUs and memory of a host node suffice.
+    :param has_room: tells whether a host node has enough CPUs and memory.
     """
     wanted = need.wanted(locality)
     asked = need.asked(locality, sizes)
@@ -95,7 +94,7 @@ class _Offers:
                         for suffix, group in self._groups.items()}
 
     def all(self) -> Iterator[dict[str, int]]:
-        """Place of the provider by suffix, for each way."""
+        """Yield each way as provider index by request group suffix."""
         return self._choose(tuple(self._groups), {})
 
     def _choose(self, suffixes: Sequence[str],
@@ -113,7 +112,7 @@ class _Offers:
                     yield from self._choose(rest, {**chosen, suffix: place})
 
     def _alone(self, group: requests.Group) -> list[int]:
-        """Return the providers that can satisfy a request group alone."""
+        """Return the providers that have all that a request group asks for."""
         host, state = self._state.host, self._state
         return [place for place, provider in enumerate(host.providers)
                 if group.required <= provider.traits and all(
@@ -124,7 +123,12 @@ class _Offers:
 
     def _may_share(self, suffix: str, place: int,
                    others: Sequence[str]) -> bool:
-        """Whether a provider has room for a request group beside others."""
+        """Return whether a provider can also serve further request groups.
+
+        :param suffix: suffix of the request group to add.
+        :param place: index of the provider.
+        :param others: suffixes of the groups that it serves already.
+        """
         if self._isolate or (suffix in self._apart
                              and not self._apart.isdisjoint(others)):
             return False
@@ -135,7 +139,7 @@ class _Offers:
             for name in self._groups[suffix].resources)
 
     def _ancestors(self, place: int) -> Iterator[int]:
-        """Yield a provider and its ancestors."""
+        """Yield the index of a provider and of each of its ancestors."""
         found: int | None = place
         while found is not None:
             yield found

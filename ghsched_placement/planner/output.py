@@ -127,7 +127,7 @@ def _density(plan: DensityPlan) -> dict[str, Any]:
 
 
 def as_table(plan: Plan, densities: Sequence[DensityPlan]) -> str:
-    """Render the plan as text, one part per flavor."""
+    """Render the plan as text, one section per flavor."""
     told = {one.fitted: one for one in reversed(densities)}
     return '\n\n'.join([*_plan_parts(plan), *(
         part for one in densities
@@ -172,7 +172,8 @@ def _host_table(hosts: Sequence[HostPlan]) -> str:
 
 
 def _guests(host: HostPlan) -> str:
-    """Return the number of guests on a host; in a mix, by flavor."""
+    """Return the number of guests on a host, by flavor if several are mixed.
+    """
     if host.pooled is not None or not host.by_flavor:
         return str(host.guests)
     return ' + '.join(f'{count} {name}'
@@ -180,7 +181,7 @@ def _guests(host: HostPlan) -> str:
 
 
 def _more_table(hosts: Sequence[HostPlan]) -> str:
-    """Render the table of guests that more of each resource would allow."""
+    """Render a table of how many more guests fit with more of a resource."""
     alike: dict[tuple[str, str, int], list[int | None]] = {}
     for host in hosts:
         for one in host.more:
@@ -211,7 +212,8 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _lacks(lacks: Sequence[Lack]) -> Iterator[str]:
-    """Yield a line for each lack, with all NUMA nodes that have it."""
+    """Yield a text line per lacking resource, with the NUMA nodes concerned.
+    """
     alike: dict[str, list[int | None]] = {}
     for one in lacks:
         alike.setdefault(one.text, []).append(one.node)
@@ -226,9 +228,10 @@ def _count(number: int, noun: str) -> str:
 
 def _density_parts(plan: DensityPlan,
                    first: DensityPlan) -> Iterator[str]:
-    """Yield the parts of the line about one predicted density.
+    """Yield the sections of text about one density prediction.
 
-    :param first: the one that tells the same fitted parameters first.
+    :param first: density plan whose text describes the same fitted
+        parameters in full.
     """
     report = plan.report
     yield (f'Density of {plan.subject} on {report.machine} (simulated)\n'
@@ -261,7 +264,10 @@ def _density_parts(plan: DensityPlan,
 
 
 def _fitted(plan: DensityPlan, first: DensityPlan) -> str:
-    """Return the note on fitted parameters; in full only the first time."""
+    """Return text about the model's fitted parameters.
+
+    :param first: density plan whose text is complete; others refer to it.
+    """
     if plan is not first:
         names = ', '.join(f'{one.name} of {machine}'
                           for machine, one in plan.fitted)

@@ -164,16 +164,14 @@ def plan(client: Reader, flavors: Sequence[Flavor],
          rooms: Mapping[str, tuple[NodeRoom, ...]] | None = None) -> Plan:
     """Plan how many guests of each flavor fit into a cloud.
 
-    :param client: of the cloud's Placement, such as ``connection.placement``
-        of openstacksdk. It is only read from.
-    :param mix: how many guests of each flavor go together, by name.
-    :param progress: called with a share from 0 to 1 and what is being done.
-    :param placement: one of the planner's own, to use it again; without it
-        one is started, which takes a second or two.
-    :param away: why hosts do not count, by UUID of the compute node.
-    :param rooms: CPUs and memory of NUMA nodes, by UUID of the compute node.
-    :raises PlannerError: for a flavor that cannot be scheduled, or when
-        Placement does not answer.
+    :param client: client of the cloud's Placement API, only read from.
+    :param mix: number of guests of each flavor in a mix, by flavor name.
+    :param progress: called with a share from 0 to 1 and a description.
+    :param placement: private Placement to use; None starts a new one.
+    :param away: reason why a host is not counted, by compute node UUID.
+    :param rooms: free CPUs and memory by NUMA node, by compute node UUID.
+    :raises PlannerError: when a flavor cannot be scheduled, or Placement
+        does not answer.
     """
     settings = settings or Settings()
     _needs(flavors, settings)

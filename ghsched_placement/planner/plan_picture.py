@@ -48,9 +48,9 @@ _Part = tuple[float, Callable[[Any], None]]
 
 def draw(plan: Plan, densities: Sequence[DensityPlan],
          file_format: str = 'svg') -> bytes:
-    """Return the picture of a plan as the content of a file.
+    """Draw a plan as a picture; return the content of the image file.
 
-    :param file_format: one of FORMATS.
+    :param file_format: file format, one of FORMATS.
     :raises PlannerError: when matplotlib is not installed.
     """
     try:
@@ -78,7 +78,7 @@ def draw(plan: Plan, densities: Sequence[DensityPlan],
 
 
 def _list_parts(plan: Plan, densities: Sequence[DensityPlan]) -> list[_Part]:
-    """Return the parts of the picture from top to bottom."""
+    """Return the charts of the picture of a plan, from top to bottom."""
     guests = [(flavor.flavor.name, flavor.guests) for flavor in plan.flavors]
     if plan.mix:
         guests += [(f'{name}, in the mix', count)
@@ -102,7 +102,7 @@ def _list_parts(plan: Plan, densities: Sequence[DensityPlan]) -> list[_Part]:
 def _is_shown(use: Use) -> bool:
     """Return whether the picture shows the use of an inventory.
 
-    It shows all of NUMA nodes, and those of the host that guests take.
+    Inventories of NUMA nodes are always shown, others if guests use them.
     """
     return use.node is not None or bool(use.planned)
 
@@ -149,7 +149,7 @@ def _label_bars(axes: Any, title: str, labels: Sequence[str]) -> None:
 
 
 def _draw_curves(axes: Any, plan: DensityPlan) -> None:
-    """Draw p99 by the number of containers, one line for each scenario."""
+    """Draw the p99 latency by number of containers, a line per scenario."""
     for curve in plan.report.curves:
         colour = _COLOURS[curve.scenario]
         axes.plot([point.n for point in curve.points],
@@ -170,7 +170,7 @@ def _draw_curves(axes: Any, plan: DensityPlan) -> None:
 
 
 def _describe(curve: Curve) -> str:
-    """Return the text of a curve in the legend."""
+    """Return the label of a density curve in the legend."""
     return (f'{SCENARIOS[curve.scenario]}: density {curve.density}'
             + ('' if curve.first_failing else
                ', and there is room for no more'))

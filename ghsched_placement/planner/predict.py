@@ -70,9 +70,9 @@ class Predicted:
 
 
 def check(targets: Iterable[Target], against: Machine | None) -> None:
-    """Refuse machines that have equal names.
+    """Raise an error if two machines to compare have the same name.
 
-    :raises PlannerError: when another machine has the name of one of them.
+    :raises PlannerError: when the name of a machine is not unique.
     """
     for target in targets:
         if against and target.machine != against and (
@@ -86,15 +86,13 @@ def predict(plan: Plan, targets: Sequence[Target],
             placement: PrivatePlacement, against: Machine | None = None,
             search: bool = False, progress: Progress = cloud.silent,
             ) -> Predicted:
-    """Predict the densities of the published test and of each flavor.
+    """Predict the container densities of the published test and each flavor.
 
-    :param plan: of the flavors, in their order.
-    :param placement: the one that the plan was made with, or another.
-    :param against: a machine whose density without control the others are
-        compared with, see :func:`check`; its own is in the figures of each
-        anyway.
-    :param search: whether to look for the keys that give the most.
-    :raises PlannerError: when it ends.
+    :param plan: plan of the same flavors, in the same order.
+    :param placement: private Placement, which may be that of the plan.
+    :param against: machine to compare the others with, without control.
+    :param search: whether to search for the keys with the best density.
+    :raises PlannerError: when the private Placement fails.
     """
     asked = [_Asked(plan, target, flavors, settings,
                     None if target.machine == against else against,
@@ -150,6 +148,8 @@ class _Asked:
 
     def _guests(self, number: int, need: needs.Need) -> int:
         """Return the number of guests of a flavor that fit on an empty host.
+
+        :param number: index of the flavor.
         """
         counted = [kind.guests for kind in self.plan.flavors[number].hosts
                    if not set(kind.hosts).isdisjoint(self.target.counted)]
@@ -158,14 +158,16 @@ class _Asked:
         return self._count(need.flavor, need)
 
     def _guests_without(self, need: needs.Need) -> int | None:
-        """Return the number of guests that fit without ghsched-only keys."""
+        """Return the number of guests that fit without ghsched extra specs."""
         if not any(key.startswith(_SEARCHED)
                    for key in need.flavor.extra_specs):
             return None
         return self._room(need, {})
 
     def _room(self, need: needs.Need, keys: Mapping[str, str]) -> int:
-        """Return the number of guests with other keys that fit an empty host.
+        """Return the number of guests with other extra specs that fit a host.
+
+        The host is empty before.
         """
         specs = {key: value for key, value in need.flavor.extra_specs.items()
                  if not key.startswith(_SEARCHED)}

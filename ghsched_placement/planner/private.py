@@ -86,10 +86,10 @@ class PrivatePlacement:
         return self._ask('POST', url, json, microversion)
 
     def load(self, providers: Sequence[Mapping[str, Any]]) -> None:
-        """Replace the providers of the planner's Placement by the given ones.
+        """Replace all providers in the private Placement by the given ones.
 
-        Standard resource classes and traits that this release of Placement
-        does not know are left out: nothing can ask for them.
+        Standard resource classes and traits unknown to this Placement release
+        are left out.
         """
         for provider in providers:
             self.learn(provider['inventories'], provider['traits'])
@@ -104,7 +104,8 @@ class PrivatePlacement:
             for provider in providers])
 
     def learn(self, classes: Iterable[str], traits: Iterable[str]) -> None:
-        """Create custom resource classes and traits in Placement."""
+        """Create custom resource classes and traits in the private Placement.
+        """
         unknown = [('resource_classes', name) for name in classes]
         unknown += [('traits', name) for name in traits]
         for kind, name in unknown:

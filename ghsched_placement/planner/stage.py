@@ -49,10 +49,9 @@ class Stage:
         self._where: dict[str, tuple[int, int]] = {}
 
     def hold(self, states: Sequence[State]) -> None:
-        """Write some hosts and their guests to the planner's Placement.
+        """Write hosts and their guests to the planner's private Placement.
 
-        The hosts are loaded as they were, and the guests that are new are
-        claimed as nova-scheduler does it, so Placement checks that they fit.
+        New guests are claimed as nova-scheduler claims them.
 
         :raises PlannerError: when Placement refuses a claim.
         """
@@ -63,7 +62,7 @@ class Stage:
         self.claim()
 
     def claim(self) -> None:
-        """Claim the guests that were placed since.
+        """Claim allocations of the guests placed since the last claim.
 
         :raises PlannerError: when Placement refuses.
         """
@@ -95,9 +94,9 @@ class Stage:
 
     def offers(self, need: Need, locality: str,
                sizes: vfs.Sizes) -> list[list[Way]]:
-        """Return the ways to place one more guest by host, best first.
+        """Return the ways to place one more guest on each host, best first.
 
-        The order is that of ``GhschedNUMATopologyFilter``.
+        They are ordered as ``GhschedNUMATopologyFilter`` orders them.
         """
         answer = self._get(need.query(locality, sizes))
         of_host: list[list[dict[str, Any]]] = [[] for _ in self._states]
@@ -135,7 +134,8 @@ class Stage:
             lambda place: _uuid(number, place))
 
     def pfs(self, need: Need) -> dict[str, list[vfs.Pf]]:
-        """Return the PFs of each PCI alias whose VFs a flavor requests."""
+        """Return the PFs of each PCI alias from which a flavor requests VFs.
+        """
         found: dict[str, list[vfs.Pf]] = {}
         for wish, item in zip(need.policy.vfs, need.devices({}),
                               strict=True):
@@ -153,7 +153,7 @@ class Stage:
 
 
 def _named(query: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:
-    """Return resource classes and traits that a query asks for."""
+    """Return the resource classes and the traits named in a query."""
     classes, traits = [], []
     for key, value in query:
         words = [word for word in value.split(',') if word]
@@ -169,10 +169,10 @@ def _uuid(number: int, place: int) -> str:
 
 
 def _claims(states: Sequence[State]) -> dict[str, Any]:
-    """Return the POST /allocations body that claims what guests take.
+    """Return the POST /allocations body that claims the guests' resources.
 
-    Guests are put together in as few consumers as ``max_unit`` allows,
-    because Placement needs milliseconds for each.
+    Guests are merged into as few consumers as ``max_unit`` allows, because
+    Placement needs milliseconds for each consumer.
     """
     consumers: list[dict[str, dict[str, int]]] = []
     for number, state in enumerate(states):
@@ -191,7 +191,10 @@ def _claims(states: Sequence[State]) -> dict[str, Any]:
 
 
 def _parts(amount: int, record: Mapping[str, int | float]) -> list[int]:
-    """Split an amount into allocations that Placement accepts."""
+    """Split an amount into allocations of the sizes that Placement accepts.
+
+    :param record: inventory record with ``max_unit`` and ``step_size``.
+    """
     step = int(record['step_size'])
     most = max(step, int(record['max_unit']) // step * step)
     number = -(-amount // most)

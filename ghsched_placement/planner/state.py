@@ -73,11 +73,14 @@ class State:
 
     @property
     def guests(self) -> int:
-        """Return the number of guests that were placed."""
+        """Number of guests placed on the host so far."""
         return sum(self.by_flavor.values())
 
     def with_more(self, more: Mapping[Slot, int]) -> 'State':
-        """Return the state of a host with more units of some resources."""
+        """Return a copy of the host's state with more units of resources.
+
+        :param more: number of units to add, by inventory.
+        """
         other = State(self.host, more)
         other.by_flavor = dict(self.by_flavor)
         other._rooms = dict(self._rooms)
@@ -87,25 +90,24 @@ class State:
         return other
 
     def key(self) -> Any:
-        """Key that is equal for equal hosts with equal usage."""
+        """Key that is equal for hosts with equal inventory and usage."""
         return (frozenset(self.taken.items()),
                 frozenset(self._rooms.values()))
 
     def record(self, slot: Slot) -> tree.Inventory:
-        """Return an inventory record, including the added units."""
+        """Return the inventory record of a resource, including added units."""
         record = self.host.providers[slot[0]].inventories[slot[1]]
         more = self.more.get(slot, 0)
         return {**record, 'total': record['total'] + more,
                 'max_unit': record['max_unit'] + more} if more else record
 
     def free(self, slot: Slot) -> int:
-        """Return the amount of a slot that can still be allocated; 0 without
-        an inventory.
+        """Return the amount of an inventory that is free; 0 if it is absent.
         """
         return self._free.get(slot, 0)
 
     def place(self, need: Need, way: Way) -> tuple[int, ...] | None:
-        """Return the host nodes for one more guest; None if there is no room.
+        """Return host NUMA nodes for one more guest; None if it does not fit.
         """
         if any(amount > self.free(slot) for slot, amount in way.takes):
             return None
@@ -121,7 +123,7 @@ class State:
         return nodes
 
     def take(self, need: Need, way: Way, nodes: tuple[int, ...]) -> None:
-        """Place a guest on the host nodes that :meth:`place` chose."""
+        """Place a guest on the given host NUMA nodes."""
         for slot, amount in way.takes:
             self._take(slot, amount)
         for node, part in zip(nodes, need.guest.needs, strict=False):
@@ -139,15 +141,14 @@ class State:
 
     def short_of(self, node: int, part: GuestNode,
                  page_size: PageSize = None) -> list[Shortage]:
-        """Return what a host node lacks of CPUs and memory for a guest node.
-        """
+        """Return the CPUs and memory a host node lacks for a guest node."""
         room = self._rooms.get(node)
         return [] if room is None else room.find_shortages(part, page_size)
 
     def nodes(self) -> list[HostNode]:
         """Return the host's NUMA nodes as the fragmentation weigher sees them.
 
-        Where their CPUs are not known, their bandwidth stands for them.
+        If their CPUs are unknown, bandwidth is used in place of them.
         """
         devices = self._devices()
         if not self.host.cells:
@@ -165,8 +166,7 @@ class State:
         return found
 
     def _floating_on_each(self) -> int:
-        """Return vCPUs per node of guests without a NUMA topology, rounded up.
-        """
+        """Return the vCPUs per node of guests without a NUMA topology."""
         placed = sum(self._rooms[cell.node].vcpus_used - cell.vcpus_used
                      for cell in self.host.cells)
         floating = max(0, self.taken.get((0, orc.VCPU), 0) - placed)
@@ -180,7 +180,8 @@ class State:
             stock.capacity if stock else 0, self.free(slot)))
 
     def _devices(self) -> dict[int, dict[str, int]]:
-        """Return free devices by host node, and by name of their inventory."""
+        """Return the number of free devices, by host node and resource class.
+        """
         found: dict[int, dict[str, int]] = {}
         for place, node in self.host.node_below.items():
             for name in self.host.providers[place].inventories:
@@ -190,7 +191,7 @@ class State:
         return found
 
     def score(self, need: Need, nodes: tuple[int, ...]) -> float:
-        """Return how well a guest fits on some host nodes: 0 (worst) to 1."""
+        """Return how well a guest fits on host NUMA nodes, 0 (worst) to 1."""
         every = self.nodes()
         known = {node.number: node for node in every}
         if need.guest.cells:

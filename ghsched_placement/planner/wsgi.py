@@ -77,13 +77,12 @@ class Application:
         self._app: Any = None
 
     def create_schema(self) -> None:
-        """Make the tables."""
+        """Create the tables of the Placement database."""
         migration.create_schema(db_api.get_placement_engine())
 
     def request(self, method: str, path: str, body: Any = None,
                 microversion: str = 'latest') -> tuple[int, str]:
-        """Send a request to the application; return status and body of the
-        response.
+        """Send a request to Placement; return the response's status and body.
         """
         self._app = self._app or deploy.loadapp(self._config)
         request = webob.Request.blank(path, method=method, headers={
@@ -98,11 +97,11 @@ class Application:
     def load(self, providers: Sequence[Mapping[str, Any]]) -> None:
         """Replace all resource providers of Placement by the given ones.
 
-        They are put into its tables, because to make them through its API
-        takes 20 ms each. Resource classes and traits must be known to it.
+        They are written to the database, because each takes 20 ms through the
+        API. Their resource classes and traits must exist.
 
-        :param providers: each after its parent, with ``uuid``, ``name``,
-            ``parent`` (UUID or None), ``inventories`` as the API has them,
+        :param providers: providers, parents before children, with ``uuid``,
+            ``name``, ``parent`` (UUID or None), ``inventories`` as in the API,
             ``used`` (amount by resource class) and ``traits``.
         """
         engine = db_api.get_placement_engine()
@@ -153,10 +152,10 @@ def _rows(providers: Sequence[Mapping[str, Any]], classes: Mapping[str, int],
 
 
 def serve(requests: Iterable[str], answers: TextIO) -> None:
-    """Serve Placement requests, one JSON document per line.
+    """Serve Placement requests that are read as one JSON document per line.
 
-    ``["load", providers]`` or ``[method, path, body, microversion]``; the
-    answer is ``[status, body]``.
+    A request is ``["load", providers]`` or ``[method, path, body,
+    microversion]``; the answer is ``[status, body]``.
     """
     application = Application('sqlite://', SETTINGS)
     application.create_schema()
