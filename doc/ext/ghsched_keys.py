@@ -12,8 +12,8 @@
 
 """Sphinx extension: the flavor extra specs, from the table that defines them.
 
-``.. ghsched-keys::`` becomes one section per key of
-:data:`ghsched_placement.keys.KEYS`.
+``.. ghsched-keys::`` becomes a table of all keys of
+:data:`ghsched_placement.keys.KEYS`, and one section per key.
 """
 
 from collections.abc import Iterator
@@ -28,8 +28,20 @@ from sphinx.util.nodes import nested_parse_with_titles
 from ghsched_placement import keys
 
 
+def tabulate() -> Iterator[str]:
+    """Yield the lines of a table of all keys, with links to their sections."""
+    yield from ('.. list-table:: All keys', '   :header-rows: 1',
+                '   :widths: 30 22 48', '',
+                '   * - Key', '     - Value', '     - Meaning')
+    for key in keys.KEYS:
+        yield f'   * - `{key.extra_spec}`_'
+        yield f'     - {_values(key)}'
+        yield f'     - {key.summary}'
+    yield ''
+
+
 def describe(key: keys.Key) -> Iterator[str]:
-    """The lines of one key's section."""
+    """Yield the lines of one key's section."""
     yield key.extra_spec
     yield '-' * len(key.extra_spec)
     yield ''
@@ -61,7 +73,8 @@ class KeysDirective(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         self.env.note_dependency(keys.__file__)
-        lines = [line for key in keys.KEYS for line in describe(key)]
+        lines = [*tabulate(), *(line for key in keys.KEYS
+                                for line in describe(key))]
         section = nodes.section()
         section.document = self.state.document
         nested_parse_with_titles(

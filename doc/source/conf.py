@@ -17,6 +17,7 @@ from importlib import import_module
 from importlib import metadata
 import pathlib
 import sys
+from typing import Any
 
 _DOC = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(_DOC.parent), str(_DOC / 'ext')]
@@ -69,3 +70,15 @@ man_pages = [
         ('ghsched-status', 'checks before an upgrade'),
         ('ghsched-top', 'who uses the memory bandwidth of this host'),
         ('openstack-ghsched', 'memory bandwidth in an OpenStack cloud'))]
+
+
+def _expand_tree(app: Any, page: str, template: str, context: dict[str, Any],
+                 doctree: Any) -> None:
+    """Show the pages of all guides in the side bar, not of one guide alone."""
+    toctree = context['toctree']
+    context['toctree'] = lambda **options: toctree(
+        collapse=False, titles_only=True, **options)
+
+
+def setup(app: Any) -> None:
+    app.connect('html-page-context', _expand_tree)
