@@ -77,7 +77,7 @@ def _expand_tree(app: Any, page: str, template: str, context: dict[str, Any],
     """Show the pages of all guides in the side bar, not of one guide alone."""
     toctree = context['toctree']
     context['toctree'] = lambda **options: toctree(
-        collapse=False, titles_only=True, **options)
+        collapse=False, includehidden=True, titles_only=True, **options)
 
 
 def setup(app: Any) -> None:
