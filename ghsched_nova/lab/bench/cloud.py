@@ -98,7 +98,7 @@ class Cloud:
             raise
 
     def _wanted(self, flavor: str, user_data: str) -> dict[str, Any]:
-        """The body of a server, with what it names found in the cloud."""
+        """Return the body of a server request, with its names resolved."""
         of, cloud = self._order, self._connection
         self._booted += 1
         wanted = {
@@ -136,7 +136,7 @@ class Cloud:
         return str(answer['output'])
 
     def delete(self, guest: Guest) -> None:
-        """Delete a guest and wait until it is gone: its room is wanted."""
+        """Delete a guest and wait until it is gone, to free its resources."""
         self._delete(guest.uuid)
 
     def _delete(self, uuid: str) -> None:
@@ -186,7 +186,7 @@ def _asked(ask: Callable[[], _T]) -> _T:
 
 
 def _is_quota(error: errors.BenchError) -> bool:
-    """Nova refuses what is above a quota with 403."""
+    """Whether an error is Nova's refusal for a quota (HTTP 403)."""
     return isinstance(error.__cause__, exceptions.ForbiddenException)
 
 

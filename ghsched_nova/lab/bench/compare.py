@@ -186,7 +186,7 @@ def _aspects(environment: Environment) -> dict[str, str]:
 
 def _mitigations(first: Environment, second: Environment
                  ) -> list[Difference]:
-    """A kernel that does not list a vulnerability says nothing of it."""
+    """Return the mitigations in which two kernels differ."""
     one, two = dict(first.mitigations), dict(second.mitigations)
     if not one and not two:
         return [Difference('mitigations', 'not known', 'not known')]
@@ -276,7 +276,7 @@ def interval(first: Sequence[float], second: Sequence[float]
 
 
 def holm(values: Sequence[float]) -> list[float]:
-    """p values that are adjusted for their number (Holm, 1979)."""
+    """Return p values adjusted for their number (Holm, 1979)."""
     order = sorted(range(len(values)), key=values.__getitem__)
     adjusted = [0.0] * len(values)
     highest = 0.0
@@ -288,7 +288,7 @@ def holm(values: Sequence[float]) -> list[float]:
 
 def with_verdicts(comparisons: Sequence[Comparison]
                   ) -> tuple[Comparison, ...]:
-    """Adjust the p values for their number, and say what they mean."""
+    """Adjust the p values for their number, and add verdicts."""
     values = [c.p for c in comparisons if c.p is not None]
     adjusted = iter(holm(values))
     found = [replace(c, p=next(adjusted) if c.p is not None else None)
@@ -324,7 +324,7 @@ def _not_shown(first: int, second: int, tests: int) -> str:
 
 
 def _scipy() -> Any:
-    """scipy.stats; only who compares needs it."""
+    """Import scipy.stats, which only comparisons need."""
     try:
         from scipy import stats as scipy_stats
     except ImportError:

@@ -31,7 +31,7 @@ _Taken = TypeVar('_Taken')
 
 
 class FullError(Exception):
-    """No further instance can be had; says why."""
+    """No further instance can be started; the text is the reason."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Climb(Generic[_Taken]):
 
     @property
     def text(self) -> str:
-        """The density, with what ended the ramp, in a sentence."""
+        """Return a sentence with the density and why the ramp ended."""
         return self.judged.text + (
             f'; there is no place for one more: {self.full}'
             if self.full else '')
@@ -140,7 +140,7 @@ def climb(steps: Sequence[int], grow: Callable[[int], None],
           take: Callable[[int], _Taken],
           latencies: Callable[[_Taken], tuple[float, ...]], limit: float,
           go_on: bool = False) -> Climb[_Taken]:
-    """Step up to the first N that fails, or to the last there is place for.
+    """Increase N up to the first that fails, or to the largest that has room.
 
     :param steps: ascending, from 1 on; see :func:`counts`.
     :param grow: has that many instances run; raises :class:`FullError`.

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""A document, whatever it is written in: Markdown, reStructuredText, HTML."""
+"""Document that is rendered as Markdown, reStructuredText or HTML."""
 
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """An SVG file that stands beside the document.
+    """SVG file that belongs to the document.
 
     :param svg: its text, which HTML takes into itself.
     :param text: for those who do not see it.
@@ -78,7 +78,7 @@ _MD_START = re.compile(r'^( *)(#|\+|-|=|[0-9]+(?=[.)](?: |$)))')
 
 
 def _md(text: str) -> str:
-    """Return text that means nothing but itself in CommonMark."""
+    """Return text escaped for CommonMark."""
     line = _MD_SPECIAL.sub(r'\\\1', ' '.join(text.split()))
     return _MD_START.sub(
         lambda match: match[1] + (match[2] + '\\' if match[2].isdigit()
@@ -112,7 +112,7 @@ _UNDERLINES = '=-~^'
 
 
 def _rst(text: str) -> str:
-    """Return text that means nothing but itself in reStructuredText."""
+    """Return text escaped for reStructuredText."""
     line = _RST_SPECIAL.sub(r'\\\1', ' '.join(text.split()))
     # Two colons at its end announce a literal block.
     line = re.sub('::$', r':\:', line)

@@ -107,7 +107,7 @@ def distribution_name(os_release: str) -> str:
 
 
 def version(machine: Machine, tool: str) -> str:
-    """Version of a program that is there, "unknown" when it does not say."""
+    """Return the version of a program; "unknown" if it prints none."""
     try:
         if tool in _MUTE:
             said = _package_version(machine, _MUTE[tool])

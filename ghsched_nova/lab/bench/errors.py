@@ -14,7 +14,7 @@
 
 
 class BenchError(Exception):
-    """A benchmark that cannot go on; says what to do about it."""
+    """A benchmark cannot go on; the text names the remedy."""
 
 
 class ParseError(BenchError):

@@ -92,7 +92,7 @@ class Machine:
 
     def check(self, argv: Sequence[str], seconds: float = 60.0,
               directory: Path | None = None) -> str:
-        """Standard output of a program that must end with 0.
+        """Return the standard output of a program that must exit with 0.
 
         :raises BenchError: as :meth:`run`, and for another exit status.
         """
@@ -105,7 +105,7 @@ class Machine:
         return output.stdout
 
     def start(self, argv: Sequence[str], log: Path) -> 'Process':
-        """Start a program that goes on; its output goes to a file."""
+        """Start a program in the background, with its output in a file."""
         with log.open('wb') as stream:
             return Process(argv, stream)
 
@@ -154,7 +154,7 @@ class Process:
         return self._process.poll() is None
 
     def output(self, seconds: float) -> Output:
-        """Wait for its end, and for its output where that is piped.
+        """Wait until the program ends; return its output if that is piped.
 
         :raises BenchError: when it takes longer than these seconds.
         """
@@ -169,7 +169,7 @@ class Process:
                       (err or b'').decode(errors='replace'))
 
     def stop(self) -> None:
-        """End it and all that it started."""
+        """Stop the program and all its children."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             try:
                 os.killpg(self._process.pid, number)
@@ -187,7 +187,7 @@ class Process:
 
 def wait_until(condition: Callable[[], bool], seconds: float,
                what: str, pause: float = 0.05) -> None:
-    """Wait for something that is about to happen.
+    """Wait until a condition holds.
 
     :param what: for the message, e.g. "redis-server does not answer".
     :param pause: seconds between two looks.

@@ -139,7 +139,7 @@ def problem(output: str) -> str:
 
 
 def last(output: str) -> int:
-    """The number of the last run that has ended; 0 before there is one."""
+    """Return the number of the last completed run; 0 if there is none."""
     return max((one.number for one in rounds(output)), default=0)
 
 
@@ -166,7 +166,7 @@ def fresh(found: Sequence[Round], since: int, warm_up: int, runs: int
 
 
 def _stress(text: str) -> Figures:
-    """stress-ng tells no distribution: the mean of its operations."""
+    """Return the mean of stress-ng's operations; it prints no distribution."""
     rate = stress_ng.parse(text)[0].rate
     if rate <= 0:
         raise errors.ParseError('stress-ng', 'no operation ended', text)

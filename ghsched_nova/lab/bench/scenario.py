@@ -134,7 +134,7 @@ class Bench:
         self._started = 0
 
     def start(self, argv: Sequence[str]) -> tuple[Process, Path]:
-        """Start a program that is ended with the scenario at the latest.
+        """Start a program that is stopped with the scenario at the latest.
 
         :returns: it, and the file that gets its output.
         """
@@ -161,7 +161,7 @@ class Bench:
         return kept
 
     def close(self) -> None:
-        """End what was started and undo what was done."""
+        """Stop all started programs and undo all changes."""
         self.undo.close()
 
 

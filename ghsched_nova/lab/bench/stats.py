@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Samples and what can be said of them.
+"""Samples and their statistics.
 
 Quantiles are those of Hyndman and Fan's type 7 (linear between the two
 neighbours), which is what numpy, R and ``statistics`` (method "inclusive")

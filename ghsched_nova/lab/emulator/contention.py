@@ -63,7 +63,7 @@ _KINDS = ('groups', 'tasks', 'iommu_groups')
 
 
 class BadLoad(ValueError):
-    """A load that cannot be understood; says which key and why."""
+    """Malformed load file; the text names the key and the reason."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Member:
-    """A group, and who of the load is in it.
+    """Group with the parts of the load that are in it.
 
     :param number: of the group.
     :param control: name of its control group.

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The files that a running emulator is told by."""
+"""Files that control a running emulator."""
 
 import json
 from typing import Any

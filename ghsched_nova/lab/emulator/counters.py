@@ -97,7 +97,7 @@ class Counters:
     # A group that comes and goes -----------------------------------------
 
     def made(self, group: int) -> str:
-        """Assign what there is; what ``last_cmd_status`` says of the rest."""
+        """Assign free counters; return the rest's ``last_cmd_status``."""
         status = ''
         self._known |= {(group, event, domain): (clears, 0.0)
                         for event in self.monitor.bandwidth
@@ -165,7 +165,7 @@ class Counters:
                 for pair in self._assigned if pair[1] == event}
 
     def write_config(self, event: str, text: str) -> None:
-        """All that was counted in domains that change is cleared."""
+        """Write an event's configuration; clear changed domains."""
         changed: set[int] = set()
         try:
             self.events.write_config(event, staging.terminated(text), changed)

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Starts and ends the daemons of a test host, and knows which run."""
+"""Starts and stops the daemons of a test host, and lists which run."""
 
 from collections.abc import Callable
 from collections.abc import Collection
@@ -31,7 +31,7 @@ _ROOT = Path(__file__).parents[3]
 
 
 class HostError(Exception):
-    """The test host cannot do what was asked; the text says why."""
+    """The test host refuses a request; the text is the reason."""
 
 
 class Daemons:

@@ -74,7 +74,7 @@ def intel(nodes: str) -> Machine:
 
 
 def amd(nodes: str) -> Machine:
-    """AMD with a cap for all L3 caches of a node beside that of each."""
+    """AMD with a cap for all L3 caches of a node and one for each cache."""
     each = Description(unit='GBps', resolution=8, scope='L3')
     node = Description(unit='GBps', resolution=1, scope='NODE')
     return _with(machines.amd(nodes), 'amd-gmb', {'MB': each}, (

@@ -45,5 +45,5 @@ def directory(children: Callable[[], dict[str, Entry]]) -> Entry:
 
 
 def constant(text: str) -> Entry:
-    """Return a file that says the same always."""
+    """Return a file with constant content."""
     return Entry(0o444, read=lambda: text)

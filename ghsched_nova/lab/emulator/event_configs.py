@@ -69,7 +69,7 @@ class EventConfigs:
         ) + '\n'
 
     def write_filter(self, event: str, text: str) -> bool:
-        """Write an ``event_filter``; whether it is another one then.
+        """Write an ``event_filter``; return whether that changed it.
 
         :raises ResctrlError: EINVAL; EPERM where it is fixed.
         """
@@ -98,7 +98,7 @@ class EventConfigs:
     def write_config(
         self, event: str, text: str, changed: set[int]
     ) -> None:
-        """Write ``<event>_config``; what comes before an error is done.
+        """Write ``<event>_config``; items before an error take effect.
 
         :param changed: gets the domains that count something else then.
         :raises ResctrlError: EINVAL.

@@ -64,7 +64,7 @@ _FIELDS = {
 
 
 class BadFault(ValueError):
-    """A fault description that cannot be understood."""
+    """Malformed description of a fault."""
 
 
 @dataclass
@@ -101,7 +101,7 @@ class Faults:
     def take(
         self, operation: str, subjects: Iterable[str], path: str = ''
     ) -> list[Fault]:
-        """The faults that strike this operation; their count goes down."""
+        """Return the faults of this operation, and decrease their counts."""
         names = list(subjects)
         struck = [x for x in self.active if x.strikes(operation, names, path)]
         for fault in struck:
@@ -124,7 +124,7 @@ class Injector:
         self._sleep = sleep
 
     def strike(self, operation: str, subject: str) -> list[Fault]:
-        """Wait and fail as the faults say that strike this operation.
+        """Apply the delays and errors of the faults of this operation.
 
         :raises ResctrlError: the injected error.
         """

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""CPUs of groups: what ``cpus`` and ``cpus_list`` show and take."""
+"""CPUs of groups: content of ``cpus`` and ``cpus_list``."""
 
 from collections.abc import Callable
 import errno

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Groups of the emulated kernel: CLOSIDs, RMIDs and what a new one holds."""
+"""Groups of the emulated kernel: CLOSIDs, RMIDs and defaults of new ones."""
 
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -62,7 +62,7 @@ class Group:
 
 
 class Groups:
-    """The groups that there are; the root group is always one of them.
+    """Existing groups; the root group is always one of them.
 
     :param clock: seconds, by which RMIDs leave limbo.
     """
@@ -101,7 +101,7 @@ class Groups:
             yield self.io_alloc
 
     def every_group(self) -> Iterator[Group]:
-        """Control groups, each with its MON groups behind it."""
+        """Yield the control groups, each followed by its MON groups."""
         for control in self.controls():
             yield control
             yield from control.children.values()

@@ -202,7 +202,7 @@ class ResctrlModel:
             self._remove(group)
 
     def _count(self, group: grouplib.Group) -> None:
-        """Give a new group its counters, as far as there are any.
+        """Assign counters to a new group, as far as any are free.
 
         A group that gets none is made all the same; the status says so.
         """

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""The machines that the resctrl emulator can be, as data.
+"""Machines that the resctrl emulator supports, as data.
 
 A machine says which schemata lines its kernel shows, their ranges, defaults
 and padding, what the domain ids mean, and which monitor files there are. A
@@ -319,7 +319,7 @@ class Machine:
 
 
 class BadMachine(ValueError):
-    """A description of nodes that is no machine."""
+    """Description of nodes that is not a valid machine."""
 
 
 def parse_nodes(

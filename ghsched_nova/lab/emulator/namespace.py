@@ -164,7 +164,7 @@ def _mount(*args: str) -> None:
 
 
 def mount_topology(state: str, cpus: frozenset[int]) -> None:
-    """The faked nodes and CPUs over those of /sys."""
+    """Mount the emulated nodes and CPUs over those of /sys."""
     for cpu in sorted(cpus):
         _mount('--bind', f'{state}/sys/cpu{cpu}',
                f'{topology.CPU_DIR}/cpu{cpu}')
@@ -172,7 +172,7 @@ def mount_topology(state: str, cpus: frozenset[int]) -> None:
 
 
 def mount_proc(state: str) -> None:
-    """The files of :func:`write_proc` over those of /proc."""
+    """Mount the files of :func:`write_proc` over those of /proc."""
     for name in os.listdir(f'{state}/proc'):
         _mount('--bind', f'{state}/proc/{name}', f'/proc/{name}')
 
@@ -190,7 +190,7 @@ def mount_private(state: str, binds: Iterable[str] = ()) -> None:
 
 
 def mount_sysfs(state: str) -> None:
-    """A /sys/fs that has a directory ``resctrl``.
+    """Mount a /sys/fs that has a directory ``resctrl``.
 
     sysfs takes no mkdir, so a tmpfs with the former content bound into it
     covers it.
@@ -200,7 +200,7 @@ def mount_sysfs(state: str) -> None:
 
 
 def mount_kvm(state: str) -> None:
-    """A /dev/kvm where the machine has none; libvirt never opens it.
+    """Provide a /dev/kvm if the machine has none; libvirt never opens it.
 
     A node made in /dev would be seen by the whole machine: devtmpfs is one
     file system. So a tmpfs with the same nodes covers it.

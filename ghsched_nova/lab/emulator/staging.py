@@ -64,7 +64,7 @@ def defaults(machine: machines.Machine) -> Values:
 
 
 def show(machine: machines.Machine, values: Values) -> str:
-    """``schemata`` as the kernel prints it."""
+    """Return ``schemata`` as the kernel prints it."""
     return ''.join(
         f'{line.label}:' + ';'.join(
             f'{domain}={line.show(value)}'

@@ -108,7 +108,7 @@ class Tasks:
             self._inherit(tid, task)
 
     def _inherit(self, tid: int, parent: _Task) -> None:
-        """Put what a process started since it was moved into its group."""
+        """Move threads started after a move of their process to its group."""
         for child in self._threads.offspring(tid):
             if child in self._tasks:
                 continue
@@ -138,7 +138,7 @@ class Tasks:
         return placed
 
     def show(self, group: Group) -> str:
-        """``tasks``: a control group's has those of its MON groups, too."""
+        """Return ``tasks``, with those of MON groups included."""
         self.refresh()
         tids = self.members(group)
         for child in group.children.values():
@@ -210,7 +210,7 @@ class Tasks:
         return task.group if task else self._groups.root
 
     def give(self, gone: Group, heir: Group) -> None:
-        """Put all threads of a group that goes into another one."""
+        """Move all threads of a removed group into another one."""
         for tid, task in list(self._tasks.items()):
             if task.group is gone or task.group.parent is gone:
                 self._tasks[tid] = _Task(task.start, heir, task.since)

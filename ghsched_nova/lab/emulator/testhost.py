@@ -159,7 +159,7 @@ class Host:
     # Up and down ---------------------------------------------------------
 
     def up(self, settings: Settings) -> None:
-        """Start what does not run; what runs stays as it is.
+        """Start the daemons that do not run; leave the others unchanged.
 
         :raises HostError: something is missing or does not start.
         """
@@ -269,7 +269,7 @@ class Host:
                 self._mount(settings, settings.machine())
 
     def umount_resctrl(self, crash: bool = False) -> None:
-        """Take resctrl away under whoever uses it.
+        """Unmount resctrl while it is in use.
 
         :param crash: kill the emulator instead, so that the mount stays and
             answers ENOTCONN.

@@ -163,7 +163,7 @@ def write_nodes(machine: machines.Machine, target: str) -> None:
 
 def write_sysfs(machine: machines.Machine, sysfs: str | os.PathLike[str],
                 speed: int = 0) -> None:
-    """Write what a bare directory needs to be taken for a machine's sysfs.
+    """Write the files that make a directory look like a machine's sysfs.
 
     :param speed: what the firmware says that each node can deliver, in
         MiB/s; 0 says nothing.
@@ -190,7 +190,7 @@ def _machine_pages(nodes: list[str]) -> dict[str, int]:
 
 
 def write_cpu(machine: machines.Machine, cpu: int, target: str) -> None:
-    """Write the tree of one CPU: the real one's with other places.
+    """Write the tree of one CPU: the real one, with other places.
 
     :raises OSError: no such CPU, or no room.
     """

@@ -151,7 +151,7 @@ class Traffic:
         self, group: Group, monitor: machines.Monitor, feature: str,
         domain: int, node: int | None,
     ) -> str:
-        """The text of a monitor file; a control group's has its MON groups'.
+        """Return the text of a monitor file, with MON groups included.
 
         :param node: of the domain only what is on this NUMA node.
         """
@@ -245,7 +245,7 @@ class Traffic:
         group.traffic[place] = group.traffic.get(place, 0.0) + moved
 
     def _share(self, control: Group, place: Place) -> float:
-        """The part of the full rate that a control group gets on a place."""
+        """Return a control group's share of the full rate at a place."""
         line = self._machine.line(self._machine.cap)
         if line is None:
             return 1.0

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``mixed-load``: what the scheduler makes of load of several kinds.
+"""``mixed-load``: behavior of the scheduler under mixed load.
 
 Four phases: a mix of CPU and memory stressors on the whole machine; two tasks
 of different nice values on one CPU; a real-time task and another on one CPU;
@@ -64,7 +64,7 @@ def _needs(_values: Values) -> tuple[Need, ...]:
 
 
 def _set_up(bench: Bench) -> None:
-    """Refuse now what would be refused after the first phase."""
+    """Refuse unusable parameters before the first phase."""
     niceness(bench.values.text('nice'))
 
 

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``numa-locality``: what memory and devices of another node cost."""
+"""``numa-locality``: cost of memory and devices of another node."""
 
 from collections.abc import Sequence
 import functools
@@ -67,7 +67,7 @@ def with_memory(machine: Machine) -> tuple[int, ...]:
 
 
 def device_node(machine: Machine, device: str) -> int | None:
-    """NUMA node of a block device; None when the firmware tells none."""
+    """Return the NUMA node of a block device; None if it is unknown."""
     name = device.removeprefix('/dev/')
     for place in ('device', 'device/device'):
         text = machine.text(f'sys/block/{name}/{place}/numa_node')

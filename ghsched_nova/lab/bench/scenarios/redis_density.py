@@ -140,7 +140,7 @@ def _run(bench: Bench) -> Measured:
 
 
 def fill(bench: Bench, server: redis_servers.Server) -> None:
-    """Write keys to a server, where that is wanted."""
+    """Write keys to a server, if the parameters ask for it."""
     if bench.values.flag('fill'):
         bench.say(f'filling server {server.number}')
         observed, _others = _clients(bench.values)

@@ -73,7 +73,7 @@ def _needs(values: Values) -> tuple[Need, ...]:
 
 
 def _set_up(bench: Bench) -> None:
-    """Refuse now what would be refused after hours of measuring."""
+    """Refuse unusable parameters before hours of measuring."""
     thresholds(bench.values.text('thresholds'))
 
 
@@ -99,7 +99,7 @@ def _run(bench: Bench) -> Measured:
 
 
 def _worst(bench: Bench, setting: Setting) -> cyclictest.Thread:
-    """Return the thread that was latest."""
+    """Return the thread with the highest latency."""
     values = bench.values
     expected = values.integer('interval') * values.integer('loops') / 1e6
     # The intervals of further threads are longer by 500 us each.

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``virt-overhead``: what a machine can do, to be compared with another.
+"""``virt-overhead``: figures of a machine, for comparison with another.
 
 Run it on a host and in a guest of it, and compare the two reports. Each part
 has needs of its own; one that is missing leaves out that part.
