@@ -77,9 +77,9 @@ class Audit(base.Lister):
 
     def _confirm_repairs(self, plans: Iterable[repair.Repair],
                          yes: bool) -> None:
-        """Print the planned repairs, and ask for consent unless given.
+        """Print the planned repairs and ask the user to agree, unless ``yes``.
 
-        :raises CommandError: when that is not agreed to.
+        :raises CommandError: when the user does not agree.
         """
         for one in plans:
             self.log.warning('%s: %s: %s', one.host, one.consumer, one.text)
@@ -111,7 +111,7 @@ class Audit(base.Lister):
 
 
 def describe_agreement(seen: Sequence[observe.Observed]) -> str:
-    """Return a sentence for hosts whose records agree."""
+    """Return a sentence that the records of the given hosts agree."""
     if not seen:
         return base.NO_HOSTS
     servers = sum(len(one.servers) for one in seen)
@@ -121,7 +121,10 @@ def describe_agreement(seen: Sequence[observe.Observed]) -> str:
 
 def observe_hosts(client: clients.Client, wanted: Sequence[str],
                   parsed_args: argparse.Namespace) -> list[observe.Observed]:
-    """Return what Placement, Nova and the hosts report of the hosts."""
+    """Return what Placement, Nova and the hosts report of some hosts.
+
+    :param wanted: names of the hosts, empty for all.
+    """
     return observe.observe_hosts(client, wanted, not parsed_args.no_effective,
                                  parsed_args.accounting)
 
@@ -129,10 +132,9 @@ def observe_hosts(client: clients.Client, wanted: Sequence[str],
 def find_lasting_findings(client: clients.Client,
                           parsed_args: argparse.Namespace
                           ) -> list[observe.Observed]:
-    """Return hosts with the findings that a second look confirms.
+    """Return hosts with the audit findings that a second reading confirms.
 
-    The records are read one after the other, so that what changes meanwhile
-    seems not to agree.
+    The second reading drops differences due to changes in between.
     """
     first = observe_hosts(client, parsed_args.hosts, parsed_args)
     doubted = {one.host.name: one for one in first if one.findings}

@@ -58,7 +58,8 @@ class _Ending:
 
 
 def format_error(error: Exception) -> str:
-    """Return an error as text, in the words of the service that refused."""
+    """Return an error as text, with the message of the service that refused.
+    """
     status = getattr(error, 'status_code', getattr(error, 'http_status', 0))
     if status == 403:
         return ('the cloud does not let you do that (HTTP 403). This command '
@@ -74,7 +75,7 @@ def _fit_tables_to_terminal(
 
 
 def _format_cells(row: Iterable[Any], formatter: str) -> list[Any]:
-    """Return the cells of one row in the form of an output format."""
+    """Return the cells of a table row formatted for an output format."""
     if formatter not in _PLAIN:
         return list(row)
     return [columns.to_plain_cell(cell, _PLAIN[formatter]) for cell in row]

@@ -55,15 +55,16 @@ class Client(nova_reader.NovaReader):
 
     @property
     def placement(self) -> Any:
-        """Placement's adapter, for requests that have no method here."""
+        """Placement API adapter of the connection."""
         with http.translate_unreachable(self._connection, 'placement'):
             return self._connection.placement
 
     def list_hosts(self, wanted: Sequence[str] = ()) -> tuple[capacity.Host,
                                                               ...]:
-        """Return the hosts that run the ghsched driver, all or some by name.
+        """Return the hosts that run the ghsched driver.
 
-        :raises CommandError: when one of them is not there.
+        :param wanted: names of the hosts, empty for all.
+        :raises CommandError: when one of the named hosts does not exist.
         """
         roots = (set(map(self._root, wanted)) if wanted
                  else self._list_our_roots())
@@ -107,10 +108,10 @@ class Client(nova_reader.NovaReader):
                       dry_run: bool) -> dict[str, Any]:
         """Ask nova-api to change the bandwidth policy of a server.
 
-        :param extra_specs: None takes a key away.
+        :param extra_specs: new value of each extra spec; None removes it.
         :returns: the JSON of ``ghsched server set``.
-        :raises Refused: all is as it was.
-        :raises CommandError: it could not be asked, or not all is as it was.
+        :raises Refused: when the request is refused and nothing has changed.
+        :raises CommandError: when the request fails or is carried out in part.
         """
         return self._post_action(
             uuid, {'extra_specs': dict(extra_specs), 'dry_run': dry_run},
@@ -121,9 +122,10 @@ class Client(nova_reader.NovaReader):
         """Ask nova-api to move a server to other NUMA nodes of its host.
 
         :param nodes: host NUMA node by guest NUMA node.
-        :param dry_run: have it say whether it could.
+        :param dry_run: whether only to check that the move is possible.
         :returns: the JSON of ``ghsched_placement.move_report``.
-        :raises: as :meth:`set_bandwidth`.
+        :raises Refused: when the request is refused and nothing has changed.
+        :raises CommandError: when the request fails or is carried out in part.
         """
         return self._post_action(uuid, {
             'move_nodes': {str(guest): host for guest, host in nodes.items()},
@@ -133,7 +135,8 @@ class Client(nova_reader.NovaReader):
                      instead: str = '') -> dict[str, Any]:
         """Send a server action that ghsched adds to nova-api.
 
-        :param instead: what works where nova-api has no such filter.
+        :param asked: request body.
+        :param instead: advice for a nova-api without ghsched's actions.
         """
         response = http.send_request(
             self._connection, 'compute', 'post', f'/servers/{uuid}/action',
@@ -157,10 +160,9 @@ class Client(nova_reader.NovaReader):
     def reallocate(self, wanted: repair.Repair) -> str:
         """Write the allocations of a consumer that a repair asks for.
 
-        A change that meets another one of the same consumer or provider is
-        made again on top of that.
+        After a conflict with another change, the write is tried again.
 
-        :returns: why Placement refuses it; empty when it is done.
+        :returns: why Placement refuses it; empty on success.
         """
         for number in range(_TRIES):
             response = self._try_reallocate(wanted, number)
@@ -175,7 +177,7 @@ class Client(nova_reader.NovaReader):
     def _try_reallocate(self, wanted: repair.Repair, number: int) -> Any:
         """Try once to write a repair's allocations; None if nothing to change.
 
-        :param number: of the attempt.
+        :param number: number of this attempt.
         """
         path = f'/allocations/{wanted.consumer}'
         now = self._placement(path)
@@ -195,7 +197,7 @@ class Client(nova_reader.NovaReader):
 
     def has_candidate(self, host: capacity.Host,
                       query: Iterable[tuple[str, str]]) -> bool:
-        """Whether Placement offers a host as candidate for a query.
+        """Return whether Placement offers a host as candidate for a query.
 
         :param query: parameters of GET /allocation_candidates.
         """
@@ -208,10 +210,9 @@ class Client(nova_reader.NovaReader):
         return bool(answer['allocation_requests'])
 
     def is_owner_trait_required(self) -> bool:
-        """Whether nova-scheduler asks for hosts with the trait OWNER_NOVA.
+        """Return whether nova-scheduler requires hosts with OWNER_NOVA.
 
-        It does once all compute services are of Nova 34 or newer, which is
-        what gives their compute nodes the trait.
+        It requires this trait once all compute services run Nova 34 or newer.
         """
         known = self._placement(
             f'/traits?name=in:{names.OWNER_TRAIT}')['traits']
@@ -220,7 +221,7 @@ class Client(nova_reader.NovaReader):
             f'!{names.OWNER_TRAIT}')['resource_providers']
 
     def list_our_names(self) -> tuple[list[str], list[str]]:
-        """Return the resource classes and traits of ghsched in Placement."""
+        """Return ghsched's resource classes and traits known to Placement."""
         classes = {one['name'] for one in self._placement(
             '/resource_classes')['resource_classes']}
         traits = self._placement('/traits?name=startswith:CUSTOM_')['traits']
@@ -228,7 +229,8 @@ class Client(nova_reader.NovaReader):
                 sorted(filter(names.is_our_trait, traits)))
 
     def list_hosts_with_traits(self, traits: Iterable[str]) -> list[str]:
-        """Return the names of compute nodes with any of some traits."""
+        """Return the names of compute nodes with at least one of some traits.
+        """
         roots = {provider['root_provider_uuid'] for trait in traits
                  for provider in self._placement(
                      f'/resource_providers?required={trait}')[
@@ -283,6 +285,6 @@ class Client(nova_reader.NovaReader):
 
 
 def get_client(app: Any) -> Client:
-    """Return the client of a command's application."""
+    """Return the API client of a command-line application."""
     client: Client = app.client_manager.ghsched
     return client

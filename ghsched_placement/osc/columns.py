@@ -39,7 +39,7 @@ class Unknown(columns.FormattableColumn[None]):
 
 
 def or_unknown(value: Any) -> Any:
-    """Return a value for a column whose other rows are not None."""
+    """Return a value for a table column, or the mark for an unknown value."""
     return Unknown() if value is None else value
 
 
@@ -103,9 +103,9 @@ class _Blank(Unknown):
 
 
 def to_plain_cell(cell: Any, blank: str = '') -> Any:
-    """Return a cell as plain text for output without structured values.
+    """Return a table cell as plain text for output without structure.
 
-    :param blank: for what is not known.
+    :param blank: text for an unknown value.
     """
     if isinstance(cell, Unknown):
         return _Blank(blank)

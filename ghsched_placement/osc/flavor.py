@@ -139,8 +139,7 @@ class CheckFlavor(base.Lister):
 
     def _warn(self, policy: policies.GuestPolicy,
               classes: Mapping[str, str], specs: Mapping[str, str]) -> None:
-        """Log what the flavor check does not count and keys that may be
-        mistakes.
+        """Log what the flavor check cannot examine, and doubtful extra specs.
         """
         for text in policies.doubtful(specs):
             self.log.warning(text)
@@ -155,9 +154,9 @@ class CheckFlavor(base.Lister):
 
 
 def parse_count(text: str) -> int:
-    """Return a number of guests given as an option.
+    """Parse a number of guests given as a command-line option.
 
-    :raises ArgumentTypeError: for a number that is not a positive integer.
+    :raises ArgumentTypeError: when it is not a positive integer.
     """
     if not re.fullmatch(r'[0-9]{1,9}', text) or not int(text):
         raise argparse.ArgumentTypeError(
@@ -167,9 +166,9 @@ def parse_count(text: str) -> int:
 
 def select_hosts(found: Sequence[capacity.Host], name: str | None
                  ) -> Sequence[capacity.Host]:
-    """Return the hosts with a hypervisor hostname, all of them for None.
+    """Return the hosts with the given hypervisor hostname, or all for None.
 
-    :raises CommandError: where no host has that name.
+    :raises CommandError: when no host has that name.
     """
     if name is None:
         return found
@@ -183,7 +182,7 @@ def warn_of_wide_queries(policy: policies.GuestPolicy,
                          accounting: policies.Accounting,
                          found: Iterable[capacity.Host],
                          classes: Mapping[str, str]) -> Iterator[str]:
-    """Yield a warning if Placement has much work for the flavor on a host."""
+    """Yield a warning if a flavor makes Placement search for a long time."""
     def combinations(host: capacity.Host) -> int:
         by_class = Counter(pf.resource_class for pf in host.pfs)
         return request.count_combinations(
@@ -200,7 +199,7 @@ def warn_of_wide_queries(policy: policies.GuestPolicy,
 
 
 def get_size(flavor: Any) -> Size:
-    """Return the size of a flavor of openstacksdk."""
+    """Return the vCPUs, memory and disk of a flavor of openstacksdk."""
     return Size(flavor.vcpus, flavor.ram, flavor.disk + flavor.ephemeral,
                 flavor.swap or 0)
 
@@ -215,9 +214,9 @@ def add_vf_class(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_vf_class(text: str) -> tuple[str, str]:
-    """Parse ``ALIAS=CLASS``, the resource class of a PCI alias.
+    """Parse ``ALIAS=CLASS``, a PCI alias and its resource class.
 
-    :raises argparse.ArgumentTypeError: when it is none.
+    :raises argparse.ArgumentTypeError: when it does not have that form.
     """
     match = _VF_CLASS.fullmatch(text)
     if match is None:
@@ -230,8 +229,8 @@ def merge_image_properties(extra_specs: Mapping[str, str],
                            properties: Mapping[str, str]) -> dict[str, str]:
     """Return a flavor's extra specs with those that an image adds.
 
-    :raises CommandError: when the image does not go with the flavor, or has
-        what only the flavor may say.
+    :raises CommandError: when the image contradicts the flavor, or has a
+        property that only flavors may have.
     """
     try:
         policies.check_topology(extra_specs)
@@ -246,11 +245,9 @@ def merge_image_properties(extra_specs: Mapping[str, str],
 
 def parse_flavor(size: Size, extra_specs: Mapping[str, str]
                  ) -> tuple[policies.GuestPolicy, topology.Guest]:
-    """Parse the policy and the guest topology of a flavor.
+    """Parse the bandwidth policy and the guest topology of a flavor.
 
-    With the fewest guest NUMA nodes, where the scheduler chooses the number.
-
-    :raises CommandError: which names everything that is wrong.
+    :raises CommandError: when the flavor is invalid; names all errors.
     """
     extra_specs = list_shapes(size, extra_specs)[0]
     try:
@@ -272,11 +269,11 @@ def parse_flavor(size: Size, extra_specs: Mapping[str, str]
 
 def list_shapes(size: Size, extra_specs: Mapping[str, str]
                 ) -> list[Mapping[str, str]]:
-    """Return extra specs with each number of guest NUMA nodes to try.
+    """Return the extra specs for each number of guest NUMA nodes to try.
 
-    The given ones alone unless the scheduler chooses the number.
+    There is one set unless the scheduler chooses the number.
 
-    :raises CommandError: for a bad key of that choice.
+    :raises CommandError: when the range of numbers is invalid.
     """
     if not auto_nodes.is_auto(extra_specs):
         return [extra_specs]
@@ -295,8 +292,8 @@ def make_question(size: Size, extra_specs: Mapping[str, str],
                   owned: bool) -> Question:
     """Return the flavor requirements that each host is checked against.
 
-    :param classes: resource class of the VFs of each alias.
-    :param owned: whether nova-scheduler asks for hosts with OWNER_NOVA.
+    :param classes: resource class of the VFs of each PCI alias.
+    :param owned: whether nova-scheduler requires the trait OWNER_NOVA.
     """
     policy, guest = parse_flavor(size, extra_specs)
     asked, joining = (make_candidates_query(size, extra_specs, accounting,
@@ -308,10 +305,7 @@ def make_question(size: Size, extra_specs: Mapping[str, str],
 
 def guess_classes(policy: policies.GuestPolicy,
                   found: Iterable[capacity.Host]) -> dict[str, str]:
-    """Return the resource class of each PCI alias that has only one choice.
-
-    Where the cloud has no VFs at all, it has none of the alias either.
-    """
+    """Return the resource class of each PCI alias that has only one choice."""
     classes = {pf.resource_class for host in found for pf in host.pfs}
     if len(classes) > 1:
         return {}
@@ -324,8 +318,8 @@ def make_candidates_query(size: Size, extra_specs: Mapping[str, str],
                           joins: bool = False) -> tuple[tuple[str, str], ...]:
     """Return the query for allocation candidates that nova-scheduler sends.
 
-    :param owned: whether it asks for hosts with the trait OWNER_NOVA.
-    :param joins: whether the guest shares a control group that is there.
+    :param owned: whether nova-scheduler requires the trait OWNER_NOVA.
+    :param joins: whether the guest shares an existing control group.
     """
     policy, guest = parse_flavor(size, extra_specs)
     wanted = query.Flavor(guest.shared, guest.pcpus, guest.memory_mb,
@@ -339,7 +333,7 @@ def make_wish(policy: policies.GuestPolicy, guest: topology.Guest,
               accounting: policies.Accounting) -> fitting.Wish:
     """Return a flavor's resource needs, to be compared with each host.
 
-    :param asked: parameters of the query that nova-scheduler would send.
+    :param asked: parameters of nova-scheduler's Placement query.
     """
     parameters = dict(asked)
     amounts = {}
@@ -356,7 +350,7 @@ def make_wish(policy: policies.GuestPolicy, guest: topology.Guest,
 
 
 def make_refusal(host: capacity.Host, reason: str) -> fitting.Verdict:
-    """Return the verdict for a host that takes no guest at all."""
+    """Return the verdict that no guest of a flavor fits a host."""
     return fitting.Verdict(host.name, lacks=(lack.Lack(
         None, 'compute service', reason=reason,
         cure='see openstack compute service list'),))
@@ -367,9 +361,8 @@ def judge_host(client: clients.Client, host: capacity.Host, wish: fitting.Wish,
                joining: Sequence[tuple[str, str]]) -> fitting.Verdict:
     """Return whether a guest fits a host, by its node data and by Placement.
 
-    :param asked: parameters of the query for a guest with a control group of
-        its own.
-    :param joining: those for a guest that shares one.
+    :param asked: query for a guest with a control group of its own.
+    :param joining: query for a guest that shares a control group.
     """
     verdict = fitting.check_host(host, wish)
     if verdict.guests and not client.has_candidate(
@@ -393,7 +386,7 @@ def judge_first_shape(client: clients.Client, host: capacity.Host,
 
 def list_verdict_rows(verdicts: Iterable[fitting.Verdict]) -> Iterator[
         tuple[Any, ...]]:
-    """Yield a row for each host."""
+    """Yield a table row for each host's verdict on a flavor."""
     for verdict in verdicts:
         yield (verdict.host, bool(verdict.guests), verdict.guests,
                verdict.sharing, columns.Words(list(verdict.nodes)),

@@ -69,7 +69,7 @@ class ListHosts(base.Lister):
 
 
 def make_row(seen: observe.Observed) -> tuple[Any, ...]:
-    """Return the table row of a host."""
+    """Return the row of a host in the table of hosts."""
     host = seen.host
     stocks = [node.bandwidth for node in host.nodes if node.bandwidth]
     guarantee = max((host.largest_guarantee(node) for node in host.nodes
@@ -127,7 +127,7 @@ class ShowHost(base.ShowOne):
 
 def _get_reported(cloud: client.Client,
                   seen: observe.Observed) -> dict[str, Any]:
-    """Return the diagnostics of one server that runs on a host."""
+    """Return what a host reports in the diagnostics of one of its servers."""
     asked = [server.uuid for server in seen.servers
              if server.running and not server.moving]
     return (cloud.get_diagnostics(asked[0], seen.host.name)
@@ -136,9 +136,9 @@ def _get_reported(cloud: client.Client,
 
 def make_host_report(seen: observe.Observed,
                      measured: load.Load | None = None) -> dict[str, Any]:
-    """Return all that is known of a host, by field.
+    """Return all that is known of a host, by field name.
 
-    :param measured: load and waiting, where the host has measured them.
+    :param measured: load that the host has measured, if any.
     """
     host, groups = seen.host, seen.host.groups
     return {

@@ -45,12 +45,12 @@ _UNREACHED = (ksa_exceptions.ConnectionError, ksa_exceptions.DiscoveryFailure,
 
 def set_session_timeout(connection: Any,
                         limit: tuple[int, int] | None = None) -> None:
-    """Set a time limit on the session of a connection.
+    """Set a time limit on the session of an OpenStack connection.
 
-    A limit that the user has set stays (``api_timeout`` of clouds.yaml).
+    A limit set by the user (``api_timeout`` of clouds.yaml) is kept.
 
-    :param connection: of openstacksdk.
-    :param limit: as :data:`SESSION_TIMEOUT_S`, which is the default.
+    :param connection: connection of openstacksdk.
+    :param limit: timeouts in seconds; None for :data:`SESSION_TIMEOUT_S`.
     """
     # It repeats what the error says; --debug still shows it.
     identity = logging.getLogger('keystoneauth')
@@ -66,10 +66,10 @@ class Unreachable(exceptions.CommandError):
 
 @contextlib.contextmanager
 def translate_unreachable(connection: Any, service: str) -> Iterator[None]:
-    """Raise one plain error where a service cannot be reached.
+    """Raise a single error type when a service cannot be reached.
 
-    :param connection: of openstacksdk.
-    :param service: type in the catalog.
+    :param connection: connection of openstacksdk.
+    :param service: service type in the catalog.
     :raises Unreachable: when the service does not answer.
     """
     try:
@@ -111,9 +111,9 @@ def send_request(connection: Any, service: str, method: str, path: str,
                  **how: Any) -> Any:
     """Return a service's response to a request, whatever its status.
 
-    :param connection: of openstacksdk.
-    :param service: type in the catalog.
-    :param method: of the adapter, such as ``get``.
+    :param connection: connection of openstacksdk.
+    :param service: service type in the catalog.
+    :param method: name of the adapter's method, such as ``get``.
     :param how: further arguments of that method.
     :raises Unreachable: when the service does not answer.
     """
@@ -130,12 +130,12 @@ def get_json(connection: Any, service: str, path: str,
              microversion: str | None, gone: Any = None) -> Any:
     """Return the JSON answer to a GET request.
 
-    :param connection: of openstacksdk.
-    :param service: type in the catalog.
-    :param gone: to be returned in place of a 404, and where the query has a
-        resource class or a trait that Placement has never heard of.
+    :param connection: connection of openstacksdk.
+    :param service: service type in the catalog.
+    :param gone: value to return for a 404 response, or when Placement does
+        not know a resource class or trait in the query.
     :raises Unreachable: when the service does not answer.
-    :raises CommandError: which says what the service refused, and why.
+    :raises CommandError: when the service refuses the request.
     """
     response = send_request(connection, service, 'get', path,
                             microversion=microversion)

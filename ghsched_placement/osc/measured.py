@@ -81,7 +81,10 @@ def read_cloud(client: clients.Client, bounds: affinity.Bounds
 def collect_loads(servers: Iterable[Server],
                   said: Mapping[str, Mapping[str, Any]]
                   ) -> dict[str, load.Load]:
-    """Return the latest measured load of each host."""
+    """Return the latest measured load of each host, by host name.
+
+    :param said: diagnostics of servers, by server UUID.
+    """
     found: dict[str, load.Load] = {}
     for server in servers:
         one = load.from_stats(said[server.uuid])
@@ -93,12 +96,12 @@ def collect_loads(servers: Iterable[Server],
 
 def make_guest(server: Server, said: Mapping[str, Any],
                accounting: Accounting = 'min') -> move_plan.Guest | None:
-    """Return a guest with one NUMA node as movable; None for any other.
+    """Return a server with one NUMA node as a guest of the rebalance plan.
 
-    Memory that a device has open cannot be moved, so a guest with VFs stays.
-    All that Placement counts of its node goes with it.
+    None for any other server. A guest with VFs is marked as not movable.
 
-    :param accounting: what is counted of its bandwidth.
+    :param said: diagnostics of the server.
+    :param accounting: bandwidth that Placement counts.
     """
     record = load.from_stats(said)
     mine = [one for one in (record.guests if record else ())
@@ -123,7 +126,7 @@ def _busy(one: load.GuestNode) -> float | None:
 
 
 def _get_wanted_cpus(one: load.GuestNode) -> float | None:
-    """Return the CPUs that a guest node uses and waits for."""
+    """Return the CPUs that a guest NUMA node uses or waits for."""
     busy = _busy(one)
     if busy is None or one.vcpus is None or one.cpu_wait is None:
         return None
@@ -153,9 +156,9 @@ def _nodes(host: capacity.Host, measured: load.Load | None,
 
 
 def _count_free_groups(host: capacity.Host) -> float:
-    """Return the number of control groups that are free on a host.
+    """Return the number of free control groups on a host.
 
-    Where guests share groups, Placement says whether one more can.
+    Infinite if guests on the host share control groups.
     """
     if any(map(names.is_shares_trait, itertools.chain.from_iterable(
             node.traits for node in host.nodes))):
@@ -166,10 +169,12 @@ def _count_free_groups(host: capacity.Host) -> float:
 def make_node(spot: Spot, one: load.HostNode,
               guests: Sequence[move_plan.Guest], guarantee: float,
               takes: bool) -> move_plan.Node:
-    """Return a host node with the load of all but some guests.
+    """Return a host NUMA node with its load except that of some guests.
 
-    What guests wait for is no use, so what they want may be more than the
-    node is busy; the others then use nothing.
+    :param one: measured load of the node.
+    :param guests: guests whose load is subtracted.
+    :param guarantee: percent of bandwidth that can still be guaranteed.
+    :param takes: whether the node accepts guests.
     """
     cpu = None
     if one.cpu_load is not None and one.cpus:
@@ -185,7 +190,10 @@ def make_node(spot: Spot, one: load.HostNode,
 
 def _make_idle_node(host: capacity.Host, spot: Spot, guarantee: float,
                     takes: bool) -> move_plan.Node:
-    """Return a host node without guests, with its part of the host."""
+    """Return a host NUMA node without guests.
+
+    It gets an equal part of the host's CPUs and memory.
+    """
     def part(*classes: str) -> float:
         stocks = [stock for name in classes
                   for provider in (host.root,)
@@ -225,7 +233,7 @@ def list_recent_moves(client: clients.Client, cloud: move_plan.Cloud,
                       ) -> tuple[move_plan.Moved, ...]:
     """Return the recent moves that Nova still has on record.
 
-    :param cloud: whose guests may have been moved inside their hosts.
+    :param cloud: guests whose moves inside their hosts are looked up.
     """
     since = datetime.datetime.fromtimestamp(
         now - max(settings.cool_down, settings.period),
@@ -247,8 +255,7 @@ def _parse_time(time: str) -> float:
 
 def parse_moves(migrations: Iterable[Mapping[str, Any]]
                 ) -> tuple[move_plan.Moved, ...]:
-    """Return the live migrations in Nova's API records, failed ones included.
-    """
+    """Return the live migrations, also failed ones, in Nova's API records."""
     return tuple(move_plan.Moved(
         one['instance_uuid'],
         _parse_time(one['updated_at'] or one['created_at']),

@@ -37,9 +37,9 @@ class Shown:
     field: str
 
     def make_column(self, figure: str = '') -> str:
-        """Return the column name of a resource class and figure.
+        """Return the column heading for a resource class.
 
-        :param figure: what of the class, as ``Free``.
+        :param figure: which amount of the class, such as ``Free``.
         """
         return ' '.join(filter(None, (self.title, figure))) + self.unit
 
@@ -63,7 +63,7 @@ COLUMNS = tuple(one.make_column(figure) for one in PLAIN
 
 
 def list_figures(node: capacity.Node) -> Iterator[int | None]:
-    """Yield total, used and free amounts of a node, see :data:`COLUMNS`."""
+    """Yield a host node's total, used and free amount of each class."""
     for one in PLAIN:
         stock = node.stocks.get(one.resource_class)
         yield from ((None,) * len(_FIGURES) if stock is None else
@@ -79,7 +79,7 @@ def make_node_report(node: capacity.Node) -> dict[str, Any]:
 
 
 def describe_amounts(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a phrase for each amount in a node's report."""
+    """Yield a phrase for each amount in a host NUMA node's report."""
     for one in PLAIN:
         if document[one.field]:
             yield (f'{document[one.field]["used"]} of '
@@ -88,9 +88,9 @@ def describe_amounts(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def describe_held(held: Mapping[int, Mapping[str, int]]) -> str:
-    """Return in words what a guest holds of each host NUMA node.
+    """Return text on the amounts that a guest has on each host NUMA node.
 
-    :param held: amount by field, by host NUMA node.
+    :param held: amount by field name, by host NUMA node.
     """
     words = {one.field: lack.WORDS[one.resource_class] for one in BESIDE}
     return ''.join(f', {amount} {words[field]} on node {node}'
@@ -101,7 +101,7 @@ def describe_held(held: Mapping[int, Mapping[str, int]]) -> str:
 def sum_held_by_node(host: capacity.Host,
                      held: Mapping[str, Mapping[str, int]]
                      ) -> dict[int, dict[str, int]]:
-    """Return what a consumer holds of each host NUMA node, by field.
+    """Return a consumer's allocations on each host NUMA node, by field.
 
     :param held: amount by resource class, by UUID of the provider.
     """

@@ -50,20 +50,20 @@ class Rooms:
 
     def add_rooms(self, hosts: Iterable[capacity.Host]
                   ) -> tuple[capacity.Host, ...]:
-        """Return the hosts with the known rooms of their NUMA nodes."""
+        """Return the hosts with the CPUs and memory of their NUMA nodes set.
+        """
         return tuple(capacity.set_rooms(
             host, self.by_host.get(host.uuid, ())) for host in hosts)
 
     def list_assumptions(self) -> list[str]:
-        """Return what is assumed of hosts where no server runs, as sentences.
-        """
+        """Return sentences on what is assumed of hosts without a server."""
         return [
             f'CPUs and memory of {lack.describe_hosts(self.spread)} are taken '
             'as spread evenly over the NUMA nodes: a host reports them with '
             'a server that runs there'] if self.spread else []
 
     def list_notes(self) -> list[str]:
-        """Return what is assumed or not known of the hosts, as sentences."""
+        """Return sentences on what is assumed or unknown of the hosts."""
         return self.list_assumptions() + ([
             'CPUs and memory are not counted by NUMA node on '
             f'{lack.describe_hosts(self.unknown)}: nova-compute does not '
@@ -73,10 +73,10 @@ class Rooms:
 
 def read_rooms(client: nova_reader.NovaReader, hosts: Sequence[capacity.Host],
                compute_nodes: Mapping[str, Mapping[str, Any]]) -> Rooms:
-    """Ask one running server of each host for the rooms of its NUMA nodes.
+    """Read the CPUs and memory of each host's NUMA nodes from one server.
 
-    :param compute_nodes: of Nova, by UUID; hosts that are down are not
-        asked.
+    :param compute_nodes: Nova's compute nodes by UUID; those that are down
+        are skipped.
     """
     answers = client.map_all(lambda host: _read_host_rooms(
         client, host.name, compute_nodes.get(host.uuid, {})), hosts)
@@ -95,7 +95,10 @@ def read_rooms(client: nova_reader.NovaReader, hosts: Sequence[capacity.Host],
 
 def _read_host_rooms(client: nova_reader.NovaReader, name: str,
                      node: Mapping[str, Any]) -> tuple[NodeRoom, ...] | None:
-    """Return the rooms of a host; None if no server runs there."""
+    """Return the CPUs and memory of a host's NUMA nodes.
+
+    None if no server runs on the host.
+    """
     if node.get('state') != 'up':
         return ()
     servers = client.list_active_servers(str(node['service']['host']),

@@ -83,7 +83,7 @@ class _Silence:
         self._in_a_row: set[str] = set()
 
     def is_skipped(self, host: str) -> bool:
-        """Whether a host has not answered before and is not asked again."""
+        """Return whether to skip a host that has failed to answer before."""
         with self._lock:
             return host in self._hosts or len(self._in_a_row) >= self._most
 
@@ -127,9 +127,9 @@ class NovaReader:
     def list_unavailable(self,
                          nodes: Mapping[str, Mapping[str, Any]] | None = None
                          ) -> dict[str, str]:
-        """Return why compute nodes take no guest now, by their UUID.
+        """Return why compute nodes take no servers now, by compute node UUID.
 
-        :param nodes: as of :meth:`list_compute_nodes`, the default.
+        :param nodes: compute nodes by UUID; read from Nova if None.
         """
         nodes = self.list_compute_nodes() if nodes is None else nodes
         return {uuid: f'nova-compute is {why}'
@@ -139,9 +139,9 @@ class NovaReader:
 
     def list_servers(self, service_host: str | None = None
                      ) -> list[dict[str, Any]]:
-        """Return the servers of all projects, as Nova's API has them.
+        """Return the servers of all projects as records of Nova's API.
 
-        :param service_host: only those of this compute service.
+        :param service_host: compute service to list; None for all.
         """
         asked = {'all_tenants': '1'}
         if service_host:
@@ -150,9 +150,9 @@ class NovaReader:
             '/servers/detail', 'servers', _SERVERS, asked))
 
     def list_active_servers(self, service_host: str, limit: int) -> list[str]:
-        """Return the UUIDs of servers that are ACTIVE on a host.
+        """Return the UUIDs of ACTIVE servers on a host.
 
-        :param limit: how many at most.
+        :param limit: maximum number of servers.
         """
         query = parse.urlencode({'all_tenants': '1', 'host': service_host,
                                  'status': 'ACTIVE', 'limit': limit})
@@ -160,14 +160,15 @@ class NovaReader:
             f'/servers?{query}', _SERVERS)['servers']]
 
     def get_server(self, uuid: str) -> dict[str, Any] | None:
-        """Return a server as Nova's API has it; None if absent."""
+        """Return a server's record of Nova's API; None if it does not exist.
+        """
         answer = self._compute(f'/servers/{uuid}', _SERVERS, gone={})
         return dict(answer['server']) if answer else None
 
     def find_server(self, name: str) -> dict[str, Any]:
         """Return a server by name or UUID.
 
-        :raises CommandError: when there is none, or more than one.
+        :raises CommandError: when no server, or more than one, has the name.
         """
         found = self.get_server(self._find(self._find_server, 'server',
                                            name).id)
@@ -190,22 +191,15 @@ class NovaReader:
     def get_host_nodes(self, uuid: str) -> tuple[int | None, ...]:
         """Return the host NUMA node of each guest NUMA node of a server.
 
-        None for each where only an admin is told; empty for a server without
-        a NUMA topology, and for one that is gone.
+        Empty for a server without a NUMA topology and for a deleted one. A
+        node is None if only an admin may see it.
         """
         answer = self._compute(f'/servers/{uuid}/topology', _TOPOLOGY,
                                gone={'nodes': []})
         return tuple(cell.get('host_node') for cell in answer['nodes'])
 
     def list_migrations(self) -> dict[str, str]:
-        """Return the UUID of each migration's server, for migrations in
-        progress.
-
-        By their UUID that of the server, which may be deleted: Nova ends no
-        migration with it that nova-compute has lost.
-
-        Nova keeps each migration for ever, and its API gives those of one
-        status at a time.
+        """Return the server of each migration in progress, by migration UUID.
         """
         # One by one, in the order in which a migration has them: one that
         # goes on meanwhile is in the next answer.
@@ -224,7 +218,7 @@ class NovaReader:
                    host: str = '') -> diagnostics.Report | None:
         """Return what a host reports about a server; None without a report.
 
-        :param host: as for :meth:`get_diagnostics`.
+        :param host: host of the server, to skip it if it does not answer.
         """
         response = self._request_diagnostics(uuid, host)
         if response is not None and response.status_code == _NOT_RUNNING:
@@ -240,18 +234,16 @@ class NovaReader:
     def get_diagnostics(self, uuid: str, host: str = '') -> dict[str, Any]:
         """Return the diagnostics of a server; empty if there are none.
 
-        :param host: of the server; one that has not answered is not asked
-            again.
+        :param host: host of the server, to skip it if it does not answer.
         """
         response = self._request_diagnostics(uuid, host)
         return (dict(response.json()) if response is not None
                 and response.status_code == 200 else {})
 
     def _request_diagnostics(self, uuid: str, host: str) -> Any:
-        """Return nova-api's diagnostics response; None without one.
+        """Return nova-api's response to a diagnostics request, None if none.
 
-        nova-api asks the host over the message bus, and this waits no longer
-        than :data:`http.HOST_TIMEOUT_S`.
+        It waits for at most :data:`http.HOST_TIMEOUT_S` seconds.
         """
         if self._silence.is_skipped(host):
             return None
@@ -267,7 +259,8 @@ class NovaReader:
         return response
 
     def list_soft_affinity_groups(self) -> dict[str, str]:
-        """Return the server groups with policy soft-affinity, by server."""
+        """Return the ID of each server's soft-affinity group, by server UUID.
+        """
         return {member: group['id'] for group in self._compute(
             '/os-server-groups?all_projects=True', _GROUPS)['server_groups']
             if group['policy'] == 'soft-affinity'
@@ -276,7 +269,7 @@ class NovaReader:
     def list_recent_migrations(self, since: str) -> list[dict[str, Any]]:
         """Return migrations of any status that changed since a time.
 
-        :param since: a time as ISO 8601 has it.
+        :param since: time in ISO 8601 format.
         """
         return list(self._read_pages('/os-migrations', 'migrations',
                                      _MIGRATIONS,
@@ -285,8 +278,7 @@ class NovaReader:
     def list_node_moves(self, uuid: str, since: str) -> list[str]:
         """Return when moves of a server inside its host were requested.
 
-        :param since: as for :meth:`list_recent_migrations`; the answers are
-            like it.
+        :param since: time in ISO 8601 format, as in the result.
         """
         path = f'/servers/{uuid}/os-instance-actions'
         query = parse.urlencode({'changes-since': since})
@@ -297,7 +289,9 @@ class NovaReader:
                 and self._is_node_move(f'{path}/{one["request_id"]}')]
 
     def _is_node_move(self, path: str) -> bool:
-        """Whether a recorded server action, by request path, is a NUMA move.
+        """Return whether a server action moved it to other NUMA nodes.
+
+        :param path: URL path of the recorded server action.
         """
         found = self._compute(path, _ACTIONS, gone={'instanceAction': {}})
         return any(event['event'] == node_move.EVENT for event
@@ -306,9 +300,9 @@ class NovaReader:
     def live_migrate(self, uuid: str, service_host: str) -> None:
         """Ask Nova to live-migrate a server to a host with room for it.
 
-        :param service_host: of the compute service.
-        :raises Refused: when Nova does not begin with it.
-        :raises CommandError: when Nova fails.
+        :param service_host: compute service of the destination host.
+        :raises Refused: when Nova refuses the migration.
+        :raises CommandError: when the request fails.
         """
         response = http.send_request(
             self._connection, 'compute', 'post', f'/servers/{uuid}/action',
@@ -334,7 +328,7 @@ class NovaReader:
                                      {'is_public': 'None'}))
 
     def list_limits(self, kind: str) -> list[dict[str, Any]]:
-        """Return unified limits of Keystone.
+        """Return the unified limits in Keystone.
 
         :param kind: ``limits`` or ``registered_limits``.
         """
@@ -342,7 +336,7 @@ class NovaReader:
                                   None)[kind])
 
     def has_namespace(self, name: str) -> bool:
-        """Whether Glance has a namespace of metadata definitions."""
+        """Return whether Glance has a metadata definitions namespace."""
         return bool(http.get_json(
             self._connection, 'image', f'/metadefs/namespaces/{name}', None,
             gone={}))
@@ -375,7 +369,7 @@ class NovaReader:
     def _read_pages(self, path: str, key: str, microversion: str,
                     asked: Mapping[str, str] | None = None,
                     marker: str = 'id') -> Iterator[dict[str, Any]]:
-        """Yield all entries of a paged list of Nova's API."""
+        """Yield all entries of a list that Nova's API returns in pages."""
         asked = dict(asked or {})
         while True:
             query = f'?{parse.urlencode(asked)}' if asked else ''
@@ -386,7 +380,9 @@ class NovaReader:
             asked['marker'] = str(answer[key][-1][marker])
 
     def map_all(self, ask: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """Return the answers to many questions, asked in parallel, in order.
+        """Call a function with each item in parallel; return all results.
+
+        The results are in the order of the items.
         """
         if self._workers == 1:
             return list(map(ask, items))

@@ -78,9 +78,9 @@ class Observed:
 
 def parse_server(record: Mapping[str, Any],
                  nodes: Sequence[int | None]) -> Server:
-    """Parse a server of Nova's API into the form that the audit compares.
+    """Parse a server record of Nova's API for the audit.
 
-    :param record: with the flavor in it.
+    :param record: server record that includes the flavor.
     :param nodes: host NUMA node of each guest NUMA node.
     """
     policy, problem = None, ''
@@ -99,9 +99,9 @@ def parse_server(record: Mapping[str, Any],
 
 
 def get_extra_specs(record: Mapping[str, Any]) -> dict[str, str]:
-    """Return the extra specs of a server's own flavor.
+    """Return the extra specs in a server record's own flavor.
 
-    :raises CommandError: when Nova keeps them from the user.
+    :raises CommandError: when Nova does not show them to the user.
     """
     found = record['flavor'].get('extra_specs')
     if found is None:
@@ -112,16 +112,15 @@ def get_extra_specs(record: Mapping[str, Any]) -> dict[str, str]:
 
 
 def is_moving(record: Mapping[str, Any]) -> bool:
-    """Whether a server is about to change its host or its flavor."""
+    """Return whether a server is changing its host or its flavor."""
     return (record['status'] in _MOVING
             or record.get('OS-EXT-STS:task_state') is not None)
 
 
 def is_on_recorded_host(record: Mapping[str, Any]) -> bool:
-    """Whether a server is on the host that Nova has recorded for it.
+    """Return whether a server is on the host that Nova has recorded for it.
 
-    Nova takes the host of a shelved server away last, and fails before where
-    Placement does not answer; the allocation then stays as well.
+    A shelved server may still be recorded on a host that it has left.
     """
     return is_moving(record) or record['status'] != 'SHELVED_OFFLOADED'
 
@@ -131,10 +130,10 @@ def observe_hosts(client: clients.Client, wanted: Sequence[str] = (),
                   accounting: policies.Accounting = 'min') -> list[Observed]:
     """Return what Placement, Nova and the hosts themselves report of hosts.
 
-    :param wanted: names of hosts; empty: all.
-    :param ask_hosts: whether to ask each host what it has set for its
-        guests, which takes a call to nova-compute for each guest.
-    :param accounting: of hosts that do not tell.
+    :param wanted: names of the hosts, empty for all.
+    :param ask_hosts: whether to ask each host for the limits it has set,
+        which takes a call to nova-compute for each guest.
+    :param accounting: bandwidth accounting of hosts that report none.
     """
     # What holds something and is not among the servers is looked at again,
     # because it may have come or gone meanwhile.
@@ -155,8 +154,8 @@ def _observe_host(client: clients.Client, host: capacity.Host,
                   accounting: policies.Accounting) -> Observed:
     """Return the records of one host from Placement, Nova and the host.
 
-    :param records: its servers, as Nova's API has them.
-    :param node: its compute node, likewise; empty without one.
+    :param records: server records of Nova's API for the host.
+    :param node: compute node record of Nova's API; empty if absent.
     """
     servers = client.map_all(functools.partial(_add_host_nodes, client),
                              list(filter(is_on_recorded_host, records)))
@@ -182,10 +181,7 @@ def get_reported_accounting(reports: Iterable[diagnostics.Report],
                             given: policies.Accounting) -> policies.Accounting:
     """Return the bandwidth accounting that a host's guests report.
 
-    It knows better than whoever asks: allocations that are made again by the
-    other one would give out too much, or refuse what fits.
-
-    :param given: for a host that does not tell.
+    :param given: accounting to assume if none is reported.
     """
     told = {report.accounting for report in reports}
     if 'max' in told:
@@ -194,7 +190,7 @@ def get_reported_accounting(reports: Iterable[diagnostics.Report],
 
 
 def add_findings_of(seen: Observed, before: Observed) -> Observed:
-    """Return a host with an earlier observation's findings added."""
+    """Return a host with the findings of an earlier observation added."""
     known = {(one.kind, one.subject) for one in before.findings}
     return dataclasses.replace(seen, findings=tuple(
         one for one in seen.findings if (one.kind, one.subject) in known))
@@ -203,7 +199,7 @@ def add_findings_of(seen: Observed, before: Observed) -> Observed:
 def _group_servers(client: clients.Client, hosts: Sequence[capacity.Host],
                    nodes: Mapping[str, Mapping[str, Any]],
                    ) -> dict[str, list[dict[str, Any]]]:
-    """Return the servers by the name of their compute node."""
+    """Return the servers grouped by the name of their compute node."""
     service = None
     if len(hosts) == 1 and hosts[0].uuid in nodes:
         service = str(nodes[hosts[0].uuid]['service']['host'])
@@ -215,8 +211,7 @@ def _group_servers(client: clients.Client, hosts: Sequence[capacity.Host],
 
 def _ask_host(client: clients.Client, servers: Sequence[Server]
               ) -> tuple[list[Server], list[diagnostics.Report]]:
-    """Return servers with the limits that their host has set, and its reports.
-    """
+    """Return servers with the limits set on their host, and its reports."""
     # Nova takes the power state of a guest that is gone for another one.
     running = [server for server in servers
                if server.policy is not None and not server.moving
@@ -233,7 +228,7 @@ def _ask_host(client: clients.Client, servers: Sequence[Server]
 
 def _add_host_nodes(client: clients.Client,
                     record: dict[str, Any]) -> Server:
-    """Return a server record with its host NUMA nodes if it has a policy."""
+    """Return a server with its host NUMA nodes if it has a policy."""
     ours = policies.wanted(get_extra_specs(record))
     return parse_server(record,
                         client.get_host_nodes(record['id']) if ours else ())
@@ -257,10 +252,9 @@ def _told(server: Server,
 def _find_others(client: clients.Client, host: capacity.Host,
                  servers: Iterable[Server], holdings: Holdings,
                  migrations: Callable[[], Mapping[str, str]]) -> Others:
-    """Return the consumers that are not among the servers of the host.
+    """Return the consumers of a host that are not among its servers.
 
-    Nova's list has no server that is deleted and can still be restored: it
-    stays on its host, with what it holds.
+    They may be migrations or servers that are deleted but restorable.
     """
     unknown = holdings.keys() - {server.uuid for server in servers}
     moved = migrations() if unknown else {}
@@ -286,10 +280,7 @@ def _find_others(client: clients.Client, host: capacity.Host,
 
 
 def _is_still_moving(record: Mapping[str, Any] | None, host: str) -> bool:
-    """Whether a migration in progress is still real, by its server's record.
-
-    One that nova-compute has lost stays in progress for ever.
-    """
+    """Return whether a server's record confirms its recorded migration."""
     return record is not None and (
         is_moving(record) or record.get(HYPERVISOR) != host)
 
@@ -298,12 +289,8 @@ def _find_owners(client: clients.Client, left: Set[str], bare: Iterable[str]
                  ) -> dict[str, str]:
     """Return the server of each migration that holds allocations for one.
 
-    A migration takes over what its server holds, and gives it back when it
-    fails, unless Placement or nova-compute is away just then. A server that
-    was to migrate while it runs still holds its part of the other host.
-
-    :param left: consumers that are no servers.
-    :param bare: servers that hold nothing of their host.
+    :param left: consumer UUIDs that are not servers.
+    :param bare: UUIDs of servers without allocations on their host.
     """
     return {consumer: uuid for uuid in bare
             for consumer in client.list_migrations_of(uuid) & left}

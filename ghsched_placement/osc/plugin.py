@@ -27,10 +27,9 @@ API_VERSIONS = ('1',)
 
 
 def make_client(instance: Any) -> client.Client:
-    """Return the client of the commands.
+    """Return the API client of the ghsched commands.
 
-    :param instance: osc_lib's ClientManager; it has read clouds.yaml, the
-        environment and the command line.
+    :param instance: ClientManager of osc_lib.
     """
     http.set_session_timeout(instance.sdk_connection)
     return client.Client(instance.sdk_connection)

@@ -57,7 +57,7 @@ OPTIONS = {
 def load_policy(name: str) -> move_plan.Policy:
     """Return an installed rebalance policy by name.
 
-    :raises CommandError: naming those that are.
+    :raises CommandError: when there is none; names the installed ones.
     """
     known: Any = stevedore.ExtensionManager(move_plan.POLICIES)
     if name not in known:
@@ -99,7 +99,7 @@ def restrict_moves(cloud: move_plan.Cloud, only: str | None,
     """Return a cloud whose guests may move inside or between hosts only.
 
     :param only: ``inside`` or ``between``; None for both.
-    :param staying: UUIDs of guests that do not move at all.
+    :param staying: UUIDs of guests that must not be moved.
     """
     def may(guest: move_plan.Guest, way: str) -> bool:
         return guest.uuid not in staying and only in (None, way)
@@ -127,10 +127,9 @@ class Planned:
 
 def plan_moves(client: clients.Client,
                parsed_args: argparse.Namespace) -> Planned:
-    """Plan which servers to move so that no node is a bottleneck.
+    """Plan which servers to move, to relieve bottlenecks or to make room.
 
-    :raises CommandError: where no host has measured its load, and room for a
-        flavor is not what is asked for.
+    :raises CommandError: when no host has measured its load.
     """
     if parsed_args.flavor:
         return _plan_room(client, parsed_args)
@@ -169,7 +168,7 @@ def _plan_room(client: clients.Client,
 
 def make_row(move: move_plan.Move, records: Mapping[str, Mapping[str, Any]]
              ) -> tuple[Any, ...]:
-    """Return the table row of a move."""
+    """Return the table row of a planned move."""
     return (move.guest, records[move.guest]['name'], str(move.origin),
             str(move.destination), move.reason, round(move.gain, 1),
             round(move.cost, 1))
@@ -291,7 +290,10 @@ class _Replan:
     def drop_refused(self, refused: move_plan.Move,
                      rest: Sequence[move_plan.Move]
                      ) -> tuple[list[move_plan.Move], list[move_plan.Move]]:
-        """Split the remaining moves into those to drop and those to make."""
+        """Split the remaining moves into those to drop and those to make.
+
+        :param refused: move that Nova has refused.
+        """
         self._staying |= {refused.guest}
         planned = {_way(move) for move in self._again(self._staying)}
         return ([move for move in rest if _way(move) not in planned],
@@ -305,7 +307,7 @@ def _way(move: move_plan.Move) -> tuple[str, move_plan.Spot, move_plan.Spot]:
 def ask_for_consent() -> None:
     """Ask the user on the terminal whether to make the moves.
 
-    :raises CommandError: when it is not agreed to.
+    :raises CommandError: when the user does not agree.
     """
     if not sys.stdin.isatty():
         raise exceptions.CommandError(
@@ -329,7 +331,7 @@ def move_inside(client: clients.Client, move: move_plan.Move) -> Outcome:
 def migrate_between(client: clients.Client, move: move_plan.Move,
                     timeout: float,
                     sleep: Callable[[float], None] = time.sleep) -> Outcome:
-    """Ask Nova to migrate a server, and wait until it has."""
+    """Ask Nova to live-migrate a server and wait until it has ended."""
     nodes = client.list_compute_nodes().values()
     service = next((str(node['service']['host']) for node in nodes
                     if node['hypervisor_hostname'] == move.destination.host),

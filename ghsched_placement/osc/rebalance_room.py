@@ -65,11 +65,16 @@ class Question:
 
     def plan_moves(self, staying: frozenset[str] = frozenset(),
                    only: str | None = None) -> tuple[Move, ...]:
-        """Return the moves that make room, without moving some servers."""
+        """Return the moves that make room for a flavor.
+
+        :param staying: UUIDs of servers that must not be moved.
+        :param only: ``inside`` or ``between`` hosts; None for both.
+        """
         return self._plan(staying, only).moves
 
     def explain_no_moves(self, only: str | None = None) -> str:
-        """Return a sentence why no moves make room."""
+        """Return a sentence that explains why no moves make room for a flavor.
+        """
         plan = self._plan(frozenset(), only)
         if plan.fits >= self.count:
             return (f'Nothing to move, because {plan.fits} servers of flavor '
@@ -94,11 +99,11 @@ class Question:
 def read_request(client: clients.Client, name: str, count: int,
                  image: str | None,
                  accounting: policies.Accounting = 'min') -> Question:
-    """Read the cloud and the flavor to make room for.
+    """Read the cloud and the flavor for which to make room.
 
     :param name: name or ID of the flavor.
-    :param image: name or ID of the image; None: none.
-    :raises CommandError: when flavor or image is wrong.
+    :param image: name or ID of the image; None for no image.
+    :raises CommandError: when the flavor or the image is invalid.
     """
     if count < 1:
         raise exceptions.CommandError('--count is less than 1')
@@ -147,7 +152,7 @@ class _Wishes:
 
 def _make_running(client: clients.Client, wishes: _Wishes,
                   record: Mapping[str, Any]) -> room.Running | None:
-    """Return a server as one that can be moved; None for any other."""
+    """Return a server as a movable guest; None if it cannot be moved."""
     nodes = client.get_host_nodes(record['id'])
     flavor = record['flavor']
     size = flavors.Size(flavor['vcpus'], flavor['ram'],

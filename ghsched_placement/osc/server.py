@@ -95,7 +95,7 @@ def observe_server(client: clients.Client, record: Mapping[str, Any],
                    warn: Any) -> Guest:
     """Return what Placement, Nova and the host report of a server.
 
-    :raises CommandError: when it has no policy, or one that makes no sense.
+    :raises CommandError: when it has no valid bandwidth policy.
     """
     nodes = client.get_host_nodes(record['id'])
     server = observe.parse_server(record, nodes)
@@ -128,9 +128,9 @@ def _read_allocated(client: clients.Client, server: Server, host: str | None,
                                                 Mapping[str, int]] | None]:
     """Return what Placement has allocated to a server, by host NUMA node.
 
-    By host NUMA node; None where Placement does not answer.
+    None if Placement does not answer.
 
-    :param host: of the server; None: it has none.
+    :param host: name of the server's host; None if it has none.
     """
     if host is None:
         return {}, {}
@@ -145,7 +145,7 @@ def _read_allocated(client: clients.Client, server: Server, host: str | None,
 
 
 def list_node_rows(guest: Guest) -> Iterator[tuple[Any, ...]]:
-    """Yield a row for each guest NUMA node."""
+    """Yield a table row for each guest NUMA node of a server."""
     told = guest.report.limits_by_host_node() if guest.report else {}
     for number, node in enumerate(guest.nodes):
         asked = (guest.policy.nodes[number] if guest.policy.nodes else None)
@@ -170,7 +170,8 @@ def list_node_rows(guest: Guest) -> Iterator[tuple[Any, ...]]:
 
 def _list_measured_rows(guest: Guest, told: Iterable[diagnostics.GuestNode]
                         ) -> Iterator[tuple[Any, ...]]:
-    """Yield a row for each host node of a guest without a NUMA topology."""
+    """Yield a table row for each host node of a guest without NUMA topology.
+    """
     rows: list[diagnostics.GuestNode | None] = [*told]
     for real in rows or [None]:
         yield (columns.or_unknown(None), *map(columns.or_unknown, (
@@ -183,7 +184,10 @@ def _list_measured_rows(guest: Guest, told: Iterable[diagnostics.GuestNode]
 
 def _list_other_amounts(guest: Guest, number: int,
                         node: int | None) -> Iterator[int | None]:
-    """Yield a guest node's requested and allocated amounts but bandwidth."""
+    """Yield a guest node's requested and allocated amounts of resources.
+
+    Bandwidth is left out.
+    """
     asked = guest.policy.resources().get(number, {})
     for one in node_classes.BESIDE:
         yield asked.get(one.resource_class, 0)
@@ -197,7 +201,7 @@ def _values(held: Bandwidth | None) -> Iterable[Any]:
 
 
 def _to_mb(used: int | None) -> float | None:
-    """-"""
+    """Convert bytes to megabytes (10^6), None to None."""
     return None if used is None else round(used / 1e6, 1)
 
 
@@ -248,7 +252,8 @@ class ListServers(base.Lister):
 
 
 def describe_no_servers(seen: Sequence[observe.Observed]) -> str:
-    """Return a sentence for hosts without a ghsched server."""
+    """Return a sentence that no server on the hosts has ghsched extra specs.
+    """
     if not seen:
         return base.NO_HOSTS
     servers = sum(len(one.servers) for one in seen)
@@ -259,9 +264,9 @@ def describe_no_servers(seen: Sequence[observe.Observed]) -> str:
 
 def sort_servers(seen: Iterable[observe.Observed], by: str
                  ) -> list[tuple[Any, ...]]:
-    """Return the servers of all hosts in one order, unknown values last.
+    """Return table rows of all servers in one order, unknown values last.
 
-    :param by: see :data:`_SORTED`; equal ones are in the order of names.
+    :param by: column to sort by; servers with equal values by name.
     """
     place, largest = _SORTED[by]
     found = sorted(
@@ -272,7 +277,7 @@ def sort_servers(seen: Iterable[observe.Observed], by: str
 
 
 def make_list_row(seen: observe.Observed, guest: Server) -> tuple[Any, ...]:
-    """Return the table row of a server."""
+    """Return the row of a server in the table of servers."""
     shares = audit.bandwidth_by_node(
         seen.host, seen.holdings.get(guest.uuid, {}))
     nodes = guest.policy.nodes if guest.policy else ()

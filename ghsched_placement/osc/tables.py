@@ -34,11 +34,11 @@ def fit_widths(natural: Sequence[int], least: Sequence[int],
                room: int) -> list[int]:
     """Return the column widths that fit a table into a number of characters.
 
-    Narrow columns keep their width, and the wide ones get the same each.
+    Narrow columns keep their width; the wide ones share the rest evenly.
 
-    :param natural: characters of each column where nothing is wrapped.
-    :param least: below which a column is never narrowed.
-    :param room: characters for all of them together.
+    :param natural: width of each column if no text is wrapped.
+    :param least: minimum width of each column.
+    :param room: total number of characters of all columns.
     """
     def narrowed(limit: int) -> list[int]:
         return [max(min(wide, limit), min(wide, narrow))
@@ -77,8 +77,7 @@ class Fitted(cliff_table.TableFormatter):
 
 
 def _get_line_limit(parsed_args: argparse.Namespace) -> int | None:
-    """Return the maximum number of characters of a line; None without limit.
-    """
+    """Return the maximum number of characters of a line; None for no limit."""
     if parsed_args.max_width > 0:
         return int(parsed_args.max_width)
     return utils.terminal_width() if parsed_args.fit_width else None

@@ -76,7 +76,7 @@ class Bounds:
     memory: float = math.inf
 
     def are_met_by(self, group: 'Group') -> bool:
-        """Return True if a group has no more load, members and memory."""
+        """Return whether a group's load, members and memory are in bounds."""
         return (group.load <= self.load and len(group.members) <= self.members
                 and group.memory <= self.memory)
 
@@ -104,9 +104,9 @@ class Ties:
     by_pair: Mapping[Pair, Tie] = field(default_factory=dict)
 
     def strength(self, one: str, other: str) -> float:
-        """Return the traffic of two guests in bytes per second.
+        """Return the traffic between two guests in bytes per second.
 
-        0 if they have no tie, or one that has decayed.
+        0 if no traffic between them has been measured lately.
         """
         tie = self.by_pair.get(make_pair(one, other))
         return tie.strength if tie and tie.alive == self.time else 0.0
@@ -266,12 +266,11 @@ def _merge_groups(one: Group, other: Group,
 
 def add_declared_ties(members: Iterable[Member], ties: Ties,
                       strength: float) -> Ties:
-    """Return the ties, with those that users declared.
+    """Return the ties, with those that users declared by server groups.
 
-    Each member of a declared group gets a tie to the largest of the group,
-    whether they exchange traffic or not.
+    Each member of a declared group gets a tie to the group's largest member.
 
-    :param strength: bytes per second that a declared tie has at least.
+    :param strength: minimum strength of a declared tie, in bytes per second.
     """
     found = dict(ties.by_pair)
     for one, other in _pair_declared_members(members):
@@ -310,8 +309,6 @@ def _level(part: float) -> Level:
 
 def sort_weakest_first(group: Group, ties: Ties) -> Sequence[str]:
     """Return the members of a group, those with the least traffic in it first.
-
-    In this order they may be moved out of the group.
     """
     strengths = sum_ties_in_group(group, ties)
     return sorted(strengths, key=lambda uuid: (strengths[uuid], uuid))

@@ -60,7 +60,8 @@ class Affinity(Policy):
 
 
 def _relieve(state: State, budget: Budget) -> Iterator[Move]:
-    """Yield moves off bottlenecks, the worst first."""
+    """Yield moves off host NUMA nodes that are bottlenecks, the worst first.
+    """
     for spot in worst_first(state):
         guests = [state.guests[uuid] for uuid in state.at[spot]]
         guests.sort(key=lambda guest: (state.belonging(guest, spot),
@@ -79,9 +80,10 @@ def _relieve(state: State, budget: Budget) -> Iterator[Move]:
 
 def _best(state: State, budget: Budget, guest: Guest, spots: Iterable[Spot],
           below: float) -> Move | None:
-    """Return the move of a guest off a bottleneck that pays most.
+    """Return the most profitable move of a guest off a bottleneck, or None.
 
-    :param below: see :meth:`State.fits`.
+    :param spots: host NUMA nodes to which the guest could move.
+    :param below: load that the destination must stay below.
     """
     reason = f'{guest.spot} is a bottleneck'
     moves = (state.move(guest, spot, reason) for spot in spots
@@ -93,9 +95,9 @@ def _best(state: State, budget: Budget, guest: Guest, spots: Iterable[Spot],
 
 
 def _gather(state: State, budget: Budget) -> Iterator[Move]:
-    """Yield moves to where the rest of a group is, what gains most first.
+    """Yield moves of guests to the node where most of their traffic goes.
 
-    Nobody leaves the node that he belongs to most.
+    The moves that gain most come first.
     """
     found = []
     for uuid in sorted(state.group):
@@ -114,7 +116,10 @@ def _gather(state: State, budget: Budget) -> Iterator[Move]:
 
 
 def _home(state: State, guest: Guest) -> Spot | None:
-    """Return the best node for a guest; None where it is there already."""
+    """Return the host node with which a guest has the most traffic.
+
+    None if the guest is on that node already.
+    """
     by_spot: dict[Spot, float] = {}
     for peer, strength in state.peers.get(guest.uuid, {}).items():
         if peer in state.group[guest.uuid].members:

@@ -213,8 +213,8 @@ class Policy(abc.ABC):
              ) -> tuple[Move, ...]:
         """Plan the moves, in the order in which to make them.
 
-        :param history: moves of the last cool-down and period at least.
-        :param now: seconds, of the clock of the history.
+        :param history: moves made in the last cool-down and period at least.
+        :param now: current time in seconds, by the clock of the history.
         """
 
 
@@ -256,7 +256,7 @@ class State:
         self.bandwidth[spot] += sign * guest.bandwidth
 
     def apply(self, move: Move) -> None:
-        """Apply a move: place its guest on the destination."""
+        """Record a planned move: put its guest on the destination node."""
         guest = self.guests[move.guest]
         for spot, sign in ((move.origin, -1), (move.destination, 1)):
             self._use(guest, spot, sign)
@@ -275,11 +275,10 @@ class State:
                  ) -> float:
         """Return the load of a node relative to its bottleneck limit.
 
-        Of the scarcer of CPU and memory bandwidth; not a number where the
-        load is not known.
+        This is the higher load of CPU and memory bandwidth; NaN if unknown.
 
-        :param cpu: CPUs wanted beside that.
-        :param bandwidth: bytes per second, likewise.
+        :param cpu: further CPUs to assume in use on the node.
+        :param bandwidth: further bytes per second to assume in use.
         """
         parts = self._parts(spot, cpu, bandwidth)
         return math.nan if math.isnan(parts[0]) else max(parts)
@@ -295,22 +294,21 @@ class State:
 
     @property
     def calm(self) -> float:
-        """Load below which no host NUMA node is a bottleneck."""
+        """Relative load below which no host NUMA node is a bottleneck."""
         return 1 - self.settings.hysteresis
 
     def bottleneck(self, spot: Spot) -> bool:
-        """Whether a host NUMA node is a bottleneck, after the planned moves.
+        """Return whether a host node is a bottleneck after the planned moves.
         """
         return self.pressure(spot) >= (
             self.calm if self.nodes[spot].bottleneck else 1)
 
     def lost(self, spot: Spot, cpu: float = 0.0, bandwidth: float = 0.0
              ) -> float:
-        """Return the CPUs by which demand on a node exceeds its bottleneck
-        limit.
+        """Return the CPUs of demand on a node beyond its bottleneck limit.
 
-        :param cpu: CPUs wanted beside that.
-        :param bandwidth: bytes per second, likewise.
+        :param cpu: further CPUs to assume in use on the node.
+        :param bandwidth: further bytes per second to assume in use.
         """
         wanted = self.cpu[spot] + cpu
         beyond = max(part - self.calm for part in (
@@ -318,9 +316,9 @@ class State:
         return wanted * beyond / (beyond + self.calm)
 
     def fits(self, guest: Guest, spot: Spot, below: float) -> bool:
-        """Whether a host NUMA node has room for a guest.
+        """Return whether a host NUMA node has room for a guest.
 
-        :param below: what the pressure there is to stay below.
+        :param below: relative load that the node must stay below.
         """
         return (self.accepts(guest, spot)
                 and not self.nodes[spot].bottleneck
@@ -329,9 +327,11 @@ class State:
 
     def accepts(self, guest: Guest, spot: Spot,
                 leaving: Guest | None = None) -> bool:
-        """Whether Nova would let a guest move to a node, whatever its load.
+        """Return whether Nova would let a guest move to a host NUMA node.
 
-        :param leaving: guest of that node that moves away before.
+        The load of the node is ignored.
+
+        :param leaving: guest that moves away from that node before.
         """
         node = self.nodes[spot]
         if not node.open or guest.cpu is None or spot == guest.spot:
@@ -347,8 +347,9 @@ class State:
 
     def _counts(self, guest: Guest, spot: Spot, leaving: Guest | None
                 ) -> bool:
-        """Whether a node has free all resources that Placement counts of a
-        guest.
+        """Return whether a node has all resources free that a guest needs.
+
+        :param leaving: guest that moves away from that node before, or None.
         """
         left = self.left[spot]
         freed = leaving.counted if leaving else {}
@@ -358,18 +359,22 @@ class State:
                     for name, amount in guest.counted.items()))
 
     def _host_takes(self, guest: Guest, node: Node) -> bool:
-        """Whether another host can hold the policy of a guest."""
+        """Return whether another host can enforce a guest's bandwidth policy.
+        """
         return (guest.traits <= node.traits
                 and self.groups[node.spot.host] >= guest.groups)
 
     def belonging(self, guest: Guest, spot: Spot) -> float:
-        """Return the bytes per second between a guest and guests on a node."""
+        """Return a guest's traffic with the guests on a node, in bytes/s."""
         return math.fsum(strength for peer, strength
                          in self.peers.get(guest.uuid, {}).items()
                          if self.guests[peer].spot == spot)
 
     def traffic(self, guest: Guest, spot: Spot) -> float:
-        """Return the modelled CPUs that a guest spends on network traffic."""
+        """Return the CPUs a guest spends on network traffic, by the cost model.
+
+        :param spot: host NUMA node where the guest is assumed to run.
+        """
         found = 0.0
         for peer, strength in self.peers.get(guest.uuid, {}).items():
             there = self.guests[peer].spot
@@ -380,7 +385,7 @@ class State:
         return found
 
     def gain(self, guest: Guest, spot: Spot) -> float:
-        """Return the CPUs that a move saves."""
+        """Return the CPUs that are saved by moving a guest to a host node."""
         cpu = guest.cpu or 0.0
         relief = (self.lost(guest.spot)
                   - self.lost(guest.spot, -cpu, -guest.bandwidth))
@@ -389,8 +394,9 @@ class State:
                                   - self.traffic(guest, spot))
 
     def cost(self, guest: Guest, spot: Spot) -> float:
-        """Return the CPU seconds that a move takes; infinite if it would not
-        end.
+        """Return the CPU seconds of moving a guest to a host node.
+
+        Infinite if the migration would never end.
         """
         settings = self.settings
         rate = settings.inside_rate
@@ -403,8 +409,7 @@ class State:
                 * (1 + settings.slowed * (guest.cpu or 0.0)))
 
     def move(self, guest: Guest, spot: Spot, reason: str) -> Move | None:
-        """Return a move of a guest with its gain, or None if it does not pay.
-        """
+        """Return a guest's move to a host node; None if it costs too much."""
         gain = self.gain(guest, spot) * self.settings.horizon
         cost = self.cost(guest, spot)
         # Also false for what is not known.

@@ -34,8 +34,8 @@ def nothing_to_move(cloud: Cloud, settings: Settings,
                     history: Iterable[Moved] = (), now: float = 0.0) -> str:
     """Return why a rebalance plan for a cloud has no moves.
 
-    :param history: see :meth:`.move_plan.Policy.plan`.
-    :param now: seconds, of the clock of the history.
+    :param history: recent moves, which delay further ones.
+    :param now: current time in seconds, by the clock of the history.
     """
     moved = list(history)
     recent = [one for one in moved if now - one.time < settings.period]
@@ -85,7 +85,7 @@ def _named(spots: list[Spot]) -> str:
 
 
 def _counted(reasons: Counter[str]) -> str:
-    """Return the number of servers that stay, by reason, most first."""
+    """Return text with each reason and the number of servers it keeps."""
     total = sum(reasons.values())
     parts = '; '.join(f'{count}: {text}'
                       for text, count in reasons.most_common())

@@ -64,7 +64,10 @@ class Budget:
         return self._by_host.get(host, 0) >= self._most
 
     def allows(self, *ways: tuple[Spot, Spot]) -> bool:
-        """Whether moves from a node to another may all be made."""
+        """Return whether the budget of moves permits all the given moves.
+
+        :param ways: origin and destination node of each move.
+        """
         hosts = Counter(host for way in ways
                         for host in {spot.host for spot in way})
         return len(ways) <= self.left and all(
@@ -73,7 +76,7 @@ class Budget:
 
 
 def worst_first(state: State) -> list[Spot]:
-    """Return the NUMA nodes that are bottlenecks, the worst first."""
+    """Return the host NUMA nodes that are bottlenecks, the worst first."""
     return sorted((spot for spot in state.nodes if state.bottleneck(spot)),
                   key=lambda spot: (-state.pressure(spot), spot))
 
@@ -94,7 +97,10 @@ class PairSearch:
         self._rooms: dict[str, list[Spot]] = {}
 
     def find(self) -> tuple[Move, ...]:
-        """Return two moves for the worst bottleneck that has some."""
+        """Return the two moves that best relieve the worst bottleneck possible.
+
+        Empty if no pair of moves pays.
+        """
         if self._is_vain:
             return ()
         self._rooms = {}
@@ -122,7 +128,10 @@ class PairSearch:
 
     def _pairs(self, origin: Spot, takers: list[Spot]
                ) -> Iterator[tuple[Move, ...]]:
-        """Yield pairs of moves: one off a bottleneck, one that makes room."""
+        """Yield pairs of moves: one off a bottleneck, one that makes room.
+
+        :param takers: host NUMA nodes that are no bottleneck.
+        """
         state = self._state
         for guest in self._movable(origin):
             for taker in takers:
@@ -142,7 +151,7 @@ class PairSearch:
                         yield from self._pay(guest, taker, other, room)
 
     def _find_rooms(self, guest: Guest, takers: list[Spot]) -> list[Spot]:
-        """Return the nodes that take a guest as they are."""
+        """Return the host nodes that can take a guest without another move."""
         if guest.uuid not in self._rooms:
             self._steps -= len(takers)
             state = self._state
@@ -155,10 +164,10 @@ class PairSearch:
 
     def _pay(self, guest: Guest, taker: Spot, other: Guest, room: Spot
              ) -> Iterator[tuple[Move, ...]]:
-        """Yield the moves of two guests, if they may be made and pay.
+        """Yield the moves of two guests if both are allowed and save CPUs.
 
-        :param taker: node of the other guest, where the first is to go.
-        :param room: node where the other guest is to go.
+        :param taker: node of the other guest, to which the first one moves.
+        :param room: node to which the other guest moves.
         """
         state, origin = self._state, guest.spot
         if not self._budget.allows((origin, taker), (taker, room)):
@@ -185,7 +194,7 @@ class PairSearch:
 
     def _gain(self, guest: Guest, taker: Spot, other: Guest, room: Spot
               ) -> float:
-        """Return CPUs that the moves of two guests save together."""
+        """Return the CPUs that the moves of two guests save together."""
         state = self._state
         origin = guest.spot
         change: dict[Spot, list[float]] = {}
@@ -209,7 +218,7 @@ class PairSearch:
             state.guests.update({guest.uuid: guest, other.uuid: other})
 
     def _traffic(self, guest: Guest, other: Guest) -> float:
-        """Return CPUs that two guests spend on traffic with their peers."""
+        """Return the CPUs that two guests spend on network traffic."""
         state = self._state
         found = (state.traffic(guest, guest.spot)
                  + state.traffic(other, other.spot))

@@ -86,7 +86,8 @@ class _Cloud:
     guests: Mapping[str, Running]
 
     def after(self, guest: Running, spot: Spot) -> '_Cloud':
-        """Return the cloud after moving a guest to another host NUMA node."""
+        """Return the cloud as it is after moving a guest to another host node.
+        """
         origin = occupancy.remove_guest(
             self.hosts[guest.spot.host], guest.wish, (guest.spot.node,))
         hosts = {**self.hosts, guest.spot.host: origin}
@@ -99,14 +100,14 @@ class _Cloud:
 def plan(hosts: Sequence[capacity.Host], guests: Sequence[Running],
          wish: fitting.Wish, count: int = 1,
          settings: Settings | None = None) -> Plan:
-    """Plan the moves after which a number of guests of a flavor fit.
+    """Plan the moves that make room for a number of guests of a flavor.
 
-    :param hosts: hosts that take guests.
-    :param guests: those that may be moved, on these hosts.
-    :param wish: what a guest of the flavor asks for.
-    :param count: number of guests that are to fit.
-    :returns: without moves where the guests fit already, or where no moves
-        make room for all of them.
+    The plan is empty if the guests fit already, or if no moves help.
+
+    :param hosts: hosts that accept guests.
+    :param guests: guests on these hosts that may be moved.
+    :param wish: resources that each new guest needs.
+    :param count: number of new guests.
     """
     by_name = {host.name: host for host in hosts}
     cloud = _Cloud(by_name, {guest.uuid: guest for guest in guests
@@ -155,7 +156,8 @@ class _Search:
                  ) -> tuple[tuple[Move, ...], _Cloud] | None:
         """Return the fewest moves that make room, and the cloud after them.
 
-        Where the search is cut they may not be the cheapest.
+        None if there are no such moves. When the search reaches its limit, a
+        cheaper plan may exist.
         """
         for number in range(1, MOVES_PER_GUEST + 1):
             for is_inside in (True, False):
@@ -170,12 +172,11 @@ class _Search:
 
     def _extend(self, cloud: _Cloud, before: tuple[Move, ...], number: int,
                 is_inside: bool) -> None:
-        """Extend a move plan by each further move, the cheapest first.
+        """Extend a list of moves by each possible further move.
 
-        :param before: moves that lead to the cloud; the next one is from or
-            to a host of theirs, and of another guest.
-        :param number: of moves that are still to be made.
-        :param is_inside: whether all of them stay inside hosts.
+        :param before: moves that lead to the given state of the cloud.
+        :param number: number of moves to add.
+        :param is_inside: whether guests must stay on their hosts.
         """
         touched = _hosts_of(before)
         spent = sum(move.cost for move in before)
@@ -202,7 +203,7 @@ class _Search:
                     self._best_cost = spent + move.cost
 
     def _could_fit(self, host: capacity.Host) -> bool:
-        """Whether a guest would fit if a host's NUMA nodes were one."""
+        """Return whether a guest would fit if a host had one NUMA node."""
         asked: Counter[str] = Counter()
         for guest_node in range(self._wish.guest_nodes):
             asked.update(self._wish.get_node_amounts(guest_node))
@@ -216,7 +217,10 @@ class _Search:
 
     def _spots(self, cloud: _Cloud, guest: Running,
                is_inside: bool) -> Iterator[Spot]:
-        """Yield the host NUMA nodes to which a guest can be moved now."""
+        """Yield the host NUMA nodes to which a guest can be moved now.
+
+        :param is_inside: whether the guest must stay on its host.
+        """
         host = occupancy.remove_guest(
             cloud.hosts[guest.spot.host], guest.wish, (guest.spot.node,))
         for node in host.nodes if guest.inside else ():
@@ -235,7 +239,8 @@ class _Search:
                 yield Spot(other.name, verdict.nodes[0])
 
     def _gains(self, cloud: _Cloud, hosts: frozenset[str]) -> bool:
-        """Whether moves among some hosts let more guests fit."""
+        """Return whether more guests fit on some hosts than before the moves.
+        """
         return sum(self._check(cloud.hosts[name], self._wish).guests
                    for name in hosts) > sum(self._fits[name]
                                             for name in hosts)
@@ -248,7 +253,7 @@ class _Search:
         return fitting.check_host(host, wish)
 
     def _cost(self, guest: Running, spot: Spot) -> float:
-        """Return the cost of a move in CPU seconds."""
+        """Return the cost of moving a guest to a host node, in CPU seconds."""
         rate = (self._settings.inside_rate if spot.host == guest.spot.host
                 else self._settings.between_rate)
         return (guest.memory / rate
@@ -256,17 +261,17 @@ class _Search:
 
 
 def is_movable(wish: fitting.Wish, guest_nodes: int) -> bool:
-    """Whether a plan can move a guest with these resources.
+    """Return whether a rebalance plan can move a guest with these resources.
 
-    Of VFs and of pages whose size Nova chose no record says which the guest
-    has; a guest with several NUMA nodes is not moved.
+    Guests with VFs, with pages whose size Nova chose, or with several NUMA
+    nodes cannot be moved.
     """
     return (guest_nodes == 1 and not wish.policy.vfs
             and not isinstance(wish.page_size, str))
 
 
 def missing(hosts: Sequence[capacity.Host], wish: fitting.Wish) -> str:
-    """Return what keeps a flavor from the host with the most bandwidth."""
+    """Return what a flavor lacks on the host with the most free bandwidth."""
     def free(host: capacity.Host) -> int:
         return sum(node.bandwidth.free for node in host.nodes
                    if node.bandwidth)

@@ -81,7 +81,7 @@ class NumaStrategy(base.BaseStrategy):
 
     @classmethod
     def get_config_opts(cls) -> list[Any]:
-        """None: what is measured is no data source of Watcher."""
+        """Return no options: the strategy uses no Watcher data source."""
         return []
 
     @classmethod
@@ -134,11 +134,11 @@ def scoped(cloud: move_plan.Cloud, model: Any,
            uuids: Mapping[str, str]) -> move_plan.Cloud:
     """Restrict a cloud to the scope of a Watcher audit.
 
-    A host that is not in the scope takes nobody; a server that is not in it,
-    is excluded from it or is locked stays, and still counts where it is.
+    A host outside the scope receives no servers. A server that is outside,
+    excluded or locked is not moved.
 
-    :param model: of Watcher, which has the compute nodes by UUID.
-    :param uuids: of compute nodes, by name.
+    :param model: Watcher's cluster data model.
+    :param uuids: UUIDs of compute nodes, by name.
     """
     hosts = model.get_all_compute_nodes()
     servers = {uuid for uuid, instance in model.get_all_instances().items()
