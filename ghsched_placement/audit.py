@@ -48,10 +48,10 @@ def audit_host_allocations(host: capacity.Host, servers: Iterable[Server],
                            holdings: Holdings, others: Others | None = None,
                            accounting: Accounting = 'min') -> tuple[Finding,
                                                                     ...]:
-    """Return disagreements of Placement and Nova about a host's allocations.
+    """Return where Placement and Nova disagree about a host's allocations.
 
     :param servers: servers of this host.
-    :param holdings: allocations of this host's providers, by consumer.
+    :param holdings: allocations from this host's providers, by consumer.
     :param others: servers and migrations of other hosts.
     """
     servers, others = tuple(servers), others or Others()
@@ -78,6 +78,7 @@ def _find_stale_migration(host: capacity.Host, consumer: str,
     """Return the finding of an ended migration that still has an allocation.
 
     :param consumer: UUID of the migration.
+    :param held: allocation by provider UUID and resource class.
     :param owner: UUID of the server, which has stayed on this host.
     """
     what = describe_allocation(host, held) or _list_resources(held)
@@ -246,8 +247,7 @@ def _check_allocation(host: capacity.Host, server: Server, policy: GuestPolicy,
 
 
 def can_share_groups(host: capacity.Host, policy: GuestPolicy | None) -> bool:
-    """Whether guests with the same policy can share a control group on a host.
-    """
+    """Return whether guests of a policy can share a host's control group."""
     if policy is None:
         return False
     trait = names.make_share_trait(policy.fingerprint, 0)
@@ -312,8 +312,7 @@ def _check_vfs(host: capacity.Host, server: Server, policy: GuestPolicy,
                held: Mapping[str, Mapping[str, int]]) -> Iterator[Finding]:
     """Yield a finding if a server has too few VFs, or VFs of wrong NUMA nodes.
 
-    It may have more than its flavor asks for: ports and other keys of the
-    flavor may have VFs, too.
+    More VFs than its flavor requests are allowed: ports can have VFs, too.
     """
     want = Counter[int]()
     for one in policy.vfs:
@@ -343,9 +342,7 @@ def _count_vfs(pfs: Iterable[capacity.Pf],
 
 def sum_bandwidth_by_node(host: capacity.Host,
                           holdings: Holdings) -> dict[int, int]:
-    """Return the bandwidth that is allocated of each host NUMA node, in
-    percent.
-    """
+    """Return the percent of bandwidth allocated from each host NUMA node."""
     total = Counter[int]()
     for held in holdings.values():
         total.update(bandwidth_by_node(host, held))
@@ -355,7 +352,7 @@ def sum_bandwidth_by_node(host: capacity.Host,
 def bandwidth_by_node(host: capacity.Host,
                       held: Mapping[str, Mapping[str, int]]
                       ) -> dict[int, int]:
-    """Return the bandwidth that an allocation has of each host NUMA node.
+    """Return the percent of each host NUMA node in one allocation.
 
     :param held: amounts by provider UUID and resource class.
     """
@@ -369,10 +366,9 @@ def bandwidth_by_node(host: capacity.Host,
 
 def describe_allocation(host: capacity.Host,
                         held: Mapping[str, Mapping[str, int]]) -> str:
-    """Describe bandwidth, groups and VFs of an allocation in words.
+    """Return text on the bandwidth, groups and VFs of an allocation.
 
-    Resources that ghsched does not count are omitted; empty if only those
-    are allocated.
+    It is empty if the allocation has other resources only.
 
     :param held: amounts by provider UUID and resource class.
     """
@@ -395,7 +391,7 @@ def describe_allocation(host: capacity.Host,
 
 
 def _list_resources(held: Mapping[str, Mapping[str, int]]) -> str:
-    """List all resource classes of an allocation with their amounts."""
+    """Return text with all resource classes of an allocation and amounts."""
     total = Counter[str]()
     for resources in held.values():
         total.update(resources)

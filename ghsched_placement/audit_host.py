@@ -34,12 +34,10 @@ def check_guest(host: capacity.Host, server: Server,
                 shared: bool) -> Iterator[Finding]:
     """Yield differences of a guest's domain or control group from its flavor.
 
-    Hosts round caps and guarantees, and a kernel may show a little less than
-    was written. So a control group is only a finding if the host itself takes
-    it for wrong and it has less than is guaranteed, or no cap at all.
+    Differences due to the host's rounding are not reported.
 
-    :param shared: whether several guests share the control group, so that
-        their caps may add up to none.
+    :param shared: whether several guests share the control group; their
+        caps may then add up to none.
     """
     if server.effective is None or server.policy is None:
         return
@@ -61,7 +59,7 @@ def check_guest(host: capacity.Host, server: Server,
 
 def _compare_domain(asked: NodePolicy,
                     real: diagnostics.GuestNode | None) -> str:
-    """Describe how a domain differs from its flavor; return '' if equal."""
+    """Return text on how a domain differs from its flavor, '' if equal."""
     if real is None or None in (real.asked_minimum, real.asked_maximum):
         return ''
     found = real.asked_minimum, real.asked_maximum
@@ -73,10 +71,10 @@ def _compare_domain(asked: NodePolicy,
 
 def _compare_control_group(asked: NodePolicy, real: diagnostics.GuestNode
                            | None, shared: bool) -> str:
-    """Describe what a control group lacks of its flavor; '' if nothing.
+    """Return text on how a control group differs from its flavor, or ''.
 
-    :param shared: whether several guests share the control group, so that
-        their caps may add up to none.
+    :param shared: whether several guests share the control group; their
+        caps may then add up to none.
     """
     if real is None:
         return 'no control group is set for it'
@@ -96,13 +94,12 @@ def _compare_control_group(asked: NodePolicy, real: diagnostics.GuestNode
 
 def check_guarantees(host: capacity.Host, servers: Iterable[Server],
                      allocated: Mapping[int, int]) -> Iterator[Finding]:
-    """Yield findings for host NUMA nodes that guarantee more than is
-    allocated.
+    """Yield a finding for each host node that guarantees too much bandwidth.
 
-    A guarantee that the host rounded up counts as it was asked for.
+    The guarantees of a node must not exceed what Placement has allocated.
 
-    :param allocated: percent of bandwidth allocated of each host NUMA node,
-        to all consumers.
+    :param allocated: percent of bandwidth allocated from each host NUMA
+        node.
     """
     told = [one for one in servers if one.effective is not None]
     for node in host.nodes:
@@ -142,8 +139,8 @@ def find_leftovers(host: capacity.Host, servers: Iterable[Server],
                    ) -> Iterator[Finding]:
     """Yield domains and control groups of servers that are not on this host.
 
-    :param servers: all servers that Nova has, or may have, on this host.
-    :param reports: diagnostics of the guests of this host.
+    :param servers: all servers that Nova may have on this host.
+    :param reports: what the host reports about its guests.
     """
     known = {server.uuid for server in servers}
     domains: set[str] = set()
@@ -166,9 +163,11 @@ def find_leftovers(host: capacity.Host, servers: Iterable[Server],
 
 def find_unreported(host: capacity.Host, servers: Iterable[Server],
                     state: str | None) -> Iterator[Finding]:
-    """Yield the servers whose host reported no domains or control groups.
+    """Yield a finding for each server that its host reported nothing about.
 
-    :param state: of nova-compute; None where Nova does not know the host.
+    If nova-compute is down, there is one finding for the host.
+
+    :param state: state of nova-compute; None for an unknown host.
     """
     if state != 'up':
         yield _unchecked(

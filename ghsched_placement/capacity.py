@@ -139,7 +139,7 @@ class Node:
     stocks: Mapping[str, Stock] = field(default_factory=dict)
 
     def count_free_vfs(self, resource_class: str) -> int:
-        """Return the number of free VFs of a resource class."""
+        """Return the number of free VFs of a resource class on the node."""
         return sum(pf.stock.free for pf in self.pfs
                    if pf.resource_class == resource_class)
 
@@ -173,20 +173,15 @@ class Host:
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """Names of the host capabilities, see :data:`names.CAPABILITY_TRAITS`.
-        """
+        """Names of the host's bandwidth control capabilities."""
         return tuple(sorted(
             name for name, trait in names.CAPABILITY_TRAITS.items()
             if trait in self.root.traits))
 
     def largest_guarantee(self, node: Node) -> int:
-        """Return the largest bandwidth that a node can guarantee to a new
-        guest.
+        """Return the bandwidth that a node can at most guarantee to a guest.
 
-        The guest needs a control group of its own, so 0 if none is free.
-        Guests that can share a control group are not considered: Placement
-        does not know with which policy (a trait holds a digest of it only).
-        Use :func:`ghsched_placement.fitting.check_host` for a given guest.
+        It is 0 if no control group is free on the host.
         """
         if node.bandwidth is None or not self.groups or not self.groups.free:
             return 0
@@ -196,8 +191,8 @@ class Host:
 def compute_fragmentation(host: Host) -> int | None:
     """Return the percent of a host's free bandwidth on partly used nodes.
 
-    0 when all free bandwidth is on nodes without any guarantee, 100 when there
-    is no such node. None when no bandwidth is free.
+    0 if no node with free bandwidth has a guarantee, 100 if all have one.
+    None if no bandwidth is free.
     """
     stocks = [node.bandwidth for node in host.nodes if node.bandwidth]
     free = sum(stock.free for stock in stocks)
@@ -215,7 +210,7 @@ def set_rooms(host: Host, rooms: Iterable[NodeRoom]) -> Host:
 
 
 def spread_evenly(host: Host) -> tuple[NodeRoom, ...]:
-    """Return a host with its CPUs and memory spread evenly over NUMA nodes."""
+    """Return each NUMA node's CPUs and memory if spread evenly over a host."""
     numbers = [node.number for node in host.nodes if node.number is not None]
     parts = len(numbers)
     cpus, vcpus_used, cpu_ratio = _divide_stock(host, orc.VCPU, parts)
@@ -228,7 +223,10 @@ def spread_evenly(host: Host) -> tuple[NodeRoom, ...]:
 
 def _divide_stock(host: Host, resource_class: str,
                   parts: int) -> tuple[int, int, float]:
-    """Return total, usage and ratio of an even share of a host's inventory."""
+    """Return total, usage and ratio of an even part of a host's inventory.
+
+    :param parts: number of parts to divide the inventory into.
+    """
     stock = host.root.get_stock(resource_class)
     if stock is None or not parts:
         return 0, 0, 1.0
@@ -237,7 +235,7 @@ def _divide_stock(host: Host, resource_class: str,
 
 
 def build_hosts(providers: Iterable[Provider]) -> tuple[Host, ...]:
-    """Return the hosts that run the ghsched driver, by name."""
+    """Return the hosts that run the ghsched driver, sorted by name."""
     by_root: dict[str, list[Provider]] = {}
     for provider in providers:
         by_root.setdefault(provider.root, []).append(provider)
@@ -295,7 +293,7 @@ def _build_node(provider: Provider, root: Provider, pfs: list[Pf]) -> Node:
 
 
 def _build_pfs(provider: Provider, root: Provider) -> list[Pf]:
-    """Return a PF for each device resource class of a provider."""
+    """Return a PF for each PCI resource class of a provider."""
     address = provider.name.removeprefix(f'{root.name}_')
     found = []
     for resource_class in sorted(provider.inventories):

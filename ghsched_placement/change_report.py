@@ -51,8 +51,7 @@ _SHORT = {key.name: key.name.removeprefix('mem_bw_')
 
 
 def make_report(plan: Any, dry_run: bool) -> dict[str, Any]:
-    """Return the report of a policy change, or of a dry run, as JSON object.
-    """
+    """Return the report of a policy change or of a dry run, for JSON."""
     guest = plan.guest
     return {
         'server': {'uuid': guest.uuid, 'name': guest.name,
@@ -73,7 +72,7 @@ def make_report(plan: Any, dry_run: bool) -> dict[str, Any]:
 def summarize_change(shown: Mapping[str, Any]) -> str:
     """Return a sentence that sums up the result of a policy change.
 
-    :param shown: see :func:`make_report`.
+    :param shown: report of the change.
     """
     together = (f' The host holds these values for {shown["guests"]} servers '
                 'together, which share a control group.'
@@ -87,9 +86,9 @@ def summarize_change(shown: Mapping[str, Any]) -> str:
 
 
 def list_change_rows(shown: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yield a table row for each guest NUMA node and changed key.
+    """Yield a table row for each guest NUMA node and changed extra spec.
 
-    :param shown: see :func:`make_report`.
+    :param shown: report of the change.
     """
     for node in shown['nodes']:
         for name, short in _SHORT.items():

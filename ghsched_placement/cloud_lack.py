@@ -74,10 +74,9 @@ def find_lacks(policy: GuestPolicy, accounting: Accounting, cloud: Cloud,
                rest: Sequence[tuple[str, str]] = ()) -> list[Lack]:
     """Return the resources and traits of a flavor that no host has now.
 
-    What is not asked for by a key of ours is looked at where nothing of ours
-    is lacking. When each part can be had alone, it is their combination.
+    If each of them exists by itself, the lack is their combination.
 
-    :param rest: of the query for the guest, see :func:`strip_our_groups`.
+    :param rest: Placement query without ghsched's own request groups.
     """
     bounds = [item for item in rest if item[0] in _BOUNDS]
 
@@ -96,7 +95,10 @@ def find_lacks(policy: GuestPolicy, accounting: Accounting, cloud: Cloud,
 
 def _find_lacks(policy: GuestPolicy, accounting: Accounting, cloud: Cloud,
                 rest: Sequence[tuple[str, str]]) -> list[Lack]:
-    """Return the missing resources and traits among the hosts asked about."""
+    """Return the resources and traits that no host of a cloud has now.
+
+    :param rest: Placement query without ghsched's own request groups.
+    """
     ask = cloud.ask
     missing = list(_capabilities(policy, ask))
     if missing:
@@ -162,7 +164,10 @@ def _local_vfs(alias: str, needs: Sequence[Vfs],
 
 def _list_free_vfs_by_host(of_alias: Sequence[vfs.Pf],
                            free: Mapping[str, int]) -> Iterator[list[int]]:
-    """Yield the free VFs of each host's NUMA nodes, the most first."""
+    """Yield the free VFs of each host's NUMA nodes, the most first.
+
+    :param of_alias: PFs of one PCI alias.
+    """
     hosts: dict[str, set[str]] = {}
     for pf in of_alias:
         hosts.setdefault(pf.root, set()).add(pf.parent)
@@ -171,9 +176,9 @@ def _list_free_vfs_by_host(of_alias: Sequence[vfs.Pf],
 
 
 def _suffices_for_each(counts: Iterable[int], nodes: Sequence[int]) -> bool:
-    """Whether each count fits on a host NUMA node of its own.
+    """Return whether each count fits on a host NUMA node of its own.
 
-    :param nodes: what each has, the most first.
+    :param nodes: free amount of each host node, the largest first.
     """
     needed = sorted(counts, reverse=True)
     return len(needed) <= len(nodes) and all(
@@ -253,7 +258,7 @@ def _find_missing_resources(policy: GuestPolicy, accounting: Accounting,
 
 
 def _get_counted_key(accounting: Accounting) -> str:
-    """Return the name of the bandwidth key that Placement counts."""
+    """Return the name of the bandwidth extra spec that Placement counts."""
     key = keys.MEM_BW_MIN if accounting == 'min' else keys.MEM_BW_MAX
     return key.extra_spec
 
@@ -285,8 +290,7 @@ def _some_node_has(share: int, ask: Ask,
 
 
 def _find_next_step(share: int, ask: Ask) -> int:
-    """Return the next larger bandwidth that a host's step allows; 0 if none.
-    """
+    """Return the next larger bandwidth that a host offers; 0 if none."""
     larger = sorted({share + -share % step for step in _STEPS} - {share})
     return next((one for one in larger
                  if one <= 100 and _some_node_has(one, ask)), 0)
@@ -294,7 +298,10 @@ def _find_next_step(share: int, ask: Ask) -> int:
 
 def _find_largest_free_share(below: int, ask: Ask,
                              resource: str = names.MEM_BW_PCT) -> int:
-    """Find by bisection the largest amount that one node has free."""
+    """Return the largest amount free on one host NUMA node, by bisection.
+
+    :param below: amount that no node has free.
+    """
     low, high = 0, below - 1
     while low < high:
         middle = (low + high + 1) // 2
@@ -315,7 +322,7 @@ def strip_our_groups(query: Iterable[tuple[str, str]],
                      prefixes: tuple[str, ...]) -> list[tuple[str, str]]:
     """Return an allocation candidates query without ghsched's own groups.
 
-    :param prefixes: of the suffixes of request groups that are ours.
+    :param prefixes: suffix prefixes of ghsched's request groups.
     """
     found = []
     for name, value in query:
@@ -334,7 +341,10 @@ def strip_our_groups(query: Iterable[tuple[str, str]],
 
 def _find_other_lacks(rest: Sequence[tuple[str, str]],
                       ask: Ask) -> Iterator[Lack]:
-    """Yield the query parts, other than ghsched's, that no host satisfies."""
+    """Yield each part of a Placement query that no host satisfies.
+
+    :param rest: Placement query without ghsched's own request groups.
+    """
     if not rest or ask([item for item in rest if item[0] not in _BOUNDS]):
         return
     found = [*_resources(rest, ask), *_root_traits(rest, ask)]

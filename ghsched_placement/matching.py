@@ -61,14 +61,10 @@ class Steps:
 def match_items(choices: Sequence[Collection[Place]],
                 order: Iterable[int] | None = None) -> tuple[Place,
                                                              ...] | None:
-    """Return a distinct place for each item; None if impossible.
+    """Assign a distinct place to each item; None if impossible.
 
-    Each item takes its first choice that is free. An item that finds all its
-    choices taken makes another item give way that can go elsewhere.
-
-    :param choices: places by item, the preferred ones first.
-    :param order: items in the order in which they choose; by number if left
-        out.
+    :param choices: places that each item accepts, the preferred first.
+    :param order: order in which items choose; None for their numbers.
     """
     item_at: dict[Place, int] = {}
     for item in range(len(choices)) if order is None else order:
@@ -81,10 +77,10 @@ def match_items(choices: Sequence[Collection[Place]],
 def _augment_matching(choices: Sequence[Collection[Place]], item: int,
                       item_at: dict[Place, int], seen: set[Place],
                       steps: Steps) -> bool:
-    """Give an item a place, moving other items; False if impossible.
+    """Give an item a place, moving other items; return False if impossible.
 
     :param item_at: item by place, changed in place.
-    :param seen: places that are not to be moved, or have been tried.
+    :param seen: places that must not be tried (again).
     """
     steps.taken += len(choices[item])
     for place in choices[item]:
@@ -119,20 +115,22 @@ class Cheapest:
     of_place: Mapping[int, int]
 
     def list_places(self) -> tuple[int, ...]:
-        """Return the place of each item in the assignment."""
+        """Return the assigned place of each item, in the order of items."""
         place_of = {item: place for place, item in self.item_at.items()}
         return tuple(place_of[item] for item in range(len(place_of)))
 
     def get_excess_cost(self, item: int, place: int, cost: int) -> int:
-        """Return the least extra cost of putting an item in a place."""
+        """Return the least extra cost of putting an item in a place.
+
+        :param cost: cost of the item in that place.
+        """
         return cost - self.of_item[item] - self.of_place[place]
 
 
 def find_cheapest(costs: Costs, steps: Steps) -> Cheapest | None:
     """Return the assignment of items to places of least total cost, or None.
 
-    Shortest augmenting paths with potentials (the Hungarian method): the time
-    grows with the square of the number of items and with that of places.
+    The Hungarian method is used: shortest augmenting paths with potentials.
     """
     of_item = [0] * len(costs)
     of_place = dict.fromkeys(itertools.chain.from_iterable(costs), 0)
@@ -156,7 +154,7 @@ def find_cheapest(costs: Costs, steps: Steps) -> Cheapest | None:
 
 def _find_shortest_path(costs: Costs, item: int, known: Cheapest,
                         steps: Steps) -> _Path | None:
-    """Return the shortest augmenting path to a free place; None if none."""
+    """Return an item's cheapest augmenting path to a free place, or None."""
     near: dict[int, int] = {}
     done: dict[int, int] = {}
     before: dict[int, int | None] = {}
@@ -181,12 +179,9 @@ def yield_assignments_by_cost(costs: Costs, rest: Rest, steps: Steps
                                                   tuple[int, ...]]]:
     """Yield assignments of items to places with their costs, cheapest first.
 
-    The key is the cost of the way, followed by ``rest`` of its places. The
-    first way comes whatever the limit of steps. No prefix is followed that
-    cannot be completed.
-
-    :param rest: returns the rest of the key for all places, and no more than
-        it for the first places of a way.
+    :param rest: returns the second part of the sort key for some places;
+        a lower bound if not all items have a place.
+    :param steps: limit of the search; the first result ignores it.
     """
     best = find_cheapest(costs, steps)
     if best is None:
@@ -225,9 +220,9 @@ def _cost(costs: Costs, places: Sequence[int]) -> int:
 def _complete_assignment(costs: Costs, places: Sequence[int],
                          item_at: Mapping[int, int],
                          steps: Steps) -> Mapping[int, int] | None:
-    """Return the assignment that begins with some places; None if impossible.
+    """Return an assignment that begins with the given places, or None.
 
-    :param item_at: a way that begins with all but the last of the places.
+    :param item_at: assignment that has all but the last of these places.
     """
     if not places:
         return item_at

@@ -83,11 +83,10 @@ _SHARES_PREFIX = 'CUSTOM_GHSCHED_SHARES_'
 
 
 def make_share_trait(fingerprint: str, guest_node: int) -> str:
-    """Return the trait of nodes whose control group equal guests share.
+    """Return the trait of a host node whose control group can be shared.
 
-    :param fingerprint: of the policy that the guests have, see
-        :meth:`ghsched_placement.policy.GuestPolicy.fingerprint`.
-    :param guest_node: the guest NUMA node that the host node backs for them.
+    :param fingerprint: fingerprint of the policy of the sharing guests.
+    :param guest_node: guest NUMA node that the host node backs.
     """
     return f'{_SHARES_PREFIX}{fingerprint.upper()}_{guest_node}'
 
@@ -97,7 +96,7 @@ def is_shares_trait(trait: str) -> bool:
 
 
 def is_our_trait(trait: str) -> bool:
-    """Whether only ghsched reports a trait."""
+    """Return whether a trait is one that only ghsched reports."""
     return trait in _OUR_TRAITS or is_shares_trait(trait)
 
 
@@ -109,13 +108,11 @@ _NAMESPACE = uuid.UUID('c2a9d6c4-0d6f-5c56-9a40-6f1f4d8b8d0e')
 def make_numa_provider_uuid(compute_node_uuid: str, node: int) -> str:
     """Return the UUID of the resource provider of a host NUMA node.
 
-    It follows from the compute node's UUID, so that nova-compute (which makes
-    the provider) and nova-scheduler (which meets it in an allocation
-    candidate) agree without asking anybody.
+    It is derived, so nova-compute and nova-scheduler agree on it.
 
-    :param compute_node_uuid: UUID of the Nova compute node, which is also the
-        UUID of the root resource provider.
-    :param node: the host's NUMA node number.
+    :param compute_node_uuid: UUID of the Nova compute node and of its
+        resource provider.
+    :param node: number of the host NUMA node.
     """
     return str(uuid.uuid5(_NAMESPACE, f'{compute_node_uuid}/numa/{node}'))
 
@@ -148,9 +145,9 @@ def make_bandwidth_suffix(guest_node: int) -> str:
 
 
 def make_node_suffix(guest_node: int) -> str:
-    """Return the request group suffix that names a guest node's host node.
+    """Return the request group suffix that identifies a guest's host node.
 
-    For a guest node with VFs whose bandwidth is not counted.
+    It is for a guest node with VFs whose bandwidth is not counted.
     """
     return f'{GROUP_PREFIX}node{guest_node}'
 
@@ -158,9 +155,9 @@ def make_node_suffix(guest_node: int) -> str:
 def make_vf_suffix(request_id: str, number: int) -> str:
     """Return the request group suffix for one VF of a PCI request.
 
-    It is Nova's own (``RequestSpec.generate_request_groups_from_pci_requests``
-    in ``nova.objects.request_spec``). A group for several VFs has the suffix
-    of the first.
+    It is the same as in Nova (``nova.objects.request_spec``).
+
+    :param number: index of the VF in the request.
     """
     return f'{request_id}-{number}'
 
@@ -171,8 +168,8 @@ def make_vf_suffix(request_id: str, number: int) -> str:
 def make_node_physnet(node: int) -> str:
     """Return the pseudo physical network that stands for a host NUMA node.
 
-    Nova's claim keeps a guest on host cells that have the physnets named in
-    the limits that the scheduler sends; see doc/source/contributor/design.
+    Such networks in the scheduler's limits tell Nova's claim which host
+    nodes to use.
     """
     return f'ghsched-numa{node}'
 
@@ -189,7 +186,7 @@ def make_order_physnet(nodes: Sequence[int]) -> str:
 
 
 def parse_order_physnet(physnet: str) -> tuple[int, ...] | None:
-    """Parse the host node order in a pseudo physical network, or None."""
+    """Parse host nodes from a pseudo physical network; None if it has none."""
     if not _ORDER.fullmatch(physnet):
         return None
     return tuple(map(int, physnet.split('-')[2:]))
@@ -204,6 +201,9 @@ def make_count_physnet(nodes: int) -> str:
 
 
 def parse_count_physnet(physnet: str) -> int | None:
-    """Parse the number of guest NUMA nodes in a pseudo network, or None."""
+    """Parse the number of guest NUMA nodes from a pseudo physical network.
+
+    None if the name encodes no such number.
+    """
     match = _COUNT.fullmatch(physnet)
     return int(match[1]) if match else None

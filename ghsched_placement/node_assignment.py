@@ -75,13 +75,11 @@ def assign_host_nodes(candidates: Sequence[Mapping[str, Any]], wanted: Wanted,
                       ) -> tuple[Iterator[Placed], Lack | None]:
     """Return the assignments of guest to host nodes, best first, or a refusal.
 
-    The ways are found while they are asked for.
-
-    :param candidates: ``{'allocations': ..., 'mappings': {suffix: [rp]}}``,
-        after :func:`fan_out`.
-    :param has_room: left out, every host node has room.
-    :param cost: left out, the nodes with the lowest numbers come first.
-    :param steps: limit of the search; :data:`MAX_STEPS` if left out.
+    :param candidates: allocation candidates with ``allocations`` and
+        ``mappings`` (providers by request group suffix).
+    :param has_room: tells if a host node has room; None if all have.
+    :param cost: rates host nodes; None prefers the lowest numbers.
+    :param steps: limit of the search; None for :data:`MAX_STEPS`.
     """
     steps = steps or matching.Steps(MAX_STEPS)
     reader = _Reader(wanted, host, has_room or _always)
@@ -103,10 +101,9 @@ def _read_candidates(candidates: Sequence[Mapping[str, Any]],
                      reader: '_Reader', steps: matching.Steps,
                      ) -> tuple[dict['Rows', list[Mapping[str, Any]]],
                                 Counter[Lack]]:
-    """Return readable allocation candidates, and why others are refused.
+    """Read allocation candidates; return the usable ones and refusals.
 
-    With half of the steps taken, the first candidate with a way is the last
-    one that is read: the other half is for the search.
+    At most half of the search's steps are spent on reading.
     """
     alike: dict[Rows, list[Mapping[str, Any]]] = {}
     refusals: Counter[Lack] = Counter()
@@ -189,7 +186,10 @@ class _Reader:
 
     def read_candidate(self, mappings: Mapping[str, Sequence[str]],
                        steps: matching.Steps) -> Rows | Lack:
-        """Return the host nodes open to each guest node, or the refusal."""
+        """Return the host nodes open to each guest node, or the refusal.
+
+        :param mappings: providers by request group suffix.
+        """
         steps.taken += self._size
         found = []
         for guest in self.guests:
@@ -213,9 +213,9 @@ class _Reader:
 
     def _make_row(self, guest: _Guest, provider: Any,
                   pfs: tuple[str, ...]) -> _Row | Lack:
-        """Return the host nodes that a guest node may have.
+        """Return the host nodes that a guest node can have, or the refusal.
 
-        :param provider: UUID of the only one, if its group names it.
+        :param provider: UUID of the provider that its request group names.
         :param pfs: UUIDs of the PFs of its VFs.
         """
         nodes = self._host.node_of_numa
@@ -244,9 +244,9 @@ class _Reader:
     def _get_near_distances(self, nodes: Iterable[int],
                             devices: Mapping[int | None, int]) -> dict[int,
                                                                        int]:
-        """Return the distance of VFs by host node, for nodes near enough.
+        """Return the distance of VFs from each host node that is near enough.
 
-        :param devices: number of VFs by host node.
+        :param devices: number of VFs by host NUMA node.
         """
         found = {}
         for node in nodes:
@@ -259,13 +259,14 @@ class _Reader:
                                                             item[0])))
 
     def split_cost(self, cost: int) -> tuple[Far, int]:
-        """Split a summed cost into far VFs and wasted nodes."""
+        """Split an assignment's cost into numbers of far VFs and wasted nodes.
+        """
         cost, wasted = divmod(cost, self._unit)
         off_socket, off_node = divmod(cost, self._unit)
         return (off_node, off_socket), wasted
 
     def has_assignment(self, rows: Rows) -> bool:
-        """Whether each guest node can have a host node of its own."""
+        """Return whether each guest node can have a host node of its own."""
         key = tuple([row.nodes for row in rows])
         if key not in self._ways:
             self._ways[key] = matching.match_items(
@@ -274,11 +275,7 @@ class _Reader:
 
 
 def _list_guest_nodes(wanted: Wanted) -> Iterator[_Guest]:
-    """Yield the guest nodes; none if no request is bound to a node.
-
-    Without a group that names it, a guest node has only VFs, or nothing of
-    this project's.
-    """
+    """Yield the guest NUMA nodes; none if no request is bound to a node."""
     if not wanted.suffixes:
         return
     for number in sorted({*range(wanted.guest_nodes), *wanted.suffixes}):
@@ -291,10 +288,7 @@ def _list_guest_nodes(wanted: Wanted) -> Iterator[_Guest]:
 
 
 def _get_least_cost(rows: Rows) -> int:
-    """Return a lower bound of the cost of all assignments.
-
-    Of the guest nodes with the same best node, all but one have a dearer one.
-    """
+    """Return a lower bound of the cost of all assignments."""
     least, most = 0, dict[int, int]()
     for row in rows:
         least += row.least
@@ -325,10 +319,11 @@ class _Loads:
         self._known: dict[frozenset[int], tuple[Any, ...]] = {}
 
     def get_rank(self, nodes: Sequence[int]) -> tuple[Any, ...]:
-        """Return sockets, load and turn of some nodes as a rank, or a lower
-        bound.
+        """Return the rank of some host nodes: number of sockets, load, order.
 
-        :param nodes: those of the first guest nodes.
+        A lower bound if these are not enough nodes for the guest.
+
+        :param nodes: host nodes of the first guest nodes.
         """
         key = frozenset(nodes)
         found = self._known.get(key)
@@ -342,7 +337,9 @@ class _Loads:
         return found
 
     def _count_sockets(self, nodes: frozenset[int], missing: int) -> int:
-        """Return the least number of sockets for some nodes and missing ones.
+        """Return the least number of sockets of some nodes and further ones.
+
+        :param missing: number of further nodes.
         """
         socket_of = self._host.socket_of
         used = {socket_of.get(node) for node in nodes}
@@ -358,9 +355,9 @@ class _Loads:
 
     def _get_least_load(self, nodes: frozenset[int], missing: int
                         ) -> node_choice.Cost:
-        """Return the least load of some nodes and the missing ones.
+        """Return a lower bound of the load of some nodes and further ones.
 
-        Each figure by itself: no set of nodes has less of any.
+        :param missing: number of further nodes.
         """
         if not self._least_loaded:
             return ()
@@ -402,7 +399,7 @@ class _Ways:
         self._found = False
 
     def yield_by_rank(self, cost: Cost | None) -> Iterator[Placed]:
-        """Yield the node assignments in order of rank."""
+        """Yield the assignments of guest to host nodes in order of rank."""
         for costs, ways in self._yield_by_cost(cost):
             by_order = itertools.groupby(ways, key=lambda way: way[:2])
             for (key, order), same in by_order:
@@ -411,8 +408,7 @@ class _Ways:
                     [rows for _key, _order, rows in same])
 
     def _yield_by_cost(self, cost: Cost | None) -> Iterator[_Costed]:
-        """Yield node assignments that rank equal but for cost, cheapest first.
-        """
+        """Yield the assignments of each rank, those of least cost first."""
         if cost is None:
             yield {}, self._merge_rows()
             return
@@ -434,15 +430,15 @@ class _Ways:
         return costs, sorted(first, key=lambda way: (costs[way[1]], way[:2]))
 
     def _get_costed_limit(self, order: Sequence[int]) -> float:
-        """Return the number of assignments that steps are left to cost."""
+        """Return how many assignments can be rated with the steps left."""
         each = COST_STEPS * max(1, len(order))
         return min(MAX_COSTED,
                    (self._steps.limit - self._steps.taken) / each)
 
     def _merge_rows(self) -> Iterator[_Way]:
-        """Yield the assignments of all rows in order of rank and nodes.
+        """Yield the assignments of all groups of candidates in order of rank.
 
-        Rows are searched when no others can have a better way.
+        A group is searched only when no other can have a better assignment.
         """
         heap: list[Any] = []
         for number, rows in enumerate(self._alike):
@@ -467,7 +463,8 @@ class _Ways:
     def _yield_assignments(self, key: tuple[Any, ...], order: tuple[int, ...],
                            cost: tuple[float, ...],
                            several: Sequence[Rows]) -> Iterator[Placed]:
-        """Yield the assignments to some host nodes, the fewest PFs first."""
+        """Yield the assignments to given host nodes, those with few PFs first.
+        """
         groups = [group for rows in several
                   for group in self._group_candidates(rows)]
         far, wasted = self._reader.split_cost(key[0])
@@ -481,10 +478,10 @@ class _Ways:
                 cost, node_choice.combine_costs(order, self._host.busy))
 
     def _group_candidates(self, rows: Rows) -> list[tuple[Any, ...]]:
-        """Group candidates by their providers other than PFs.
+        """Group allocation candidates by their providers other than PFs.
 
-        :returns: number of PFs and PFs of the first of each group, the other
-            providers, and the candidates with the fewest PFs first.
+        :returns: for each group the number of PFs and the PFs of its first
+            candidate, the other providers and the candidates.
         """
         if rows not in self._groups:
             groups: dict[Any, list[Any]] = {}
@@ -507,8 +504,7 @@ class _Ways:
                               ) -> tuple[Any, ...]:
         """Return the providers of request groups that ghsched did not make.
 
-        Devices of ``pci_passthrough:alias`` are groups of their own, so two
-        candidates on the same nodes can still differ in what Nova has to fit.
+        They include devices of ``pci_passthrough:alias``.
         """
         return tuple(sorted([
             (suffix, tuple(providers))

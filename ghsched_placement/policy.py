@@ -96,16 +96,18 @@ class GuestPolicy:
 
     @property
     def controlled(self) -> bool:
-        """Whether the guest needs a control group of the host."""
+        """Whether the guest needs a control group on its host."""
         return bool(self.nodes)
 
     @property
     def fingerprint(self) -> str:
-        """Digest that all guests with the same bandwidth policy share."""
+        """Digest that is equal for guests with the same bandwidth policy."""
         return digest(map(str, self.nodes))
 
     def demand(self, accounting: Accounting = 'min') -> dict[int, int]:
-        """Percent of bandwidth that Placement allocates, by guest NUMA node.
+        """Return the percent of bandwidth to allocate, by guest NUMA node.
+
+        :param accounting: bandwidth that Placement counts.
         """
         shares = {
             number: node.minimum if accounting == 'min' else node.maximum
@@ -119,9 +121,9 @@ class GuestPolicy:
 
     def resources(self, accounting: Accounting = 'min'
                   ) -> dict[int, dict[str, int]]:
-        """Return the amounts that Placement counts, by guest node and class.
+        """Return the amounts that Placement counts for the guest.
 
-        By guest NUMA node; those of which nothing is counted are left out.
+        They are by guest NUMA node and resource class.
         """
         shares = self.demand(accounting)
         found = {number: {names.MEM_BW_PCT: shares.get(number, 0),
@@ -162,9 +164,8 @@ class GuestPolicy:
     def for_guest(self) -> str:
         """Return the part of the policy that its guest may read, as JSON.
 
-        ``nodes`` has one entry per guest NUMA node, with the words of the
-        flavor; ``scheduler`` has the class and priority of each kind of
-        thread that has one.
+        ``nodes`` has one entry per guest NUMA node, with the values of the
+        flavor; ``scheduler`` has the class and priority of threads.
         """
         nodes = [{f'mem_bw_{name}': value
                   for name, value in node.as_dict().items()}
@@ -175,19 +176,19 @@ class GuestPolicy:
 
 
 def digest(parts: Iterable[str]) -> str:
-    """Return a digest of some texts as 16 hexadecimal digits."""
+    """Return a digest of several texts as 16 hexadecimal digits."""
     return hashlib.sha256(';'.join(parts).encode()).hexdigest()[:16]
 
 
 def wanted(extra_specs: Mapping[str, str]) -> bool:
-    """Whether the flavor has any ghsched extra spec, valid or not."""
+    """Return whether a flavor has any ghsched extra spec, valid or not."""
     return any(key.startswith(_PREFIX) for key in extra_specs)
 
 
 def check(extra_spec: str, text: object) -> None:
-    """Check one extra spec of ours by itself, as far as that goes.
+    """Check one ghsched extra spec, without regard to any others.
 
-    :raises PolicyError: for an unknown key or a value that it cannot have.
+    :raises PolicyError: when the key is unknown or the value is invalid.
     """
     key, _ = split_name(extra_spec)
     parse_value(extra_spec, key, str(text))
@@ -196,14 +197,11 @@ def check(extra_spec: str, text: object) -> None:
 def check_topology(extra_specs: Mapping[str, str]) -> None:
     """Check that a flavor itself fixes the number of guest NUMA nodes.
 
-    Keys of bandwidth and VFs hold for each guest node. Where the flavor says
-    nothing Nova takes ``hw_numa_nodes`` of the image, which a tenant writes
-    (``nova.virt.hardware._get_numa_node_count_constraint``); it refuses an
-    image that says so beside the flavor.
+    Otherwise a tenant could set the number by the image property
+    ``hw_numa_nodes``, and multiply what the flavor gives each node.
 
-    :param extra_specs: of the flavor, without those of an image.
-    :raises PolicyError: for a key that would be multiplied, or more nodes
-        than a guest can have.
+    :param extra_specs: extra specs of the flavor, without image properties.
+    :raises PolicyError: when the number is not fixed or too large.
     """
     for extra_spec in sorted(extra_specs):
         namespace, _, rest = extra_spec.partition(':')
@@ -218,11 +216,10 @@ def check_topology(extra_specs: Mapping[str, str]) -> None:
 def node_count(extra_specs: Mapping[str, str], default: int = 0) -> int:
     """Return the number of guest NUMA nodes that a flavor asks for.
 
-    The most that the scheduler may choose, where it chooses the number.
+    If the scheduler chooses the number, return the maximum.
 
-    :param default: where it says nothing, or what Nova refuses itself.
-    :raises PolicyError: for more than a guest can have: each has a policy of
-        its own, which nova-api makes as well.
+    :param default: result for a flavor with no number or an invalid one.
+    :raises PolicyError: when a guest cannot have so many NUMA nodes.
     """
     if auto_nodes.is_auto(extra_specs):
         for key in (keys.NUMA, keys.NUMA_MAX):
@@ -249,9 +246,9 @@ def misspelt(given: Iterable[str]) -> Iterator[PolicyError]:
 
 
 def doubtful(extra_specs: Iterable[str]) -> Iterator[str]:
-    """Yield a warning for each name that may be meant for a ghsched key.
+    """Yield a warning for each extra spec that resembles a ghsched key.
 
-    Such a name is not refused: it may be a property of host aggregates.
+    It is not refused, because it may be a property of host aggregates.
     """
     for extra_spec in sorted(extra_specs):
         if extra_spec.startswith(_PREFIX) or keys.guess_extra_spec(extra_spec):
@@ -274,12 +271,9 @@ def check_flavor(extra_specs: Mapping[str, str],
     """Check a flavor for contradictions and return its bandwidth policy.
 
     None if the flavor has no policy, or if the policy depends on the image.
-    What else depends on the image, the aliases or the hosts is left to the
-    scheduler. A key whose name is nearly one of ours is taken for a typing
-    error.
 
-    :param given: names of those that are new or changed.
-    :raises PolicyError: for the first key that no guest could be given.
+    :param given: names of the extra specs that are new or changed.
+    :raises PolicyError: for the first extra spec that is invalid.
     """
     check_names(given)
     if not any(extra_spec.startswith(_PREFIX)
@@ -298,14 +292,14 @@ def parse(extra_specs: Mapping[str, str],
           guest_nodes: int, vcpus: int = 0) -> GuestPolicy | None:
     """Parse the bandwidth policy in a flavor's extra specs; None if absent.
 
-    :param extra_specs: all extra specs of the flavor; those of other
-        namespaces are ignored.
-    :param guest_nodes: number of guest NUMA nodes, 0 when the guest has no
+    :param extra_specs: all extra specs of the flavor; other namespaces are
+        ignored.
+    :param guest_nodes: number of guest NUMA nodes, 0 if the guest has no
         NUMA topology.
-    :param vcpus: how many the guest has; 0 where what Placement counts of
-        them does not matter.
-    :raises PolicyError: for an unknown key, a bad value, a key of a guest
-        node that the flavor has not, or keys that contradict each other.
+    :param vcpus: number of vCPUs of the guest; needed only for the amounts
+        that Placement counts.
+    :raises PolicyError: for an unknown key, a bad value, a guest node that
+        the flavor does not have, or keys that contradict each other.
     """
     ours = {key: value for key, value in sorted(extra_specs.items())
             if key.startswith(_PREFIX)}
@@ -353,10 +347,9 @@ def _rt_permille(threads: ThreadPolicy, extra_specs: Mapping[str, str],
 
 def _values(ours: Mapping[str, str]
             ) -> tuple[dict[str, Value], dict[tuple[str, int], Value]]:
-    """Return parsed values by key, and those of guest NUMA nodes by key and
-    node.
+    """Parse ghsched extra specs; return the general and per-node values.
 
-    Without those that say how the number of guest nodes is chosen.
+    General values are by key, the others by key and guest NUMA node.
     """
     general: dict[str, Value] = {}
     special: dict[tuple[str, int], Value] = {}
@@ -374,8 +367,7 @@ def problems(extra_specs: Mapping[str, str],
              guest_nodes: int) -> tuple[PolicyError, ...]:
     """Return all errors in a flavor's extra specs.
 
-    :func:`parse` ends at the first. Keys that contradict each other are
-    looked for once each key makes sense by itself.
+    Contradictions are reported once every extra spec is valid by itself.
     """
     ours = {key: value for key, value in sorted(extra_specs.items())
             if key.startswith(_PREFIX)}
@@ -396,7 +388,10 @@ def problems(extra_specs: Mapping[str, str],
 
 def _parts(ours: Mapping[str, str],
            guest_nodes: int) -> Iterator[dict[str, str]]:
-    """Split extra specs into groups whose keys can contradict each other."""
+    """Split extra specs into groups that can be parsed independently.
+
+    Only extra specs in the same group can contradict each other.
+    """
     split = {extra_spec: split_name(extra_spec) for extra_spec in ours}
     for node in range(guest_nodes):
         of_others = {keys.MEM_BW_MIN.get_node_extra_spec(other): '0'
@@ -416,7 +411,7 @@ def _parts(ours: Mapping[str, str],
 
 def _alone(extra_spec: str, text: str,
            guest_nodes: int) -> PolicyError | None:
-    """Return the error of one extra spec, ignoring all others."""
+    """Return the error in one extra spec by itself; None if it is valid."""
     try:
         key, _node = split_name(extra_spec)
         if key.name in scheduling.KEYS or key in auto_nodes.KEYS:
@@ -438,11 +433,9 @@ def _problem(extra_specs: Mapping[str, str],
 
 def parse_vfs(extra_specs: Mapping[str, str],
               guest_nodes: int) -> tuple[Vfs, ...]:
-    """Parse the VFs that a flavor requests, ignoring its other keys.
+    """Parse the VFs that a flavor requests, ignoring its other extra specs.
 
-    nova-api needs them when it knows no more than the flavor.
-
-    :raises PolicyError: as :func:`parse` does, for these keys.
+    :raises PolicyError: when an extra spec for VFs is invalid.
     """
     ours = {key: value for key, value in extra_specs.items()
             if key.startswith(keys.VFS.extra_spec)}
@@ -477,7 +470,11 @@ def _locality(general: dict[str, Value], device_numa: str) -> str:
 def _vfs(general: dict[str, Value],
          special: dict[tuple[str, int], Value],
          guest_nodes: int) -> tuple[Vfs, ...]:
-    """Take the requested VFs out of the values, by guest NUMA node."""
+    """Return the VFs that the parsed values request, by guest NUMA node.
+
+    :param general: values by key, for all guest nodes.
+    :param special: values by key and guest node.
+    """
     by_node: dict[int, Devices] = {}
     for name, node in list(special):
         if name == keys.VFS.name:
@@ -497,7 +494,13 @@ def _vfs(general: dict[str, Value],
 
 
 def _share(count: int, position: int, parts: int) -> int:
-    """Return one of the even parts of a number, first parts largest."""
+    """Return the size of one of the even parts of a number.
+
+    The first parts are the largest.
+
+    :param position: index of the part.
+    :param parts: number of parts.
+    """
     whole, rest = divmod(count, parts)
     return whole + (1 if position < rest else 0)
 

@@ -96,10 +96,10 @@ class Devices:
     required: frozenset[str] = frozenset()
 
     def make_pf_groups(self) -> Iterator[Group]:
-        """Yield a request group for each PF, whatever the number of its VFs.
+        """Yield a Placement request group for each PF, with all of its VFs.
 
-        With one group per VF, as Nova has it, Placement would go through
-        every way to share n VFs among m PFs: m to the power of n.
+        One group for each VF, as in Nova, would make Placement search m to the
+        power of n combinations for n VFs among m PFs.
         """
         first = 0
         for size in self.sizes:
@@ -113,18 +113,13 @@ def build_request(policy: GuestPolicy, accounting: Accounting,
                   locality: str = 'node', joining: bool = False) -> Request:
     """Return the request groups and traits that Placement needs for a policy.
 
-    One group per guest NUMA node with a counted share or ways of an L3, and
-    one per PF. Placement goes through every way to choose a provider for each
-    group, so there is none that can be done without. The guest's control
-    group (one for all of its host nodes) is inventory of the compute node, so
-    it is asked for in the unnumbered group.
+    There is one group per guest NUMA node with bandwidth or L3 ways, and
+    one per PF. The control group is requested of the compute node.
 
-    :param devices: what the VFs of the policy are for Placement.
-    :param locality: one of :data:`LOCALITIES`. Placement itself sees to
-        ``node``; it knows no sockets, so for the others the scheduler has to
-        choose among its candidates.
-    :param joining: whether the guest is to share a control group that is
-        there; it takes no unit then.
+    :param devices: VFs of the policy as Placement requests.
+    :param locality: required distance of VFs, one of :data:`LOCALITIES`;
+        Placement enforces ``node`` only.
+    :param joining: whether the guest shares an existing control group.
     """
     demand = policy.resources(accounting)
     own_group = policy.controlled and not joining
@@ -155,7 +150,7 @@ def count_combinations(policy: GuestPolicy, accounting: Accounting, nodes: int,
     """Return the number of provider combinations that Placement tries.
 
     :param nodes: number of host NUMA nodes.
-    :param pfs: number of PFs of the host by alias.
+    :param pfs: number of PFs of the host, by PCI alias.
     """
     found: int = nodes ** len(policy.resources(accounting))
     return found * math.prod(pfs.get(need.alias, 0) for need in policy.vfs)
@@ -164,9 +159,7 @@ def count_combinations(policy: GuestPolicy, accounting: Accounting, nodes: int,
 def check_size(policy: GuestPolicy, accounting: Accounting = 'min') -> None:
     """Refuse a flavor for which Placement would search for minutes or longer.
 
-    The combinations are those of the smallest host that can take the guest.
-
-    :raises PolicyError: with the number of combinations.
+    :raises PolicyError: with the number of combinations to search.
     """
     pfs = Counter(need.alias for need in policy.vfs)
     if policy.vfs_locality != 'node':
@@ -193,9 +186,9 @@ def _make_subtrees(counted: Collection[int],
                    ) -> tuple[list[Group], tuple[tuple[str, ...], ...]]:
     """Return the request groups that must share one host NUMA node.
 
-    :param counted: guest nodes with a group for their share.
-    :param traits: of the host node, by guest node.
-    :param near: suffixes of the groups on the host node, by guest node.
+    :param counted: guest nodes with a request group for bandwidth.
+    :param traits: required traits of the host node, by guest node.
+    :param near: suffixes of groups on the same host node, by guest node.
     """
     groups, subtrees = [], []
     for node in sorted({*near, *traits}):
@@ -213,13 +206,16 @@ def _make_subtrees(counted: Collection[int],
 
 
 def make_share_traits(policy: GuestPolicy) -> dict[int, frozenset[str]]:
-    """Return the shared-group traits of host nodes, by guest NUMA node."""
+    """Return the traits of host nodes with a control group to share.
+
+    They are by guest NUMA node.
+    """
     return {node: frozenset({names.make_share_trait(policy.fingerprint, node)})
             for node in range(len(policy.nodes))}
 
 
 def _list_root_traits(policy: GuestPolicy) -> frozenset[str]:
-    """Return the traits that a host needs to hold a policy."""
+    """Return the traits that a host needs to enforce a policy."""
     needed = policy.capabilities()
     if policy.vfs:
         # Only such a host has its PFs below its NUMA nodes.
@@ -232,8 +228,8 @@ def get_locality(node: int, other: int | None,
                  socket_of: Mapping[int, int | None]) -> int:
     """Return the index in LOCALITIES of the distance of two host NUMA nodes.
 
-    :param other: None is far from every node.
-    :param socket_of: socket by host NUMA node, None when unknown.
+    :param other: second node; None counts as far from every node.
+    :param socket_of: socket by host NUMA node, None if unknown.
     """
     if node == other:
         return 0
@@ -245,11 +241,11 @@ def get_locality(node: int, other: int | None,
 
 def list_node_suffixes(policy: GuestPolicy, accounting: Accounting,
                        joining: bool = False) -> dict[int, str]:
-    """Return the request group suffix of each guest NUMA node that has one.
+    """Return the request group suffix of each guest NUMA node.
 
-    The group may be missing for a guest node with VFs whose bandwidth is not
-    counted. One without either is Nova's alone, unless the guest is to share
-    a control group that is there.
+    Guest nodes for which ghsched requests nothing are left out.
+
+    :param joining: whether the guest shares an existing control group.
     """
     demand = policy.resources(accounting)
     joined = range(len(policy.nodes)) if joining else ()

@@ -54,7 +54,10 @@ class Port:
 
 
 def write(ties: affinity.Ties, addresses: Iterable[str]) -> dict[str, Any]:
-    """Return a guest's network traffic with its peers, for its diagnostics."""
+    """Return a guest's network traffic with its peers, for its diagnostics.
+
+    :param addresses: addresses of the guest.
+    """
     mine = set(addresses)
     found = [Talk(*_mine_first(pair, mine), tie.strength)
              for pair, tie in ties.by_pair.items() if mine & set(pair)]
@@ -87,11 +90,7 @@ def _talk(found: Any) -> Talk | None:
 
 
 def ports(server: Mapping[str, Any]) -> tuple[Port, ...]:
-    """Return the fixed addresses of a server of Nova's API.
-
-    Its ``addresses`` have names of networks, which are unique within a
-    project at best.
-    """
+    """Return the fixed IP addresses in a server record of Nova's API."""
     found = []
     for name, entries in (server.get('addresses') or {}).items():
         for entry in entries:
@@ -106,11 +105,10 @@ def between(talks: Mapping[str, Iterable[Talk]],
             known: Iterable[Port]) -> affinity.Ties:
     """Return the traffic between each pair of guests, as ties.
 
-    Both hosts of two guests count what they say to each other, so the larger
-    of two figures is the one.
+    If both hosts report a pair's traffic, the larger figure counts.
 
-    :param talks: by guest.
-    :param known: all addresses of the cloud.
+    :param talks: reported traffic, by guest UUID.
+    :param known: all fixed addresses in the cloud.
     """
     by_address: dict[str, list[Port]] = {}
     networks: dict[tuple[str, str], set[str]] = {}
@@ -134,9 +132,11 @@ def between(talks: Mapping[str, Iterable[Talk]],
 
 
 def _whose(having: Iterable[Port], networks: set[str]) -> str:
-    """Return the guest that owns an address; empty if ambiguous.
+    """Return the UUID of the guest with an address; empty if ambiguous.
 
-    One on a network of the other is nearer than one on another network.
+    A guest on one of the given networks is preferred.
+
+    :param having: ports that have the address.
     """
     having = list(having)
     near = {port.guest for port in having if port.network in networks}

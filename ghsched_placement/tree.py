@@ -80,9 +80,7 @@ class Config:
     reserved_elsewhere: int = 0
 
     def reserved(self, node: int) -> int:
-        """Return the percent of a host NUMA node that is guaranteed to no
-        guest.
-        """
+        """Return the percent of a host node's bandwidth never guaranteed."""
         return self.reserved_bandwidth.get(node, self.reserved_elsewhere)
 
 
@@ -125,15 +123,15 @@ def desired(root_uuid: str, root_name: str, host: HostDescription,
             current: Mapping[str, Current] | None = None,
             fewer: Mapping[tuple[str, str], Current] | None = None,
             ) -> tuple[Provider, ...]:
-    """Return the resource providers of one host, the compute node first.
+    """Return the resource providers that a host should have in Placement.
+
+    The compute node's provider is the first.
 
     :param root_uuid: UUID of the compute node's provider.
-    :param root_name: its name.
-    :param current: what Placement holds, by provider UUID. A NUMA provider
-        whose node the host lost is not in the result; see :func:`retired`.
-    :param fewer: the same by provider UUID and resource class, of those of
-        :func:`counted`, and of bursts, of which there is less than
-        Placement holds.
+    :param root_name: name of the compute node's provider.
+    :param current: inventories and usages in Placement, by provider UUID.
+    :param fewer: usages of inventories that shrink, by provider UUID and
+        resource class.
     """
     current = current or {}
     capabilities = frozenset(
@@ -152,12 +150,12 @@ def desired(root_uuid: str, root_name: str, host: HostDescription,
 
 def retired(provider: Provider,
             current: Mapping[str, Current]) -> Provider:
-    """Return the provider of a NUMA node that the host lost and guests hold.
+    """Return the provider of a NUMA node that the host lost and guests use.
 
-    Nothing can be allocated from it any more, and nothing is lost: Placement
-    refuses to drop an inventory in use (409 InventoryInUse).
+    Nothing can be allocated from it any more. It is kept because Placement
+    does not delete an inventory in use (409 InventoryInUse).
 
-    :param current: by resource class, what guests hold.
+    :param current: usage by resource class.
     """
     return Provider(
         uuid=provider.uuid, name=provider.name,
@@ -177,7 +175,10 @@ def inventory(total: int, reserved: int = 0, allocation_ratio: float = 1.0,
 
 
 def slots(provider: Provider) -> frozenset[str]:
-    """Return the names of the control group units of a root provider."""
+    """Return the names of a host's control group units.
+
+    :param provider: compute node's resource provider.
+    """
     record = provider.inventories.get(names.RESCTRL_GROUP)
     if record is None:
         return frozenset()
@@ -217,15 +218,11 @@ def _numa_provider(root: Provider, node: int, host: HostDescription,
 
 def bandwidth(node: int, host: HostDescription, config: Config,
               current: Current) -> dict[str, int | float]:
-    """Return the inventory of a host NUMA node's bandwidth, if it has any.
+    """Return a host NUMA node's bandwidth inventory; empty if it has none.
 
-    No more is reserved than guests leave. A provider over its capacity would
-    refuse what changes the allocations of running guests.
-
-    A guest can hold a share that is no multiple, from before the host had a
-    step. Placement checks the step again when the allocation moves to another
-    consumer, as in each migration, so while there is such a guest the step is
-    one that divides its share.
+    The reserved amount never makes the provider exceed its capacity, since
+    Placement would then refuse to change allocations. The step size divides
+    every existing allocation, so that migrations can move them.
     """
     if node not in host.nodes:
         return _closed(current)
@@ -248,11 +245,12 @@ def _not_holdable(host: HostDescription, amounts: Sequence[int],
                   capacity: float, ratio: float) -> int:
     """Return the percent of a node that Placement must not allocate.
 
-    That is what guests hold beyond what is allocated to them, and the part
-    of the rest that one more guest could not hold.
+    These are what guests get beyond their allocations, and the remainder
+    that the hardware cannot guarantee to a further guest.
 
-    :param capacity: percent that can be allocated in all.
-    :param ratio: the inventory's allocation ratio.
+    :param amounts: percent allocated to each guest.
+    :param capacity: percent that can be allocated in total.
+    :param ratio: allocation ratio of the inventory.
     """
     allocated = sum(amounts)
     held = sum(map(host.round_to_held, amounts))
@@ -262,14 +260,20 @@ def _not_holdable(host: HostDescription, amounts: Sequence[int],
 
 
 def counted(host: HostDescription, node: int) -> dict[str, tuple[int, int]]:
-    """Return total and smallest request of a node's other resource classes."""
+    """Return the total and minimum request of each other resource class.
+
+    These are the L3 ways and the real-time CPU share of a host NUMA node.
+    """
     return {names.L3_WAYS: (host.l3_ways.get(node, 0), host.l3_ways_least),
             names.RT_CPU_PERMILLE: (host.rt_permille.get(node, 0), 1)}
 
 
 def _counted(amount: int, least: int,
              current: Current) -> dict[str, int | float]:
-    """Return an inventory whose total is no less than its usage."""
+    """Return an inventory whose total is no less than its usage.
+
+    :param least: smallest amount that can be requested.
+    """
     if not amount:
         return _closed(current)
     total = max(amount, current.used)
@@ -280,7 +284,7 @@ def _counted(amount: int, least: int,
 def burst_pool(node: int, host: HostDescription, config: Config) -> int:
     """Return the percent of a host NUMA node that is reserved for bursts.
 
-    Nothing where guarantees are not held: bursts of others would take them.
+    It is 0 if the host cannot enforce guarantees.
     """
     if node not in host.nodes or 'MEM_BW_MIN' not in host.capabilities:
         return 0
@@ -295,18 +299,17 @@ def _reserved(node: int, host: HostDescription, config: Config) -> int:
 
 
 def offered_bursts(node: int, host: HostDescription, config: Config) -> int:
-    """Return the percent of a host NUMA node to promise as bursts in total."""
+    """Return the total percent of a host NUMA node to promise as bursts."""
     pool = burst_pool(node, host, config)
     return host.bursts.get(node, pool) if pool else 0
 
 
 def _bursts(node: int, host: HostDescription, config: Config,
             current: Current) -> dict[str, int | float]:
-    """Return the inventory of a node's burst pool, overcommitted by use.
+    """Return the inventory of a host NUMA node's bandwidth bursts.
 
-    No guest can have a burst that is larger than what is kept. The ratio is
-    rounded so that Placement, which multiplies, gets the percent that are
-    meant, in single precision too (a FLOAT of MySQL).
+    Its allocation ratio lets guests be promised more than is reserved. No
+    guest can have a burst that is larger than the reserved percent.
     """
     pool = burst_pool(node, host, config)
     if not pool:
@@ -317,8 +320,7 @@ def _bursts(node: int, host: HostDescription, config: Config,
 
 
 def _closed(current: Current) -> dict[str, int | float]:
-    """Return the inventory of a class no longer offered; empty without usage.
-    """
+    """Return an inventory that accepts no new allocations; empty if unused."""
     if not current.used:
         return {}
     total = max(current.total, current.used, 1)
@@ -327,18 +329,11 @@ def _closed(current: Current) -> dict[str, int | float]:
 
 def _group_inventories(host: HostDescription,
                        current: Current) -> Mapping[str, Inventory]:
-    """Return the inventory of control groups, with no slot in use removed.
+    """Return the inventory of a host's control groups.
 
-    A guest has taken a unit, unless it was sent to a group that was there. Of
-    those that share groups, all but one for each group are given back by
-    offering as many more. A unit of somebody who does not share, as far as is
-    known on the host, counts as a group: the guest may be about to start.
-
-    A slot that a guest holds has a name, and nova-compute refuses to start
-    when an assigned name is gone (AssignedResourceNotFound), so while
-    anything is used the old total stays and the difference is reserved. No
-    more is reserved than is left, so that the provider is never over its
-    capacity, of which Placement warns.
+    Each guest that starts a group uses a unit; units of guests that share a
+    group are offered again. Named units in use are never removed, because
+    nova-compute would not start (AssignedResourceNotFound).
     """
     groups = len(set(host.sharing.values()))
     needed = (current.used - len(current.holders & host.sharing.keys())

@@ -55,8 +55,9 @@ class Pf:
     free: int
 
     def place(self, locality: str) -> str:
-        """Return the UUID of the provider that holds all VFs of one guest NUMA
-        node.
+        """Return the UUID of the provider within which a guest's VFs must be.
+
+        It is the NUMA node's for locality ``node``, else the compute node's.
         """
         return self.parent if locality == 'node' else self.root
 
@@ -65,7 +66,7 @@ def query(resource_class: str,
           required: frozenset[str]) -> list[tuple[str, str]]:
     """Return parameters of GET /allocation_candidates for PFs with a free VF.
 
-    :param required: traits of the PFs.
+    :param required: traits that the PFs must have.
     """
     asked = [('resources_vf', f'{resource_class}:1')]
     if required:
@@ -75,7 +76,7 @@ def query(resource_class: str,
 
 def read(summaries: Mapping[str, Any], resource_class: str,
          required: frozenset[str]) -> list[Pf]:
-    """Parse the PFs in Placement's answer to the PF query.
+    """Parse the PFs in Placement's response to the query for PFs.
 
     :param summaries: ``provider_summaries`` of microversion 1.29 or later.
     """
@@ -90,7 +91,10 @@ def read(summaries: Mapping[str, Any], resource_class: str,
 
 
 def by_place(pfs: Iterable[Pf], locality: str) -> dict[str, list[int]]:
-    """Return the free VFs of PFs by their provider or node, the most first."""
+    """Return the free VFs of each PF, by node or host, the most first.
+
+    :param locality: ``node`` groups PFs by NUMA node, others by host.
+    """
     places: dict[str, list[int]] = {}
     for pf in pfs:
         places.setdefault(pf.place(locality), []).append(pf.free)
@@ -103,13 +107,11 @@ def tries(policy: GuestPolicy, find: Callable[[], Mapping[str, Sequence[Pf]]],
           ) -> Iterator[tuple[str, Sizes]]:
     """Yield the ways to request a guest's VFs from Placement, best first.
 
-    The nearest first. For each locality with all VFs of a guest node from
-    one PF (no sizes), because then there are few candidates, and then as
-    some host could share them among PFs.
+    The nearest locality comes first. For each locality, all VFs of a guest
+    node come from one PF first, then from several PFs.
 
-    :param find: gives the PFs by alias; not called before the first way has
-        been tried.
-    :param too_many: called for a way that Placement would take too long for.
+    :param find: returns the PFs of each PCI alias; called only if needed.
+    :param too_many: called for a way that takes Placement too long.
     """
     pfs: Mapping[str, Sequence[Pf]] | None = None
     last = LOCALITIES.index(policy.vfs_locality)
@@ -125,7 +127,10 @@ def tries(policy: GuestPolicy, find: Callable[[], Mapping[str, Sequence[Pf]]],
 
 def is_feasible(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
                 sizes: Sizes) -> bool:
-    """Whether Placement can search this division of VFs among PFs in time."""
+    """Return whether Placement can search a division of VFs in time.
+
+    :param sizes: number of VFs from each PF.
+    """
     parts = Counter[str]()
     for need in needs:
         parts[need.alias] += len(sizes[need.guest_node, need.alias])
@@ -136,13 +141,11 @@ def ways(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
          locality: str, most: int) -> list[Sizes]:
     """Return the divisions of a guest's VFs among PFs that some host can hold.
 
-    Those with the fewest parts come first, then those that the most hosts
-    have room for. A way with all VFs of a guest node from one PF is none: it
-    has been tried.
+    Those with the fewest parts come first, then those that fit most hosts.
 
-    :param needs: of one guest.
-    :param pfs: by alias.
-    :param most: how many ways to return at most.
+    :param needs: VFs that the guest requests.
+    :param pfs: PFs by PCI alias.
+    :param most: maximum number of divisions to return.
     """
     found: Counter[tuple[tuple[int, ...], ...]] = Counter()
     for root in {pf.root for of_alias in pfs.values() for pf in of_alias}:
@@ -159,7 +162,10 @@ def ways(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
 
 def _of_host(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
              locality: str) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Yield the divisions of VFs among one host's PFs, by node placement."""
+    """Yield the divisions of a guest's VFs among the PFs of one host.
+
+    There is one for each assignment of guest nodes to host nodes.
+    """
     places = {alias: by_place(of_alias, locality)
               for alias, of_alias in pfs.items()}
     nodes = sorted({need.guest_node for need in needs})
@@ -185,7 +191,11 @@ def _take(needs: Sequence[Vfs],
           places: Mapping[str, Mapping[str, Sequence[int]]],
           place_of: Mapping[int, str],
           ) -> tuple[tuple[int, ...], ...] | None:
-    """Return the VFs taken for each request in turn; None if too few."""
+    """Return the VFs to take from each PF for each request; None if too few.
+
+    :param places: free VFs by PCI alias and place.
+    :param place_of: place (host node or host) of each guest NUMA node.
+    """
     left = {alias: {place: sorted(free, reverse=True)
                     for place, free in of_alias.items()}
             for alias, of_alias in places.items()}
@@ -205,10 +215,10 @@ def _take(needs: Sequence[Vfs],
 
 def combinations(parts: Mapping[str, int],
                  pfs: Mapping[str, Sequence[Pf]]) -> int:
-    """Return the most provider combinations that Placement tries for a host.
+    """Return how many combinations of PFs Placement tries for one host.
 
-    :param parts: how many groups a request has, by alias; each is of any PF
-        of the host.
+    :param parts: number of request groups by PCI alias.
+    :param pfs: PFs by PCI alias.
     """
     found = 1
     for alias, number in parts.items():

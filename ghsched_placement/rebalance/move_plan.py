@@ -371,7 +371,7 @@ class State:
                          if self.guests[peer].spot == spot)
 
     def traffic(self, guest: Guest, spot: Spot) -> float:
-        """Return the CPUs a guest spends on network traffic, by the cost model.
+        """Return the modelled CPUs that a guest spends on network traffic.
 
         :param spot: host NUMA node where the guest is assumed to run.
         """

@@ -97,7 +97,7 @@ class PairSearch:
         self._rooms: dict[str, list[Spot]] = {}
 
     def find(self) -> tuple[Move, ...]:
-        """Return the two moves that best relieve the worst bottleneck possible.
+        """Return the best two moves to relieve the worst bottleneck possible.
 
         Empty if no pair of moves pays.
         """
