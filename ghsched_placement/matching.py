@@ -80,7 +80,7 @@ def _augment_matching(choices: Sequence[Collection[Place]], item: int,
     """Give an item a place, moving other items; return False if impossible.
 
     :param item_at: item by place, changed in place.
-    :param seen: places that must not be tried (again).
+    :param seen: places that have been tried.
     """
     steps.taken += len(choices[item])
     for place in choices[item]:
@@ -115,7 +115,7 @@ class Cheapest:
     of_place: Mapping[int, int]
 
     def list_places(self) -> tuple[int, ...]:
-        """Return the assigned place of each item, in the order of items."""
+        """Return the place of each item in the cheapest assignment."""
         place_of = {item: place for place, item in self.item_at.items()}
         return tuple(place_of[item] for item in range(len(place_of)))
 

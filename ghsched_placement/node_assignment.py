@@ -215,7 +215,8 @@ class _Reader:
                   pfs: tuple[str, ...]) -> _Row | Lack:
         """Return the host nodes that a guest node can have, or the refusal.
 
-        :param provider: UUID of the provider that its request group names.
+        :param provider: UUID of the provider for the guest node's own request
+            group.
         :param pfs: UUIDs of the PFs of its VFs.
         """
         nodes = self._host.node_of_numa
@@ -275,7 +276,10 @@ class _Reader:
 
 
 def _list_guest_nodes(wanted: Wanted) -> Iterator[_Guest]:
-    """Yield the guest NUMA nodes; none if no request is bound to a node."""
+    """Yield the guest NUMA nodes to assign to host NUMA nodes.
+
+    There are none if no request is bound to a NUMA node.
+    """
     if not wanted.suffixes:
         return
     for number in sorted({*range(wanted.guest_nodes), *wanted.suffixes}):
@@ -288,7 +292,7 @@ def _list_guest_nodes(wanted: Wanted) -> Iterator[_Guest]:
 
 
 def _get_least_cost(rows: Rows) -> int:
-    """Return a lower bound of the cost of all assignments."""
+    """Return a lower bound of the cost of assigning guest to host nodes."""
     least, most = 0, dict[int, int]()
     for row in rows:
         least += row.least

@@ -121,7 +121,7 @@ class GuestPolicy:
 
     def resources(self, accounting: Accounting = 'min'
                   ) -> dict[int, dict[str, int]]:
-        """Return the amounts that Placement counts for the guest.
+        """Return the guest's amounts to allocate in Placement.
 
         They are by guest NUMA node and resource class.
         """
@@ -347,7 +347,7 @@ def _rt_permille(threads: ThreadPolicy, extra_specs: Mapping[str, str],
 
 def _values(ours: Mapping[str, str]
             ) -> tuple[dict[str, Value], dict[tuple[str, int], Value]]:
-    """Parse ghsched extra specs; return the general and per-node values.
+    """Parse ghsched extra specs into general values and per-node values.
 
     General values are by key, the others by key and guest NUMA node.
     """

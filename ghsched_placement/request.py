@@ -208,7 +208,7 @@ def _make_subtrees(counted: Collection[int],
 def make_share_traits(policy: GuestPolicy) -> dict[int, frozenset[str]]:
     """Return the traits of host nodes with a control group to share.
 
-    They are by guest NUMA node.
+    The traits are by guest NUMA node.
     """
     return {node: frozenset({names.make_share_trait(policy.fingerprint, node)})
             for node in range(len(policy.nodes))}

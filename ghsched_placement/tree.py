@@ -243,9 +243,9 @@ def bandwidth(node: int, host: HostDescription, config: Config,
 
 def _not_holdable(host: HostDescription, amounts: Sequence[int],
                   capacity: float, ratio: float) -> int:
-    """Return the percent of a node that Placement must not allocate.
+    """Return the percent of a node's bandwidth that cannot be allocated.
 
-    These are what guests get beyond their allocations, and the remainder
+    It includes what guests get beyond their allocations, and the remainder
     that the hardware cannot guarantee to a further guest.
 
     :param amounts: percent allocated to each guest.
@@ -260,9 +260,9 @@ def _not_holdable(host: HostDescription, amounts: Sequence[int],
 
 
 def counted(host: HostDescription, node: int) -> dict[str, tuple[int, int]]:
-    """Return the total and minimum request of each other resource class.
+    """Return total and minimum request of a node's L3 ways and real-time CPU.
 
-    These are the L3 ways and the real-time CPU share of a host NUMA node.
+    They are by resource class.
     """
     return {names.L3_WAYS: (host.l3_ways.get(node, 0), host.l3_ways_least),
             names.RT_CPU_PERMILLE: (host.rt_permille.get(node, 0), 1)}

@@ -55,9 +55,9 @@ class Pf:
     free: int
 
     def place(self, locality: str) -> str:
-        """Return the UUID of the provider within which a guest's VFs must be.
+        """Return the UUID of the NUMA node's or the compute node's provider.
 
-        It is the NUMA node's for locality ``node``, else the compute node's.
+        It is the NUMA node's provider for locality ``node``.
         """
         return self.parent if locality == 'node' else self.root
 
@@ -162,9 +162,9 @@ def ways(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
 
 def _of_host(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
              locality: str) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Yield the divisions of a guest's VFs among the PFs of one host.
+    """Yield the ways to divide a guest's VFs among the PFs of one host.
 
-    There is one for each assignment of guest nodes to host nodes.
+    Each assignment of guest NUMA nodes to host nodes is tried.
     """
     places = {alias: by_place(of_alias, locality)
               for alias, of_alias in pfs.items()}

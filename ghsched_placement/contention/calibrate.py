@@ -56,7 +56,7 @@ def demand(machine: Machine, workload: Workload = REFERENCE,
 
 def fitted(machine: Machine, workload: Workload = REFERENCE,
            baseline: str = 'none') -> Machine:
-    """Return the machine with its demand fitted to its published density.
+    """Return a machine with its demand fitted to its published density.
 
     :param baseline: scenario of the published density.
     :raises ValueError: when no density of the machine was published.

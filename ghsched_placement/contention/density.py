@@ -188,8 +188,7 @@ class _Model:
             for path in slot.paths)
 
     def busiest(self, containers: int) -> tuple[float, float]:
-        """Return the utilisation of the busiest memory node and busiest link.
-        """
+        """Return the utilisation of the busiest memory node and link."""
         load = self._load(containers)
         return (max(load.nodes.values(), default=0.0),
                 max(load.links.values(), default=0.0))
@@ -198,9 +197,7 @@ class _Model:
         return self._grown(self.latency(containers))
 
     def worst(self, containers: int) -> float:
-        """Return the highest p99 latency of all containers.
-
-        :param containers: number of containers that run.
+        """Return the highest p99 latency when some number of containers run.
         """
         return self._grown(max(
             self._latency(slot, containers) for slot in self._slots
@@ -211,7 +208,7 @@ class _Model:
         return 1 + self._workload.elasticity * more
 
     def density(self, p99: Callable[[int], float] | None = None) -> int:
-        """Return the most containers whose latency stays below the limit.
+        """Return the most containers whose p99 latency is below the limit.
 
         :param p99: function that returns the latency of a number of
             containers; None for that of the model.

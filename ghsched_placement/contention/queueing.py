@@ -54,7 +54,7 @@ _RAISED, _NORMAL, _BEYOND = 2, 1, 0
 
 
 def wait(utilisation: float) -> float:
-    """Return the mean queueing delay at a utilisation, in service times."""
+    """Return the mean delay in a queue at a utilisation, in service times."""
     busy = min(utilisation, BUSIEST)
     return busy / (1 - busy)
 

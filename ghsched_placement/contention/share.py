@@ -66,7 +66,8 @@ class Claim:
 
     @property
     def raised(self) -> float:
-        """Demand of the group that precedes all other groups, in MB/s."""
+        """Demand of the group that is served before all other groups, in MB/s.
+        """
         return min(self.capped, self.minimum)
 
 
@@ -100,10 +101,10 @@ def share(capacity: float, claims: Sequence[Claim]) -> tuple[float, ...]:
 
 def _fill(capacity: float, got: list[float],
           wanted: Sequence[tuple[int, float, float]]) -> None:
-    """Raise bandwidth claims to their maxima, as far as bandwidth remains.
+    """Give more bandwidth to some claims, each at most up to its maximum.
 
     :param got: MB/s of each claim, changed in place.
-    :param wanted: index, maximum and weight of each claim to raise.
+    :param wanted: index, maximum and weight of each of these claims.
     """
     needs = [_Need(index, got[index], top, weight)
              for index, top, weight in wanted if top > got[index]]

@@ -54,9 +54,11 @@ Choose: TypeAlias = Callable[[State, Need, Sequence[Way]], Option | None]
 
 
 def by_score(state: State, need: Need, ways: Sequence[Way]) -> Option | None:
-    """Return the first way to place a guest on a host, with its score.
+    """Return a placement of a guest on a host with its score, or None.
 
-    The score is that of GhschedFragmentationWeigher; None without room.
+    It is the first placement with room, scored by GhschedFragmentationWeigher.
+
+    :param ways: possible placements, in the order of preference.
     """
     for way in ways:
         nodes = state.place(need, way)

@@ -115,7 +115,7 @@ def of_flavor(machine: Machine, need: Need, guests: int | None = None,
               against: Machine | None = None,
               search: bool = False,
               guests_without: int | None = None) -> DensityPlan:
-    """Predict how many containers fit into all guests that a host holds.
+    """Predict how many containers run well in all guests of one host.
 
     :param guests: number of guests on the host; None for as many as it
         has CPUs and memory for.
@@ -205,9 +205,9 @@ def _fitted(*machines: Machine | None) -> tuple[tuple[str, Parameter], ...]:
 
 
 def extra_specs(policy: GuestPolicy) -> dict[str, str]:
-    """Return the extra specs that express a policy's bandwidth and locality.
+    """Return the extra specs for a policy's bandwidth and VF locality.
 
-    Extra specs with the default value are left out, and those of VFs.
+    Extra specs that have the default value are left out.
     """
     found = {}
     for number, node in enumerate(policy.nodes):

@@ -90,7 +90,8 @@ class _Flavor:
 
     @property
     def due(self) -> float:
-        """Share of the flavor's guests placed; the least is placed next."""
+        """Guests placed per weight of the flavor; the lowest is placed next.
+        """
         return (self.placed + 0.5) / self.weight
 
 

@@ -76,7 +76,7 @@ def _nodes(state: State) -> list[int]:
 
 
 def of_node(state: State, need: Need, node: int) -> list[Lack]:
-    """Return what a host NUMA node lacks for the guest node it fits best.
+    """Return what a host node lacks for the guest node that fits it best.
 
     Empty if the host node could take any of the guest's NUMA nodes.
     """

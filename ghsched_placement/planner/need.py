@@ -183,7 +183,7 @@ def of(flavor: Flavor, accounting: Accounting = 'min',
        without: Sequence[str] = (), owned: bool = True) -> Need:
     """Return the resources that a guest of a flavor needs.
 
-    If the scheduler chooses the number of guest NUMA nodes, it is one.
+    If the scheduler chooses the number of guest NUMA nodes, 1 is assumed.
 
     :raises PlannerError: when Nova or ghsched would refuse the flavor, or
         when the resource class of a PCI alias is not known.

@@ -94,7 +94,10 @@ class _Offers:
                         for suffix, group in self._groups.items()}
 
     def all(self) -> Iterator[dict[str, int]]:
-        """Yield each way as provider index by request group suffix."""
+        """Yield each assignment of providers to request groups that fits.
+
+        An assignment maps each group's suffix to the index of a provider.
+        """
         return self._choose(tuple(self._groups), {})
 
     def _choose(self, suffixes: Sequence[str],

@@ -100,7 +100,7 @@ def _list_parts(plan: Plan, densities: Sequence[DensityPlan]) -> list[_Part]:
 
 
 def _is_shown(use: Use) -> bool:
-    """Return whether the picture shows the use of an inventory.
+    """Return whether the picture of a plan shows the use of an inventory.
 
     Inventories of NUMA nodes are always shown, others if guests use them.
     """

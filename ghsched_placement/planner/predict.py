@@ -165,9 +165,9 @@ class _Asked:
         return self._room(need, {})
 
     def _room(self, need: needs.Need, keys: Mapping[str, str]) -> int:
-        """Return the number of guests with other extra specs that fit a host.
+        """Return how many guests with other extra specs fit an empty host.
 
-        The host is empty before.
+        :param keys: extra specs that the guests have instead.
         """
         specs = {key: value for key, value in need.flavor.extra_specs.items()
                  if not key.startswith(_SEARCHED)}

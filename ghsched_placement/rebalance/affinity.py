@@ -154,14 +154,13 @@ def make_pair(one: str, other: str) -> Pair:
 
 def update_ties(ties: Ties, sent: Mapping[Pair, float], now: float,
                 settings: Settings) -> Ties:
-    """Return the ties updated by the traffic since they were measured.
+    """Update the traffic averages between guests by newly measured traffic.
 
-    The mean has an exponential window: it does not depend on how the time is
-    cut into periods. Without traffic it is s / 2^t, with t in half-lives.
+    The average is weighted exponentially, with the half-life in settings.
 
     :param sent: bytes that each pair of guests exchanged since
         ``ties.time``; both orders of a pair are added up.
-    :param now: seconds of the same clock, not before ``ties.time``.
+    :param now: current time in seconds, not before ``ties.time``.
     """
     elapsed = now - ties.time
     if elapsed <= 0:
@@ -180,7 +179,7 @@ def update_ties(ties: Ties, sent: Mapping[Pair, float], now: float,
 
 
 def select_strongest_ties(ties: Ties, names: Iterable[str], most: int) -> Ties:
-    """Return the strongest ties of each of the named guests.
+    """Return the strongest traffic ties of each of the named guests.
 
     :param names: UUIDs of guests.
     :param most: number of ties to return for each guest.
@@ -207,12 +206,11 @@ def _rates(sent: Mapping[Pair, float], seconds: float) -> dict[Pair, float]:
 
 def build_groups(members: Iterable[Member], ties: Ties,
                  bounds: Bounds) -> tuple[Group, ...]:
-    """Group the guests by their ties; return the groups, the largest first.
+    """Group guests that exchange much traffic; return the largest group first.
 
-    Each guest is in exactly one group. Declared groups are merged first, then
-    the pairs with the strongest ties. Two groups that would exceed a bound
-    together stay apart; a later, weaker tie may still merge each of them with
-    another group.
+    Each guest is in exactly one group. Declared groups are merged first,
+    then the pairs with the strongest ties, as long as the merged group stays
+    within the bounds.
     """
     known = {member.uuid: member for member in members}
     at = {uuid: Group(uuid, frozenset({uuid}), member.load, member.memory)
@@ -266,11 +264,11 @@ def _merge_groups(one: Group, other: Group,
 
 def add_declared_ties(members: Iterable[Member], ties: Ties,
                       strength: float) -> Ties:
-    """Return the ties, with those that users declared by server groups.
+    """Add traffic ties between the members of declared server groups.
 
-    Each member of a declared group gets a tie to the group's largest member.
+    Each member of such a group gets a tie to the group's largest member.
 
-    :param strength: minimum strength of a declared tie, in bytes per second.
+    :param strength: minimum strength of a declared tie, in bytes/s.
     """
     found = dict(ties.by_pair)
     for one, other in _pair_declared_members(members):

@@ -273,9 +273,9 @@ class State:
 
     def pressure(self, spot: Spot, cpu: float = 0.0, bandwidth: float = 0.0
                  ) -> float:
-        """Return the load of a node relative to its bottleneck limit.
+        """Return the load of a host node relative to its bottleneck limit.
 
-        This is the higher load of CPU and memory bandwidth; NaN if unknown.
+        It is the higher one of CPU and memory bandwidth load, NaN if unknown.
 
         :param cpu: further CPUs to assume in use on the node.
         :param bandwidth: further bytes per second to assume in use.
@@ -305,7 +305,7 @@ class State:
 
     def lost(self, spot: Spot, cpu: float = 0.0, bandwidth: float = 0.0
              ) -> float:
-        """Return the CPUs of demand on a node beyond its bottleneck limit.
+        """Return how many CPUs of a node's demand exceed its bottleneck limit.
 
         :param cpu: further CPUs to assume in use on the node.
         :param bandwidth: further bytes per second to assume in use.

@@ -85,7 +85,7 @@ def _named(spots: list[Spot]) -> str:
 
 
 def _counted(reasons: Counter[str]) -> str:
-    """Return text with each reason and the number of servers it keeps."""
+    """Return text with each reason and the number of servers it applies to."""
     total = sum(reasons.values())
     parts = '; '.join(f'{count}: {text}'
                       for text, count in reasons.most_common())

@@ -86,7 +86,7 @@ class _Cloud:
     guests: Mapping[str, Running]
 
     def after(self, guest: Running, spot: Spot) -> '_Cloud':
-        """Return the cloud as it is after moving a guest to another host node.
+        """Return a copy of the cloud with a guest on another host NUMA node.
         """
         origin = occupancy.remove_guest(
             self.hosts[guest.spot.host], guest.wish, (guest.spot.node,))

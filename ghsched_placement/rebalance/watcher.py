@@ -123,8 +123,9 @@ class NumaStrategy(base.BaseStrategy):
         self.solution.model = self.compute_model
 
     def _client(self) -> clients.Client:
-        """Return a client with Watcher's credentials; it starts no threads
-        under eventlet.
+        """Return an API client with Watcher's credentials.
+
+        It starts no threads under eventlet.
         """
         return clients.Client(
             connection.Connection(session=self.osc.session), workers=1)
