@@ -154,7 +154,7 @@ class Running:
 
 
 def from_xml(xml: str, number: int = -1) -> Running:
-    """Return the domain that a domain XML describes.
+    """Parse a domain XML that libvirt returned, running or not.
 
     :param number: libvirt's ID of the running domain; -1 if it does not run.
     """

@@ -61,7 +61,8 @@ class DomainXml:
 
     def render(self, xml: str, policy: GuestPolicy,
                host_nodes: Sequence[int]) -> str:
-        """Return a domain XML with memorytune, and the policy as metadata.
+        """Return a domain XML with the guest's memorytune, and the policy as
+        metadata.
 
         :param xml: domain XML as Nova made it.
         :param host_nodes: host NUMA node of each guest NUMA node.

@@ -122,7 +122,7 @@ class HostFacts:
 
     @property
     def root(self) -> Path:
-        """Mount point of resctrl."""
+        """Mount point of resctrl on this host."""
         return Path(self.section.resctrl_path)
 
     @property

@@ -228,7 +228,7 @@ def _sysctl(name: str, default: int) -> int:
 
 
 def _preempt_rt(sysfs: Path) -> bool:
-    """Whether the kernel was built with PREEMPT_RT."""
+    """Whether the host's kernel was built with PREEMPT_RT."""
     try:
         return (sysfs / 'kernel/realtime').read_text().strip() == '1'
     except OSError:

@@ -242,11 +242,10 @@ def outcome(look: Callable[[], bool | None]) -> bool | None:
 
 
 def wait_for_copy(host: Any, instance: Any) -> bool | None:
-    """Wait for libvirt's migration job of a guest.
+    """Wait for libvirt's migration job of a guest; return its result.
 
     :param host: ``nova.virt.libvirt.host.Host`` of the driver.
-    :returns: whether the guest is on the destination; None if that is
-        unknown.
+    :returns: whether the guest is on the destination; None if that is unknown.
     """
     gone = outcome(functools.partial(_is_gone, host, instance))
     if gone is False:
@@ -326,7 +325,7 @@ def _abort_disk_copies(host: Any, instance: Any) -> None:
       ('self', 'context', 'instance', 'host'))
 def finish_live_migration(manager: Any, context: Any, instance: Any,
                           migration: Any) -> None:
-    """Run nova-compute's steps after the copy of a guest.
+    """Run nova-compute's steps after libvirt has copied a live-migrated guest.
 
     nova-compute has lost its data of the migration. So no disk is removed,
     except with the directory of a guest that is not on shared storage, and no

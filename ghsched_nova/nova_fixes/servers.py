@@ -38,10 +38,11 @@ def is_ours(instance: Any) -> bool:
 
 def for_ours(changed: Callable[..., Any],
              number: int) -> Callable[..., Any]:
-    """Wrap a replacement of Nova's function so that other servers get Nova's
-    own.
+    """Wrap a replacement of a function of Nova so that it acts on some servers
+    only.
 
-    The replacement acts on servers whose flavor has an extra spec of ghsched.
+    Servers whose flavor has an extra spec of ghsched get the replacement, all
+    others Nova's function.
 
     :param changed: the replacement; takes Nova's function, then its arguments.
     :param number: position of the instance among the arguments of Nova's

@@ -42,11 +42,11 @@ def dedicated_cpus() -> frozenset[int]:
 
 @seam('nova.virt.driver.load_compute_driver', ('virtapi', 'compute_driver'))
 def provide_driver(module: types.ModuleType) -> None:
-    """Make a module importable as ``nova.virt.ghsched`` in this process.
+    """Make a compute driver's module importable as ``nova.virt.ghsched``.
 
     ``nova.virt.driver.load_compute_driver`` imports
     ``nova.virt.<compute_driver>``. Python looks in ``sys.modules`` before it
-    looks for a file.
+    looks for a file, so this acts on the current process only.
     """
     sys.modules['nova.virt.ghsched'] = module
     registry.record('nova.virt.ghsched', module)
@@ -108,8 +108,9 @@ def instance_lock(uuid: str) -> Any:
 def is_rebuilt_in_place(instance: Any) -> bool:
     """Whether an instance is being rebuilt on its own host.
 
-    While an evacuated instance is spawned it still names the host that it
-    comes from (``nova.compute.manager.ComputeManager._do_rebuild_instance``).
+    The record of an evacuated instance names its old host until the instance
+    runs on the new one
+    (``nova.compute.manager.ComputeManager._do_rebuild_instance``).
     """
     return bool(instance.task_state == task_states.REBUILD_SPAWNING
                 and instance.host == nova.conf.CONF.host)

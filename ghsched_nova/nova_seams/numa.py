@@ -50,7 +50,9 @@ def host_cells(topology: InstanceNUMATopology | None) -> Sequence[int]:
 
 def guest_cells(topology: InstanceNUMATopology | None
                 ) -> tuple[node_move.GuestCell, ...]:
-    """Return the NUMA nodes of a claimed instance."""
+    """Return the guest NUMA nodes of a claimed instance, with their host
+    nodes.
+    """
     return tuple(node_move.GuestCell(
         cell.id, frozenset(cell.cpuset), dict(cell.cpu_pinning or {}),
         frozenset(cell.cpuset_reserved or ()), cell.memory, cell.pagesize,

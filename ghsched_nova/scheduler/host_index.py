@@ -464,7 +464,7 @@ class Index:
         return known is None
 
     def set_unavailable(self, names: Collection[str]) -> None:
-        """Replace the set of hosts that are disabled or down."""
+        """Replace the index's set of hosts that are disabled or down."""
         with self._lock:
             back = self._unavailable - set(names)
             self._unavailable = frozenset(names)

@@ -114,12 +114,14 @@ class Feed:
 
     @property
     def ahead(self) -> int:
-        """Number of hosts whose report has a time in the future."""
+        """Number of compute hosts whose report to Nova has a time in the
+        future.
+        """
         return sum(map(len, self._ahead.values()))
 
     @property
     def unread(self) -> int:
-        """Number of hosts whose report cannot be read."""
+        """Number of compute hosts whose report to Nova cannot be read."""
         return len(self._unread)
 
     def refresh(self, context: Any, cells: Sequence[Any],

@@ -77,7 +77,7 @@ class RefusalCache:
 
     def add(self, spec: Any, need: Need, gains: int, took: float,
             reason: str) -> None:
-        """Cache that a complete search refused a request.
+        """Cache the refusal of a scheduling request by a complete search.
 
         Requests with bandwidth bursts are not cached: a host may offer more
         bursts after a measurement, without a report.
@@ -99,7 +99,7 @@ class RefusalCache:
                 del self._refusals[next(iter(self._refusals))]
 
     def clear(self) -> None:
-        """Drop all cached refusals."""
+        """Drop all cached refusals of scheduling requests."""
         with self._lock:
             self._refusals.clear()
 

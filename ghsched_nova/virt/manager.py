@@ -109,6 +109,8 @@ class GhschedComputeManager(manager.ComputeManager):
           ('self', 'context', 'instance', 'network_id', 'port_id',
            'requested_ip', 'tag'))
     def _attach_interface(self, *args: Any, **kwargs: Any) -> Any:
-        """Attach a port; an error gives the reason of the driver's refusal."""
+        """Attach a port to a guest; an error gives the reason of the driver's
+        refusal.
+        """
         return driver_devices.attach_with_reason(super()._attach_interface,
                                                  *args, **kwargs)

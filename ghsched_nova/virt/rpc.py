@@ -214,8 +214,7 @@ class PolicyEndpoint:
 
     @contextlib.contextmanager
     def running(self, uuid: str) -> Iterator[policy_change.Domain]:
-        """Within this context, give access to the running domain of an
-        instance.
+        """Within this context, give access to an instance's running domain.
 
         :raises NotChanged: if the domain does not run.
         """
