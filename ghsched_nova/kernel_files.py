@@ -30,7 +30,7 @@ CGROUPS = frozenset({0x63677270, 0x27e0eb})
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def file_system(path: str | int) -> int:
+def get_file_system(path: str | int) -> int:
     """Return the file system type of a path or descriptor; 0 if unknown.
 
     The type, ``f_type``, is the first word of the structure of statfs(2).
@@ -59,7 +59,7 @@ def write(top: Path, names: Iterable[str], text: str,
             descriptor = _open_in(descriptor, name, _DIRECTORY)
         descriptor = _open_in(descriptor, last, os.O_WRONLY | os.O_NOFOLLOW
                               | os.O_CLOEXEC | os.O_NONBLOCK)
-        if file_system(descriptor) not in file_systems:
+        if get_file_system(descriptor) not in file_systems:
             raise OSError(errno.EXDEV, 'not on a file system of the kernel',
                           str(Path(top, *names)))
         os.write(descriptor, text.encode())

@@ -149,7 +149,7 @@ class HostClient:
               patience: Mapping[str, int] = CHANGE,
               **arguments: Any) -> dict[str, Any]:
         if patience is QUESTION and not messaging.bus_answers(self._context):
-            raise _no_bus(guest.host)
+            raise _make_bus_error(guest.host)
         client = self._client.prepare(server=guest.host, version=version,
                                       retry=BUS_RETRIES, **patience)
         try:
@@ -161,14 +161,14 @@ class HostClient:
                 'up ("openstack compute service list"), with compute_driver '
                 '= ghsched.GhschedLibvirtDriver?') from error
         except _UNKNOWN_ERRORS as error:
-            raise _unknown(guest.host) from error
+            raise _make_timeout_error(guest.host) from error
         except oslo_messaging.RemoteError as error:
             if error.exc_type in _UNKNOWN:
-                raise _unknown(guest.host) from error
+                raise _make_timeout_error(guest.host) from error
             raise errors.Refused(f'nova-compute on {guest.host} failed: '
                                  f'{error.exc_type}: {error.value}') from error
         except oslo_messaging.MessagingException as error:
-            raise _no_bus(guest.host) from error
+            raise _make_bus_error(guest.host) from error
         _check_answer(answer, guest.host)
         return answer
 
@@ -186,13 +186,15 @@ def _check_answer(answer: object, host: str) -> None:
         raise errors.Refused(f'host {host}: {answer["refused"]}')
 
 
-def _no_bus(host: str) -> errors.HostSilent:
+def _make_bus_error(host: str) -> errors.HostSilent:
+    """|"""
     return errors.HostSilent(
         'the message bus does not answer, by which nova-compute on '
         f'{host} is reached')
 
 
-def _unknown(host: str) -> _UnknownCall:
+def _make_timeout_error(host: str) -> _UnknownCall:
+    """|"""
     return _UnknownCall(
         f'nova-compute on {host} does not know the call; is compute_driver = '
         'ghsched.GhschedLibvirtDriver there, of this release or later?')

@@ -117,7 +117,7 @@ def change_server(arguments: argparse.Namespace) -> Any:
     from ghsched_nova.live import records
     from ghsched_nova.live import servers
     with records.in_cell(server) as context:
-        return servers.change(context, server, asked, arguments.dry_run)
+        return servers.change_policy(context, server, asked, arguments.dry_run)
 
 
 def load_nova_conf(files: Sequence[str] | None) -> None:

@@ -49,7 +49,9 @@ def fragment(host: HostFile, policy: GuestPolicy, guest: topology.Guest,
     devices = list(_devices(host, policy, host_nodes))
     if not devices:
         return (UNKNOWN,)
-    decision = device_numa.decide(devices, host_nodes, policy.device_numa)
+    decision = device_numa.assign_devices(
+        devices, host_nodes, policy.device_numa
+    )
     xml = _domain(guest, devices)
     placed = (device_numa.render_numa_element(xml, decision.guest_node_of)
               if host.extended else

@@ -53,39 +53,39 @@ def parse_cells(domain: etree._Element) -> tuple[Cell, ...]:
     :param domain: root element of the XML.
     :raises ValueError: if a number or a unit is malformed.
     """
-    general = _nodes(domain.find('numatune/memory'))
-    own = {int(one.get('cellid', '-1')): _nodes(one)
+    general = _parse_nodes(domain.find('numatune/memory'))
+    own = {int(one.get('cellid', '-1')): _parse_nodes(one)
            for one in domain.findall('numatune/memnode')}
-    cells = [_cell(number, one, own, general) for number, one
+    cells = [_parse_cell(number, one, own, general) for number, one
              in enumerate(domain.findall('cpu/numa/cell'))]
     if not cells:
         count = int(domain.findtext('vcpu') or 0)
         cells = [Cell(0, frozenset(range(count)),
-                      _memory(domain.find('memory')), general)]
+                      _parse_memory(domain.find('memory')), general)]
     return tuple(sorted(cells, key=lambda cell: cell.node))
 
 
-def _cell(number: int, element: etree._Element,
-          own: dict[int, tuple[int, ...]],
-          general: tuple[int, ...]) -> Cell:
+def _parse_cell(number: int, element: etree._Element,
+                own: dict[int, tuple[int, ...]],
+                general: tuple[int, ...]) -> Cell:
     node = int(element.get('id', number))
     return Cell(node, frozenset(cpulist.parse_cpus(element.get('cpus', ''))),
-                _kib(element.get('memory', ''), element.get('unit', 'KiB')),
+                _to_kib(element.get('memory', ''), element.get('unit', 'KiB')),
                 own.get(node, general))
 
 
-def _nodes(element: etree._Element | None) -> tuple[int, ...]:
+def _parse_nodes(element: etree._Element | None) -> tuple[int, ...]:
     text = element.get('nodeset') if element is not None else None
     return tuple(sorted(cpulist.parse_cpus(text))) if text else ()
 
 
-def _memory(element: etree._Element | None) -> int:
+def _parse_memory(element: etree._Element | None) -> int:
     if element is None:
         return 0
-    return _kib(element.text or '', element.get('unit', 'KiB'))
+    return _to_kib(element.text or '', element.get('unit', 'KiB'))
 
 
-def _kib(text: str, unit: str) -> int:
+def _to_kib(text: str, unit: str) -> int:
     if unit not in _KIB:
         raise ValueError(f'unknown unit of memory {unit!r}')
     return int(text) * _KIB[unit]

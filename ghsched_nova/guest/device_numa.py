@@ -97,9 +97,17 @@ class Decision:
     problems: tuple[Problem, ...] = ()
 
 
-def decide(devices: Sequence[Device], host_nodes: Sequence[int], mode: str,
-           distances: Mapping[int, Mapping[int, int]] | None = None,
-           nearest: bool = False) -> Decision:
+def _check_mode(mode: str) -> None:
+    """Refuse a value of the extra spec that is no mode."""
+    if mode not in MODES:
+        raise DeviceNumaError(f'device_numa is one of {", ".join(MODES)}; '
+                              f'not {mode!r}')
+
+
+def assign_devices(
+        devices: Sequence[Device], host_nodes: Sequence[int], mode: str,
+        distances: Mapping[int, Mapping[int, int]] | None = None,
+        nearest: bool = False) -> Decision:
     """Assign each passthrough device to a guest NUMA node.
 
     A device belongs to the guest node that its own host node backs (the lowest
@@ -114,9 +122,7 @@ def decide(devices: Sequence[Device], host_nodes: Sequence[int], mode: str,
     :raises DeviceNumaError: under ``required``, if a device has no guest node;
         the message lists each device and its host node.
     """
-    if mode not in MODES:
-        raise DeviceNumaError(f'device_numa is one of {", ".join(MODES)}; '
-                              f'not {mode!r}')
+    _check_mode(mode)
     if mode == NONE:
         return Decision({})
     nodes: dict[str, int | None] = {}
@@ -125,7 +131,8 @@ def decide(devices: Sequence[Device], host_nodes: Sequence[int], mode: str,
         address = pci.normalize_address(device.address)
         node, reason = _find_guest_node(device.host_node, host_nodes)
         if node is None and mode == PREFERRED and nearest:
-            node = _nearest(device.host_node, host_nodes, distances or {})
+            node = _find_nearest_node(device.host_node, host_nodes,
+                                      distances or {})
             if node is not None:
                 reason += f'; the guest sees it on node {node}, the nearest'
         nodes[address] = node
@@ -152,8 +159,11 @@ def _find_guest_node(host_node: int | None,
     return list(host_nodes).index(host_node), ''
 
 
-def _nearest(host_node: int | None, host_nodes: Sequence[int],
-             distances: Mapping[int, Mapping[int, int]]) -> int | None:
+def _find_nearest_node(
+    host_node: int | None,
+    host_nodes: Sequence[int],
+    distances: Mapping[int, Mapping[int, int]],
+) -> int | None:
     if host_node is None or host_node < 0:
         return None
     row = distances.get(host_node, {})
@@ -192,7 +202,7 @@ def render_expander(xml: str, guest_node_of: Mapping[str, int | None],
     wanted = _group_by_node(root, guest_node_of)
     if not wanted and not spare_ports:
         return document.to_text(root) if changed else xml
-    _check_machine(root)
+    _refuse_unsupported_machine(root)
     devices = pci.devices_of(root)
     room = _measure_room(devices, wanted)
     if not room.has_room_for_spares:
@@ -242,7 +252,7 @@ def _devices_with_node(root: etree._Element,
             for address, device in present.items() if address in wanted]
 
 
-def _check_machine(root: etree._Element) -> None:
+def _refuse_unsupported_machine(root: etree._Element) -> None:
     kind = pci.machine_type(root)
     if kind not in MACHINES:
         raise DeviceNumaError(
@@ -298,8 +308,8 @@ def _measure_room(devices: etree._Element,
     new: tuple[int, ...] = ()
     if not topology.normal_ports:
         new = tuple(itertools.islice(
-            pci.unused_numbers(topology.taken), needed + 1))
-    return _Room(frozenset(topology.taken.union(new)),
+            pci.unused_numbers(topology.used_indexes), needed + 1))
+    return _Room(frozenset(topology.used_indexes.union(new)),
                  (*topology.free_normal_ports, *new), new, needed)
 
 
@@ -309,32 +319,32 @@ def _assign_ports(wanted: Mapping[int, Sequence[etree._Element]],
     for expander in layout:
         for device, port in zip(wanted.get(expander.node, ()),
                                 expander.ports, strict=False):
-            _append(device, _device_address(port.index))
+            _append_element(device, _device_address(port.index))
 
 
 def _add_controllers(devices: etree._Element, normal: Sequence[int],
                      layout: Sequence[pci.Expander]) -> None:
-    new = [_controller(index, pci.PORT) for index in normal]
+    new = [_make_controller(index, pci.PORT) for index in normal]
     for expander in layout:
-        bus = _controller(expander.index, pci.EXPANDER)
+        bus = _make_controller(expander.index, pci.EXPANDER)
         target = etree.SubElement(bus, 'target', busNr=str(expander.bus_nr))
         etree.SubElement(target, 'node').text = str(expander.node)
         new.append(bus)
         for slot in expander.ports:
-            port = _controller(slot.index, pci.PORT)
-            port.append(_address(expander.index, slot))
+            port = _make_controller(slot.index, pci.PORT)
+            port.append(_make_address(expander.index, slot))
             new.append(port)
     last = [place for place, child in enumerate(devices, start=1)
             if child.tag == 'controller' and child.get('type') == 'pci']
     document.insert(devices, new, last[-1] if last else len(devices))
 
 
-def _controller(index: int, model: str) -> etree._Element:
+def _make_controller(index: int, model: str) -> etree._Element:
     return etree.Element('controller', type='pci', index=str(index),
                          model=model)
 
 
-def _address(bus: int, slot: pci.Slot) -> etree._Element:
+def _make_address(bus: int, slot: pci.Slot) -> etree._Element:
     address = etree.Element('address', type='pci', domain='0x0000',
                             bus=f'0x{bus:02x}', slot=f'0x{slot.slot:02x}',
                             function=f'0x{slot.function:x}')
@@ -344,10 +354,10 @@ def _address(bus: int, slot: pci.Slot) -> etree._Element:
 
 
 def _device_address(port: int) -> etree._Element:
-    return _address(port, pci.Slot(port, 0, 0, False))
+    return _make_address(port, pci.Slot(port, 0, 0, False))
 
 
-def _append(device: etree._Element, child: etree._Element) -> None:
+def _append_element(device: etree._Element, child: etree._Element) -> None:
     document.insert(device, [child], len(device))
 
 
@@ -367,7 +377,7 @@ def render_numa_element(xml: str, guest_node_of: Mapping[str, int | None]
     changed = _strip_numa_elements(root)
     devices = _devices_with_node(root, guest_node_of)
     for _address, node, device in devices:
-        _append(device, etree.Element(_NUMA, node=str(node)))
+        _append_element(device, etree.Element(_NUMA, node=str(node)))
     return document.to_text(root) if changed or devices else xml
 
 
@@ -455,10 +465,10 @@ def set_device_address(device_xml: str, address: str) -> str:
     :raises DeviceNumaError: if the XML is not a passthrough device, or has an
         address already.
     """
-    device = _device(device_xml)
+    device = _parse_device(device_xml)
     if device.find('address') is not None:
         raise DeviceNumaError('the device has a guest address already')
-    _append(device, document.parse_element(address))
+    _append_element(device, document.parse_element(address))
     return document.to_text(device)
 
 
@@ -468,14 +478,14 @@ def set_device_node(device_xml: str, guest_node: int) -> str:
 
     :raises DeviceNumaError: if the XML is not a passthrough device.
     """
-    device = _device(device_xml)
+    device = _parse_device(device_xml)
     for old in device.findall(_NUMA):
         document.remove(old)
-    _append(device, etree.Element(_NUMA, node=str(guest_node)))
+    _append_element(device, etree.Element(_NUMA, node=str(guest_node)))
     return document.to_text(device)
 
 
-def _device(xml: str) -> etree._Element:
+def _parse_device(xml: str) -> etree._Element:
     tag = 'interface' if xml.lstrip().startswith('<interface') else 'hostdev'
     device = pci.parse(xml, tag)
     if not pci.is_passthrough(device):

@@ -117,13 +117,13 @@ def render_elements(policy: GuestPolicy, host_nodes: Sequence[int],
     if not policy.guest_topology:
         return ()
     found = [one for place in range(len(host_nodes))
-             if (one := _distances(place, host_nodes, host)) is not None]
-    connects = _interconnects(policy, host_nodes, host)
+             if (one := _guest_distances(place, host_nodes, host)) is not None]
+    connects = _make_interconnects(policy, host_nodes, host)
     if connects is not None:
         found.append(connects)
     for one in found:
         etree.indent(one)
-    found.append(_oem_entry(policy))
+    found.append(_make_oem_entry(policy))
     return tuple(etree.tostring(one, encoding='unicode') for one in found)
 
 
@@ -137,10 +137,10 @@ def _set_numa(cpu: etree._Element, policy: GuestPolicy,
     if numa is None or len(cells) != len(host_nodes):
         return
     for place, cell in enumerate(cells):
-        found = _distances(place, host_nodes, host)
+        found = _guest_distances(place, host_nodes, host)
         if found is not None and cell.find('distances') is None:
             document.insert(cell, [found], 0)
-    found = _interconnects(policy, host_nodes, host)
+    found = _make_interconnects(policy, host_nodes, host)
     if found is not None and numa.find('interconnects') is None:
         document.insert(numa, [found], len(numa))
 
@@ -157,8 +157,8 @@ def guest_distance(host: HostTopology, one: int, other: int) -> int | None:
     return None if found is None else min(max(found, _LOCAL + 1), _FARTHEST)
 
 
-def _distances(place: int, host_nodes: Sequence[int],
-               host: HostTopology) -> etree._Element | None:
+def _guest_distances(place: int, host_nodes: Sequence[int],
+                     host: HostTopology) -> etree._Element | None:
     """Return the distances of a guest node; None unless all of the guest are
     known.
     """
@@ -172,8 +172,8 @@ def _distances(place: int, host_nodes: Sequence[int],
     return found
 
 
-def _interconnects(policy: GuestPolicy, host_nodes: Sequence[int],
-                   host: HostTopology) -> etree._Element | None:
+def _make_interconnects(policy: GuestPolicy, host_nodes: Sequence[int],
+                        host: HostTopology) -> etree._Element | None:
     """Return latency and bandwidth of each node from its own CPUs.
 
     Linux shows no others. libvirt 9.0 takes the two directions between two
@@ -259,7 +259,7 @@ def _set_shape(root: etree._Element, cpu: etree._Element,
         numa = cpu.find('numa')
         document.insert(cpu, [element], len(cpu) if numa is None
                         else cpu.index(numa))
-    arm = _arch(root) == 'aarch64'
+    arm = _read_arch(root) == 'aarch64'
     # QEMU supports dies only on x86, and clusters only on Arm.
     dies = 1 if arm else found.dies
     clusters = found.clusters if arm and host.clusters else 1
@@ -296,7 +296,7 @@ def _set_cache(root: etree._Element, cpu: etree._Element) -> None:
     QEMU supports both only on x86.
     """
     mode = cpu.get('mode')
-    if (mode is None or _arch(root) not in ('x86_64', 'i686')
+    if (mode is None or _read_arch(root) not in ('x86_64', 'i686')
             or cpu.find('cache') is not None):
         return
     if mode == 'host-passthrough':
@@ -310,7 +310,7 @@ def _set_cache(root: etree._Element, cpu: etree._Element) -> None:
     document.insert(cpu, [cache], place)
 
 
-def _arch(root: etree._Element) -> str:
+def _read_arch(root: etree._Element) -> str:
     kind = root.find('os/type')
     return '' if kind is None else kind.get('arch', '')
 
@@ -322,7 +322,7 @@ def _set_oem_string(root: etree._Element, policy: GuestPolicy) -> None:
     """Add the policy as an SMBIOS OEM string; Nova sets SMBIOS only for x86.
     """
     os = root.find('os')
-    if os is None or _arch(root) not in ('x86_64', 'i686', 'aarch64'):
+    if os is None or _read_arch(root) not in ('x86_64', 'i686', 'aarch64'):
         return
     if os.find('smbios') is None:
         document.insert(os, [etree.Element('smbios', mode='sysinfo')],
@@ -335,10 +335,10 @@ def _set_oem_string(root: etree._Element, policy: GuestPolicy) -> None:
     if strings is None:
         strings = etree.Element('oemStrings')
         document.insert(sysinfo, [strings], len(sysinfo))
-    document.insert(strings, [_oem_entry(policy)], len(strings))
+    document.insert(strings, [_make_oem_entry(policy)], len(strings))
 
 
-def _oem_entry(policy: GuestPolicy) -> etree._Element:
+def _make_oem_entry(policy: GuestPolicy) -> etree._Element:
     entry = etree.Element('entry')
     entry.text = OEM_PREFIX + policy.for_guest()
     return entry

@@ -75,10 +75,10 @@ def render_locked_memory(xml: str, libvirt_version: tuple[int, ...]
     root = pci.parse(xml)
     devices = _count_vfio_devices(root)
     viommu = root.find('devices/iommu') is not None
-    needed = locked_memory_kib(_memory_kib(root), devices, viommu)
+    needed = locked_memory_kib(_read_memory_kib(root), devices, viommu)
     limit = root.find('memtune/hard_limit')
     if limit is not None:
-        _check(_kib(limit), needed - EXTRA_KIB, devices)
+        _check_limit(_parse_kib(limit), needed - EXTRA_KIB, devices)
         return xml
     if (libvirt_version >= COUNTS_EACH_DEVICE or not viommu or devices < 2
             or root.find('memoryBacking/locked') is not None):
@@ -87,7 +87,7 @@ def render_locked_memory(xml: str, libvirt_version: tuple[int, ...]
     return document.to_text(root)
 
 
-def _check(limit_kib: int, needed_kib: int, devices: int) -> None:
+def _check_limit(limit_kib: int, needed_kib: int, devices: int) -> None:
     if limit_kib < needed_kib:
         raise DeviceNumaError(
             f'the hard limit of {limit_kib} KiB is below the {needed_kib} '
@@ -103,16 +103,16 @@ def _count_vfio_devices(root: etree._Element) -> int:
             + len(devices.findall("disk[@type='nvme']")))
 
 
-def _memory_kib(root: etree._Element) -> int:
+def _read_memory_kib(root: etree._Element) -> int:
     memory = root.find('memory')
     if memory is None:
         raise DeviceNumaError('the domain has no <memory>')
     plugged = root.findall('devices/memory/target/size')
-    return _kib(memory) + sum(map(_kib, plugged))
+    return _parse_kib(memory) + sum(map(_parse_kib, plugged))
 
 
-def _kib(element: etree._Element) -> int:
-    """Return a memory size in KiB, which is also libvirt's default unit."""
+def _parse_kib(element: etree._Element) -> int:
+    """|"""
     unit = _UNITS.get(element.get('unit', 'KiB'))
     try:
         size = int(element.text or '')

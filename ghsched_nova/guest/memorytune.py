@@ -115,8 +115,8 @@ def render(xml: str, tune: MemoryTune, extended: bool) -> str:
     :raises MemoryTuneError: if the document is not a domain, or if libvirt
         would drop or refuse the element.
     """
-    element = _element(tune, extended)
-    root = _parse(xml)
+    element = _make_element(tune, extended)
+    root = _parse_domain(xml)
     _remove_all(root)
     cputune = root.find('cputune')
     if cputune is None:
@@ -131,7 +131,7 @@ def render_element(tune: MemoryTune, extended: bool) -> str:
 
     :raises MemoryTuneError: as for :func:`render`.
     """
-    element = _element(tune, extended)
+    element = _make_element(tune, extended)
     etree.indent(element)
     return etree.tostring(element, encoding='unicode')
 
@@ -144,11 +144,11 @@ def renumber_nodes(xml: str, nodes: Mapping[int, int]) -> str:
     :raises MemoryTuneError: if a node has no new number, or if two would get
         the same one, which libvirt refuses.
     """
-    root = _parse(xml)
+    root = _parse_domain(xml)
     for element in root.findall(f'cputune/{_TAG}'):
         seen: set[int] = set()
         for node in element.findall('node'):
-            old = _count(node, 'id')
+            old = _parse_count(node, 'id')
             if old not in nodes:
                 raise MemoryTuneError(
                     f'memorytune node {old} has no counterpart on the '
@@ -171,7 +171,7 @@ def update_limits(xml: str, nodes: Iterable[NodeTune], extended: bool) -> str:
     :returns: the unchanged text if no limit differs.
     :raises MemoryTuneError: if the document is not a domain.
     """
-    root = _parse(xml)
+    root = _parse_domain(xml)
     values = {str(node.id): _attributes(node, extended) for node in nodes}
     changed = False
     for element in root.findall(f'cputune/{_TAG}/node'):
@@ -184,8 +184,8 @@ def update_limits(xml: str, nodes: Iterable[NodeTune], extended: bool) -> str:
     return document.to_text(root) if changed else xml
 
 
-def _element(tune: MemoryTune, extended: bool) -> etree._Element:
-    _check(tune)
+def _make_element(tune: MemoryTune, extended: bool) -> etree._Element:
+    _check_tune(tune)
     whose = ({} if tune.vcpus is None
              else {'vcpus': cpulist.render_cpus(tune.vcpus)})
     element = etree.Element(_TAG, whose)
@@ -196,7 +196,7 @@ def _element(tune: MemoryTune, extended: bool) -> etree._Element:
     return element
 
 
-def _check(tune: MemoryTune) -> None:
+def _check_tune(tune: MemoryTune) -> None:
     if tune.vcpus is not None and not tune.vcpus:
         raise MemoryTuneError('a memorytune needs at least one vCPU')
     if not tune.nodes and not tune.monitor:
@@ -228,7 +228,7 @@ def read_tune(xml: str) -> MemoryTune | None:
     :raises MemoryTuneError: if the document is not a domain, has a second
         ``<memorytune>`` (ghsched writes one only) or an invalid number.
     """
-    elements = _parse(xml).findall(f'cputune/{_TAG}')
+    elements = _parse_domain(xml).findall(f'cputune/{_TAG}')
     if not elements:
         return None
     if len(elements) > 1:
@@ -241,20 +241,22 @@ def read_tune(xml: str) -> MemoryTune | None:
         raise MemoryTuneError(f'memorytune: {error}') from None
     return MemoryTune(
         vcpus=vcpus,
-        nodes=tuple(map(_node, element.findall('node'))),
+        nodes=tuple(map(_parse_node, element.findall('node'))),
         monitor=element.find('monitor') is not None)
 
 
-def _node(element: etree._Element) -> NodeTune:
-    hardlimit = _optional_count(element, 'hardlimit')
+def _parse_node(element: etree._Element) -> NodeTune:
+    hardlimit = _parse_optional_count(element, 'hardlimit')
     return NodeTune(
-        id=_count(element, 'id'), bandwidth=_count(element, 'bandwidth'),
+        id=_parse_count(element, 'id'),
+        bandwidth=_parse_count(element, 'bandwidth'),
         hardlimit=None if hardlimit is None else bool(hardlimit),
-        priority=_optional_count(element, 'priority'),
-        min_bandwidth=_optional_count(element, 'min_bandwidth'))
+        priority=_parse_optional_count(element, 'priority'),
+        min_bandwidth=_parse_optional_count(element, 'min_bandwidth'),
+    )
 
 
-def _count(element: etree._Element, name: str) -> int:
+def _parse_count(element: etree._Element, name: str) -> int:
     text = element.get(name, '').strip()
     if not _COUNT.fullmatch(text):
         raise MemoryTuneError(
@@ -262,8 +264,8 @@ def _count(element: etree._Element, name: str) -> int:
     return int(text)
 
 
-def _optional_count(element: etree._Element, name: str) -> int | None:
-    return None if element.get(name) is None else _count(element, name)
+def _parse_optional_count(element: etree._Element, name: str) -> int | None:
+    return None if element.get(name) is None else _parse_count(element, name)
 
 
 # -- what this libvirt keeps --------------------------------------------------
@@ -277,7 +279,7 @@ def probe_xml(name: str = PROBE_NAME, uuid: str = PROBE_UUID) -> str:
     kvm, because libvirt refuses a memorytune for other types. Name and UUID
     are fixed, so that a domain left behind by a crash is simply defined again.
     """
-    return _probe(name, uuid, {'vcpus': '0'}, _PROBE_NODE)
+    return _make_probe(name, uuid, {'vcpus': '0'}, _PROBE_NODE)
 
 
 def process_probe_xml(name: str = PROBE_NAME, uuid: str = PROBE_UUID) -> str:
@@ -285,7 +287,7 @@ def process_probe_xml(name: str = PROBE_NAME, uuid: str = PROBE_UUID) -> str:
 
     libvirt before 12.8 refuses it, since it requires ``vcpus``.
     """
-    return _probe(name, uuid, {}, {'id': '0', 'bandwidth': '90'})
+    return _make_probe(name, uuid, {}, {'id': '0', 'bandwidth': '90'})
 
 
 def keeps_process(returned_xml: str) -> bool:
@@ -295,12 +297,12 @@ def keeps_process(returned_xml: str) -> bool:
         :func:`process_probe_xml`.
     :raises MemoryTuneError: if the XML is not a domain.
     """
-    tune = _parse(returned_xml).find(f'cputune/{_TAG}')
+    tune = _parse_domain(returned_xml).find(f'cputune/{_TAG}')
     return tune is not None and tune.get('vcpus') is None
 
 
-def _probe(name: str, uuid: str, whose: dict[str, str],
-           node: dict[str, str]) -> str:
+def _make_probe(name: str, uuid: str, whose: dict[str, str],
+                node: dict[str, str]) -> str:
     root = etree.Element('domain', {'type': 'kvm'})
     etree.SubElement(root, 'name').text = name
     etree.SubElement(root, 'uuid').text = uuid
@@ -319,7 +321,7 @@ def keeps_extended(returned_xml: str) -> bool:
     :param returned_xml: XML that libvirt returned for :func:`probe_xml`.
     :raises MemoryTuneError: if the XML is not a domain.
     """
-    node = _parse(returned_xml).find(f'cputune/{_TAG}/node')
+    node = _parse_domain(returned_xml).find(f'cputune/{_TAG}/node')
     return node is not None and all(
         node.get(name) == value for name, value in _PROBE_NODE.items())
 
@@ -327,7 +329,7 @@ def keeps_extended(returned_xml: str) -> bool:
 # -- the document -------------------------------------------------------------
 
 
-def _parse(xml: str) -> etree._Element:
+def _parse_domain(xml: str) -> etree._Element:
     try:
         return document.parse(xml)
     except document.NotThisDocument as error:

@@ -109,8 +109,12 @@ def write_policy(xml: str, domain: DomainPolicy) -> str:
         root.insert(0, metadata)
     for old in metadata.findall(_POLICY):
         metadata.remove(old)
-    _fill(etree.SubElement(metadata, _POLICY, nsmap={PREFIX: NAMESPACE}),
-          domain, _NODE, _REALTIME)
+    _fill_element(
+        etree.SubElement(metadata, _POLICY, nsmap={PREFIX: NAMESPACE}),
+        domain,
+        _NODE,
+        _REALTIME,
+    )
     return etree.tostring(root, encoding='unicode')
 
 
@@ -122,13 +126,13 @@ def render_policy(domain: DomainPolicy) -> str:
     src/util/virxml.c).
     """
     element = etree.Element('policy')
-    _fill(element, domain, 'node', 'realtime')
+    _fill_element(element, domain, 'node', 'realtime')
     return etree.tostring(element, encoding='unicode')
 
 
-def _fill(policy: etree._Element, domain: DomainPolicy, tag: str,
-          realtime_tag: str) -> None:
-    policy.set('monitor', _text(domain.policy.monitor))
+def _fill_element(policy: etree._Element, domain: DomainPolicy, tag: str,
+                  realtime_tag: str) -> None:
+    policy.set('monitor', _format_value(domain.policy.monitor))
     policy.set('device_numa', domain.policy.device_numa)
     if domain.shared:
         policy.set('group', SHARED)
@@ -138,7 +142,7 @@ def _fill(policy: etree._Element, domain: DomainPolicy, tag: str,
         element.set('host', str(host_node))
         for name, value in node.to_mapping().items():
             if value is not None:
-                element.set(name, _text(value))
+                element.set(name, _format_value(value))
     # Real time has elements of its own, because earlier releases read each
     # node element as one of bandwidth.
     for permille, host_node in zip(domain.policy.rt_permille,
@@ -216,5 +220,5 @@ def _node_policy(element: etree._Element) -> NodePolicy:
     return NodePolicy.from_mapping({'priority': None, **values})
 
 
-def _text(value: bool | int) -> str:
+def _format_value(value: bool | int) -> str:
     return str(value).lower()

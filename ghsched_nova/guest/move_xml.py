@@ -30,9 +30,9 @@ from ghsched_placement.node_move import GuestCell
 from ghsched_placement.node_move import Move
 
 
-def vcpu_cpus(cells: Iterable[GuestCell],
-              shared: Mapping[int, frozenset[int]]
-              ) -> dict[int, frozenset[int]]:
+def map_vcpu_cpus(cells: Iterable[GuestCell],
+                  shared: Mapping[int, frozenset[int]]
+                  ) -> dict[int, frozenset[int]]:
     """Return the host CPUs of each vCPU.
 
     :param shared: host CPUs for vCPUs without a dedicated CPU, by host NUMA
@@ -46,8 +46,8 @@ def vcpu_cpus(cells: Iterable[GuestCell],
     return found
 
 
-def helper_cpus(cells: Iterable[GuestCell],
-                shared: Mapping[int, frozenset[int]]) -> frozenset[int]:
+def find_helper_cpus(cells: Iterable[GuestCell],
+                     shared: Mapping[int, frozenset[int]]) -> frozenset[int]:
     """Return the host CPUs of the emulator and I/O threads.
 
     As in Nova: the CPUs reserved for these threads, or those of all vCPUs if
@@ -55,7 +55,8 @@ def helper_cpus(cells: Iterable[GuestCell],
     """
     cells = tuple(cells)
     reserved = frozenset().union(*(cell.reserved for cell in cells))
-    return reserved or frozenset().union(*vcpu_cpus(cells, shared).values())
+    return reserved or frozenset().union(
+        *map_vcpu_cpus(cells, shared).values())
 
 
 def policy_after_move(xml: str, move: Move) -> metadata.DomainPolicy | None:
@@ -84,8 +85,8 @@ def parse_pins(xml: str) -> dict[tuple[str, int], frozenset[int]]:
     return found
 
 
-def render(xml: str, move: Move,
-           shared: Mapping[int, frozenset[int]]) -> str:
+def render_move(xml: str, move: Move,
+                shared: Mapping[int, frozenset[int]]) -> str:
     """Return the domain XML after a move; the unchanged text if no cell moves.
 
     :param shared: as for :func:`vcpu_cpus`.
@@ -95,7 +96,7 @@ def render(xml: str, move: Move,
     policy = policy_after_move(xml, move)
     root = document.parse_element(
         metadata.write_policy(xml, policy) if policy else xml)
-    cpus = vcpu_cpus(move.after, shared)
+    cpus = map_vcpu_cpus(move.after, shared)
     for pin in root.findall('cputune/vcpupin'):
         vcpu = int(pin.get('vcpu', '-1'))
         if cpus.get(vcpu):
@@ -112,8 +113,8 @@ def _move_helpers(root: etree._Element, move: Move,
     Threads pinned to CPUs of their own (``hw:emulator_threads_policy=share``)
     stay where they are.
     """
-    before = helper_cpus(move.before, shared)
-    after = helper_cpus(move.after, shared)
+    before = find_helper_cpus(move.before, shared)
+    after = find_helper_cpus(move.after, shared)
     for name in ('emulatorpin', 'iothreadpin') if after else ():
         for pin in root.findall(f'cputune/{name}'):
             if cpulist.parse_cpus(pin.get('cpuset', '')) == before:

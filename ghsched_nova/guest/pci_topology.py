@@ -211,8 +211,8 @@ class Topology:
                 if index not in self.used]
 
     @property
-    def taken(self) -> set[int]:
-        """Indexes in use; 0 is always the root bus."""
+    def used_indexes(self) -> set[int]:
+        """guest/device_numa|tests/unit/guest |"""
         return {0, *self.controllers}
 
 
@@ -222,7 +222,7 @@ def read_topology(devices: etree._Element) -> Topology:
     :param devices: ``<devices>`` element.
     :raises DeviceNumaError: if two controllers have the same index.
     """
-    controllers = _by_index(devices)
+    controllers = _controllers_by_index(devices)
     expanders: dict[int, int | None] = {}
     behind: dict[int, int] = {}
     for index, element in controllers.items():
@@ -248,7 +248,9 @@ def guest_bus(element: etree._Element) -> int | None:
     return parse_number(address, 'bus')
 
 
-def _by_index(devices: etree._Element) -> dict[int, etree._Element]:
+def _controllers_by_index(
+    devices: etree._Element,
+) -> dict[int, etree._Element]:
     """Return the PCI controllers by index, numbered as libvirt does.
 
     A controller without an index gets the lowest unused one, in the order of
@@ -298,9 +300,9 @@ def count_needed_ports(devices: etree._Element) -> int:
     """
     return sum(map(_needs_port, devices)) + sum((
         devices.find('memballoon') is None,
-        _lacks(devices, 'usb'),
-        _lacks(devices, 'scsi') and _has_scsi(devices),
-        _lacks(devices, 'virtio-serial') and _has_channel(devices)))
+        _lacks_controller(devices, 'usb'),
+        _lacks_controller(devices, 'scsi') and _has_scsi(devices),
+        _lacks_controller(devices, 'virtio-serial') and _has_channel(devices)))
 
 
 def _needs_port(element: etree._Element) -> bool:
@@ -324,22 +326,22 @@ def _controller_needs_port(element: etree._Element) -> bool:
             or element.get('index', '0') != '0')
 
 
-def _target_is(name: str, value: str, element: etree._Element) -> bool:
+def _has_target(name: str, value: str, element: etree._Element) -> bool:
     target = element.find('target')
     return target is not None and target.get(name) == value
 
 
 _BY_KIND: dict[str, Callable[[etree._Element], bool]] = {
     'controller': _controller_needs_port,
-    'disk': functools.partial(_target_is, 'bus', 'virtio'),
+    'disk': functools.partial(_has_target, 'bus', 'virtio'),
     'hostdev': lambda element: element.get('type') in _HOSTDEVS,
     'input': lambda element: element.get('bus') == 'virtio',
     'memory': lambda element: element.get('model', '').startswith('virtio'),
-    'serial': functools.partial(_target_is, 'type', 'pci-serial'),
+    'serial': functools.partial(_has_target, 'type', 'pci-serial'),
 }
 
 
-def _lacks(devices: etree._Element, controller: str) -> bool:
+def _lacks_controller(devices: etree._Element, controller: str) -> bool:
     return devices.find(f"controller[@type='{controller}']") is None
 
 
@@ -349,7 +351,7 @@ def _has_scsi(devices: etree._Element) -> bool:
 
 
 def _has_channel(devices: etree._Element) -> bool:
-    return any(_target_is('type', 'virtio', element)
+    return any(_has_target('type', 'virtio', element)
                for element in devices if element.tag in ('channel', 'console'))
 
 
@@ -405,12 +407,12 @@ def place_expanders(ports_of: Sequence[tuple[int, int]], taken: Set[int],
     found = []
     for node, ports in ports_of:
         found.append(Expander(node, next(indexes), bus_nr,
-                              tuple(_slots(indexes, ports))))
+                              tuple(_iterate_ports(indexes, ports))))
         bus_nr += 1 + ports
     return tuple(found)
 
 
-def _slots(indexes: Iterable[int], ports: int) -> Iterator[Slot]:
+def _iterate_ports(indexes: Iterable[int], ports: int) -> Iterator[Slot]:
     """Yield the ports of a bus: one per slot, or eight if slots do not
     suffice.
     """

@@ -87,14 +87,16 @@ def render(xml: str, policy: ThreadPolicy) -> str:
     root = document.parse(xml)
     if bypass:
         _exclude_vcpu_cpus(root, policy.irq_bypass == keys.REQUIRED)
-    elements = list(_elements(policy, _count(root, 'vcpu', 1),
-                              _count(root, 'iothreads', 0)))
+    elements = list(_elements(policy, _read_count(root, 'vcpu', 1),
+                              _read_count(root, 'iothreads', 0)))
     if policy.vcpus is not None and policy.vcpus.runtime_us:
-        _set_metadata(root, _deadline_element(policy, _count(root, 'vcpu', 1)))
+        _set_metadata(
+            root, _deadline_element(policy, _read_count(root, 'vcpu', 1))
+        )
     if _sets_irq_affinity(policy):
-        _set_metadata(root, _affinity(policy))
+        _set_metadata(root, _render_affinity(policy))
     if elements:
-        cputune = _child(root, 'cputune', 'vcpu')
+        cputune = _get_or_insert_child(root, 'cputune', 'vcpu')
         document.insert(cputune, elements, len(cputune))
     if policy.lock_memory:
         _lock_memory(root)
@@ -112,7 +114,7 @@ def render_elements(policy: ThreadPolicy, vcpus: int) -> str:
     if policy.vcpus is not None and policy.vcpus.runtime_us:
         found.append(_deadline_element(policy, vcpus))
     if _sets_irq_affinity(policy):
-        found.append(_affinity(policy))
+        found.append(_render_affinity(policy))
     if policy.lock_memory:
         backing = etree.Element('memoryBacking')
         found.append(backing)
@@ -135,9 +137,9 @@ def read_threads(root: etree._Element) -> DomainThreads:
         return DomainThreads(vcpus)
     emulator = cputune.find('emulatorsched')
     return DomainThreads(
-        _by_number(cputune, 'vcpusched', 'vcpus') | vcpus,
-        None if emulator is None else _scheduling(emulator),
-        _by_number(cputune, 'iothreadsched', 'iothreads'),
+        _index_by_number(cputune, 'vcpusched', 'vcpus') | vcpus,
+        None if emulator is None else _parse_scheduling(emulator),
+        _index_by_number(cputune, 'iothreadsched', 'iothreads'),
         dict(_parse_pins(cputune)))
 
 
@@ -191,19 +193,20 @@ def _deadline_element(policy: ThreadPolicy, vcpus: int) -> etree._Element:
     return element
 
 
-def _affinity(policy: ThreadPolicy) -> etree._Element:
+def _render_affinity(policy: ThreadPolicy) -> etree._Element:
+    """|"""
     return etree.Element(_INTERRUPTS, {'affinity': policy.irq_affinity},
                          nsmap={IRQ_PREFIX: IRQ_NAMESPACE})
 
 
 def _set_metadata(root: etree._Element, element: etree._Element) -> None:
-    metadata = _child(root, 'metadata', 'uuid')
+    metadata = _get_or_insert_child(root, 'metadata', 'uuid')
     document.remove(metadata.find(element.tag))
     document.insert(metadata, [element], len(metadata))
 
 
 def _lock_memory(root: etree._Element) -> None:
-    backing = _child(root, 'memoryBacking', 'currentMemory')
+    backing = _get_or_insert_child(root, 'memoryBacking', 'currentMemory')
     for tag in ('nosharepages', 'locked'):
         if backing.find(tag) is None:
             document.insert(backing, [etree.Element(tag)], len(backing))
@@ -227,7 +230,7 @@ def _exclude_vcpu_cpus(root: etree._Element, required: bool) -> None:
               if key[0] != 'vcpu'}
     needed = {('emulator', 0)} | {
         ('iothread', number)
-        for number in range(1, _count(root, 'iothreads', 0) + 1)}
+        for number in range(1, _read_count(root, 'iothreads', 0) + 1)}
     if required and not (vcpus and all(map(others.get, needed))):
         raise PolicyError(
             keys.IRQ_BYPASS.extra_spec,
@@ -245,7 +248,8 @@ def _set_pin(cputune: etree._Element, kind: str, number: int,
             pin.set('cpuset', cpulist.render_cpus(cpus))
 
 
-def _child(root: etree._Element, tag: str, behind: str) -> etree._Element:
+def _get_or_insert_child(root: etree._Element, tag: str,
+                         behind: str) -> etree._Element:
     """Return a child of the domain; insert it after another element if
     missing.
     """
@@ -258,13 +262,13 @@ def _child(root: etree._Element, tag: str, behind: str) -> etree._Element:
     return found
 
 
-def _count(root: etree._Element, tag: str, default: int) -> int:
+def _read_count(root: etree._Element, tag: str, default: int) -> int:
     return int(root.findtext(tag) or default)
 
 
-def _by_number(cputune: etree._Element, tag: str,
-               attribute: str) -> dict[int, Scheduling]:
-    return {number: _scheduling(element)
+def _index_by_number(cputune: etree._Element, tag: str,
+                     attribute: str) -> dict[int, Scheduling]:
+    return {number: _parse_scheduling(element)
             for element in cputune.findall(tag)
             for number in cpulist.parse_cpus(element.get(attribute, ''))}
 
@@ -278,7 +282,7 @@ def _parse_pins(cputune: etree._Element
             yield (kind, number), cpulist.parse_cpus(element.get('cpuset', ''))
 
 
-def _scheduling(element: etree._Element) -> Scheduling:
+def _parse_scheduling(element: etree._Element) -> Scheduling:
     priority = element.get('priority')
     return Scheduling(str(element.get('scheduler')),
                       None if priority is None else int(priority))

@@ -96,10 +96,8 @@ class Running:
         return self.policy is not None and self.policy.policy.controlled
 
     @property
-    def partitions(self) -> bool:
-        """Whether the domain's policy reserves L3 cache ways; False if it is
-        unreadable.
-        """
+    def reserves_l3_ways(self) -> bool:
+        """tests/unit/host |"""
         try:
             return self.policy is not None and self.policy.policy.partitions
         except metadata.MetadataError:
@@ -153,7 +151,7 @@ class Running:
         return tuple(pci_topology.passthrough_devices(self.root))
 
 
-def from_xml(xml: str, number: int = -1) -> Running:
+def make_running(xml: str, number: int = -1) -> Running:
     """Parse a domain XML that libvirt returned, running or not.
 
     :param number: libvirt's ID of the running domain; -1 if it does not run.
@@ -170,13 +168,15 @@ def has_policy(xml: str) -> bool:
     return metadata.NAMESPACE in xml
 
 
-def sharing_by_uuid(domains: Iterable[Running]) -> dict[str, Sharing]:
+def map_shared_groups(domains: Iterable[Running]) -> dict[str, Sharing]:
     """Return the shared control group of each domain that has one, by UUID."""
     found = {domain.domain.uuid: domain.sharing for domain in domains}
     return {uuid: one for uuid, one in found.items() if one is not None}
 
 
-def sharing_traits(domains: Iterable[Sharing]) -> dict[int, frozenset[str]]:
+def list_sharing_traits(
+    domains: Iterable[Sharing],
+) -> dict[int, frozenset[str]]:
     """Return traits for the shared control groups of each host NUMA node."""
     found: dict[int, set[str]] = {}
     for domain in domains:
@@ -188,11 +188,11 @@ def sharing_traits(domains: Iterable[Sharing]) -> dict[int, frozenset[str]]:
 def count_sharers(domains: Iterable[Running]) -> Mapping[str, int]:
     """Return the number of domains in each shared control group, by its name.
     """
-    return Counter(one.group for one in sharing_by_uuid(domains).values())
+    return Counter(one.group for one in map_shared_groups(domains).values())
 
 
-def desired_state(host: resctrl_host.ResctrlHost, running: Running,
-                  together: Mapping[str, int] = _NOBODY) -> model.Guest:
+def make_desired_state(host: resctrl_host.ResctrlHost, running: Running,
+                       together: Mapping[str, int] = _NOBODY) -> model.Guest:
     """Return the control or monitoring group that a domain's policy requires.
 
     :param together: result of :func:`count_sharers` for all running domains.
@@ -201,13 +201,13 @@ def desired_state(host: resctrl_host.ResctrlHost, running: Running,
     policy = running.policy
     if policy is None:
         raise DomainError('the domain has no policy')
-    maker, vcpus = _maker(running.root)
+    maker, vcpus = _find_group_maker(running.root)
     group = running.shared_group if maker == 'ghsched' else ''
     held = policy.policy
     if group:
         held = resolve.together(host, held, together.get(group, 1))
     settings = resolve.resolve(host, held, policy.host_nodes)
-    most, online = _vcpus(running.root)
+    most, online = _count_vcpus(running.root)
     vcpus = frozenset(range(most)) if vcpus is None else vcpus
     if not vcpus:
         raise DomainError('the domain has no vCPU to control')
@@ -217,8 +217,12 @@ def desired_state(host: resctrl_host.ResctrlHost, running: Running,
                        ways=resolve.ways(host, held, policy.host_nodes))
 
 
-def with_devices(guest: model.Guest, running: Running,
-                 host: resctrl_host.ResctrlHost, section: Any) -> model.Guest:
+def add_iommu_groups(
+    guest: model.Guest,
+    running: Running,
+    host: resctrl_host.ResctrlHost,
+    section: Any,
+) -> model.Guest:
     """Add the IOMMU groups of passthrough devices to a domain's desired group.
 
     :param guest: desired group of the domain, without devices.
@@ -229,11 +233,11 @@ def with_devices(guest: model.Guest, running: Running,
             or guest.only_measured):
         return guest
     return replace(guest, devices=frozenset(
-        iommu_group(Path(section.sysfs_path), address)
+        read_iommu_group(Path(section.sysfs_path), address)
         for address in running.passthrough()))
 
 
-def iommu_group(sysfs: Path, address: str) -> int:
+def read_iommu_group(sysfs: Path, address: str) -> int:
     """Return the number of the IOMMU group of a host PCI device.
 
     :param sysfs: mount point of sysfs.
@@ -249,8 +253,8 @@ def iommu_group(sysfs: Path, address: str) -> int:
             f'{link}: {error}') from error
 
 
-def default_state(host: resctrl_host.ResctrlHost, running: Running,
-                  maximum: int) -> model.Guest | None:
+def make_default_state(host: resctrl_host.ResctrlHost, running: Running,
+                       maximum: int) -> model.Guest | None:
     """Return the desired default control group for a domain without a policy.
 
     :param maximum: cap in percent of bandwidth, for all such domains together.
@@ -263,15 +267,15 @@ def default_state(host: resctrl_host.ResctrlHost, running: Running,
         return None
     policy, nodes = resolve.default_class(host, maximum)
     settings = resolve.resolve(host, policy, nodes)
-    most, online = _vcpus(root)
+    most, online = _count_vcpus(root)
     return model.Guest(
         running.domain, frozenset(range(most)), online,
         resolve.desired_lines(host, settings), 'ghsched',
         shared=naming.DEFAULT, monitor=running.monitored)
 
 
-def _maker(root: etree._Element
-           ) -> tuple[model.Maker, frozenset[int] | None]:
+def _find_group_maker(root: etree._Element
+                      ) -> tuple[model.Maker, frozenset[int] | None]:
     """Return whether libvirt or ghsched creates a domain's control group, and
     the vCPUs in the group.
 
@@ -295,7 +299,7 @@ def _maker(root: etree._Element
         raise DomainError(f'memorytune: {error}') from error
 
 
-def _vcpus(root: etree._Element) -> tuple[int, int]:
+def _count_vcpus(root: etree._Element) -> tuple[int, int]:
     """Return the maximum and the current number of vCPUs of a domain."""
     element = root.find('vcpu')
     text = (element.text or '') if element is not None else ''

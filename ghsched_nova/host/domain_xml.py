@@ -125,7 +125,7 @@ class DomainXml:
         try:
             there = set(device_numa.passthrough_addresses(xml))
             distances = self._facts.distances()
-            decision = device_numa.decide(
+            decision = device_numa.assign_devices(
                 [device for device in devices if device.address in there],
                 host_nodes, policy.device_numa, distances, bool(distances))
             for problem in decision.problems:

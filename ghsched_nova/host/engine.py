@@ -54,8 +54,8 @@ def _privileged() -> ModuleType:
     return privileged
 
 
-def measure(root: Path, lines: Sequence[str],
-            domain: int) -> Mapping[str, rounding.Readings]:
+def measure_schemata(root: Path, lines: Sequence[str],
+                     domain: int) -> Mapping[str, rounding.Readings]:
     """Measure through privsep how resctrl rounds bandwidth percentages.
 
     :param root: mount point of resctrl.
@@ -80,7 +80,7 @@ def _foreign_groups(root: Path, names: frozenset[str],
         if os.path.exists(root / name / 'tasks'))
 
 
-def _not_counted(_kinds: Iterable[str]) -> None:
+def _ignore_repairs(_kinds: Iterable[str]) -> None:
     """Ignore the kinds of repairs; used when nothing counts them."""
 
 
@@ -142,14 +142,14 @@ class HostEngine(host_facts.HostFacts):
                  f'{len(foreign)}, NUMA nodes {sorted(host.domains_by_node)}')
         self._log_once('; '.join((found, *host.notes)))
         # A default cap takes one group for all guests without a policy.
-        sharing = desired.sharing_by_uuid(stopped) | running
+        sharing = desired.map_shared_groups(stopped) | running
         return replace(
             host.description(
                 max(self.section.reserved_control_groups, len(foreign))
                 + self.caps_all + host.control_groups_lost(
                     sum(name.startswith(naming.MONITORS) for name in groups))),
             sharing={uuid: one.group for uuid, one in sharing.items()},
-            shares=desired.sharing_traits(
+            shares=desired.list_sharing_traits(
                 one for one in running.values() if one.group in groups)
             if self.shares else {})
 
@@ -176,7 +176,8 @@ class HostEngine(host_facts.HostFacts):
             return False
         if running.domain.id < 0:
             raise fs.GroupError('the domain does not run any more')
-        if (running.shared_group or self._partitioned or running.partitions
+        if (running.shared_group or self._partitioned
+                or running.reserves_l3_ways
                 or self.caps_all and not running.controlled):
             return self._reconcile_with_all(running)
         # Waits for a reconciliation of all guests, whose list may be older.
@@ -186,11 +187,13 @@ class HostEngine(host_facts.HostFacts):
     def _reconcile_own(self, running: desired.Running) -> bool:
         """Enforce a guest's policy in its own control or monitoring group."""
         host = self.host()
+        guest = desired.add_iommu_groups(
+            desired.make_desired_state(host, running), running, host,
+            self.section)
         report = _privileged().reconcile(
             self.root, self.run_path, model.Wanted(
-                (desired.with_devices(desired.desired_state(host, running),
-                                      running, host, self.section),),
-                (running.domain,), others=resolve.other_domains(host),
+                (guest,), (running.domain,),
+                others=resolve.other_domains(host),
                 all_threads=self.all_threads,
                 tolerance=host.tolerance, writes=host.writes,
                 staged=host.dialect.staged, bounded=host.bounded))
@@ -267,11 +270,11 @@ class HostEngine(host_facts.HostFacts):
             try:
                 host = host or self.host()
                 guest = (
-                    desired.desired_state(host, domain, together) if promised
-                    else desired.default_state(
+                    desired.make_desired_state(host, domain, together)
+                    if promised else desired.make_default_state(
                         host, domain, self.section.default_bandwidth_max))
                 if guest is not None:
-                    guests.append(desired.with_devices(
+                    guests.append(desired.add_iommu_groups(
                         guest, domain, host, self.section))
             except desired.NOT_DESIRED as error:
                 problems.append(
@@ -281,7 +284,7 @@ class HostEngine(host_facts.HostFacts):
         return host, guests, problems
 
     def reconcile(self, repaired: Callable[[Iterable[str]], None]
-                  = _not_counted) -> tuple[model.Problem, ...]:
+                  = _ignore_repairs) -> tuple[model.Problem, ...]:
         """Enforce the policies of all guests; remove groups of gone guests.
 
         :param repaired: function that takes the kinds of the changes made.
@@ -309,7 +312,7 @@ class HostEngine(host_facts.HostFacts):
                 running = [one for one in running if one.domain.uuid
                            != known.domain.uuid] + [known]
             wanted, problems = self.wanted(running, before)
-            self._sharing = desired.sharing_by_uuid(running)
+            self._sharing = desired.map_shared_groups(running)
             self._partitioned = any(guest.ways for guest in wanted.guests)
             if not (wanted.guests or wanted.removable or wanted.cache):
                 return tuple(problems), ()
@@ -366,7 +369,7 @@ class HostEngine(host_facts.HostFacts):
         :param uuid: guest that is always counted.
         """
         group = naming.shared_name(policy.nodes, host_nodes)
-        others = desired.sharing_by_uuid(
+        others = desired.map_shared_groups(
             domain for domain in self.running() if domain.domain.id >= 0
             and domain.domain.uuid != uuid)
         return 1 + sum(one.group == group for one in others.values())

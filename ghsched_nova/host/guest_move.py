@@ -178,12 +178,12 @@ class Mover:
             if (wanted is not None
                     and metadata.read_policy(domain.live) != wanted):
                 domain.write(wanted)
-            self._engine.reconcile_guest(desired.from_xml(domain.live,
-                                                          domain.guest.id))
+            self._engine.reconcile_guest(desired.make_running(domain.live,
+                                                              domain.guest.id))
         self._pin(domain, request)
         self._memory.move(domain.guest.name, dict(move.nodes_moved.values()),
                           [cell.host_node for cell in move.before])
-        stored = self._engine.domain_xml.retune(domains.render(
+        stored = self._engine.domain_xml.retune(domains.render_move(
             domain.stored, move, request.shared))
         if stored != domain.stored:
             domain.define(stored)
@@ -191,8 +191,9 @@ class Mover:
     def _pin(self, domain: policy_change.Domain,
              request: move_messages.Request) -> None:
         before = domains.parse_pins(domain.live)
-        after = domains.parse_pins(domains.render(domain.live, request.move,
-                                                  request.shared))
+        after = domains.parse_pins(
+            domains.render_move(domain.live, request.move, request.shared)
+        )
         most = max((max(cpus) for cpus in after.values() if cpus),
                    default=-1)
         handle = domain.guest._domain

@@ -57,15 +57,25 @@ def compute_headroom(offered: Sequence[tree.Provider], nodes: Iterable[int],
         for guest_node, share in policy.policy.demand(accounting).items():
             node = policy.host_nodes[guest_node]
             used[node] = used.get(node, 0) + share
-    return Headroom(now, count, _free(root.inventories, names.RESCTRL_GROUP,
-                                      groups), {
-        node: _free(records.get(names.make_numa_provider_uuid(root.uuid, node),
-                                {}), names.MEM_BW_PCT, share)
-        for node, share in used.items()})
+    return Headroom(
+        now,
+        count,
+        _compute_free(root.inventories, names.RESCTRL_GROUP, groups),
+        {
+            node: _compute_free(
+                records.get(
+                    names.make_numa_provider_uuid(root.uuid, node), {}
+                ),
+                names.MEM_BW_PCT,
+                share,
+            )
+            for node, share in used.items()
+        },
+    )
 
 
-def _free(inventories: Mapping[str, tree.Inventory], name: str,
-          used: int) -> int:
+def _compute_free(inventories: Mapping[str, tree.Inventory], name: str,
+                  used: int) -> int:
     record = inventories.get(name)
     return tree.free(record, used) if record else 0
 

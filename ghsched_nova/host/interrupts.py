@@ -92,7 +92,7 @@ class InterruptKeeper:
         root = Path(self._section.sysfs_path)
         return model.Host(
             {node: sysfs.cpus_of(path) for node, path in sysfs.nodes(root)},
-            self._dedicated | _isolated(root), self._bypass)
+            self._dedicated | _read_isolated_cpus(root), self._bypass)
 
     @functools.cached_property
     def _bypass(self) -> bool:
@@ -112,7 +112,7 @@ def steered_guests(running: Iterable[desired.Running]) -> list[model.Guest]:
             and scheduling.has_housekeeping_irqs(one.root)]
 
 
-def _isolated(root: Path) -> frozenset[int]:
+def _read_isolated_cpus(root: Path) -> frozenset[int]:
     """Return the CPUs isolated on the kernel command line (isolcpus)."""
     try:
         return cpulist.parse_cpus(sysfs.text(

@@ -78,12 +78,12 @@ class Facts:
     log: str = ''
 
 
-def detect(facts: Facts) -> frozenset[str]:
+def detect_capabilities(facts: Facts) -> frozenset[str]:
     """Return the interrupt bypass capabilities that data of a host prove.
 
     A kernel parameter alone is not enough: the hardware must support it, too.
     """
-    kinds = (_gic(facts.log), _intel(facts), _amd(facts))
+    kinds = (_has_gicv4(facts.log), _intel(facts), _amd(facts))
     return frozenset().union(*kinds)
 
 
@@ -110,28 +110,32 @@ def host_capabilities(words: Collection[str], sysfs: Path,
     """
     return select_capabilities(
         words,
-        detect(read_facts(sysfs, proc)) if AUTO in words else frozenset())
+        detect_capabilities(read_facts(sysfs, proc))
+        if AUTO in words
+        else frozenset(),
+    )
 
 
 def read_facts(sysfs: Path, proc: Path) -> Facts:
     """Read the files that show a host's interrupt bypass; an unreadable file
     counts as empty.
     """
-    interrupts = _text(proc / 'interrupts')
+    interrupts = _read_text(proc / 'interrupts')
     return Facts(
-        {f'{module}/{name}': _text(
+        {f'{module}/{name}': _read_text(
             sysfs / 'module' / module / 'parameters' / name).strip()
          for module in ('kvm_intel', 'kvm_amd')
          for name in ('enable_apicv', 'avic', 'enable_device_posted_irqs')},
-        _registers(sysfs, 'dmar*/intel-iommu/cap'),
-        _registers(sysfs, 'ivhd*/amd-iommu/features'),
-        interrupts, _text(proc / 'cmdline'),
+        _read_registers(sysfs, 'dmar*/intel-iommu/cap'),
+        _read_registers(sysfs, 'ivhd*/amd-iommu/features'),
+        interrupts, _read_text(proc / 'cmdline'),
         # Only hosts with a GIC log this, and reading the log is slow.
-        _kernel_log() if 'GICv3' in interrupts or 'GICv4' in interrupts
+        _read_kernel_log() if 'GICv3' in interrupts or 'GICv4' in interrupts
         else '')
 
 
-def _gic(log: str) -> frozenset[str]:
+def _has_gicv4(log: str) -> frozenset[str]:
+    """|"""
     found = _GIC.findall(log)
     if not found or found[-1][1] == 'disabled':
         return frozenset()
@@ -139,42 +143,42 @@ def _gic(log: str) -> frozenset[str]:
 
 
 def _intel(facts: Facts) -> frozenset[str]:
-    able = (_on(facts, 'kvm_intel/enable_apicv')
-            and not _off(facts, 'kvm_intel/enable_device_posted_irqs')
+    able = (_is_on(facts, 'kvm_intel/enable_apicv')
+            and not _is_off(facts, 'kvm_intel/enable_device_posted_irqs')
             and bool(facts.dmars)
             and all(dmar & _DMAR_PI for dmar in facts.dmars)
             and not _INTEL_OFF.search(facts.command_line)
-            and _remapped(facts))
+            and _remaps_interrupts(facts))
     return KINDS['posted'] if able else frozenset()
 
 
 def _amd(facts: Facts) -> frozenset[str]:
     needed = _AMD_GA | _AMD_GAM_VAPIC
-    able = (_on(facts, 'kvm_amd/avic')
-            and not _off(facts, 'kvm_amd/enable_device_posted_irqs')
+    able = (_is_on(facts, 'kvm_amd/avic')
+            and not _is_off(facts, 'kvm_amd/enable_device_posted_irqs')
             and bool(facts.ivhds)
             and all(ivhd & needed == needed for ivhd in facts.ivhds)
             and not _AMD_OFF.search(facts.command_line)
-            and _remapped(facts))
+            and _remaps_interrupts(facts))
     return KINDS['avic'] if able else frozenset()
 
 
-def _on(facts: Facts, parameter: str) -> bool:
+def _is_on(facts: Facts, parameter: str) -> bool:
     return facts.parameters.get(parameter, '') in ('Y', '1')
 
 
-def _off(facts: Facts, parameter: str) -> bool:
+def _is_off(facts: Facts, parameter: str) -> bool:
     """Whether a kernel parameter exists and is off; older kernels lack it."""
     return facts.parameters.get(parameter, '') in ('N', '0')
 
 
-def _remapped(facts: Facts) -> bool:
+def _remaps_interrupts(facts: Facts) -> bool:
     """Whether the IOMMU remaps interrupts, shown as IR-PCI-MSI and the like.
     """
     return ' IR-' in facts.interrupts
 
 
-def _registers(sysfs: Path, pattern: str) -> tuple[int, ...]:
+def _read_registers(sysfs: Path, pattern: str) -> tuple[int, ...]:
     """Read hexadecimal registers of the host's IOMMUs; 0 for a malformed one.
 
     :param pattern: file name pattern below ``class/iommu``.
@@ -183,20 +187,21 @@ def _registers(sysfs: Path, pattern: str) -> tuple[int, ...]:
     for path in sorted((sysfs / 'class/iommu').glob(pattern)):
         try:
             # AMD's second register follows a colon.
-            found.append(int(_text(path).strip().partition(':')[0], 16))
+            found.append(int(_read_text(path).strip().partition(':')[0], 16))
         except ValueError:
             found.append(0)
     return tuple(found)
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text(errors='replace')
     except OSError:
         return ''
 
 
-def _kernel_log() -> str:
+def _read_kernel_log() -> str:
+    """|"""
     for command in _LOGS:
         try:
             text = subprocess.run(

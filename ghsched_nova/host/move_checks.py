@@ -41,9 +41,9 @@ _PINNED = {
     'launchSecurity': 'encrypted memory'}
 
 
-def refusals(xml: str, request: move_messages.Request,
-             own_memory: page_move.Memory,
-             sysfs: Path = Path('/sys')) -> list[str]:
+def find_refusals(xml: str, request: move_messages.Request,
+                  own_memory: page_move.Memory,
+                  sysfs: Path = Path('/sys')) -> list[str]:
     """Return the reasons why a domain cannot move to other NUMA nodes; empty
     if it can.
 
@@ -54,13 +54,13 @@ def refusals(xml: str, request: move_messages.Request,
     root = document.parse_element(xml)
     name = root.findtext('name') or ''
     return [*_pinned_memory(root), *_policy_errors(xml, request),
-            *_unbound_memory(name, request, own_memory),
+            *_check_bound_memory(name, request, own_memory),
             *_differences(root, request, own_memory.allowed_nodes(name)),
             *_memory_shortages(request, sysfs)]
 
 
-def _unbound_memory(name: str, request: move_messages.Request,
-                    own_memory: page_move.Memory) -> Iterator[str]:
+def _check_bound_memory(name: str, request: move_messages.Request,
+                        own_memory: page_move.Memory) -> Iterator[str]:
     refusal = own_memory.refusal(name)
     if refusal:
         yield refusal
@@ -96,7 +96,7 @@ def _differences(root: etree._Element, request: move_messages.Request,
         unknown. They are read from the process, because after a move the live
         XML still names the nodes that the domain was started on.
     """
-    wanted = domains.vcpu_cpus(request.move.before, request.shared)
+    wanted = domains.map_vcpu_cpus(request.move.before, request.shared)
     pins = {int(pin.get('vcpu', '-1')): frozenset(cpulist.parse_cpus(
         pin.get('cpuset', ''))) for pin in root.findall('cputune/vcpupin')}
     wrong = sorted(vcpu for vcpu, cpus in wanted.items()

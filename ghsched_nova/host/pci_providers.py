@@ -42,8 +42,8 @@ _CHILD_TYPES = ('type-VF', 'vdpa')
 TagsOf = Callable[[Mapping[str, Any]], Mapping[str, str] | None]
 
 
-def wanted_nodes(devices: Iterable[Mapping[str, Any]], tags_of: TagsOf,
-                 nodename: str) -> dict[str, int]:
+def map_provider_nodes(devices: Iterable[Mapping[str, Any]], tags_of: TagsOf,
+                       nodename: str) -> dict[str, int]:
     """Return the host NUMA node of each PCI device's provider, by provider
     name.
 

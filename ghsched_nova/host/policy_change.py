@@ -85,7 +85,7 @@ class Domain:
             metadata.NAMESPACE, _LIVE | _CONFIG)
 
 
-def policy_of(xml: str) -> list[dict[str, Any]] | None:
+def read_policy(xml: str) -> list[dict[str, Any]] | None:
     """Return the bandwidth policy in a domain's metadata; None without one."""
     domain = metadata.read_policy(xml)
     if domain is None or not domain.policy.controlled:
@@ -111,7 +111,7 @@ def effective_values(host: engine.HostEngine,
     if guests > 1:
         settings = resolve.resolve(
             found, resolve.together(found, asked, guests), host_nodes)
-    return [_entry(setting) for setting in settings]
+    return [_setting_to_dict(setting) for setting in settings]
 
 
 def count_group_guests(host: engine.HostEngine, uuid: str, live: str | None,
@@ -128,14 +128,14 @@ def count_group_guests(host: engine.HostEngine, uuid: str, live: str | None,
     :raises MessageError: if the policy is malformed.
     """
     shares = (host.shares if live is None
-              else desired.from_xml(live).shared_group)
+              else desired.make_running(live).shared_group)
     if not shares:
         return 1
     nodes, host_nodes = messages.unpack(policy)
     return host.count_group_guests(uuid, GuestPolicy(nodes=nodes), host_nodes)
 
 
-def _entry(setting: resolve.DomainSetting) -> dict[str, Any]:
+def _setting_to_dict(setting: resolve.DomainSetting) -> dict[str, Any]:
     return {
         'guest_node': setting.guest_node, 'host_node': setting.host_node,
         'domain': setting.domain, **setting.held.as_dict()}
@@ -147,7 +147,7 @@ def is_same(host: engine.HostEngine, domain: Domain,
     policy.
     """
     stored = domain.stored
-    return (policy_of(domain.live) == policy_of(stored) == list(policy)
+    return (read_policy(domain.live) == read_policy(stored) == list(policy)
             and host.domain_xml.retune(stored) == stored)
 
 
@@ -172,7 +172,7 @@ def change_policy(host: engine.HostEngine, domain: Domain,
     # Refuse a policy that the host cannot enforce before anything is written.
     effective_values(host, policy)
     try:
-        _reconcile(host, domain, _replace_nodes(before, nodes))
+        _apply_policy(host, domain, _replace_nodes(before, nodes))
     except Exception as error:
         left = _restore(host, domain, before, stored)
         LOG.warning('ghsched: cannot change the policy of %(name)s, keeping '
@@ -187,8 +187,9 @@ def _replace_nodes(before: metadata.DomainPolicy,
     return replace(before, policy=replace(before.policy, nodes=nodes))
 
 
-def _reconcile(host: engine.HostEngine, domain: Domain,
-               wanted: metadata.DomainPolicy) -> None:
+def _apply_policy(host: engine.HostEngine, domain: Domain,
+                  wanted: metadata.DomainPolicy) -> None:
+    """|"""
     if metadata.read_policy(domain.live) != wanted or (
             metadata.read_policy(domain.stored) != wanted):
         domain.write(wanted)
@@ -196,7 +197,7 @@ def _reconcile(host: engine.HostEngine, domain: Domain,
     retuned = host.domain_xml.retune(stored)
     if retuned != stored:
         domain.define(retuned)
-    host.reconcile_guest(desired.from_xml(domain.live, domain.guest.id))
+    host.reconcile_guest(desired.make_running(domain.live, domain.guest.id))
 
 
 def _restore(host: engine.HostEngine, domain: Domain,
@@ -210,7 +211,7 @@ def _restore(host: engine.HostEngine, domain: Domain,
         ('the metadata of the domain', lambda: domain.write(before)),
         ('its persistent definition', lambda: domain.define(stored)),
         ('its control group', lambda: host.reconcile_guest(
-            desired.from_xml(domain.live, domain.guest.id))))
+            desired.make_running(domain.live, domain.guest.id))))
     left = []
     for what, step in steps:
         try:

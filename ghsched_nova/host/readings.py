@@ -74,7 +74,7 @@ class Readings:
         schemata line.
         """
         with self._lock:
-            mount = _mount(self._root)
+            mount = _identify_mount(self._root)
             if mount != self._mount:
                 self._mount, self._retry_at = mount, 0.0
                 self._lines = self._read(mount) if mount else {}
@@ -130,7 +130,7 @@ class Readings:
             kept = json.loads(self._path.read_text(encoding='utf-8'))
             if kept['mount'] != mount:
                 return {}
-            return {str(line): _checked(shown)
+            return {str(line): _check_readings(shown)
                     for line, shown in kept['lines'].items()}
         except FileNotFoundError:
             return {}
@@ -153,7 +153,8 @@ class Readings:
                         {'path': self._path, 'error': error})
 
 
-def _checked(shown: object) -> rounding.Readings:
+def _check_readings(shown: object) -> rounding.Readings:
+    """|"""
     if not (isinstance(shown, list) and len(shown) == 101 and all(
             one is None or isinstance(one, int) and 0 <= one <= 100
             for one in shown)):
@@ -162,7 +163,7 @@ def _checked(shown: object) -> rounding.Readings:
     return tuple(shown)
 
 
-def _mount(root: Path) -> str:
+def _identify_mount(root: Path) -> str:
     """Return a text that identifies this mount of resctrl; empty if it is not
     mounted.
     """

@@ -100,7 +100,7 @@ class ThreadKeeper:
         The names are keys of :data:`names.CAPABILITY_TRAITS`.
         """
         found = {name for name in self._tries if not self._why_not(name)}
-        if _preempt_rt(Path(self._section.sysfs_path)):
+        if _has_preempt_rt(Path(self._section.sysfs_path)):
             found.add(PREEMPT_RT)
         return self._irq_bypass | found
 
@@ -112,7 +112,7 @@ class ThreadKeeper:
         percent = self._section.realtime_shared_percent
         if not percent or self._why_not(REALTIME):
             return {}
-        runtime, period = (_sysctl(name, default)
+        runtime, period = (_read_sysctl(name, default)
                            for name, default in _LEFT.items())
         found = {node: classes.compute_room(len(cpus), runtime, period,
                                             percent)
@@ -135,7 +135,7 @@ class ThreadKeeper:
         priority = policy.threads.highest_priority
         if priority > self._section.realtime_priority_max:
             raise PolicyError(
-                _key_of(policy, priority).extra_spec,
+                _find_key(policy, priority).extra_spec,
                 f'{priority} is above what this host allows '
                 '([ghsched]realtime_priority_max)')
         return scheduling.render(xml, policy.threads)
@@ -220,14 +220,14 @@ class ThreadKeeper:
         return why
 
 
-def _sysctl(name: str, default: int) -> int:
+def _read_sysctl(name: str, default: int) -> int:
     try:
         return int((Path('/proc/sys/kernel') / name).read_text())
     except (OSError, ValueError):
         return default
 
 
-def _preempt_rt(sysfs: Path) -> bool:
+def _has_preempt_rt(sysfs: Path) -> bool:
     """Whether the host's kernel was built with PREEMPT_RT."""
     try:
         return (sysfs / 'kernel/realtime').read_text().strip() == '1'
@@ -240,10 +240,11 @@ def guests_with_classes(
     """Return guests whose domain XML sets scheduling classes of threads, with
     these classes.
     """
-    return [guest for one in running if (guest := _guest(one)) is not None]
+    return [guest for one in running if (
+        guest := _read_guest(one)) is not None]
 
 
-def _guest(running: desired.Running) -> model.Guest | None:
+def _read_guest(running: desired.Running) -> model.Guest | None:
     # Few guests have a class; parsing the XML of all is slow.
     if ('sched ' not in running.xml
             and scheduling.NAMESPACE not in running.xml):
@@ -263,7 +264,7 @@ def _guest(running: desired.Running) -> model.Guest | None:
     return model.Guest(running.domain.uuid, running.domain.name, roles, pins)
 
 
-def _key_of(policy: GuestPolicy, priority: int) -> keys.Key:
+def _find_key(policy: GuestPolicy, priority: int) -> keys.Key:
     """Return the extra spec of a policy that asks for a real-time priority."""
     threads = policy.threads
     for one, key in ((threads.vcpus, keys.VCPU_PRIORITY),

@@ -53,7 +53,7 @@ class GuestTraffic:
         try:
             with self._measuring:
                 if self._meter is None:
-                    self._meter = _meter(self._section)
+                    self._meter = _make_meter(self._section)
                 self._meter.look(frozenset().union(
                     *map(addresses.fixed_addresses, guests)), time.monotonic())
         except Exception as error:
@@ -84,7 +84,7 @@ class GuestTraffic:
             return found
 
 
-def _meter(section: Any) -> sources.Meter:
+def _make_meter(section: Any) -> sources.Meter:
     """Return a traffic meter that uses the plug-in
     ``[ghsched]affinity_source``.
 

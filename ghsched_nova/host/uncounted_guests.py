@@ -54,15 +54,18 @@ def find_uncounted(guests: Mapping[str, metadata.DomainPolicy],
     others = [held for consumer, held in sorted(holdings.items())
               if consumer not in guests]
     for uuid, guest in guests.items():
-        reason = _differs(guest, holdings.get(uuid, {}), root, accounting)
-        if reason and all(_differs(guest, held, root, accounting)
+        reason = _describe_difference(
+            guest, holdings.get(uuid, {}), root, accounting
+        )
+        if reason and all(_describe_difference(guest, held, root, accounting)
                           for held in others):
             found[uuid] = reason
     return found
 
 
-def _differs(guest: metadata.DomainPolicy, held: Mapping[str, Any],
-             root: str, accounting: Accounting) -> str:
+def _describe_difference(guest: metadata.DomainPolicy, held: Mapping[str, Any],
+                         root: str, accounting: Accounting) -> str:
+    """|"""
     try:
         allocation_check.check(
             guest.policy, accounting, guest.counted_nodes, held, root,

@@ -38,7 +38,7 @@ def check_interrupts(guests: Iterable[model.Guest], host: model.Host,
     :param proc: mount point of procfs.
     """
     guests = list(guests)
-    text = _text(proc / 'interrupts') if guests else ''
+    text = _read_text(proc / 'interrupts') if guests else ''
     found = model.select_steerable(guests, model.parse_interrupts(text),
                                    host.bypass)
     routes = {interrupt.number: route for _guest, interrupt in found
@@ -61,7 +61,7 @@ def reconcile(guests: Iterable[model.Guest], host: model.Host,
         # oslo.privsep is slow to import and needed only for changes.
         from ghsched_nova.interrupts import privileged
 
-        steer = privileged.steer
+        steer = privileged.steer_interrupt
     found = check_interrupts(guests, host, proc)
     failed = {action: why for action in found.actions
               if (why := steer(action))}
@@ -84,15 +84,15 @@ def read_route(path: Path) -> model.Route | None:
         return None
     try:
         effective = cpulist.parse_cpus(
-            _text(path / 'effective_affinity_list').strip())
+            _read_text(path / 'effective_affinity_list').strip())
     except ValueError:
         effective = frozenset()
     # The kernel shows -1 for a device without a node.
     return model.Route(cpus, effective,
-                       decimals.parse_decimal(_text(path / 'node')))
+                       decimals.parse_decimal(_read_text(path / 'node')))
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text(errors='replace')
     except OSError:

@@ -151,10 +151,10 @@ def parse_interrupts(text: str) -> list[Interrupt]:
 
     :param text: content of ``/proc/interrupts``, proc(5).
     """
-    return [one for line in text.splitlines() for one in _line(line)]
+    return [one for line in text.splitlines() for one in _parse_line(line)]
 
 
-def _line(line: str) -> Iterator[Interrupt]:
+def _parse_line(line: str) -> Iterator[Interrupt]:
     begin, _colon, rest = line.partition(':')
     number = decimals.parse_decimal(begin)
     if number is None or 'vfio-' not in rest:
@@ -219,20 +219,23 @@ def plan_actions(found: Iterable[tuple[Guest, Interrupt]],
             continue
         cpus = host.housekeeping(route.node)
         if not cpus:
-            problems[_nowhere(guest, interrupt, route)] = None
+            problems[_make_problem(guest, interrupt, route)] = None
         elif not (route.cpus & host.online) <= cpus:
-            actions.append(Action(guest.uuid, interrupt, cpus, _now(route)))
+            actions.append(
+                Action(guest.uuid, interrupt, cpus, _describe_route(route))
+            )
     return tuple(actions), tuple(problems)
 
 
-def _nowhere(guest: Guest, interrupt: Interrupt, route: Route) -> Problem:
+def _make_problem(guest: Guest, interrupt: Interrupt, route: Route) -> Problem:
+    """|"""
     where = 'the host' if route.node is None else f'NUMA node {route.node}'
     return Problem(
         guest.uuid, f'interrupts of {interrupt.device} stay where they are: '
                     f'{where} has no CPU that no guest has for itself')
 
 
-def _now(route: Route) -> str:
+def _describe_route(route: Route) -> str:
     goes = (f', and goes to {cpulist.render_cpus(route.effective)}'
             if route.effective else '')
     return f'it may go to CPUs {cpulist.render_cpus(route.cpus)}{goes}'

@@ -36,7 +36,7 @@ _WHY = {
 }
 
 
-def steer(action: model.Action) -> str:
+def steer_interrupt(action: model.Action) -> str:
     """Set the CPUs of an interrupt through the privileged helper.
 
     :returns: error message; empty on success.

@@ -78,18 +78,26 @@ def unpack(packed: Packed) -> Request:
 def _cell(one: Mapping[str, Any]) -> GuestCell:
     size = one['page_size']
     return GuestCell(
-        _number(one['host_node'], MAX_NODES), _cpus(one['vcpus']),
-        {_number(vcpu, cpulist.MAX_CPUS): _number(cpu, cpulist.MAX_CPUS)
-         for vcpu, cpu in one['pins']},
-        _cpus(one['reserved']), _number(one['memory'], MAX_MEMORY),
-        None if size is None else _number(size, MAX_MEMORY))
+        _check_number(one['host_node'], MAX_NODES),
+        _cpus(one['vcpus']),
+        {
+            _check_number(vcpu, cpulist.MAX_CPUS): _check_number(
+                cpu, cpulist.MAX_CPUS
+            )
+            for vcpu, cpu in one['pins']
+        },
+        _cpus(one['reserved']),
+        _check_number(one['memory'], MAX_MEMORY),
+        None if size is None else _check_number(size, MAX_MEMORY),
+    )
 
 
 def _cpus(numbers: Iterable[object]) -> frozenset[int]:
-    return frozenset(_number(number, cpulist.MAX_CPUS) for number in numbers)
+    return frozenset(_check_number(number, cpulist.MAX_CPUS)
+                     for number in numbers)
 
 
-def _number(value: object, limit: int) -> int:
+def _check_number(value: object, limit: int) -> int:
     """Return a number, if it is an integer from 0 to below a limit.
 
     :raises TypeError: if it is not.

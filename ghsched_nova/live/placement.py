@@ -178,14 +178,14 @@ class Shares:
                        f'already, {amount}{percent} are asked for')
 
 
-def nodes_by_provider(compute_node_uuid: str,
-                      host_nodes: Sequence[int]) -> dict[str, int]:
+def map_providers_to_nodes(compute_node_uuid: str,
+                           host_nodes: Sequence[int]) -> dict[str, int]:
     """Return the host NUMA nodes of a compute node by UUID of the provider."""
     return {names.make_numa_provider_uuid(compute_node_uuid, node): node
             for node in host_nodes}
 
 
-def numa_providers(compute_nodes: Iterable[str]) -> frozenset[str]:
+def list_numa_providers(compute_nodes: Iterable[str]) -> frozenset[str]:
     """Return the UUIDs of all possible NUMA providers of compute nodes.
 
     :param compute_nodes: UUIDs of the compute nodes.

@@ -153,7 +153,7 @@ class NovaRecords:
             instance = self._instance()
             if not is_locked(instance, token):
                 return ''    # it is somebody else's
-            _give_free(instance)
+            _clear_lock(instance)
             instance.save(expected_task_state=[LOCKED])
         except (exception.InstanceUpdateConflict, exception.InstanceNotFound,
                 errors.Gone):
@@ -179,7 +179,7 @@ class NovaRecords:
         try:
             self._save_request(before, extra_specs)
             instance.flavor.extra_specs = dict(extra_specs)
-            _give_free(instance)
+            _clear_lock(instance)
             # Nova writes the flavor before it looks at the task state.
             instance.save(expected_task_state=[LOCKED])
         except BaseException as error:
@@ -257,7 +257,8 @@ class NovaRecords:
         return instance
 
 
-def _give_free(instance: Any) -> None:
+def _clear_lock(instance: Any) -> None:
+    """|"""
     instance.task_state = None
     instance.progress = 0
     instance.system_metadata.pop(_OWNER, None)

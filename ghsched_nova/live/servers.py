@@ -26,8 +26,8 @@ from ghsched_nova import rpcapi
 from ghsched_placement import names
 
 
-def change(context: Any, server: str, asked: Mapping[str, str | None],
-           dry_run: bool) -> live_changes.Plan:
+def change_policy(context: Any, server: str, asked: Mapping[str, str | None],
+                  dry_run: bool) -> live_changes.Plan:
     """Change a server's policy, and record it as an instance action.
 
     :param context: context of the guest's cell.
@@ -38,14 +38,14 @@ def change(context: Any, server: str, asked: Mapping[str, str | None],
     :raises Refused: with the reason; nothing is changed.
     :raises LeftOver: if something is left to do by hand.
     """
-    wanted = live_change(context, server)
+    wanted = make_live_change(context, server)
     if dry_run:
         return wanted.run(asked, dry_run)
     with records.recorded_action(context, server):
         return wanted.run(asked, dry_run)
 
 
-def live_change(context: Any, server: str) -> live_changes.LiveChange:
+def make_live_change(context: Any, server: str) -> live_changes.LiveChange:
     """Return a change of a server's policy, connected to Nova and Placement.
 
     :param context: context of the guest's cell.
@@ -67,12 +67,12 @@ def _shares(guest: live_changes.Guest, nodes: Sequence[int],
     """
     return placement.Shares(
         shared.placement_client(), guest.uuid, guest.compute_node,
-        placement.nodes_by_provider(guest.compute_node, nodes), classes,
-        placement.numa_providers(guest.left))
+        placement.map_providers_to_nodes(guest.compute_node, nodes), classes,
+        placement.list_numa_providers(guest.left))
 
 
-def move(context: Any, server: str, nodes: Mapping[int, int],
-         dry_run: bool) -> node_move.Plan:
+def move_server(context: Any, server: str, nodes: Mapping[int, int],
+                dry_run: bool) -> node_move.Plan:
     """Move a server to other NUMA nodes, and record an instance action.
 
     :param context: context of the guest's cell.
@@ -82,14 +82,14 @@ def move(context: Any, server: str, nodes: Mapping[int, int],
     :raises Refused: with the reason; nothing is changed.
     :raises LeftOver: if something is left to do by hand.
     """
-    mover = node_mover(context, server)
+    mover = make_node_mover(context, server)
     if dry_run:
         return mover.check(nodes)
     with records.recorded_action(context, server, records.MOVE_EVENT):
         return mover.run(nodes)
 
 
-def node_mover(context: Any, server: str) -> node_move.NodeMove:
+def make_node_mover(context: Any, server: str) -> node_move.NodeMove:
     """Return a move of a server, connected to Nova and Placement.
 
     :param context: context of the guest's cell.

@@ -136,19 +136,20 @@ def plan_node_sets(moved: Mapping[int, int], nodes: Iterable[int]
     back = {after: before for before, after in wanted.items()}
     both = old | new
     kept = {node: node for node in old}
-    if len(old) == 1 or all(_leads(way, want) for way, want in (
+    if len(old) == 1 or all(_is_reachable(way, want) for way, want in (
             ((old, both), kept), ((both, new), wanted),
             ((both, old), kept), ((new, both, old), back))):
         return (both, new)
-    if old != new and _leads((old, new), wanted) and (
-            _leads((new, old), back)):
+    if old != new and _is_reachable((old, new), wanted) and (
+            _is_reachable((new, old), back)):
         return (new,)
     raise NotBound(
         'the kernel binds memory of a running process to other NUMA nodes in '
         f'their order only, and not {_text(wanted)}')
 
 
-def _leads(way: Sequence[Nodes], wanted: Mapping[int, int]) -> bool:
+def _is_reachable(way: Sequence[Nodes], wanted: Mapping[int, int]) -> bool:
+    """|"""
     for node, target in wanted.items():
         for old, new in zip(way, way[1:], strict=False):
             node = remap_node(node, old, new)

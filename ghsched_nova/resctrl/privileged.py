@@ -51,7 +51,7 @@ def _check_root(root: str) -> None:
     :raises GroupError: says why.
     """
     _check_configured('resctrl_path', root)
-    found = kernel_files.file_system(root)
+    found = kernel_files.get_file_system(root)
     if found not in cfg.CONF.ghsched.resctrl_magic:
         raise fs.GroupError(
             f'is not on a resctrl file system (type {found:#x}); is resctrl '

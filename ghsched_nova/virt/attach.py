@@ -109,7 +109,7 @@ def place_device(device_xml: str, guest_xml: str,
     """
     address, *_ = device_numa.passthrough_addresses(
         f'<domain><devices>{device_xml}</devices></domain>')
-    decision = device_numa.decide(
+    decision = device_numa.assign_devices(
         [device_numa.Device(address, host_node_of.get(address))],
         host_nodes(guest_xml), mode, distances, bool(distances))
     guest_node = decision.guest_node_of[address]

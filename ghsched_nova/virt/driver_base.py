@@ -58,7 +58,7 @@ class DriverBase(libvirt_driver.LibvirtDriver):
             shared.config().ghsched, readings.Readings(
                 Path(shared.config().ghsched.resctrl_path),
                 Path(shared.config().state_path) / readings.FILE,
-                engine.measure))
+                engine.measure_schemata))
         self._ghsched.running = self._all_running
         self._threads = scheduling.ThreadKeeper(
             shared.config().ghsched, dedicated=compute.dedicated_cpus())
@@ -111,7 +111,7 @@ class DriverBase(libvirt_driver.LibvirtDriver):
     # -- guests that run ------------------------------------------------------
 
     def _reconcile_guest(self, guest: Any) -> None:
-        running = desired.from_xml(guest.get_xml_desc(), guest.id)
+        running = desired.make_running(guest.get_xml_desc(), guest.id)
         self._ghsched.reconcile_guest(running)
         self._threads.reconcile_guest(running)
 

@@ -87,7 +87,7 @@ class ReportingDriver(base.DriverBase):
             client.get_usages, client.get_usage_by_consumer)
         if shared.config().pci.report_in_placement:
             self._pci_placer.update(
-                provider_tree, nodename, pci_providers.wanted_nodes(
+                provider_tree, nodename, pci_providers.map_provider_nodes(
                     self._pci_devices, compute.device_tags(), nodename))
         # Nova's driver stored a copy without the providers added above.
         self.provider_tree = provider_tree

@@ -240,7 +240,7 @@ class StartingDriver(base.DriverBase):
             self._reconcile_guest(guest)
         except Exception as error:
             if not self._ghsched.needs_group(
-                    desired.from_xml(guest.get_xml_desc())):
+                    desired.make_running(guest.get_xml_desc())):
                 LOG.warning('ghsched: cannot apply the default cap to a guest '
                             'without a policy: %s', error, instance=instance)
                 return

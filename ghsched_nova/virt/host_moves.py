@@ -66,7 +66,7 @@ class HostMoves:
 
         :raises NotChanged: with all reasons.
         """
-        found = move_checks.refusals(
+        found = move_checks.find_refusals(
             domain.live, move_messages.unpack(move), self._memory,
             Path(shared.config().ghsched.sysfs_path))
         if found:

@@ -111,7 +111,7 @@ class PolicyEndpoint:
             return {'policy': None, 'same': False,
                     **self._group_values(instance_uuid, None, policy)}
         with self.running(instance_uuid) as domain:
-            return {'policy': policy_change.policy_of(domain.live),
+            return {'policy': policy_change.read_policy(domain.live),
                     'same': policy_change.is_same(
                         self._engine, domain, policy),
                     **self._group_values(instance_uuid, domain.live, policy)}
@@ -139,7 +139,7 @@ class PolicyEndpoint:
         with compute.instance_lock(instance_uuid):
             self._void.append(void)
             with self.running(instance_uuid) as domain:
-                return {'policy': policy_change.policy_of(domain.live)}
+                return {'policy': policy_change.read_policy(domain.live)}
 
     @_answer_refusals
     def set_policy(self, context: Any, instance_uuid: str,

@@ -74,7 +74,7 @@ class AllCapabilitiesTestCase(openstack_base.CommandTestCase,
                 f'ghsched_nova.threads.privileged.{name}',
                 lambda *_args: ''))
         self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.host.scheduling._sysctl',
+            'ghsched_nova.host.scheduling._read_sysctl',
             lambda _name, default: default))
         self.useFixture(guest_memory.FakeMemory())
         self.kernel.divides_l3 = True
@@ -86,11 +86,11 @@ class AllCapabilitiesTestCase(openstack_base.CommandTestCase,
 
     def move(self, server, node):
         with records.in_cell(server['id']) as context:
-            return servers.move(context, server['id'], {0: node}, False)
+            return servers.move_server(context, server['id'], {0: node}, False)
 
     def change(self, server, **asked):
         with records.in_cell(server['id']) as context:
-            return servers.change(context, server['id'], {
+            return servers.change_policy(context, server['id'], {
                 f'ghsched:{name}': value for name, value in asked.items()},
                 False)
 

@@ -497,7 +497,7 @@ class EngineTest(EmulatedTestCase):
             options.set_override(name, value, 'ghsched')
             self.addCleanup(options.clear_override, name, 'ghsched')
         self.engine = engine.HostEngine(options.ghsched, readings.Readings(
-            self.root, measure=engine.measure))
+            self.root, measure=engine.measure_schemata))
         (self.sysfs / f'{NAME}.pid').write_text(str(self.threads.pid))
         self.group = naming.group_name(UUID)
 
@@ -531,7 +531,7 @@ class EngineTest(EmulatedTestCase):
                 self.assertEqual(UUID, problem.guest)
                 error = self.assertRaises(
                     fs.GroupError, self.engine.reconcile_guest,
-                    desired.from_xml(guest.xml, DOMAIN))
+                    desired.make_running(guest.xml, DOMAIN))
                 self.assertIn(words, str(error))
             self.assertEqual(frozenset(), self.engine.groups())
             self.log.reset_output()

@@ -68,7 +68,7 @@ class LiveChangeTestCase(nova_base.GhschedTestCase):
                 None if value is None else str(value)
                 for key, value in keys.items()}
         with records.in_cell(uuid) as context:
-            return servers.change(context, uuid, wish, dry_run)
+            return servers.change_policy(context, uuid, wish, dry_run)
 
     def refused(self, *words, **keys):
         error = self.assertRaises((errors.Refused, policies.PolicyError),
@@ -285,7 +285,7 @@ class EvacuatedTest(LiveChangeTestCase):
         client = report.SchedulerReportClient()
         shares = placement.Shares(
             client, self.server['id'], root,
-            placement.nodes_by_provider(root, [node]), {names.MEM_BW_PCT},
+            placement.map_providers_to_nodes(root, [node]), {names.MEM_BW_PCT},
             frozenset(
                 self.provider('host_b', number) for number in (0, 1)))
         held = shares.read_amounts()

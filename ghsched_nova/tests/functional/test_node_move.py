@@ -52,7 +52,7 @@ class CheckMoveTest(nova_base.GhschedTestCase):
 
     def check(self, server, nodes):
         with records.in_cell(server['id']) as context:
-            return servers.move(context, server['id'], nodes, True)
+            return servers.move_server(context, server['id'], nodes, True)
 
     def test_it_is_found_out_and_nothing_changes(self):
         self.start_host()
@@ -87,7 +87,8 @@ class CheckMoveTest(nova_base.GhschedTestCase):
             server = self.boot(self.flavor(policy=policy, extra=extra))
             node, = self.host_nodes(server)
             plan = self.check(server, {0: 1 - node})
-            self.assertEqual({0: (node, 1 - node)}, plan.request.move.moved)
+            self.assertEqual({0: (node, 1 - node)},
+                             plan.request.move.nodes_moved)
             self._delete_server(server)
         server = self.boot(self.flavor(nodes=2, policy='shared'))
         first, second = self.host_nodes(server)
@@ -174,7 +175,7 @@ class MoveTest(openstack_base.CommandTestCase):
     def move(self, node, server=None):
         uuid = (server or self.server)['id']
         with records.in_cell(uuid) as context:
-            return servers.move(context, uuid, {0: node}, False)
+            return servers.move_server(context, uuid, {0: node}, False)
 
     @property
     def domain(self):

@@ -43,7 +43,7 @@ class SharedRealTimeTestCase(nova_base.GhschedTestCase):
         self.useFixture(fixtures.MonkeyPatch(
             'ghsched_nova.host.scheduling._realtime_refused', str))
         self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.host.scheduling._sysctl',
+            'ghsched_nova.host.scheduling._read_sysctl',
             lambda _name, default: default))
         self.start_host()
 
@@ -117,7 +117,7 @@ class LiveChangeTest(SharedRealTimeTestCase):
         self.assertEqual([RR, RR], self.classes(process))
         node, = self.host_nodes(server)
         with records.in_cell(server['id']) as context:
-            self.assertTrue(servers.change(
+            self.assertTrue(servers.change_policy(
                 context, server['id'], {'ghsched:mem_bw_min': '40'},
                 False).needed)
         self.assert_agreement(server, 'host_a', [40])

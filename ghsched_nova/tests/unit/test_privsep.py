@@ -218,7 +218,7 @@ class EntryPointTestCase(base.TestCase):
                 ('resctrl_path', str(self.run_path)),
                 ('libvirt_run_path', str(self.run_path)),
                 ('resctrl_magic',
-                 str(kernel_files.file_system(str(self.run_path))))):
+                 str(kernel_files.get_file_system(str(self.run_path))))):
             cfg.CONF.set_override(name, value, 'ghsched')
             self.addCleanup(cfg.CONF.clear_override, name, 'ghsched')
         self.samples = self._samples()
@@ -485,11 +485,11 @@ class KernelFilesTest(base.TestCase):
         (self.top / 'real/link').symlink_to('file')
         (self.top / 'real/pipe').parent.mkdir(exist_ok=True)
         os.mkfifo(self.top / 'real/pipe')
-        self.types = {kernel_files.file_system(str(self.top))}
+        self.types = {kernel_files.get_file_system(str(self.top))}
 
     def test_file_system_is_that_of_the_kernel(self):
-        self.assertEqual(0x9fa0, kernel_files.file_system('/proc'))
-        self.assertEqual(0, kernel_files.file_system('/nowhere'))
+        self.assertEqual(0x9fa0, kernel_files.get_file_system('/proc'))
+        self.assertEqual(0, kernel_files.get_file_system('/nowhere'))
 
     def test_write_file_below_the_top_writes_it(self):
         kernel_files.write(self.top, ['real', 'file'], 'after!', self.types)

@@ -52,7 +52,7 @@ class FilterTest(base.TestCase):
             'ghsched_nova.live.records.recorded_action'))
         self.change = mock.Mock(return_value=plans.plan())
         self.enterContext(mock.patch.object(
-            servers, 'live_change',
+            servers, 'make_live_change',
             return_value=mock.Mock(run=self.change)))
         self.server = SimpleNamespace(
             project_id='project', user_id='owner', locked=False,
@@ -131,7 +131,7 @@ class FilterTest(base.TestCase):
 
     def move(self, **more):
         with mock.patch.object(
-                servers, 'node_mover',
+                servers, 'make_node_mover',
                 return_value=mock.Mock(
                     check=mock.Mock(return_value=plans.MOVE),
                     run=mock.Mock(return_value=plans.MOVE))
@@ -160,7 +160,8 @@ class FilterTest(base.TestCase):
                              'dry_run': True},
                  'MOVE': {'move_nodes': {'0': 1}},
                  'MOVE DRY_RUN': {'move_nodes': {'0': 1}, 'dry_run': True}}
-        with mock.patch.object(servers, 'move', return_value=plans.MOVE):
+        with mock.patch.object(servers, 'move_server',
+                               return_value=plans.MOVE):
             return self.ask({'ghsched': asked[kind]}).status_int
 
     def test_user_without_a_rule_is_refused_whatever_is_asked(self):

@@ -43,7 +43,7 @@ class CommandTest(base.TestCase):
         self.enterContext(mock.patch(
             'ghsched_nova.live.records.recorded_action'))
         self.enterContext(mock.patch.object(
-            servers, 'live_change', return_value=mock.Mock(
+            servers, 'make_live_change', return_value=mock.Mock(
                 run=self.answer)))
 
     def call(self, *arguments, server=plans.UUID):

@@ -146,8 +146,9 @@ class DecideTest(base.TestCase):
 
     def test_a_device_is_on_the_guest_node_of_its_host_node(self):
         for mode in (dn.REQUIRED, dn.PREFERRED):
-            decision = dn.decide((self.DEVICE, dn.Device('0000:01:00.0', 1)),
-                                 (1, 3), mode)
+            decision = dn.assign_devices(
+                (self.DEVICE, dn.Device('0000:01:00.0', 1)), (1, 3), mode
+            )
             self.assertEqual({'0000:81:00.1': 1, '0000:01:00.0': 0},
                              decision.guest_node_of)
             self.assertEqual((), decision.problems)
@@ -155,12 +156,22 @@ class DecideTest(base.TestCase):
     def test_a_host_node_twice_is_its_lowest_guest_node(self):
         self.assertEqual(
             {'0000:81:00.1': 1},
-            dn.decide((self.DEVICE,), (0, 3, 3), dn.REQUIRED).guest_node_of)
+            dn.assign_devices(
+                (self.DEVICE,), (0, 3, 3), dn.REQUIRED
+            ).guest_node_of,
+        )
 
     def test_required_refuses_and_names_each_device_and_its_node(self):
         with self.assertRaises(dn.DeviceNumaError) as caught:
-            dn.decide((self.DEVICE, dn.Device('0000:82:00.0', None),
-                       dn.Device('0000:83:00.0', -1)), (0, 1), dn.REQUIRED)
+            dn.assign_devices(
+                (
+                    self.DEVICE,
+                    dn.Device('0000:82:00.0', None),
+                    dn.Device('0000:83:00.0', -1),
+                ),
+                (0, 1),
+                dn.REQUIRED,
+            )
         for part in ('0000:81:00.1: it is on host node 3',
                      'the guest on host node(s) 0, 1',
                      '0000:82:00.0: the host does not know',
@@ -169,45 +180,52 @@ class DecideTest(base.TestCase):
 
     def test_required_refuses_a_guest_without_nodes(self):
         with self.assertRaisesRegex(dn.DeviceNumaError, 'hw:numa_nodes'):
-            dn.decide((self.DEVICE,), (), dn.REQUIRED)
-        self.assertEqual(dn.Decision({}), dn.decide((), (), dn.REQUIRED))
+            dn.assign_devices((self.DEVICE,), (), dn.REQUIRED)
+        self.assertEqual(
+            dn.Decision({}), dn.assign_devices((), (), dn.REQUIRED)
+        )
 
     def test_preferred_leaves_a_device_without_a_node_and_says_why(self):
         for device in (self.DEVICE, dn.Device('0000:81:00.1', -1),
                        dn.Device('0000:81:00.1', None)):
-            decision = dn.decide((device,), (0, 1), dn.PREFERRED,
-                                 {3: {0: 20, 1: 30}})
+            decision = dn.assign_devices((device,), (0, 1), dn.PREFERRED,
+                                         {3: {0: 20, 1: 30}})
             self.assertEqual({'0000:81:00.1': None}, decision.guest_node_of)
             self.assertEqual('0000:81:00.1', decision.problems[0].address)
 
     def test_the_nearest_node_is_by_distance_then_by_number(self):
         for row, node in (({0: 30, 1: 20}, 1), ({0: 20, 1: 20}, 0),
                           ({1: 40}, 1), ({5: 10}, None), ({}, None)):
-            decision = dn.decide((self.DEVICE,), (0, 1), dn.PREFERRED,
-                                 {3: row}, nearest=True)
+            decision = dn.assign_devices((self.DEVICE,), (0, 1), dn.PREFERRED,
+                                         {3: row}, nearest=True)
             self.assertEqual({'0000:81:00.1': node}, decision.guest_node_of)
             self.assertEqual(1, len(decision.problems))
 
     def test_the_nearest_of_an_unknown_node_is_not_guessed(self):
         for node in (None, -1):
-            decision = dn.decide((dn.Device('0000:81:00.1', node),), (0, 1),
-                                 dn.PREFERRED, {-1: {0: 10}}, nearest=True)
+            decision = dn.assign_devices(
+                (dn.Device('0000:81:00.1', node),),
+                (0, 1),
+                dn.PREFERRED,
+                {-1: {0: 10}},
+                nearest=True,
+            )
             self.assertEqual({'0000:81:00.1': None}, decision.guest_node_of)
 
     def test_required_takes_no_nearest_node(self):
         with self.assertRaises(dn.DeviceNumaError):
-            dn.decide((self.DEVICE,), (0, 1), dn.REQUIRED,
-                      {3: {0: 10, 1: 20}}, nearest=True)
+            dn.assign_devices((self.DEVICE,), (0, 1), dn.REQUIRED,
+                              {3: {0: 10, 1: 20}}, nearest=True)
 
     def test_none_touches_nothing(self):
         self.assertEqual(dn.Decision({}),
-                         dn.decide((self.DEVICE,), (0, 1), dn.NONE))
+                         dn.assign_devices((self.DEVICE,), (0, 1), dn.NONE))
 
     def test_a_mode_or_an_address_that_makes_no_sense(self):
         with self.assertRaisesRegex(dn.DeviceNumaError, 'sometimes'):
-            dn.decide((self.DEVICE,), (0,), 'sometimes')
+            dn.assign_devices((self.DEVICE,), (0,), 'sometimes')
         with self.assertRaisesRegex(dn.DeviceNumaError, '81:00'):
-            dn.decide((dn.Device('81:00', 0),), (0,), dn.PREFERRED)
+            dn.assign_devices((dn.Device('81:00', 0),), (0,), dn.PREFERRED)
 
     @given(st.lists(st.none() | st.integers(-1, 9), max_size=8),
            st.lists(st.integers(0, 9), max_size=4, unique=True),
@@ -216,7 +234,9 @@ class DecideTest(base.TestCase):
         devices = [dn.Device(address(number), node)
                    for number, node in enumerate(nodes)]
         slit = {a: {b: 10 + abs(a - b) for b in range(10)} for a in range(10)}
-        decision = dn.decide(devices, host_nodes, dn.PREFERRED, slit, nearest)
+        decision = dn.assign_devices(
+            devices, host_nodes, dn.PREFERRED, slit, nearest
+        )
         told = {problem.address for problem in decision.problems}
         for device in devices:
             node = decision.guest_node_of[device.address]

@@ -36,8 +36,8 @@ def running(tune='', vcpu='<vcpu>4</vcpu>', policy=POLICY):
 
 
 def read(*args, **kwargs):
-    return desired.desired_state(captured.openeuler(),
-                                 running(*args, **kwargs))
+    return desired.make_desired_state(captured.openeuler(),
+                                      running(*args, **kwargs))
 
 
 class DesiredTest(base.TestCase):
@@ -107,8 +107,8 @@ class DesiredTest(base.TestCase):
         xml = xml.replace('vcpus="1"', f'vcpus="{vcpus}"').replace(
             '>4<', f'>{count}<')
         try:
-            guest = desired.desired_state(captured.openeuler(),
-                                          desired.Running(DOMAIN, xml))
+            guest = desired.make_desired_state(captured.openeuler(),
+                                               desired.Running(DOMAIN, xml))
         except (desired.DomainError, desired.etree.XMLSyntaxError):
             return
         model.check(model.Wanted((guest,)))

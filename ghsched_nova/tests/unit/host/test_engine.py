@@ -141,9 +141,12 @@ class GuestsTest(EngineTestCase):
 
     def test_no_guest_is_silently_without_its_policy(self):
         refused = running(2, minimum=20)
-        guest = desired.desired_state(captured.openeuler(), running(1))
-        with mock.patch.object(engine.desired, 'desired_state', side_effect=[
-                desired.DomainError('no'), guest]):
+        guest = desired.make_desired_state(captured.openeuler(), running(1))
+        with mock.patch.object(
+            engine.desired,
+            'make_desired_state',
+            side_effect=[desired.DomainError('no'), guest],
+        ):
             problem, = self.reconcile([refused, running(1)], [])
         self.assertEqual((refused.domain.uuid, 'no'),
                          (problem.guest, problem.reason))
@@ -281,8 +284,13 @@ class DevicesTest(EngineTestCase):
         guest = self.devices(17)
         self.options.set_override('control_devices', True, 'ghsched')
         self.hosts.return_value = captured.intel()
-        with mock.patch.object(engine.desired, 'desired_state', return_value=(
-                desired.desired_state(captured.openeuler(), guest))):
+        with mock.patch.object(
+            engine.desired,
+            'make_desired_state',
+            return_value=(
+                desired.make_desired_state(captured.openeuler(), guest)
+            ),
+        ):
             self.reconcile([guest])
         wanted = self.call.call_args.args[2]
         self.assertEqual(frozenset(), wanted.guests[0].devices)

@@ -123,7 +123,7 @@ class SharingTest(EngineTestCase):
         self.option('group_sharing', 'on')
         xml = self.engine.domain_xml.render(xml, policy, (1,))
         self.assertNotIn('memorytune', xml)
-        self.assertTrue(desired.from_xml(xml).shared_group)
+        self.assertTrue(desired.make_running(xml).shared_group)
 
 
 class MonitoringTest(EngineTestCase):
@@ -152,7 +152,9 @@ class MonitoringTest(EngineTestCase):
                 self.assertEqual(makes, '<monitor' in xml, dialect.name)
                 self.assertEqual(makes, '<memorytune' in xml)
                 # Once made, libvirt never looks after it.
-                self.assertTrue(self.engine.needs_group(desired.from_xml(xml)))
+                self.assertTrue(
+                    self.engine.needs_group(desired.make_running(xml))
+                )
 
     def test_where_it_can_not_the_monitoring_group_is_ours(self):
         self.old_kernel()
@@ -176,7 +178,9 @@ class MonitoringTest(EngineTestCase):
         self.reconcile([guest])
         (one,) = self.call.call_args.args[2].guests
         self.assertEqual((naming.DEFAULT, True), (one.group, one.monitor))
-        self.assertFalse(self.engine.needs_group(desired.from_xml(guest.xml)))
+        self.assertFalse(
+            self.engine.needs_group(desired.make_running(guest.xml))
+        )
 
     def test_monitoring_groups_of_guests_that_are_gone_are_removed(self):
         self.old_kernel()

@@ -62,7 +62,7 @@ AMD = bypass.Facts({'kvm_amd/avic': 'Y'},
 class DetectTest(base.TestCase):
 
     def assertFound(self, wanted, facts):
-        self.assertEqual(set(wanted), bypass.detect(facts))
+        self.assertEqual(set(wanted), bypass.detect_capabilities(facts))
 
     def assertEachNeeded(self, facts, **changes):
         for name, values in changes.items():
@@ -110,15 +110,24 @@ class DetectTest(base.TestCase):
         for facts, module in ((INTEL, 'kvm_intel'), (AMD, 'kvm_amd')):
             name = f'{module}/enable_device_posted_irqs'
             for value, there in (('Y', True), ('N', False)):
-                self.assertEqual(there, bool(bypass.detect(replace(
-                    facts, parameters={**facts.parameters, name: value}))))
+                self.assertEqual(
+                    there,
+                    bool(
+                        bypass.detect_capabilities(
+                            replace(
+                                facts,
+                                parameters={**facts.parameters, name: value},
+                            )
+                        )
+                    ),
+                )
 
     @given(st.text(), st.text(), st.dictionaries(
         st.sampled_from(['kvm_intel/enable_apicv', 'kvm_amd/avic']),
         st.text()))
     def test_any_text_is_something_or_nothing(self, log, interrupts,
                                               parameters):
-        found = bypass.detect(bypass.Facts(parameters, (1,), (2,),
+        found = bypass.detect_capabilities(bypass.Facts(parameters, (1,), (2,),
                                            interrupts, '', log))
         self.assertLessEqual(found, {bypass.VLPI, bypass.VSGI})
 
@@ -151,7 +160,7 @@ class ReadTest(base.TestCase):
             path = self.top / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-        return bypass.detect(
+        return bypass.detect_capabilities(
             bypass.read_facts(self.top / 'sys', self.top / 'proc'))
 
     def test_a_host_without_anything(self):

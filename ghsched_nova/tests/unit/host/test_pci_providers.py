@@ -25,7 +25,7 @@ def device(address, kind='type-VF', node=0, parent='0000:81:00.0'):
 class WantedNodesTest(base.TestCase):
 
     def wanted(self, *devices, tags=None):
-        return pci_providers.wanted_nodes(
+        return pci_providers.map_provider_nodes(
             devices, lambda _device: {} if tags is None else tags, 'host')
 
     def test_vfs_are_inventory_of_their_pf(self):
@@ -41,7 +41,7 @@ class WantedNodesTest(base.TestCase):
             device('0000:81:10.0'), tags={'physical_network': 'net'}))
 
     def test_devices_that_are_not_listed_are_passed_over(self):
-        self.assertEqual({}, pci_providers.wanted_nodes(
+        self.assertEqual({}, pci_providers.map_provider_nodes(
             [device('0000:81:10.0')], lambda _device: None, 'host'))
 
     def test_no_node_is_made_up_for_a_device_without_one(self):

@@ -175,7 +175,7 @@ class LiveTest(base.TestCase):
                          self.held())
         for xml in (self.guest.live, self.guest.stored):
             self.assertEqual(self.packed(maximum=73),
-                             policy_change.policy_of(xml))
+                             policy_change.read_policy(xml))
         # The live XML cannot be changed, and nothing is read from it.
         self.assertTrue(policy_change.is_same(self.engine, self.domain,
                                               self.packed(maximum=73)))

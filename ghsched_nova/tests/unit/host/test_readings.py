@@ -63,7 +63,8 @@ class ReadingsTest(base.TestCase):
     def test_another_mount_is_measured_again(self):
         first = self.readings()
         first.complete(self.host)
-        with mock.patch.object(readings, '_mount', return_value='other/1'):
+        with mock.patch.object(readings, '_identify_mount',
+                               return_value='other/1'):
             self.assertEqual({}, first.known())
             self.assertEqual({}, self.readings().known())
             self.assertTrue(first.complete(self.host))

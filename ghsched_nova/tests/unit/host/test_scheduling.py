@@ -34,7 +34,7 @@ class OfferTest(base.TestCase):
         return keeper
 
     def test_room_on_shared_cpus_is_what_an_operator_gives(self):
-        with mock.patch.object(scheduling, '_sysctl',
+        with mock.patch.object(scheduling, '_read_sysctl',
                                lambda _name, default: default):
             self.assertEqual({0: 1800}, self.keeper().realtime_room())
             self.assertEqual({0: 900}, self.keeper(50).realtime_room())

@@ -194,7 +194,7 @@ class ReportStressTest(base.TestCase):
         def ask(_chance):
             assert set(found.add_to_diagnostics({'x': 'y'}, guest)) >= {'x'}
 
-        with mock.patch.object(traffic_report, '_meter', meter):
+        with mock.patch.object(traffic_report, '_make_meter', meter):
             self.assertEqual([], threads.stress([look] * 3 + [ask] * 2, 10))
         self.assertEqual('', self.log.output)
         self.assertEqual(1, len(made))

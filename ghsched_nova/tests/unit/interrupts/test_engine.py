@@ -145,8 +145,13 @@ class WriteTest(KernelTestCase):
         self.proc = self.top / 'proc'
         self.affinity = self.proc / 'irq/40/smp_affinity_list'
         # These files are on no procfs.
-        self.enterContext(mock.patch.object(
-            kernel_files, 'PROC', {kernel_files.file_system(str(self.top))}))
+        self.enterContext(
+            mock.patch.object(
+                kernel_files,
+                'PROC',
+                {kernel_files.get_file_system(str(self.top))},
+            )
+        )
 
     def write(self, number=40, name=VF):
         return privileged.write_affinity(number, name, [4, 6], self.proc)

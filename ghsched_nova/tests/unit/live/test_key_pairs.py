@@ -212,7 +212,7 @@ class Server:
     def shares_of(self, classes, _guest, nodes=(0, 1)):
         return placement.Shares(
             self.placement, UUID, ROOT,
-            placement.nodes_by_provider(ROOT, nodes), classes)
+            placement.map_providers_to_nodes(ROOT, nodes), classes)
 
     def move(self, node):
         return node_move.NodeMove(
@@ -222,7 +222,7 @@ class Server:
     # -- what a live change works with, beside --------------------------------
 
     def check(self, _guest, policy):
-        return {'policy': policy_change.policy_of(self.host.xml[0]),
+        return {'policy': policy_change.read_policy(self.host.xml[0]),
                 'same': False, 'effective': policy_change.effective_values(
                     self.host, policy)}
 

@@ -156,7 +156,7 @@ class QemuTest(base.TestCase):
         with (mock.patch.object(cpusets, 'find_cpusets',
                                 return_value=self.cpusets()),
               mock.patch.object(kernel_files, 'CGROUPS',
-                                {kernel_files.file_system('/tmp')})):
+                                {kernel_files.get_file_system('/tmp')})):
             return privileged.write_allowed_nodes(7, nodes, self.groups)
 
     def test_allow_two_groups_writes_each_of_them_once(self):

@@ -53,7 +53,7 @@ def started(devices):
     xml = GUEST.replace('<devices/>', '<devices>' + ''.join(
         DEVICE.replace("function='0x0'", f"function='0x{address[-1]}'")
         for address in devices) + '</devices>')
-    decision = device_numa.decide(
+    decision = device_numa.assign_devices(
         [device_numa.Device(*device) for device in devices.items()],
         attach.host_nodes(GUEST), 'preferred', SLIT, nearest=True)
     xml = device_numa.render_expander(xml, decision.guest_node_of, 1)
