@@ -186,7 +186,10 @@ def make_order_physnet(nodes: Sequence[int]) -> str:
 
 
 def parse_order_physnet(physnet: str) -> tuple[int, ...] | None:
-    """Parse host nodes from a pseudo physical network; None if it has none."""
+    """Parse the host node of each guest node from a pseudo network's name.
+
+    None if the name encodes no such order.
+    """
     if not _ORDER.fullmatch(physnet):
         return None
     return tuple(map(int, physnet.split('-')[2:]))

@@ -319,7 +319,7 @@ def sensitivity(machine: Machine, keys: Keys | None = None,
                 bases: Collection[str] = ('fitted',),
                 refit: Callable[[Machine], Machine] | None = None,
                 ) -> tuple[Shift, ...]:
-    """Return how much each model parameter changes the predicted ratios.
+    """Return how the predicted density ratios change with each parameter.
 
     :param step: fraction by which each parameter is moved down and up.
     :param bases: kinds of parameters to move, of :data:`machine.BASES`.

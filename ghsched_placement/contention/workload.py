@@ -97,7 +97,7 @@ class Workload:
         return self.guests_without
 
     def per_guest(self) -> dict[str, int]:
-        """Return the containers that fit in a guest, by limiting resource."""
+        """Return how many containers fit in a guest, by limiting resource."""
         found = {
             'guest memory': self.memory_mb // self.container_memory_mb,
             'guest vCPUs': self.vcpus // self.container_vcpus}
@@ -202,9 +202,11 @@ class Slot:
     flows: tuple[Flow, ...]
 
     def count(self, containers: int) -> int:
-        """Return how many of all containers run in this guest NUMA node.
+        """Return how many containers run in this guest NUMA node.
 
-        Containers are dealt to the guests in turn.
+        Containers are dealt to the guests in turn, then to their nodes.
+
+        :param containers: number of containers in all guests.
         """
         of_guest = len(range(self.guest, containers, self.guests))
         return len(range(self.position, of_guest, self.positions))

@@ -135,8 +135,8 @@ class Client(nova_reader.NovaReader):
                      instead: str = '') -> dict[str, Any]:
         """Send a server action that ghsched adds to nova-api.
 
-        :param asked: request body.
-        :param instead: advice for a nova-api without ghsched's actions.
+        :param asked: value of the action in the request body.
+        :param instead: advice for the error if nova-api lacks the action.
         """
         response = http.send_request(
             self._connection, 'compute', 'post', f'/servers/{uuid}/action',

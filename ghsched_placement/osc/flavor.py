@@ -271,7 +271,7 @@ def list_shapes(size: Size, extra_specs: Mapping[str, str]
                 ) -> list[Mapping[str, str]]:
     """Return the extra specs for each number of guest NUMA nodes to try.
 
-    There is one set unless the scheduler chooses the number.
+    It is the given extra specs alone unless the scheduler chooses.
 
     :raises CommandError: when the range of numbers is invalid.
     """
@@ -316,7 +316,7 @@ def guess_classes(policy: policies.GuestPolicy,
 def make_candidates_query(size: Size, extra_specs: Mapping[str, str],
                           accounting: policies.Accounting, owned: bool,
                           joins: bool = False) -> tuple[tuple[str, str], ...]:
-    """Return the query for allocation candidates that nova-scheduler sends.
+    """Return nova-scheduler's query for allocation candidates of a flavor.
 
     :param owned: whether nova-scheduler requires the trait OWNER_NOVA.
     :param joins: whether the guest shares an existing control group.

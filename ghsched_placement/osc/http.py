@@ -66,7 +66,7 @@ class Unreachable(exceptions.CommandError):
 
 @contextlib.contextmanager
 def translate_unreachable(connection: Any, service: str) -> Iterator[None]:
-    """Raise a single error type when a service cannot be reached.
+    """Raise Unreachable for any connection error of an OpenStack service.
 
     :param connection: connection of openstacksdk.
     :param service: service type in the catalog.

@@ -46,7 +46,10 @@ DECLARED = 125e6
 
 def read_cloud(client: clients.Client, bounds: affinity.Bounds
                ) -> tuple[move_plan.Cloud, dict[str, dict[str, Any]]]:
-    """Return the cloud with its measured loads, and Nova's server records."""
+    """Read the hosts and guests of a cloud with their measured loads.
+
+    Return them with Nova's server records, by server UUID.
+    """
     hosts = {host.name: host for host in client.list_hosts()}
     closed = set(client.list_unavailable())
     records = {record['id']: record for record in client.list_servers()}

@@ -71,7 +71,7 @@ def list_figures(node: capacity.Node) -> Iterator[int | None]:
 
 
 def make_node_report(node: capacity.Node) -> dict[str, Any]:
-    """Return the amounts of a node by field; None for absent resources."""
+    """Return a host NUMA node's amounts by field, None if absent."""
     return {one.field: None if stock is None else {
         'total': stock.total, 'reserved': stock.reserved, 'used': stock.used,
         'free': stock.free} for one in PLAIN

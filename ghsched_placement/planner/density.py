@@ -102,10 +102,10 @@ class DensityPlan:
 
 def published(machine: Machine, against: Machine | None = None,
               search: bool = False) -> DensityPlan:
-    """Return the density plan of the published test, with default keys.
+    """Predict the container density of the published test on a machine.
 
-    :param against: another machine to compare with, without control.
-    :param search: whether to search for better bandwidth keys.
+    :param against: machine to compare with, without bandwidth control.
+    :param search: whether to search for the best bandwidth keys.
     """
     return _plan(PUBLISHED, machine, None,
                  density.default_keys(machine), against, search)
@@ -138,7 +138,7 @@ def of_flavor(machine: Machine, need: Need, guests: int | None = None,
 
 def _unknown(machine: Machine, workload: Workload,
              policy: GuestPolicy) -> str | None:
-    """Return why the model cannot predict densities; None if it can."""
+    """Return why the density of guests cannot be predicted; None if it can."""
     if not workload.nodes:
         return NO_NODES
     try:

@@ -77,7 +77,7 @@ class Host:
 
     def for_candidates(self,
                        uuid_of: Callable[[int], str]) -> candidates.Host:
-        """Convert the host for the search of allocation candidates.
+        """Return the host in the form that the candidate search uses.
 
         :param uuid_of: function that returns a provider's UUID by its index.
         """

@@ -29,7 +29,7 @@ from ghsched_placement import tree
 
 
 def lacks(state: State, need: Need) -> tuple[Lack, ...]:
-    """Return the reasons why a full host takes no more guests of a flavor.
+    """Return the resources that keep a full host from taking another guest.
 
     If the host as a whole lacks a resource, NUMA nodes are not examined.
     """

@@ -96,7 +96,7 @@ class Stage:
                sizes: vfs.Sizes) -> list[list[Way]]:
         """Return the ways to place one more guest on each host, best first.
 
-        They are ordered as ``GhschedNUMATopologyFilter`` orders them.
+        Each host has a list in the order of ``GhschedNUMATopologyFilter``.
         """
         answer = self._get(need.query(locality, sizes))
         of_host: list[list[dict[str, Any]]] = [[] for _ in self._states]

@@ -151,7 +151,10 @@ class PairSearch:
                         yield from self._pay(guest, taker, other, room)
 
     def _find_rooms(self, guest: Guest, takers: list[Spot]) -> list[Spot]:
-        """Return the host nodes that can take a guest without another move."""
+        """Return the host nodes that can take a guest without another move.
+
+        :param takers: host NUMA nodes that are no bottleneck.
+        """
         if guest.uuid not in self._rooms:
             self._steps -= len(takers)
             state = self._state
