@@ -50,7 +50,7 @@ PLACE=${WORK#"$CHROOT"}
 for round in first second; do
     # Both in one place: the name of the place must not be in the packages.
     # shellcheck disable=SC2086
-    inside rpmbuild -ba $NODEPS --define "version $VERSION" \
+    inside rpmbuild -ba $NODEPS --define "upstream $VERSION" \
         --define "_topdir $PLACE/build" --define "_sourcedir $PLACE/sources" \
         --define '_buildhost reproducible' \
         --define 'use_source_date_epoch_as_buildtime 1' \
