@@ -58,7 +58,8 @@ class BandwidthUse:
             LOG.debug('ghsched: memory bandwidth use is not reported: %s',
                       error)
         except Exception as error:
-            LOG.warning('ghsched: cannot measure memory bandwidth use: %r',
+            LOG.warning('ghsched: cannot measure memory bandwidth use, '
+                        'reporting this host without it: %r',
                         error)
         return None
 

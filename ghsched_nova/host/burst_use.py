@@ -78,8 +78,8 @@ class BurstUse:
                 self._add(measured_periods(snapshot, config),
                           burst.to_hour(now))
         except Exception as error:
-            LOG.warning('ghsched: cannot measure how much bandwidth beyond '
-                        'their guarantees guests use: %r',
+            LOG.warning('ghsched: cannot measure the memory bandwidth bursts '
+                        'of guests, retrying with the next report: %r',
                         error)
 
     def _add(self, measured: Mapping[int, burst_record.Period],
@@ -102,7 +102,8 @@ class BurstUse:
         except FileNotFoundError:
             return {}
         except (OSError, UnicodeDecodeError) as error:
-            LOG.warning('ghsched: cannot read burst history: %s', error)
+            LOG.warning('ghsched: cannot read the history of memory bandwidth '
+                        'bursts: %s', error)
             return {}
 
 

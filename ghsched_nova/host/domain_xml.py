@@ -129,8 +129,8 @@ class DomainXml:
                 [device for device in devices if device.address in there],
                 host_nodes, policy.device_numa, distances, bool(distances))
             for problem in decision.problems:
-                LOG.warning('ghsched: cannot show a passthrough device on its '
-                            'own NUMA node: %s', problem)
+                LOG.warning('ghsched: cannot attach a passthrough device to '
+                            'its own guest NUMA node: %s', problem)
             if self.libvirt.numa_element:
                 return device_numa.render_numa_element(
                     xml, decision.guest_node_of)
@@ -140,8 +140,9 @@ class DomainXml:
         except pci_topology.DeviceNumaError as error:
             if policy.device_numa == device_numa.REQUIRED:
                 raise
-            LOG.warning('ghsched: cannot show the guest the NUMA nodes of its '
-                        'devices: %s', error)
+            LOG.warning('ghsched: cannot attach the passthrough devices of a '
+                        'guest to their guest NUMA nodes, starting it without '
+                        'their NUMA nodes: %s', error)
             return xml
 
     def _libvirt_uses_resctrl(self, detected: bool) -> bool:

@@ -161,7 +161,7 @@ class HostEngine(host_facts.HostFacts):
     def _log_once(self, message: str) -> None:
         if message != self._logged:
             self._logged = message
-            LOG.info('ghsched: host capabilities: %s', message)
+            LOG.info('ghsched: bandwidth control of this host: %s', message)
 
     def reconcile_guest(self, running: desired.Running) -> bool:
         """Enforce a running domain's policy in resctrl; remove no group.
@@ -348,7 +348,8 @@ class HostEngine(host_facts.HostFacts):
             return
         try:
             if _privileged().remove_own(self.root, uuid):
-                LOG.info('ghsched: removed the control group of %s', uuid)
+                LOG.info('ghsched: removed the control group of stopped '
+                         'guest %s', uuid)
         except Exception as error:
             # Whatever privsep raises must not stop a power-off or cleanup.
             LOG.warning('ghsched: cannot remove the control group of guest '
@@ -398,7 +399,8 @@ def _log_unmeasured(report: reconciling.Report,
     """
     found = frozenset(report.unmeasured)
     for problem in sorted(found - known, key=str):
-        LOG.warning('ghsched: guest %(uuid)s is not measured: %(reason)s',
+        LOG.warning('ghsched: cannot measure the memory bandwidth of guest '
+                    '%(uuid)s: %(reason)s',
                     {'uuid': problem.guest, 'reason': problem.reason})
     return found
 
@@ -422,5 +424,5 @@ def _log_overlaps(report: reconciling.Report,
 
 def _log_actions(report: reconciling.Report) -> None:
     for action in report.actions:
-        LOG.info('ghsched: %(action)s, because %(reason)s',
+        LOG.info('ghsched: changed resctrl: %(action)s, because %(reason)s',
                  {'action': action, 'reason': action.reason})

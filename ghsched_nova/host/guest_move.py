@@ -112,8 +112,9 @@ class Mover:
         """Move a domain back to its old NUMA nodes, unless Nova's record has
         the new ones.
         """
-        LOG.warning('ghsched: cannot move %(name)s between NUMA nodes: '
-                    '%(error)r', {'name': domain.guest.name, 'error': error})
+        LOG.warning('ghsched: cannot move guest %(name)s between NUMA nodes, '
+                    'returning it to its old nodes: %(error)r',
+                    {'name': domain.guest.name, 'error': error})
         try:
             if move_record.read_record(domain.live) is not None:
                 if is_same_placement(request.move.after, record()):
@@ -122,8 +123,9 @@ class Mover:
                     request.move.reverse(), request.shared))
                 self._remove_record(domain)
         except Exception as worse:
-            LOG.exception('ghsched: cannot return %s to its old NUMA nodes, '
-                          'retrying with the next report', domain.guest.name)
+            LOG.exception('ghsched: cannot return guest %s to its old NUMA '
+                          'nodes, retrying with the next report',
+                          domain.guest.name)
             raise policy_change.NotChanged(
                 f'{error}; the guest could not be returned to its old NUMA '
                 f'nodes: {worse}; the next report of the host will retry',
@@ -156,8 +158,8 @@ class Mover:
                 self._apply(domain, move_messages.Request(move,
                                                           request.shared))
                 break
-        LOG.warning('ghsched: a move of %(name)s between NUMA nodes was '
-                    'interrupted; it is on %(nodes)s now',
+        LOG.warning('ghsched: a move of guest %(name)s between NUMA nodes was '
+                    'interrupted; the guest is on host nodes %(nodes)s now',
                     {'name': domain.guest.name,
                      'nodes': [cell.host_node for cell in cells]})
         self._remove_record(domain)
@@ -224,8 +226,9 @@ class Mover:
         try:
             self._write_record(domain, None)
         except Exception as error:
-            LOG.warning('ghsched: cannot remove the record of a move from '
-                        '%(name)s, retrying with the next report: %(error)s',
+            LOG.warning('ghsched: cannot remove the record of a finished '
+                        'move from guest %(name)s, retrying with the next '
+                        'report: %(error)s',
                         {'name': domain.guest.name, 'error': error})
 
     @contextlib.contextmanager

@@ -98,7 +98,8 @@ class HostFacts:
             return {}
         found = sysfs_files.distances(Path(self.section.sysfs_path))
         if not found:
-            LOG.warning('ghsched: cannot read the distances of NUMA nodes')
+            LOG.warning('ghsched: cannot read the distances of NUMA nodes '
+                        'from sysfs, attaching no device to the nearest node')
         return found
 
     def warn_of_open_directory(self) -> None:

@@ -75,16 +75,19 @@ class InterruptKeeper:
         try:
             report = self.set(running)
         except Exception:
-            LOG.exception('ghsched: cannot check the interrupts of guests')
+            LOG.exception('ghsched: cannot check the device interrupts of '
+                          'guests, retrying with the next report')
             return
         for action in report.actions:
-            LOG.info('ghsched: guest %(uuid)s: moved an interrupt: %(what)s: '
+            LOG.info('ghsched: guest %(uuid)s: moved a device interrupt to '
+                     'housekeeping CPUs: %(what)s: '
                      '%(reason)s',
                      {'uuid': action.uuid, 'what': action.what,
                       'reason': action.reason})
         problems = frozenset(map(str, report.problems))
         for problem in sorted(problems - self._logged):
-            LOG.warning('ghsched: cannot steer an interrupt: %s', problem)
+            LOG.warning('ghsched: cannot move a device interrupt to '
+                        'housekeeping CPUs: %s', problem)
         self._logged = problems
 
     @property

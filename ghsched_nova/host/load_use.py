@@ -80,7 +80,8 @@ class LoadUse:
             with self._measuring:
                 self._measure(running, snapshot)
         except Exception as error:
-            LOG.warning('ghsched: cannot measure the load of NUMA nodes: %r',
+            LOG.warning('ghsched: cannot measure the load of NUMA nodes, '
+                        'reporting this host without it: %r',
                         error)
         if self.load is not None:
             resources['stats'] = {**(resources.get('stats') or {}),

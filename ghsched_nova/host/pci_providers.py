@@ -106,10 +106,10 @@ class Placer:
         try:
             self._client().move_provider(provider.uuid, provider.name, parent)
         except PlacementError as error:
-            LOG.warning('ghsched: cannot move provider %(name)s below its '
-                        'NUMA node: %(error)s',
+            LOG.warning('ghsched: cannot move PCI provider %(name)s below its '
+                        'NUMA node, retrying with the next report: %(error)s',
                         {'name': provider.name, 'error': error})
             return
         self._moved[provider.uuid] = parent
-        LOG.info('ghsched: moved the provider %(name)s below its NUMA node '
+        LOG.info('ghsched: moved PCI provider %(name)s below its NUMA node '
                  '%(parent)s', {'name': provider.name, 'parent': parent})

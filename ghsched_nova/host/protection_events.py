@@ -50,8 +50,8 @@ class Notices:
             with self._sending:
                 self._send_changes(host, reasons)
         except Exception as error:
-            LOG.warning('ghsched: cannot send a notification, retrying with '
-                        'the next report: %s', error)
+            LOG.warning('ghsched: cannot send a notification of bandwidth '
+                        'protection, retrying with the next report: %s', error)
 
     def _send_changes(self, host: str, reasons: Mapping[str, str]) -> None:
         """Send a notification for each guest whose protection began or ended

@@ -136,8 +136,9 @@ class Readings:
             return {}
         except (OSError, ValueError, KeyError, TypeError,
                 AttributeError) as error:
-            LOG.warning('ghsched: cannot read %(path)s, measuring again: '
-                        '%(error)s', {'path': self._path, 'error': error})
+            LOG.warning('ghsched: cannot read measured bandwidth percentages '
+                        'from %(path)s, measuring again: %(error)s',
+                        {'path': self._path, 'error': error})
             return {}
 
     def _write(self) -> None:
@@ -149,7 +150,8 @@ class Readings:
                     line: list(shown) for line, shown
                     in self._lines.items()}}))
         except OSError as error:
-            LOG.warning('ghsched: cannot write %(path)s: %(error)s',
+            LOG.warning('ghsched: cannot write measured bandwidth percentages '
+                        'to %(path)s: %(error)s',
                         {'path': self._path, 'error': error})
 
 

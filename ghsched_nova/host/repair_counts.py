@@ -53,4 +53,5 @@ class Repairs:
                 atomic_file.write_file(self._path, repair_metrics.to_json(
                     Counter(repair_metrics.from_json(text)) + done))
         except (OSError, UnicodeDecodeError) as error:
-            LOG.warning('ghsched: cannot count repairs: %s', error)
+            LOG.warning('ghsched: cannot count repairs of guest policies: %s',
+                        error)

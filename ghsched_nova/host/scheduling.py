@@ -174,7 +174,7 @@ class ThreadKeeper:
                                       Path(self._section.libvirt_run_path))
         except Exception:
             LOG.exception('ghsched: cannot check the scheduling classes of '
-                          'guests')
+                          'guests, retrying with the next report')
             return []
         for action in report.actions:
             LOG.warning('ghsched: guest %(uuid)s: restored %(what)s: '
@@ -215,8 +215,8 @@ class ThreadKeeper:
             why = f'it cannot be tried: {error}'
         if why and why != self._logged.get(name):
             self._logged[name] = why
-            LOG.info('ghsched: no %(what)s on this host: %(why)s',
-                     {'what': _WHAT[name], 'why': why})
+            LOG.info('ghsched: host capability not reported: %(what)s: '
+                     '%(why)s', {'what': _WHAT[name], 'why': why})
         return why
 
 

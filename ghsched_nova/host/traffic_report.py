@@ -59,8 +59,8 @@ class GuestTraffic:
         except Exception as error:
             # Logged once, although each report fails the same way.
             if self._failure != str(error):
-                LOG.warning('ghsched: cannot measure traffic between guests: '
-                            '%s', error)
+                LOG.warning('ghsched: cannot measure network traffic between '
+                            'guests: %s', error)
             self._failure = str(error)
         else:
             self._failure = ''

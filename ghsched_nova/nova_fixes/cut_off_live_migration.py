@@ -195,14 +195,14 @@ def seen_to_its_end(migrate: Callable[..., Any],
     except Exception as error:
         if follows.done:
             LOG.info('ghsched: live migration completed, ignoring a late '
-                     'error: %s', error,
+                     'error of libvirt: %s', error,
                      instance=instance)
             return
         copied = None if follows.begun else is_copied(instance)
         if copied is None:
             raise
-        LOG.warning('ghsched: live migration to %(host)s: Nova lost track '
-                    'of it (%(error)s); libvirt %(end)s the guest',
+        LOG.warning('ghsched: live migration to %(host)s: Nova cannot monitor '
+                    'it (%(error)s); libvirt %(end)s the guest',
                     {'host': dest, 'error': error,
                      'end': 'has copied' if copied else 'did not copy'},
                     instance=instance)
@@ -228,7 +228,7 @@ def outcome(look: Callable[[], bool | None]) -> bool | None:
             return None
         except Exception as error:
             LOG.info('ghsched: cannot ask libvirt for the result of a live '
-                     'migration: %s', error)
+                     'migration, retrying: %s', error)
             unanswered += 1
         else:
             if gone is not None:

@@ -51,7 +51,8 @@ def count_moves(tracker: Any, nodename: str) -> None:
                 tracker._update_usage(_usage(topology), nodename)
         except exception.NovaException as error:
             LOG.warning('ghsched: cannot claim the new NUMA nodes of moving '
-                        'server %s: %s', uuid, error)
+                        'server %s, counting its old nodes only: %s',
+                        uuid, error)
 
 
 def _usage(topology: Any) -> dict[str, Any]:

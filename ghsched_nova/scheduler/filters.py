@@ -340,7 +340,8 @@ class _Free:
             return client.get_free_amounts(provider)
         except PlacementError as error:
             LOG.warning('ghsched: cannot read the usage of provider '
-                        '%(uuid)s: %(error)s',
+                        '%(uuid)s from Placement, refusing the candidate: '
+                        '%(error)s',
                         {'uuid': provider, 'error': error})
             return {}
 

@@ -124,8 +124,8 @@ class Writer:
                 self._written = now
                 self._write(self._directory, figures)
         except OSError as error:
-            LOG.warning('ghsched: cannot write metrics to %(directory)s: '
-                        '%(error)s',
+            LOG.warning('ghsched: cannot write scheduler metrics to '
+                        '%(directory)s: %(error)s',
                         {'directory': self._directory, 'error': error})
         finally:
             self._lock.release()

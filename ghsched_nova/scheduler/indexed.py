@@ -98,7 +98,8 @@ class IndexedScheduler:
         except policies.PolicyError:
             need = None
         except Exception:
-            LOG.exception('ghsched: cannot use the index of hosts')
+            LOG.exception('ghsched: cannot use the index of hosts, searching '
+                          'all hosts')
             need = None
         if need is None:
             self._count('others')
@@ -158,7 +159,8 @@ class IndexedScheduler:
         except index_search.NotForIndex:
             raise
         except Exception as error:
-            LOG.exception('ghsched: search by the index of hosts failed')
+            LOG.exception('ghsched: cannot search by the index of hosts, '
+                          'searching all hosts')
             raise index_search.NotForIndex(repr(error)) from error
 
     def claimed(self, selections: Any, spec: Any, need: Need) -> None:

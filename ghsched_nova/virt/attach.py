@@ -116,8 +116,8 @@ def place_device(device_xml: str, guest_xml: str,
     reason = '; '.join(map(str, decision.problems))
     if guest_node is not None:
         if reason:
-            LOG.warning('ghsched: cannot show a passthrough device on its own '
-                        'NUMA node: %s', reason)
+            LOG.warning('ghsched: cannot attach a passthrough device to its '
+                        'own guest NUMA node: %s', reason)
         placed = _attach_to_guest_node(
             device_xml, guest_xml, guest_node, numa_element)
         if placed is not None:
@@ -126,7 +126,8 @@ def place_device(device_xml: str, guest_xml: str,
                   f'guest NUMA node {guest_node}')
     if mode == device_numa.REQUIRED:
         raise pci_topology.DeviceNumaError(reason)
-    LOG.warning('ghsched: attaching a device without a NUMA node: %s', reason)
+    LOG.warning('ghsched: cannot attach a passthrough device to its guest '
+                'NUMA node, attaching it without a NUMA node: %s', reason)
     plain = device_numa.attach_address_without_node(guest_xml)
     return (device_numa.set_device_address(device_xml, plain) if plain
             else device_xml)

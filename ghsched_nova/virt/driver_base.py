@@ -131,7 +131,8 @@ class DriverBase(libvirt_driver.LibvirtDriver):
             problems = self._ghsched.reconcile(self._repairs.add)
         except Exception:
             # Whatever is wrong with resctrl, the host has to report.
-            LOG.exception('ghsched: cannot reconcile the policies of guests')
+            LOG.exception('ghsched: cannot enforce the policies of guests, '
+                          'retrying with the next report')
             return
         self._notify_not_held()
         if not problems:
@@ -144,8 +145,8 @@ class DriverBase(libvirt_driver.LibvirtDriver):
                 LOG.warning('ghsched: the policy of a guest is not '
                             'enforced: %s', problem)
             elif is_active(guest):
-                LOG.error('ghsched: the policy of %(name)s is not enforced: '
-                          '%(problem)s',
+                LOG.error('ghsched: the policy of guest %(name)s is not '
+                          'enforced: %(problem)s',
                           {'name': guest.name, 'problem': problem})
 
     def _notify_not_held(self) -> None:
@@ -169,8 +170,8 @@ class DriverBase(libvirt_driver.LibvirtDriver):
             xml = guest.get_xml_desc()
         except libvirt_driver.libvirt.libvirtError as error:
             if is_active(guest):
-                LOG.error('ghsched: cannot read the XML of %(name)s from '
-                          'libvirt: %(error)s',
+                LOG.error('ghsched: cannot read the XML of guest %(name)s '
+                          'from libvirt: %(error)s',
                           {'name': guest.name, 'error': error})
             return desired.Running(domain)
         return desired.Running(domain, xml)

@@ -191,9 +191,9 @@ class MigratingDriver(base.DriverBase):
             self._reconcile_guest(guest)
         except Exception as error:
             self._ghsched.not_held[instance.uuid] = str(error)
-            LOG.error('ghsched: the policy of %(name)s is not enforced after '
-                      'a live migration, retrying with the next report: '
-                      '%(problem)s',
+            LOG.error('ghsched: the policy of guest %(name)s is not enforced '
+                      'after a live migration, retrying with the next '
+                      'report: %(problem)s',
                       {'name': instance.name, 'problem': error},
                       instance=instance)
             self._notify_not_held()

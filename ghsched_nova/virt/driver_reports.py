@@ -114,7 +114,7 @@ class ReportingDriver(base.DriverBase):
                 base.placement().get_usage_by_consumer)
         except Exception as error:
             LOG.warning('ghsched: cannot check the Placement allocations of '
-                        'guests: %s', error)
+                        'guests, retrying with the next report: %s', error)
 
     def _description(self) -> HostDescription:
         found = self._ghsched.describe(self._stopped())
@@ -202,7 +202,8 @@ class ReportingDriver(base.DriverBase):
                 resources['stats'] = {**(resources.get('stats') or {}),
                                       **headroom.to_stats(found)}
         except Exception as error:
-            LOG.warning('ghsched: cannot report the headroom of this host: %r',
+            LOG.warning('ghsched: cannot report the free bandwidth and '
+                        'control groups of this host to nova-scheduler: %r',
                         error)
         return resources
 
@@ -225,7 +226,7 @@ class ReportingDriver(base.DriverBase):
         try:
             rooms = compute.node_rooms(self.virtapi, nodename)
         except Exception as error:
-            LOG.warning('ghsched: cannot publish CPUs and memory of NUMA '
-                        'nodes: %r', error)
+            LOG.warning('ghsched: cannot add CPUs and memory of NUMA nodes to '
+                        'the diagnostics of a guest: %r', error)
             return {}
         return node_room.to_diagnostics(rooms) if rooms else {}

@@ -189,8 +189,8 @@ class StartingDriver(base.DriverBase):
         try:
             compute.report_resources(self.virtapi, context, instance)
         except Exception as error:
-            LOG.warning('ghsched: cannot report shared control groups now, '
-                        'the next periodic report will: %s', error,
+            LOG.warning('ghsched: cannot report shared control groups to '
+                        'Placement, retrying with the next report: %s', error,
                         instance=instance)
 
     @seam('nova.virt.libvirt.driver.LibvirtDriver._soft_reboot',
@@ -261,5 +261,6 @@ def _stop_guest(guest: Any, instance: Any) -> None:
     try:
         guest.poweroff()
     except libvirt_driver.libvirt.libvirtError as error:
-        LOG.warning('ghsched: libvirt cannot stop the guest: %s', error,
+        LOG.warning('ghsched: cannot stop a guest whose policy is not '
+                    'enforced: %s', error,
                     instance=instance)

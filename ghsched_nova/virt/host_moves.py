@@ -110,8 +110,9 @@ class HostMoves:
                     for guest,
                     (old, new) in request.move.nodes_moved.items()]})
         except Exception as error:
-            LOG.warning('ghsched: cannot report the move now, the next '
-                        'periodic report will: %s', error, instance=instance)
+            LOG.warning('ghsched: cannot report a move between NUMA nodes to '
+                        'Placement, retrying with the next report: %s',
+                        error, instance=instance)
 
     def repair(self, running: Iterable[desired.Running],
                domain_of: Any) -> None:

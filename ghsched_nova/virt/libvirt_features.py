@@ -87,7 +87,8 @@ def _keeps_after_define(host: Any, xml: str,
     try:
         probe = libvirt_guest.Guest.create(xml, host)
     except libvirt_driver.libvirt.libvirtError as error:
-        LOG.info('ghsched: libvirt refused a probe domain: %s', error)
+        LOG.info('ghsched: cannot detect a feature of libvirt, not using '
+                 'it: libvirt refused the probe domain: %s', error)
         return False
     try:
         return kept(probe.get_xml_desc())

@@ -73,6 +73,7 @@ def log_refusal(error: Exception,
     """Log an error of a guest, and return Nova's exception with the tenant's
     reason.
     """
-    LOG.error('ghsched: refusing the guest: %s', error, instance=instance)
+    LOG.error('ghsched: cannot start the guest on this host, refusing it: %s',
+              error, instance=instance)
     return exception.ComputeResourcesUnavailable(
         reason=describe_for_tenant(error))

@@ -201,7 +201,8 @@ class BootTest(PortsTestCase):
         self.assertEqual([-1], self.seen_nodes(server))
         self.assertIn('would not have its devices near on 1 host (host_a)',
                       self.stdlog.logger.output)
-        self.assertIn('cannot show a passthrough device on its own NUMA node',
+        self.assertIn('cannot attach a passthrough device to its own guest '
+                      'NUMA node',
                       self.stdlog.logger.output)
 
     def test_preferred_goes_to_the_host_where_it_is_near(self):
@@ -384,7 +385,7 @@ class AttachTest(PortsTestCase):
         self.attach(server, self.port())
         self.assertEqual([1], self.port_nodes(server))
         self.assertEqual([-1], self.seen_nodes(server))
-        self.assertIn('attaching a device without a NUMA node',
+        self.assertIn('attaching it without a NUMA node',
                       self.stdlog.logger.output)
 
     def show_on_nearest(self):

@@ -127,8 +127,10 @@ class GuestsTest(EngineTestCase):
                           threads=(7, 8))))
         self.reconcile([running()], [])
         self.assertEqual(
-            'INFO ghsched: g: write line MB:0=1, because MB is 9\n'
-            'INFO ghsched: g: move threads 7, 8, because away\n',
+            'INFO ghsched: changed resctrl: g: write line MB:0=1, '
+            'because MB is 9\n'
+            'INFO ghsched: changed resctrl: g: move threads 7, 8, '
+            'because away\n',
             self.log.output)
 
     def test_repairs_of_a_report_are_counted(self):
