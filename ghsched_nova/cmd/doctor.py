@@ -27,6 +27,7 @@ remedy
 
 import argparse
 from collections.abc import Iterable
+from collections.abc import Sequence
 import dataclasses
 import json
 import sys
@@ -51,10 +52,17 @@ def add_parser(commands: Any) -> None:
         '--config-file', action='append', metavar='FILE',
         help='configuration file of the Nova service on this node (repeat '
              'for several; default: the files that nova-compute reads)')
-    parser.add_argument('--leftovers', action='store_true',
-                        help='list what has to be removed from this node '
-                             'before the package is uninstalled; exit status '
-                             '0: nothing, 1: something')
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument('--leftovers', action='store_true',
+                         help='list what has to be removed from this node '
+                              'before the package is uninstalled; exit status '
+                              '0: nothing, 1: something')
+    instead.add_argument('--kernel', action='store_true',
+                         help='list the guests of this host, running or not, '
+                              'and whether the booted kernel can enforce the '
+                              'policy of each')
+    parser.add_argument('--connect', default='qemu:///system', metavar='URI',
+                        help='libvirt URI for --kernel (default: %(default)s)')
     parser.add_argument('--format', choices=('table', 'json'),
                         default='table')
     parser.set_defaults(run=run)
@@ -68,15 +76,21 @@ def run(arguments: argparse.Namespace) -> int:
     # The other commands of "ghsched" need neither of these.
     from oslo_config import cfg
 
+    from ghsched_nova.cmd import domains
+    from ghsched_nova.cmd import kernel_guests
     from ghsched_nova.cmd import leftovers
     from ghsched_nova.cmd import node
+    found: Sequence[checks.Check]
     try:
-        found = (
-            leftovers.make_checks(leftovers.find_traces(arguments.config_file))
-            if arguments.leftovers
-            else checks.run_checks(node.read_facts(arguments.config_file))
-        )
-    except cfg.Error as error:
+        if arguments.leftovers:
+            found = leftovers.make_checks(
+                leftovers.find_traces(arguments.config_file))
+        elif arguments.kernel:
+            found = kernel_guests.read_checks(arguments.config_file,
+                                              arguments.connect)
+        else:
+            found = checks.run_checks(node.read_facts(arguments.config_file))
+    except (cfg.Error, domains.HostError) as error:
         print(f'ghsched doctor: {error}', file=sys.stderr)
         return exits.COULD_NOT
     print(format_json(found) if arguments.format ==

@@ -73,13 +73,19 @@ def read_facts(files: Sequence[str] | None,
         mode=_read_mode(root),
         dialect=host.dialect.name if host else '',
         unavailable=unavailable,
-        missing=preconditions.missing(
-            _read_kernel(root, Path(section.sysfs_path), proc)),
+        missing=read_missing(root, Path(section.sysfs_path), proc),
         notes=tuple(_describe_foreign_controls(root, host)) if host else (),
         overlaps=tuple(_describe_overlaps(root, host.cache if host else None)),
         bandwidth=bandwidth, invalid=invalid,
         helper=shutil.which('privsep-helper') is not None,
         own_file=own_file, attempts=attempts)
+
+
+def read_missing(
+    root: Path, sysfs: Path, proc: Path = Path('/proc')
+) -> tuple[preconditions.Missing, ...]:
+    """Return the preconditions of resctrl that this host does not meet."""
+    return preconditions.missing(_read_kernel(root, sysfs, proc))
 
 
 def read_options(files: Sequence[str] | None) -> cfg.ConfigOpts:

@@ -1,0 +1,115 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Find the guests whose policies the booted kernel cannot enforce.
+
+For ``ghsched doctor --kernel``, after a reboot and before nova-compute starts
+the guests again. Nothing is changed.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ghsched_nova.cmd import checks
+from ghsched_nova.cmd import configured
+from ghsched_nova.cmd import domains
+from ghsched_nova.cmd import node
+from ghsched_nova.guest import metadata
+from ghsched_nova.host import desired
+from ghsched_nova.host import host_facts
+from ghsched_nova.host import readings
+from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import preconditions
+
+_REMEDY = ('boot the kernel that this host had before, or move the server to '
+           'another host with a cold migration')
+_RESCTRL = 'do what the check of resctrl says; until then: ' + _REMEDY
+
+
+def read_checks(files: Sequence[str] | None, uri: str) -> list[checks.Check]:
+    """Return a check of each domain with a policy, and of resctrl.
+
+    :param files: of configuration; None: what nova-compute reads.
+    :param uri: libvirt to ask for all domains, running or not.
+    :raises oslo_config.cfg.Error: when a file cannot be read.
+    :raises HostError: when libvirt does not answer.
+    """
+    section = configured.read_section(files)
+    facts = host_facts.HostFacts(section, readings.Readings(
+        Path(section.resctrl_path),
+        configured.read_state_path(files) / readings.FILE, keeps=False))
+    found: resctrl_host.ResctrlHost | str
+    try:
+        found = facts.host()
+    except resctrl_host.ResctrlUnavailable as error:
+        found = str(error)
+    return list(make_checks(
+        domains.list_defined(uri), found, section,
+        node.read_missing(Path(section.resctrl_path),
+                          Path(section.sysfs_path))))
+
+
+def make_checks(
+    defined: Sequence[desired.Running],
+    host: resctrl_host.ResctrlHost | str,
+    section: Any,
+    missing: Sequence[preconditions.Missing] = (),
+) -> Iterator[checks.Check]:
+    """Yield a check of resctrl, and one of each domain with a policy.
+
+    :param defined: all domains, running or not.
+    :param host: features of the host's resctrl, or why there are none.
+    :param section: the ``[ghsched]`` section of the configuration.
+    :param missing: preconditions of resctrl that the host does not meet.
+    """
+    if isinstance(host, str):
+        yield checks.Check(
+            'resctrl', 'error', '; '.join(
+                dict.fromkeys((host, *(one.text for one in missing)))),
+            '; '.join(one.remedy for one in missing)
+            or 'see the page on control groups in the manual')
+    else:
+        yield checks.Check('resctrl', 'ok', host.dialect.title)
+    together = desired.count_sharers(defined)
+    for running in sorted(defined, key=lambda one: one.domain.name):
+        if desired.has_policy(running.xml):
+            yield _check_guest(running, host, section, together)
+
+
+def _check_guest(
+    running: desired.Running,
+    host: resctrl_host.ResctrlHost | str,
+    section: Any,
+    together: Mapping[str, int],
+) -> checks.Check:
+    """Return the check of whether the kernel can enforce a domain's policy."""
+    title = f'{running.domain.name} ({running.domain.uuid})'
+    try:
+        if not (running.controlled or running.measured):
+            return checks.Check(title, 'ok', 'needs no control group')
+        if isinstance(host, str):
+            return checks.Check(
+                title, 'error', f'its policy cannot be enforced: {host}',
+                _RESCTRL)
+        guest = desired.make_desired_state(host, running, together)
+        desired.add_iommu_groups(guest, running, host, section)
+    except metadata.MetadataError as error:
+        return checks.Check(title, 'error', f'its policy cannot be read: '
+                            f'{error}', 'define the domain again: start the '
+                            'server with a hard reboot')
+    except desired.NOT_DESIRED as error:
+        return checks.Check(title, 'error', 'its policy cannot be enforced: '
+                            f'{error}', _REMEDY)
+    return checks.Check(title, 'ok', 'the kernel can enforce its policy')
