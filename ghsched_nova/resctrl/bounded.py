@@ -65,8 +65,8 @@ _Values = tuple[tuple[int, str], ...]
 
 def _split_lowered_values(line: schemata.Line, held: schemata.Schemata | None
                           ) -> tuple[_Values, _Values]:
-    """Return the values of a schemata line that a write lowers, and the
-    others.
+    """Return the (domain, value) pairs of a schemata line that are below the
+    values the control group has now, and the remaining pairs.
     """
     found = held.line(line.name) if held else None
     before = dict(found.values) if found else {}
@@ -88,7 +88,8 @@ def _writes(action: model.Action, name: str,
 
 def _lower_default_group(actual: model.Actual,
                          wanted: model.Wanted) -> Iterator[model.Action]:
-    """Yield writes that reduce the default group to the values of a new group.
+    """Yield writes that lower the default control group's values to those of a
+    new group, in domains where a guest has a guarantee.
     """
     for name, reset in wanted.bounded.items():
         line = actual.root.line(name) if actual.root else None
@@ -107,7 +108,9 @@ def _lower_default_group(actual: model.Actual,
 
 def _domains_above(name: str, reset: int,
                    desired: Iterable[resolve.Desired]) -> set[int]:
-    """Return the domains in which guests want more than a new group has."""
+    """Return the resctrl domains in which a guest wants a higher value of a
+    schemata line than a new control group has.
+    """
     return {domain for lines in desired
             for domain, value in lines.get(name, {}).items()
             if value > reset}

@@ -72,21 +72,23 @@ class Cache:
 
     @property
     def free(self) -> int:
-        """Mask of the longest run of L3 ways that no exclusive group has on
-        any cache.
+        """Bit mask of the longest run of L3 cache ways that no control group
+        in mode exclusive has on any cache.
         """
         return longest_free_run(self.mask, self.exclusive)
 
     @property
     def is_low(self) -> bool:
-        """Whether guests get the lowest of the free L3 ways first, not the
-        highest.
+        """Whether guests get the lowest of the free L3 cache ways first; False
+        if they get the highest first.
         """
         return bool(self.region & self.free & -self.free)
 
     @property
     def ways(self) -> int:
-        """Number of L3 ways that guests can have on each cache."""
+        """Number of L3 cache ways that guests can have to themselves on each
+        cache.
+        """
         return self.region.bit_count()
 
     @property
@@ -97,10 +99,11 @@ class Cache:
 
 def read_caches(info: Mapping[str, str], root: schemata.Schemata, sysfs: Path,
                 shared: int) -> Cache | None:
-    """Return the L3 caches of a host; None if they have no L3 masks to divide.
+    """Return the L3 caches of a host; None if the host cannot divide its L3
+    caches among control groups.
 
-    :param info: files of info/, by path in there.
-    :param shared: how many ways are left to all at least.
+    :param info: text of the files below resctrl's info/, by path.
+    :param shared: minimum number of ways that stay shared by all guests.
     """
     for lines, of_nodes in _LINES:
         top = _INFO[lines[0]]
@@ -129,11 +132,11 @@ def read_caches(info: Mapping[str, str], root: schemata.Schemata, sysfs: Path,
 
 
 def _marked_ways(usage: str, letters: str) -> int:
-    """Return the L3 ways that info/L3/bit_usage marks with one of some
-    letters, over all caches.
+    """Return the bit mask of L3 cache ways that info/L3/bit_usage marks with
+    one of some letters, over all caches.
 
-    ``H`` and ``X`` are those that hardware uses, ``E`` those of groups whose
-    mode is exclusive.
+    The kernel marks ways that hardware uses with ``H`` or ``X``, and ways of
+    control groups in mode exclusive with ``E``.
     """
     return functools.reduce(operator.or_,
                             _used_by_cache(usage, letters).values(), 0)
@@ -151,19 +154,23 @@ def _used_by_cache(usage: str, letters: str) -> dict[int, int]:
 
 
 def longest_free_run(mask: int, exclusive: Mapping[int, int]) -> int:
-    """Return the longest run of L3 ways in a mask that no exclusive group has.
+    """Return the bit mask of the longest run of L3 cache ways that no control
+    group in mode exclusive has.
+
+    :param mask: bit mask of the ways to choose from.
+    :param exclusive: bit mask of ways in mode exclusive, by cache.
     """
     return longest_run(mask & ~functools.reduce(
         operator.or_, exclusive.values(), 0))
 
 
 def guest_ways_mask(free: int, taken: int, shared: int) -> int:
-    """Return the mask of the L3 ways that guests may get, at one end of the
-    free ways.
+    """Return the bit mask of the L3 cache ways that guests may have to
+    themselves, at one end of the free ways.
 
-    :param free: one run of ways.
-    :param taken: ways that devices write into.
-    :param shared: how many ways are left to all at least.
+    :param free: bit mask of the free ways, one run.
+    :param taken: bit mask of ways that devices write into.
+    :param shared: minimum number of ways that stay shared by all guests.
     """
     if not free:
         return 0
@@ -179,21 +186,25 @@ def guest_ways_mask(free: int, taken: int, shared: int) -> int:
 
 
 def mask_of_lowest(ways: int) -> int:
-    """Return the L3 mask with the lowest ways set, for a number of ways."""
+    """Return an L3 cache bit mask in which this number of lowest bits is
+    set.
+    """
     return (1 << ways) - 1
 
 
 def is_whole(mask: int) -> bool:
-    """Whether the set bits of a mask are contiguous."""
+    """Whether the set bits of an L3 cache bit mask are contiguous."""
     return mask > 0 and (mask >> (mask & -mask).bit_length() - 1
                          ) & ((mask >> (mask & -mask).bit_length() - 1) + 1
                               ) == 0
 
 
 def remaining_ways(cache: Cache, masks: Mapping[str, int], domain: int) -> int:
-    """Return the ways for groups without exclusive ways on a cache.
+    """Return the bit mask of L3 cache ways that are left on one cache for
+    control groups without exclusive ways.
 
-    :param masks: of the guests with own ways, on one cache.
+    :param masks: bit mask of exclusive ways on this cache, by control group.
+    :param domain: id of the cache.
     """
     used = functools.reduce(operator.or_, masks.values(), 0)
     left = cache.mask
@@ -206,7 +217,9 @@ def remaining_ways(cache: Cache, masks: Mapping[str, int], domain: int) -> int:
 
 
 def longest_run(mask: int) -> int:
-    """Return the longest run of 1-bits of a mask, the lowest of several."""
+    """Return the bit mask of the longest run of set bits in a bit mask; of
+    runs of equal length, the lowest.
+    """
     best = 0
     while mask:
         run = mask & ~(mask + (mask & -mask))
@@ -218,15 +231,16 @@ def longest_run(mask: int) -> int:
 
 def assign_masks(cache: Cache, wanted: Mapping[str, int],
                  held: Mapping[str, int]) -> dict[str, int]:
-    """Return an L3 mask for each group on one cache; valid masks are kept.
+    """Return the bit mask of exclusive L3 cache ways of each control group on
+    one cache; a group's present mask is kept if it is valid.
 
-    Where the ways that are free are not next to each other, guests are moved
-    together: a mask can be changed at any time, at the price of a cold
-    cache.
+    If the free ways are not contiguous, all groups get new masks, so that the
+    free ways become contiguous.
 
-    :param wanted: ways by group.
-    :param held: the masks that the groups have.
-    :returns: without groups for which there is no room.
+    :param wanted: number of exclusive ways by control group.
+    :param held: present bit mask by control group.
+    :returns: bit mask by control group, without groups for which there are not
+        enough ways.
     """
     kept = dict(_kept(cache, wanted, held))
     new = [name for name in sorted(wanted) if name not in kept]
@@ -254,8 +268,11 @@ def _kept(cache: Cache, wanted: Mapping[str, int],
 
 def _add_outermost_masks(cache: Cache, masks: Mapping[str, int],
                          wanted: Mapping[str, int]) -> dict[str, int]:
-    """Return the masks of groups, each further group added at the outermost
-    free place.
+    """Return the bit masks of exclusive L3 cache ways by control group, with a
+    mask added for each further group in the outermost free ways.
+
+    :param masks: bit masks of the groups that have one already.
+    :param wanted: number of exclusive ways of each further group.
     """
     found = dict(masks)
     taken = 0
@@ -270,8 +287,8 @@ def _add_outermost_masks(cache: Cache, masks: Mapping[str, int],
 
 
 def _list_runs(cache: Cache, ways: int) -> list[int]:
-    """Return the masks of all runs of a number of L3 ways, the preferred one
-    first.
+    """Return the bit masks of all contiguous runs of this number of L3 cache
+    ways that guests may have, in order of preference.
     """
     first = (cache.region & -cache.region).bit_length() - 1
     spans = [mask_of_lowest(ways) << place
@@ -280,7 +297,12 @@ def _list_runs(cache: Cache, ways: int) -> list[int]:
 
 
 def held_mask(held: schemata.Schemata, line: str, domain: int) -> int:
-    """Return the mask that a group has on a cache; 0 if it is unknown."""
+    """Return the L3 cache bit mask that the schemata of a control group have
+    on one cache; 0 if it is unknown.
+
+    :param line: name of the schemata line.
+    :param domain: id of the cache.
+    """
     try:
         return (held.values(line, 16) or {}).get(domain, 0)
     except schemata.SchemataError:
@@ -289,8 +311,12 @@ def held_mask(held: schemata.Schemata, line: str, domain: int) -> int:
 
 def shared_ways(cache: Cache, domains: Iterable[int], one: schemata.Schemata,
                 other: schemata.Schemata) -> str:
-    """Return a text with the number of ways that two groups share; empty for
-    none.
+    """Return text that says how many L3 cache ways two control groups both
+    have on some caches; empty if they share none.
+
+    :param domains: ids of the caches.
+    :param one: schemata of the first group.
+    :param other: schemata of the second group.
     """
     found = []
     for domain in sorted(domains):
@@ -304,7 +330,8 @@ def shared_ways(cache: Cache, domains: Iterable[int], one: schemata.Schemata,
 
 def own_domains(cache: Cache, group: schemata.Schemata,
                 root: schemata.Schemata) -> list[int]:
-    """Return the L3 caches on which a group shares no way with the root group.
+    """Return the ids of the L3 caches on which a control group has ways, none
+    of them shared with the root group.
     """
     line = cache.lines[0]
     return [domain for domain in sorted(cache.domains)
@@ -314,7 +341,9 @@ def own_domains(cache: Cache, group: schemata.Schemata,
 
 
 def outermost_key(cache: Cache, mask: int) -> int:
-    """Return a sort key of masks: the outermost for guests first."""
+    """Return a sort key of L3 cache bit masks that puts the outermost mask
+    first.
+    """
     return mask if cache.is_low else -mask
 
 

@@ -42,9 +42,9 @@ _ROOT_TEXT = "the kernel's default group"
 
 def add_mask_writes(plan: model.Plan, actual: model.Actual,
                     wanted: model.Wanted) -> model.Plan:
-    """Return a plan with the changes of L3 masks added to those of bandwidth.
+    """Return a plan of resctrl changes with writes of L3 cache masks added.
 
-    Other groups leave the ways of a guest before it gets them.
+    Other groups lose their ways first, before guests get them exclusively.
     """
     cache = wanted.cache
     if cache is None or actual.root is None:
@@ -84,8 +84,8 @@ def add_mask_writes(plan: model.Plan, actual: model.Actual,
 def _insert_mask_writes(
     actions: Sequence[model.Action], masks: Sequence[model.Action]
 ) -> Iterator[model.Action]:
-    """Yield all changes of a plan, with writes of L3 masks before threads are
-    moved.
+    """Yield the changes of a plan with the writes of L3 cache bit masks
+    inserted before the changes that move threads.
     """
     yield from (one for one in actions if one.kind != 'move threads')
     yield from masks
@@ -95,7 +95,9 @@ def _insert_mask_writes(
 def _without_removed(
     groups: Mapping[str, schemata.Schemata], actions: Iterable[model.Action]
 ) -> dict[str, schemata.Schemata]:
-    """Return the control groups that no action of a plan removes."""
+    """Return the control groups with their schemata, without groups that one
+    of the planned changes removes.
+    """
     removed = {action.group for action in actions
                if action.kind == 'remove group'}
     return {name: rows for name, rows in groups.items()
@@ -106,12 +108,13 @@ def _overlaps(cache: caches.Cache, owners: Mapping[str, model.Guest],
               held: Mapping[str, schemata.Schemata],
               others: Mapping[str, schemata.Schemata]
               ) -> Iterator[model.Problem]:
-    """Yield a problem for each guest whose exclusive ways another group has as
-    well.
+    """Yield a problem for each guest whose exclusive L3 cache ways another
+    control group has as well.
 
-    :param owners: guests whose masks are right, by group.
-    :param held: schemata of their groups.
-    :param others: schemata of groups that must not have these ways.
+    :param owners: guests with exclusive ways whose masks are correct, by
+        control group.
+    :param held: schemata by control group of the guests.
+    :param others: schemata by control group that may overlap.
     """
     for name, guest in owners.items():
         for other, rows in sorted(others.items()):
@@ -135,8 +138,8 @@ _Masks = dict[int, dict[str, int]]
 def _assign_masks(cache: caches.Cache, groups: Mapping[str, model.Guest],
                   held: Mapping[str, schemata.Schemata]
                   ) -> tuple[_Masks, list[model.Problem]]:
-    """Return the L3 masks by domain and group, and a problem for each guest
-    without room.
+    """Return the L3 cache bit masks by cache and control group, and a problem
+    for each guest for which too few ways are left.
     """
     masks: _Masks = {}
     lacking: dict[str, int] = {}
@@ -156,11 +159,11 @@ def _assign_masks(cache: caches.Cache, groups: Mapping[str, model.Guest],
 def _write_masks(cache: caches.Cache, groups: Mapping[str, model.Guest],
                  held: Mapping[str, schemata.Schemata],
                  masks: _Masks) -> Iterator[model.Action]:
-    """Yield writes of the L3 masks of guests with exclusive ways, and of the
-    remaining ways for all other groups.
+    """Yield writes of the exclusive L3 cache ways of guests, and of the
+    remaining ways for all other control groups.
 
-    Guests that are moved together are written from the outermost on, so that
-    none gets ways of a guest that is still to be moved.
+    The outermost masks are written first, so that no guest gets ways that
+    another guest has not left yet.
     """
     for domain, mine in masks.items():
         rest = caches.remaining_ways(cache, mine, domain)

@@ -42,10 +42,11 @@ _RESOURCES = ('L3', 'MB')
 
 def read_counters(files: fs.Files, root: Path,
                   groups: Iterable[str]) -> model.Counters | None:
-    """Return the assignable bandwidth counters of a host; None if each group
-    has counters of its own.
+    """Return the assignable bandwidth counters of a host; None if the host
+    needs no assignment of counters.
 
-    :param groups: those of guests, below the root; monitoring groups, too.
+    :param groups: paths of control groups and monitoring groups below the
+        resctrl mount point.
     """
     for resource in _RESOURCES:
         info = root / 'info' / f'{resource}_MON'
@@ -75,8 +76,10 @@ def _values(text: str) -> Mapping[int, int]:
 def _parse_assignments(
     group: str, text: str
 ) -> dict[model.Counted, frozenset[int]]:
-    """Return the domains in which a group has a counter, from lines like
-    ``EVENT:DOMAIN=e;DOMAIN=_``.
+    """Return the domains in which a resctrl group has a bandwidth counter, by
+    group and event.
+
+    :param text: lines like ``EVENT:DOMAIN=e;DOMAIN=_``.
     """
     found: dict[model.Counted, frozenset[int]] = {(group, EVENT): frozenset()}
     for line in text.splitlines():
@@ -91,9 +94,11 @@ def _parse_assignments(
 
 def add_counter_writes(plan: model.Plan, actual: model.Actual,
                        wanted: model.Wanted) -> model.Plan:
-    """Return a plan with the assignment of bandwidth counters to guests added.
+    """Return a plan of resctrl changes with the assignment of bandwidth
+    counters to guests added.
 
-    A group that is made in this plan gets its counters from the kernel first.
+    Groups that the plan creates are left out: the kernel assigns counters to
+    new groups.
     """
     counters = actual.counters
     if counters is None:
@@ -118,8 +123,8 @@ def add_counter_writes(plan: model.Plan, actual: model.Actual,
 def map_measuring_groups(
     guests: Iterable[model.Guest], names: Mapping[str, model.Group]
 ) -> dict[str, model.Guest]:
-    """Return the guests by path of the control or monitoring group that
-    measures their bandwidth.
+    """Return the guests by path of the control group or monitoring group in
+    which the kernel measures their memory bandwidth.
     """
     return {
         model.monitor(name, guest.domain.uuid) if naming.is_shared(name)
@@ -146,7 +151,9 @@ class _Ledger:
         self._released: dict[model.Counted, list[int]] = {}
 
     def assign_counter(self, group: str, domain: int) -> bool:
-        """Assign a bandwidth counter to a group; False if none is free."""
+        """Assign a bandwidth counter of a resctrl domain to a group; return
+        False if the domain has none left.
+        """
         if self._free[domain] > 0:
             self._free[domain] -= 1
         elif not self._release(domain):

@@ -98,15 +98,15 @@ class Control:
 
     @property
     def linear(self) -> bool:
-        """Whether the bandwidth that a control allows is proportional to its
-        value.
+        """Whether the bandwidth that a schemata value allows is proportional
+        to the value.
         """
         return self.kind == 'scalar' and 'linear' in self.flags
 
     @property
     def whole(self) -> Fraction | None:
-        """Value of a control that means all of the bandwidth; None if the
-        control is in bytes per second.
+        """Value of a schemata line that stands for all of the bandwidth; None
+        if the line is not a share of the bandwidth.
         """
         if self.unit != 'all':
             return None
@@ -114,16 +114,16 @@ class Control:
 
     @property
     def bytes_per_s(self) -> Fraction | None:
-        """Bytes per second that the value 1 of a control means; None if the
-        control is a share.
+        """Bytes per second for which the value 1 of a schemata line stands;
+        None if the line is not in bytes per second.
         """
         size = _BYTES_PER_S.get(self.unit)
         return Fraction(size * self.scale, self.resolution) if size else None
 
     @property
     def role(self) -> knobs.Role | None:
-        """Part of a bandwidth policy that a control serves, by its type and
-        name; None if it serves none.
+        """Part of a bandwidth policy (e.g. cap or guarantee) that a schemata
+        line holds; None if ghsched uses the line for none.
         """
         if not self.linear or _REGION.fullmatch(self.name):
             return None
@@ -138,12 +138,10 @@ class Control:
 
 
 def parse_controls(info: Mapping[str, str]) -> tuple[Control, ...]:
-    """Return the bandwidth controls that files of info/ describe.
+    """Return the bandwidth controls that the kernel describes below resctrl's
+    info/; incomplete or contradictory descriptions are left out.
 
-    A description that is not whole, or contradicts itself, is left out: its
-    line is one that is not known.
-
-    :param info: files by path below info/.
+    :param info: text of the files below info/, by path.
     """
     tops = sorted(path.removesuffix('/type') for path in info
                   if path.endswith('/type') and f'/{_DIRECTORY}/' in path)
@@ -190,11 +188,12 @@ def add_described_knobs(
     controls: Sequence[Control],
     root: schemata.Schemata,
 ) -> tuple[knobs.Knob, ...]:
-    """Return the bandwidth controls of a dialect, with those that the kernel
-    describes added.
+    """Return the known bandwidth controls of a host and those that the kernel
+    describes below info/.
 
-    :param known: of the dialect; they keep their lines and their rules.
-    :param controls: of the resource MB.
+    :param known: controls that ghsched knows without a description; they take
+        precedence.
+    :param controls: descriptions of the resource MB.
     :param root: schemata of the root group.
     """
     found = list(known)
@@ -209,10 +208,8 @@ def add_described_knobs(
 
 
 def preference_key(control: Control) -> tuple[bool, int, str]:
-    """Return the sort key of bandwidth controls, the one preferred for a
-    policy first.
-
-    The one with the name of the resource is what old programs write.
+    """Return a sort key of bandwidth controls; the control that ghsched should
+    prefer is first.
     """
     word = control.name.rpartition('_')[2]
     order = _ORDER.index(word) if word in _ORDER else len(_ORDER)
@@ -222,8 +219,12 @@ def preference_key(control: Control) -> tuple[bool, int, str]:
 def _make_knob(control: Control, found: Sequence[knobs.Knob],
                controls: Sequence[Control],
                root: schemata.Schemata) -> knobs.Knob | None:
-    """Return how ghsched uses a bandwidth control that the kernel describes;
-    None if it does not.
+    """Return the bandwidth control that ghsched uses for a schemata line which
+    the kernel describes; None if ghsched cannot use the line.
+
+    :param found: controls that are in use already.
+    :param controls: all descriptions of the resource.
+    :param root: schemata of the root group.
     """
     role, reset = control.role, _default_value(control, root)
     if role == 'minimum' and (reset is None or reset == control.maximum):
@@ -251,8 +252,11 @@ def _make_knob(control: Control, found: Sequence[knobs.Knob],
 
 def _has_same_domains(control: Control, found: Sequence[knobs.Knob],
                       root: schemata.Schemata) -> bool:
-    """Whether a bandwidth control has the domains of the one that was found
-    first.
+    """Whether a bandwidth control has the same resctrl domains as the first
+    control in use.
+
+    :param found: controls in use.
+    :param root: schemata of the root group.
     """
     lines = [root.line(name) for name in
              (control.name, *(knob.line for knob in found[:1]))]
@@ -261,12 +265,11 @@ def _has_same_domains(control: Control, found: Sequence[knobs.Knob],
 
 
 def _default_value(control: Control, root: schemata.Schemata) -> int | None:
-    """Return the value of a bandwidth control in a new group; None if it is
-    not known.
+    """Return the value that a bandwidth control has in a new control group;
+    None if unknown.
 
-    A cap is at its highest value then. A guarantee is at its lowest (0 on
-    MPAM, 1 on RISC-V), unless the root group has all of it (Intel). For a
-    priority and for what a cap is there is no rule.
+    A cap starts at its highest value. A guarantee starts at its lowest, or at
+    its highest if the root group has that on all domains.
     """
     if control.reset is not None or not control.linear:
         return control.reset
@@ -288,8 +291,8 @@ def filter_by_resource(controls: Sequence[Control], resource: str
 
 def domain_kind(controls: Sequence[Control], line: str
                 ) -> knobs.DomainKind | None:
-    """Return the kind of a line's domains; None if the kernel does not
-    describe it.
+    """Return what the domain ids of a schemata line number, e.g. L3 caches or
+    NUMA nodes; None if the kernel does not describe the line.
     """
     return next((_DOMAIN_KINDS.get(one.scope) for one in controls
                  if one.name == line), None)

@@ -36,14 +36,13 @@ from ghsched_placement import decimals
 
 def detect(info: Info, root: schemata.Schemata,
            group_files: Set[str] = frozenset()) -> Dialect | None:
-    """Return the resctrl dialect of a host, limited to the bandwidth controls
-    that the host has.
+    """Return the resctrl variant (dialect) of the host's kernel, with only
+    those bandwidth controls that the host has.
 
-    :param info: the files of the directories in info/.
+    :param info: text of the files below resctrl's info/, by path.
     :param root: schemata of the root group.
-    :param group_files: names of the files of the root group.
-    :returns: None when no dialect, or more than one, fits;
-        :func:`why_unknown` has the reason.
+    :param group_files: names of the files in the root group.
+    :returns: None if no dialect, or more than one, matches the host.
     """
     fitting = candidates(info, root, group_files)
     controls = tuple(
@@ -72,8 +71,8 @@ def detect(info: Info, root: schemata.Schemata,
 def _matches_described_cap(
     dialect: Dialect, controls: Sequence[described.Control]
 ) -> bool:
-    """Whether the kernel describes the cap in the unit that a dialect has for
-    it.
+    """Whether a resctrl dialect has its bandwidth cap in the unit that the
+    kernel describes.
     """
     lines = {knob.line for knob in dialect.knobs if knob.role == 'maximum'}
     return all(
@@ -84,8 +83,8 @@ def _matches_described_cap(
 
 def _make_described_dialect(controls: Sequence[described.Control],
                             root: schemata.Schemata) -> Dialect:
-    """Return a dialect without controls of its own, in the unit of the cap
-    that the kernel describes.
+    """Return a resctrl dialect that has only the bandwidth controls which the
+    kernel describes.
     """
     cap = next((control for control in sorted(
         controls, key=described.preference_key) if control.role == 'maximum'
@@ -97,12 +96,11 @@ def _make_described_dialect(controls: Sequence[described.Control],
 
 def candidates(info: Info, root: schemata.Schemata,
                group_files: Set[str] = frozenset()) -> list[Dialect]:
-    """Return the dialects that a host may have: of those that fit, the ones
-    that know most schemata lines.
+    """Return the resctrl dialects that match a host and leave the fewest of
+    its bandwidth lines unknown.
 
-    A line that a dialect does not know is nothing against it, unless another
-    dialect fits that knows more lines: kernels get new controls, which leave
-    the others as they are while nobody writes to them.
+    New kernels may have lines that no dialect knows, so that an unknown line
+    does not exclude a dialect.
     """
     unknown = {dialect.name: len(unknown_lines(dialect, root))
                for dialect in dialects.ALL
@@ -113,20 +111,18 @@ def candidates(info: Info, root: schemata.Schemata,
 
 def unknown_lines(dialect: Dialect, root: schemata.Schemata
                   ) -> tuple[schemata.Line, ...]:
-    """Return the bandwidth lines of the root group that a dialect does not
-    know.
-
-    They are read and never written.
+    """Return the bandwidth lines in the root group's schemata that a resctrl
+    dialect does not know.
     """
     return tuple(line for line in root.lines if line.name.startswith('MB')
                  and line.name not in dialect.lines)
 
 
 def notes(dialect: Dialect, root: schemata.Schemata) -> tuple[str, ...]:
-    """Return sentences on bandwidth controls of a host that ghsched does not
-    use.
+    """Return sentences for the administrator about bandwidth lines that
+    ghsched does not know, and about lines that weaken caps.
 
-    :param dialect: as :func:`detect` returned it.
+    :param root: schemata of the root group.
     """
     unknown = tuple(
         f'the line {line.name} is not known to ghsched and never written; '
@@ -137,8 +133,8 @@ def notes(dialect: Dialect, root: schemata.Schemata) -> tuple[str, ...]:
 
 
 def limits(group: schemata.Schemata) -> Iterator[str]:
-    """Yield a sentence for each schemata line of a group that reduces the
-    effect of its cap.
+    """Yield a sentence for each schemata line whose value makes a control
+    group get less bandwidth than its cap.
     """
     for name in dialects.LIMITING:
         values = _values(group, name)
@@ -157,8 +153,8 @@ def limits(group: schemata.Schemata) -> Iterator[str]:
 
 def why_unknown(info: Info, root: schemata.Schemata,
                 group_files: Set[str] = frozenset()) -> str:
-    """Return the reason why no dialect was detected on a host, in one
-    sentence.
+    """Return the reason why each known resctrl dialect does not match a host,
+    as one sentence.
     """
     reasons = [
         f'not {dialect.title}, because '
@@ -169,8 +165,8 @@ def why_unknown(info: Info, root: schemata.Schemata,
 
 def mismatch(dialect: Dialect, info: Info, root: schemata.Schemata,
              group_files: Set[str] = frozenset()) -> str | None:
-    """Return the reason why a host does not use a resctrl dialect; None if it
-    does.
+    """Return the reason why a resctrl dialect does not match a host; None if
+    the dialect matches.
     """
     return (_wrong_files(dialect.evidence, info)
             or _not_throttled(dialect.evidence, info)
@@ -180,8 +176,8 @@ def mismatch(dialect: Dialect, info: Info, root: schemata.Schemata,
 
 
 def _with_kernel_maximums(dialect: Dialect, info: Info) -> Dialect:
-    """Return a dialect with the maximum values that the kernel reports in
-    info/MB/features.
+    """Return a resctrl dialect whose controls have the maximum values that the
+    kernel reports in info/MB/features.
     """
     told = dict(word.split('@', 1) for word in
                 info.get('MB/features', '').split() if '@' in word)
@@ -285,8 +281,8 @@ def _wrong_caps(dialect: Dialect, caps: list[bool]) -> str | None:
 
 
 def _read_granularity(info: Info) -> tuple[int, int] | None:
-    """Return the granularity of caps and the lowest cap, as the kernel reports
-    them; None if it does not.
+    """Return the granularity and minimum of bandwidth caps, as the kernel
+    reports them in info/MB; None if they are missing.
     """
     words = [info.get(f'MB/{name}', '').strip()
              for name in ('bandwidth_gran', 'min_bandwidth')]

@@ -26,10 +26,11 @@ from ghsched_nova.resctrl import model
 
 def add_device_moves(plan: model.Plan, actual: model.Actual,
                      wanted: model.Wanted) -> model.Plan:
-    """Return a plan with the moves of devices between control groups added.
+    """Return a plan of resctrl changes with the moves of passthrough devices
+    between control groups added.
 
-    They leave a group before it is removed, and come into one after the
-    threads of the guest.
+    Devices leave a group before the group is removed, and join a guest's group
+    after the guest's threads.
     """
     groups = {guest.domain.uuid: model.group_of(guest, actual.groups)
               or guest.group for guest in wanted.guests}
@@ -59,11 +60,8 @@ def _given(guest: model.Guest, name: str,
 
 def _release_devices(actual: model.Actual, wanted: model.Wanted,
                      groups: set[str]) -> Iterator[model.Action]:
-    """Yield changes that take devices out of groups of guests which they no
-    longer serve.
-
-    Also before a group is removed: the hardware's number of it is given to
-    another group afterwards.
+    """Yield changes that move devices which no running guest has out of these
+    control groups, into the default group.
     """
     used = frozenset[int]().union(
         *(guest.devices for guest in wanted.guests))

@@ -76,8 +76,10 @@ class Monitor:
     unit: Literal['rate_mb', 'counter_bytes']
 
     def announced(self, info: Info) -> bool:
-        """Whether the files of info/ show that a host has this bandwidth
+        """Whether a host reports memory bandwidth in the files of this
         monitor.
+
+        :param info: text of the files below resctrl's info/, by path.
         """
         if not self.file:
             return f'{self.info}/num_rmids' in info
@@ -163,26 +165,26 @@ class Dialect:
     staged: bool = False
 
     def knob(self, role: Role) -> Knob | None:
-        """Return the bandwidth control of a dialect for one part of a policy;
-        None if there is none.
+        """Return the bandwidth control of a resctrl dialect for one part of a
+        policy, e.g. the cap; None if the dialect has none.
         """
         return next((k for k in self.knobs if k.role == role), None)
 
     @property
     def main(self) -> Knob:
-        """Bandwidth control for caps, or for guarantees on a host without
-        caps.
+        """Bandwidth control of a resctrl dialect that holds caps; if caps are
+        impossible, the one that holds guarantees.
         """
         return self.knob('maximum') or self.knob('minimum') or self.knobs[0]
 
     @property
     def absolute(self) -> bool:
-        """Whether a cap is an absolute bandwidth, not a percentage."""
+        """Whether a bandwidth cap is in bytes per second, not a percentage."""
         return self.unit.size is not None
 
     def capabilities(self) -> frozenset[str]:
-        """Capabilities of a host with this dialect, as in
-        names.CAPABILITY_TRAITS.
+        """Return the capabilities that a resctrl dialect gives a host, e.g.
+        MEM_BW_MAX (keys of names.CAPABILITY_TRAITS).
         """
         roles = {knob.role for knob in self.knobs}
         cap, free = 'maximum' in roles, 'hardlimit' in roles
@@ -199,13 +201,17 @@ class Dialect:
 
     @property
     def lines(self) -> frozenset[str]:
-        """Names of the bandwidth lines of schemata that a dialect knows."""
+        """Names of the bandwidth lines of a schemata file that a resctrl
+        dialect knows.
+        """
         return frozenset(knob.line for knob in self.knobs).union(
             self.passive, LIMITING)
 
     def narrowed(self, lines: frozenset[str]) -> 'Dialect':
-        """Return the dialect without bandwidth controls that have no schemata
-        line on a host.
+        """Return a resctrl dialect with only those bandwidth controls that are
+        in the schemata of a host.
+
+        :param lines: names of the host's schemata lines.
         """
         return replace(self, knobs=tuple(
             knob for knob in self.knobs if knob.line in lines))

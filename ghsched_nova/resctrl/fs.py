@@ -83,10 +83,10 @@ class Files:
         return path.read_text(encoding='utf-8', errors='replace')
 
     def write(self, path: Path, text: str) -> None:
-        """Write a text to a file in one system call, as resctrl requires.
+        """Write text to an existing file in one system call, as resctrl
+        requires; never create the file.
 
-        The file must be there; a group that has just vanished is not
-        brought back as a file.
+        :raises OSError: if the file is missing or the kernel refuses the text.
         """
         data = text.encode()
         descriptor = os.open(
@@ -104,20 +104,20 @@ class Files:
         path.rmdir()
 
     def wait(self, seconds: float) -> None:
-        """Sleep for some seconds, so that the host can change meanwhile."""
+        """Sleep for a number of seconds."""
         time.sleep(seconds)
 
     def directories(self, path: Path) -> list[str]:
-        """Return the names of the directories in a directory."""
+        """Return the sorted names of the subdirectories of a directory."""
         with os.scandir(path) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir())
 
     @contextlib.contextmanager
     def locked(self, path: Path, timeout: float) -> Iterator[None]:
-        """Within this context, hold the lock of resctrl that libvirt takes as
-        well.
+        """Within this context, hold the exclusive lock of the resctrl
+        directory, which libvirt takes as well.
 
-        :raises TimeoutError: when it was not to be had within the timeout.
+        :raises TimeoutError: if the lock is not free within the timeout.
         """
         descriptor = os.open(
             path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -144,10 +144,11 @@ def _lock(descriptor: int, timeout: float,
 
 @contextlib.contextmanager
 def locked(files: Files, root: Path, timeout: float) -> Iterator[None]:
-    """Within this context, hold the lock of a mounted resctrl.
+    """Within this context, hold the exclusive lock of the mounted resctrl file
+    system.
 
-    :raises GroupError: when it is not mounted, or somebody else does
-        not give the lock back in time.
+    :raises GroupError: if resctrl is not mounted, or another process holds the
+        lock for longer than the timeout.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -166,13 +167,15 @@ def locked(files: Files, root: Path, timeout: float) -> Iterator[None]:
 
 
 def wait_for_writer(root: Path, patience: float = READER_PATIENCE) -> None:
-    """Wait until nobody holds the lock of resctrl, before group files are
-    read.
+    """Wait until no process holds the resctrl lock, before files of resctrl
+    groups are read.
 
-    Since Linux 7.3 each read of a file of a group empties
-    info/last_cmd_status (rdtgroup_kn_lock_live() in fs/resctrl/rdtgroup.c),
-    which the writer may be about to read. The lock is not kept while reading:
-    a reader that is stopped would keep libvirt from starting guests.
+    Since Linux 7.3 each read of a file of a group empties info/last_cmd_status
+    (rdtgroup_kn_lock_live() in fs/resctrl/rdtgroup.c), which a writing process
+    may be about to read. The lock is not held while reading: a stopped reader
+    would prevent libvirt from starting guests.
+
+    :param patience: maximum time to wait in seconds.
     """
     try:
         descriptor = os.open(
@@ -189,10 +192,11 @@ def wait_for_writer(root: Path, patience: float = READER_PATIENCE) -> None:
 
 
 def anybody_can_lock(root: Path) -> bool:
-    """Whether every user of the host can open the root of resctrl and lock it.
+    """Whether every user of the host can open and so lock the resctrl
+    directory.
 
-    Who holds so much as a shared lock (flock(2)) keeps all others from
-    starting a guest. The kernel makes the directory with mode 0555.
+    Any process that holds a lock (flock(2)) there prevents libvirt from
+    starting guests.
     """
     try:
         return bool(root.stat().st_mode & stat.S_IROTH)
@@ -201,9 +205,10 @@ def anybody_can_lock(root: Path) -> bool:
 
 
 def write(files: Files, root: Path, path: Path, line: str) -> None:
-    """Write one line to a file of resctrl; the error has the kernel's message.
+    """Write one line to a file of resctrl.
 
-    :raises GroupError: with the line and the kernel's own words.
+    :raises GroupError: with the line and the kernel's message, if the kernel
+        refuses it.
     """
     try:
         files.write(path, line)
@@ -215,9 +220,10 @@ def write(files: Files, root: Path, path: Path, line: str) -> None:
 
 def write_devices(files: Files, root: Path, group: Path,
                   devices: Iterable[int]) -> None:
-    """Move IOMMU groups to a control group; removed IOMMU groups are left out.
+    """Move IOMMU groups of devices to a control group; skip IOMMU groups that
+    no longer exist.
 
-    :raises GroupError: as :func:`write`.
+    :raises GroupError: if the kernel refuses a move.
     """
     for number in devices:
         try:
@@ -228,8 +234,8 @@ def write_devices(files: Files, root: Path, group: Path,
 
 
 def last_status(files: Files, root: Path) -> str:
-    """Return the kernel's message about its last command; empty if there is
-    none.
+    """Return the kernel's message about the last resctrl command, from
+    info/last_cmd_status; empty if there was no error.
     """
     try:
         status = files.read(root / 'info' / 'last_cmd_status').strip()
@@ -239,17 +245,20 @@ def last_status(files: Files, root: Path) -> str:
 
 
 def os_error(reason: str, path: Path, exc: OSError) -> GroupError:
-    """Return the GroupError for an error of the operating system."""
+    """Return a GroupError with the reason, the path and the errno of an
+    OSError.
+    """
     return GroupError(reason, str(path), errno=exc.errno or 0)
 
 
 def remove_group(root: Path, uuid: str, *, files: Files | None = None,
                  proc: Path = _PROC,
                  lock_timeout: float = LOCK_TIMEOUT) -> bool:
-    """Remove a guest's own group, unless a guest still runs in it.
+    """Remove the control group of one guest, unless vCPU threads are still in
+    it.
 
-    :returns: whether there was one to remove.
-    :raises GroupError: when the kernel refused.
+    :returns: False if the group is in use or does not exist.
+    :raises GroupError: if the kernel refuses the removal.
     """
     files = files or Files()
     path = root / naming.group_name(uuid)
