@@ -24,8 +24,8 @@ from typing import BinaryIO
 def write_file(path: Path, content: str | bytes) -> None:
     """Write a file atomically: readers see the old content or the new one.
 
-    A new file, synced to disk, takes the name; a link is replaced, not
-    followed. Each writer has a temporary file of its own.
+    The file is replaced by a new one that was synced to disk. If the path is a
+    symbolic link, the link itself is replaced.
 
     :raises OSError: if the file cannot be written; the old one then remains.
     """
@@ -39,7 +39,7 @@ def write_file(path: Path, content: str | bytes) -> None:
 
 
 def _sync(directory: Path) -> None:
-    """Sync the names in a directory to disk."""
+    """Sync the file names of a directory to disk."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY
                          | os.O_CLOEXEC)
     try:
@@ -50,10 +50,10 @@ def _sync(directory: Path) -> None:
 
 @contextlib.contextmanager
 def temporary_neighbour(target: Path) -> Iterator[BinaryIO]:
-    """Within this context, have a new file beside another, with its owner and
-    mode.
+    """Create a temporary file next to a target file, with its owner and mode.
 
-    It is removed at the end, unless it was renamed.
+    The temporary file is removed at the end of the context, unless it was
+    renamed.
     """
     temporary = target.with_name(f'.ghsched-{secrets.token_hex(8)}')
     # O_EXCL follows no link.

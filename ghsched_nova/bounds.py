@@ -101,7 +101,7 @@ class Checked:
                                 f'bounded: {error}') from error
 
     def __call__(self, *args: object) -> Any:
-        """Check all arguments, then call the function.
+        """Check the arguments against the bounds of a function, then call it.
 
         :raises Refused: if an argument is out of its bounds.
         """
@@ -119,7 +119,8 @@ class Checked:
 
 
 def _compile_check(annotation: Any) -> _Check:
-    """Return the function that checks values of an annotation.
+    """Return a function that checks a value against a type annotation with
+    bounds.
 
     :raises TypeError: if the annotation permits unbounded values.
     """
@@ -219,8 +220,9 @@ def _entries(key: _Check, value_check: _Check) -> _Check:
 
 
 def _sequence(value: object, budget: _Budget) -> Sequence[object]:
-    """Return the value as a sequence; refuse others. msgpack turns lists into
-    tuples.
+    """Return a tuple or list argument; refuse any other type.
+
+    msgpack turns lists into tuples.
     """
     _spend(budget)
     if not isinstance(value, list | tuple):

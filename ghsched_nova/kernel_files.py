@@ -31,9 +31,9 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def get_file_system(path: str | int) -> int:
-    """Return the file system type of a path or descriptor; 0 if unknown.
+    """Return the file system type (f_type of statfs) of a path or descriptor.
 
-    The type, ``f_type``, is the first word of the structure of statfs(2).
+    0 if the type is unknown.
     """
     found = (ctypes.c_long * 32)()
     libc = ctypes.CDLL(None)
@@ -44,13 +44,14 @@ def get_file_system(path: str | int) -> int:
 
 def write(top: Path, names: Iterable[str], text: str,
           file_systems: Collection[int]) -> None:
-    """Write a text to an existing file of the kernel, in one system call.
+    """Write a text to an existing sysfs, procfs or resctrl file in one system
+    call.
 
     :param top: directory that only root can replace.
-    :param names: names of the directories below it and of the file.
+    :param names: names of the directories below ``top`` and of the file.
     :param file_systems: file system types that are accepted.
-    :raises OSError: if a name is a link, or the file is on another file
-        system.
+    :raises OSError: if a name is a symbolic link, or the file is on another
+        file system.
     """
     *directories, last = names
     descriptor = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -68,7 +69,8 @@ def write(top: Path, names: Iterable[str], text: str,
 
 
 def _open_in(directory: int, name: str, flags: int) -> int:
-    """Open a file in a directory by its name, and close the directory."""
+    """Open a file by its name in an open directory, then close the directory.
+    """
     if name in ('', '.', '..') or '/' in name:
         raise FileNotFoundError(errno.ENOENT, 'not the name of a file', name)
     found = os.open(name, flags, dir_fd=directory)

@@ -59,21 +59,23 @@ class BadFlavor(exception.PciInvalidAlias):
 
 
 def requested_guest_node(pci_request: Any) -> int | None:
-    """Return the guest NUMA node of a PCI request; None if it is not for
-    ghsched:vfs.
+    """Return the guest NUMA node that a PCI request of ``ghsched:vfs`` is for.
+
+    None for any other PCI request.
     """
     match = _REQUESTER.fullmatch(pci_request.requester_id or '')
     return int(match[1]) if match else None
 
 
 def select_vf_requests(requests: Iterable[Any] | None) -> list[Any]:
-    """Return the PCI requests for ``ghsched:vfs``, in their order."""
+    """Return the PCI requests that the extra spec ``ghsched:vfs`` has created.
+    """
     return [request for request in requests or ()
             if requested_guest_node(request) is not None]
 
 
 def has_strict_vf_affinity(requests: Any) -> bool:
-    """Return True if Nova's affinity policy restricts the nodes of requested
+    """Whether Nova's PCI NUMA affinity policy restricts the nodes of requested
     VFs.
 
     :param requests: ``InstancePCIRequests`` of a server, or None.
@@ -84,8 +86,8 @@ def has_strict_vf_affinity(requests: Any) -> bool:
 
 
 def parse_vf_requests(requests: Iterable[Any]) -> tuple[policies.Vfs, ...]:
-    """Return alias, count and guest NUMA node of each PCI request for
-    ghsched:vfs.
+    """Return PCI alias, count and guest NUMA node of each VF request of a
+    server.
     """
     return tuple(policies.Vfs(node, request.alias_name, request.count)
                  for request in requests
@@ -93,7 +95,9 @@ def parse_vf_requests(requests: Iterable[Any]) -> tuple[policies.Vfs, ...]:
 
 
 def claimed_vf_nodes(instance: Any) -> list[tuple[int, int | None]]:
-    """Return the guest NUMA node and the host NUMA node of each claimed VF."""
+    """Return guest NUMA node and host NUMA node of each VF an instance has
+    claimed.
+    """
     requests = instance.pci_requests
     guest_nodes = {request.request_id: node
                    for request in select_vf_requests(requests
@@ -106,13 +110,14 @@ def claimed_vf_nodes(instance: Any) -> list[tuple[int, int | None]]:
 
 def make_pci_requests(original: Callable[..., Any], flavor: Any,
                       affinity_policy: str | None = None) -> Any:
-    """Return Nova's PCI requests of a flavor, followed by those for its VFs.
+    """Return the PCI requests of a flavor, including those for
+    ``ghsched:vfs``.
 
     :param original: ``nova.pci.request.get_pci_requests_from_flavor``.
     :param affinity_policy: ``hw:pci_numa_affinity_policy``; holds for the VFs
         as for Nova's own requests. By default Nova prefers near devices, and
         the scheduler enforces ``ghsched:vfs_locality``.
-    :raises nova.exception.PciInvalidAlias: if a key is invalid.
+    :raises nova.exception.PciInvalidAlias: if an extra spec is invalid.
     :raises nova.exception.PciRequestAliasNotDefined: if an alias is not in
         ``[pci]alias``.
     """
@@ -131,7 +136,7 @@ def make_pci_requests(original: Callable[..., Any], flavor: Any,
 
 
 def requested_vfs(extra_specs: Mapping[str, str]) -> tuple[policies.Vfs, ...]:
-    """Return the VFs that a flavor requests.
+    """Return the VFs that a flavor requests by ``ghsched:vfs``.
 
     :raises BadFlavor: if the flavor is invalid with any image.
     """
@@ -149,13 +154,11 @@ def requested_vfs(extra_specs: Mapping[str, str]) -> tuple[policies.Vfs, ...]:
 
 def note_providers(requests: Sequence[Any],
                    mapping: Mapping[str, Sequence[str]]) -> None:
-    """Store the resource providers of an instance for its claim in this
-    thread.
+    """Store the PFs that Placement chose for an instance until its claim.
 
-    Nova assigns them by request ID. When a guest moves, the resource tracker
-    of the destination makes the PCI requests again
-    (``ResourceTracker._move_claim``), so their IDs differ from those in the
-    RequestSpec.
+    When a guest moves, the resource tracker of the destination makes the PCI
+    requests again (``ResourceTracker._move_claim``) with new IDs, so Nova
+    could not assign the PFs to them. The PFs are stored for this thread.
 
     :param requests: PCI requests of the instance.
     :param mapping: provider UUIDs by suffix of the request group.
@@ -165,10 +168,10 @@ def note_providers(requests: Sequence[Any],
 
 @contextlib.contextmanager
 def claiming_move(instance: Any) -> Iterator[None]:
-    """Within this context, new PCI requests of a flavor name their given PFs.
+    """Pass the PFs that Placement chose to the claim of an instance's move.
 
-    The resource tracker makes the requests of a move again, by
-    :func:`make_pci_requests`; without this context they would name no PFs.
+    In this context :func:`make_pci_requests` adds these PFs to the PCI
+    requests, which the resource tracker makes again for a move.
     """
     _claims.mapping = _take_providers(instance)
     try:
@@ -179,8 +182,9 @@ def claiming_move(instance: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def claiming_instance(instance: Any) -> Iterator[None]:
-    """Within this context, the PCI requests of an instance name their given
-    PFs.
+    """Pass the PFs that Placement chose to the claim of an instance.
+
+    In this context the instance's PCI requests name these PFs.
     """
     mapping = _take_providers(instance)
     if mapping and instance.pci_requests:
@@ -190,7 +194,7 @@ def claiming_instance(instance: Any) -> Iterator[None]:
 
 
 def _take_providers(instance: Any) -> Mapping[str, Sequence[str]] | None:
-    """Return the providers stored for an instance, and remove them."""
+    """Return the PFs stored for an instance's claim, and remove them."""
     given, _claims.given = getattr(_claims, 'given', None), None
     own = instance.pci_requests and instance.pci_requests.requests
     return given[1] if given and given[0] is own else None
@@ -199,9 +203,7 @@ def _take_providers(instance: Any) -> Mapping[str, Sequence[str]] | None:
 def set_allocated_pfs(requests: Sequence[Any],
                       mapping: Mapping[str, Sequence[str]] | None,
                       aliases: bool) -> None:
-    """Write the PFs that Placement chose into PCI requests.
-
-    Requests always have the same order, which assigns the groups to them.
+    """Write the PFs that Placement chose into the PCI requests of a server.
 
     :param mapping: provider UUIDs by suffix of the request group.
     :param aliases: whether requests of ``pci_passthrough:alias`` are changed,
@@ -228,6 +230,5 @@ def _requests_vfs(extra_specs: Iterable[str]) -> bool:
 
 
 def register() -> None:
-    """Add the VFs of flavors to the PCI requests that Nova makes; idempotent.
-    """
+    """Make Nova add PCI requests for ``ghsched:vfs``; idempotent."""
     pci.extend_pci_requests(make_pci_requests)

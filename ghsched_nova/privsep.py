@@ -123,9 +123,10 @@ connections = Context(
 def entrypoint(owner: priv_context.PrivContext, timeout: float
                ) -> Callable[[Callable[_Arguments, _Result]],
                              Callable[_Arguments, _Result]]:
-    """Return a decorator that registers a function as an entry point of a
+    """Return a decorator that makes a function an entry point of a privsep
     helper.
 
+    :param owner: privsep context whose helper runs the function.
     :param timeout: seconds after which the caller gets :class:`HelperTimeout`.
     """
     if type(timeout) is not float or not 0 < timeout <= MAX_TIMEOUT:
@@ -154,12 +155,13 @@ def entrypoint(owner: priv_context.PrivContext, timeout: float
 
 
 def _close_if_unusable(owner: priv_context.PrivContext, useless: bool) -> None:
-    """Close the channel of a context; the next call starts a new helper.
+    """Close the privsep channel of a context if its reader thread has ended.
 
-    oslo.privsep keeps using a channel whose reader thread has ended by an
-    exception (an answer that msgpack cannot decode).
+    The next call starts a new helper. oslo.privsep keeps using a channel whose
+    reader thread has ended by an exception (an answer that msgpack cannot
+    decode).
 
-    :param useless: whether to close it even if the reader is alive.
+    :param useless: whether to close the channel even if the reader is alive.
     """
     channel = owner.channel
     if channel is not None and (
@@ -169,18 +171,16 @@ def _close_if_unusable(owner: priv_context.PrivContext, useless: bool) -> None:
 
 
 def run_path() -> Path:
-    """Return the directory with libvirt's ``<domain name>.pid`` files, as
-    configured.
-    """
+    """Return libvirt's configured directory of QEMU PID files."""
     conf.register_opts(cfg.CONF)
     return Path(cfg.CONF.ghsched.libvirt_run_path)
 
 
 def check_process(value: tuple[str, int]) -> None:
-    """Refuse a process ID that is not that of the QEMU of a domain.
+    """Refuse a process ID that is not that of the QEMU process of a domain.
 
     :param value: name of the domain, process ID.
-    :raises Refused: names both.
+    :raises Refused: naming both.
     """
     name, process = value
     if qemu.find_process(run_path(), name) != process:

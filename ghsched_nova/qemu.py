@@ -33,7 +33,7 @@ _STATUS_SIZE = 4 << 20
 
 
 def find_process(run_path: Path, name: str) -> int | None:
-    """Return the process ID of a running domain; None if unknown.
+    """Return the process ID of a running domain's QEMU; None if unknown.
 
     :param run_path: directory with libvirt's ``<domain name>.pid`` files.
     """
@@ -46,7 +46,7 @@ def find_process(run_path: Path, name: str) -> int | None:
 
 
 def vcpu_threads(run_path: Path, name: str) -> dict[int, int] | None:
-    """Return the thread IDs of a domain's vCPUs, from libvirt's status file.
+    """Return the thread IDs of a domain's vCPUs from libvirt's status file.
 
     Only root can read the file. The result is empty if QEMU has no thread per
     vCPU.
@@ -65,14 +65,14 @@ def vcpu_threads(run_path: Path, name: str) -> dict[int, int] | None:
 
 
 def parse_vcpu_name(name: str) -> int | None:
-    """Return the number of the vCPU of a thread name; None for other threads.
+    """Return the vCPU number in the name of a QEMU thread; None without one.
     """
     return _number(_VCPU, name)
 
 
 def parse_iothread_name(name: str) -> int | None:
-    """Return the number of the I/O thread of a thread name; None for other
-    threads.
+    """Return the I/O thread number in the name of a QEMU thread; None without
+    one.
     """
     return _number(_IOTHREAD, name)
 

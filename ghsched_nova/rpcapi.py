@@ -79,11 +79,15 @@ class HostClient:
 
     def check(self, guest: change.Guest,
               policy: change.Packed) -> dict[str, Any]:
-        """Check whether the host can apply a policy, without a change.
+        """Ask a compute host whether it can apply a bandwidth policy to a
+        guest.
+
+        Nothing is changed.
 
         :returns: ``policy``: policy of the running guest (None if it does not
-            run), ``same``: whether that is the requested one, and
-            ``effective`` and ``guests``, see :class:`change.Plan`.
+            run), ``same``: whether that is the requested policy,
+            ``effective``: values that the host would enforce, ``guests``:
+            number of guests in the control group.
         :raises Refused: with the host's reason.
         :raises HostSilent: if the host does not answer.
         """
@@ -92,10 +96,11 @@ class HostClient:
 
     def set(self, guest: change.Guest, policy: change.Packed,
             token: str, lock: str) -> None:
-        """Apply a policy to a running guest.
+        """Ask a compute host to apply a bandwidth policy to a running guest.
 
-        :param lock: see :meth:`change.Records.lock`; hosts of older releases
-            ignore it.
+        :param token: ID of this call.
+        :param lock: ID of the caller's lock on the server; hosts of older
+            releases ignore it.
         :raises Refused: with the host's reason; the host has rolled back.
         :raises HalfDone: with the host's reason; the host could not roll back.
         :raises HostSilent: if the host does not answer; its state is unknown.
@@ -108,12 +113,12 @@ class HostClient:
 
     def policy_of(self, guest: change.Guest,
                   void: str) -> change.Packed | None:
-        """Return the policy of a running guest.
+        """Ask a compute host for the bandwidth policy of a running guest.
 
-        The host first finishes a :meth:`set` in progress, and refuses one that
-        arrives later.
+        The host first finishes a policy change in progress, and refuses a
+        change that arrives later.
 
-        :param void: token of that call.
+        :param void: ID of the call of :meth:`set` that the host shall refuse.
         """
         policy: change.Packed | None = self._call(
             guest, 'policy_of', void=void)['policy']
@@ -121,7 +126,7 @@ class HostClient:
 
     def check_move(self, guest: change.Guest,
                    move: move_messages.Packed) -> None:
-        """Check whether the host can move a running guest between its NUMA
+        """Ask a compute host whether a running guest can move between its NUMA
         nodes.
 
         :raises Refused: with the host's reason.
@@ -131,11 +136,12 @@ class HostClient:
 
     def move_nodes(self, guest: change.Guest, move: move_messages.Packed,
                    token: str, lock: str) -> None:
-        """Move a running guest between the NUMA nodes of its host.
+        """Ask a compute host to move a running guest between the host's NUMA
+        nodes.
 
         The move may take as long as a live migration.
 
-        :param lock: see :meth:`change.Records.lock`.
+        :param lock: ID of the caller's lock on the server.
         :raises Refused: with the host's reason; the host has rolled back.
         :raises HalfDone: with the host's reason; the host could not roll back
             yet.
@@ -174,7 +180,7 @@ class HostClient:
 
 
 def _check_answer(answer: object, host: str) -> None:
-    """Raise the error that the answer of a host contains."""
+    """Raise the error that a compute host's RPC answer contains."""
     if not isinstance(answer, dict):
         raise errors.Refused(f'nova-compute on {host} returned an answer '
                              f'of unknown type {type(answer).__name__}')
@@ -187,14 +193,17 @@ def _check_answer(answer: object, host: str) -> None:
 
 
 def _make_bus_error(host: str) -> errors.HostSilent:
-    """|"""
+    """Return the error for a compute host whose message bus does not answer.
+    """
     return errors.HostSilent(
         'the message bus does not answer, by which nova-compute on '
         f'{host} is reached')
 
 
 def _make_timeout_error(host: str) -> _UnknownCall:
-    """|"""
+    """Return the error for a compute host whose nova-compute lacks the RPC
+    method.
+    """
     return _UnknownCall(
         f'nova-compute on {host} does not know the call; is compute_driver = '
         'ghsched.GhschedLibvirtDriver there, of this release or later?')

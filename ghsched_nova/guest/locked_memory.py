@@ -112,7 +112,10 @@ def _read_memory_kib(root: etree._Element) -> int:
 
 
 def _parse_kib(element: etree._Element) -> int:
-    """|"""
+    """Return a memory size element of a domain XML in KiB.
+
+    :raises DeviceNumaError: if the element is not a memory size.
+    """
     unit = _UNITS.get(element.get('unit', 'KiB'))
     try:
         size = int(element.text or '')

@@ -212,7 +212,7 @@ class Topology:
 
     @property
     def used_indexes(self) -> set[int]:
-        """guest/device_numa|tests/unit/guest |"""
+        """PCI controller indexes in use, including 0 for the root bus."""
         return {0, *self.controllers}
 
 

@@ -194,7 +194,9 @@ def _deadline_element(policy: ThreadPolicy, vcpus: int) -> etree._Element:
 
 
 def _render_affinity(policy: ThreadPolicy) -> etree._Element:
-    """|"""
+    """Return the metadata element for the interrupt affinity of a thread
+    policy.
+    """
     return etree.Element(_INTERRUPTS, {'affinity': policy.irq_affinity},
                          nsmap={IRQ_PREFIX: IRQ_NAMESPACE})
 

@@ -75,12 +75,12 @@ class Running:
 
     @functools.cached_property
     def root(self) -> etree._Element:
-        """Root element <domain> of the domain XML."""
+        """Root element ``<domain>`` of a running domain's XML."""
         return document.parse_element(self.xml)
 
     @functools.cached_property
     def policy(self) -> metadata.DomainPolicy | None:
-        """Bandwidth policy in the domain's metadata; None without a policy.
+        """Bandwidth policy in a domain's metadata; None without a policy.
 
         :raises MetadataError: if the policy cannot be read.
         """
@@ -89,7 +89,7 @@ class Running:
 
     @property
     def controlled(self) -> bool:
-        """Whether the domain's policy needs a control group.
+        """Whether a domain's bandwidth policy needs a resctrl control group.
 
         :raises MetadataError: if the policy cannot be read.
         """
@@ -97,7 +97,10 @@ class Running:
 
     @property
     def reserves_l3_ways(self) -> bool:
-        """tests/unit/host |"""
+        """Whether the domain's policy reserves ways of the L3 cache.
+
+        False if the policy cannot be read.
+        """
         try:
             return self.policy is not None and self.policy.policy.partitions
         except metadata.MetadataError:
@@ -105,7 +108,7 @@ class Running:
 
     @property
     def monitored(self) -> bool:
-        """Whether the policy asks to measure the domain's bandwidth.
+        """Whether a domain's policy asks to measure the domain's bandwidth.
 
         :raises MetadataError: if the policy cannot be read.
         """
@@ -113,7 +116,7 @@ class Running:
 
     @property
     def measured(self) -> bool:
-        """Whether the domain needs a monitoring group of its own.
+        """Whether a domain needs a resctrl monitoring group of its own.
 
         A domain with a control group is measured in that group. libvirt
         creates a monitoring group for <monitor> in <memorytune>, but does not
@@ -125,8 +128,9 @@ class Running:
 
     @property
     def sharing(self) -> Sharing | None:
-        """Shared control group of the domain; None if the domain shares no
-        group or its policy cannot be read.
+        """Name and Placement traits of the control group that a domain shares.
+
+        None if the domain shares no group or its policy cannot be read.
         """
         try:
             found = self.policy
@@ -142,17 +146,18 @@ class Running:
 
     @property
     def shared_group(self) -> str:
-        """Name of the domain's shared control group; empty if it shares none.
+        """Name of the control group that a domain shares; empty if it shares
+        none.
         """
         return self.sharing.group if self.sharing else ''
 
     def passthrough(self) -> tuple[str, ...]:
-        """Return host PCI addresses of the domain's passthrough devices."""
+        """Host PCI addresses of a domain's passthrough devices."""
         return tuple(pci_topology.passthrough_devices(self.root))
 
 
 def make_running(xml: str, number: int = -1) -> Running:
-    """Parse a domain XML that libvirt returned, running or not.
+    """Parse a domain's XML that libvirt returned, whether it runs or not.
 
     :param number: libvirt's ID of the running domain; -1 if it does not run.
     """
@@ -164,12 +169,17 @@ def make_running(xml: str, number: int = -1) -> Running:
 
 
 def has_policy(xml: str) -> bool:
-    """Whether a domain XML may contain a policy; a quick text search."""
+    """Whether a domain XML may contain a bandwidth policy; a quick text
+    search.
+    """
     return metadata.NAMESPACE in xml
 
 
 def map_shared_groups(domains: Iterable[Running]) -> dict[str, Sharing]:
-    """Return the shared control group of each domain that has one, by UUID."""
+    """Return the shared control group of each domain, by UUID of the domain.
+
+    Domains without a shared control group are left out.
+    """
     found = {domain.domain.uuid: domain.sharing for domain in domains}
     return {uuid: one for uuid, one in found.items() if one is not None}
 
@@ -177,7 +187,9 @@ def map_shared_groups(domains: Iterable[Running]) -> dict[str, Sharing]:
 def list_sharing_traits(
     domains: Iterable[Sharing],
 ) -> dict[int, frozenset[str]]:
-    """Return traits for the shared control groups of each host NUMA node."""
+    """Return Placement traits for each shared control group of a host's
+    guests.
+    """
     found: dict[int, set[str]] = {}
     for domain in domains:
         for node, trait in domain.traits:
@@ -186,7 +198,8 @@ def list_sharing_traits(
 
 
 def count_sharers(domains: Iterable[Running]) -> Mapping[str, int]:
-    """Return the number of domains in each shared control group, by its name.
+    """Return the number of domains in each shared control group, by group
+    name.
     """
     return Counter(one.group for one in map_shared_groups(domains).values())
 
@@ -195,7 +208,7 @@ def make_desired_state(host: resctrl_host.ResctrlHost, running: Running,
                        together: Mapping[str, int] = _NOBODY) -> model.Guest:
     """Return the control or monitoring group that a domain's policy requires.
 
-    :param together: result of :func:`count_sharers` for all running domains.
+    :param together: number of running domains by shared control group.
     :raises NOT_DESIRED: if the policy cannot be read or not be enforced.
     """
     policy = running.policy
@@ -223,7 +236,9 @@ def add_iommu_groups(
     host: resctrl_host.ResctrlHost,
     section: Any,
 ) -> model.Guest:
-    """Add the IOMMU groups of passthrough devices to a domain's desired group.
+    """Return a domain's desired control group with its devices' IOMMU groups.
+
+    The kernel then also limits the memory traffic of passthrough devices.
 
     :param guest: desired group of the domain, without devices.
     :param section: the ``[ghsched]`` section of the configuration.
@@ -276,11 +291,11 @@ def make_default_state(host: resctrl_host.ResctrlHost, running: Running,
 
 def _find_group_maker(root: etree._Element
                       ) -> tuple[model.Maker, frozenset[int] | None]:
-    """Return whether libvirt or ghsched creates a domain's control group, and
-    the vCPUs in the group.
+    """Return who creates a domain's control group, and the vCPUs in the group.
 
-    Since 12.8 libvirt applies a <memorytune> without vcpus to the whole
-    process (docs/formatdomain, "CPU Tuning").
+    libvirt creates the group if the domain XML has a fitting <memorytune>,
+    else ghsched. Since 12.8 libvirt applies a <memorytune> without vcpus to
+    the whole process (docs/formatdomain, "CPU Tuning").
 
     :returns: None in place of the vCPUs for all of them.
     """

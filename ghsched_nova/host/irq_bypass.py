@@ -79,7 +79,8 @@ class Facts:
 
 
 def detect_capabilities(facts: Facts) -> frozenset[str]:
-    """Return the interrupt bypass capabilities that data of a host prove.
+    """Return the interrupt bypass kinds that kernel and hardware of a host
+    support.
 
     A kernel parameter alone is not enough: the hardware must support it, too.
     """
@@ -117,8 +118,9 @@ def host_capabilities(words: Collection[str], sysfs: Path,
 
 
 def read_facts(sysfs: Path, proc: Path) -> Facts:
-    """Read the files that show a host's interrupt bypass; an unreadable file
-    counts as empty.
+    """Read the sysfs and procfs files that show a host's interrupt bypass.
+
+    An unreadable file counts as empty.
     """
     interrupts = _read_text(proc / 'interrupts')
     return Facts(
@@ -135,7 +137,9 @@ def read_facts(sysfs: Path, proc: Path) -> Facts:
 
 
 def _has_gicv4(log: str) -> frozenset[str]:
-    """|"""
+    """Return the interrupt bypass kinds of the GICv4 in an Arm host's kernel
+    log.
+    """
     found = _GIC.findall(log)
     if not found or found[-1][1] == 'disabled':
         return frozenset()
@@ -168,18 +172,21 @@ def _is_on(facts: Facts, parameter: str) -> bool:
 
 
 def _is_off(facts: Facts, parameter: str) -> bool:
-    """Whether a kernel parameter exists and is off; older kernels lack it."""
+    """Whether a module parameter of the kernel exists and is switched off."""
     return facts.parameters.get(parameter, '') in ('N', '0')
 
 
 def _remaps_interrupts(facts: Facts) -> bool:
-    """Whether the IOMMU remaps interrupts, shown as IR-PCI-MSI and the like.
+    """Whether the host's IOMMU remaps interrupts, according to
+    /proc/interrupts.
     """
     return ' IR-' in facts.interrupts
 
 
 def _read_registers(sysfs: Path, pattern: str) -> tuple[int, ...]:
-    """Read hexadecimal registers of the host's IOMMUs; 0 for a malformed one.
+    """Read a hexadecimal capability register of each IOMMU of the host.
+
+    A malformed register counts as 0.
 
     :param pattern: file name pattern below ``class/iommu``.
     """
@@ -201,7 +208,7 @@ def _read_text(path: Path) -> str:
 
 
 def _read_kernel_log() -> str:
-    """|"""
+    """Return the kernel log if it mentions the Arm GIC; empty otherwise."""
     for command in _LOGS:
         try:
             text = subprocess.run(

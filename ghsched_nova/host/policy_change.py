@@ -67,12 +67,12 @@ class Domain:
 
     @property
     def live(self) -> str:
-        """Live XML of the running domain."""
+        """Live XML of a running libvirt domain."""
         return str(self.guest.get_xml_desc())
 
     @property
     def stored(self) -> str:
-        """Persistent XML of the domain, including its secrets."""
+        """Persistent XML of a libvirt domain, including its secrets."""
         return str(self.guest.get_xml_desc(dump_inactive=True,
                                            dump_sensitive=True))
 
@@ -96,7 +96,7 @@ def read_policy(xml: str) -> list[dict[str, Any]] | None:
 def effective_values(host: engine.HostEngine,
                      policy: Sequence[messages.Node],
                      guests: int = 1) -> list[dict[str, Any]]:
-    """Return the bandwidth values that this host enforces for a policy.
+    """Return the bandwidth limits that this host would enforce for a policy.
 
     :param guests: number of guests that share the control group; the values
         are those of the whole group.
@@ -116,14 +116,14 @@ def effective_values(host: engine.HostEngine,
 
 def count_group_guests(host: engine.HostEngine, uuid: str, live: str | None,
                        policy: Sequence[messages.Node]) -> int:
-    """Return the number of guests in a guest's control group under a policy.
+    """Count the guests that would share a guest's control group under a
+    policy.
 
     A running guest keeps the kind of group (own or shared) that it was started
     with.
 
     :param uuid: UUID of the guest.
-    :param live: live XML of the guest; None if it is stopped: its kind of
-        group is chosen when it starts.
+    :param live: live XML of the guest; None if it is stopped.
     :returns: 1 for a group of the guest's own.
     :raises MessageError: if the policy is malformed.
     """
@@ -143,8 +143,7 @@ def _setting_to_dict(setting: resolve.DomainSetting) -> dict[str, Any]:
 
 def is_same(host: engine.HostEngine, domain: Domain,
             policy: Sequence[messages.Node]) -> bool:
-    """Whether a domain's live and persistent XML already have a bandwidth
-    policy.
+    """Whether a domain's live and persistent XML both have a bandwidth policy.
     """
     stored = domain.stored
     return (read_policy(domain.live) == read_policy(stored) == list(policy)
@@ -153,7 +152,8 @@ def is_same(host: engine.HostEngine, domain: Domain,
 
 def change_policy(host: engine.HostEngine, domain: Domain,
                   policy: Sequence[messages.Node]) -> None:
-    """Change the bandwidth policy of a running domain, or restore the old one.
+    """Change the bandwidth policy of a running domain; roll back after an
+    error.
 
     Nothing is written if the domain already has the policy.
 
@@ -188,7 +188,7 @@ def _replace_nodes(before: metadata.DomainPolicy,
 
 def _apply_policy(host: engine.HostEngine, domain: Domain,
                   wanted: metadata.DomainPolicy) -> None:
-    """|"""
+    """Write a bandwidth policy into a running domain's XML and enforce it."""
     if metadata.read_policy(domain.live) != wanted or (
             metadata.read_policy(domain.stored) != wanted):
         domain.write(wanted)

@@ -70,8 +70,10 @@ class Readings:
         self._failure = ''
 
     def known(self) -> _Known:
-        """Return the percentages measured since resctrl was mounted, by
-        schemata line.
+        """Return the measured rounding of bandwidth percentages by schemata
+        line.
+
+        Measurements from before the last mount of resctrl are left out.
         """
         with self._lock:
             mount = _identify_mount(self._root)
@@ -81,10 +83,10 @@ class Readings:
             return self._lines
 
     def complete(self, host: resctrl_host.ResctrlHost) -> bool:
-        """Measure how the kernel rounds percentages in a host's unmeasured
-        schemata lines.
+        """Measure how the kernel rounds bandwidth percentages of a host.
 
-        A failed measurement is logged, and not retried for ``RETRY_S``.
+        Each resctrl schemata line is measured once. A failed measurement is
+        logged, and not retried for ``RETRY_S``.
 
         :returns: whether all lines of the host are measured.
         """
@@ -156,7 +158,11 @@ class Readings:
 
 
 def _check_readings(shown: object) -> rounding.Readings:
-    """|"""
+    """Return measured bandwidth percentages; refuse anything but a list of
+    101.
+
+    :raises ValueError: if the value is malformed.
+    """
     if not (isinstance(shown, list) and len(shown) == 101 and all(
             one is None or isinstance(one, int) and 0 <= one <= 100
             for one in shown)):
@@ -166,7 +172,7 @@ def _check_readings(shown: object) -> rounding.Readings:
 
 
 def _identify_mount(root: Path) -> str:
-    """Return a text that identifies this mount of resctrl; empty if it is not
+    """Return a text that identifies this mount of resctrl; empty if not
     mounted.
     """
     try:

@@ -40,15 +40,17 @@ Holdings = Mapping[str, Mapping[str, Any]]
 def find_uncounted(guests: Mapping[str, metadata.DomainPolicy],
                    holdings: Holdings, root: str,
                    accounting: Accounting) -> dict[str, str]:
-    """Return guests whose guaranteed bandwidth is missing in Placement, with
-    the difference.
+    """Return guests whose guaranteed bandwidth is not fully allocated in
+    Placement.
 
-    While a guest migrates away, the migration, whose consumer is no guest of
-    this host, may have the allocation.
+    While a guest migrates away, the migration may be the consumer that has the
+    allocation.
 
     :param guests: policy of each running guest, by UUID.
-    :param holdings: amounts by consumer, of each provider and resource class.
-    :param root: UUID of the compute node.
+    :param holdings: allocated amounts by consumer, of each provider and
+        resource class.
+    :param root: UUID of the compute node's resource provider.
+    :returns: text on the difference, by UUID of the guest.
     """
     found = {}
     others = [held for consumer, held in sorted(holdings.items())
@@ -65,7 +67,10 @@ def find_uncounted(guests: Mapping[str, metadata.DomainPolicy],
 
 def _describe_difference(guest: metadata.DomainPolicy, held: Mapping[str, Any],
                          root: str, accounting: Accounting) -> str:
-    """|"""
+    """Describe how an allocation in Placement differs from a guest's policy.
+
+    Empty if they agree.
+    """
     try:
         allocation_check.check(
             guest.policy, accounting, guest.counted_nodes, held, root,
@@ -78,8 +83,10 @@ def _describe_difference(guest: metadata.DomainPolicy, held: Mapping[str, Any],
 def counted_policies(
         running: Iterable[desired.Running],
         accounting: Accounting) -> dict[str, metadata.DomainPolicy]:
-    """Return guests' policies that have resources in Placement, by UUID of the
-    guest.
+    """Return the policies of running guests that need an allocation of
+    bandwidth.
+
+    :returns: policy by UUID of the guest.
     """
     found = {}
     for one in running:
@@ -96,10 +103,9 @@ def counted_policies(
 def check_allocations(
         running: Iterable[desired.Running], root: str, accounting: Accounting,
         holders: Callable[[str, str], Mapping[str, int]]) -> dict[str, str]:
-    """Log and return running guests whose guaranteed bandwidth is missing in
-    Placement.
+    """Log running guests whose guaranteed bandwidth is missing in Placement.
 
-    :param root: UUID of the compute node.
+    :param root: UUID of the compute node's resource provider.
     :param holders: PlacementClient.get_usage_by_consumer, which returns
         amounts by consumer for a provider UUID and a resource class.
     :returns: difference by UUID of the guest.

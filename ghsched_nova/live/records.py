@@ -258,7 +258,7 @@ class NovaRecords:
 
 
 def _clear_lock(instance: Any) -> None:
-    """|"""
+    """Clear the lock of a policy change or move in an instance's record."""
     instance.task_state = None
     instance.progress = 0
     instance.system_metadata.pop(_OWNER, None)
