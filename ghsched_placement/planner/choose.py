@@ -54,10 +54,13 @@ Choose: TypeAlias = Callable[[State, Need, Sequence[Way]], Option | None]
 
 
 def by_score(state: State, need: Need, ways: Sequence[Way]) -> Option | None:
-    """Return a placement of a guest on a host with its score, or None.
+    """Return the first placement of a guest that fits a host, with its score.
 
-    It is the first placement with room, scored by GhschedFragmentationWeigher.
+    None if the host has no room for the guest. The score is that of the
+    scheduler's GhschedFragmentationWeigher; a higher score is better.
 
+    :param state: free resources of the host.
+    :param need: resources that the guest needs.
     :param ways: possible placements, in the order of preference.
     """
     for way in ways:
@@ -68,7 +71,10 @@ def by_score(state: State, need: Need, ways: Sequence[Way]) -> Option | None:
 
 
 def by_gradient(mix: Mapping[str, int], needs: Mapping[str, Need]) -> Choose:
-    """Return a function that chooses hosts as GhschedGradientWeigher does.
+    """Return a function that rates hosts as GhschedGradientWeigher does.
+
+    The function returns the best placement of a guest on a host, with its
+    score, or None if the guest does not fit.
 
     :param mix: number of guests of each flavor in the mix, by flavor name.
     :param needs: resources that a guest of each flavor needs, by name.
@@ -92,7 +98,7 @@ def by_gradient(mix: Mapping[str, int], needs: Mapping[str, Need]) -> Choose:
 
 
 def kind_of(need: Need) -> gradient.Kind:
-    """Return a guest's resource needs in the form that the weigher compares.
+    """Convert a guest's resource needs to the input of GhschedGradientWeigher.
     """
     devices: dict[int, int] = {}
     for (node, _name), count in need.devices_of.items():
@@ -105,7 +111,8 @@ def kind_of(need: Need) -> gradient.Kind:
 
 
 def room_of(state: State) -> gradient.Room:
-    """Return the free resources of a host in the form the weigher compares."""
+    """Convert a host's free resources to the input of GhschedGradientWeigher.
+    """
     free: dict[int, gradient.Amounts] = {}
     total: dict[int, gradient.Amounts] = {}
     places = {node: place for place, node in state.host.node_of.items()}
@@ -130,7 +137,8 @@ def room_of(state: State) -> gradient.Room:
 
 
 def _devices(state: State, node: int) -> int:
-    """Return the number of devices of a host NUMA node, free or not."""
+    """Return the number of PCI devices, free or in use, of a host NUMA node.
+    """
     found = 0
     for place, below in state.host.node_below.items():
         provider = state.host.providers[place]

@@ -62,8 +62,9 @@ class Client(Reader, Protocol):
 
 
 def read(client: Reader, path: str, gone: bool = False) -> Any:
-    """Return the JSON document at a URL path of the Placement API.
+    """Send a GET request to Placement and return the parsed JSON response.
 
+    :param path: URL path with the query.
     :param gone: whether to return None for a path that does not exist.
     :raises PlannerError: when Placement does not answer, or refuses.
     """

@@ -32,14 +32,17 @@ Progress = Callable[[float, str], None]
 
 
 def silent(_share: float, _what: str) -> None:
-    """Ignore a progress report."""
+    """Ignore a progress report; used when no progress display is wanted."""
 
 
 def part(progress: Progress, start: float, end: float) -> Progress:
-    """Return a progress callback that covers a part of the whole progress.
+    """Return a progress callback for one step of a longer operation.
 
-    :param start: share of the whole, 0 to 1, where the part begins.
-    :param end: share of the whole where the part ends.
+    The callback maps the step's progress, 0 to 1, to the range from start to
+    end of the whole operation.
+
+    :param start: progress of the whole, 0 to 1, when the step begins.
+    :param end: progress of the whole, 0 to 1, when the step ends.
     """
     def tell(share: float, what: str) -> None:
         progress(start + (end - start) * share, what)
@@ -50,8 +53,8 @@ def read(reader: Reader, progress: Progress = silent,
          workers: int = WORKERS) -> tuple[Host, ...]:
     """Read all compute hosts of a cloud from Placement, sorted by name.
 
-    A provider tree whose root has neither VCPU nor PCPU nor MEMORY_MB is
-    not a compute host (it may be a shared disk or a network agent).
+    A root resource provider without VCPU, PCPU and MEMORY_MB is not a compute
+    host (it may be a shared disk or a network agent) and is left out.
 
     :raises PlannerError: when Placement does not answer.
     """
@@ -71,8 +74,8 @@ def read(reader: Reader, progress: Progress = silent,
 def shared_classes(hosts: Iterable[Host], reader: Reader) -> tuple[str, ...]:
     """Return the resource classes that hosts get from sharing providers.
 
-    The planner does not ask for these classes, because its copy of the
-    cloud has no sharing providers.
+    The planner leaves these classes out of its Placement queries, because its
+    copy of the cloud has no sharing providers.
     """
     known = client.read(reader, f'/traits?name=in:{_SHARING}')['traits']
     if _SHARING not in known:
@@ -86,7 +89,7 @@ def shared_classes(hosts: Iterable[Host], reader: Reader) -> tuple[str, ...]:
 
 
 def _provider(reader: Reader, record: Any) -> Provider | None:
-    """Read one resource provider from Placement; None if it was deleted."""
+    """Read a resource provider from Placement; None if it has been deleted."""
     path = f'/resource_providers/{record["uuid"]}'
     inventories, usages, traits = (
         client.read(reader, f'{path}/{what}', gone=True)

@@ -96,16 +96,17 @@ class DensityPlan:
 
     @property
     def found_keys(self) -> dict[str, str]:
-        """Extra specs of the best bandwidth policy that the search found."""
+        """Extra specs of the best bandwidth policy that a search has found."""
         return extra_specs(self.found.keys) if self.found else {}
 
 
 def published(machine: Machine, against: Machine | None = None,
               search: bool = False) -> DensityPlan:
-    """Predict the container density of the published test on a machine.
+    """Predict how many containers run well in the published test on a machine.
 
     :param against: machine to compare with, without bandwidth control.
-    :param search: whether to search for the best bandwidth keys.
+    :param search: whether to search for the bandwidth extra specs that allow
+        the most containers.
     """
     return _plan(PUBLISHED, machine, None,
                  density.default_keys(machine), against, search)
@@ -117,10 +118,12 @@ def of_flavor(machine: Machine, need: Need, guests: int | None = None,
               guests_without: int | None = None) -> DensityPlan:
     """Predict how many containers run well in all guests of one host.
 
-    :param guests: number of guests on the host; None for as many as it
-        has CPUs and memory for.
-    :param guests_without: number of guests on the host if they had no
-        ghsched extra specs; None for the same number.
+    :param guests: number of guests on the host; None for as many as it has
+        CPUs and memory for.
+    :param search: whether to search for the bandwidth extra specs that allow
+        the most containers.
+    :param guests_without: number of guests on the host if they had no ghsched
+        extra specs; None for the same number.
     :raises NotPredicted: when the model does not cover the guests, or the
         machine cannot enforce their bandwidth policy.
     """
@@ -138,7 +141,10 @@ def of_flavor(machine: Machine, need: Need, guests: int | None = None,
 
 def _unknown(machine: Machine, workload: Workload,
              policy: GuestPolicy) -> str | None:
-    """Return why the density of guests cannot be predicted; None if it can."""
+    """Return the reason why a host's container density cannot be predicted.
+
+    None if the density can be predicted.
+    """
     if not workload.nodes:
         return NO_NODES
     try:
@@ -164,7 +170,10 @@ def _refused(subject: str, machine: Machine, reason: str) -> NotPredicted:
 def _plan(subject: str, machine: Machine, workload: Workload | None,
           policy: GuestPolicy, against: Machine | None,
           search: bool) -> DensityPlan:
-    """Return a machine's density plan, of the published test by default."""
+    """Predict the container density of a machine's guests.
+
+    Without a workload, predict that of the published test.
+    """
     asked = workload or REFERENCE
     guests = {scenario: len(places(machine, asked, scenario))
               for scenario in SCENARIOS}
@@ -191,9 +200,9 @@ def _notes(workload: Workload, guests: Mapping[str, int]) -> Iterator[str]:
 
 
 def _for_search(workload: Workload) -> Workload:
-    """Return the workload with the number of guests without ghsched keys.
+    """Return the workload for a search of the best bandwidth extra specs.
 
-    The search for the best keys starts from it.
+    It has the number of guests that fit without ghsched extra specs.
     """
     return replace(workload, guests=workload.guests_in('static'))
 
@@ -205,7 +214,7 @@ def _fitted(*machines: Machine | None) -> tuple[tuple[str, Parameter], ...]:
 
 
 def extra_specs(policy: GuestPolicy) -> dict[str, str]:
-    """Return the extra specs for a policy's bandwidth and VF locality.
+    """Return the flavor extra specs of a policy's bandwidth and VF locality.
 
     Extra specs that have the default value are left out.
     """

@@ -33,7 +33,7 @@ from ghsched_placement.planner.state import Way
 
 
 def alone(stage: Stage, need: Need, states: Sequence[State]) -> None:
-    """Fill each host, by itself, with as many guests of one flavor as fit."""
+    """Fill each host separately with as many guests of one flavor as fit."""
     stage.hold(states)
     while states:
         filled: dict[int, State] = {}
@@ -90,7 +90,9 @@ class _Flavor:
 
     @property
     def due(self) -> float:
-        """Guests placed per weight of the flavor; the lowest is placed next.
+        """Guests placed, relative to the flavor's weight in the mix.
+
+        The next guest is of the flavor with the lowest number.
         """
         return (self.placed + 0.5) / self.weight
 
@@ -99,12 +101,12 @@ def together(stage: Stage, mix: Mapping[str, int],
              needs: Mapping[str, Need], states: Sequence[State],
              progress: Progress,
              chooses: choose.Choose = choose.by_score) -> Mixed:
-    """Fill hosts with guests of several flavors until a guest fits no host.
+    """Fill hosts with a mix of flavors until the next guest fits no host.
 
     :param mix: number of guests of each flavor in the mix, by flavor name.
     :param needs: resources that a guest of each flavor needs, by name.
     :param states: free resources of each host; updated in place.
-    :param chooses: function that chooses the host of each guest.
+    :param chooses: function that rates a host for a guest.
     """
     flavors = [_Flavor(needs[name], weight, chooses)
                for name, weight in mix.items()]
@@ -126,7 +128,10 @@ def together(stage: Stage, mix: Mapping[str, int],
 
 
 def _best(flavor: _Flavor, states: Sequence[State]) -> int | None:
-    """Return the index of the host for the next guest; None if none fits."""
+    """Return the index of the best host for a flavor's next guest.
+
+    None if the guest fits no host.
+    """
     found: tuple[float, int] | None = None
     for number, ways in flavor.ways.items():
         if number not in flavor.options:
@@ -140,9 +145,10 @@ def _best(flavor: _Flavor, states: Sequence[State]) -> int | None:
 
 def _ask_again(stage: Stage, flavor: _Flavor,
                states: Sequence[State]) -> bool:
-    """Ask Placement again where a flavor fits; return whether a host does.
+    """Ask Placement again which hosts can take a guest of a flavor.
 
-    Placement is asked once for all hosts with equal inventory and usage.
+    Return whether any host can. Hosts with equal inventories and usages are
+    asked about only once.
     """
     kinds: dict[object, list[int]] = {}
     for number, state in enumerate(states):
@@ -161,7 +167,10 @@ def _ask_again(stage: Stage, flavor: _Flavor,
 
 
 def _share_used(states: Sequence[State]) -> float:
-    """Return the used fraction, 0 to 1, of the hosts' scarcest resource."""
+    """Return the used fraction, 0 to 1, of the hosts' scarcest resource.
+
+    The average over all hosts, for the progress display.
+    """
     shares = []
     for state in states:
         taken = [amount / (amount + state.free(slot))

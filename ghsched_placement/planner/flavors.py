@@ -44,8 +44,8 @@ class Flavor:
 def parse(text: str) -> Flavor:
     """Parse a flavor given as ``NAME:vcpus=N,ram=MB[,EXTRA:SPEC=VALUE]...``.
 
-    Text without an equals sign after a comma belongs to the value before
-    it, so values may contain commas.
+    Values may contain commas: text after a comma that has no equals sign
+    belongs to the value before the comma.
 
     :raises PlannerError: when the text does not have that form.
     """
@@ -119,8 +119,8 @@ def _size(name: str, key: str, value: Any) -> int:
 
 
 def _text(value: Any) -> str:
-    """Format a YAML value as the text of an extra spec.
+    """Convert a YAML value to the text of a flavor extra spec.
 
-    True and false become ``true`` and ``false``.
+    Booleans become ``true`` and ``false``.
     """
     return str(value).lower() if isinstance(value, bool) else str(value)

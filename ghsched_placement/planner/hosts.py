@@ -52,9 +52,10 @@ class Host:
 
     @cached_property
     def node_below(self) -> dict[int, int | None]:
-        """Host NUMA node number above each other provider, by provider index.
+        """Host NUMA node of each PF or other provider below the root provider.
 
-        The number is None for a provider that is below no NUMA node.
+        A mapping by index of the resource provider, without the NUMA nodes'
+        own providers. None for a provider that belongs to no NUMA node.
         """
         nodes = self.node_of
         return {place: nodes.get(above)
@@ -77,7 +78,7 @@ class Host:
 
     def for_candidates(self,
                        uuid_of: Callable[[int], str]) -> candidates.Host:
-        """Return the host in the form that the candidate search uses.
+        """Convert the host to the form used for ranking allocation candidates.
 
         :param uuid_of: function that returns a provider's UUID by its index.
         """
@@ -89,7 +90,8 @@ class Host:
             socket_of=self.sockets)
 
     def shape(self) -> Any:
-        """Key that is equal for hosts with the same inventories and usages."""
+        """Comparison key, equal for hosts with equal inventories and usages.
+        """
         return self.cells, _shape(self, self.root)
 
 
@@ -106,7 +108,8 @@ class Group:
 
 
 def alike(hosts: Iterable[Host]) -> tuple[Group, ...]:
-    """Group hosts that have equal inventories and usages."""
+    """Group hosts that have equal inventories and usages; return the groups.
+    """
     groups: dict[Any, list[Host]] = {}
     for host in hosts:
         groups.setdefault(host.shape(), []).append(host)
@@ -115,7 +118,7 @@ def alike(hosts: Iterable[Host]) -> tuple[Group, ...]:
 
 
 def ordered(providers: Sequence[Provider], root: str) -> tuple[Provider, ...]:
-    """Sort the providers of one tree, the root first, parents before children.
+    """Sort the resource providers of a tree so that parents precede children.
     """
     found = [provider for provider in providers if provider.uuid == root]
     for parent in found:

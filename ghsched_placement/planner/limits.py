@@ -29,9 +29,10 @@ from ghsched_placement import tree
 
 
 def lacks(state: State, need: Need) -> tuple[Lack, ...]:
-    """Return the resources that keep a full host from taking another guest.
+    """Return the reasons why a full host cannot take another guest.
 
-    If the host as a whole lacks a resource, NUMA nodes are not examined.
+    Host NUMA nodes are not examined if the host as a whole has too little of a
+    resource or misses a trait.
     """
     missing = tuple(_traits(state, need)) or tuple(of_root(state, need))
     if missing:
@@ -50,7 +51,8 @@ def _traits(state: State, need: Need) -> Iterator[Lack]:
 
 
 def of_root(state: State, need: Need) -> Iterator[Lack]:
-    """Yield each resource outside NUMA nodes that a host has too little of."""
+    """Yield each resource of which the whole host has too little for a guest.
+    """
     needed = []
     for name, amount in need.of_root.items():
         most = (int(state.record((0, name))['max_unit'])
@@ -76,9 +78,10 @@ def _nodes(state: State) -> list[int]:
 
 
 def of_node(state: State, need: Need, node: int) -> list[Lack]:
-    """Return what a host node lacks for the guest node that fits it best.
+    """Return the reasons why no guest NUMA node fits on a host NUMA node.
 
-    Empty if the host node could take any of the guest's NUMA nodes.
+    They are those of the guest NUMA node with the fewest reasons. Empty if
+    each NUMA node of the guest would fit.
     """
     found = [misfits(state, need, guest_node, node)
              for guest_node in range(len(need.guest.cells))]
@@ -117,7 +120,7 @@ def counted(state: State, node: int, resource_class: str) -> int:
 
 
 def _at_once(state: State, node: int, resource_class: str) -> int | None:
-    """Return the largest amount that one guest can request of a class.
+    """Return the largest ``max_unit`` of a resource class on a host NUMA node.
 
     None if the host NUMA node has no inventory of the class.
     """
@@ -137,14 +140,14 @@ def vfs_free(state: State, node: int, resource_class: str) -> int:
 
 
 def whole_nodes(state: State) -> int:
-    """Return the number of host NUMA nodes that no guest uses."""
+    """Return the number of a host's NUMA nodes that no guest uses."""
     return sum(node.is_whole for node in state.nodes())
 
 
 def pooled(state: State, need: Need) -> int:
-    """Return how many guests would fit if a host had no NUMA nodes.
+    """Return how many guests would fit if a host had only one NUMA node.
 
-    Any excess over the real number is lost to fragmentation.
+    The excess over the real number of guests is lost to fragmentation.
     """
     if any(_traits(state, need)):
         return 0
@@ -162,7 +165,8 @@ def pooled(state: State, need: Need) -> int:
 
 
 def _summed(need: Need) -> Counter[str]:
-    """Return the amounts a guest needs, summed over its NUMA nodes."""
+    """Return a guest's Placement resource amounts, summed over its NUMA nodes.
+    """
     found: Counter[str] = Counter()
     for amounts in need.counted.values():
         found.update(amounts)
@@ -190,7 +194,10 @@ class Use:
 
 
 def uses(state: State, aliases: dict[str, str]) -> tuple[Use, ...]:
-    """Return the usage of each inventory of a host that ghsched reports."""
+    """Return used and total amounts of the host's inventories ghsched reports.
+
+    :param aliases: resource class of the VFs, by PCI alias.
+    """
     by_class = {name: alias for alias, name in aliases.items()}
     found: dict[tuple[int | None, str], list[int]] = {}
     for place, provider in enumerate(state.host.providers):

@@ -63,7 +63,9 @@ class _Change:
 
 def buys(stage: Stage, need: Need, states: Sequence[State],
          progress: Progress = silent) -> list[tuple[More, ...]]:
-    """Return how many more guests fit if a host gets more of a resource.
+    """Return how many more guests fit on each host with more of one resource.
+
+    Each resource that the guests need is enlarged separately.
 
     :param need: resources that each of these guests needs.
     :param states: hosts that are already full of guests.

@@ -68,9 +68,9 @@ class Need:
 
     def of_nova(self, locality: str,
                 sizes: vfs.Sizes) -> list[tuple[str, str]]:
-        """Return the GET /allocation_candidates parameters of nova-scheduler.
+        """Return nova-scheduler's parameters of GET /allocation_candidates.
 
-        Request IDs are made of alias and node; Nova's are random.
+        Request IDs differ from Nova's, which are random.
         """
         flavor = query.Flavor(
             vcpus=self.guest.shared, pcpus=self.guest.pcpus,
@@ -83,13 +83,20 @@ class Need:
               sizes: vfs.Sizes) -> list[tuple[str, str]]:
         """Return the planner's parameters of GET /allocation_candidates.
 
-        The planner asks for all candidates, without a limit.
+        They are those of nova-scheduler without the limit of results, and
+        without resource classes that the planner does not ask for.
         """
         return [(name, self._kept(name, value)) for name, value
                 in self.of_nova(locality, sizes) if name != 'limit']
 
     def asked(self, locality: str, sizes: vfs.Sizes) -> request.Request:
-        """Return what ghsched's extra specs add to the Placement query."""
+        """Return what ghsched adds to the Placement query for a guest.
+
+        These are resources and traits for its bandwidth policy and its VFs.
+
+        :param locality: how near the VFs must be to the guest's NUMA nodes.
+        :param sizes: division of the VFs among PFs.
+        """
         return request.build_request(self.policy, self.accounting,
                                      self.devices(sizes), locality)
 
@@ -104,10 +111,12 @@ class Need:
               ) -> Iterator[tuple[str, vfs.Sizes]]:
         """Yield the ways to request a guest's VFs from Placement, best first.
 
-        Each way is a locality and the division of the VFs among PFs.
+        Each way says how near the VFs must be to the guest's NUMA nodes
+        (locality) and how they are divided among PFs.
 
-        :param find: returns the PFs of each PCI alias.
-        :param too_many: called for a way that takes Placement too long.
+        :param find: function that returns the PFs of each PCI alias.
+        :param too_many: called for each way that is skipped because Placement
+            would take too long.
         """
         if self.policy.vfs:
             return vfs.tries(self.policy, find, too_many)
@@ -123,7 +132,7 @@ class Need:
             for need in self.policy.vfs]
 
     def wanted(self, locality: str) -> candidates.Wanted:
-        """Return the properties by which allocation candidates are ranked."""
+        """Return the criteria for ranking a guest's allocation candidates."""
         return candidates.Wanted(
             suffixes=request.list_node_suffixes(self.policy, self.accounting),
             vfs=[candidates.VfRequest(
@@ -132,10 +141,7 @@ class Need:
             locality=locality, guest_nodes=len(self.guest.cells))
 
     def _request_id(self, need: Vfs) -> str:
-        """Return an ID of a VF request that is valid in a Placement query.
-
-        It contains the alias's number, so no two requests have the same ID.
-        """
+        """Return an ID of a VF request, unique within a Placement query."""
         every = list(dict.fromkeys(one.alias for one in self.policy.vfs))
         letters = re.sub('[^A-Za-z0-9]', '_', need.alias)[:_LETTERS]
         return f'vfs{every.index(need.alias)}-{letters}-node{need.guest_node}'
@@ -150,14 +156,16 @@ class Need:
         return found
 
     def device_needs(self, node_pools: frozenset[str]) -> list[DeviceNeed]:
-        """Return a guest's VFs in the form that the fragmentation score uses.
-        """
+        """Convert a guest's VFs to the input of the fragmentation score."""
         total = sum(self.devices_of.values())
         return [DeviceNeed(total, node_pools)] if total else []
 
     @property
     def of_root(self) -> dict[str, int]:
-        """Amounts a guest needs of the compute node's own resource provider.
+        """Placement resource amounts that a guest needs of the root provider.
+
+        The root provider is the compute node's own. Amounts are by resource
+        class.
         """
         asked = dict(self.query('any', {})).get('resources', '')
         return {name: int(amount) for name, _, amount
@@ -166,7 +174,7 @@ class Need:
 
     @property
     def counted(self) -> dict[int, dict[str, int]]:
-        """Amounts that Placement counts, by guest NUMA node and class.
+        """Placement resource amounts of a guest, by guest NUMA node and class.
 
         VFs are not included.
         """
@@ -174,19 +182,20 @@ class Need:
 
     @property
     def bandwidth(self) -> dict[int, int]:
-        """Percent of bandwidth that Placement counts, by guest NUMA node."""
+        """Percent of memory bandwidth a guest allocates, by guest NUMA node.
+        """
         return self.policy.demand(self.accounting)
 
 
 def of(flavor: Flavor, accounting: Accounting = 'min',
        aliases: Aliases | None = None,
        without: Sequence[str] = (), owned: bool = True) -> Need:
-    """Return the resources that a guest of a flavor needs.
+    """Return the resources that a guest of a flavor needs from a host.
 
     If the scheduler chooses the number of guest NUMA nodes, 1 is assumed.
 
-    :raises PlannerError: when Nova or ghsched would refuse the flavor, or
-        when the resource class of a PCI alias is not known.
+    :raises PlannerError: when Nova or ghsched would refuse the flavor, or when
+        the resource class of a PCI alias is not known.
     """
     if auto_nodes.is_auto(flavor.extra_specs):
         flavor = replace(flavor, extra_specs=auto_nodes.set_node_count(

@@ -37,11 +37,14 @@ _MOST_OFFERS = 10000
 
 def placed(state: State, need: Need, locality: str, sizes: vfs.Sizes,
            has_room: candidates.HasRoom) -> list[candidates.Placed]:
-    """Return the ways to place a guest on a host, in scheduler order.
+    """Return the possible placements of a guest on a host, in scheduler order.
 
-    Resources that are not counted by NUMA node are not examined.
+    Root resources, which belong to no NUMA node, are not examined.
 
-    :param has_room: tells whether a host node has enough CPUs and memory.
+    :param locality: how near the VFs must be to the guest's NUMA nodes.
+    :param sizes: division of the VFs among PFs.
+    :param has_room: function that returns whether a host NUMA node has enough
+        free CPUs and memory for a guest NUMA node.
     """
     wanted = need.wanted(locality)
     asked = need.asked(locality, sizes)
@@ -64,7 +67,7 @@ def placed(state: State, need: Need, locality: str, sizes: vfs.Sizes,
 
 
 def pfs(state: State, need: Need) -> dict[str, list[vfs.Pf]]:
-    """Return a host's PFs for the PCI aliases that a flavor uses."""
+    """Return a host's PFs for the PCI aliases that a flavor uses, by alias."""
     host = state.host
     return {alias: [
         vfs.Pf(host.root.uuid, host.providers[place].parent or '',
@@ -94,9 +97,9 @@ class _Offers:
                         for suffix, group in self._groups.items()}
 
     def all(self) -> Iterator[dict[str, int]]:
-        """Yield each assignment of providers to request groups that fits.
+        """Yield each way to assign providers to all groups of a request.
 
-        An assignment maps each group's suffix to the index of a provider.
+        It maps the suffix of each request group to the index of a provider.
         """
         return self._choose(tuple(self._groups), {})
 
@@ -115,7 +118,10 @@ class _Offers:
                     yield from self._choose(rest, {**chosen, suffix: place})
 
     def _alone(self, group: requests.Group) -> list[int]:
-        """Return the providers that have all that a request group asks for."""
+        """Return the indices of providers that can serve a request group.
+
+        Other groups of the request are not considered.
+        """
         host, state = self._state.host, self._state
         return [place for place, provider in enumerate(host.providers)
                 if group.required <= provider.traits and all(
@@ -126,11 +132,11 @@ class _Offers:
 
     def _may_share(self, suffix: str, place: int,
                    others: Sequence[str]) -> bool:
-        """Return whether a provider can also serve further request groups.
+        """Return whether a provider can also serve another request group.
 
         :param suffix: suffix of the request group to add.
         :param place: index of the provider.
-        :param others: suffixes of the groups that it serves already.
+        :param others: suffixes of the groups that the provider serves already.
         """
         if self._isolate or (suffix in self._apart
                              and not self._apart.isdisjoint(others)):
@@ -142,7 +148,8 @@ class _Offers:
             for name in self._groups[suffix].resources)
 
     def _ancestors(self, place: int) -> Iterator[int]:
-        """Yield the index of a provider and of each of its ancestors."""
+        """Yield the index of a resource provider and of each of its ancestors.
+        """
         found: int | None = place
         while found is not None:
             yield found

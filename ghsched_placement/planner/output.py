@@ -73,7 +73,7 @@ MOST_KINDS = 12
 
 
 def as_json(plan: Plan, densities: Sequence[DensityPlan]) -> str:
-    """Render the plan and its density predictions as JSON."""
+    """Render a capacity plan and its density predictions as JSON."""
     return json.dumps({
         'hosts': plan.hosts, 'kinds': plan.kinds, 'notes': list(plan.notes),
         'flavors': [{'flavor': flavor.flavor.name, 'guests': flavor.guests,
@@ -127,7 +127,7 @@ def _density(plan: DensityPlan) -> dict[str, Any]:
 
 
 def as_table(plan: Plan, densities: Sequence[DensityPlan]) -> str:
-    """Render the plan as text, one section per flavor."""
+    """Render a capacity plan as text, one section per flavor."""
     told = {one.fitted: one for one in reversed(densities)}
     return '\n\n'.join([*_plan_parts(plan), *(
         part for one in densities
@@ -172,8 +172,7 @@ def _host_table(hosts: Sequence[HostPlan]) -> str:
 
 
 def _guests(host: HostPlan) -> str:
-    """Return the number of guests on a host, by flavor if several are mixed.
-    """
+    """Return the number of guests on a host as text, by flavor if mixed."""
     if host.pooled is not None or not host.by_flavor:
         return str(host.guests)
     return ' + '.join(f'{count} {name}'
@@ -181,7 +180,7 @@ def _guests(host: HostPlan) -> str:
 
 
 def _more_table(hosts: Sequence[HostPlan]) -> str:
-    """Render a table of how many more guests fit with more of a resource."""
+    """Render a table of how many more guests fit if a resource is enlarged."""
     alike: dict[tuple[str, str, int], list[int | None]] = {}
     for host in hosts:
         for one in host.more:
@@ -212,8 +211,7 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _lacks(lacks: Sequence[Lack]) -> Iterator[str]:
-    """Yield a text line per lacking resource, with the NUMA nodes concerned.
-    """
+    """Yield a line of text per missing resource, with its host NUMA nodes."""
     alike: dict[str, list[int | None]] = {}
     for one in lacks:
         alike.setdefault(one.text, []).append(one.node)
@@ -228,10 +226,10 @@ def _count(number: int, noun: str) -> str:
 
 def _density_parts(plan: DensityPlan,
                    first: DensityPlan) -> Iterator[str]:
-    """Yield the sections of text about one density prediction.
+    """Yield the sections of text about one container density prediction.
 
-    :param first: density plan whose text describes the same fitted
-        parameters in full.
+    :param first: density prediction whose text already lists the same fitted
+        model parameters in full.
     """
     report = plan.report
     yield (f'Density of {plan.subject} on {report.machine} (simulated)\n'
@@ -264,9 +262,10 @@ def _density_parts(plan: DensityPlan,
 
 
 def _fitted(plan: DensityPlan, first: DensityPlan) -> str:
-    """Return text about the model's fitted parameters.
+    """Return text that lists the fitted parameters of the contention model.
 
-    :param first: density plan whose text is complete; others refer to it.
+    :param first: density prediction whose text already lists the same
+        parameters in full; the returned text refers to it.
     """
     if plan is not first:
         names = ', '.join(f'{one.name} of {machine}'

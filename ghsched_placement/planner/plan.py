@@ -164,14 +164,15 @@ def plan(client: Reader, flavors: Sequence[Flavor],
          rooms: Mapping[str, tuple[NodeRoom, ...]] | None = None) -> Plan:
     """Plan how many guests of each flavor fit into a cloud.
 
-    :param client: client of the cloud's Placement API, only read from.
+    :param client: client of the cloud's Placement API; only read requests are
+        sent.
     :param mix: number of guests of each flavor in a mix, by flavor name.
     :param progress: called with a share from 0 to 1 and a description.
     :param placement: private Placement to use; None starts a new one.
-    :param away: reason why a host is not counted, by compute node UUID.
+    :param away: reason why a host is left out, by compute node UUID.
     :param rooms: free CPUs and memory by NUMA node, by compute node UUID.
-    :raises PlannerError: when a flavor cannot be scheduled, or Placement
-        does not answer.
+    :raises PlannerError: when a flavor cannot be scheduled, or Placement does
+        not answer.
     """
     settings = settings or Settings()
     _needs(flavors, settings)
@@ -197,7 +198,8 @@ def plan_hosts(hosts: Sequence[Host], flavors: Sequence[Flavor],
                settings: Settings | None = None,
                progress: Progress = cloud.silent,
                placement: PrivatePlacement | None = None) -> Plan:
-    """Plan how many guests of each flavor fit into described hosts."""
+    """Plan how many guests of each flavor fit into hosts read from host files.
+    """
     settings = settings or Settings()
     found = _needs(flavors, settings, all(
         names.OWNER_TRAIT in host.root.traits for host in hosts))

@@ -48,7 +48,7 @@ _Part = tuple[float, Callable[[Any], None]]
 
 def draw(plan: Plan, densities: Sequence[DensityPlan],
          file_format: str = 'svg') -> bytes:
-    """Draw a plan as a picture; return the content of the image file.
+    """Draw a capacity plan as a picture; return the content of the image file.
 
     :param file_format: file format, one of FORMATS.
     :raises PlannerError: when matplotlib is not installed.
@@ -78,7 +78,8 @@ def draw(plan: Plan, densities: Sequence[DensityPlan],
 
 
 def _list_parts(plan: Plan, densities: Sequence[DensityPlan]) -> list[_Part]:
-    """Return the charts of the picture of a plan, from top to bottom."""
+    """Return the charts in the picture of a capacity plan, from top to bottom.
+    """
     guests = [(flavor.flavor.name, flavor.guests) for flavor in plan.flavors]
     if plan.mix:
         guests += [(f'{name}, in the mix', count)
@@ -100,7 +101,7 @@ def _list_parts(plan: Plan, densities: Sequence[DensityPlan]) -> list[_Part]:
 
 
 def _is_shown(use: Use) -> bool:
-    """Return whether the picture of a plan shows the use of an inventory.
+    """Return whether the plan's picture shows the usage of an inventory.
 
     Inventories of NUMA nodes are always shown, others if guests use them.
     """
@@ -109,7 +110,7 @@ def _is_shown(use: Use) -> bool:
 
 def _draw_guests(axes: Any, title: str,
                  guests: Sequence[tuple[str, int]]) -> None:
-    """Draw a bar for the number of guests of each flavor."""
+    """Draw a chart with a bar for the number of guests of each flavor."""
     bars = axes.barh(range(len(guests)), [count for _name, count in guests],
                      color=_PLANNED)
     axes.bar_label(bars, padding=4)
@@ -117,7 +118,8 @@ def _draw_guests(axes: Any, title: str,
 
 
 def _draw_nodes(axes: Any, title: str, uses: Sequence[Use]) -> None:
-    """Draw a bar of used and free shares for each inventory of a host."""
+    """Draw a chart with a bar of used and free shares per inventory of a host.
+    """
     rows = range(len(uses))
     totals = [max(use.capacity, use.before + use.planned) or 1 for use in uses]
     free = [max(0, use.capacity - use.before - use.planned) for use in uses]
@@ -139,7 +141,7 @@ def _draw_nodes(axes: Any, title: str, uses: Sequence[Use]) -> None:
 
 
 def _label_bars(axes: Any, title: str, labels: Sequence[str]) -> None:
-    """Write names beside bars, the first one at the top."""
+    """Write the labels of a chart's bars beside them, the first at the top."""
     axes.set_title(title, loc='left', weight='bold')
     axes.set_yticks(range(len(labels)), labels)
     axes.invert_yaxis()
@@ -149,7 +151,10 @@ def _label_bars(axes: Any, title: str, labels: Sequence[str]) -> None:
 
 
 def _draw_curves(axes: Any, plan: DensityPlan) -> None:
-    """Draw the p99 latency by number of containers, a line per scenario."""
+    """Draw the predicted p99 latency by number of containers as line chart.
+
+    Each scenario of bandwidth control is a line.
+    """
     for curve in plan.report.curves:
         colour = _COLOURS[curve.scenario]
         axes.plot([point.n for point in curve.points],
@@ -170,7 +175,7 @@ def _draw_curves(axes: Any, plan: DensityPlan) -> None:
 
 
 def _describe(curve: Curve) -> str:
-    """Return the label of a density curve in the legend."""
+    """Return the chart legend's text for a latency curve."""
     return (f'{SCENARIOS[curve.scenario]}: density {curve.density}'
             + ('' if curve.first_failing else
                ', and there is room for no more'))

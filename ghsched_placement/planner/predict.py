@@ -70,9 +70,10 @@ class Predicted:
 
 
 def check(targets: Iterable[Target], against: Machine | None) -> None:
-    """Raise an error if two machines to compare have the same name.
+    """Raise an error if another machine has the name of the compared one.
 
-    :raises PlannerError: when the name of a machine is not unique.
+    :param against: machine to compare the others with; None for none.
+    :raises PlannerError: when two machines have the same name.
     """
     for target in targets:
         if against and target.machine != against and (
@@ -86,12 +87,16 @@ def predict(plan: Plan, targets: Sequence[Target],
             placement: PrivatePlacement, against: Machine | None = None,
             search: bool = False, progress: Progress = cloud.silent,
             ) -> Predicted:
-    """Predict the container densities of the published test and each flavor.
+    """Predict container densities for the published test and each flavor.
 
-    :param plan: plan of the same flavors, in the same order.
+    A density is the number of containers that run well on a machine.
+
+    :param plan: capacity plan of the same flavors, in the same order.
+    :param targets: machines to predict for.
     :param placement: private Placement, which may be that of the plan.
     :param against: machine to compare the others with, without control.
-    :param search: whether to search for the keys with the best density.
+    :param search: whether to search for the bandwidth extra specs that allow
+        the most containers.
     :raises PlannerError: when the private Placement fails.
     """
     asked = [_Asked(plan, target, flavors, settings,
@@ -118,7 +123,7 @@ class _Asked:
     placement: PrivatePlacement
 
     def densities(self, progress: Progress) -> Iterator[DensityPlan | str]:
-        """Yield each density prediction, or the reason why there is none."""
+        """Yield each container density prediction, or why there is none."""
         machine = self.target.machine
         what, parts = f'density on {machine.name}', len(self.flavors) + 1
         progress(0.0, what)
@@ -147,7 +152,7 @@ class _Asked:
                                                       found.found_keys))
 
     def _guests(self, number: int, need: needs.Need) -> int:
-        """Return the number of guests of a flavor that fit on an empty host.
+        """Return how many guests of a flavor fit on the empty host.
 
         :param number: index of the flavor.
         """
@@ -158,16 +163,17 @@ class _Asked:
         return self._count(need.flavor, need)
 
     def _guests_without(self, need: needs.Need) -> int | None:
-        """Return the number of guests that fit without ghsched extra specs."""
+        """Return how many guests of a flavor fit without ghsched extra specs.
+        """
         if not any(key.startswith(_SEARCHED)
                    for key in need.flavor.extra_specs):
             return None
         return self._room(need, {})
 
     def _room(self, need: needs.Need, keys: Mapping[str, str]) -> int:
-        """Return how many guests with other extra specs fit an empty host.
+        """Return how many guests fit on the empty host with other extra specs.
 
-        :param keys: extra specs that the guests have instead.
+        :param keys: ghsched extra specs that replace those of the flavor.
         """
         specs = {key: value for key, value in need.flavor.extra_specs.items()
                  if not key.startswith(_SEARCHED)}

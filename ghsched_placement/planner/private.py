@@ -86,7 +86,7 @@ class PrivatePlacement:
         return self._ask('POST', url, json, microversion)
 
     def load(self, providers: Sequence[Mapping[str, Any]]) -> None:
-        """Replace all providers in the private Placement by the given ones.
+        """Replace all resource providers in the planner's private Placement.
 
         Standard resource classes and traits unknown to this Placement release
         are left out.

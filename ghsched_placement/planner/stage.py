@@ -49,11 +49,11 @@ class Stage:
         self._where: dict[str, tuple[int, int]] = {}
 
     def hold(self, states: Sequence[State]) -> None:
-        """Write hosts and their guests to the planner's private Placement.
+        """Load hosts and their guests into the planner's private Placement.
 
-        New guests are claimed as nova-scheduler claims them.
+        Guests get allocations as nova-scheduler would claim them.
 
-        :raises PlannerError: when Placement refuses a claim.
+        :raises PlannerError: when Placement refuses the allocations.
         """
         self._states, self._where = states, {}
         providers = [one for number, state in enumerate(states)
@@ -62,9 +62,9 @@ class Stage:
         self.claim()
 
     def claim(self) -> None:
-        """Claim allocations of the guests placed since the last claim.
+        """Write allocations of guests placed since the last call to Placement.
 
-        :raises PlannerError: when Placement refuses.
+        :raises PlannerError: when Placement refuses the allocations.
         """
         claims = _claims(self._states)
         if claims:
@@ -94,9 +94,13 @@ class Stage:
 
     def offers(self, need: Need, locality: str,
                sizes: vfs.Sizes) -> list[list[Way]]:
-        """Return the ways to place one more guest on each host, best first.
+        """Return the possible placements of one more guest on each host.
 
-        Each host has a list in the order of ``GhschedNUMATopologyFilter``.
+        One list per host, best first, in the order of
+        ``GhschedNUMATopologyFilter``.
+
+        :param locality: how near the VFs must be to the guest's NUMA nodes.
+        :param sizes: division of the VFs among PFs.
         """
         answer = self._get(need.query(locality, sizes))
         of_host: list[list[dict[str, Any]]] = [[] for _ in self._states]
@@ -134,8 +138,7 @@ class Stage:
             lambda place: _uuid(number, place))
 
     def pfs(self, need: Need) -> dict[str, list[vfs.Pf]]:
-        """Return the PFs of each PCI alias from which a flavor requests VFs.
-        """
+        """Return the PFs that can serve the VFs of a flavor, by PCI alias."""
         found: dict[str, list[vfs.Pf]] = {}
         for wish, item in zip(need.policy.vfs, need.devices({}),
                               strict=True):
@@ -153,7 +156,7 @@ class Stage:
 
 
 def _named(query: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:
-    """Return the resource classes and the traits named in a query."""
+    """Return the resource classes and the traits in a Placement query."""
     classes, traits = [], []
     for key, value in query:
         words = [word for word in value.split(',') if word]
@@ -169,7 +172,7 @@ def _uuid(number: int, place: int) -> str:
 
 
 def _claims(states: Sequence[State]) -> dict[str, Any]:
-    """Return the POST /allocations body that claims the guests' resources.
+    """Return the POST /allocations body with newly placed guests' resources.
 
     Guests are merged into as few consumers as ``max_unit`` allows, because
     Placement needs milliseconds for each consumer.
@@ -191,7 +194,7 @@ def _claims(states: Sequence[State]) -> dict[str, Any]:
 
 
 def _parts(amount: int, record: Mapping[str, int | float]) -> list[int]:
-    """Split an amount into allocations of the sizes that Placement accepts.
+    """Split a resource amount into allocations that Placement accepts.
 
     :param record: inventory record with ``max_unit`` and ``step_size``.
     """

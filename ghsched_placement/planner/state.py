@@ -77,7 +77,7 @@ class State:
         return sum(self.by_flavor.values())
 
     def with_more(self, more: Mapping[Slot, int]) -> 'State':
-        """Return a copy of the host's state with more units of resources.
+        """Return a copy of the host's state with enlarged inventories.
 
         :param more: number of units to add, by inventory.
         """
@@ -90,24 +90,26 @@ class State:
         return other
 
     def key(self) -> Any:
-        """Key that is equal for hosts with equal inventory and usage."""
+        """Comparison key, equal for states of a host with the same usage."""
         return (frozenset(self.taken.items()),
                 frozenset(self._rooms.values()))
 
     def record(self, slot: Slot) -> tree.Inventory:
-        """Return the inventory record of a resource, including added units."""
+        """Return a Placement inventory record, including added units."""
         record = self.host.providers[slot[0]].inventories[slot[1]]
         more = self.more.get(slot, 0)
         return {**record, 'total': record['total'] + more,
                 'max_unit': record['max_unit'] + more} if more else record
 
     def free(self, slot: Slot) -> int:
-        """Return the amount of an inventory that is free; 0 if it is absent.
+        """Return the free amount of an inventory; 0 for a missing inventory.
         """
         return self._free.get(slot, 0)
 
     def place(self, need: Need, way: Way) -> tuple[int, ...] | None:
         """Return host NUMA nodes for one more guest; None if it does not fit.
+
+        :param way: possible placement, as Placement has offered it.
         """
         if any(amount > self.free(slot) for slot, amount in way.takes):
             return None
@@ -123,7 +125,8 @@ class State:
         return nodes
 
     def take(self, need: Need, way: Way, nodes: tuple[int, ...]) -> None:
-        """Place a guest on the given host NUMA nodes."""
+        """Place a guest on the given host NUMA nodes and take its resources.
+        """
         for slot, amount in way.takes:
             self._take(slot, amount)
         for node, part in zip(nodes, need.guest.needs, strict=False):
@@ -141,14 +144,16 @@ class State:
 
     def short_of(self, node: int, part: GuestNode,
                  page_size: PageSize = None) -> list[Shortage]:
-        """Return the CPUs and memory a host node lacks for a guest node."""
+        """Return the CPUs and memory a host NUMA node lacks for a guest node.
+        """
         room = self._rooms.get(node)
         return [] if room is None else room.find_shortages(part, page_size)
 
     def nodes(self) -> list[HostNode]:
-        """Return the host's NUMA nodes as the fragmentation weigher sees them.
+        """Return the host's NUMA nodes as input of the fragmentation score.
 
-        If their CPUs are unknown, bandwidth is used in place of them.
+        For a host whose CPUs and memory are unknown, the nodes' free bandwidth
+        takes the place of CPUs.
         """
         devices = self._devices()
         if not self.host.cells:
@@ -166,7 +171,8 @@ class State:
         return found
 
     def _floating_on_each(self) -> int:
-        """Return the vCPUs per node of guests without a NUMA topology."""
+        """Return the vCPUs per host NUMA node of guests without NUMA topology.
+        """
         placed = sum(self._rooms[cell.node].vcpus_used - cell.vcpus_used
                      for cell in self.host.cells)
         floating = max(0, self.taken.get((0, orc.VCPU), 0) - placed)
@@ -180,7 +186,7 @@ class State:
             stock.capacity if stock else 0, self.free(slot)))
 
     def _devices(self) -> dict[int, dict[str, int]]:
-        """Return the number of free devices, by host node and resource class.
+        """Return the number of free PCI devices, by host NUMA node and class.
         """
         found: dict[int, dict[str, int]] = {}
         for place, node in self.host.node_below.items():
@@ -191,7 +197,10 @@ class State:
         return found
 
     def score(self, need: Need, nodes: tuple[int, ...]) -> float:
-        """Return how well a guest fits on host NUMA nodes, 0 (worst) to 1."""
+        """Return how well a guest fits on host NUMA nodes, 0 (worst) to 1.
+
+        The score is that of the scheduler's GhschedFragmentationWeigher.
+        """
         every = self.nodes()
         known = {node.number: node for node in every}
         if need.guest.cells:

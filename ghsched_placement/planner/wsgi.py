@@ -82,8 +82,7 @@ class Application:
 
     def request(self, method: str, path: str, body: Any = None,
                 microversion: str = 'latest') -> tuple[int, str]:
-        """Send a request to Placement; return the response's status and body.
-        """
+        """Call Placement's WSGI application; return status and body."""
         self._app = self._app or deploy.loadapp(self._config)
         request = webob.Request.blank(path, method=method, headers={
             'X-Auth-Token': 'admin',
@@ -97,8 +96,8 @@ class Application:
     def load(self, providers: Sequence[Mapping[str, Any]]) -> None:
         """Replace all resource providers of Placement by the given ones.
 
-        They are written to the database, because each takes 20 ms through the
-        API. Their resource classes and traits must exist.
+        They are written directly to the database, because each takes 20 ms
+        through the API. Their resource classes and traits must exist.
 
         :param providers: providers, parents before children, with ``uuid``,
             ``name``, ``parent`` (UUID or None), ``inventories`` as in the API,
@@ -124,7 +123,7 @@ def _ids(connection: Any, model: Any) -> dict[str, int]:
 
 def _rows(providers: Sequence[Mapping[str, Any]], classes: Mapping[str, int],
           traits: Mapping[str, int]) -> dict[Any, list[dict[str, Any]]]:
-    """Return the Placement database rows of providers, by model."""
+    """Convert resource providers to rows of Placement's database, by model."""
     number = {provider['uuid']: place
               for place, provider in enumerate(providers, start=1)}
     root: dict[str, int] = {}
@@ -152,7 +151,7 @@ def _rows(providers: Sequence[Mapping[str, Any]], classes: Mapping[str, int],
 
 
 def serve(requests: Iterable[str], answers: TextIO) -> None:
-    """Serve Placement requests that are read as one JSON document per line.
+    """Answer Placement requests that are read as one JSON document per line.
 
     A request is ``["load", providers]`` or ``[method, path, body,
     microversion]``; the answer is ``[status, body]``.
