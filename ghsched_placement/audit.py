@@ -48,11 +48,13 @@ def audit_host_allocations(host: capacity.Host, servers: Iterable[Server],
                            holdings: Holdings, others: Others | None = None,
                            accounting: Accounting = 'min') -> tuple[Finding,
                                                                     ...]:
-    """Return where Placement and Nova disagree about a host's allocations.
+    """Compare a host's allocations in Placement with Nova; return differences.
 
-    :param servers: servers of this host.
+    :param host: host with its resource providers.
+    :param servers: servers of this host, with the policies of their flavors.
     :param holdings: allocations from this host's providers, by consumer.
     :param others: servers and migrations of other hosts.
+    :param accounting: bandwidth that Placement counts, ``min`` or ``max``.
     """
     servers, others = tuple(servers), others or Others()
     found = [*_check_providers(host)]
@@ -75,7 +77,7 @@ def audit_host_allocations(host: capacity.Host, servers: Iterable[Server],
 def _find_stale_migration(host: capacity.Host, consumer: str,
                           held: Mapping[str, Mapping[str, int]],
                           owner: str) -> Finding:
-    """Return the finding of an ended migration that still has an allocation.
+    """Return the audit finding for the allocation of a migration that ended.
 
     :param consumer: UUID of the migration.
     :param held: allocation by provider UUID and resource class.
@@ -92,8 +94,9 @@ def _find_stale_migration(host: capacity.Host, consumer: str,
 def _find_orphaned_allocation(host: capacity.Host, consumer: str,
                               held: Mapping[str, Mapping[str, int]],
                               place: str | None) -> Finding:
-    """Return the finding of an allocation whose consumer is on another host.
+    """Return the audit finding for the allocation of a server elsewhere.
 
+    :param held: allocation by provider UUID and resource class.
     :param place: name of the host that the server is on; empty if it is on
         none, None if Nova has no such server.
     """
@@ -247,7 +250,8 @@ def _check_allocation(host: capacity.Host, server: Server, policy: GuestPolicy,
 
 
 def can_share_groups(host: capacity.Host, policy: GuestPolicy | None) -> bool:
-    """Return whether guests of a policy can share a host's control group."""
+    """Return whether guests of a policy can share a control group of a host.
+    """
     if policy is None:
         return False
     trait = names.make_share_trait(policy.fingerprint, 0)
@@ -261,7 +265,7 @@ _MOVE_IT = ('live-migrate or resize it, so that it is scheduled again; was '
 def _check_bandwidth(host: capacity.Host, server: Server, policy: GuestPolicy,
                      held: Mapping[str, Mapping[str, int]],
                      accounting: Accounting) -> Iterator[Finding]:
-    """Yield a finding if a server's bandwidth differs from its flavor."""
+    """Yield a finding if a server's bandwidth is not what its flavor needs."""
     have = bandwidth_by_node(host, held)
     want = policy.demand(accounting)
     where = {node: want[guest] for guest, node in enumerate(server.nodes)
@@ -288,10 +292,10 @@ def _check_node_resources(host: capacity.Host, server: Server,
                           policy: GuestPolicy,
                           held: Mapping[str, Mapping[str, int]],
                           accounting: Accounting) -> Iterator[Finding]:
-    """Yield a finding for each other resource whose allocation is wrong.
+    """Yield a finding for each wrong amount of L3, bursts or real-time CPU.
 
-    These are CPUs, memory, L3 ways and bursts of each NUMA node that the
-    server runs on, compared with its flavor.
+    The amounts on each NUMA node that the server runs on are compared with its
+    flavor.
     """
     wanted = {server.nodes[guest]: amounts for guest, amounts
               in policy.resources(accounting).items()
@@ -342,7 +346,10 @@ def _count_vfs(pfs: Iterable[capacity.Pf],
 
 def sum_bandwidth_by_node(host: capacity.Host,
                           holdings: Holdings) -> dict[int, int]:
-    """Return the percent of bandwidth allocated from each host NUMA node."""
+    """Return the percent of bandwidth allocated in total from each host node.
+
+    :param holdings: allocations from this host's providers, by consumer.
+    """
     total = Counter[int]()
     for held in holdings.values():
         total.update(bandwidth_by_node(host, held))
@@ -352,7 +359,7 @@ def sum_bandwidth_by_node(host: capacity.Host,
 def bandwidth_by_node(host: capacity.Host,
                       held: Mapping[str, Mapping[str, int]]
                       ) -> dict[int, int]:
-    """Return the percent of each host NUMA node in one allocation.
+    """Return the percent of bandwidth in one allocation, by host NUMA node.
 
     :param held: amounts by provider UUID and resource class.
     """
@@ -366,9 +373,9 @@ def bandwidth_by_node(host: capacity.Host,
 
 def describe_allocation(host: capacity.Host,
                         held: Mapping[str, Mapping[str, int]]) -> str:
-    """Return text on the bandwidth, groups and VFs of an allocation.
+    """Describe bandwidth, control groups and VFs of an allocation in words.
 
-    It is empty if the allocation has other resources only.
+    The text is empty if the allocation has other resources only.
 
     :param held: amounts by provider UUID and resource class.
     """
@@ -391,7 +398,10 @@ def describe_allocation(host: capacity.Host,
 
 
 def _list_resources(held: Mapping[str, Mapping[str, int]]) -> str:
-    """Return text with all resource classes of an allocation and amounts."""
+    """Describe all resource classes and amounts of an allocation in words.
+
+    :param held: amounts by provider UUID and resource class.
+    """
     total = Counter[str]()
     for resources in held.values():
         total.update(resources)

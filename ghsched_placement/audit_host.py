@@ -32,12 +32,13 @@ _NEXT_REPORT = ('nova-compute puts it right with its next report; look at '
 
 def check_guest(host: capacity.Host, server: Server,
                 shared: bool) -> Iterator[Finding]:
-    """Yield differences of a guest's domain or control group from its flavor.
+    """Yield a finding for each NUMA node whose limits differ from the flavor.
 
-    Differences due to the host's rounding are not reported.
+    The limits in the guest's libvirt domain and in its resctrl control group
+    are compared. Differences due to the host's rounding are not reported.
 
-    :param shared: whether several guests share the control group; their
-        caps may then add up to none.
+    :param shared: whether several guests share the control group; no single
+        cap then holds for them.
     """
     if server.effective is None or server.policy is None:
         return
@@ -59,7 +60,13 @@ def check_guest(host: capacity.Host, server: Server,
 
 def _compare_domain(asked: NodePolicy,
                     real: diagnostics.GuestNode | None) -> str:
-    """Return text on how a domain differs from its flavor, '' if equal."""
+    """Describe how a guest's libvirt domain differs from its flavor.
+
+    The text is empty if the domain does not differ, or is not known.
+
+    :param asked: bandwidth policy of the flavor for a guest NUMA node.
+    :param real: limits of the guest as the host reports them.
+    """
     if real is None or None in (real.asked_minimum, real.asked_maximum):
         return ''
     found = real.asked_minimum, real.asked_maximum
@@ -71,10 +78,12 @@ def _compare_domain(asked: NodePolicy,
 
 def _compare_control_group(asked: NodePolicy, real: diagnostics.GuestNode
                            | None, shared: bool) -> str:
-    """Return text on how a control group differs from its flavor, or ''.
+    """Describe how a guest's control group differs from its flavor, '' if not.
 
-    :param shared: whether several guests share the control group; their
-        caps may then add up to none.
+    :param asked: bandwidth policy of the flavor for a guest NUMA node.
+    :param real: limits of the guest as the host reports them.
+    :param shared: whether several guests share the control group; their caps
+        may then add up to no cap at all.
     """
     if real is None:
         return 'no control group is set for it'
@@ -96,10 +105,9 @@ def check_guarantees(host: capacity.Host, servers: Iterable[Server],
                      allocated: Mapping[int, int]) -> Iterator[Finding]:
     """Yield a finding for each host node that guarantees too much bandwidth.
 
-    The guarantees of a node must not exceed what Placement has allocated.
+    Too much is more than Placement has allocated to guests, bursts included.
 
-    :param allocated: percent of bandwidth allocated from each host NUMA
-        node.
+    :param allocated: percent of bandwidth allocated from each host NUMA node.
     """
     told = [one for one in servers if one.effective is not None]
     for node in host.nodes:
@@ -122,7 +130,7 @@ def check_guarantees(host: capacity.Host, servers: Iterable[Server],
 
 
 def yield_guarantees(guests: Iterable[diagnostics.GuestNode]) -> Iterator[int]:
-    """Yield the guaranteed bandwidth of each guest or shared control group."""
+    """Yield the percent guaranteed to each guest or shared control group."""
     shared: dict[str, int] = {}
     for real in guests:
         if real.as_wanted and real.asked_minimum is not None:
@@ -137,10 +145,10 @@ def yield_guarantees(guests: Iterable[diagnostics.GuestNode]) -> Iterator[int]:
 def find_leftovers(host: capacity.Host, servers: Iterable[Server],
                    reports: Iterable[diagnostics.Report]
                    ) -> Iterator[Finding]:
-    """Yield domains and control groups of servers that are not on this host.
+    """Yield findings of domains and control groups whose server is not here.
 
     :param servers: all servers that Nova may have on this host.
-    :param reports: what the host reports about its guests.
+    :param reports: reports of nova-compute about the guests of this host.
     """
     known = {server.uuid for server in servers}
     domains: set[str] = set()
@@ -163,7 +171,7 @@ def find_leftovers(host: capacity.Host, servers: Iterable[Server],
 
 def find_unreported(host: capacity.Host, servers: Iterable[Server],
                     state: str | None) -> Iterator[Finding]:
-    """Yield a finding for each server that its host reported nothing about.
+    """Yield a finding for each server that nova-compute did not report about.
 
     If nova-compute is down, there is one finding for the host.
 

@@ -31,7 +31,8 @@ _BY_NODE = ('hw:numa_cpus.', 'hw:numa_mem.')
 def is_auto(extra_specs: Mapping[str, str]) -> bool:
     """Whether the scheduler has yet to choose the number of guest NUMA nodes.
 
-    Not after the scheduler has chosen a number.
+    True for a flavor with ghsched:numa=auto and without hw:numa_nodes, which
+    the scheduler adds when it has chosen.
     """
     return (keys.NUMA.extra_spec in extra_specs
             and keys.NUMA_NODES not in extra_specs)
@@ -45,9 +46,9 @@ def has_chosen_count(extra_specs: Mapping[str, str]) -> bool:
 
 def list_node_counts(extra_specs: Mapping[str, str], vcpus: int,
                      memory_mb: int) -> tuple[int, ...]:
-    """Return the numbers of guest NUMA nodes to try for a flavor, best first.
+    """Return the numbers of guest NUMA nodes to try for a flavor, ascending.
 
-    Those that divide vCPUs and memory, as Nova splits them.
+    Only numbers that divide both vCPUs and memory evenly are returned.
     """
     most = min(get_max_node_count(extra_specs), vcpus)
     return tuple(count for count in range(1, most + 1)
@@ -57,11 +58,11 @@ def list_node_counts(extra_specs: Mapping[str, str], vcpus: int,
 def list_node_counts_of_server(extra_specs: Mapping[str, str], vcpus: int,
                                memory_mb: int, current: int,
                                is_fixed: bool) -> tuple[int, ...]:
-    """Return the numbers of guest NUMA nodes to try for a server, best first.
+    """Return the numbers of guest NUMA nodes to try for a server, ascending.
 
     :param current: number that the server has; 0 if it has never run.
-    :param is_fixed: whether the server cannot get another number now, as
-        while it runs.
+    :param is_fixed: whether the number cannot change now, such as during a
+        live migration.
     """
     if current and (is_fixed or keeps_node_count(extra_specs)):
         return (current,)
@@ -89,10 +90,10 @@ def set_node_count(extra_specs: Mapping[str, str], count: int) -> dict[str,
 
 
 def check_count_is_open(extra_specs: Mapping[str, str]) -> None:
-    """Refuse a flavor that also fixes the number of guest NUMA nodes.
+    """Refuse a flavor with both ghsched:numa=auto and hw:numa_nodes.
 
-    :param extra_specs: as the admin wrote them.
-    :raises PolicyError: names both keys.
+    :param extra_specs: extra specs as the admin set them.
+    :raises PolicyError: when both are set; the error names both keys.
     """
     if has_chosen_count(extra_specs):
         raise PolicyError(
@@ -103,7 +104,7 @@ def check_count_is_open(extra_specs: Mapping[str, str]) -> None:
 def check_auto_keys(extra_specs: Mapping[str, str]) -> None:
     """Refuse a flavor whose extra specs contradict ghsched:numa=auto.
 
-    :raises PolicyError: names the key that has to go.
+    :raises PolicyError: for the first extra spec that must be removed.
     """
     if keys.NUMA.extra_spec not in extra_specs:
         for key in (keys.NUMA_MAX, keys.NUMA_KEEP):

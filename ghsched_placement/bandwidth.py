@@ -43,7 +43,8 @@ class Bandwidth:
     priority: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return min, max, hardlimit and priority as a dict, in this order."""
+        """Return the min, max, hardlimit and priority of bandwidth as a dict.
+        """
         return {'min': self.minimum, 'max': self.maximum,
                 'hardlimit': self.hardlimit, 'priority': self.priority}
 
@@ -79,9 +80,10 @@ class NodePolicy(Bandwidth):
         return self.maximum < 100
 
     def counted_burst(self, accounting: Accounting) -> int:
-        """Return the percent that Placement counts for the guest's burst.
+        """Return the percent that Placement counts for a guest node's burst.
 
-        0 where Placement counts the cap: the cap includes the burst.
+        It is 0 if Placement counts the caps of guests (accounting ``max``),
+        because a cap includes the burst.
         """
         return self.burst if accounting == 'min' else 0
 
@@ -94,7 +96,8 @@ class NodePolicy(Bandwidth):
                 + (f',burst={self.burst}' if self.burst else ''))
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the policy as a mapping, l3_ways and burst only if set."""
+        """Return a bandwidth policy as a dict; l3_ways and burst only if set.
+        """
         more = {'l3_ways': self.l3_ways, 'burst': self.burst}
         return {**self.as_dict(), **{name: value for name, value
                                      in more.items() if value}}
@@ -104,8 +107,8 @@ class NodePolicy(Bandwidth):
         """Parse a bandwidth policy from a mapping; ignore unknown keys.
 
         :raises KeyError: when a value is missing.
-        :raises TypeError: when one is of another type.
-        :raises ValueError: when no flavor can have it.
+        :raises TypeError: when a value has the wrong type.
+        :raises ValueError: when a value is out of range.
         """
         hardlimit, priority = packed['hardlimit'], packed['priority']
         if not isinstance(hardlimit, bool):
@@ -121,10 +124,10 @@ class NodePolicy(Bandwidth):
 def check_integer(value: object, most: int = 2 ** 16, least: int = 0) -> int:
     """Return a value if it is an integer within limits, and raise otherwise.
 
-    For values from other processes.
-
-    :raises TypeError: when it is not an integer.
-    :raises ValueError: when it is out of range.
+    :param most: largest value that is allowed.
+    :param least: smallest value that is allowed.
+    :raises TypeError: when the value is not an integer.
+    :raises ValueError: when the value is out of range.
     """
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f'{value!r} is no number')

@@ -75,10 +75,12 @@ class Change:
 
 def make_limits(percent: Mapping[str, int],
                 hysteresis: int = HYSTERESIS) -> Limits:
-    """Return bottleneck thresholds: those configured, defaults for the rest.
+    """Return the load thresholds of bottlenecks; defaults for those not given.
 
-    :param percent: thresholds by resource; 0: the resource is not judged.
-    :param hysteresis: percent of each threshold.
+    :param percent: thresholds by resource; 0: the resource cannot be a
+        bottleneck.
+    :param hysteresis: percent of each threshold by which the load must fall
+        below it before a bottleneck ends.
     :raises ValueError: if a name is not one of RESOURCES.
     """
     for name in percent:
@@ -90,9 +92,11 @@ def make_limits(percent: Mapping[str, int],
 
 
 def mark_bottlenecks(load: Load, before: Load | None, limits: Limits) -> Load:
-    """Return a host's load record with the bottlenecks of each NUMA node.
+    """Return a host's load record with each NUMA node's bottlenecks filled in.
 
-    :param before: the previous record, with its bottlenecks.
+    :param load: load record without bottlenecks.
+    :param before: previous load record of the host, with its bottlenecks.
+    :param limits: thresholds at which a bottleneck begins and ends.
     """
     earlier = before.get_nodes_by_number() if before else {}
     return dataclasses.replace(load, nodes=tuple(
@@ -109,7 +113,8 @@ def _find_bottlenecks(node: HostNode, before: Iterable[str],
                       limits: Limits) -> tuple[str, ...]:
     """Return the resources whose load makes a host NUMA node a bottleneck.
 
-    :param before: resources of which the node was a bottleneck before.
+    :param before: resources that were bottlenecks of the node before.
+    :param limits: thresholds at which a bottleneck begins and ends.
     """
     figures = node.get_loads_by_resource()
     if node.vcpus == 0:

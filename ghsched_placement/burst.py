@@ -89,10 +89,11 @@ _RISKS = {'low': (0.5, 1.5), 'medium': (0.3, 1.2), 'high': (0.1, 1.1)}
 
 
 def limits_at_risk(risk: str, window: int, ratio: float) -> Limits:
-    """Return the limits of bursts for a risk: low, medium or high.
+    """Return the limits of burst overcommitment for a risk: low, medium, high.
 
     :param window: hours of measurements that count.
-    :param ratio: times the pool that may be promised at most.
+    :param ratio: how many times the bandwidth that is reserved for bursts may
+        be promised to guests.
     """
     correlation, safety = _RISKS[risk]
     return Limits(window=window, correlation=correlation, safety=safety,
@@ -141,7 +142,7 @@ class Hour:
     short: int = 0
 
     def add_sums(self, other: 'Hour') -> 'Hour':
-        """Return the sums of this and another record of the same hour."""
+        """Return the sums of two burst use records of the same hour."""
         return Hour(self.number, *map(
             operator.add, list(vars(self).values())[1:],
             list(vars(other).values())[1:]))
@@ -169,13 +170,14 @@ class Measured:
 
 def make_hour(number: int, shares: Sequence[Share], pool: float,
               full: bool) -> Hour:
-    """Return the hourly record of one measured period of burst use.
+    """Return an hourly record of burst use from one measured period.
 
-    Without periods if no guest has a burst.
+    The record counts no period if no guest has a burst.
 
-    :param number: of the hour, see :class:`Hour`.
-    :param pool: percent of the node that is really there for bursts.
-    :param full: whether the node can deliver no more bandwidth.
+    :param number: number of the hour, in hours since 1970.
+    :param shares: use of each guest's burst in the period.
+    :param pool: percent of the host NUMA node that was there for bursts.
+    :param full: whether the node could deliver no more bandwidth.
     """
     promised = sum(share.promised for share in shares)
     if not promised:
@@ -194,7 +196,12 @@ def make_hour(number: int, shares: Sequence[Share], pool: float,
 
 def add_period(hours: Iterable[Hour], one: Hour, window: int) -> tuple[Hour,
                                                                        ...]:
-    """Add one measured period to the hourly records of burst use."""
+    """Return the hourly records of burst use with one measured period added.
+
+    :param hours: records until now; those older than the window are dropped.
+    :param one: record of the new period.
+    :param window: length of the window in hours.
+    """
     kept = [hour for hour in hours
             if one.number - window < hour.number <= one.number]
     if kept and kept[-1].number == one.number:
@@ -210,9 +217,12 @@ def to_hour(now: float) -> int:
 
 
 def summarize_hours(hours: Sequence[Hour], limits: Limits) -> Measured | None:
-    """Return the burst use over the whole window; None if hours are missing.
+    """Return the burst use on a host NUMA node over a whole window of hours.
 
-    A shorter time would miss a load that comes once a day.
+    None until a whole window has been measured: a shorter time would miss a
+    load that comes once a day.
+
+    :param hours: hourly records, the oldest first.
     """
     known = [hour for hour in hours if hour.periods]
     if (len(known) < _COVERED * limits.window
@@ -234,10 +244,12 @@ def summarize_hours(hours: Sequence[Hour], limits: Limits) -> Measured | None:
 
 def compute_shortage(found: Measured, promised: float, pool: float,
                      limits: Limits) -> float:
-    """Return the fraction of periods whose bursts exceed the pool.
+    """Estimate the fraction of periods in which bursts exceed the pool.
 
-    :param promised: percent of the node that is promised to all guests.
-    :param pool: percent of the node.
+    :param found: burst use over the window of measurements.
+    :param promised: percent of the host NUMA node that is promised as bursts
+        to all guests.
+    :param pool: percent of the node that is reserved for bursts.
     """
     if promised <= pool:
         return 0.0
@@ -256,7 +268,11 @@ def compute_burst_limit(hours: Sequence[Hour], pool: float,
                         limits: Limits) -> int:
     """Return the percent of a host NUMA node that may be promised as bursts.
 
-    It is the pool itself (no overcommit) until a whole window is measured.
+    It is the reserved percent itself, without overcommitment, until a whole
+    window is measured.
+
+    :param hours: hourly records of burst use, the oldest first.
+    :param pool: percent of the node that is reserved for bursts.
     """
     base = max(0, math.floor(pool))
     found = summarize_hours(hours, limits)
@@ -276,11 +292,13 @@ def compute_burst_limit(hours: Sequence[Hour], pool: float,
 
 def add_to_minima(before: Sequence[tuple[int, int]], hour: int, now: int,
                   window: int) -> tuple[tuple[int, int], ...]:
-    """Return the lowest burst limit of each hour, with one more period.
+    """Return the lowest burst limit of each hour, with one more period added.
 
-    :param before: pairs (number of the hour, percent) until the last period,
-        the oldest first.
-    :param now: percent that the last period allows.
+    :param before: pairs of the number of an hour and its lowest limit, the
+        oldest first; those older than the window are dropped.
+    :param hour: number of the new period's hour.
+    :param now: percent of the host NUMA node that the new period allows.
+    :param window: length of the window in hours.
     """
     kept = [one for one in before if hour - window < one[0] <= hour]
     if kept and kept[-1][0] == hour:
@@ -291,14 +309,13 @@ def add_to_minima(before: Sequence[tuple[int, int]], hour: int, now: int,
 
 
 def smooth_burst_offer(before: int, now: int) -> int:
-    """Return the percent of bursts to offer to Placement; damp small
-    increases.
+    """Return the percent of a host NUMA node to offer to Placement as bursts.
 
-    A lower percent is offered at once, a higher one only if it is clearly
-    higher, so that small changes do not cause writes.
+    A lower limit is offered at once, a higher one only if it is at least 10
+    percent higher, so that small changes do not cause writes.
 
     :param before: percent offered until now.
-    :param now: percent allowed.
+    :param now: percent that the measurements allow now.
     """
     return now if now < before or now >= before * (1 + _RAISE) else before
 
@@ -306,7 +323,9 @@ def smooth_burst_offer(before: int, now: int) -> int:
 def _beta_above(mean: float, variance: float, value: float) -> float:
     """Return the probability that a beta-distributed value exceeds a bound.
 
-    :param value: between 0 and 1, both excluded.
+    :param mean: mean of the distribution.
+    :param variance: variance of the distribution.
+    :param value: the bound, between 0 and 1, both excluded.
     """
     most = mean * (1 - mean)
     if variance <= most * 1e-9:
@@ -342,7 +361,10 @@ def _beta_below(a: float, b: float, x: float) -> float:
 
 
 def _compute_numerator(a: float, b: float, x: float, step: int) -> float:
-    """Return one numerator of the incomplete beta function's fraction."""
+    """Return one numerator of the continued fraction of the beta function.
+
+    :param step: number of the numerator.
+    """
     half, odd = divmod(step, 2)
     if odd:
         return (-(a + half) * (a + b + half) * x

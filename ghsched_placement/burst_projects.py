@@ -83,11 +83,12 @@ class Use:
     square_sum: float = 0.0
 
     def add_period(self, weight: float, promised: int, used: float) -> 'Use':
-        """Return a project's use of bursts with one more measured period.
+        """Return a project's use of bursts with one measured period added.
 
-        :param weight: factor on the sums of all periods before.
-        :param promised: percent of the node in the new period.
-        :param used: percent of the node in the new period.
+        :param weight: factor by which all earlier periods count less.
+        :param promised: percent of the host NUMA node that was promised to the
+            project's guests as bursts in the period.
+        :param used: percent of the node that their bursts used.
         """
         return Use(self.project, promised,
                    self.promised_sum * weight + promised,
@@ -97,10 +98,10 @@ class Use:
 
     def compute_mean_and_deviation(self, periods: float) -> tuple[float,
                                                                   float]:
-        """Return mean and deviation of the used fraction of promised bursts.
+        """Return mean and deviation of the part of a project's bursts in use.
 
-        :param periods: number of periods, weighted as the sums are. Periods
-            before the project's first guest count as fully used.
+        :param periods: number of measured periods, older ones weighted less.
+            Periods before the project's first guest count as fully used.
         """
         full = max(self.promised_sum, self.promised * periods)
         if not full:
@@ -129,22 +130,20 @@ class Uses:
 
     @property
     def total_promised(self) -> int:
-        """Percent of the host NUMA node that all projects' bursts are
-        promised.
-        """
+        """Percent of a host NUMA node promised as bursts to all projects."""
         return sum(use.promised for use in self.projects)
 
     @property
     def largest_promised(self) -> int:
-        """Largest percent of the node that one project's bursts are promised.
-        """
+        """Largest percent of a host node promised as bursts to one project."""
         return max((use.promised for use in self.projects), default=0)
 
     @property
     def effective_projects(self) -> float:
-        """Effective number of projects: sum squared over sum of squares.
+        """Number of projects with bursts, weighted by the size of the bursts.
 
-        Projects with equal shares count as their number, others as fewer.
+        Projects with equal shares count as their number, others as fewer (sum
+        squared over sum of squares).
         """
         squares = sum(use.promised ** 2 for use in self.projects)
         return self.total_promised ** 2 / squares if squares else 0.0
@@ -153,7 +152,7 @@ class Uses:
 def add_period_by_project(before: Uses, hour: int,
                           shares: Iterable[burst.Share],
                           window: int) -> Uses:
-    """Return the use of bursts by project, with one more measured period.
+    """Return the use of bursts by project, with one measured period added.
 
     :param hour: number of the hour of the period.
     :param shares: use of each guest's burst in the period.
@@ -181,11 +180,15 @@ def add_period_by_project(before: Uses, hour: int,
 
 def compute_project_limit(uses: Uses, pool: float,
                           limits: burst.Limits) -> int:
-    """Return the percent of a node to promise as bursts, by projects' use.
+    """Return the percent of a host node to promise as bursts, by project use.
 
-    At least the pool. Only the pool where one project has all guests, or
-    where projects were measured for less than a window. No limit by project
-    where guests are taken for independent (``limits.correlation`` is 0).
+    It is never less than the reserved percent, and exactly that where one
+    project has all guests or less than a window was measured. If guests count
+    as independent (``limits.correlation`` is 0), only the overcommitment ratio
+    limits it.
+
+    :param uses: measured use of bursts by project.
+    :param pool: percent of the node that is reserved for bursts.
     """
     base = max(0, math.floor(pool))
     most = max(base, math.floor(pool * limits.ratio))
@@ -203,9 +206,12 @@ def compute_project_limit(uses: Uses, pool: float,
 
 
 def _compute_worst_use(uses: Uses, safety: float) -> float:
-    """Return the percent of a node that bursts use in the worst case.
+    """Return the percent of a host NUMA node that bursts use at the worst.
 
-    Then the projects that add most are busy all at once.
+    In the worst case the projects that would add most are all busy at the same
+    time.
+
+    :param safety: factor on the measured mean use of the other projects.
     """
     rest = []
     for use in uses.projects:
@@ -224,11 +230,9 @@ def _compute_worst_use(uses: Uses, safety: float) -> float:
 
 
 def from_mapping(found: Mapping[str, Any]) -> Uses:
-    """Parse the use of bursts by project from a record.
+    """Parse the use of bursts by project from a mapping; ignore unknown keys.
 
-    Keys that this release does not know are ignored.
-
-    :raises KeyError, TypeError, ValueError: if the record is malformed.
+    :raises KeyError, TypeError, ValueError: if the mapping is malformed.
     """
     return Uses(
         int(found['since']), int(found['hour']), float(found['periods']),

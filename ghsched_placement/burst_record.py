@@ -59,7 +59,7 @@ class Record:
 
     @property
     def total(self) -> burst.Hour:
-        """Sums of the burst use over all hours of the window."""
+        """Sum of the hourly records of burst use over the whole window."""
         return functools.reduce(burst.Hour.add_sums, self.hours, burst.Hour(0))
 
 
@@ -79,12 +79,13 @@ class Period:
 
 def add_period_to_record(before: Record, hour: int, now: Period,
                          limits: burst.Limits) -> Record:
-    """Return the burst record of a host NUMA node with one more period.
+    """Return the burst record of a host NUMA node with one period added.
 
-    A period with an unknown share adds nothing, and a window of too few
-    periods allows no overcommit.
+    If the use of some guest is unknown in the period, no measurement is added.
 
-    :param hour: its number, see :func:`ghsched_placement.burst.to_hour`.
+    :param before: burst record until now.
+    :param hour: number of the hour of the period, in hours since 1970.
+    :param now: measured use of bursts in the period.
     """
     shares = now.shares or ()
     promised = (before.promised if now.shares is None
@@ -110,10 +111,12 @@ def add_period_to_record(before: Record, hour: int, now: Period,
 
 
 def to_json(records: Mapping[int, Record]) -> str:
-    """Return the records of a host's NUMA nodes as JSON.
+    """Return the burst records of a host's NUMA nodes as JSON.
 
-    The uses by project are a part of their own: older releases refuse a node
-    with a name that they do not know.
+    The use by project is a JSON object of its own, because older releases
+    refuse unknown names in the record of a node.
+
+    :param records: burst record by host NUMA node.
     """
     nodes = {str(node): dataclasses.asdict(record)
              for node, record in sorted(records.items())}
@@ -124,8 +127,8 @@ def to_json(records: Mapping[int, Record]) -> str:
 def from_json(text: str) -> dict[int, Record]:
     """Parse the burst records of a host's NUMA nodes from JSON.
 
-    Empty if the text is malformed; without uses by project if only these are
-    malformed.
+    The result is empty if the text is malformed, and lacks the use by project
+    if only that part is malformed.
     """
     return wire.parse(text, VERSION, _parse_records) or {}
 
@@ -138,9 +141,9 @@ def _parse_records(found: Mapping[str, Any]) -> dict[int, Record]:
 
 
 def from_file(path: Path | None) -> dict[int, Record]:
-    """Read the burst records of a host's NUMA nodes from a file.
+    """Read the burst records of a host's NUMA nodes from a JSON file.
 
-    Empty without a path, or if the file cannot be read.
+    The result is empty without a path, or if the file cannot be read.
     """
     try:
         return from_json(path.read_text()) if path else {}

@@ -69,9 +69,7 @@ class VfRequest:
     count: int
 
     def list_vf_group_suffixes(self) -> list[str]:
-        """Return the request group suffixes that Nova expects, one for each
-        VF.
-        """
+        """Return the request group suffix of each VF of a Nova PCI request."""
         return [names.make_vf_suffix(self.request_id, number)
                 for number in range(self.count)]
 
@@ -123,8 +121,10 @@ class Host:
     busy: Mapping[int, node_choice.Cost] = field(default_factory=dict)
 
     def locality_index(self, node: int, other: int | None) -> int:
-        """Return the index in LOCALITIES of the distance of two host NUMA
-        nodes.
+        """Return how far host NUMA nodes are apart, as index in LOCALITIES.
+
+        0: same node, 1: another node of the same socket, 2: farther or
+        unknown.
         """
         return request.get_locality(node, other, self.socket_of)
 
@@ -160,9 +160,7 @@ class Placed:
 
     @property
     def candidate(self) -> Mapping[str, Any]:
-        """Allocation candidate of this node assignment that takes the fewest
-        PFs.
-        """
+        """Allocation candidate of the node assignment that uses fewest PFs."""
         return self.candidates[0]
 
     def get_host_node_order(self) -> tuple[int, ...]:
@@ -172,11 +170,11 @@ class Placed:
 
     @property
     def rank(self) -> tuple[Any, ...]:
-        """Sort key of the assignments on one host; the smallest is the best.
+        """Sort key of ways to place a guest on a host; smallest is best.
 
-        In order of importance: near VFs; VFs left for guests that need them,
-        and few sockets; little load; little cost to other guests; the node
-        whose turn it is; few PFs. Placement's own order is arbitrary.
+        It compares, in this order: VFs far from their guest nodes; host nodes
+        with PFs for guest nodes without VFs; number of sockets; load; cost to
+        other guests; whose turn it is among equal nodes; number of PFs.
         """
         off_node, off_socket = self.far
         busy, turn = node_choice.split_cost(self.busy)
@@ -187,12 +185,11 @@ class Placed:
 
 def map_vfs_to_pfs(candidates: Sequence[Mapping[str, Any]],
                    vfs: Sequence[VfRequest]) -> None:
-    """Add each VF's PF to the mappings of allocation candidates.
+    """Add the PF of each VF to the mappings of Placement's candidates.
 
-    One request group for several VFs has the suffix of the first VF, so VFs
-    without a mapping get the PF of the VF before. The mappings are changed in
-    place: nova-conductor and nova-compute read them from the candidate that is
-    claimed.
+    Placement maps a request group for several VFs under the suffix of the
+    first of them, so a VF without a mapping gets the PF of the VF before it.
+    Nova reads the mappings from the candidate that it claims.
     """
     for candidate in candidates:
         mappings = candidate['mappings']
@@ -205,10 +202,12 @@ def map_vfs_to_pfs(candidates: Sequence[Mapping[str, Any]],
 
 
 def make_no_room_lack(nodes: Iterable[int]) -> Lack:
-    """Return the reason that the named host NUMA nodes lack CPUs or memory.
+    """Return the reason that some host NUMA nodes cannot take the guest nodes.
 
     They have the bandwidth and VFs of the guest, but not the CPUs, memory,
-    networks or other devices that Nova places with them.
+    networks or other devices.
+
+    :param nodes: numbers of the host NUMA nodes.
     """
     numbers = ', '.join(map(str, sorted(set(nodes))))
     return Lack(

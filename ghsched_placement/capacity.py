@@ -51,7 +51,7 @@ class Provider:
     traits: frozenset[str] = frozenset()
 
     def get_stock(self, resource_class: str) -> 'Stock | None':
-        """Return inventory and usage of a resource class; None if absent."""
+        """Return a resource class's inventory and usage; None if absent."""
         record = self.inventories.get(resource_class)
         if record is None:
             return None
@@ -75,7 +75,8 @@ class Stock:
 
     @property
     def capacity(self) -> int:
-        """Amount that can be allocated in total, allocation ratio included."""
+        """Amount that can be allocated in total: (total - reserved) * ratio.
+        """
         return tree.free(self.record, 0)
 
     @property
@@ -84,17 +85,23 @@ class Stock:
 
     @property
     def min_unit(self) -> int:
-        """Smallest amount that one allocation can have (min_unit)."""
+        """Smallest amount that one Placement allocation can have (min_unit).
+        """
         return int(self.record.get('min_unit', 1))
 
     @property
     def step_size(self) -> int:
-        """Amount that each allocation is a multiple of (step_size)."""
+        """Number that each allocated amount must be a multiple of (step_size).
+        """
         return int(self.record.get('step_size', 1))
 
     @property
     def max_unit(self) -> int:
-        """Largest amount that one allocation can have (max_unit)."""
+        """Largest amount that one allocation can have now.
+
+        It is free, no more than Placement's max_unit, and a multiple of the
+        step size.
+        """
         most = min(self.free, int(self.record['max_unit']))
         return most - most % self.step_size
 
@@ -139,7 +146,7 @@ class Node:
     stocks: Mapping[str, Stock] = field(default_factory=dict)
 
     def count_free_vfs(self, resource_class: str) -> int:
-        """Return the number of free VFs of a resource class on the node."""
+        """Return the number of free VFs of a resource class on a host node."""
         return sum(pf.stock.free for pf in self.pfs
                    if pf.resource_class == resource_class)
 
@@ -179,7 +186,7 @@ class Host:
             if trait in self.root.traits))
 
     def largest_guarantee(self, node: Node) -> int:
-        """Return the bandwidth that a node can at most guarantee to a guest.
+        """Return the largest percent that a host node can guarantee a guest.
 
         It is 0 if no control group is free on the host.
         """
@@ -189,10 +196,10 @@ class Host:
 
 
 def compute_fragmentation(host: Host) -> int | None:
-    """Return the percent of a host's free bandwidth on partly used nodes.
+    """Return the percent of a host's free bandwidth that is on nodes in use.
 
-    0 if no node with free bandwidth has a guarantee, 100 if all have one.
-    None if no bandwidth is free.
+    0 if no node with free bandwidth has any allocated, 100 if all such nodes
+    have. None if no bandwidth is free.
     """
     stocks = [node.bandwidth for node in host.nodes if node.bandwidth]
     free = sum(stock.free for stock in stocks)
@@ -203,14 +210,18 @@ def compute_fragmentation(host: Host) -> int | None:
 
 
 def set_rooms(host: Host, rooms: Iterable[NodeRoom]) -> Host:
-    """Return a host with the CPUs and memory of its NUMA nodes set."""
+    """Return a host whose NUMA nodes have the given CPUs and memory.
+
+    :param rooms: CPUs and memory of host NUMA nodes; those of the other nodes
+        become unknown.
+    """
     known: dict[int | None, NodeRoom] = {room.node: room for room in rooms}
     return replace(host, nodes=tuple(
         replace(node, room=known.get(node.number)) for node in host.nodes))
 
 
 def spread_evenly(host: Host) -> tuple[NodeRoom, ...]:
-    """Return each NUMA node's CPUs and memory if spread evenly over a host."""
+    """Estimate each NUMA node's CPUs and memory as even parts of a host's."""
     numbers = [node.number for node in host.nodes if node.number is not None]
     parts = len(numbers)
     cpus, vcpus_used, cpu_ratio = _divide_stock(host, orc.VCPU, parts)
@@ -225,7 +236,7 @@ def _divide_stock(host: Host, resource_class: str,
                   parts: int) -> tuple[int, int, float]:
     """Return total, usage and ratio of an even part of a host's inventory.
 
-    :param parts: number of parts to divide the inventory into.
+    :param parts: number of parts to divide the host's inventory into.
     """
     stock = host.root.get_stock(resource_class)
     if stock is None or not parts:
@@ -235,7 +246,10 @@ def _divide_stock(host: Host, resource_class: str,
 
 
 def build_hosts(providers: Iterable[Provider]) -> tuple[Host, ...]:
-    """Return the hosts that run the ghsched driver, sorted by name."""
+    """Build the hosts that run the ghsched driver from Placement's providers.
+
+    They are sorted by name.
+    """
     by_root: dict[str, list[Provider]] = {}
     for provider in providers:
         by_root.setdefault(provider.root, []).append(provider)
@@ -245,9 +259,9 @@ def build_hosts(providers: Iterable[Provider]) -> tuple[Host, ...]:
 
 
 def parse_node_number(root: str, uuid: str, name: str) -> int | None:
-    """Return the number of the host NUMA node that a provider stands for.
+    """Return the host NUMA node number in the name of a resource provider.
 
-    None if the provider's UUID does not belong to its name.
+    None if the name has none, or the UUID is not that of this NUMA node.
 
     :param root: UUID of the compute node's provider.
     """
@@ -293,7 +307,7 @@ def _build_node(provider: Provider, root: Provider, pfs: list[Pf]) -> Node:
 
 
 def _build_pfs(provider: Provider, root: Provider) -> list[Pf]:
-    """Return a PF for each PCI resource class of a provider."""
+    """Build a PF from each custom (CUSTOM_*) resource class of a provider."""
     address = provider.name.removeprefix(f'{root.name}_')
     found = []
     for resource_class in sorted(provider.inventories):

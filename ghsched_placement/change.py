@@ -54,11 +54,11 @@ class Change:
 
 
 def to_extra_spec(name: str) -> str:
-    """Convert the short name of a changeable key to its extra spec.
+    """Convert the short name of a bandwidth key to its extra spec.
 
-    :param name: as ``mem_bw_max``, ``mem-bw-max`` or ``mem_bw_max.0``, with
-        or without ``ghsched:``.
-    :raises PolicyError: when it is no key that can be changed.
+    :param name: such as ``mem_bw_max``, ``mem-bw-max`` or ``mem_bw_max.0``,
+        with or without ``ghsched:``.
+    :raises PolicyError: when the key cannot be changed while a guest exists.
     """
     prefix = keys.NAMESPACE + ':'
     word, dot, node = name.removeprefix(prefix).partition('.')
@@ -76,8 +76,9 @@ def merge_extra_specs(extra_specs: Mapping[str, str], wish: Wish) -> dict[str,
                                                                           str]:
     """Return a flavor's extra specs with the requested changes applied.
 
-    :raises PolicyError: for a key that cannot be changed, or a value that it
-        cannot have.
+    :param wish: new value by key; None removes the key.
+    :raises PolicyError: for a key that cannot be changed while a guest exists,
+        or an invalid value.
     """
     merged = dict(extra_specs)
     for name, text in wish.items():
@@ -92,12 +93,13 @@ def merge_extra_specs(extra_specs: Mapping[str, str], wish: Wish) -> dict[str,
 
 def check_change(extra_specs: Mapping[str, str], wish: Wish,
                  guest_nodes: int) -> Change:
-    """Check a requested change of a server's policy; return the change.
+    """Check a requested change of a server's bandwidth policy and return it.
 
-    :param extra_specs: of the flavor that the guest has now.
-    :param guest_nodes: number of its NUMA nodes.
-    :raises PolicyError: when the policy makes no sense, or needs a control
-        group where the guest was started without one, or the reverse.
+    :param extra_specs: extra specs of the server's flavor now.
+    :param wish: new value by key; None removes the key.
+    :param guest_nodes: number of guest NUMA nodes.
+    :raises PolicyError: when the new policy is invalid, or needs a control
+        group and the guest was started without one, or the reverse.
     """
     merged = merge_extra_specs(extra_specs, wish)
     before = policies.parse(extra_specs, guest_nodes) or GuestPolicy()
@@ -123,11 +125,13 @@ Amounts = Mapping[tuple[str, str], int]
 def compute_amounts(policy: GuestPolicy, accounting: Accounting,
                     host_nodes: Sequence[int], compute_node_uuid: str,
                     classes: Iterable[str]) -> dict[tuple[str, str], int]:
-    """Return the amounts that a guest allocates of its host NUMA nodes.
+    """Return the amounts that a policy allocates from host NUMA nodes.
 
     :param host_nodes: host NUMA node of each guest NUMA node.
-    :param classes: resource classes, each named for each host node.
-    :returns: amounts by UUID of the provider and resource class.
+    :param compute_node_uuid: UUID of the compute node's provider.
+    :param classes: resource classes to return for each host NUMA node, even if
+        the amount is 0.
+    :returns: amounts by provider UUID and resource class.
     """
     asked = policy.resources(accounting)
     found: dict[tuple[str, str], int] = {}
@@ -142,10 +146,11 @@ def compute_amounts(policy: GuestPolicy, accounting: Accounting,
 
 def select_amounts(held: Mapping[str, Any],
                    classes: Container[str]) -> dict[tuple[str, str], int]:
-    """Return an allocation's amounts of the given resource classes.
+    """Return the amounts of the given resource classes in an allocation.
 
-    :param held: ``{provider: {'resources': {class: amount}}}``.
-    :returns: amounts by UUID of the provider and resource class.
+    :param held: the allocation, as ``{provider: {'resources': {class:
+        amount}}}``.
+    :returns: amounts by provider UUID and resource class.
     """
     return {(provider, name): int(amount)
             for provider, one in held.items()
@@ -155,11 +160,12 @@ def select_amounts(held: Mapping[str, Any],
 
 def make_changed_allocation_body(answer: Mapping[str, Any],
                                  wanted: Amounts) -> dict[str, Any] | None:
-    """Return the PUT /allocations body that changes some amounts.
+    """Return the PUT /allocations body that changes a consumer's amounts.
 
     :param answer: body of GET /allocations/{consumer} (Placement 1.28 or
         later, up to 1.37).
-    :param wanted: new amounts; 0 removes one, others stay as they are.
+    :param wanted: new amounts by provider UUID and resource class; 0 removes
+        one, the others stay as they are.
     :returns: None when nothing would change.
     """
     held = allocations.parse_allocations(answer)
@@ -177,8 +183,7 @@ def make_changed_allocation_body(answer: Mapping[str, Any],
 def take_maxima(some: Amounts, others: Amounts) -> dict[tuple[str, str], int]:
     """Return the larger of two amounts of each provider and resource class.
 
-    It suffices for a guest that has one of two policies, if it is not known
-    which.
+    An allocation of these amounts suffices for both of two policies.
     """
     return {key: max(some.get(key, 0), others.get(key, 0))
             for key in {**some, **others}}
@@ -186,6 +191,10 @@ def take_maxima(some: Amounts, others: Amounts) -> dict[tuple[str, str], int]:
 
 def find_other_providers(now: Amounts,
                          providers: Iterable[str]) -> frozenset[str]:
-    """Return an allocation's providers that are not among the given ones."""
+    """Return the providers of an allocation that are not in a given list.
+
+    :param now: amounts in the allocation, by provider UUID and resource class.
+    :param providers: UUIDs of the given providers.
+    """
     return frozenset(provider for provider, _name in now) - frozenset(
         providers)

@@ -20,9 +20,10 @@ from ghsched_placement import policy as policies
 
 
 def add_change_arguments(parser: argparse.ArgumentParser, server: str) -> None:
-    """Add the arguments of a bandwidth policy change to a parser.
+    """Add the arguments for changing a server's bandwidth policy to a parser.
 
-    :param server: kind of identifier that names the server.
+    :param server: kind of identifier for the server (such as UUID), for the
+        help text.
     """
     parser.add_argument('server', metavar='SERVER',
                         help=f'{server} of the server')
@@ -43,7 +44,7 @@ def add_change_arguments(parser: argparse.ArgumentParser, server: str) -> None:
 
 def parse_change_arguments(arguments: argparse.Namespace) -> dict[str,
                                                                   str | None]:
-    """Return the extra specs that the command line changes.
+    """Return the extra specs that the command line changes; None removes one.
 
     :raises PolicyError: for a key that cannot be changed, a value outside its
         range, or a key that is named twice.

@@ -51,7 +51,10 @@ _SHORT = {key.name: key.name.removeprefix('mem_bw_')
 
 
 def make_report(plan: Any, dry_run: bool) -> dict[str, Any]:
-    """Return the report of a policy change or of a dry run, for JSON."""
+    """Return the report of a server's policy change or its dry run as a dict.
+
+    :param plan: the change, with the guest and the limits that the host sets.
+    """
     guest = plan.guest
     return {
         'server': {'uuid': guest.uuid, 'name': guest.name,
@@ -70,7 +73,7 @@ def make_report(plan: Any, dry_run: bool) -> dict[str, Any]:
 
 
 def summarize_change(shown: Mapping[str, Any]) -> str:
-    """Return a sentence that sums up the result of a policy change.
+    """Return a sentence that sums up the result of a bandwidth policy change.
 
     :param shown: report of the change.
     """

@@ -72,11 +72,14 @@ _NO_GROUP = 'no host has a resctrl control group left'
 
 def find_lacks(policy: GuestPolicy, accounting: Accounting, cloud: Cloud,
                rest: Sequence[tuple[str, str]] = ()) -> list[Lack]:
-    """Return the resources and traits of a flavor that no host has now.
+    """Return the reasons why no host of the cloud can take a guest.
 
-    If each of them exists by itself, the lack is their combination.
+    They are resources and traits that no host has free; if each of them exists
+    by itself, the reason is their combination.
 
-    :param rest: Placement query without ghsched's own request groups.
+    :param accounting: bandwidth that Placement counts, ``min`` or ``max``.
+    :param cloud: functions that ask Placement.
+    :param rest: the other parameters of the allocation candidates query.
     """
     bounds = [item for item in rest if item[0] in _BOUNDS]
 
@@ -95,9 +98,10 @@ def find_lacks(policy: GuestPolicy, accounting: Accounting, cloud: Cloud,
 
 def _find_lacks(policy: GuestPolicy, accounting: Accounting, cloud: Cloud,
                 rest: Sequence[tuple[str, str]]) -> list[Lack]:
-    """Return the resources and traits that no host of a cloud has now.
+    """Return the resources and traits a policy needs and no host has free.
 
-    :param rest: Placement query without ghsched's own request groups.
+    :param rest: parameters of the allocation candidates query that ghsched has
+        not added.
     """
     ask = cloud.ask
     missing = list(_capabilities(policy, ask))
@@ -167,6 +171,7 @@ def _list_free_vfs_by_host(of_alias: Sequence[vfs.Pf],
     """Yield the free VFs of each host's NUMA nodes, the most first.
 
     :param of_alias: PFs of one PCI alias.
+    :param free: free VFs by UUID of the NUMA node's provider.
     """
     hosts: dict[str, set[str]] = {}
     for pf in of_alias:
@@ -176,8 +181,9 @@ def _list_free_vfs_by_host(of_alias: Sequence[vfs.Pf],
 
 
 def _suffices_for_each(counts: Iterable[int], nodes: Sequence[int]) -> bool:
-    """Return whether each count fits on a host NUMA node of its own.
+    """Return whether each requested amount fits on a host node of its own.
 
+    :param counts: amounts that the guest NUMA nodes request.
     :param nodes: free amount of each host node, the largest first.
     """
     needed = sorted(counts, reverse=True)
@@ -242,7 +248,8 @@ def _bandwidth(policy: GuestPolicy, accounting: Accounting, ask: Ask,
 
 def _find_missing_resources(policy: GuestPolicy, accounting: Accounting,
                             ask: Ask) -> Iterator[Lack]:
-    """Yield the policy's resources other than bandwidth that no host has."""
+    """Yield each L3, burst or real-time CPU amount that no host node has free.
+    """
     for name, (what, key, cure) in lack.BESIDE.items():
         for count in sorted({amounts[name] for amounts
                              in policy.resources(accounting).values()
@@ -258,7 +265,9 @@ def _find_missing_resources(policy: GuestPolicy, accounting: Accounting,
 
 
 def _get_counted_key(accounting: Accounting) -> str:
-    """Return the name of the bandwidth extra spec that Placement counts."""
+    """Return the extra spec whose bandwidth Placement counts: mem_bw_min or
+    max.
+    """
     key = keys.MEM_BW_MIN if accounting == 'min' else keys.MEM_BW_MAX
     return key.extra_spec
 
@@ -270,7 +279,11 @@ def _no_group(policy: GuestPolicy, ask: Ask) -> bool:
 
 def _find_missing_bandwidth(policy: GuestPolicy, accounting: Accounting,
                             ask: Ask) -> Iterator[Lack]:
-    """Yield a lack of bandwidth if no control group can be shared either."""
+    """Yield a reason if no host node with a group to share has the bandwidth.
+
+    At most one reason is yielded. It is for a cloud without a free resctrl
+    control group, where the guest must share one.
+    """
     for node, share in sorted(policy.demand(accounting).items()):
         trait = names.make_share_trait(policy.fingerprint, node)
         if not _some_node_has(share, ask, trait):
@@ -290,7 +303,10 @@ def _some_node_has(share: int, ask: Ask,
 
 
 def _find_next_step(share: int, ask: Ask) -> int:
-    """Return the next larger bandwidth that a host offers; 0 if none."""
+    """Return the next larger percent of bandwidth that a node can give, or 0.
+
+    :param share: percent of bandwidth that no host NUMA node can give.
+    """
     larger = sorted({share + -share % step for step in _STEPS} - {share})
     return next((one for one in larger
                  if one <= 100 and _some_node_has(one, ask)), 0)
@@ -298,9 +314,9 @@ def _find_next_step(share: int, ask: Ask) -> int:
 
 def _find_largest_free_share(below: int, ask: Ask,
                              resource: str = names.MEM_BW_PCT) -> int:
-    """Return the largest amount free on one host NUMA node, by bisection.
+    """Return the largest amount of a resource that is free on one host node.
 
-    :param below: amount that no node has free.
+    :param below: amount that no host NUMA node has free.
     """
     low, high = 0, below - 1
     while low < high:
@@ -320,7 +336,9 @@ _BOUNDS = frozenset({'in_tree', 'member_of'})
 
 def strip_our_groups(query: Iterable[tuple[str, str]],
                      prefixes: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Return an allocation candidates query without ghsched's own groups.
+    """Return an allocation candidates query without what ghsched added to it.
+
+    Removed are ghsched's request groups and traits, and the limit.
 
     :param prefixes: suffix prefixes of ghsched's request groups.
     """
@@ -341,9 +359,10 @@ def strip_our_groups(query: Iterable[tuple[str, str]],
 
 def _find_other_lacks(rest: Sequence[tuple[str, str]],
                       ask: Ask) -> Iterator[Lack]:
-    """Yield each part of a Placement query that no host satisfies.
+    """Yield a reason for each part of a query that no host satisfies.
 
-    :param rest: Placement query without ghsched's own request groups.
+    :param rest: parameters of the allocation candidates query that ghsched has
+        not added.
     """
     if not rest or ask([item for item in rest if item[0] not in _BOUNDS]):
         return

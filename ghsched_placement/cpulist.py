@@ -30,11 +30,10 @@ class CpuListError(ValueError):
 def parse_cpus(text: str) -> frozenset[int]:
     """Parse a CPU list such as ``0-3,^2,8`` to a set of CPU numbers.
 
-    Blanks around a rule are allowed, and ``^N`` or ``^N-M`` takes CPUs out
-    again wherever it stands, as in Nova and libvirt. Empty text is the
-    empty set.
+    Blanks are allowed. ``^N`` or ``^N-M`` excludes CPUs, wherever it stands in
+    the list, as in Nova and libvirt. An empty text gives an empty set.
 
-    :raises CpuListError: for anything else, and for a CPU number of
+    :raises CpuListError: for any other text, and for a CPU number of
         :data:`MAX_CPUS` or more.
     """
     taken: dict[str, set[int]] = {'': set(), '^': set()}

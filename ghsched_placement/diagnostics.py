@@ -66,16 +66,22 @@ class GuestNode:
                          self.priority)
 
     def matches(self, minimum: int, maximum: int) -> bool:
-        """Whether the control group has this guaranteed bandwidth and cap.
+        """Whether a guest's control group enforces a guarantee and a cap.
 
-        The host may have rounded both.
+        Values that the host has rounded count as enforced.
+
+        :param minimum: guaranteed percent of bandwidth.
+        :param maximum: cap, percent of bandwidth.
         """
         return self.as_wanted is True and self._is_policy(minimum, maximum)
 
     def differs(self, minimum: int, maximum: int) -> bool:
-        """Whether the control group is known to lack this guarantee or cap.
+        """Whether a guest's control group is known not to enforce its limits.
 
-        False, too, where that is not known.
+        False if it is not known.
+
+        :param minimum: guaranteed percent of bandwidth.
+        :param maximum: cap, percent of bandwidth.
         """
         return self.as_wanted is False and self._is_policy(minimum, maximum)
 
@@ -147,17 +153,21 @@ class Report:
     runs: bool = True
 
     def limits_by_host_node(self) -> dict[int, GuestNode]:
-        """Return the guest's bandwidth limits by host NUMA node."""
+        """Return the bandwidth limits of a guest by host NUMA node."""
         return {node.host_node: node for node in self.guest}
 
 
 def to_diagnostics(report: Report) -> dict[str, Any]:
-    """Return a guest report as a dict for Nova's server diagnostics."""
+    """Return nova-compute's report on a guest for Nova's server diagnostics.
+    """
     return {KEY: dataclasses.asdict(report)}
 
 
 def from_diagnostics(diagnostics: Mapping[str, Any]) -> Report | None:
-    """Parse the guest report in Nova's server diagnostics; None if absent."""
+    """Parse nova-compute's report on a guest in Nova's server diagnostics.
+
+    None if the diagnostics have no report.
+    """
     found = diagnostics.get(KEY)
     if not isinstance(found, Mapping):
         return None

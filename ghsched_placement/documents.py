@@ -37,9 +37,10 @@ class DocumentError(ValueError):
 
 
 def load_yaml(path: str) -> Any:
-    """Load a YAML file; name the path in errors.
+    """Load a YAML file within limits of length, depth and number of nodes.
 
-    :raises DocumentError: without the path in its text.
+    :raises DocumentError: when the file cannot be read or is not such YAML;
+        the text does not name the path.
     """
     try:
         text = Path(path).read_text(encoding='utf-8')
