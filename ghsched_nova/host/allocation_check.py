@@ -128,7 +128,8 @@ def check_devices(requests: Iterable[Devices],
 
 
 def missing_devices(requests: Iterable[Devices]) -> tuple[str, ...]:
-    """Describe each PCI request of a guest that has too few devices."""
+    """Describe each PCI request of a guest that has too few claimed devices.
+    """
     return tuple(f'{len(one.claimed)} of {one.count} devices of {one.name}'
                  for one in requests if len(one.claimed) < one.count)
 

@@ -29,14 +29,14 @@ from ghsched_placement.policy import GuestPolicy
 
 def check_arrival(host: engine.HostEngine, policy: GuestPolicy,
                   host_nodes: Sequence[int]) -> None:
-    """Refuse a live migration of a guest whose policy this host cannot enforce
-    now.
+    """Refuse a live migration if this destination cannot enforce the guest's
+    policy.
 
     Placement has allocated bandwidth and a control group, but does not know of
-    changes of the host since its last report.
+    changes of the host since nova-compute's last report.
 
     :param host_nodes: host NUMA node of each guest NUMA node.
-    :raises ResctrlUnavailable: if the host lost its resctrl.
+    :raises ResctrlUnavailable: if resctrl is no longer available on the host.
     :raises PolicyNotHeld: if the host cannot enforce the policy.
     :raises GroupError: if no control group is free, or resctrl cannot be
         written.

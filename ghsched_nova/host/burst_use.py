@@ -51,8 +51,8 @@ class BurstUse:
 
     @property
     def records(self) -> Mapping[int, burst_record.Record]:
-        """Memory bandwidth burst record of each host NUMA node that has a
-        burst pool.
+        """Memory bandwidth burst record of each host NUMA node with a burst
+        pool.
         """
         kept = conf.tree_config(self._section).bursts
         return {node: record for node, record in self._records.items()
@@ -60,14 +60,16 @@ class BurstUse:
 
     @property
     def offered(self) -> dict[int, int]:
-        """Percent of memory bandwidth offered as bursts, by host NUMA node."""
+        """Percent of memory bandwidth that guests may use as bursts, by host
+        NUMA node.
+        """
         return {node: record.offered for node, record in self.records.items()}
 
     def measure(self, snapshot: view.Snapshot | None, now: float) -> None:
         """Add one measurement of memory bandwidth to the burst records; never
         raises.
 
-        :param snapshot: the measurement; None if nothing was measured.
+        :param snapshot: the measured bandwidth; None if nothing was measured.
         :param now: seconds since 1970.
         """
         try:
@@ -84,8 +86,8 @@ class BurstUse:
 
     def _add(self, measured: Mapping[int, burst_record.Period],
              hour: int) -> None:
-        """Add a measurement period of each node to its burst record, and write
-        all records.
+        """Add measured burst use to the record of each host NUMA node, and
+        save all.
         """
         limits = conf.burst_limits(self._section)
         records = dict(self.records)
@@ -111,7 +113,7 @@ def measured_periods(snapshot: view.Snapshot,
                      config: tree.Config) -> dict[int, burst_record.Period]:
     """Return the measured burst use of each host NUMA node with a burst pool.
 
-    A figure measured for several nodes together is skipped. Guarantees that
+    A value measured for several nodes together is skipped. Guarantees that
     exceed the bandwidth outside the pool reduce the pool: guests that started
     before the pool was configured have such guarantees.
     """
@@ -131,8 +133,7 @@ def measured_periods(snapshot: view.Snapshot,
 
 def burst_shares(guests: Iterable[view.GuestUsage], node: int,
                  capacity: int | None) -> list[burst.Share] | None:
-    """Return each guest's allowed burst and the burst it uses on a host NUMA
-    node.
+    """Return the burst that each guest may use, and uses, on a host NUMA node.
 
     Bandwidth up to a guest's guarantee is not counted as burst use.
 

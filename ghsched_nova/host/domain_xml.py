@@ -61,8 +61,10 @@ class DomainXml:
 
     def render(self, xml: str, policy: GuestPolicy,
                host_nodes: Sequence[int]) -> str:
-        """Return a domain XML with the guest's memorytune, and the policy as
-        metadata.
+        """Return a domain XML with the bandwidth limits and the policy of a
+        guest.
+
+        The limits are a ``<memorytune>``, the policy is part of the metadata.
 
         :param xml: domain XML as Nova made it.
         :param host_nodes: host NUMA node of each guest NUMA node.
@@ -92,10 +94,11 @@ class DomainXml:
         return memorytune.render(xml, tune, self.libvirt.extended)
 
     def retune(self, xml: str) -> str:
-        """Update memorytune in a domain XML to the policy in its metadata.
+        """Return a domain XML with ``<memorytune>`` updated to its metadata's
+        policy.
 
-        :returns: the same text if memorytune is up to date, or if libvirt does
-            not create the control group.
+        :returns: the same text if ``<memorytune>`` is up to date, or if
+            libvirt does not create the control group.
         :raises NOT_DESIRED: if the policy cannot be read or not be enforced.
         """
         domain = metadata.read_policy(xml)
@@ -146,8 +149,8 @@ class DomainXml:
             return xml
 
     def _libvirt_uses_resctrl(self, detected: bool) -> bool:
-        """Whether memorytune is rendered so that libvirt creates the control
-        group.
+        """Whether libvirt, not ghsched, is to create the guests' control
+        groups.
 
         :param detected: whether libvirt can use resctrl on this host; used if
             ``[ghsched]memorytune_attributes`` is ``auto``.

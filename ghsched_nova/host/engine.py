@@ -69,7 +69,7 @@ def measure_schemata(root: Path, lines: Sequence[str],
 
 def _foreign_groups(root: Path, names: frozenset[str],
                     known: frozenset[str]) -> frozenset[str]:
-    """Return existing control groups that were not created for ghsched's
+    """Return resctrl control groups that were not created for ghsched's
     guests.
 
     :param names: names of all control groups.
@@ -81,7 +81,7 @@ def _foreign_groups(root: Path, names: frozenset[str],
 
 
 def _ignore_repairs(_kinds: Iterable[str]) -> None:
-    """Ignore the kinds of repairs; used when nothing counts them."""
+    """Do nothing with the kinds of repairs that a reconciliation made."""
 
 
 #: Reasons why policies are not enforced, and the actions taken.
@@ -121,7 +121,7 @@ class HostEngine(host_facts.HostFacts):
 
     def describe(
             self, stopped: Sequence[desired.Running] = ()) -> HostDescription:
-        """Return the host's bandwidth capabilities and shared groups for
+        """Return the host's bandwidth control capabilities to report to
         Placement.
 
         Empty without resctrl. Changed capabilities are logged.
@@ -168,7 +168,7 @@ class HostEngine(host_facts.HostFacts):
 
         :param running: the domain; its XML has the policy in the metadata.
         :returns: whether resctrl was changed.
-        :raises ResctrlUnavailable: if the host lost its resctrl.
+        :raises ResctrlUnavailable: if resctrl is not available any more.
         :raises PolicyNotHeld: if the host cannot enforce the policy.
         :raises GroupError: if the kernel refused, with its reason.
         """
@@ -185,7 +185,7 @@ class HostEngine(host_facts.HostFacts):
             return self._reconcile_own(running)
 
     def _reconcile_own(self, running: desired.Running) -> bool:
-        """Enforce a guest's policy in its own control or monitoring group."""
+        """Enforce a guest's policy in a resctrl group of its own."""
         host = self.host()
         guest = desired.add_iommu_groups(
             desired.make_desired_state(host, running), running, host,
@@ -204,9 +204,7 @@ class HostEngine(host_facts.HostFacts):
         return bool(report.actions)
 
     def _reconcile_with_all(self, running: desired.Running) -> bool:
-        """Enforce the policies of all guests, as this guest shares a control
-        group.
-        """
+        """Enforce the policies of all running guests for one started guest."""
         problems, actions = self._reconcile_running(running)
         for problem in problems:
             if problem.guest == running.domain.uuid:
@@ -215,20 +213,17 @@ class HostEngine(host_facts.HostFacts):
         return bool(actions)
 
     def check_access(self) -> None:
-        """Refuse, with a GroupError, if resctrl is not mounted or cannot be
-        locked.
-        """
+        """Raise GroupError unless resctrl is mounted and can be locked."""
         _privileged().reconcile(self.root, self.run_path, model.Wanted())
 
     def wanted(self, running: Iterable[desired.Running],
                before: Iterable[str]
                ) -> tuple[model.Wanted, list[model.Problem]]:
-        """Return the desired state of resctrl, and policies that cannot be
-        enforced.
+        """Return the resctrl groups for running guests, and unenforceable
+        policies.
 
         :param running: all running domains.
-        :param before: result of :meth:`groups` from before the domains were
-            listed.
+        :param before: names of the groups from before the domains were listed.
         """
         # A domain that ended since it was listed has no ID any more.
         running = [domain for domain in running if domain.domain.id >= 0]
@@ -246,7 +241,7 @@ class HostEngine(host_facts.HostFacts):
 
     def _cache(self, host: resctrl_host.ResctrlHost | None,
                guests: Iterable[model.Guest]) -> Cache | None:
-        """Return the L3 caches if guests reserve ways now or did last time."""
+        """Return the L3 caches if guests reserve ways, or did recently."""
         if not self._partitioned and not any(guest.ways for guest in guests):
             return None
         try:
@@ -257,8 +252,7 @@ class HostEngine(host_facts.HostFacts):
     def _desired(self, running: Sequence[desired.Running]
                  ) -> tuple[resctrl_host.ResctrlHost | None,
                             list[model.Guest], list[model.Problem]]:
-        """Return the host (None if not needed), desired groups and problems.
-        """
+        """Return host, desired resctrl groups and unenforceable policies."""
         together = desired.count_sharers(running)
         guests: list[model.Guest] = []
         problems: list[model.Problem] = []
@@ -285,10 +279,10 @@ class HostEngine(host_facts.HostFacts):
 
     def reconcile(self, repaired: Callable[[Iterable[str]], None]
                   = _ignore_repairs) -> tuple[model.Problem, ...]:
-        """Enforce the policies of all guests; remove groups of gone guests.
+        """Enforce all guests' policies; remove resctrl groups of gone guests.
 
         :param repaired: function that takes the kinds of the changes made.
-        :returns: policies that are not enforced, with the reasons.
+        :returns: unenforced policies, with the reasons.
         """
         with self._reconciling:     # an older call must not replace not_held
             problems, actions = self._reconcile_running()
@@ -299,8 +293,7 @@ class HostEngine(host_facts.HostFacts):
 
     def _reconcile_running(self, known: desired.Running | None = None
                            ) -> _Done:
-        """Enforce the policies of all running guests; return problems and
-        changes.
+        """Enforce all running guests' policies; return problems and changes.
 
         :param known: a running guest that libvirt may list with old data.
         """
@@ -330,9 +323,9 @@ class HostEngine(host_facts.HostFacts):
             return (*problems, *report.problems), report.actions
 
     def release_group(self, uuid: str) -> None:
-        """Remove the control group of a stopped guest; never raises.
+        """Remove a stopped guest's control group, or update a shared one.
 
-        A shared group is updated for its other guests.
+        Never raises.
         """
         groups = self.groups()
         if (self._partitioned or naming.monitor_name(uuid) in groups
@@ -365,10 +358,7 @@ class HostEngine(host_facts.HostFacts):
 
     def count_group_guests(self, uuid: str, policy: GuestPolicy,
                            host_nodes: Sequence[int]) -> int:
-        """Return the number of guests in the shared control group of a policy.
-
-        :param uuid: guest that is always counted.
-        """
+        """Count a shared control group's guests; always include ``uuid``."""
         group = naming.shared_name(policy.nodes, host_nodes)
         others = desired.map_shared_groups(
             domain for domain in self.running() if domain.domain.id >= 0
@@ -391,8 +381,7 @@ class HostEngine(host_facts.HostFacts):
 def _log_unmeasured(report: reconciling.Report,
                     known: frozenset[model.Problem]
                     ) -> frozenset[model.Problem]:
-    """Log guests whose bandwidth cannot be measured and that were not logged
-    before.
+    """Log guests whose bandwidth cannot be measured, each guest once.
 
     :param known: guests that are logged already.
     :returns: all guests that cannot be measured.
@@ -408,7 +397,8 @@ def _log_unmeasured(report: reconciling.Report,
 def _log_overlaps(report: reconciling.Report,
                   known: frozenset[model.Problem]
                   ) -> frozenset[model.Problem]:
-    """Log guests whose reserved L3 ways other groups use, each guest once.
+    """Log guests whose reserved L3 cache ways other groups use, each guest
+    once.
 
     :param known: guests that are logged already.
     :returns: all such guests.

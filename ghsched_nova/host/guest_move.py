@@ -74,9 +74,10 @@ class Mover:
 
     def run(self, domain: policy_change.Domain, packed: move_messages.Packed,
             claim: Claim, record: Record) -> None:
-        """Move a running domain to other NUMA nodes, or restore its old ones.
+        """Move a running domain to other host NUMA nodes, or back after an
+        error.
 
-        :param packed: the move, see :func:`move_messages.pack`.
+        :param packed: the move in the wire format of RPC calls.
         :raises NotChanged: with the reason, and what could not be restored.
         """
         with self._mark_busy(domain.guest.uuid):
@@ -139,8 +140,10 @@ class Mover:
 
     def repair(self, domain: policy_change.Domain,
                cells: Sequence[GuestCell]) -> bool:
-        """Finish or undo an interrupted move between NUMA nodes, according to
-        Nova's record.
+        """Finish or undo a move between NUMA nodes that a crash has
+        interrupted.
+
+        The guest is moved to the NUMA nodes in Nova's record.
 
         :param cells: NUMA nodes of the guest in Nova's record.
         :returns: whether a move of the domain was interrupted.
@@ -169,10 +172,11 @@ class Mover:
 
     def _apply(self, domain: policy_change.Domain,
                request: move_messages.Request) -> None:
-        """Move a domain's control group, CPUs, memory and persistent XML.
+        """Move a domain's control group, CPUs and memory to other host NUMA
+        nodes.
 
         The control group is moved first, so that no vCPU runs unlimited on a
-        new node.
+        new node. The persistent XML is changed as well.
         """
         move = request.move
         with self._changing:
@@ -220,8 +224,8 @@ class Mover:
         """Remove the record of a finished move from a domain's metadata; never
         raises.
 
-        A record that cannot be removed is harmless: the next report removes
-        it.
+        A record that cannot be removed is harmless: nova-compute's next
+        periodic report removes it.
         """
         try:
             self._write_record(domain, None)
@@ -244,7 +248,8 @@ class Mover:
 
 def is_same_placement(one: Sequence[GuestCell],
                       other: Sequence[GuestCell]) -> bool:
-    """Whether two records of a guest have the same host NUMA nodes and CPUs.
+    """Whether two NUMA records of a guest name the same host NUMA nodes and
+    CPUs.
     """
     def key(cell: GuestCell) -> tuple[Any, ...]:
         return cell.host_node, dict(cell.pins), cell.reserved

@@ -26,7 +26,8 @@ from ghsched_placement.policy import GuestPolicy
 def render_host_topology(section: Any, xml: str, policy: GuestPolicy,
                          host_nodes: Sequence[int],
                          libvirt: tuple[int, ...]) -> str:
-    """Render the host's topology into a domain XML if the policy asks for it.
+    """Return a domain XML with the host's NUMA topology if the policy asks for
+    it.
 
     :param section: the ``[ghsched]`` section of the configuration.
     :param host_nodes: host NUMA node of each guest NUMA node.
@@ -44,7 +45,7 @@ def read_host_topology(sysfs: Path, configured: dict[int, int],
                        clusters: bool) -> host_topology.HostTopology:
     """Read the host's NUMA distances, latency, bandwidth and CPUs from sysfs.
 
-    :param configured: bandwidth of a node in MB/s
+    :param configured: bandwidth of a NUMA node in MB/s
         (``[ghsched]node_bandwidth``); overrides the firmware's value.
     :param clusters: whether libvirt supports clusters of cores.
     """

@@ -36,15 +36,14 @@ LOG = logging.getLogger(__name__)
 def compute_headroom(offered: Sequence[tree.Provider], nodes: Iterable[int],
                      guests: Iterable[str], accounting: Accounting,
                      now: float) -> Headroom | None:
-    """Return the host's free bandwidth and control groups beside all its
-    guests.
+    """Compute the bandwidth and control groups that a host's guests leave
+    free.
 
-    :param offered: last reported providers, the compute node first, see
-    :func:`ghsched_placement.tree.desired`.
+    :param offered: last reported resource providers, the compute node first.
     :param nodes: host NUMA nodes.
     :param guests: domain XML of all guests.
     :param now: seconds since 1970.
-    :returns: None before the first report of providers.
+    :returns: None before nova-compute's first report to Placement.
     """
     if not offered:
         return None

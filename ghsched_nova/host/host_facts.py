@@ -44,7 +44,7 @@ class HostFacts:
         self._shown = shown or readings.Readings(self.root)
 
     def host(self) -> resctrl_host.ResctrlHost:
-        """Read the host's memory bandwidth control from resctrl.
+        """Read the host's memory bandwidth control capabilities from resctrl.
 
         :raises ResctrlUnavailable: if the kernel has no bandwidth control.
         """
@@ -65,11 +65,11 @@ class HostFacts:
             self._shown.known())
 
     def groups(self) -> frozenset[str]:
-        """Return the names of the host's control groups; empty without
+        """Return the names of the host's resctrl groups; empty without
         resctrl.
 
-        Includes the monitoring groups that nova-compute created in the
-        kernel's default group.
+        These are all control groups, and the monitoring groups that
+        nova-compute created in the kernel's default group.
 
         Call this before listing libvirt's domains: a group is created after
         its domain has started, so the domain of each returned group is then in
@@ -90,7 +90,7 @@ class HostFacts:
             return []
 
     def distances(self) -> dict[int, dict[int, int]]:
-        """Return the host's NUMA distances (ACPI SLIT) by pair of nodes.
+        """Return the distance (ACPI SLIT) of each pair of host NUMA nodes.
 
         Empty without a SLIT, and if ``[ghsched]device_numa_nearest`` is off.
         """
@@ -103,7 +103,9 @@ class HostFacts:
         return found
 
     def warn_of_open_directory(self) -> None:
-        """Log a warning if any user of the host can open and lock resctrl."""
+        """Log a warning if unprivileged users can open and lock the resctrl
+        directory.
+        """
         if fs.anybody_can_lock(self.root):
             LOG.warning('ghsched: any user of this host can lock %(root)s and '
                         'so keep guests from starting; give it to the group '
@@ -112,12 +114,13 @@ class HostFacts:
 
     @property
     def shares(self) -> bool:
-        """Whether guests on this host share control groups."""
+        """Whether guests on this host may share resctrl control groups."""
         return bool(self.section.group_sharing)
 
     @property
     def caps_all(self) -> bool:
-        """Whether the bandwidth of guests without a policy is capped together.
+        """Whether this host caps the bandwidth of all guests without a policy
+        together.
         """
         return bool(self.section.default_bandwidth_max < 100)
 
@@ -133,5 +136,7 @@ class HostFacts:
 
     @property
     def all_threads(self) -> bool:
-        """Whether control groups hold all QEMU threads, not only vCPUs."""
+        """Whether control groups hold all threads of QEMU, not only those of
+        vCPUs.
+        """
         return bool(self.section.control_threads == 'all')

@@ -50,8 +50,10 @@ class InterruptKeeper:
         self._logged: frozenset[str] = frozenset()
 
     def check(self, running: Iterable[desired.Running]) -> engine.Report:
-        """Return device interrupts of guests on the wrong CPUs, without moving
-        them.
+        """Report device interrupts of guests that are not on housekeeping
+        CPUs.
+
+        No interrupt is moved.
         """
         guests = steered_guests(running)
         return (engine.check_interrupts(guests, self._host, self._proc)
@@ -59,8 +61,11 @@ class InterruptKeeper:
                 else engine.Report())
 
     def set(self, running: Iterable[desired.Running]) -> engine.Report:
-        """Move device interrupts of guests from the wrong CPUs to housekeeping
-        CPUs.
+        """Move the device interrupts of running guests to housekeeping CPUs.
+
+        Only guests whose policy asks for that are considered.
+
+        :returns: report of the moved interrupts.
         """
         guests = steered_guests(running)
         return (engine.reconcile(guests, self._host, self._proc, self._steer)
@@ -99,14 +104,19 @@ class InterruptKeeper:
 
     @functools.cached_property
     def _bypass(self) -> bool:
-        """Whether interrupts reach guests without the hypervisor; cached."""
+        """Whether interrupts reach guests on this host without the hypervisor;
+        cached.
+        """
         return irq_bypass.ANY in irq_bypass.host_capabilities(
             self._section.irq_bypass, Path(self._section.sysfs_path),
             self._proc)
 
 
 def steered_guests(running: Iterable[desired.Running]) -> list[model.Guest]:
-    """Return guests whose policy steers device interrupts, with their devices.
+    """Return the running guests whose device interrupts belong on housekeeping
+    CPUs.
+
+    :returns: these guests, with their passthrough devices.
     """
     # Few guests have such a policy; parsing the XML of all is slow.
     return [model.Guest(one.domain.uuid, one.domain.name,
@@ -116,7 +126,7 @@ def steered_guests(running: Iterable[desired.Running]) -> list[model.Guest]:
 
 
 def _read_isolated_cpus(root: Path) -> frozenset[int]:
-    """Return the CPUs isolated on the kernel command line (isolcpus)."""
+    """Return the CPUs that the kernel command line isolates (isolcpus)."""
     try:
         return cpulist.parse_cpus(sysfs.text(
             root / 'devices' / 'system' / 'cpu' / 'isolated') or '')

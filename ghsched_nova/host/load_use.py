@@ -58,7 +58,7 @@ class LoadUse:
 
     @property
     def load(self) -> load.Load | None:
-        """Last measured load of the host's NUMA nodes; None before the first
+        """Last measured load of the host's NUMA nodes; None before a
         measurement.
         """
         return self._meter.load if self._meter is not None else None
@@ -66,10 +66,10 @@ class LoadUse:
     def add_to_stats(self, resources: dict[str, Any],
                      running: Iterable[desired.Running],
                      snapshot: view.Snapshot | None) -> dict[str, Any]:
-        """Add the load of NUMA nodes to the stats of a resource report; never
+        """Add the load of host NUMA nodes to a compute node's stats; never
         raises.
 
-        The host reports its resources without load if load cannot be measured.
+        The stats are left unchanged if load cannot be measured.
 
         :param resources: result of get_available_resource() of Nova's driver.
         :param running: all running domains.
@@ -129,7 +129,7 @@ def measurable_guests(running: Iterable[desired.Running]
 
 def guests_with_policies(
         running: Iterable[desired.Running]) -> list[view.Guest]:
-    """Return running guests with policy and project, to attribute bandwidth to
+    """Return policy and project of running guests, to attribute bandwidth to
     them.
     """
     found = []

@@ -44,10 +44,12 @@ _PINNED = {
 def find_refusals(xml: str, request: move_messages.Request,
                   own_memory: page_move.Memory,
                   sysfs: Path = Path('/sys')) -> list[str]:
-    """Return the reasons why a domain cannot move to other NUMA nodes; empty
-    if it can.
+    """Return the reasons why a running domain cannot move to other NUMA nodes.
+
+    Empty if the domain can move.
 
     :param xml: live XML of the domain.
+    :param request: the requested move.
     :param own_memory: memory of the guests of this host.
     :param sysfs: mount point of the host's sysfs.
     """
@@ -136,8 +138,9 @@ def _memory_shortages(request: move_messages.Request,
 
 
 def _free_memory(cell: GuestCell, node: Path) -> int | None:
-    """Return the free MiB for a guest NUMA node on a host node; None if
-    unknown.
+    """Return the free memory in MiB for a guest NUMA node on a host NUMA node.
+
+    None if that is unknown.
     """
     pages = node / 'hugepages' / f'hugepages-{cell.page_size}kB'
     try:

@@ -81,13 +81,13 @@ class Placer:
 
     def update(self, provider_tree: Any, nodename: str,
                nodes: Mapping[str, int]) -> None:
-        """Create the providers of PCI devices below their NUMA nodes, or move
-        them there.
+        """Place the resource providers of PCI devices below their NUMA nodes'
+        providers.
 
-        :param provider_tree: Nova's tree with the NUMA providers; changed in
-            place.
+        :param provider_tree: Nova's provider tree with the NUMA providers;
+            changed in place.
         :param nodename: name of the compute node's provider.
-        :param nodes: result of :func:`wanted_nodes`.
+        :param nodes: host NUMA node of each PCI device's provider.
         """
         root = provider_tree.data(nodename).uuid
         for name, node in sorted(nodes.items()):

@@ -38,7 +38,7 @@ class Notices:
         self._sent: set[str] = set()
 
     def report(self, host: str, reasons: Mapping[str, str]) -> None:
-        """Send notifications of guests whose bandwidth protection changed;
+        """Notify when the bandwidth protection of a guest begins or ends;
         never raises.
 
         The next call retries a notification that cannot be sent.

@@ -38,9 +38,11 @@ class Repairs:
         self._adding = threading.Lock()
 
     def add(self, kinds: Iterable[str]) -> None:
-        """Count repairs of guests' policies in a file; never raises.
+        """Add repairs of guests' resctrl groups and threads to a count in a
+        file.
 
-        Assigning the kernel's bandwidth counters to groups is not counted.
+        Never raises. Assigning the kernel's bandwidth counters to groups is
+        not counted.
 
         :param kinds: kinds of the changes made.
         """

@@ -94,8 +94,8 @@ class ThreadKeeper:
         self._logged: dict[str, str] = {}
 
     def capabilities(self) -> frozenset[str]:
-        """Return the host's capabilities for real-time guests and direct
-        interrupts.
+        """Return the host's capabilities for real-time guests and interrupt
+        bypass.
 
         The names are keys of :data:`names.CAPABILITY_TRAITS`.
         """
@@ -105,7 +105,8 @@ class ThreadKeeper:
         return self._irq_bypass | found
 
     def realtime_room(self) -> dict[int, int]:
-        """Return the CPU time available to real-time vCPUs on shared CPUs.
+        """Return the CPU time for real-time vCPUs on the shared CPUs of a
+        host.
 
         :returns: thousandths of one CPU, by host NUMA node.
         """
@@ -127,9 +128,9 @@ class ThreadKeeper:
                                             Path(self._section.sysfs_path))
 
     def render(self, xml: str, policy: GuestPolicy) -> str:
-        """Render the thread scheduling classes of a policy into a domain XML.
+        """Return a domain XML with the thread scheduling classes of a policy.
 
-        :raises PolicyError: if the priority exceeds
+        :raises PolicyError: if the real-time priority exceeds
             ``[ghsched]realtime_priority_max``.
         """
         priority = policy.threads.highest_priority
@@ -141,10 +142,10 @@ class ThreadKeeper:
         return scheduling.render(xml, policy.threads)
 
     def reconcile_guest(self, running: desired.Running) -> None:
-        """Set the thread scheduling classes of a started guest that libvirt
+        """Set scheduling classes of a started guest's threads that libvirt
         cannot set.
 
-        libvirt does not support deadlines, and new threads of a real-time
+        libvirt does not support SCHED_DEADLINE, and new threads of a real-time
         thread inherit its class.
 
         :raises PolicyError: if the kernel refuses a class; the log has the
@@ -164,8 +165,8 @@ class ThreadKeeper:
                               'the kernel of the host does not admit it')
 
     def reconcile(self, running: Iterable[desired.Running]) -> list[str]:
-        """Set scheduling classes of guests' threads that differ from the
-        domain XML; never raises.
+        """Correct the scheduling classes of all running guests' threads; never
+        raises.
 
         :returns: kinds of the changes made.
         """
@@ -189,7 +190,7 @@ class ThreadKeeper:
         """Return the reason why the host does not support a scheduling class.
 
         :param name: capability, a key of :data:`names.CAPABILITY_TRAITS`.
-        :returns: empty if the host supports it.
+        :returns: empty if the host supports the class.
         """
         if not self._section.realtime_priority_max:
             return '[ghsched]realtime_priority_max is 0'
@@ -203,8 +204,9 @@ class ThreadKeeper:
             return self._try(name)
 
     def _try(self, name: str) -> str:
-        """Return why the kernel refuses a scheduling class; try each class
-        only once.
+        """Return the reason why the kernel refuses a scheduling class; cached.
+
+        Empty if the kernel accepts the class.
         """
         if name in self._refused:
             return self._refused[name]
@@ -265,7 +267,8 @@ def _read_guest(running: desired.Running) -> model.Guest | None:
 
 
 def _find_key(policy: GuestPolicy, priority: int) -> keys.Key:
-    """Return the extra spec of a policy that asks for a real-time priority."""
+    """Return the extra spec by which a policy asks for a real-time priority.
+    """
     threads = policy.threads
     for one, key in ((threads.vcpus, keys.VCPU_PRIORITY),
                      (threads.emulator, keys.EMULATOR_PRIORITY)):

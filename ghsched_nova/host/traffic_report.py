@@ -44,7 +44,7 @@ class GuestTraffic:
         self._failure = ''
 
     def measure(self, guests: Iterable[str]) -> None:
-        """Sample the network traffic between the host's guests; never raises.
+        """Measure the network traffic between the host's guests; never raises.
 
         :param guests: XML of all domains of the host.
         """
@@ -67,7 +67,8 @@ class GuestTraffic:
 
     def add_to_diagnostics(self, found: dict[str, Any],
                            guest: Any) -> dict[str, Any]:
-        """Return a guest's diagnostics with its network traffic; never raises.
+        """Return a guest's diagnostics with its measured network traffic;
+        never raises.
 
         :param found: diagnostics without traffic.
         :param guest: guest of nova.virt.libvirt.guest.

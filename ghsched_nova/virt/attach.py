@@ -94,7 +94,7 @@ def add_refusal_reason(
 def place_device(device_xml: str, guest_xml: str,
                  host_node_of: Mapping[str, int | None], mode: str,
                  numa_element: bool, distances: Distances) -> str:
-    """Return a device's XML with a guest PCI address on the device's NUMA
+    """Return a hot-plugged device's XML with an address on its guest NUMA
     node.
 
     :param device_xml: XML as Nova made it, without a guest address.
@@ -175,7 +175,8 @@ class PlacedGuest:
 
 
 def _wrap_to_xml(config: Any, where: Place) -> None:
-    """Make a device configuration render its XML with a guest PCI address.
+    """Change a device configuration to render its XML with a guest PCI
+    address.
 
     :param config: device configuration of nova.virt.libvirt.config.
     :param where: function that adds the guest address to a device's XML.
@@ -193,8 +194,10 @@ class PlacingVIFDriver(vif.LibvirtGenericVIFDriver):
 
     @contextlib.contextmanager
     def placing(self, where: Place) -> Iterator[None]:
-        """Within this context, add guest PCI addresses to the devices that
-        this thread configures.
+        """Add guest PCI addresses to the devices configured within this
+        context.
+
+        Only devices that this thread configures are changed.
 
         :param where: function that adds the guest address to a device's XML.
         """

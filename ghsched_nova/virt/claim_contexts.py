@@ -28,11 +28,11 @@ from ghsched_placement import auto_nodes
 
 @contextlib.contextmanager
 def claiming_instance(instance: Any) -> Iterator[None]:
-    """Return a context for nova-compute's claim of an instance that has no
+    """Return a context in which nova-compute claims an instance without a
     host.
 
-    In the context the claim takes the devices and the guest NUMA topology that
-    nova-scheduler chose.
+    The claim takes the devices and the guest NUMA topology that nova-scheduler
+    chose.
     """
     with pci_requests.claiming_instance(instance), numa.claim_any(
             _list_topologies(instance.flavor, instance.image_meta, instance,
@@ -43,10 +43,10 @@ def claiming_instance(instance: Any) -> Iterator[None]:
 @contextlib.contextmanager
 def claiming_move(instance: Any, flavor: Any, image: Any,
                   is_live: bool) -> Iterator[None]:
-    """Return a context for nova-compute's claim of a move.
+    """Return a context in which nova-compute claims the move of an instance.
 
-    In the context the claim takes the devices and the guest NUMA topology that
-    nova-scheduler chose.
+    The claim takes the devices and the guest NUMA topology that nova-scheduler
+    chose.
 
     :param flavor: new flavor of the instance.
     :param image: ImageMeta; None for a server without an image.
@@ -59,7 +59,8 @@ def claiming_move(instance: Any, flavor: Any, image: Any,
 
 def _list_topologies(flavor: Any, image: Any, instance: Any,
                      is_live: bool) -> Sequence[Any] | None:
-    """Return the NUMA topologies that a guest may have, the best first.
+    """List the NUMA topologies that a flavor allows for a guest, the best
+    first.
 
     None if the flavor allows only one.
     """

@@ -74,7 +74,8 @@ class DriverBase(libvirt_driver.LibvirtDriver):
     def _check_agreement(
             self, instance: Any, topology: Any, allocations: Any,
             vfs: Sequence[tuple[int, int | None]] = ()) -> None:
-        """Refuse a guest whose claim and allocation name different NUMA nodes.
+        """Refuse a guest if its claim and allocation name different host NUMA
+        nodes.
 
         :param topology: NUMA topology that the instance has claimed.
         :param allocations: allocation of the guest in Placement.
@@ -95,7 +96,8 @@ class DriverBase(libvirt_driver.LibvirtDriver):
             raise refusal.log_refusal(error, instance) from error
 
     def _check_devices(self, instance: Any, allocations: Any) -> None:
-        """Refuse a guest whose devices are not those that Placement allocated.
+        """Refuse a guest if it has not claimed the devices that Placement
+        allocated.
 
         :raises nova.exception.ComputeResourcesUnavailable: Nova then tries the
             next host.
@@ -116,10 +118,11 @@ class DriverBase(libvirt_driver.LibvirtDriver):
         self._threads.reconcile_guest(running)
 
     def _reconcile(self) -> None:
-        """Enforce the policy of every running guest.
+        """Enforce the bandwidth policy of every running guest of this host.
 
-        Called at the start of nova-compute, and with each report of resources.
-        A guest whose policy cannot be enforced is logged and not stopped.
+        Called at the start of nova-compute, and with each of its periodic
+        reports to Placement. A guest whose policy cannot be enforced is logged
+        and not stopped.
         """
         with self._changing:
             self._reconcile_resctrl()
@@ -150,8 +153,7 @@ class DriverBase(libvirt_driver.LibvirtDriver):
                           {'name': guest.name, 'problem': problem})
 
     def _notify_not_held(self) -> None:
-        """Send a notification for each guest whose policy is no longer
-        enforced, or is enforced again.
+        """Notify when the bandwidth protection of a guest has begun or ended.
         """
         self._notices.report(shared.config().host,
                              dict(self._ghsched.not_held))
@@ -162,8 +164,8 @@ class DriverBase(libvirt_driver.LibvirtDriver):
         return self._last_running
 
     def _running(self, guest: Any) -> desired.Running:
-        """Return a running guest with its live XML; without XML if libvirt
-        fails.
+        """Return a running guest with its live XML; without XML after a
+        libvirt error.
         """
         domain = model.Domain(guest.uuid, guest.id, guest.name)
         try:
@@ -182,7 +184,7 @@ def placement() -> PlacementClient:
 
 
 def is_active(guest: Any) -> bool:
-    """Whether a guest runs; False if its domain is gone.
+    """Whether a guest runs; False if libvirt no longer has its domain.
 
     :param guest: guest of nova.virt.libvirt.guest.
     """
@@ -198,8 +200,11 @@ def claimed_devices(instance: Any) -> list[Any]:
 
 
 def devices_of(instance: Any) -> list[allocation_check.Devices]:
-    """Return for each PCI request of an instance the number of requested
-    devices, and the devices that Placement allocated and nova-compute claimed.
+    """Return the requested, allocated and claimed devices of each PCI request.
+
+    :returns: for each PCI request of the instance the number of requested
+        devices, the providers that Placement allocated, and the devices that
+        nova-compute claimed.
     """
     claimed: dict[str, list[str | None]] = {}
     for device in instance.pci_devices or ():
@@ -214,8 +219,8 @@ def devices_of(instance: Any) -> list[allocation_check.Devices]:
 
 
 def _get_given_devices(request: Any) -> list[str]:
-    """Return the resource providers of the devices that Placement allocated
-    for a PCI request.
+    """Return the providers of the devices that Placement chose for a PCI
+    request.
     """
     text = request.spec[0].get('rp_uuids') if request.spec else None
     return text.split(',') if text else []
@@ -231,11 +236,11 @@ def destination_topology(instance: Any) -> Any:
 
 
 def policy_of(instance: Any) -> policies.GuestPolicy | None:
-    """Parse the policy of an instance from its flavor; None without a policy.
+    """Parse the bandwidth policy of an instance from its flavor; None without
+    one.
 
-    :raises PolicyError: if the flavor is invalid, which happens only if
-        neither nova-api's validation nor the scheduler has checked it (a
-        forced host).
+    :raises PolicyError: if the flavor is invalid, which happens only on a
+        forced host: otherwise nova-api or nova-scheduler refuses the flavor.
     """
     return policies.parse(instance.flavor.extra_specs,
                           len(numa.host_cells(instance.numa_topology)),

@@ -66,8 +66,11 @@ class AttachingDriver(base.DriverBase):
     @seam('nova.virt.libvirt.driver.LibvirtDriver._attach_pci_devices',
           ('self', 'guest', 'pci_devs'))
     def _attach_pci_devices(self, guest: Any, pci_devs: Any) -> Any:
-        """Attach passthrough devices again after a suspension or a cold
+        """Attach a guest's PCI devices again after a suspension or a cold
         snapshot.
+
+        The guest sees the NUMA nodes of the devices if its policy asks for
+        that.
         """
         return super()._attach_pci_devices(
             self._place_devices(guest, pci_devs), pci_devs)
@@ -84,7 +87,7 @@ class AttachingDriver(base.DriverBase):
             network_info)
 
     def _place_devices(self, guest: Any, pci_devices: Iterable[Any]) -> Any:
-        """Return a wrapper of a guest that adds NUMA nodes to attached
+        """Return a wrapper of a guest that adds NUMA nodes to the attached
         devices.
 
         The guest itself is returned if its policy does not ask for that.
@@ -94,7 +97,8 @@ class AttachingDriver(base.DriverBase):
 
     def _place_of(self, guest: Any, pci_devices: Iterable[Any]
                   ) -> attach.Place | None:
-        """Return the function that adds a guest PCI address to a device's XML.
+        """Return a function that adds a guest PCI address to a hot-plugged
+        device's XML.
 
         None if the guest's policy does not ask for device NUMA nodes: Nova
         then attaches devices without an address.
@@ -116,15 +120,15 @@ class AttachingDriver(base.DriverBase):
 
 def attach_with_reason(attach_interface: Callable[..., Any], *args: Any,
                        **kwargs: Any) -> Any:
-    """Attach a port to a guest; an error gives the reason of the driver's
-    refusal.
+    """Attach a port to a guest; an error has the driver's reason for refusing
+    it.
     """
     return attach.add_refusal_reason(attach_interface, _nodes_of_devices)(
         *args, **kwargs)
 
 
 def _nodes_of_devices(instance: Any) -> list[int]:
-    """Return the host NUMA nodes that an instance's devices must be on.
+    """Return the host NUMA nodes on which an instance's devices must be.
 
     Empty unless the policy has ``device_numa=required``.
     """

@@ -72,10 +72,11 @@ class MigratingDriver(base.DriverBase):
 
     def pre_live_migration(self, context: Any, instance: Any, *args: Any,
                            **kwargs: Any) -> Any:
-        """Check on the destination that the policy of an arriving guest can be
-        enforced.
+        """Prepare a live migration's destination; check the guest's policy
+        there.
 
-        Nova rolls the live migration back if this check fails.
+        Nova rolls the live migration back if the destination cannot enforce
+        the bandwidth policy.
         """
         self._check_arrival(instance)
         return super().pre_live_migration(context, instance, *args, **kwargs)
@@ -108,7 +109,7 @@ class MigratingDriver(base.DriverBase):
         """Refuse a live migration if resctrl domains are numbered unlike NUMA
         nodes.
 
-        The source renumbers memorytune in the guest's XML by NUMA nodes,
+        The source renumbers ``<memorytune>`` in the guest's XML by NUMA nodes,
         because it does not know the resctrl domains of the destination.
 
         :raises nova.exception.MigrationPreCheckError: with the reason.
@@ -137,8 +138,10 @@ class MigratingDriver(base.DriverBase):
             device_names)
 
     def _retuned(self, xml: str) -> str:
-        """Return a domain XML with memorytune updated to a policy that changed
-        after the guest's start.
+        """Return a domain XML with ``<memorytune>`` updated to the current
+        policy.
+
+        The policy may have changed after the guest's start.
 
         :returns: the same XML if the host cannot enforce the policy any more.
         """
@@ -179,12 +182,12 @@ class MigratingDriver(base.DriverBase):
         return result
 
     def _protect_arrived(self, instance: Any) -> None:
-        """Enforce the policy of a guest that has arrived by live migration;
-        never raises.
+        """Enforce the policy of a guest after its live migration; never
+        raises.
 
-        The guest already runs here, so an error is logged, and each report of
-        resources retries. If libvirt creates the control group, the cap is
-        enforced from the start.
+        The guest already runs here, so an error is logged, and each periodic
+        report of nova-compute retries. If libvirt creates the control group,
+        the cap is enforced from the start.
         """
         try:
             guest = self._host.get_guest(instance)

@@ -97,7 +97,7 @@ class ReportingDriver(base.DriverBase):
         """Log running guests whose guaranteed bandwidth is missing in
         Placement.
 
-        Called once per report of resources; never raises.
+        Called once per periodic report of nova-compute; never raises.
 
         :param root: UUID of the compute node's resource provider.
         """
@@ -127,8 +127,9 @@ class ReportingDriver(base.DriverBase):
     @seam('nova.virt.libvirt.driver.LibvirtDriver.'
           '_get_pci_passthrough_devices', ('self',))
     def _get_pci_passthrough_devices(self) -> str:
-        """Return the host's PCI devices for Nova, and store them for
-        ``update_provider_tree``.
+        """Return the host's PCI devices for Nova, and keep them for Placement.
+
+        ``update_provider_tree`` reads the stored devices.
         """
         devices = str(super()._get_pci_passthrough_devices())
         self._pci_devices = jsonutils.loads(devices)
@@ -149,10 +150,10 @@ class ReportingDriver(base.DriverBase):
     @seam('nova.virt.libvirt.driver.LibvirtDriver._get_host_numa_topology',
           ('self',))
     def _get_host_numa_topology(self) -> Any:
-        """Return Nova's host NUMA topology with a pseudo physical network for
+        """Return the host's NUMA topology with a pseudo physical network for
         each node.
 
-        The network restricts a claim to a host NUMA node, see numa.steer_fit.
+        A claim that asks for this network is restricted to the host NUMA node.
         """
         topology = super()._get_host_numa_topology()
         cells = topology.cells if topology is not None else ()
@@ -181,10 +182,11 @@ class ReportingDriver(base.DriverBase):
                          {'host': shared.config().host, **payload})
 
     def _with_headroom(self, resources: Any) -> Any:
-        """Add the host's free bandwidth and control groups to its stats, for
-        the scheduler's index.
+        """Add the host's free bandwidth and control groups to a resource
+        report.
 
-        Never raises, because the index is only a hint.
+        nova-scheduler's index of hosts reads them from the compute node's
+        stats. Never raises, because the index is only a hint.
         """
         try:
             running = self._last_running
@@ -220,8 +222,10 @@ class ReportingDriver(base.DriverBase):
             found | self._node_rooms(instance.node), guest)
 
     def _node_rooms(self, nodename: str) -> dict[str, str]:
-        """Return CPUs and memory by host NUMA node as an entry of a guest's
+        """Return the CPUs and memory of each host NUMA node for a guest's
         diagnostics.
+
+        Empty if they cannot be read.
         """
         try:
             rooms = compute.node_rooms(self.virtapi, nodename)

@@ -156,15 +156,15 @@ class StartingDriver(base.DriverBase):
         return guest
 
     def _starts_paused(self, xml: str) -> bool:
-        """Whether a guest must be started paused, so that its policy is
-        enforced before its CPUs run.
+        """Whether a guest must be started paused.
+
+        Its policy is then enforced before its vCPUs run.
         """
         return desired.has_policy(xml) or self._ghsched.caps_all
 
     def _launch(self, launch: Callable[..., Any], guest: Any, instance: Any,
                 pause: bool = False) -> None:
-        """Start a domain that libvirt already defines paused, enforce its
-        policy, then resume it.
+        """Start a defined domain paused, enforce its policy, then resume it.
 
         Nova calls this after a soft reboot and after a cold snapshot.
 
@@ -181,8 +181,8 @@ class StartingDriver(base.DriverBase):
     def _report_sharing(self, context: Any, instance: Any) -> None:
         """Report changed shared control groups to Placement now; never raises.
 
-        Until the next periodic report nova-scheduler would otherwise not place
-        guests here that could share the group.
+        Until nova-compute's next periodic report nova-scheduler would
+        otherwise not place guests here that could share the group.
         """
         if not self._ghsched.has_sharing_changed:
             return
@@ -216,8 +216,9 @@ class StartingDriver(base.DriverBase):
     def _resume_guest_after_snapshot(
             self, context: Any, live_snapshot: Any,
             original_power_state: Any, instance: Any, guest: Any) -> None:
-        """Resume a guest after a snapshot, and enforce its policy for devices
-        that were attached again.
+        """Resume a guest after a snapshot, and enforce its policy again.
+
+        The guest's devices were attached again.
         """
         restarted = self._needs_suspend_resume_for_snapshot(
             live_snapshot, original_power_state)

@@ -79,13 +79,14 @@ class GuestDiagnostics:
             self, found: dict[str, Any], guest: Any,
             missing_devices: Callable[[], tuple[str, ...]] = tuple
     ) -> dict[str, Any]:
-        """Return a guest's diagnostics with memory bandwidth and load; never
+        """Add memory bandwidth and load to a guest's diagnostics; never
         raises.
 
         :param found: diagnostics of Nova's driver.
         :param guest: guest of nova.virt.libvirt.guest.
         :param missing_devices: function that returns the PCI requests with too
-            few devices, see :class:`diagnostics.Report`.
+            few devices.
+        :returns: the extended diagnostics.
         """
         measured = self._measured()
         if measured is not None:
@@ -105,8 +106,8 @@ class GuestDiagnostics:
 
     def _render(self, uuid: str,
                 report: diagnostics.Report) -> dict[str, Any]:
-        """Render a guest's diagnostics, with the problems of the last
-        reconciliation.
+        """Render a guest's diagnostics, including its last enforcement
+        problem.
         """
         return diagnostics.to_diagnostics(dataclasses.replace(
             report, not_held=self._host.not_held.get(uuid, ''),
@@ -132,11 +133,14 @@ class GuestDiagnostics:
             domains=domains, left=left)
 
     def _list_host(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """List UUIDs of domains with a policy, and control groups without a
-        domain.
+        """List the domains with a policy and the leftover control groups of
+        the host.
 
         The result is cached for a moment, because an audit requests the
         diagnostics of all guests of a host, one after the other.
+
+        :returns: UUIDs of the domains; control groups without a running
+            domain.
         """
         with self._listing:
             now = time.monotonic()
@@ -152,10 +156,11 @@ class GuestDiagnostics:
 
     def _check_groups(self, usage: view.GuestUsage,
                       domain: metadata.DomainPolicy) -> dict[int, bool]:
-        """Return by host NUMA node whether a guest's control groups have the
-        schemata of its policy.
+        """Check on each host NUMA node the schemata of a guest's control
+        groups.
 
-        Empty if the desired schemata are unknown; see :func:`check_groups`.
+        :returns: by host NUMA node whether the schemata are those of the
+            policy; empty if the desired schemata are unknown.
         """
         policy = domain.policy
         try:
@@ -174,7 +179,7 @@ def leftover_groups(groups: Iterable[str],
     """Return the control and monitoring groups whose guest does not run.
 
     Shared groups are never returned: they belong to no single guest, and each
-    report of the host reconciles them.
+    periodic report of nova-compute reconciles them.
 
     :param groups: names of all control and monitoring groups.
     :param running: all running domains, with or without a policy.
@@ -195,12 +200,13 @@ def leftover_groups(groups: Iterable[str],
 def check_groups(host: resctrl_host.ResctrlHost, policy: GuestPolicy,
                  host_nodes: tuple[int, ...],
                  usage: view.GuestUsage) -> dict[int, bool]:
-    """Return by host NUMA node whether a guest's groups have the schemata of
-    its policy.
+    """Check on each host NUMA node the schemata of a guest's control groups.
 
     :param policy: policy of the group; for a shared one, of all its guests.
     :param host_nodes: host NUMA node of each guest NUMA node.
-    :returns: empty if the guest has no group.
+    :param usage: measured bandwidth of the guest.
+    :returns: by host NUMA node whether the schemata are those of the policy;
+        empty if the guest has no group.
     :raises PolicyNotHeld: if the host cannot enforce the policy.
     """
     wanted = resolve.desired_lines(
@@ -225,7 +231,8 @@ def make_report(snapshot: view.Snapshot, usage: view.GuestUsage,
 
     :param snapshot: measured bandwidth of the host.
     :param usage: measured bandwidth of the guest.
-    :param right: result of :func:`check_groups`.
+    :param right: by host NUMA node, whether the guest's schemata are those of
+        its policy.
     :param bursts: burst records by host NUMA node.
     """
     shared = next((group.name for group in usage.held
@@ -254,7 +261,7 @@ def _bursts(record: burst_record.Record | None) -> dict[str, Any]:
 def _describe_guest_node(row: view.GuestNode, shared: str,
                          right: Mapping[int, bool]
                          ) -> Iterator[diagnostics.GuestNode]:
-    """Return diagnostics of a guest NUMA node for each host node of its
+    """Return bandwidth diagnostics of a guest NUMA node, by host node of its
     memory.
 
     A bandwidth measured for several host nodes together is omitted.

@@ -59,8 +59,7 @@ class HostMoves:
 
     def check(self, domain: policy_change.Domain,
               move: move_messages.Packed) -> None:
-        """Refuse a move of a guest between NUMA nodes that this host cannot
-        make.
+        """Refuse a guest's move between NUMA nodes that this host cannot make.
 
         Nothing is changed.
 
@@ -74,8 +73,10 @@ class HostMoves:
 
     def run(self, context: Any, instance: Any, domain: policy_change.Domain,
             move: move_messages.Packed) -> None:
-        """Move a guest between NUMA nodes, report to Placement and send a
-        notification.
+        """Move a guest between this host's NUMA nodes, and report to
+        Placement.
+
+        Also sends a notification.
 
         :raises NotChanged: if the guest was not moved; the reason names what
             could not be restored.
@@ -97,10 +98,11 @@ class HostMoves:
 
     def _report_move(self, context: Any, instance: Any,
                      request: move_messages.Request) -> None:
-        """Report a guest's move between NUMA nodes to Placement and send a
-        notification; never raises.
+        """Report a guest's move between NUMA nodes to Placement and as
+        notification.
 
-        The next periodic report updates Placement if this fails.
+        Never raises; nova-compute's next periodic report updates Placement if
+        this fails.
         """
         try:
             compute.report_resources(self._virtapi, context, instance)
@@ -120,7 +122,7 @@ class HostMoves:
         interrupted.
 
         :param running: all running domains.
-        :param domain_of: context manager of the :class:`live.Domain` of a
+        :param domain_of: function that returns a context with the domain of a
             UUID.
         """
         for one in running:

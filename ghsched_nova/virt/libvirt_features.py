@@ -39,8 +39,9 @@ def probe(host: Any) -> LibvirtFeatures:
 
 
 def _keeps_extended(host: Any) -> bool:
-    """Whether libvirt supports min_bandwidth, hardlimit and priority in
-    memorytune.
+    """Whether libvirt supports ghsched's attributes of ``<memorytune>``.
+
+    They are min_bandwidth, hardlimit and priority.
     """
     choice = shared.config().ghsched.memorytune_attributes
     if choice != 'auto':
@@ -72,15 +73,11 @@ def _keeps_numa_element(host: Any) -> bool:
 
 def _keeps_after_define(host: Any, xml: str,
                         kept: Callable[[str], bool]) -> bool:
-    """Whether libvirt keeps an element of a probe domain that never starts.
+    """Whether libvirt keeps an XML element when a probe domain is defined.
 
-    Upstream libvirt silently drops unknown elements. The probe domains are KVM
-    guests, which memorytune needs; on a host without KVM nothing is probed,
-    because Nova would log an error at each start.
-
-    :param xml: domain XML of the probe.
-    :param kept: function that returns whether the XML from libvirt has the
-        element.
+    Upstream libvirt silently drops unknown elements. The probe domains never
+    start. They are KVM guests, which memorytune needs; on a host without KVM
+    nothing is probed, because Nova would log an error at each start.
     """
     if shared.config().libvirt.virt_type != 'kvm':
         return False

@@ -41,10 +41,10 @@ class GhschedResourceTracker(resource_tracker.ResourceTracker):
            'limits'))
     def instance_claim(self, context: Any, instance: Any, *args: Any,
                        **kwargs: Any) -> Any:
-        """Claim resources of an instance that has no host.
+        """Claim the resources of an instance without a host.
 
-        The claim takes the devices and the guest topology that nova-scheduler
-        chose.
+        The claim takes the devices and the guest NUMA topology that
+        nova-scheduler chose.
         """
         with claim_contexts.claiming_instance(instance):
             return super().instance_claim(context, instance, *args, **kwargs)
@@ -54,8 +54,8 @@ class GhschedResourceTracker(resource_tracker.ResourceTracker):
            'migration', 'allocations', 'move_type', 'image_meta', 'limits'))
     def _move_claim(self, context: Any, instance: Any, new_flavor: Any,
                     *args: Any, **kwargs: Any) -> Any:
-        """Claim resources of a move with the devices and the guest topology
-        that nova-scheduler chose.
+        """Claim the devices and NUMA topology that nova-scheduler chose for a
+        move.
 
         Nova makes the PCI requests of the instance again for this claim.
         """
@@ -72,8 +72,10 @@ class GhschedResourceTracker(resource_tracker.ResourceTracker):
           ('self', 'context', 'instances', 'nodename'))
     def _update_usage_from_instances(self, context: Any, instances: Any,
                                      nodename: str) -> Any:
-        """Count the usage of Nova's records, and of guests that move between
-        NUMA nodes.
+        """Count the resources of a host's guests, including moves between NUMA
+        nodes.
+
+        A moving guest is counted on its old and its new nodes.
         """
         found = super()._update_usage_from_instances(context, instances,
                                                      nodename)
@@ -93,10 +95,10 @@ class GhschedComputeManager(manager.ComputeManager):
 
     @seam('nova.manager.Manager.additional_endpoints')
     def init_host(self, service_ref: Any) -> None:
-        """Initialize the host, and offer policy changes and moves of guests by
-        RPC.
+        """Initialize nova-compute, and accept ghsched's RPC calls.
 
-        ``nova.service.Service`` makes a server of the manager and of its
+        They change bandwidth policies of guests and move guests between NUMA
+        nodes. ``nova.service.Service`` serves the manager and its
         ``additional_endpoints`` afterwards.
         """
         super().init_host(service_ref)
@@ -109,8 +111,8 @@ class GhschedComputeManager(manager.ComputeManager):
           ('self', 'context', 'instance', 'network_id', 'port_id',
            'requested_ip', 'tag'))
     def _attach_interface(self, *args: Any, **kwargs: Any) -> Any:
-        """Attach a port to a guest; an error gives the reason of the driver's
-        refusal.
+        """Attach a port to a guest; an error has the driver's reason for
+        refusing it.
         """
         return driver_devices.attach_with_reason(super()._attach_interface,
                                                  *args, **kwargs)

@@ -51,14 +51,14 @@ def count_held_groups(provider_tree: Any, nodename: str) -> int:
 def update(provider_tree: Any, nodename: str, host: HostDescription,
            config: tree.Config, groups_before: int, usages: Usages,
            holders: Holders) -> tuple[tree.Provider, ...]:
-    """Write the host's NUMA providers and control groups into Nova's provider
+    """Write a host's NUMA and control group inventories into Nova's provider
     tree.
 
     :param provider_tree: tree of Nova's libvirt driver; changed in place.
     :param nodename: name of the compute node's provider.
     :param host: description of the host.
     :param config: ghsched's configuration of the providers.
-    :param groups_before: result of :func:`count_held_groups` from before the
+    :param groups_before: number of control groups in the inventory before the
         libvirt driver replaced the inventory of the compute node.
     :param usages: amounts in use in Placement, by provider and resource class.
     :returns: the written providers, the compute node first.
@@ -91,8 +91,10 @@ def update(provider_tree: Any, nodename: str, host: HostDescription,
 
 def _lost_bandwidth(provider_tree: Any, root_uuid: str, host: HostDescription,
                     usages: Usages) -> Mapping[str, tree.Current]:
-    """Return the bandwidth in use in Placement on nodes that lost bandwidth
+    """Return total and used bandwidth of host NUMA nodes that lost its
     control.
+
+    :returns: inventory and use in Placement, by UUID of the NUMA provider.
     """
     found = {}
     for node in set(host.numa_nodes) - set(host.nodes):
@@ -111,7 +113,8 @@ def _shrinking_classes(
         provider_tree: Any, root_uuid: str, host: HostDescription,
         config: tree.Config,
         usages: Usages) -> Mapping[tuple[str, str], tree.Current]:
-    """Return total and usage of resource classes whose inventory shrinks."""
+    """Return resource classes whose inventory shrinks, with total and usage.
+    """
     found = {}
     for node in {*host.nodes, *host.numa_nodes}:
         uuid = names.make_numa_provider_uuid(root_uuid, node)
@@ -135,7 +138,7 @@ def _shrinking_bandwidth(
         provider_tree: Any, root_uuid: str, host: HostDescription,
         config: tree.Config, usages: Usages,
         current: Mapping[str, tree.Current]) -> Mapping[str, tree.Current]:
-    """Return the bandwidth in use on host NUMA nodes whose free bandwidth
+    """Return the used bandwidth of host NUMA nodes whose free bandwidth
     shrinks.
     """
     found = {}
@@ -197,9 +200,8 @@ def _put(provider_tree: Any, provider: tree.Provider) -> None:
 def _put_slots(provider_tree: Any, root: tree.Provider) -> None:
     """Write a named resource for each control group into Nova's provider tree.
 
-    Nova's resource tracker then assigns a slot to every guest, stores it in
-    ``instance.resources`` over restarts and moves, and frees it, as it does
-    for virtual persistent memory.
+    Nova's resource tracker then assigns a control group to every guest, as it
+    does for virtual persistent memory.
     """
     resources = dict(provider_tree.data(root.uuid).resources)
     slots = tree.slots(root)
@@ -214,7 +216,7 @@ def _put_slots(provider_tree: Any, root: tree.Provider) -> None:
 
 def _retire_providers(provider_tree: Any, wanted: Sequence[tree.Provider],
                       usages: Usages) -> None:
-    """Reserve or remove the NUMA providers of nodes that the host no longer
+    """Reserve or remove the providers of NUMA nodes that the host no longer
     has.
     """
     kept = {provider.uuid for provider in wanted}

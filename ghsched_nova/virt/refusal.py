@@ -57,8 +57,8 @@ _REASONS: tuple[tuple[type[Exception], str], ...] = (
 
 
 def describe_for_tenant(error: Exception) -> str:
-    """Return an error's reason in terms of the flavor, without names of the
-    host.
+    """Return a reason for a tenant, in terms of the flavor, without host
+    names.
     """
     if isinstance(error, policies.PolicyError):
         return f'ghsched: {error}'
@@ -70,8 +70,9 @@ def describe_for_tenant(error: Exception) -> str:
 
 def log_refusal(error: Exception,
                 instance: object) -> exception.ComputeResourcesUnavailable:
-    """Log an error of a guest, and return Nova's exception with the tenant's
-    reason.
+    """Log why a guest is refused, and return the exception for Nova.
+
+    The exception has the reason for the tenant.
     """
     LOG.error('ghsched: cannot start the guest on this host, refusing it: %s',
               error, instance=instance)

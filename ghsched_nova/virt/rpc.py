@@ -103,8 +103,6 @@ class PolicyEndpoint:
         """Return the values that this host would enforce for a bandwidth
         policy.
 
-        See HostClient.check.
-
         :param running: whether Nova records the guest as running.
         """
         if not running:
@@ -118,7 +116,7 @@ class PolicyEndpoint:
 
     def _group_values(self, uuid: str, xml: str | None,
                       policy: Sequence[messages.Node]) -> Answer:
-        """Return the values of a guest's control group, and the number of its
+        """Return the limits of a guest's control group and the number of its
         guests.
 
         :param xml: live XML of the guest; None if it is stopped.
@@ -131,10 +129,9 @@ class PolicyEndpoint:
     @_answer_refusals
     def policy_of(self, context: Any, instance_uuid: str,
                   void: str) -> Answer:
-        """Return the bandwidth policy of a running guest, see
-        HostClient.policy_of.
+        """Return the bandwidth policy of a running guest.
 
-        :param void: token of a call of :meth:`set_policy` to cancel.
+        :param void: ID of a policy change to refuse if it arrives later.
         """
         with compute.instance_lock(instance_uuid):
             self._void.append(void)
@@ -145,7 +142,7 @@ class PolicyEndpoint:
     def set_policy(self, context: Any, instance_uuid: str,
                    policy: Sequence[messages.Node], token: str,
                    lock: str | None = None) -> Answer:
-        """Change the bandwidth policy of a running guest, see HostClient.set.
+        """Change the bandwidth policy of a running guest.
 
         :param token: ID of this call.
         :param lock: ID of the caller's lock on the server; None from a caller
@@ -166,9 +163,8 @@ class PolicyEndpoint:
     @_answer_refusals
     def check_move(self, context: Any, instance_uuid: str,
                    move: move_messages.Packed) -> Answer:
-        """Check whether a guest can move to other NUMA nodes of this host.
-
-        See HostClient.check_move.
+        """Refuse a guest's move to other NUMA nodes of this host if it is
+        impossible.
         """
         with self.running(instance_uuid) as domain:
             self._mover.check(domain, move)
@@ -178,8 +174,7 @@ class PolicyEndpoint:
     def move_nodes(self, context: Any, instance_uuid: str,
                    move: move_messages.Packed, token: str,
                    lock: str) -> Answer:
-        """Move a guest to other NUMA nodes of this host, see
-        HostClient.move_nodes.
+        """Move a guest to other NUMA nodes of this host.
 
         :param token: ID of this call.
         :param lock: ID of the caller's lock on the server.
@@ -192,7 +187,7 @@ class PolicyEndpoint:
 
     def _get_instance(self, context: Any, uuid: str, token: str,
                       lock: str | None) -> Any:
-        """Return the instance that an RPC call changes.
+        """Return the instance that an RPC call may change.
 
         :param token: ID of the call.
         :param lock: ID of the caller's lock on the server.
@@ -214,7 +209,7 @@ class PolicyEndpoint:
 
     @contextlib.contextmanager
     def running(self, uuid: str) -> Iterator[policy_change.Domain]:
-        """Within this context, give access to an instance's running domain.
+        """Give access to an instance's running domain within this context.
 
         :raises NotChanged: if the domain does not run.
         """
