@@ -32,8 +32,8 @@ from ghsched_placement import decimals
 
 def lower_bounded_values_first(plan: model.Plan, actual: model.Actual,
                                wanted: model.Wanted) -> model.Plan:
-    """Return a plan whose writes lower bounded schemata values before they
-    raise others.
+    """Return a plan in which writes that lower guaranteed bandwidth come
+    before writes that raise guarantees.
     """
     if not wanted.bounded:
         return plan

@@ -150,9 +150,9 @@ class ResctrlHost:
     notes: tuple[str, ...] = ()
 
     def libvirt_makes_groups(self, extended: bool) -> bool:
-        """Whether libvirt can create a guest's control group.
+        """Whether libvirt can create a guest's control group on this host.
 
-        :param extended: whether it is openEuler's libvirt, which keeps
+        :param extended: whether libvirt is openEuler's, which supports
             hardlimit, priority and min_bandwidth.
         """
         return self.openeuler_libvirt_reads if extended else (
@@ -160,19 +160,16 @@ class ResctrlHost:
 
     @property
     def writes(self) -> dict[str, dict[int, int]]:
-        """Values to write, by schemata line and shown value, where the two
-        differ.
+        """Value to write, by schemata line and the value that the kernel shows
+        afterwards; only where the two differ.
         """
         return {line: scale.rewritten for line, scale in self.scales.items()
                 if scale.rewritten}
 
     @property
     def tolerance(self) -> dict[str, int]:
-        """Difference allowed between the shown and the wanted value, by
-        schemata line, in percent or units of the line.
-
-        Nothing, but where the kernel was not asked yet what it shows, or
-        where it says so itself; there in units of the line.
+        """Accepted difference between the wanted value of a schemata line and
+        the one that the kernel shows, by line.
         """
         return {knob.line: knob.tolerance or self.granularity + _COARSEST
                 for knob in self.dialect.knobs if knob.tolerance
@@ -180,21 +177,16 @@ class ResctrlHost:
 
     @property
     def bounded(self) -> dict[str, int]:
-        """Value of a new group, by schemata line whose values must not exceed
-        a sum over all groups.
-
-        That is so where each group has some of what is guaranteed.
+        """Value of a new control group by schemata line, for lines whose
+        values must not exceed a sum over all control groups.
         """
         return {knob.line: knob.default for knob in self.dialect.knobs
                 if knob.role == 'minimum' and knob.default}
 
     @property
     def kept_share(self) -> int:
-        """Percent of a host NUMA node's bandwidth that control groups keep and
-        no guest can be guaranteed.
-
-        Each control group has some of it, whether there is a guest in it or
-        not.
+        """Percent of a host NUMA node's bandwidth that no guest can be
+        guaranteed, because every possible control group has a share of it.
         """
         knob = self.dialect.knob('minimum')
         if knob is None or not knob.default:
@@ -207,8 +199,8 @@ class ResctrlHost:
     def spare_monitors(self) -> int:
         """Number of monitoring groups that can exist inside control groups.
 
-        Each control group takes a monitoring id when it is made, so one is
-        left for each that may come.
+        Each possible control group needs a monitoring id (RMID) of its own, so
+        only the remaining ids count.
         """
         if not self.monitored:
             return 0
@@ -222,15 +214,17 @@ class ResctrlHost:
         return self.spare_monitors // self.num_closids
 
     def control_groups_lost(self, monitors: int) -> int:
-        """Return the number of control groups that monitoring groups make
-        impossible.
+        """Return the number of control groups that cannot be created, because
+        monitoring groups use their monitoring ids.
 
-        :param monitors: those in the kernel's default group.
+        :param monitors: number of monitoring groups in the default group.
         """
         return max(0, monitors - self.spare_monitors)
 
     def capabilities(self) -> frozenset[str]:
-        """Capabilities of the host, as in names.CAPABILITY_TRAITS."""
+        """Return the bandwidth and cache capabilities of the host, e.g.
+        MEM_BW_MAX (keys of names.CAPABILITY_TRAITS).
+        """
         held = self.dialect.capabilities()
         if self.cache is not None:
             held |= {'L3_WAYS'}
@@ -238,8 +232,8 @@ class ResctrlHost:
 
     @property
     def guarantees(self) -> tuple[int, ...]:
-        """Percentages of a node's bandwidth that the host can guarantee,
-        ascending.
+        """Percentages of a host NUMA node's bandwidth that a guest can be
+        guaranteed, ascending.
         """
         knob = self.dialect.knob('minimum')
         if knob is None:
@@ -252,10 +246,11 @@ class ResctrlHost:
 
     def description(
             self, reserved_groups: int = 0) -> placement_host.HostDescription:
-        """Return the description of this host for its providers in Placement.
+        """Return the description of this host from which its Placement
+        resource providers are made.
 
-        :param reserved_groups: control groups that are kept for others than
-            guests; the kernel's default group comes on top.
+        :param reserved_groups: number of control groups reserved for other
+            software, without the kernel's default group.
         """
         return placement_host.HostDescription(
             nodes=tuple(sorted(self.domains_by_node)),
@@ -270,14 +265,14 @@ class ResctrlHost:
 def read_host(resctrl: Path, sysfs: Path, told: Told = _NOTHING_TOLD,
               readings: Mapping[str, rounding.Readings] = _NO_READINGS
               ) -> ResctrlHost:
-    """Return the capabilities of a host.
+    """Return the memory bandwidth and L3 cache control that a host offers.
 
-    :param resctrl: where resctrl is mounted, usually /sys/fs/resctrl.
-    :param sysfs: where sysfs is mounted, usually /sys.
-    :param told: what the kernel does not say.
-    :param readings: what :mod:`ghsched_nova.resctrl.measure` found, by line.
-    :raises ResctrlUnavailable: when resctrl is not mounted, offers no control
-        of memory bandwidth, or speaks a dialect that is not known.
+    :param resctrl: mount point of resctrl, usually /sys/fs/resctrl.
+    :param sysfs: mount point of sysfs, usually /sys.
+    :param told: properties of the host from the configuration.
+    :param readings: measured percentages by schemata line.
+    :raises ResctrlUnavailable: if resctrl is not mounted, does not control
+        memory bandwidth, or is of an unknown variant (dialect).
     """
     info = _read_control(resctrl)
     root = _read_root(resctrl)
@@ -310,8 +305,8 @@ def read_host(resctrl: Path, sysfs: Path, told: Told = _NOTHING_TOLD,
 
 def _dialect(resctrl: Path, info: Mapping[str, str], root: schemata.Schemata,
              told: Told) -> dialects.Dialect:
-    """Return the dialect of a host, with the bandwidth monitor that the host
-    has, if any.
+    """Return the resctrl variant (dialect) of the host's kernel, with the
+    bandwidth monitor that the host has, if any.
     """
     files = frozenset(path.name for path in sysfs_files.entries(resctrl)
                       if os.path.isfile(path))
@@ -333,9 +328,11 @@ def _dialect(resctrl: Path, info: Mapping[str, str], root: schemata.Schemata,
 
 
 def read_info(resctrl: Path) -> dict[str, str]:
-    """Return the files of info/ by path; files that are not needed are empty.
+    """Return the text of the files below resctrl's info/ by path; the text of
+    files that ghsched does not need is empty.
 
-    :raises ResctrlUnavailable: when no resctrl is mounted there.
+    :param resctrl: mount point of resctrl.
+    :raises ResctrlUnavailable: if resctrl is not mounted there.
     """
     top = resctrl / 'info'
     if not os.path.isdir(top):  # False for a dead mount, too
@@ -349,8 +346,8 @@ def read_info(resctrl: Path) -> dict[str, str]:
 
 
 def _info_files(directory: Path, depth: int = 0) -> Iterator[Path]:
-    """Yield the files of a directory of info/, and those of described controls
-    in it.
+    """Yield the paths of the files in a directory of resctrl's info/, and of
+    those in its subdirectories that describe schemata lines.
     """
     for path in sysfs_files.entries(directory):
         if os.path.isfile(path):
@@ -417,10 +414,10 @@ def _rmids(dialect: dialects.Dialect, info: Mapping[str, str]) -> int:
 
 def _counters(dialect: dialects.Dialect,
               info: Mapping[str, str]) -> dict[int, int]:
-    """Return the number of assignable bandwidth counters by domain.
+    """Return the number of assignable bandwidth counters by resctrl domain.
 
-    Documentation/filesystems/resctrl.rst, mbm_assign_mode: the mode that is
-    on stands in brackets.
+    The mode in use is in brackets in mbm_assign_mode
+    (Documentation/filesystems/resctrl.rst).
     """
     if dialect.monitor is None:
         return {}
@@ -437,10 +434,10 @@ def _counters(dialect: dialects.Dialect,
 
 
 def _no_cap(dialect: dialects.Dialect, caps: Mapping[int, int]) -> int:
-    """Return the value of the MB line that leaves a group without a cap.
+    """Return the value of the MB schemata line that leaves a control group
+    without a bandwidth cap.
 
-    Where that is the machine's (AMD), the root group holds it, unless
-    somebody has lowered it on every domain; it is no less than is documented.
+    :param caps: values of the root group by domain.
     """
     knob = dialect.knob('maximum')
     if knob is None or not (knob.in_percent or dialect.absolute):
@@ -456,10 +453,13 @@ def _no_cap(dialect: dialects.Dialect, caps: Mapping[int, int]) -> int:
 def scales_of(dialect: dialects.Dialect, minimum: int, granularity: int,
               readings: Mapping[str, rounding.Readings] = _NO_READINGS
               ) -> dict[str, rounding.Scale]:
-    """Return the values that schemata lines can show, as measured or from
-    info/.
+    """Return the percentages that each schemata line can show, by line.
 
-    :raises ResctrlUnavailable: when a new group would be held to something.
+    :param minimum: lowest cap of the host.
+    :param granularity: granularity of caps.
+    :param readings: measured percentages by line; they take precedence.
+    :raises ResctrlUnavailable: if no value leaves a control group without a
+        cap.
     """
     scales = {}
     for knob in dialect.knobs:
@@ -485,10 +485,8 @@ def scales_of(dialect: dialects.Dialect, minimum: int, granularity: int,
 def _unmeasured(dialect: dialects.Dialect, granularity: int,
                 readings: Mapping[str, rounding.Readings]
                 ) -> tuple[str, ...]:
-    """Return the schemata lines whose shown values must be measured, or would
-    be more exact then.
-
-    With a granularity of 1 a mainline MPAM control holds each percentage.
+    """Return the names of schemata lines for which it must be measured what
+    the kernel shows after a write, and which have not been measured.
     """
     return tuple(
         knob.line for knob in dialect.knobs if knob.line not in readings
@@ -497,11 +495,10 @@ def _unmeasured(dialect: dialects.Dialect, granularity: int,
 
 def _whole_steps(dialect: dialects.Dialect, minimum: int, granularity: int,
                  scales: Mapping[str, rounding.Scale]) -> bool:
-    """Whether libvirt can write every cap that the host can hold.
+    """Whether libvirt can write every bandwidth cap that the host can hold.
 
-    It takes a minimum of 0 for a broken host, and refuses a cap that is not a
-    multiple of the granularity (src/util/virresctrl.c). What its XML says is
-    also what the group is to show.
+    libvirt rejects a minimum of 0 and caps that are not a multiple of the
+    granularity (src/util/virresctrl.c).
     """
     knob = dialect.knob('maximum')
     if not dialect.libvirt or minimum < 1 or knob is None:
@@ -525,10 +522,10 @@ def _root_priority(dialect: dialects.Dialect,
 
 def _steps(dialect: dialects.Dialect,
            info: Mapping[str, str]) -> tuple[int, int]:
-    """Return the lowest cap and the granularity of caps of a host.
+    """Return the lowest bandwidth cap of a host and the granularity of its
+    caps.
 
-    The files of info/MB are those of a control in percent, and need not be
-    there beside a description.
+    :param info: text of the files below resctrl's info/, by path.
     """
     if dialect.name in dialects.BY_NAME:
         return (_info_number(info, 'MB/min_bandwidth', lowest=0),
@@ -540,18 +537,21 @@ def _steps(dialect: dialects.Dialect,
 
 
 def _dense(caps: Mapping[int, int]) -> bool:
-    """Whether domain ids are consecutive from 0, as libvirt requires.
+    """Whether the ids of resctrl domains are consecutive from 0, as libvirt
+    requires.
 
-    It counts the caches, and refuses an id that is not below their number:
-    "Missing or inconsistent resctrl info for memory bandwidth node".
+    :param caps: values of the MB line by domain id.
     """
     return set(caps) == set(range(len(caps)))
 
 
 def _speeds(by_node: dict[int, tuple[int, ...]], left_out: dict[int, str],
             sysfs: Path, told: Told) -> dict[int, int]:
-    """Return the bandwidth of host NUMA nodes in bytes per second; nodes
-    without one are added to left_out.
+    """Return the memory bandwidth of host NUMA nodes in bytes per second;
+    remove nodes of unknown bandwidth and record the reason.
+
+    :param by_node: resctrl domains by node; nodes are removed from it.
+    :param left_out: reason by removed node; nodes are added to it.
     """
     speeds = {}
     for node in list(by_node):

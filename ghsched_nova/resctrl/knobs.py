@@ -97,8 +97,7 @@ class Knob:
     tolerance: int = 0
 
     def shows(self, value: int) -> bool:
-        """Whether the schemata line of a bandwidth control can show a value.
-        """
+        """Whether a schemata line can show this value."""
         lowest = self.minimum if self.lowest is None else self.lowest
         return lowest <= value <= self.maximum
 
@@ -109,20 +108,19 @@ class Knob:
 
     @property
     def in_steps(self) -> bool:
-        """Whether a bandwidth control can hold only some percentages of the
-        bandwidth.
+        """Whether a bandwidth cap or guarantee can have only some of the
+        percentages from 0 to 100.
         """
         return self.role in ('maximum', 'minimum') and (
             not self.in_percent or self.tolerance > 0
             or self.role == 'minimum' and self.maximum < 100)
 
     def value_of(self, percent: int) -> int:
-        """Return the value of a schemata line that holds a percentage of the
+        """Return the value of a schemata line for a percentage of the
         bandwidth.
 
-        A cap goes up to the next value. A guarantee goes down, by less than
-        one step of the hardware, so that guarantees that add up to no more
-        than 100 percent add up to no more than all of the bandwidth.
+        Caps are rounded up. Guarantees are rounded down, so that guarantees of
+        100 percent together do not exceed the bandwidth.
         """
         free = {'maximum': 100, 'minimum': 0}.get(self.role)
         if percent == free and self.default is not None and not (
@@ -136,15 +134,14 @@ class Knob:
         return max(self.minimum, min(self.maximum, value))
 
     def percent_of(self, value: int | Fraction) -> Fraction:
-        """Return the share of the bandwidth that a value stands for."""
+        """Return the percentage of the bandwidth for which a value of a
+        schemata line stands.
+        """
         return 100 * value / self.whole
 
     def shares(self) -> tuple[int, ...]:
-        """Return the percentages of the bandwidth that a control can hold,
-        ascending.
-
-        A guarantee of coarse steps is counted as the next whole percentage.
-        A value is one that the kernel does not show as nothing.
+        """Return the percentages of the bandwidth that a schemata line can
+        hold, ascending.
         """
         lowest = max(1, self.minimum, self.tolerance + 1)
         if self.role == 'minimum':

@@ -33,12 +33,16 @@ def measure(root: Path, lines: Sequence[str], domain: int,
             files: fs.Files | None = None,
             lock_timeout: float = fs.LOCK_TIMEOUT
             ) -> dict[str, rounding.Readings]:
-    """Return what each line shows after 0 to 100 was written.
+    """Return the percentages that the kernel shows in schemata lines after
+    each of 0 to 100 was written, by line.
 
-    :param root: where resctrl is mounted.
-    :param domain: the domain to write; all have controls of one width.
-    :raises GroupError: when there is no resctrl, no lock or no control group
-        left, or the group cannot be read.
+    A temporary control group is created for the measurement.
+
+    :param root: mount point of resctrl.
+    :param lines: names of the schemata lines.
+    :param domain: resctrl domain to write to.
+    :raises GroupError: if resctrl is not mounted or locked, no control group
+        is left, or the group cannot be read.
     """
     files = files or fs.Files()
     group = root / naming.PROBE

@@ -106,15 +106,17 @@ class Guest:
 
     @property
     def only_measured(self) -> bool:
-        """Whether the guest has no policy and only a monitoring group of the
-        default group.
+        """Whether the guest has no bandwidth policy and needs a monitoring
+        group only.
         """
         return (self.maker == 'ghsched' and self.monitor
                 and not self.shared and not self.desired)
 
     @property
     def group(self) -> str:
-        """Name of the control group or monitoring group of the guest."""
+        """Name of the control group or monitoring group that the guest should
+        have.
+        """
         if self.only_measured:
             return naming.monitor_name(self.domain.uuid)
         if self.maker == 'ghsched':
@@ -173,7 +175,9 @@ class Wanted:
 
     @property
     def one_supply(self) -> bool:
-        """Whether monitoring groups and control groups use up the same ids."""
+        """Whether monitoring groups and control groups take their monitoring
+        ids from the same pool, and guests share a control group.
+        """
         return (0 < self.monitors <= self.monitors_per_group
                 and any(guest.shared for guest in self.guests))
 
@@ -274,17 +278,16 @@ class Action:
 
     @property
     def what(self) -> str:
-        """Schemata line, threads or IOMMU groups that a change is about, as
-        text for users.
+        """Text with the schemata line, the thread ids or the IOMMU groups that
+        a change of resctrl writes.
         """
         return (self.line.strip()
                 or ', '.join(map(str, self.threads or self.devices)))
 
     @property
     def measures_only(self) -> bool:
-        """Whether the change serves monitoring only, not a bandwidth policy.
-
-        It is for a counter, or for a monitoring group in a shared group.
+        """Whether a change of resctrl only serves the measuring of bandwidth,
+        and no bandwidth policy.
         """
         return self.kind in COUNTING or f'/{naming.MONITORS}' in self.group
 
@@ -330,9 +333,10 @@ class Plan:
 
 
 def check(wanted: Wanted) -> None:
-    """Refuse an inconsistent desired state of resctrl before root acts on it.
+    """Refuse a malformed description of the guests' resctrl groups before root
+    applies it.
 
-    :raises ValueError: names what is wrong.
+    :raises ValueError: with the reason.
     """
     domains = [*wanted.domains, *(guest.domain for guest in wanted.guests)]
     for domain in domains:
@@ -393,8 +397,10 @@ def _check_values(desired: resolve.Desired) -> None:
 
 
 def group_of(guest: Guest, names: Iterable[str]) -> str | None:
-    """Return the name of a guest's group among those that exist; None without
-    one.
+    """Return the name of the existing resctrl group that belongs to a guest;
+    None if there is none.
+
+    :param names: names of the existing groups.
     """
     if guest.group in names:
         return guest.group
@@ -411,26 +417,31 @@ def group_of(guest: Guest, names: Iterable[str]) -> str | None:
 
 
 def is_libvirts_monitor(name: str, domain: Domain) -> bool:
-    """Whether a name is that of a monitoring group that libvirt made for a
-    domain.
+    """Whether this is the name of a monitoring group that libvirt created for
+    a domain.
 
-    It is made for the ``<monitor>`` in a ``<memorytune>``, when the guest
-    starts, and never again: after a mount only we can make another.
+    libvirt creates one at the start of a guest with ``<monitor>`` in its
+    ``<memorytune>``.
     """
     top, _slash, rest = name.rpartition('/')
     return f'{top}/' == naming.MONITORS and is_of(naming.machine(rest), domain)
 
 
 def is_of(machine: tuple[int, str] | None, domain: Domain) -> bool:
-    """Whether a parsed group name is the one that libvirt gives a domain."""
+    """Whether libvirt would give a domain this group name.
+
+    :param machine: domain id and remaining text of the group name.
+    """
     return (machine is not None and machine[0] == domain.id
             and naming.alike(machine[1], domain.name))
 
 
 def members(guests: Iterable[Guest],
             names: Collection[str]) -> dict[str, list[Guest]]:
-    """Return the guests by name of the control group that they have or are to
-    get.
+    """Return the guests by name of their resctrl group, whether the group
+    exists already or not.
+
+    :param names: names of the existing groups.
     """
     found: dict[str, list[Guest]] = {}
     for guest in guests:
@@ -440,14 +451,18 @@ def members(guests: Iterable[Guest],
 
 
 def monitor(group: str, uuid: str) -> str:
-    """Return the path of a guest's monitoring group below its control group.
+    """Return the path of a guest's monitoring group below the control group
+    that the guest shares.
+
+    :param group: name of the control group.
     """
     return f'{group}/{naming.monitor_name(uuid)}'
 
 
 def for_each(guests: Iterable[Guest],
              problems: Iterable[Problem]) -> Iterator[Problem]:
-    """Yield each problem of a shared control group once for each guest in it.
+    """Yield problems; a problem of a control group that guests share is
+    repeated for each of these guests.
     """
     by_group = members(guests, ())
     for problem in problems:

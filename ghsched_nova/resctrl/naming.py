@@ -79,13 +79,11 @@ def is_uuid(text: str) -> bool:
 
 
 def machine_name(domain_id: int, name: str) -> str:
-    """Return the part of a control group's name that libvirt makes from a
-    domain's name.
+    """Return the name that libvirt derives from the id and name of a domain,
+    the first part of the domain's control group name.
 
-    Characters that a host name cannot have are left out, dots and dashes
-    stand for themselves only after something else and never at the end, and
-    nothing is added from 64 characters on (virDomainGenerateMachineName() of
-    src/conf/domain_conf.c).
+    As in virDomainGenerateMachineName() of libvirt's src/conf/domain_conf.c:
+    letters, digits and single dots or dashes, at most 64 characters.
     """
     prefix = f'qemu-{domain_id}-'
     text, after_mark = '', True
@@ -104,35 +102,36 @@ def machine_name(domain_id: int, name: str) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def machine(name: str) -> tuple[int, str] | None:
-    """Return the domain id and the rest of a group name that libvirt made;
-    None for other names.
+    """Return the domain id and the remaining text of a control group name that
+    libvirt made; None for other names.
     """
     match = _LIBVIRT.fullmatch(name)
     return (int(match[1]), match[2]) if match else None
 
 
 def alike(part: str, name: str) -> bool:
-    """Whether the rest of a libvirt group name may stand for a domain name.
+    """Whether a control group name of libvirt may have been derived from this
+    domain name.
 
-    Marks do not count and the end may be missing, so that a group is rather
-    left than taken from a guest.
+    Only letters and digits are compared, and the group name may be cut off.
+
+    :param part: group name without the domain id.
+    :param name: domain name.
     """
     return _LETTERS.sub('', name).startswith(_LETTERS.sub('', part))
 
 
 def find_groups(names: Iterable[str], domain_id: int,
                 vcpus: Collection[int]) -> list[str]:
-    """Return groups that can be the one libvirt made for a running guest.
+    """Return the names of control groups that libvirt may have created for a
+    running guest.
 
-    The domain id and the list identify the group; the name does not, because
-    it may be cut.
+    The domain id and the vCPUs are compared, not the domain name, because
+    libvirt may cut it. More than one matches if libvirt used the id before.
 
-    There is more than one where libvirt has forgotten a group (its QEMU died
-    while libvirtd was down) and has given the domain id again.
-
-    :param names: the directories below the resctrl root.
+    :param names: directories in the resctrl mount point.
     :param domain_id: libvirt's id of the running domain.
-    :param vcpus: the vCPUs in the group's <memorytune>.
+    :param vcpus: vCPUs in the guest's <memorytune>.
     """
     cpus = cpulist.render_cpus(vcpus)
     pattern = re.compile(f'qemu-{domain_id}-[A-Za-z0-9.-]*-vcpus_'
@@ -141,18 +140,20 @@ def find_groups(names: Iterable[str], domain_id: int,
 
 
 def group_name(uuid: str) -> str:
-    """Return the group of one guest."""
+    """Return the name of the control group that a guest has to itself."""
     return PREFIX + uuid
 
 
 def monitor_name(uuid: str) -> str:
-    """Return the monitoring group of a guest that has no control group."""
+    """Return the path of a guest's monitoring group below the resctrl mount
+    point.
+    """
     return MONITORS + group_name(uuid)
 
 
 def guest_of(name: str) -> str | None:
-    """Return the UUID of the guest in the name of a group; None if there is
-    none.
+    """Return the guest UUID that is part of a resctrl group's name; None if
+    the name has no UUID.
     """
     name = name.removeprefix(MONITORS)
     if is_shared(name) or not name.startswith(PREFIX):
@@ -165,11 +166,8 @@ def shared_name(nodes: Sequence[NodePolicy],
     """Return the name of the control group that guests with the same policy on
     the same host NUMA nodes share.
 
-    Which guest node is on which host node does not matter: the group holds
-    values for host nodes.
-
-    :param nodes: what is asked for by guest NUMA node.
-    :param host_nodes: the host NUMA node of each.
+    :param nodes: requested bandwidth by guest NUMA node.
+    :param host_nodes: host NUMA node of each guest NUMA node.
     """
     return _SHARED_PREFIX + digest(sorted(
         f'{host}={node}' for host, node in zip(host_nodes, nodes,
@@ -177,29 +175,37 @@ def shared_name(nodes: Sequence[NodePolicy],
 
 
 def is_shared(name: str) -> bool:
-    """Whether a control group is one that several guests may share."""
+    """Whether this is the name of a control group that several guests can
+    share.
+    """
     return name == DEFAULT or bool(_SHARED.fullmatch(name))
 
 
 def own_uuid(name: str) -> str | None:
-    """Return the UUID of the guest of a group that nova-compute has made; None
-    for other groups.
+    """Return the guest UUID in the name of a resctrl group that nova-compute
+    created for one guest; None for other names.
     """
     uuid = guest_of(name)
     return uuid if uuid and is_uuid(uuid) else None
 
 
 def is_ours(name: str) -> bool:
-    """Whether the name of a control group is one that nova-compute makes."""
+    """Whether this is the name of a resctrl group that nova-compute
+    creates.
+    """
     return own_uuid(name) is not None or is_shared(name) or name == PROBE
 
 
 def is_guests(name: str) -> bool:
-    """Whether a group is, or was, that of guests."""
+    """Whether this is the name of a resctrl group that nova-compute or libvirt
+    creates for guests.
+    """
     return is_ours(name) or machine(name) is not None
 
 
 def foreign(names: Iterable[str]) -> frozenset[str]:
-    """Return the control groups that never belonged to a guest."""
+    """Return the names of control groups that neither nova-compute nor libvirt
+    created for guests.
+    """
     return frozenset(name for name in names
                      if name not in NOT_GROUPS and not is_guests(name))

@@ -25,15 +25,15 @@ _NodeMap = tuple[dict[int, tuple[int, ...]], dict[int, str]]
 
 def map_nodes(dialect: dialects.Dialect, domains: frozenset[int],
               sysfs: Path) -> _NodeMap:
-    """Return the domains by node, and the nodes left out with the reason.
+    """Return the resctrl domains of each host NUMA node, and the reason for
+    each node on which bandwidth limits are impossible.
 
-    A node is left out when a limit on it could not hold: when it has no
-    domain, or has CPUs of which the domain is unknown. A node without CPUs
-    (memory alone) can back no guest node with vCPUs and is left out, too. A
-    domain may belong to several nodes (sub-NUMA clusters below one L3); each
-    of them has it then.
+    Limits are impossible on a node without CPUs or domains, or with CPUs whose
+    domain is unknown. With sub-NUMA clusters several nodes have the same
+    domain.
 
-    :raises ResctrlUnavailable: when it cannot be told what the domains are.
+    :param domains: ids of the domains in the MB schemata line.
+    :raises ResctrlUnavailable: if it is unknown what the domain ids mean.
     """
     if dialect.domain_kind != 'either':
         return _map_kind(dialect.domain_kind, domains, sysfs)
@@ -91,7 +91,9 @@ def describe_no_node(left_out: Mapping[int, str]) -> str:
 
 
 def _l3_domains(sysfs: Path, cpus: frozenset[int]) -> set[int] | None:
-    """Return ids of the L3 caches of some CPUs; None when one is not known."""
+    """Return the ids of the L3 caches of some CPUs; None if the id of one of
+    the caches is unknown.
+    """
     found: set[int] = set()
     for number in sysfs_files.l3_caches(sysfs, cpus):
         if number is None:

@@ -38,7 +38,9 @@ from ghsched_placement import cpulist
 
 
 def make_plan(actual: model.Actual, wanted: model.Wanted) -> model.Plan:
-    """Return the steps from the actual state to the desired one."""
+    """Return the changes of resctrl that turn the actual state of a host into
+    the desired state.
+    """
     members = model.members(wanted.guests, actual.groups)
     at_home = frozenset(tid for threads in actual.threads.values()
                         for tid in threads)
@@ -80,7 +82,9 @@ def _rank(item: tuple[str, Sequence[Guest]]) -> int:
 
 def _reach(steps: Iterable[Action | Problem],
            actions: list[Action]) -> Iterator[Problem]:
-    """Collect the actions among some steps, and yield the problems."""
+    """Append the actions among planned steps to a list, and yield the problems
+    among them.
+    """
     for step in steps:
         if isinstance(step, Action):
             actions.append(step)
@@ -93,7 +97,11 @@ def _by_id(domains: Iterable[Domain]) -> dict[int, Domain]:
 
 
 def _is_foreign(name: str, running: Mapping[int, Domain]) -> bool:
-    """Also one that libvirt made for a running domain without a policy."""
+    """Whether ghsched does not manage the control group of this name: groups
+    of other software, or of running libvirt domains.
+
+    :param running: running libvirt domains by id.
+    """
     if naming.is_ours(name):
         return False
     machine = naming.machine(name)
@@ -107,13 +115,14 @@ def _is_foreign(name: str, running: Mapping[int, Domain]) -> bool:
 
 def _find_leaked_groups(actual: model.Actual, wanted: model.Wanted,
                         needed: Set[str], at_home: Set[int]) -> dict[str, str]:
-    """Return the control groups to remove, each with the reason.
+    """Return the resctrl groups to remove, and the reason for each.
 
-    One that holds threads of guests is kept until they have been moved, or
-    there is no other to move them into: the kernel puts the threads of a
-    group that is removed into its own.
+    A group of nova-compute or libvirt is removed if no guest needs it and no
+    guest's threads are left in it.
 
-    :param at_home: threads of the guests that have a group to be in.
+    :param needed: names of groups that guests need.
+    :param at_home: ids of threads whose guests need a group; they do not count
+        when there are too few groups.
     """
     uuids = {domain.uuid for domain in wanted.domains}
     # It is known which group these need; the others may need theirs.
@@ -173,10 +182,10 @@ class _CanNot(Exception):  # noqa: N818
 
 def _plan_group(name: str, guests: Sequence[Guest], actual: model.Actual,
                 wanted: model.Wanted) -> Iterator[Action | Problem]:
-    """Yield the changes that give a control group its values and the threads
-    of its guests.
+    """Yield the changes that give a control group its schemata values and the
+    threads of its guests, or the problem that prevents them.
 
-    :param guests: at least one, and more than one only if they share it.
+    :param guests: guests of the group; several if they share it.
     """
     uuids = [guest.domain.uuid for guest in guests]
     missing = [_describe_missing_vcpus(guest, actual) for guest in guests]
@@ -205,8 +214,8 @@ def _plan_group(name: str, guests: Sequence[Guest], actual: model.Actual,
 
 
 def _find_vcpu_threads(guest: Guest, actual: model.Actual) -> dict[int, int]:
-    """Return the thread ids of those vCPUs that belong into the guest's
-    control group, by vCPU.
+    """Return the thread ids of a guest's vCPUs that belong in its control
+    group, by vCPU.
     """
     found = {}
     for tid, name in actual.threads.get(guest.domain.uuid, {}).items():
@@ -217,8 +226,8 @@ def _find_vcpu_threads(guest: Guest, actual: model.Actual) -> dict[int, int]:
 
 
 def _describe_missing_vcpus(guest: Guest, actual: model.Actual) -> str:
-    """Return text on vCPU threads of a guest that were not found; empty if
-    none is missing.
+    """Return a text that says how many vCPU threads of a guest are missing;
+    empty if none is.
     """
     vcpus = _find_vcpu_threads(guest, actual)
     if len(vcpus) >= guest.online:
@@ -232,11 +241,8 @@ def _describe_missing_vcpus(guest: Guest, actual: model.Actual) -> str:
 def _make_group(
     guest: Guest, name: str, wanted: model.Wanted
 ) -> Iterator[Action]:
-    """Yield the actions that make a control group and write its values that
-    differ from those of a new one.
-
-    A kernel may take a value that it shows for another one when it is written
-    (100 with MPAM of four bits).
+    """Yield the changes that create a guest's resctrl group and write its
+    schemata values, except those that a new group has anyway.
     """
     uuid = '' if guest.shared else guest.domain.uuid
     yield Action('make group', name,
@@ -276,8 +282,10 @@ def _repair(guest: Guest, name: str, group: Group,
 
 def _select_threads(guest: Guest, actual: model.Actual,
                     all_threads: bool) -> dict[int, str]:
-    """Return the roles, by thread id, of the threads that belong into the
-    guest's group.
+    """Return the threads of a guest that belong in its resctrl group: the role
+    of each by thread id.
+
+    :param all_threads: whether threads other than vCPUs belong in it, too.
     """
     found = {
         tid: f'{vcpu}'
@@ -308,7 +316,12 @@ def _move(guest: Guest, name: str, inside: Set[int], actual: model.Actual,
 
 def _strangers(guests: Sequence[Guest], name: str, actual: model.Actual,
                at_home: Set[int]) -> Iterator[Problem]:
-    """Yield a problem per guest of a group that has vCPUs of others in it."""
+    """Yield a problem for each guest of a control group that contains vCPU
+    threads of other guests.
+
+    :param at_home: ids of threads whose guests need a group; they do not
+        count.
+    """
     group = actual.groups.get(name)
     strange = group.vcpu_threads - at_home if group else None
     if strange:
@@ -326,13 +339,13 @@ def _plan_monitoring(
     actual: model.Actual,
     wanted: model.Wanted,
 ) -> Iterator[Action]:
-    """Yield changes that give each guest in a shared control group a
-    monitoring group, if there are enough.
+    """Yield changes that give guests who share a control group a monitoring
+    group each, as far as monitoring ids suffice.
 
-    Those of guests that have left go first, to make room, and guests without
-    a policy come last.
+    Monitoring groups of guests that left are removed first. Guests without a
+    policy come last.
 
-    :param shared: guests by the control group that they share.
+    :param shared: guests by shared control group.
     """
     spare = wanted.monitors - actual.monitors_of_others - sum(
         guest.only_measured and guest.group not in actual.groups
@@ -362,8 +375,11 @@ def _plan_monitoring(
 
 def _choose_monitored(guests: Iterable[Guest], there: Set[str],
                       room: int) -> list[Guest]:
-    """Return the guests of a control group that get a monitoring group, within
-    the room for more.
+    """Return the guests of a shared control group that get or keep a
+    monitoring group.
+
+    :param there: UUIDs of guests that have one already.
+    :param room: number of further monitoring groups that can be created.
     """
     have = [guest for guest in guests if guest.domain.uuid in there]
     new = sorted((guest for guest in guests

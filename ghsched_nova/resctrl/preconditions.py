@@ -81,10 +81,8 @@ class Missing:
 
 
 def missing(kernel: Kernel) -> tuple[Missing, ...]:
-    """Return the preconditions for bandwidth control that a host does not
-    meet, in order.
-
-    One that follows from another that is not met is left out.
+    """Return the kernel, firmware and mount preconditions of bandwidth control
+    that a host does not meet, in order.
     """
     if 'MB' in kernel.info:
         return ()
@@ -114,7 +112,9 @@ def _control() -> Missing:
 
 def _built(config: str, option: str) -> bool | None:
     """Whether a kernel was built with a configuration option; None if the
-    kernel does not have the option.
+    option is unknown to the kernel.
+
+    :param config: text of the kernel's configuration.
     """
     if re.search(f'^CONFIG_{option}=[ym]$', config, re.M):
         return True
@@ -177,8 +177,10 @@ def _command_line(kernel: Kernel) -> Iterator[Missing]:
 
 
 def _rdt_off(words: Iterable[str]) -> str:
-    """Return the kernel boot option that switches Intel MBA off; empty if
-    there is none.
+    """Return the kernel boot parameter that disables Intel bandwidth control
+    (MBA); empty if no parameter does.
+
+    :param words: words of the kernel command line.
     """
     found = ''
     for word in words:

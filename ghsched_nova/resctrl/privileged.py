@@ -44,11 +44,9 @@ _PATH = r'/[^\x00]*'
 
 
 def _check_root(root: str) -> None:
-    """Refuse a resctrl root other than that of the helper's configuration.
+    """Refuse a resctrl mount point other than the configured one.
 
-    In resctrl nobody can make a link or a file.
-
-    :raises GroupError: says why.
+    :raises GroupError: with the reason.
     """
     _check_configured('resctrl_path', root)
     found = kernel_files.get_file_system(root)
@@ -59,9 +57,9 @@ def _check_root(root: str) -> None:
 
 
 def _check_run_path(run_path: str) -> None:
-    """Refuse a run directory other than libvirt's.
+    """Refuse a libvirt run directory other than the configured one.
 
-    :raises GroupError: says why.
+    :raises GroupError: with the reason.
     """
     _check_configured('libvirt_run_path', run_path)
 
@@ -113,11 +111,12 @@ _Report = tuple[Sequence[tuple[model.Kind, str, str, str, str,
 
 
 def remove_own(root: Path, uuid: str) -> bool:
-    """Remove the control group of a guest as root, see
-    :func:`fs.remove_group`.
+    """Remove the control group of one guest through the privileged helper,
+    unless vCPU threads are still in it.
 
-    :raises fs.GroupError: as there.
-    :raises ValueError: when it is no UUID.
+    :returns: False if the group is in use or does not exist.
+    :raises fs.GroupError: if the kernel or the helper fails.
+    :raises ValueError: for a malformed UUID.
     """
     try:
         return _remove_own(str(root), uuid)
@@ -127,11 +126,12 @@ def remove_own(root: Path, uuid: str) -> bool:
 
 def reconcile(root: Path, run_path: Path,
               wanted: model.Wanted) -> reconciling.Report:
-    """Change the control groups of a host to the desired state as root, in one
-    call; see :func:`reconcile.reconcile`.
+    """Bring the resctrl groups of the host into the desired state through the
+    privileged helper, and return the report.
 
-    :raises fs.GroupError: as there.
-    :raises ValueError: when the desired state makes no sense.
+    :raises fs.GroupError: if resctrl is not mounted or locked, or the helper
+        does not answer.
+    :raises ValueError: if the desired state is malformed.
     """
     try:
         actions, problems, foreign, unmeasured, overlaps = _reconcile(
@@ -171,11 +171,11 @@ def _packed_problems(problems: Sequence[model.Problem]
 
 def measure(root: Path, lines: Sequence[str],
             domain: int) -> dict[str, rounding.Readings]:
-    """Return the percentages that schemata lines show after each written one,
-    measured as root; see :func:`measure.measure`.
+    """Return the percentages that schemata lines show after each of 0 to 100
+    was written, measured through the privileged helper.
 
-    :raises fs.GroupError: as there.
-    :raises ValueError: for what is no line or no domain.
+    :raises fs.GroupError: if resctrl cannot be used.
+    :raises ValueError: for a malformed line or domain.
     """
     return {line: tuple(shown) for line, shown
             in _measure(str(root), list(lines), domain)}

@@ -99,10 +99,10 @@ class Place:
 
 def look(place: Place, wanted: model.Wanted,
          files: fs.Files | None = None) -> Report:
-    """Return the report that a reconciliation would give, without writing to
-    resctrl.
+    """Return the report of a resctrl reconciliation without changing anything:
+    what would be changed, and the problems.
 
-    :raises GroupError: when there is no resctrl, or no lock.
+    :raises GroupError: if resctrl is not mounted, or its lock is not free.
     """
     files = files or fs.Files()
     with fs.locked(files, place.root, place.lock_timeout):
@@ -113,12 +113,12 @@ def look(place: Place, wanted: model.Wanted,
 
 def reconcile(place: Place, wanted: model.Wanted,
               files: fs.Files | None = None) -> Report:
-    """Write the groups, values and threads that guests require to resctrl, and
-    report what is not as required.
+    """Bring the resctrl groups, schemata values and thread assignments of
+    guests into the desired state; return changes and problems.
 
-    A refusal of the kernel ends the work on one guest, not that on others.
+    An error for one guest does not stop the work on other guests.
 
-    :raises GroupError: when there is no resctrl, or no lock.
+    :raises GroupError: if resctrl is not mounted, or its lock is not free.
     """
     files = files or fs.Files()
     work = _Work(files, place.root)
@@ -164,9 +164,10 @@ def _undone(action: model.Action) -> model.Problem:
 
 
 def _within(group: Path, error: fs.GroupError) -> str:
-    """Return the text of an error in a group, without the name of the group.
+    """Return the text of a resctrl error with paths relative to the control
+    group.
 
-    Nova shows no more than 255 characters of a fault.
+    This keeps the text short: Nova shows at most 255 characters of a fault.
     """
     path = Path(error.path)
     if error.path and path.is_relative_to(group):
@@ -225,8 +226,8 @@ class _Work:
             (what.group, one) in self.failed for one in needed)
 
     def may_try_again(self, plan: model.Plan) -> bool:
-        """Whether removing groups may make room for groups that could not be
-        created.
+        """Whether to retry control groups that could not be created, because
+        groups were or will be removed; forgets their problems if so.
         """
         freed = (any(action.kind == 'remove group' for action in plan.actions)
                  or any(action.kind == 'remove group'
@@ -278,11 +279,11 @@ class _Work:
             return
 
     def _is_busy(self, path: Path, error: OSError) -> bool:
-        """Whether a group could not be created only because monitoring ids are
-        in limbo.
+        """Whether the kernel refused a new resctrl group only because free
+        monitoring ids still have data in the caches.
 
-        Where each control group has ids of its own (MPAM), the kernel says
-        that there are no more control groups then.
+        With monitoring ids per control group (MPAM), the kernel returns ENOSPC
+        for this, too.
         """
         if error.errno == errno.EBUSY:
             return True
@@ -319,8 +320,8 @@ class _Work:
             raise fs.os_error('cannot be removed', path, exc) from exc
 
     def _move(self, path: Path, action: model.Action) -> tuple[int, ...]:
-        """Move threads into a group; return the ids of those that had not
-        ended.
+        """Move threads into a resctrl group; return the ids of the threads
+        that were moved and had not ended.
         """
         moved = []
         for tid in action.threads:
@@ -340,13 +341,11 @@ class _Work:
         return tuple(moved)
 
     def _way(self, path: Path, action: model.Action) -> tuple[Path, ...]:
-        """Return the groups into which a thread must be moved one after the
-        other to get into its group.
+        """Return the resctrl groups into which a thread must be moved in turn
+        to reach a group.
 
-        The kernel takes the threads of a monitoring group from its own
-        control group alone (``__rdtgroup_move_task()`` in
-        fs/resctrl/rdtgroup.c). Those of a shared group have been put into it
-        before.
+        A thread must be in the parent control group before it can join a
+        monitoring group (``__rdtgroup_move_task()`` in fs/resctrl/rdtgroup.c).
         """
         in_default = action.group.startswith(naming.MONITORS)
         return (self.root, path) if in_default else (path,)
@@ -371,7 +370,7 @@ class _Work:
             self._take_back(action.group)
 
     def _take_back(self, group: str) -> None:
-        """Remove a group that was created in this run and could not be
+        """Remove a resctrl group that was created in this run and could not be
         completed.
         """
         self.made.discard(group)

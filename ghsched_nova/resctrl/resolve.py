@@ -99,9 +99,8 @@ class DomainSetting:
 
     @property
     def maximum_percent(self) -> int | float:
-        """Effective cap in percent of the host node's bandwidth.
-
-        Not below what was asked for; 100 where the cap is none.
+        """Effective bandwidth cap in percent of the host NUMA node's
+        bandwidth; 100 without a cap.
         """
         if self.scale == 1:
             return min(100, self.maximum)
@@ -109,24 +108,24 @@ class DomainSetting:
 
     @property
     def held(self) -> bandwidth.Bandwidth:
-        """Bandwidth settings in effect in a resctrl domain, with the cap in
-        percent.
+        """Bandwidth settings in effect for a guest in a resctrl domain, with
+        the cap in percent.
         """
         return bandwidth.Bandwidth(self.minimum, self.maximum_percent,
                                    self.hardlimit, self.priority)
 
     @property
     def memorytune(self) -> dict[str, int | None]:
-        """Return the values by libvirt's attribute names, the cap in the
-        dialect's unit.
+        """Bandwidth settings by attribute name of libvirt's
+        ``<memorytune>``.
         """
         return {'id': self.domain, 'bandwidth': self.maximum,
                 'hardlimit': self.hardlimit, 'priority': self.priority,
                 'min_bandwidth': self.minimum}
 
     def value(self, role: knobs.Role) -> int | None:
-        """Return the value of a schemata line for one part of the policy; None
-        if there is none.
+        """Return the value for one part of the bandwidth policy, e.g. the cap;
+        None if the host does not support that part.
         """
         value = getattr(self, role)
         return None if value is None else int(value)
@@ -159,17 +158,17 @@ class Difference:
 
 def resolve(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
             host_nodes: Sequence[int]) -> tuple[DomainSetting, ...]:
-    """Return the values that each domain of a host must hold for a guest.
+    """Return the bandwidth settings that each resctrl domain of a host must
+    have for a guest.
 
-    Values that the host cannot hold exactly go to the side that breaks no
-    promise to the guest: guarantee and cap are rounded up.
+    Guarantees and caps that the host cannot hold exactly are rounded up.
 
-    :param host: what the host can hold.
-    :param policy: what the guest asks for.
-    :param host_nodes: the host NUMA node of each guest NUMA node.
-    :returns: one setting per domain, ascending; empty for a guest that asks
-        for no control.
-    :raises PolicyNotHeld: when the host cannot keep the policy.
+    :param host: bandwidth control of the host.
+    :param policy: bandwidth policy of the guest.
+    :param host_nodes: host NUMA node of each guest NUMA node.
+    :returns: one setting per domain, ascending; empty if the guest has no
+        bandwidth policy.
+    :raises PolicyNotHeld: if the host cannot enforce the policy.
     """
     if not policy.nodes:
         return ()
@@ -193,10 +192,11 @@ def resolve(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
 
 def ways(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
          host_nodes: Sequence[int]) -> dict[int, int]:
-    """Return the number of exclusive L3 ways that a guest gets in each L3
-    domain.
+    """Return the number of exclusive L3 cache ways that a guest gets, by L3
+    cache.
 
-    :raises PolicyNotHeld: when the host cannot give them.
+    :param host_nodes: host NUMA node of each guest NUMA node.
+    :raises PolicyNotHeld: if the host cannot provide them.
     """
     found: dict[int, int] = {}
     for guest_node, (asked, host_node) in enumerate(zip(
@@ -222,12 +222,12 @@ def ways(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
 
 def together(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
              guests: int) -> guest_policy.GuestPolicy:
-    """Return the policy of a control group that several guests with the same
-    policy share.
+    """Return the bandwidth policy of a control group that several guests with
+    the same policy share: guarantees and caps are multiplied.
 
-    Where a value holds for all threads of the group together, guarantees and
-    caps add up, to all of the node at most. Where it holds for each core,
-    nothing changes.
+    The policy is unchanged on hosts where limits hold for each CPU core.
+
+    :param guests: number of guests.
     """
     if host.dialect.per_core:
         return policy
@@ -240,13 +240,13 @@ def together(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
 
 def default_class(host: resctrl_host.ResctrlHost, maximum: int
                   ) -> tuple[guest_policy.GuestPolicy, tuple[int, ...]]:
-    """Return the policy of guests without a policy of their own, and the host
-    NUMA nodes where it holds.
+    """Return the bandwidth cap for all guests without a policy of their own,
+    as a policy, and the host NUMA nodes where it applies.
 
-    A cap on each node, hard if the host can, and the lowest priority.
+    The cap is hard if the host supports that, with the lowest priority.
 
-    :param maximum: percent.
-    :raises PolicyNotHeld: when nobody has said how the host holds a cap.
+    :param maximum: cap in percent.
+    :raises PolicyNotHeld: if it is unknown whether caps are hard or soft.
     """
     held = host.capabilities()
     if not held & {'MEM_BW_HARDLIMIT', 'MEM_BW_SOFTLIMIT'}:
@@ -309,12 +309,13 @@ def _check_knobs(dialect: dialects.Dialect,
 
 def _join_settings(host: resctrl_host.ResctrlHost, first: DomainSetting,
                    second: DomainSetting) -> DomainSetting:
-    """Return one domain setting for two guest NUMA nodes in the same resctrl
-    domain.
+    """Return one bandwidth setting for two guest NUMA nodes whose host nodes
+    have the same resctrl domain.
 
-    That is right only where the domain spans two host nodes and both guest
-    nodes ask for the same share of theirs. A cap that is a bandwidth is then
-    that of both.
+    A cap in bytes per second is the sum of both caps.
+
+    :raises PolicyNotHeld: if both guest nodes are on one host node or their
+        policies differ.
     """
     where = (f'guest NUMA nodes {first.guest_node} and {second.guest_node} '
              f'are both in domain {second.domain} of the host')
@@ -334,11 +335,11 @@ def _join_settings(host: resctrl_host.ResctrlHost, first: DomainSetting,
 
 def _round_up(host: resctrl_host.ResctrlHost, knob: knobs.Knob, key: keys.Key,
               value: int, floor: int = 0) -> int:
-    """Return the lowest value that a schemata line can show at or above a
-    value.
+    """Return the lowest value at or above the requested one that a schemata
+    line can show.
 
-    :param key: that asks for it.
-    :raises PolicyNotHeld: when the line can show none.
+    :param key: flavor key of the requested value, for the error message.
+    :raises PolicyNotHeld: if the line can show no such value.
     """
     value = max(value, floor, knob.minimum if knob.in_percent else 0)
     if knob.line in host.scales:
@@ -383,8 +384,8 @@ def _scale(host: resctrl_host.ResctrlHost, host_node: int) -> float:
 
 def _unit_and_domains(host: resctrl_host.ResctrlHost,
                       host_node: int) -> tuple[int | Fraction, int]:
-    """Return the bytes per second of one unit of the cap, and the number of
-    domains of a host NUMA node.
+    """Return the bytes per second of one unit of the bandwidth cap, and the
+    number of resctrl domains of a host NUMA node.
     """
     return (host.dialect.unit.size or 1,
             len(host.domains_by_node[host_node]))
@@ -404,13 +405,11 @@ def _minimum(host: resctrl_host.ResctrlHost,
 
 def _round_down_burst(host: resctrl_host.ResctrlHost, knob: knobs.Knob,
                       asked: guest_policy.NodePolicy) -> int:
-    """Return the value that holds a guarantee with its share of burst; 0 if it
-    is not above the guarantee.
+    """Return the schemata value for a guarantee together with its share of the
+    burst, rounded down; 0 if that is not above the guarantee.
 
-    The part that is left to each when all guests want their bursts and the
-    host has promised as much as it ever does. Rounded down, so that what is
-    held for bursts never adds up to more than is kept for them, and what is
-    guaranteed is never short of it.
+    The share is what each guest gets when all guests burst at once. Rounding
+    down keeps the sum within the bandwidth reserved for bursts.
     """
     most = math.floor(min(100, asked.minimum + asked.burst
                           / host.burst_ratio))
@@ -442,9 +441,7 @@ def _priority(host: resctrl_host.ResctrlHost,
 def desired_lines(host: resctrl_host.ResctrlHost,
                   settings: Sequence[DomainSetting]) -> Desired:
     """Return the values that a guest's control group must have, by schemata
-    line and domain.
-
-    Lines are in the order in which they are to be written.
+    line and domain, in the order of writing.
     """
     desired: dict[str, dict[int, int]] = {}
     for knob in host.dialect.knobs:
@@ -460,14 +457,12 @@ def desired_lines(host: resctrl_host.ResctrlHost,
 
 
 def other_domains(host: resctrl_host.ResctrlHost) -> Others:
-    """Return the values of a new group, by schemata line, for domains that a
-    guest does not use.
+    """Return the values, by schemata line, that a guest's control group must
+    have in resctrl domains that the guest does not use.
 
-    A group that holds a guest must leave the other domains alone, but whoever
-    made the group may not have: libvirt reuses a directory that is there
-    already, with all it holds, and reads the lines of the root group by the
-    beginning of their names. A line of which nobody knows what a fresh group
-    holds is not named: it is left as it is.
+    These are the values of a new group; lines for which they are unknown are
+    left out. They are written because libvirt may reuse a group with other
+    values.
     """
     values = {knob.line: _default(host, knob) for knob in host.dialect.knobs}
     return {line: value for line, value in values.items()
@@ -491,12 +486,11 @@ def differences(current: schemata.Schemata, desired: Desired,
                 ) -> tuple[Difference, ...]:
     """Return the values of a control group that differ from the wanted ones.
 
-    :param current: what the group holds.
-    :param desired: values of the guest's own domains.
-    :param others: value, by line, of all further domains that the line has;
-        a line that is not named keeps what it has there, and a line that the
-        group has not is passed over.
-    :param tolerance: :attr:`host.ResctrlHost.tolerance`.
+    :param current: schemata of the group.
+    :param desired: wanted values in the domains that the guest uses.
+    :param others: wanted value, by line, in all other domains; other lines are
+        ignored there.
+    :param tolerance: accepted difference by line.
     """
     found = []
     for name in (*desired, *(name for name in others if name not in desired)):
@@ -515,15 +509,18 @@ def differences(current: schemata.Schemata, desired: Desired,
 def plan_writes(current: schemata.Schemata, desired: Desired,
                 others: Others = _NONE, tolerance: Tolerance = _EXACT,
                 writes: Writes = _AS_SHOWN) -> tuple[str, ...]:
-    """Return the schemata lines to write; empty if no value differs.
+    """Return the schemata lines to write to a control group; empty if its
+    values are as wanted.
 
-    Each names only the domains that differ and ends with the newline that
-    the kernel insists on. Parameters are those of :func:`differences`.
+    Each line has only the domains that differ, and ends with a newline.
 
-    :param writes: :attr:`host.ResctrlHost.writes`.
-    :raises PolicyNotHeld: when the group lacks a line or a domain, or shows
-        something there that is not a number: this is not the kernel that
-        it was taken for.
+    :param current: schemata of the group.
+    :param desired: wanted values in the domains that the guest uses.
+    :param others: wanted value, by line, in all other domains.
+    :param tolerance: accepted difference by line.
+    :param writes: value to write by line and value that the kernel shows.
+    :raises PolicyNotHeld: if the group does not have a line or domain, or its
+        value is not a number.
     """
     by_line: dict[str, list[tuple[int, str]]] = {}
     for difference in differences(current, desired, others, tolerance):

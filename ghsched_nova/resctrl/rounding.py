@@ -63,10 +63,10 @@ class Scale:
 
     @classmethod
     def from_readings(cls, readings: Readings) -> 'Scale':
-        """Return the scale of a line from what the kernel showed.
+        """Return the percentages that a schemata line can show, each with the
+        value to write for it, from measured percentages.
 
-        A value that is shown as it was written is written so; of several
-        others that lead to the same, the lowest is.
+        :param readings: percentages shown after each of 0 to 100 was written.
         """
         found: dict[int, int] = {}
         for value, shown in enumerate(readings):
@@ -81,22 +81,22 @@ class Scale:
 
     @property
     def rewritten(self) -> dict[int, int]:
-        """Values to write, by those percentages that the line shows after
-        another value was written.
+        """Value to write by percentage that a schemata line shows afterwards;
+        only where the two differ.
         """
         return {shown: value for shown, value in self.written.items()
                 if shown != value}
 
     def at_least(self, percent: int) -> int | None:
-        """Return the lowest percentage that a line can show at or above
-        another one; None if there is none.
+        """Return the lowest percentage that a schemata line can show at or
+        above this one; None if there is none.
         """
         return next((shown for shown in self.written if shown >= percent),
                     None)
 
     def at_most(self, percent: float) -> int:
-        """Return the highest percentage that a line can show at or below
-        another one; 0 if there is none.
+        """Return the highest percentage that a schemata line can show at or
+        below this one; 0 if there is none.
         """
         return max((shown for shown in self.written if shown <= percent),
                    default=0)
@@ -109,12 +109,12 @@ def round_up(value: int, granularity: int) -> int:
 
 @functools.cache
 def mpam_scale(granularity: int, minimum: int) -> Scale:
-    """Return the values that a mainline MPAM control of a granularity and
-    minimum can show, not measured.
+    """Return the percentages that a mainline MPAM bandwidth control can show,
+    each with the value to write for it, without measuring.
 
-    Only values are written that lead to the same on every mainline kernel.
-
-    :raises KeyError: when no such control has this granularity and minimum.
+    :param granularity: bandwidth_gran of the host.
+    :param minimum: min_bandwidth of the host.
+    :raises KeyError: for a combination that mainline kernels do not have.
     """
     bits = FRACTIONS[granularity, minimum]
     found: dict[int, int] = {}
@@ -129,8 +129,10 @@ def mpam_scale(granularity: int, minimum: int) -> Scale:
 
 
 def _shown_percent(percent: int, bits: int) -> int:
-    """Return the percentage that an MPAM control of some bits shows after a
-    write.
+    """Return the percentage that an MPAM bandwidth control shows after this
+    percentage was written.
+
+    :param bits: width of the control in bits.
     """
     bands = 1 << bits
     band = max(_divide(percent * bands, 100), 1)
@@ -138,7 +140,7 @@ def _shown_percent(percent: int, bits: int) -> int:
 
 
 def _divide(dividend: int, divisor: int) -> int:
-    """Return a quotient rounded as DIV_ROUND_CLOSEST() of
-    include/linux/math.h.
+    """Return the quotient rounded to the nearest integer, like
+    DIV_ROUND_CLOSEST() of include/linux/math.h.
     """
     return (dividend + divisor // 2) // divisor

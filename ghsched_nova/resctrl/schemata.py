@@ -66,16 +66,17 @@ class Schemata:
     lines: tuple[Line, ...] = ()
 
     def line(self, name: str) -> Line | None:
-        """Return the line of one resource in a schemata file; None if there is
-        none.
+        """Return the line of one resource, e.g. ``MB``, in a schemata file;
+        None if the file has no such line.
         """
         return next((line for line in self.lines if line.name == name), None)
 
     def values(self, name: str, base: int = 10) -> dict[int, int] | None:
-        """Return the values of one resource in a schemata file by domain id;
-        None without its line.
+        """Return the values of one schemata line by domain id; None if there
+        is no such line.
 
-        :param base: 10 for bandwidth lines, 16 for cache bit masks.
+        :param name: name of the line, e.g. ``MB``.
+        :param base: 10 for bandwidth, 16 for cache bit masks.
         :raises SchemataError: for a value that is not a number of that base.
         """
         line = self.line(name)
@@ -89,10 +90,10 @@ class Schemata:
 
 
 def parse(text: str) -> Schemata:
-    """Return the lines of a schemata file, parsed.
+    """Return the parsed lines of a schemata text.
 
-    :raises SchemataError: for a line without a name, a domain that is no
-        number, a value that is missing, or a name or domain given twice.
+    :raises SchemataError: for a line without a name, a malformed domain id, a
+        missing value, or a duplicate name or domain.
     """
     lines = tuple(_line(row) for row in text.split('\n') if row.strip(' \t'))
     names = [line.name for line in lines]
@@ -103,10 +104,9 @@ def parse(text: str) -> Schemata:
 
 
 def read(text: str) -> Schemata:
-    """Return the lines of a schemata file as the kernel gives it, parsed; see
-    :func:`parse`.
+    """Return the parsed lines of a complete schemata file of the kernel.
 
-    :raises SchemataError: also when the end is cut off.
+    :raises SchemataError: if the text is malformed or its end is cut off.
     """
     if not text:
         raise SchemataError('it is empty')
@@ -117,7 +117,8 @@ def read(text: str) -> Schemata:
 
 
 def render(schemata: Schemata) -> str:
-    """Return the text of a schemata without padding; each line ends with LF.
+    """Return the text of a schemata file, without padding; each line ends with
+    a newline.
     """
     return ''.join(
         f'{line.name}:{line.body or render_values(line.values)}\n'
@@ -125,7 +126,9 @@ def render(schemata: Schemata) -> str:
 
 
 def render_values(values: tuple[tuple[int, str], ...]) -> str:
-    """Return the text of a line's values, the part after the colon."""
+    """Return the text of a schemata line after the colon, e.g.
+    ``0=50;1=100``.
+    """
     return ';'.join(f'{domain}={value}' for domain, value in values)
 
 
@@ -172,9 +175,8 @@ def _number(name: str, value: str, base: int) -> int:
 
 
 def libvirt_reads(root: Schemata) -> bool:
-    """Whether upstream libvirt can parse the lines of a host's root schemata.
-
-    See :mod:`ghsched_nova.resctrl.naming` for what it makes of the others.
+    """Whether upstream libvirt can parse the schemata of the host's root
+    group.
     """
     return all(line.name == 'MB' if line.name.startswith('MB')
                else _CACHE_LINE.fullmatch(line.name) is not None
@@ -182,10 +184,11 @@ def libvirt_reads(root: Schemata) -> bool:
 
 
 def openeuler_libvirt_reads(root: Schemata) -> bool:
-    """Whether openEuler's libvirt accepts the lines of a host's schemata.
+    """Whether openEuler's libvirt can parse the schemata of the host's root
+    group.
 
-    Each further line that begins with ``MB`` makes it refuse the host: those
-    of the mount options of OLK-5.10, and NVIDIA's.
+    Further lines that begin with ``MB`` make it fail, such as those of
+    OLK-5.10 mount options and of NVIDIA.
     """
     return all(line.name in _OPENEULER_LINES for line in root.lines
                if line.name.startswith('MB'))

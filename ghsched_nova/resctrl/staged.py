@@ -44,8 +44,8 @@ _Values = dict[str, dict[int, str]]
 
 def add_unchanged_lines(plan: model.Plan, actual: model.Actual,
                         wanted: model.Wanted) -> model.Plan:
-    """Return a plan that writes either all or no schemata lines of a resource
-    to a group.
+    """Return a plan in which a write to a control group writes all schemata
+    lines of the resource, not only changed ones.
     """
     if not wanted.staged:
         return plan
@@ -75,8 +75,12 @@ def _write_all_lines(
     writes: resolve.Writes,
     actions: Iterable[model.Action],
 ) -> Iterator[model.Action]:
-    """Yield a write of each schemata line of a resource, including unchanged
-    lines.
+    """Yield a write for each schemata line of a resource in one control group,
+    including lines whose values do not change.
+
+    :param first: first planned write of the resource.
+    :param held: schemata of the group.
+    :param actions: planned writes of the resource.
     """
     planned: _Values = {}
     reasons: dict[str, str] = {}

@@ -42,13 +42,13 @@ KERNEL_THREAD = 0x00200000
 
 def survey(files: fs.Files, root: Path, wanted: model.Wanted,
            run_path: Path, proc: Path) -> model.Actual:
-    """Return the groups, values and threads of guests that resctrl and procfs
-    show.
+    """Return the actual resctrl groups and threads of guests, read from
+    resctrl and procfs.
 
-    :param root: where resctrl is mounted; the lock must be held.
-    :param run_path: where libvirt has ``<domain name>.pid``.
-    :param proc: where procfs is mounted.
-    :raises GroupError: when the groups cannot be listed.
+    :param root: mount point of resctrl; its lock must be held.
+    :param run_path: directory with libvirt's ``<domain name>.pid`` files.
+    :param proc: mount point of procfs.
+    :raises GroupError: if the groups cannot be listed.
     """
     names = _names(files, root, wanted)
     found = dict.fromkeys(names, model.Group())
@@ -92,8 +92,10 @@ def _names(files: fs.Files, root: Path,
 
 def _others(files: fs.Files, root: Path, wanted: model.Wanted,
             names: Iterable[str]) -> dict[str, schemata.Schemata]:
-    """Return the schemata of groups that no guest needs, or nothing if no
-    guest has exclusive L3 ways.
+    """Return the schemata of control groups that no guest uses; empty if no
+    guest has exclusive L3 cache ways.
+
+    :param names: names of groups that no guest uses.
     """
     found = {}
     for name in names if any(guest.ways for guest in wanted.guests) else ():
@@ -107,8 +109,8 @@ def _others(files: fs.Files, root: Path, wanted: model.Wanted,
 
 def _counters(files: fs.Files, root: Path, wanted: model.Wanted,
               found: Mapping[str, model.Group]) -> model.Counters | None:
-    """Return the bandwidth counters of a host; None if no guest asks for them
-    or each group has its own.
+    """Return the assignable bandwidth counters of a host; None if no guest is
+    to be measured or the host needs no assignment of counters.
     """
     if not any(guest.monitor for guest in wanted.guests):
         return None
@@ -119,9 +121,11 @@ def _counters(files: fs.Files, root: Path, wanted: model.Wanted,
 
 def _process_of(guest: model.Guest, group: model.Group, claimed: set[int],
                 run_path: Path, proc: Path) -> int:
-    """Return the QEMU process of a guest; 0 if it is unknown.
+    """Return the process id of a guest's QEMU; 0 if it is unknown.
 
-    :param claimed: processes of other guests; one found here is added.
+    :param group: resctrl group of the guest; its threads are used if libvirt
+        has no pid file.
+    :param claimed: process ids of other guests; the result is added.
     """
     process = qemu.find_process(run_path, guest.domain.name) or 0
     if not process and not guest.shared:
@@ -134,8 +138,8 @@ def _process_of(guest: model.Guest, group: model.Group, claimed: set[int],
 
 def _measuring(files: fs.Files, root: Path,
                wanted: model.Wanted) -> list[str]:
-    """Return the existing monitoring groups of the default group that measure
-    guests.
+    """Return the existing monitoring groups, directly below the default group,
+    that belong to guests.
     """
     known = wanted.removable | {guest.group for guest in wanted.guests}
     known = frozenset(name for name in known
@@ -155,8 +159,10 @@ def _measuring(files: fs.Files, root: Path,
 
 def _of_process(process: int, proc: Path,
                 others: Mapping[int, Mapping[int, str]]) -> dict[int, str]:
-    """Return the names of a guest's threads by thread id, including its kernel
-    threads.
+    """Return the names of a QEMU's threads by thread id, including the kernel
+    threads that work for it.
+
+    :param others: kernel threads by process id.
     """
     mine = _threads(proc, process) if process else {}
     if mine:
@@ -186,8 +192,8 @@ def _is_monitor(path: Path) -> bool:
 
 
 def _monitors(files: fs.Files, path: Path) -> dict[str, frozenset[int]]:
-    """Return the threads in each guest's monitoring group below a shared
-    control group, by UUID.
+    """Return the thread ids in the monitoring groups of guests below a shared
+    control group, by guest UUID.
     """
     if not naming.is_shared(path.name):
         return {}
@@ -203,10 +209,10 @@ def _monitors(files: fs.Files, path: Path) -> dict[str, frozenset[int]]:
 
 def _monitors_of_others(files: fs.Files, root: Path,
                         names: Iterable[str]) -> int:
-    """Return the number of monitoring groups other than those made here for
-    guests that share a group.
+    """Return the number of monitoring groups on the host, without those of
+    guests that share a control group.
 
-    Their directories are listed, and nothing in them is read.
+    :param names: names of the control groups.
     """
     count = 0
     for name in ('', *names):
@@ -239,11 +245,11 @@ def _with_strangers(group: model.Group, mine: Mapping[int, str],
 
 
 def _process_in(proc: Path, tids: Iterable[int], uuid: str) -> int:
-    """Return the one process to which the vCPU threads in a group belong; 0
-    unless there is exactly one.
+    """Return the id of the one QEMU process to which the vCPU threads among
+    these threads belong; 0 if there is not exactly one.
 
-    A thread of another guest, or of a QEMU that libvirt does not know, may
-    have been put there: the command line of the process must have the UUID.
+    :param tids: thread ids in the guest's resctrl group.
+    :param uuid: guest UUID, which the command line of QEMU must contain.
     """
     found = {process for tid in tasks.vcpu_threads(tids, proc)
              for process in tasks.process_of(proc, tid)}
@@ -252,8 +258,8 @@ def _process_in(proc: Path, tids: Iterable[int], uuid: str) -> int:
 
 
 def _is_of(proc: Path, process: int, uuid: str) -> bool:
-    """Whether a process is the QEMU of a guest, by the UUID on the command
-    line.
+    """Whether a process is the QEMU of a guest: its command line has the
+    guest's UUID.
     """
     try:
         words = _read(f'{proc}/{process}/cmdline', 2 ** 20).split('\0')
@@ -282,11 +288,11 @@ def _threads(proc: Path, process: int) -> dict[int, str]:
 
 
 def _helpers(proc: Path) -> dict[int, dict[int, str]]:
-    """Return the vhost kernel threads by the process that each works for.
+    """Return the vhost kernel threads, with their names, by the QEMU process
+    for which they work.
 
-    Up to Linux 6.3 vhost has a kernel thread ``vhost-<process>`` for each
-    queue; later it is a thread of the process itself. Any process can give
-    itself such a name (prctl(2), PR_SET_NAME).
+    Up to Linux 6.3 vhost has a kernel thread ``vhost-<process>`` per queue;
+    later it runs in a thread of the process.
     """
     found: dict[int, dict[int, str]] = {}
     for tid in _numbers(proc):
@@ -299,9 +305,8 @@ def _helpers(proc: Path) -> dict[int, dict[int, str]]:
 
 
 def _is_of_kernel(proc: Path, tid: int) -> bool:
-    """Whether a thread is a kernel thread, by the flags in its ``stat``.
-
-    The name is in parentheses, and may have some itself (proc_pid_stat(5)).
+    """Whether a thread is a kernel thread, by the flags in
+    ``/proc/TID/stat``.
     """
     try:
         fields = _read(f'{proc}/{tid}/stat').rpartition(')')[2].split()

@@ -35,7 +35,9 @@ def node_path(sysfs: Path, node: int) -> Path:
 
 
 def nodes(sysfs: Path) -> Iterator[tuple[int, Path]]:
-    """Yield each NUMA node of the host with its sysfs directory."""
+    """Yield the number and the sysfs directory of each NUMA node of the
+    host.
+    """
     for path in entries(sysfs / 'devices' / 'system' / 'node'):
         match = _NODE.fullmatch(path.name)
         if match:
@@ -43,18 +45,18 @@ def nodes(sysfs: Path) -> Iterator[tuple[int, Path]]:
 
 
 def cpus_of(node: Path) -> frozenset[int]:
-    """Return the CPUs of a host NUMA node."""
+    """Return the CPUs of a host NUMA node, from its sysfs directory."""
     return _cpu_list(node / 'cpulist')
 
 
 def rated_bandwidth(node: Path) -> int:
-    """Return the bandwidth of a node according to the firmware, in bytes per
-    second.
+    """Return the memory bandwidth of a NUMA node in bytes per second, as the
+    firmware reports it (ACPI HMAT); 0 if it does not.
 
-    ACPI HMAT, see Documentation/admin-guide/mm/numaperf.rst. Access class 1
-    is that of CPUs, class 0 that of whatever is nearest.
+    See Documentation/admin-guide/mm/numaperf.rst. The value for the nearest
+    CPUs is preferred.
 
-    :returns: 0 when it says nothing.
+    :param node: sysfs directory of the node.
     """
     for access in ('access1', 'access0'):
         found = (text(node / access / 'initiators' / 'read_bandwidth')
@@ -65,12 +67,10 @@ def rated_bandwidth(node: Path) -> int:
 
 
 def rated_latency(node: Path) -> int:
-    """Return the read latency of a node according to the firmware, in
-    nanoseconds.
+    """Return the memory read latency of a NUMA node in nanoseconds, as the
+    firmware reports it (ACPI HMAT); 0 if it does not.
 
-    From the CPUs that are nearest; see :func:`rated_bandwidth`.
-
-    :returns: 0 when it says nothing.
+    :param node: sysfs directory of the node.
     """
     for access in ('access1', 'access0'):
         found = (text(node / access / 'initiators' / 'read_latency')
@@ -81,10 +81,10 @@ def rated_latency(node: Path) -> int:
 
 
 def places(sysfs: Path) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Yield each CPU with its socket, die, cluster and core.
+    """Yield each CPU with its socket, die, cluster and core id.
 
-    A level that the kernel does not know (-1 or no file) is 0 for all. A CPU
-    without a socket or core, as one that is offline, is left out.
+    Unknown die and cluster ids are 0. CPUs without a socket or core id, e.g.
+    offline ones, are left out.
     """
     for path in entries(sysfs / 'devices' / 'system' / 'cpu'):
         match = _CPU.fullmatch(path.name)
@@ -101,9 +101,8 @@ def places(sysfs: Path) -> Iterator[tuple[int, tuple[int, ...]]]:
 
 
 def distances(sysfs: Path) -> dict[int, dict[int, int]]:
-    """Return the NUMA distances (ACPI SLIT) of the host, by node and node.
-
-    A node that says nothing, or no number, is left out.
+    """Return the NUMA distances (ACPI SLIT) between the host NUMA nodes; nodes
+    without valid distances are left out.
     """
     found = {}
     paths = sorted(nodes(sysfs))
@@ -116,8 +115,8 @@ def distances(sysfs: Path) -> dict[int, dict[int, int]]:
 
 
 def l3_caches(sysfs: Path, cpus: frozenset[int]) -> Iterator[int | None]:
-    """Return the id of each L3 cache of some CPUs; None for a cache without
-    one.
+    """Yield the id of each L3 cache of some CPUs; None for a cache whose id is
+    unknown.
     """
     rest = set(cpus)
     while rest:
@@ -130,7 +129,9 @@ def l3_caches(sysfs: Path, cpus: frozenset[int]) -> Iterator[int | None]:
 
 
 def _cpu_list(path: Path) -> frozenset[int]:
-    """Parse a CPU list of the kernel ("0-3,8"); empty if it is malformed."""
+    """Return the CPUs in a file with a kernel CPU list ("0-3,8"); empty if it
+    is missing or malformed.
+    """
     cpus: set[int] = set()
     for part in (text(path) or '').strip().split(','):
         match = _RANGE.fullmatch(part)
@@ -141,7 +142,7 @@ def _cpu_list(path: Path) -> frozenset[int]:
 
 
 def entries(path: Path) -> list[Path]:
-    """Return the sorted entries of a directory; empty if it cannot be read."""
+    """Return the sorted paths in a directory; empty if it cannot be read."""
     try:
         return sorted(path.iterdir())
     except OSError:
@@ -149,10 +150,8 @@ def entries(path: Path) -> list[Path]:
 
 
 def text(path: Path) -> str | None:
-    """Return the content of a file; None if it cannot be read.
-
-    Some files refuse to be read on some hosts; that they are there is a fact
-    all the same.
+    """Return the content of a file as text; None if the file cannot be
+    read.
     """
     try:
         return path.read_text(encoding='utf-8', errors='replace')

@@ -27,17 +27,16 @@ _TID = re.compile(r'[0-9]{1,10}')
 
 
 def threads(tasks: str) -> frozenset[int]:
-    """Return the ids of the threads in a ``tasks`` file.
-
-    See :func:`iommu_groups` for what else can be in it.
+    """Return the thread ids in the text of a resctrl ``tasks`` file; other
+    entries are ignored.
     """
     return frozenset(int(word) for word in tasks.split()
                      if _TID.fullmatch(word))
 
 
 def iommu_groups(tasks: str) -> frozenset[int]:
-    """Return the IOMMU groups in a ``tasks`` file of openEuler
-    (``iommu_group:17``).
+    """Return the IOMMU group numbers in the text of a resctrl ``tasks`` file;
+    openEuler lists devices there as ``iommu_group:17``.
     """
     return frozenset(int(match[1]) for match in
                      map(_IOMMU_GROUP.fullmatch, tasks.split()) if match)
@@ -45,18 +44,17 @@ def iommu_groups(tasks: str) -> frozenset[int]:
 
 def vcpu_threads(tids: Iterable[int],
                  proc: Path = Path('/proc')) -> frozenset[int]:
-    """Return the threads, of those given, that are vCPUs of any guest."""
+    """Return those thread ids that belong to vCPUs of any QEMU guest.
+
+    :param tids: thread ids to choose from.
+    """
     return frozenset(tid for tid in tids
                      if qemu.parse_vcpu_name(thread_name(proc, tid))
                      is not None)
 
 
 def thread_name(proc: Path, tid: int) -> str:
-    """Return the name of a thread; empty if it has ended.
-
-    QEMU names its vCPU threads ``CPU <n>/KVM``, or ``/TCG``, because libvirt
-    starts it with ``debug-threads=on``.
-    """
+    """Return the name of a thread; empty if the thread has ended."""
     try:
         name = (proc / str(tid) / 'comm').read_text(errors='replace')
     except OSError:
@@ -65,7 +63,9 @@ def thread_name(proc: Path, tid: int) -> str:
 
 
 def process_of(proc: Path, tid: int) -> set[str]:
-    """Return the process of a thread; empty if the thread has ended."""
+    """Return the id of a thread's process, as a set; empty if the thread has
+    ended.
+    """
     try:
         status = (proc / str(tid) / 'status').read_text(errors='replace')
     except OSError:
