@@ -33,7 +33,8 @@ Report = guest_changes.Report[model.Action]
 
 def check_interrupts(guests: Iterable[model.Guest], host: model.Host,
                      proc: Path = Path('/proc')) -> Report:
-    """Return the interrupts whose CPUs are to be changed; change nothing.
+    """Return the interrupts of passthrough devices whose CPUs must be changed,
+    without changing them.
 
     :param proc: mount point of procfs.
     """
@@ -49,9 +50,8 @@ def check_interrupts(guests: Iterable[model.Guest], host: model.Host,
 def reconcile(guests: Iterable[model.Guest], host: model.Host,
               proc: Path = Path('/proc'),
               steer: Steer | None = None) -> Report:
-    """Set the CPUs of all interrupts that do not go to housekeeping CPUs.
-
-    See :func:`check_interrupts`.
+    """Move interrupts of passthrough devices to housekeeping CPUs, unless they
+    go to such CPUs already.
 
     :param steer: function that makes a change; the privileged helper by
         default.
@@ -73,7 +73,8 @@ def reconcile(guests: Iterable[model.Guest], host: model.Host,
 
 
 def read_route(path: Path) -> model.Route | None:
-    """Return the affinity of an interrupt; None if it has been released.
+    """Return the CPU affinity of an interrupt; None if the interrupt has been
+    released.
 
     :param path: directory of the interrupt in ``/proc/irq``.
     """

@@ -59,8 +59,8 @@ class Interrupt:
 
     @property
     def can_bypass(self) -> bool:
-        """Whether KVM can deliver it without the host: not if it is a wired
-        (INTx) one.
+        """Whether KVM can deliver an interrupt to the guest without the host;
+        False for wired (INTx) interrupts.
         """
         return not self.name.startswith('vfio-intx')
 
@@ -110,8 +110,10 @@ class Host:
         return frozenset().union(*self.nodes.values())
 
     def housekeeping(self, node: int | None) -> frozenset[int]:
-        """Return the housekeeping CPUs of a node; of the host if the node is
-        unknown.
+        """Return the host CPUs of a NUMA node that are neither dedicated to
+        guests nor isolated.
+
+        :param node: NUMA node; None for all CPUs of the host.
         """
         near = self.online if node is None else self.nodes.get(
             node, frozenset())
@@ -133,7 +135,7 @@ class Action:
 
     @property
     def line(self) -> str:
-        """New CPUs of the interrupt, as text."""
+        """New CPUs of an interrupt, as text."""
         return cpulist.render_cpus(self.cpus)
 
     @property
@@ -146,7 +148,7 @@ class Action:
 
 
 def parse_interrupts(text: str) -> list[Interrupt]:
-    """Return the interrupts of passthrough devices, in the order of the
+    """Return the interrupts of passthrough (VFIO) devices, in the order of the
     kernel.
 
     :param text: content of ``/proc/interrupts``, proc(5).
@@ -171,12 +173,13 @@ def _parse_line(line: str) -> Iterator[Interrupt]:
 
 
 def is_vfio_name(text: str) -> bool:
-    """Return True if a text is a name of a VFIO interrupt."""
+    """Whether a text is the name of a VFIO interrupt."""
     return _NAME.fullmatch(text) is not None
 
 
 def count_by_device(text: str) -> Mapping[str, int]:
-    """Return the number of handled interrupts on all CPUs, by PCI address.
+    """Return how many interrupts of each passthrough device the host has
+    handled, by PCI address.
 
     :param text: content of ``/proc/interrupts``.
     """
@@ -188,11 +191,12 @@ def count_by_device(text: str) -> Mapping[str, int]:
 
 def select_steerable(guests: Iterable[Guest], interrupts: Iterable[Interrupt],
                      bypass: bool) -> list[tuple[Guest, Interrupt]]:
-    """Return the interrupts that ghsched steers, each with its guest.
+    """Return the interrupts of passthrough devices that ghsched may move to
+    other CPUs, each with its guest.
 
     Shared interrupts and those that bypass the hypervisor are left out.
 
-    :param bypass: see :class:`Host`.
+    :param bypass: whether message signalled interrupts bypass the hypervisor.
     """
     owners = {device: guest for guest in guests for device in guest.devices}
     return [(owners[one.device], one) for one in interrupts
@@ -203,14 +207,15 @@ def select_steerable(guests: Iterable[Guest], interrupts: Iterable[Interrupt],
 def plan_actions(found: Iterable[tuple[Guest, Interrupt]],
                  routes: Mapping[int, Route],
                  host: Host) -> tuple[tuple[Action, ...], tuple[Problem, ...]]:
-    """Return the changes that route interrupts to housekeeping CPUs.
+    """Return the changes that move interrupts to housekeeping CPUs, and a
+    problem for each device whose interrupts cannot be moved.
 
-    An interrupt that goes to some of these CPUs is not changed, because
-    irqbalance may have chosen among them.
+    An interrupt that already goes to some of these CPUs is not changed,
+    because irqbalance may have chosen them.
 
-    :param found: see :func:`select_steerable`.
-    :param routes: affinity by number of the interrupt; a missing one has been
-        released.
+    :param found: interrupts, each with its guest.
+    :param routes: affinity by interrupt number; released interrupts are
+        missing.
     """
     actions, problems = [], dict[Problem, None]()
     for guest, interrupt in found:
@@ -228,7 +233,9 @@ def plan_actions(found: Iterable[tuple[Guest, Interrupt]],
 
 
 def _make_problem(guest: Guest, interrupt: Interrupt, route: Route) -> Problem:
-    """|"""
+    """Return the problem that an interrupt cannot be moved because its NUMA
+    node has no housekeeping CPUs.
+    """
     where = 'the host' if route.node is None else f'NUMA node {route.node}'
     return Problem(
         guest.uuid, f'interrupts of {interrupt.device} stay where they are: '

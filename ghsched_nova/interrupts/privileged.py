@@ -66,11 +66,13 @@ def _steer(number: Annotated[int, Range(0, 2 ** 24)],
 
 def write_affinity(number: int, name: str, cpus: list[int],
                    proc: Path = Path('/proc')) -> str:
-    """Set the CPUs of an interrupt, if it still has this VFIO name.
+    """Set the CPUs of an interrupt, unless its number belongs to another
+    interrupt now.
 
-    The kernel has a directory of that name while the interrupt is in use
+    The kernel has a directory of the interrupt's VFIO name while it is in use
     (``register_handler_proc``).
 
+    :param name: VFIO name of the interrupt.
     :param proc: mount point of procfs.
     :returns: error message; empty on success.
     """

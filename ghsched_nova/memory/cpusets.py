@@ -24,7 +24,8 @@ MEMS = 'cpuset.mems'
 
 def find_cpusets(process: int, proc: Path = Path('/proc'),
                  root: Path = ROOT) -> list[Path]:
-    """Return the cpuset directories of a process, over all of its threads.
+    """Return the cpuset control group directories of a process and its
+    threads.
 
     Groups that QEMU may share with other processes are left out.
     """
@@ -55,7 +56,9 @@ def _directory(task: Path, root: Path) -> Path | None:
 
 
 def allowed_nodes(path: Path) -> frozenset[int] | None:
-    """Return the NUMA nodes allowed by a control group; None if unknown."""
+    """Return the NUMA nodes from which a control group may allocate memory
+    (``cpuset.mems``); None if unknown.
+    """
     try:
         return cpulist.parse_cpus((path / MEMS).read_text().strip())
     except (OSError, ValueError):

@@ -69,13 +69,16 @@ class Area:
 
     @property
     def strays(self) -> int:
-        """Number of pages on other nodes than the one the area is bound to."""
+        """Number of pages of a memory area that are not on the NUMA node to
+        which the area is bound.
+        """
         return sum(count for node, count in self.pages.items()
                    if node != self.node)
 
 
 def parse_areas(numa_maps: Iterable[str], maps: Iterable[str]) -> list[Area]:
-    """Return the areas of a process that are bound to one NUMA node each.
+    """Return the memory areas of a process that are bound to one NUMA node
+    each.
 
     :param numa_maps: lines of ``/proc/PID/numa_maps``, proc(5).
     :param maps: lines of ``/proc/PID/maps``, which have the end addresses.
@@ -95,7 +98,9 @@ def parse_areas(numa_maps: Iterable[str], maps: Iterable[str]) -> list[Area]:
 
 
 def _area(line: str) -> Area | None:
-    """Return the area of a line of ``numa_maps``, without its end address."""
+    """Return the memory area that a line of ``numa_maps`` describes, without
+    its end address; None if it is not bound to one node.
+    """
     found, size = _BOUND.match(line), _PAGE_SIZE.search(line)
     try:
         nodes = cpulist.parse_cpus(found[2]) if found else frozenset()
@@ -111,9 +116,10 @@ def _area(line: str) -> Area | None:
 
 
 def remap_node(node: int, old: Nodes, new: Nodes) -> int:
-    """Return the node to which the kernel rebinds a policy of one node.
+    """Return the NUMA node to which the kernel rebinds memory that is bound to
+    one node, when ``cpuset.mems`` changes.
 
-    :param old: nodes allowed before the change of ``cpuset.mems``.
+    :param old: nodes allowed before the change.
     :param new: nodes allowed after the change.
     """
     if node not in old or not new:
@@ -123,9 +129,8 @@ def remap_node(node: int, old: Nodes, new: Nodes) -> int:
 
 def plan_node_sets(moved: Mapping[int, int], nodes: Iterable[int]
                    ) -> tuple[Nodes, ...]:
-    """Return the values to set ``cpuset.mems`` to, one after the other.
-
-    Each step can be reverted, too.
+    """Return the successive values of ``cpuset.mems`` that make the kernel
+    rebind a guest's memory to its new host NUMA nodes.
 
     :param moved: new host node by old one.
     :param nodes: all host nodes of the guest before the move.
@@ -149,7 +154,12 @@ def plan_node_sets(moved: Mapping[int, int], nodes: Iterable[int]
 
 
 def _is_reachable(way: Sequence[Nodes], wanted: Mapping[int, int]) -> bool:
-    """|"""
+    """Whether successive values of ``cpuset.mems`` make the kernel rebind
+    memory from each NUMA node to its wanted node.
+
+    :param way: values of ``cpuset.mems``, in order.
+    :param wanted: wanted node by present node.
+    """
     for node, target in wanted.items():
         for old, new in zip(way, way[1:], strict=False):
             node = remap_node(node, old, new)
@@ -163,9 +173,10 @@ def _text(wanted: Mapping[int, int]) -> str:
 
 
 def split_area(area: Area, size: int) -> Iterator[tuple[int, int]]:
-    """Yield start and end address of pieces of an area.
+    """Yield start and end addresses that divide a memory area into pieces of
+    whole pages.
 
-    :param size: maximum bytes of a piece; at least one page is in a piece.
+    :param size: maximum bytes of a piece; a piece has at least one page.
     """
     step = max(area.page_size, size // area.page_size * area.page_size)
     for first in range(area.first, area.last, step):

@@ -37,8 +37,10 @@ class Memory:
         self._run_path, self._rate = run_path, rate
 
     def refusal(self, name: str) -> str:
-        """Return the reason why memory of a domain cannot be moved; empty if
-        it can.
+        """Return the reason why the memory of a guest cannot be moved between
+        NUMA nodes; empty if it can.
+
+        :param name: domain name of the guest.
         """
         process = qemu.find_process(self._run_path, name)
         if process is None:
@@ -50,8 +52,10 @@ class Memory:
         return ''
 
     def allowed_nodes(self, name: str) -> frozenset[int] | None:
-        """Return the NUMA nodes allowed for memory of a domain; None if
-        unknown.
+        """Return the host NUMA nodes from which a guest may allocate memory;
+        None if unknown.
+
+        :param name: domain name of the guest.
         """
         process = qemu.find_process(self._run_path, name)
         found = cpusets.find_cpusets(process) if process else []
@@ -59,10 +63,10 @@ class Memory:
 
     def move(self, name: str, moved: dict[int, int],
              nodes: list[int]) -> None:
-        """Bind the memory of a domain to its new NUMA nodes and move it there.
+        """Bind the memory of a running guest to new host NUMA nodes and move
+        its pages there.
 
-        Pages that are on the right node already are not moved.
-
+        :param name: domain name of the guest.
         :param moved: new host node by old one.
         :param nodes: all host nodes of the guest before the move.
         :raises NotBound: if pages cannot be moved.
@@ -84,9 +88,11 @@ class Memory:
 
     def _move_pages(self, guest: privileged.Guest, moved: dict[int, int],
                     new: frozenset[int]) -> None:
-        """Move the pages of a guest while old and new nodes are allowed.
+        """Move the pages of a guest to their new host NUMA nodes, while it may
+        still use the old nodes as well.
 
-        The memory policies of its areas are still the old ones.
+        :param moved: new host node by old one.
+        :param new: all host nodes of the guest after the move.
         """
         for area in privileged.read_bound_areas(guest):
             target = (min(new) if len(new) == 1
@@ -104,8 +110,10 @@ class Memory:
                 time.sleep(max(0.0, begun + due - time.monotonic()))
 
     def _settle(self, guest: privileged.Guest) -> None:
-        """Move remaining pages to the node of their policy; retry pinned
-        pages.
+        """Move the remaining pages of a guest to the NUMA node to which they
+        are bound; retry pages that the kernel could not move.
+
+        :raises NotBound: if pages are still on other nodes.
         """
         for _turn in range(_TRIES):
             left = _strays(guest)
@@ -122,7 +130,9 @@ class Memory:
 
 
 def _strays(guest: privileged.Guest) -> list[numa_maps.Area]:
-    """Return the areas of a guest that have pages on a wrong node."""
+    """Return the memory areas of a guest that have pages on another NUMA node
+    than the one they are bound to.
+    """
     return [area for area in privileged.read_bound_areas(
         guest) if area.strays]
 

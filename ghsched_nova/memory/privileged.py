@@ -59,7 +59,8 @@ _Area = tuple[int, int, int, int, list[tuple[int, int]]]
 
 
 def _check_piece(value: tuple[int, int, int]) -> None:
-    """Refuse a piece that is not whole pages or larger than :data:`PIECE`.
+    """Refuse a range of memory addresses that is not whole pages, or is too
+    large to move at once.
 
     :param value: start address, end address, page size in bytes.
     """
@@ -75,7 +76,8 @@ _Piece = Annotated[tuple[_Address, _Address, _PageSize], _check_piece]
 
 
 def read_bound_areas(guest: Guest) -> list[numa_maps.Area]:
-    """Return the memory areas of a guest that are bound to NUMA nodes.
+    """Return the memory areas of a guest that are bound to one NUMA node each,
+    read by the privileged helper.
 
     :raises NotBound: if there are too many areas.
     """
@@ -84,7 +86,8 @@ def read_bound_areas(guest: Guest) -> list[numa_maps.Area]:
 
 
 def allow_nodes(guest: Guest, nodes: Iterable[int]) -> str:
-    """Restrict the memory of a guest to NUMA nodes.
+    """Restrict the memory of a guest to these host NUMA nodes, through the
+    privileged helper.
 
     :returns: error message; empty on success.
     """
@@ -93,7 +96,8 @@ def allow_nodes(guest: Guest, nodes: Iterable[int]) -> str:
 
 def move_pages(guest: Guest, first: int, last: int, size: int,
                node: int) -> int:
-    """Move the pages of a guest in an address range to a NUMA node.
+    """Move the pages of a guest in an address range to a host NUMA node,
+    through the privileged helper.
 
     :param size: page size in bytes.
     :returns: number of pages that are on the node afterwards.
@@ -120,7 +124,8 @@ def _move(guest: Guest, piece: _Piece, node: _Node) -> int:
 
 
 def read_areas(process: int, proc: Path = Path('/proc')) -> list[_Area]:
-    """Return the fields of the bound areas of a process; none if it has ended.
+    """Return the fields of the memory areas of a process that are bound to one
+    NUMA node each; empty if the process has ended.
     """
     path = proc / str(process)
     try:
@@ -135,7 +140,8 @@ def read_areas(process: int, proc: Path = Path('/proc')) -> list[_Area]:
 
 def write_allowed_nodes(process: int, nodes: list[int],
                         root: Path = cpusets.ROOT) -> str:
-    """Restrict the memory of a process to NUMA nodes, in its cpusets.
+    """Restrict the memory of a process to these NUMA nodes, in ``cpuset.mems``
+    of its control groups.
 
     :returns: error message; empty on success.
     """

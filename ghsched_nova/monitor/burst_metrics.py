@@ -58,8 +58,8 @@ class Collector(registry.Collector):
         self._path = path
 
     def collect(self) -> Iterator[core.Metric]:
-        """Yield one gauge per burst statistic, with a sample per host NUMA
-        node.
+        """Yield a Prometheus gauge for each bandwidth burst statistic, with a
+        sample per host NUMA node.
         """
         records = burst_record.from_file(self._path)
         for name, text, figure in _METRICS:

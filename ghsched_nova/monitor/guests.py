@@ -65,10 +65,8 @@ class Libvirt:
         self._asked = shared_work.SharedWork(self._ask, TIMEOUT)
 
     def guests(self) -> tuple[view.Guest, ...]:
-        """Return the running guests; an empty tuple if libvirt does not
-        answer.
-
-        :attr:`problem` then holds the cause.
+        """Return the running guests of the host; empty if libvirt does not
+        answer, with the cause in :attr:`problem`.
         """
         try:
             return self._asked.result()
@@ -122,10 +120,8 @@ class Libvirt:
             server=self._server_name(domain), **self._hardware(domain))
 
     def _hardware(self, domain: Any) -> dict[str, Any]:
-        """Return the NUMA cells and PCI devices of a libvirt domain, as Guest
-        fields.
-
-        Fields that cannot be parsed from the domain XML are left out.
+        """Return the NUMA cells and PCI devices of a libvirt domain by field
+        name of Guest; fields that cannot be parsed are left out.
         """
         found: dict[str, Any] = {}
         try:
@@ -138,8 +134,8 @@ class Libvirt:
         return found
 
     def _server_name(self, domain: Any) -> str:
-        """Return the name of the Nova server; empty if Nova did not start the
-        domain.
+        """Return the name of the Nova server of a libvirt domain; empty if
+        Nova did not start the domain.
         """
         text = self._metadata(domain, NOVA)
         try:
@@ -149,8 +145,8 @@ class Libvirt:
         return '' if root is None else root.findtext('{*}name', '').strip()
 
     def _metadata(self, domain: Any, namespace: str) -> str | None:
-        """Return the metadata element of an XML namespace; None if the domain
-        has none.
+        """Return the metadata element of a libvirt domain in an XML namespace;
+        None if the domain has no such element.
         """
         try:
             return str(domain.metadata(
@@ -176,10 +172,11 @@ class Libvirt:
 
 
 def _wrap_in_domain(element: str) -> str:
-    """Return a domain document that contains one metadata element.
+    """Return a libvirt domain document with this metadata element, to which
+    its XML namespace is added again.
 
-    libvirt strips the namespace of the element (virXMLExtractNamespaceXML);
-    the reader of policies needs it, so it is added again.
+    libvirt strips the namespace (virXMLExtractNamespaceXML), but the policy
+    parser needs it.
     """
     root = etree.Element('domain')
     policy = document.parse_element(element)

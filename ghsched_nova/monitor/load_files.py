@@ -72,8 +72,8 @@ def parse_cpu_times(text: str) -> dict[int, Times]:
 
 
 def parse_run_times(text: str) -> Run | None:
-    """Return run and wait time of a thread, from
-    ``/proc/PID/task/TID/schedstat``.
+    """Return the time in nanoseconds that a thread ran and waited for a CPU,
+    from ``/proc/PID/task/TID/schedstat``.
 
     Documentation/scheduler/sched-stats.rst; None if the text is malformed.
     """
@@ -96,7 +96,8 @@ def parse_last_cpu(text: str) -> int | None:
 
 
 def parse_stall_time(text: str) -> int | None:
-    """Return microseconds in which some task stalled, from a pressure file.
+    """Return the microseconds in which some task stalled, from a pressure
+    stall information (PSI) file.
 
     ``memory.pressure``, ``/proc/pressure/memory`` and the like
     (Documentation/accounting/psi.rst); None if the text is malformed.
@@ -111,7 +112,8 @@ def parse_vmstat(text: str) -> dict[str, int]:
 
 
 def count_refaults(vmstat: Mapping[str, int]) -> int | None:
-    """Return the number of evicted pages that were read in again.
+    """Return the number of evicted pages that were read in again, from the
+    counters of a NUMA node.
 
     One counter for anonymous memory and files until Linux 5.9, two since then.
     """
@@ -134,7 +136,8 @@ def _sum(vmstat: Mapping[str, int], names: tuple[str, ...]) -> int | None:
 
 
 def parse_diskstats(text: str) -> dict[str, Device]:
-    """Return busy and queue time by block device, from ``/proc/diskstats``.
+    """Return the busy time and queue time of each block device in
+    milliseconds, from ``/proc/diskstats``.
 
     Documentation/admin-guide/iostats.rst.
     """
@@ -155,7 +158,8 @@ def parse_node_meminfo(text: str) -> tuple[int, int] | None:
 
 
 def parse_memory_numa_stat(text: str) -> dict[int, int] | None:
-    """Return bytes by NUMA node, from ``memory.numa_stat`` of a control group.
+    """Return the memory in bytes by NUMA node, from ``memory.numa_stat`` of a
+    control group.
 
     Control groups version 2. hugetlbfs pages are not counted; ``shmem`` is
     part of ``file``.
@@ -190,8 +194,8 @@ def parse_numa_maps(text: str) -> dict[int, int]:
 
 
 def parse_machine_group(text: str) -> str | None:
-    """Return the control group of a machine, from ``/proc/PID/cgroup`` of
-    QEMU.
+    """Return the control group of a guest, from the text of
+    ``/proc/PID/cgroup`` of its QEMU.
 
     libvirt puts threads into child groups; the result is the group of the
     whole machine (cgroups(7), unified hierarchy). None without a unified

@@ -51,11 +51,11 @@ class LoadMeter:
     def measure(self, guests: Iterable[load_reader.RunningGuest],
                 bandwidth: load_rates.Bandwidth | None = None
                 ) -> tuple[bottleneck.Change, ...]:
-        """Update :attr:`load` from the host and return changes of bottlenecks.
+        """Measure the load of the host, and return the host NUMA nodes that
+        became or stopped being bottlenecks.
 
-        :param bandwidth: measured over about the same time.
-        :returns: nodes that became bottlenecks, or are no bottlenecks any
-            more.
+        :param guests: running guests.
+        :param bandwidth: memory bandwidth measured over about the same time.
         """
         if (self._sample is not None and self._reader.now
                 - self._sample.when < self._period):

@@ -51,7 +51,9 @@ _OF_GUEST = (
 
 def to_metrics(found: load.Load | None,
                guests: Iterable[view.Guest]) -> Iterator[core.Metric]:
-    """Yield the metrics of a load record; none if the record is None."""
+    """Yield the Prometheus metrics of a host load measurement; none without a
+    measurement.
+    """
     if found is None:
         return
     for kind, text in (

@@ -145,8 +145,8 @@ class _Between:
 
     @property
     def memory(self) -> tuple[int, int] | None:
-        """Bytes of memory of the guest: the total, and on host NUMA nodes
-        where it did not run.
+        """Bytes of memory of a guest: in total, and on host NUMA nodes where
+        none of its vCPUs ran; None if unknown.
         """
         found = self.guest.memory
         if not found or not self.on:
@@ -157,7 +157,8 @@ class _Between:
 
 def measure_load(before: Sample, now: Sample, wall: float,
                  bandwidth: Bandwidth | None = None) -> Load | None:
-    """Return the load of a host between two samples.
+    """Return the load of a host and its guests between two samples of kernel
+    counters.
 
     :param wall: seconds since 1970 at the second sample.
     :returns: None if no time lies between the samples.
@@ -175,7 +176,8 @@ def measure_load(before: Sample, now: Sample, wall: float,
 
 
 def extract_bandwidth(snapshot: view.Snapshot | None) -> Bandwidth:
-    """Return the complete bandwidth figures of single host NUMA nodes.
+    """Return the memory bandwidth of host NUMA nodes and guests for which
+    resctrl has complete figures.
 
     Figures of several nodes together, or measured in part only, are left out.
     """
@@ -237,7 +239,8 @@ def _demand(old: Guest | None, vcpu: int, thread: Thread,
 
 
 def _waiting(demands: Iterable[_Demand], period: float) -> float | None:
-    """Return the mean wait ratio of vCPUs, weighted by their CPU demand.
+    """Return the mean share of time that vCPUs waited for a CPU, weighted by
+    their CPU demand.
 
     An unweighted mean would hide two vCPUs that compete for a CPU among many
     idle ones; the ratio of wait to demand alone would report a bottleneck
@@ -328,10 +331,11 @@ def _busy(cpus: Iterable[int], before: Sample, now: Sample) -> float | None:
 
 def _stalled(here: Iterable[_Between], before: Sample,
              now: Sample) -> float | None:
-    """Return the largest memory stall ratio of the guests on a host NUMA node.
+    """Return the largest share of time that a guest on a host NUMA node waited
+    for memory; None if unknown.
 
-    Without figures of guests, the ratio of the host is used if it is 0 or if
-    the host has one node: the kernel does not count stalls by node.
+    Without figures of guests, the figure of the host is used if it is 0 or the
+    host has one node: the kernel does not count stalls by node.
     """
     known = [one.stalled for one in here if one.stalled is not None]
     if known:
@@ -377,7 +381,8 @@ _AS_IS = frozenset({'capacity'})
 
 
 def smooth(before: Load | None, now: Load, seconds: float) -> Load:
-    """Return the measurement, exponentially smoothed with the one before.
+    """Return a load measurement that is exponentially smoothed with the
+    previous measurement.
 
     After ``seconds`` the earlier values weigh 1/e, whatever the period of the
     measurements is. Unknown values stay unknown; values that were unknown

@@ -116,9 +116,8 @@ class LoadReader:
         return self._clock()
 
     def sample(self, guests: Iterable[RunningGuest]) -> load_rates.Sample:
-        """Return the load counters of the host and of these guests.
-
-        Counters that cannot be read are left out.
+        """Return the kernel's load counters of the host and of these guests;
+        counters that cannot be read are left out.
         """
         now = self._clock()
         self._memory_reads = MEMORY_MOST
@@ -184,8 +183,8 @@ class LoadReader:
                 _read_file(f'{process.group}/memory.pressure')))
 
     def _process(self, known: RunningGuest) -> _Process | None:
-        """Return the QEMU process of a guest with its vCPU threads; None if it
-        is not found.
+        """Return the QEMU process of a guest with its vCPU threads; None if
+        the process is not found.
 
         The result is cached until the number of vCPU threads changes.
         """
@@ -210,7 +209,7 @@ class LoadReader:
 
     def _memory(self, process: _Process,
                 now: float) -> Mapping[int, int] | None:
-        """Return the bytes of memory of a guest by host NUMA node; None if
+        """Return the memory of a guest in bytes by host NUMA node; None if
         unknown.
 
         ``numa_maps`` is preferred: control group statistics lack huge pages.
@@ -226,7 +225,8 @@ class LoadReader:
 
 
 def _disk_nodes(sysfs: Path) -> Iterator[tuple[str, int]]:
-    """Yield name and host NUMA node of each block device whose node is known.
+    """Yield the name and host NUMA node of each block device whose node is
+    known.
 
     A disk has no ``numa_node`` file; the PCI function above it has one.
     """

@@ -71,7 +71,8 @@ class Described:
 
     @property
     def sent(self) -> str:
-        """Name of the metric as it is exported, with the suffix of counters.
+        """Name of the metric as it is exported: counters get the suffix
+        ``_total``.
         """
         return self.name + '_total' if self.counter else self.name
 
@@ -178,12 +179,14 @@ class Collector(registry.Collector):
         self._collected = shared_work.SharedWork(self._collect, TIMEOUT)
 
     def describe(self) -> list[core.Metric]:
-        """Return no metrics, so that registration does not read the host."""
+        """Return an empty list, so that Prometheus does not read the host when
+        the collector is registered.
+        """
         return []
 
     def collect(self) -> list[core.Metric]:
-        """Return all metrics of the host; those that cannot be read are left
-        out.
+        """Return all bandwidth metrics of the host; metrics that cannot be
+        read are left out.
 
         :raises NoAnswer: if the host is not read in time.
         """
@@ -241,8 +244,10 @@ def _resctrl_metrics(found: reader.Round,
 
 
 def _without_nested(owned: Owned) -> Owned:
-    """Return the groups without monitoring groups below a control group of the
-    same guest.
+    """Return the resctrl groups without those monitoring groups whose parent
+    control group belongs to the same guest.
+
+    :param owned: groups, each with its guest.
     """
     of = {group.name: guest for group, guest in owned if group.control}
     return [(group, guest) for group, guest in owned
@@ -302,7 +307,11 @@ def _energy(found: reader.Round, owned: Owned) -> core.Metric:
 
 def _sharers(owned: Owned, guests: Iterable[view.Guest]
              ) -> dict[str, list[view.Guest]]:
-    """Return the guests of each shared control group, by name of the group."""
+    """Return the guests of each control group that guests share, by name of
+    the group.
+
+    :param owned: resctrl groups, each with its guest.
+    """
     groups: dict[view.Guest, list[view.Group]] = {
         guest: [] for guest in guests}
     for group, guest in owned:
@@ -321,10 +330,11 @@ def _sharers(owned: Owned, guests: Iterable[view.Guest]
 def _effective_limits(host: topology.Host, owned: Owned,
                       sharers: Mapping[str, Sequence[view.Guest | None]]
                       ) -> Iterator[core.Metric]:
-    """Yield the metrics of limits in force, by control group and NUMA node.
+    """Yield the metrics of bandwidth limits in force, with samples by control
+    group and host NUMA node.
 
-    :param sharers: guests by name of their shared control group; a shared
-        group without known guests has one sample without a guest.
+    :param owned: resctrl groups, each with its guest.
+    :param sharers: guests by name of the control group that they share.
     """
     rows = []
     for group, guest in owned:
@@ -348,8 +358,8 @@ def _effective_limits(host: topology.Host, owned: Owned,
 
 
 def _requested_limits(guests: Iterable[view.Guest]) -> Iterator[core.Metric]:
-    """Yield the metrics of limits that flavors request, by guest and NUMA
-    node.
+    """Yield the metrics of bandwidth limits that flavors request, with samples
+    by guest and host NUMA node.
     """
     rows = [((str(node), *_labels(guest)), asked)
             for guest in guests if guest.policy is not None
@@ -364,8 +374,8 @@ def _requested_limits(guests: Iterable[view.Guest]) -> Iterator[core.Metric]:
 def _unprotected_guests(owned: Owned,
                         sharers: Mapping[str, Sequence[view.Guest]],
                         guests: Iterable[view.Guest]) -> Iterator[core.Metric]:
-    """Yield the metric of guests whose policy needs a control group but has
-    none.
+    """Yield the metric that marks guests whose bandwidth policy needs a
+    control group, but who are in none.
     """
     inside = {guest for group, guest in owned if group.control}
     inside |= {guest for together in sharers.values() for guest in together}
@@ -392,7 +402,8 @@ def _single(name: str, value: float) -> core.Metric:
 
 def make_metric(name: str, samples: Iterable[tuple[Sequence[str], float]]
                 ) -> core.Metric:
-    """Return the metric of :data:`METRICS` with this name and these samples.
+    """Return the Prometheus metric of this name, with its help text and these
+    samples.
     """
     described = _BY_NAME[name]
     kind = (core.CounterMetricFamily if described.counter

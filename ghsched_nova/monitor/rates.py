@@ -65,7 +65,9 @@ class State(enum.IntEnum):
 
     @property
     def word(self) -> str:
-        """Name of the counter state in output and metric labels."""
+        """Word for the state of a bandwidth counter in output and metric
+        labels.
+        """
         return self.name.lower()
 
 
@@ -103,7 +105,8 @@ ZERO = Figure(State.OK, 0.0)
 
 
 def parse_reading(text: bytes, when: float) -> Reading:
-    """Return the reading from the content of a monitor file; never raise.
+    """Return the reading of a resctrl monitor file from its content; malformed
+    content gives a reading without a value.
 
     :param text: complete content of the file.
     :param when: time of the reading in seconds.
@@ -117,9 +120,8 @@ def parse_reading(text: bytes, when: float) -> Reading:
 
 
 def parse_energy(text: bytes) -> float | None:
-    """Return the joules in a file ``core_energy``; None if it has no number.
-
-    :param text: complete content of the file, a decimal fraction.
+    """Return the energy in joules from the content of a resctrl file
+    ``core_energy``; None if the content is not a number.
     """
     text = text.strip()
     return float(text) if _DECIMAL.fullmatch(text) else None
@@ -128,9 +130,11 @@ def parse_energy(text: bytes) -> float | None:
 def compute_bandwidths(before: Mapping[_Key, Reading],
                        now: Mapping[_Key, Reading],
                        unit: Unit) -> dict[_Key, Figure]:
-    """Return the bandwidth of each current reading.
+    """Return the bandwidth for each current reading of a monitor file, from
+    the difference to the previous reading if it is a counter.
 
-    :param before: previous readings; needed for counters only.
+    :param before: previous readings by file.
+    :param now: current readings by file.
     :param unit: unit of the monitor files: rate or counter.
     """
     if unit == 'rate_mb':
@@ -167,7 +171,7 @@ _FIRST = Figure(State.FIRST, None)
 def sum_figures(parts: Iterable[Figure]) -> Figure:
     """Return the sum of bandwidth figures; NOTHING if there are none.
 
-    Unknown figures are left out of the sum, and its state is the worst one.
+    The sum has the worst state of the figures and leaves out unknown ones.
     """
     known = list(parts)
     if len(known) == 1:     # as a rule
@@ -182,10 +186,9 @@ def sum_figures(parts: Iterable[Figure]) -> Figure:
 
 
 def subtract_parts(whole: Figure, parts: Iterable[Figure]) -> Figure:
-    """Return a bandwidth minus some of its parts; at least 0.
+    """Return a bandwidth minus the bandwidths of some parts of it; at least 0.
 
-    The parts are read a moment later than the whole, so that their sum may be
-    larger.
+    The parts are read a moment later, so their sum may be larger.
     """
     if whole.rate is None:
         return whole

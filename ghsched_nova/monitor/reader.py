@@ -113,7 +113,8 @@ class Reader:
         return self._last
 
     def host(self) -> topology.Host:
-        """Return the monitored host, read again after a new mount of resctrl.
+        """Return the properties of the monitored host; they are read again
+        after a new mount of resctrl.
 
         :raises MonitorUnavailable: if the host reports no bandwidth.
         """
@@ -133,8 +134,8 @@ class Reader:
             return host
 
     def read(self) -> Round:
-        """Return the counter readings of all groups, from one pass over their
-        files.
+        """Read the monitor files of all resctrl groups once and return the
+        readings.
 
         :raises MonitorUnavailable: if the host reports no bandwidth (any
             more).
@@ -165,7 +166,9 @@ class Reader:
 
     def _read_energy(self, host: topology.Host,
                      groups: Sequence[view.Group]) -> dict[Key, float]:
-        """Return the energy of groups by processor package, if requested."""
+        """Return the energy of processor cores by resctrl group and processor
+        package; empty if not requested.
+        """
         if not self._energy or host.energy is None:
             return {}
         packages = topology.find_places(self._resctrl, host, host.energy)
@@ -178,11 +181,11 @@ class Reader:
         return found
 
     def usage(self) -> view.Usage:
-        """Return the bandwidth of all groups since the previous call.
+        """Return the bandwidth of all resctrl groups since the previous call.
 
-        After the first round, counters have no rate; their state is FIRST.
+        Counters have no rate in the first call; their state is FIRST.
 
-        :raises MonitorUnavailable: as :meth:`read`.
+        :raises MonitorUnavailable: if the host reports no bandwidth.
         """
         with self._lock:
             now = self.read()
@@ -201,8 +204,10 @@ class Reader:
 def _cache_bytes(occupancy: Mapping[tuple[str, int, topology.Place],
                                     rates.Reading],
                  ) -> dict[tuple[str, int], dict[topology.Nodes, int]]:
-    """Return L3 cache bytes by group and NUMA nodes, if all caches of the
-    nodes are known.
+    """Return the bytes that each resctrl group has in L3 caches, by NUMA nodes
+    of the caches; nodes with an unreadable cache are left out.
+
+    :param occupancy: readings by group name, inode number and cache.
     """
     found: dict[tuple[str, int], dict[topology.Nodes, int]] = {}
     unknown = set()
@@ -219,8 +224,10 @@ def _cache_bytes(occupancy: Mapping[tuple[str, int, topology.Place],
 def _sum_by_nodes(group: view.Group, places: Sequence[topology.Place],
                   figures: Mapping[Key, rates.Figure],
                   ) -> dict[topology.Nodes, rates.Figure]:
-    """Return the bandwidth of a group by NUMA nodes, summed over their
-    domains.
+    """Return the bandwidth of a resctrl group by host NUMA nodes, summed over
+    the resctrl domains of the nodes.
+
+    :param figures: bandwidth by group and domain.
     """
     found: dict[topology.Nodes, list[rates.Figure]] = {}
     for place in places:
@@ -233,7 +240,11 @@ def _sum_by_nodes(group: view.Group, places: Sequence[topology.Place],
 
 
 def _list_groups(root: str) -> list[tuple[view.Group, str]]:
-    """Return all groups with their directories."""
+    """Return all control groups and monitoring groups of resctrl, each with
+    its directory.
+
+    :param root: mount point of resctrl.
+    """
     found = _with_monitors(view.Group('', 0, True, '', _lines(root)), root)
     for name, number in _directories(root):
         if name not in naming.NOT_GROUPS:
@@ -272,9 +283,7 @@ def _lines(path: str) -> schemata.Schemata | None:
 
 @functools.lru_cache(maxsize=1024)
 def _parse_schemata(text: bytes) -> schemata.Schemata:
-    """Return the parsed schemata; cached, since many groups have the same
-    lines.
-    """
+    """Return the parsed text of a schemata file, cached by text."""
     return schemata.read(text.decode(errors='replace'))
 
 

@@ -33,13 +33,17 @@ VERSION = 1
 
 
 def to_json(counts: Mapping[str, int]) -> str:
-    """Return the JSON text of the file from the number of repairs by kind."""
+    """Return JSON text with the number of repairs on the host by kind of
+    repair.
+    """
     return json.dumps({'version': VERSION, 'repairs': dict(counts)},
                       sort_keys=True)
 
 
 def from_json(text: str) -> dict[str, int]:
-    """Return the number of repairs by kind; empty if the text is malformed."""
+    """Return the number of repairs by kind of repair from JSON text; empty if
+    the text is malformed.
+    """
     return wire.parse(text, VERSION, lambda found: {
         str(kind): int(count)
         for kind, count in found['repairs'].items()}) or {}
@@ -55,7 +59,9 @@ class Collector(registry.Collector):
         self._path = path
 
     def collect(self) -> Iterator[core.Metric]:
-        """Yield the counter of repairs, with a sample per kind."""
+        """Yield the Prometheus counter of repairs on the host, with a sample
+        per kind of repair.
+        """
         try:
             counts = from_json(self._path.read_text())
         except (OSError, UnicodeDecodeError):

@@ -47,8 +47,8 @@ class SharedWork(Generic[_Result]):
         self._begun = 0.0
 
     def result(self) -> _Result:
-        """Return the result of the function's run in progress, or of a new run
-        without one.
+        """Return the result of the shared function: of the run in progress,
+        else of a new run.
 
         :raises NoAnswer: if the run does not finish in time.
         :raises Exception: any exception of the function.

@@ -26,14 +26,14 @@ GUEST_TITLES = ('CPU %', 'WAIT %')
 
 
 def load_document(measured: load.Load | None) -> Any:
-    """Return the load of the host as JSON data, as nova-compute reports it."""
+    """Return a host load measurement as JSON data, in the form that
+    nova-compute reports.
+    """
     return None if measured is None else json.loads(load.to_json(measured))
 
 
 def format_node_rows(measured: load.Load) -> list[list[str]]:
-    """Return a table row per host NUMA node, with the columns
-    :data:`NODE_TITLES`.
-    """
+    """Return the load of the host as table rows, one per host NUMA node."""
     return [[str(node.node), *map(_percent, (
         node.cpu_load, node.cpu_wait, node.memory_load, node.memory_wait,
         node.remote, node.io_load)),
@@ -43,8 +43,10 @@ def format_node_rows(measured: load.Load) -> list[list[str]]:
 
 def format_guest_cells(measured: load.Load | None, uuid: str,
                        nodes: topology.Nodes) -> list[str]:
-    """Return the load of a guest on some host NUMA nodes, see
-    :data:`GUEST_TITLES`.
+    """Return the load of a guest on some host NUMA nodes as table cells.
+
+    :param measured: load measurement of the host.
+    :param uuid: UUID of the guest.
     """
     here = [one for one in (measured.guests if measured else ())
             if uuid and one.guest == uuid and one.host_node in nodes]
@@ -54,7 +56,9 @@ def format_guest_cells(measured: load.Load | None, uuid: str,
 
 def _mean(here: Iterable[load.GuestNode],
           values: Sequence[float | None]) -> float | None:
-    """Return the mean weighted by vCPUs; None if a value is unknown."""
+    """Return the mean of load values weighted by number of vCPUs; None if a
+    value is unknown.
+    """
     found = [(one.vcpus or 0, value)
              for one, value in zip(here, values, strict=True)
              if value is not None]

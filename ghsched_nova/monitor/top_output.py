@@ -80,8 +80,8 @@ Row = list[str]
 
 def make_document(snapshot: view.Snapshot, when: float, problem: str = '',
                   measured: load.Load | None = None) -> dict[str, Any]:
-    """Return the snapshot of a host as JSON data, with numbers in full
-    precision.
+    """Return the bandwidth and load of a host as JSON data, with numbers in
+    full precision.
     """
     return {
         'time': when, 'dialect': snapshot.title, 'unit': snapshot.unit,
@@ -108,7 +108,7 @@ def make_document(snapshot: view.Snapshot, when: float, problem: str = '',
 
 def as_json(snapshot: view.Snapshot, when: float, problem: str = '',
             measured: load.Load | None = None) -> str:
-    """Return the snapshot of a host as one line of JSON."""
+    """Return the bandwidth and load of a host as one line of JSON."""
     return json.dumps(make_document(snapshot, when, problem, measured))
 
 
@@ -166,8 +166,8 @@ ORDERS: dict[str, tuple[Callable[[view.GuestUsage], Any], bool]] = {
 
 def sort_guests(guests: Sequence[view.GuestUsage], order: str = 'used',
                 reverse: bool = False) -> list[view.GuestUsage]:
-    """Return the guests in an order; guests that compare equal are sorted by
-    name.
+    """Return the guests sorted by a column of the table; equal guests are
+    sorted by name.
     """
     key, most_first = ORDERS[order]
     by_name = sorted(guests, key=lambda usage: (usage.guest.title,
@@ -233,7 +233,7 @@ class Page:
         return len(self.head) + 1 + len(self.entries)
 
     def lines(self, first: int = 0, count: int | None = None) -> list[Line]:
-        """Return a range of the lines of the page as text.
+        """Return a range of the text lines of a ghsched-top page.
 
         :param first: index of the first line.
         :param count: number of lines; None for all.
@@ -261,7 +261,8 @@ def make_page(snapshot: view.Snapshot, when: str, problem: str = '',
               order: str = 'used', reverse: bool = False,
               match: str = '', loaded: bool = False,
               measured: load.Load | None = None) -> Page:
-    """Return the page that shows a snapshot as tables.
+    """Return the page of ghsched-top with tables of host NUMA nodes, guests
+    and groups.
 
     :param when: time of the snapshot, as it is shown.
     :param problem: cause why libvirt did not answer.
@@ -303,7 +304,7 @@ def _matches(usage: view.GuestUsage, match: str) -> bool:
 
 
 def _is_below(row: view.GuestNode | None) -> bool:
-    """Return True if a guest is limited to less than its policy promises.
+    """Whether a guest is limited to less bandwidth than its policy promises.
 
     A difference of two percent is allowed: openEuler's 6.6 kernel may show
     that much less than was written.
@@ -316,7 +317,8 @@ def _is_below(row: view.GuestNode | None) -> bool:
 
 
 def _node_lines(snapshot: view.Snapshot) -> list[str]:
-    """Return a table line per NUMA node, and their sum if there are several.
+    """Return a table line with the bandwidth of each host NUMA node, and a
+    line with the sum if there are several.
     """
     titles = list(_NODE_TITLES)
     rows = [_node_row(node) for node in snapshot.nodes]
@@ -351,7 +353,7 @@ def _node_row(node: view.NodeUsage) -> Row:
 
 
 def _guest_entries(usage: view.GuestUsage) -> list[_Entry]:
-    """Return the table rows of a guest, one per NUMA node.
+    """Return the table rows of a guest's bandwidth, one per host NUMA node.
 
     For a guest without a policy, only nodes with traffic or limits.
     """
@@ -411,7 +413,9 @@ def _nodes(nodes: topology.Nodes) -> str:
 
 
 def _figure(figure: rates.Figure) -> str:
-    """Return a bandwidth in MB/s; ``+`` marks the sum of known parts only."""
+    """Return a bandwidth as text in MB/s; a ``+`` marks a sum whose other
+    parts are unknown.
+    """
     if figure.rate is None:
         return ('-' if figure.state is rates.State.MISSING
                 else figure.state.word)
@@ -443,8 +447,11 @@ def display_width(text: str) -> int:
 
 
 def clip_columns(text: str, first: int, columns: int) -> str:
-    """Return a range of terminal columns of a text; a cut wide character is
-    left out.
+    """Return the part of a text that is in a range of terminal columns; wide
+    characters at the edge are left out.
+
+    :param first: first column.
+    :param columns: number of columns.
     """
     if text.isascii():
         return text[first:first + columns]

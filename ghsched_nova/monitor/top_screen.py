@@ -90,7 +90,7 @@ class Top:
         self._when = time.time()
 
     def text(self) -> str:
-        """Return the frame as text, without a newline at its end."""
+        """Return the current figures as text, without a newline at the end."""
         if self._snapshot is None:
             return ''
         if self.as_json:
@@ -100,7 +100,8 @@ class Top:
 
     def screen(self, columns: int, lines: int, colour: bool = False,
                problem: str = '') -> str:
-        """Return the terminal output of a frame.
+        """Return the characters that show the current figures in a terminal of
+        this size.
 
         :param problem: message shown in place of the figures.
         """
@@ -130,7 +131,9 @@ class Top:
             self.loaded, self._load)
 
     def handle_key(self, key: str) -> bool:
-        """Carry out the action of a key; return False if the key quits."""
+        """Carry out the command of a pressed key; return False if it quits
+        ghsched-top.
+        """
         if self._asking is not None:
             self._edit_filter(key)
             return True
@@ -154,7 +157,9 @@ class Top:
         self.shift = max(0, self.shift + side)
 
     def _edit_filter(self, key: str) -> None:
-        """Apply a key to the filter text that is being typed."""
+        """Change the guest name filter, which the user is typing, by a pressed
+        key.
+        """
         typed = self._asking or ''
         if key in ('\r', '\n'):
             self.match, self._asking, self.skip = typed, None, 0
@@ -167,8 +172,8 @@ class Top:
 
 
 def parse_keys(text: str) -> list[str]:
-    """Return the keys in terminal input; unknown escape sequences are left
-    out.
+    """Return the keys that terminal input stands for; unknown escape sequences
+    are left out.
     """
     found = []
     for match in _SEQUENCE.finditer(text):

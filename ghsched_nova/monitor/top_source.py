@@ -55,8 +55,8 @@ class Source:
     bursts: Path | None = None
 
     def snapshot(self) -> view.Snapshot:
-        """Return the bandwidth of nodes and running guests since the previous
-        call.
+        """Return the memory bandwidth of host NUMA nodes and running guests
+        since the previous call.
 
         :raises MonitorUnavailable: if the host reports no bandwidth.
         """
@@ -72,8 +72,8 @@ class Source:
 
     def load(self, guests: Iterable[view.Guest],
              snapshot: view.Snapshot | None) -> load.Load | None:
-        """Return the load and wait time of host NUMA nodes; None before two
-        samples exist.
+        """Return the CPU load and wait time of the host NUMA nodes; None
+        before there are two samples.
 
         :param snapshot: bandwidth measured with resctrl; None without resctrl.
         """
@@ -87,8 +87,8 @@ class Source:
         return self.meter.load
 
     def vfio_interrupts(self) -> Mapping[str, int]:
-        """Return the number of VFIO interrupts the host has handled, by PCI
-        address.
+        """Return how many interrupts of each passthrough device the host has
+        handled, by PCI address.
         """
         try:
             text = (self.proc / 'interrupts').read_text(errors='replace')
@@ -134,8 +134,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_node_bandwidth(text: str) -> dict[int, int]:
-    """Return MB/s by host NUMA node, from text like
-    ``[ghsched]node_bandwidth``.
+    """Return the bandwidth in MB/s by host NUMA node, from text like the
+    option ``[ghsched]node_bandwidth``.
 
     :raises argparse.ArgumentTypeError: if the text is malformed.
     """
@@ -151,7 +151,8 @@ def parse_node_bandwidth(text: str) -> dict[int, int]:
 
 def make_source(arguments: argparse.Namespace, *,
                 energy: bool = False) -> Source:
-    """Return the source of figures for the command line options.
+    """Return the reader of bandwidth, guests and load that the command line
+    options select.
 
     :param energy: whether to read the energy of processor cores, too.
     """

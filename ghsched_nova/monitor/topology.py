@@ -103,7 +103,8 @@ class Host:
 
 def read_host(resctrl: Path, sysfs: Path,
               configured: Mapping[int, int] | None = None) -> Host:
-    """Return the facts of a host that reports bandwidth.
+    """Return the bandwidth monitors, NUMA nodes and caches of a host that
+    reports memory bandwidth.
 
     :param configured: MB/s (10^6 bytes per second) that host NUMA nodes can
         deliver, from the administrator; overrides the firmware's table.
@@ -135,11 +136,12 @@ def read_host(resctrl: Path, sysfs: Path,
 
 def find_places(resctrl: Path, host: Host,
                 monitor: dialects.Monitor | None = None) -> tuple[Place, ...]:
-    """Return the monitor files of all domains, as in the root group.
+    """Return the monitor files of all resctrl domains of a host, relative to
+    the directory of a resctrl group.
 
-    All groups have the same files; a domain whose CPUs are all offline has
-    none.
+    Domains whose CPUs are all offline have no file.
 
+    :param resctrl: mount point of resctrl.
     :param monitor: kind of figure; memory bandwidth by default.
     """
     monitor = monitor or host.monitor
@@ -194,7 +196,8 @@ def _dialect(resctrl: Path,
 
 def _monitor(dialect: dialects.Dialect | None,
              info: Mapping[str, str]) -> dialects.Monitor | None:
-    """Return the monitor of bandwidth that the host offers; None without one.
+    """Return the files in which the host reports memory bandwidth; None if it
+    does not report any.
 
     Byte counters at the L3 caches need no known dialect; the meaning of
     ``MB_MON`` depends on the dialect.
@@ -209,8 +212,12 @@ def _control(
         resctrl: Path, sysfs: Path, configured: Mapping[int, int],
         dialect: dialects.Dialect | None,
         l3: Mapping[int, frozenset[int]]) -> tuple[dict[int, Nodes], int]:
-    """Return the MB domains of each host NUMA node, and the MB value that
-    means no cap.
+    """Return the resctrl domains of each host NUMA node in the MB schemata
+    line, and the MB value that means no cap.
+
+    :param configured: bandwidth of host NUMA nodes in MB/s, from the
+        configuration.
+    :param l3: ids of the L3 caches by host NUMA node.
     """
     if dialect is None:
         return {}, 100

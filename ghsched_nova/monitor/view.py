@@ -61,7 +61,7 @@ class Group:
 
     @property
     def last_name(self) -> str:
-        """Name of the directory of the group."""
+        """Name of the directory of a resctrl group, without its parents."""
         return self.name.rpartition('/')[2]
 
 
@@ -114,13 +114,16 @@ class Guest:
 
     @property
     def title(self) -> str:
-        """Name of the guest in output: the Nova name if known, else libvirt's.
+        """Name of the guest in output: the server's name in Nova if known,
+        else libvirt's name.
         """
         return self.server or self.name
 
     @property
     def host_nodes(self) -> tuple[int, ...]:
-        """Host NUMA nodes of the bandwidth policy; empty without a policy."""
+        """Host NUMA nodes to which the guest's bandwidth policy applies; empty
+        without a policy.
+        """
         return self.policy.host_nodes if self.policy else ()
 
 
@@ -212,8 +215,8 @@ class Snapshot:
     short: Mapping[int, float] = field(default_factory=dict)
 
     def short_chance(self, nodes: topology.Nodes) -> float | None:
-        """Return the largest burst shortage probability of nodes; None if
-        unknown.
+        """Return the highest probability among host NUMA nodes that guests do
+        not get their burst bandwidth; None if unknown.
         """
         return max((self.short[node] for node in nodes if node in self.short),
                    default=None)
@@ -230,12 +233,11 @@ class Owners:
     by_domain: Mapping[int, Guest] = field(default_factory=dict)
 
     def find_guest(self, group: Group) -> Guest | None:
-        """Return the guest of a group by the name of the group; None if it has
-        none.
+        """Return the guest to which a resctrl group belongs, by the group's
+        name; None if the group is not a guest's.
 
-        A guest that libvirt did not list is made up from the name. The domain
-        ID alone does not identify a guest: libvirt may restart its numbering,
-        and a group may outlive its guest.
+        For a guest that libvirt did not list, a guest is made from the group's
+        name.
         """
         uuid = naming.guest_of(group.last_name)
         if uuid is not None:
@@ -251,7 +253,9 @@ class Owners:
 
 
 def index_owners(guests: Iterable[Guest]) -> Owners:
-    """Return the index of the guests that libvirt lists."""
+    """Return an index of running guests that finds the guest of a resctrl
+    group.
+    """
     guests = tuple(guests)
     return Owners(
         {guest.uuid: guest for guest in guests},
@@ -263,7 +267,8 @@ def index_owners(guests: Iterable[Guest]) -> Owners:
 
 
 def make_snapshot(usage: Usage, guests: Sequence[Guest]) -> Snapshot:
-    """Return requested, effective and used bandwidth of a host.
+    """Return the requested, effective and used bandwidth of a host and its
+    guests.
 
     :param guests: running guests of libvirt; guests known only by their groups
         are added.
@@ -292,8 +297,8 @@ def make_snapshot(usage: Usage, guests: Sequence[Guest]) -> Snapshot:
 
 
 def _without_nested(groups: Sequence[GroupUsage]) -> list[GroupUsage]:
-    """Return the groups without monitoring groups whose control group is in
-    the list as well.
+    """Return the resctrl groups without those monitoring groups whose parent
+    control group is listed as well.
     """
     names = {one.group.name for one in groups if one.group.control}
     return [one for one in groups
@@ -347,10 +352,10 @@ def _guest(on: '_Held', guest: Guest, groups: Sequence[GroupUsage],
 
 
 def shared_groups(guest: Guest, groups: Iterable[Group]) -> tuple[str, ...]:
-    """Return the names of the shared control groups of a guest.
+    """Return the names of the control groups that a guest shares with other
+    guests; empty for most guests.
 
-    The group of its policy comes first, whether it exists or not. Most guests
-    have none.
+    The first is the group that its policy requires, even if it does not exist.
 
     :param groups: groups of this guest alone.
     """
@@ -424,8 +429,12 @@ class _Held:
 
     def effective(self, lines: schemata.Schemata, nodes: topology.Nodes,
                   of: Collection[int]) -> Effective | None:
-        """Return the limits of a control group on host NUMA nodes, computed
-        once for equal arguments.
+        """Return the bandwidth limits that a control group has on host NUMA
+        nodes, cached for equal arguments.
+
+        :param lines: schemata of the group.
+        :param nodes: host NUMA nodes whose bandwidth is reported together.
+        :param of: host NUMA nodes of the guest; empty if unknown.
         """
         key = id(lines), nodes, tuple(of)
         if key not in self._found:
@@ -436,7 +445,12 @@ class _Held:
 def _effective_on_nodes(host: topology.Host, lines: schemata.Schemata,
                         nodes: topology.Nodes,
                         of: Collection[int]) -> Effective | None:
-    """Return the limits of a control group over the nodes of one figure."""
+    """Return the bandwidth limits that a control group has on host NUMA nodes
+    whose bandwidth is reported together.
+
+    :param lines: schemata of the group.
+    :param of: host NUMA nodes of the guest; empty if unknown.
+    """
     held = [effective(host, lines, node, of) for node
             in [node for node in nodes if node in of] or nodes]
     parts = [one.rate for one in held if one and one.rate is not None]
@@ -447,14 +461,14 @@ def _effective_on_nodes(host: topology.Host, lines: schemata.Schemata,
 
 def effective(host: topology.Host, lines: schemata.Schemata, node: int,
               of: Collection[int] = ()) -> Effective | None:
-    """Return the limits that a control group has on a host NUMA node.
+    """Return the bandwidth limits that a control group has on a host NUMA
+    node.
 
-    If the domains of the node differ, the strictest values count. A cap in
-    bytes of a domain with several nodes (sub-NUMA clusters) is divided among
-    the nodes.
+    If the resctrl domains of the node differ, the strictest values are
+    returned. If several nodes share a domain, they share its cap in bytes.
 
-    :param of: nodes of the guest; empty if unknown, so that any node may be
-        its.
+    :param lines: schemata of the group.
+    :param of: host NUMA nodes of the guest; empty if unknown.
     :returns: None if the node has no domain in the MB line, or if the lines
         are malformed.
     """
@@ -486,10 +500,11 @@ def effective(host: topology.Host, lines: schemata.Schemata, node: int,
 
 def _cap(host: topology.Host, caps: Mapping[int, int], node: int,
          of: Collection[int]) -> tuple[float | None, int | None]:
-    """Return the cap of a host NUMA node in percent and in bytes per second,
-    from the caps of its resctrl domains.
+    """Return the bandwidth cap on a host NUMA node in percent and in bytes per
+    second; None for what is unknown or without a cap.
 
-    :param caps: caps by domain.
+    :param caps: values of the MB line by resctrl domain.
+    :param of: host NUMA nodes of the guest; empty if unknown.
     """
     capacity = host.capacity.get(node)
     if all(cap >= host.no_cap for cap in caps.values()):
@@ -506,8 +521,10 @@ def _cap(host: topology.Host, caps: Mapping[int, int], node: int,
 
 def _node_share(host: topology.Host, domain: int, node: int,
                 of: Collection[int]) -> Fraction:
-    """Return the share of a resctrl domain's cap that is in effect on one host
-    NUMA node.
+    """Return the share of a resctrl domain's bandwidth cap that applies to one
+    host NUMA node.
+
+    :param of: host NUMA nodes of the guest; empty if unknown.
     """
     every = [other for other, domains in host.control.items()
              if domain in domains]
@@ -526,7 +543,9 @@ def _hardlimit(dialect: dialects.Dialect,
 
 
 def _strictest(found: Iterable[Effective | None]) -> Effective | None:
-    """Return the limits with the lowest cap of several, None without any."""
+    """Return the bandwidth limits with the lowest cap; None if there are no
+    limits.
+    """
     held = [one for one in found if one is not None]
     if len(held) == 1:      # as a rule
         return held[0]

@@ -48,7 +48,7 @@ _WHY = {
 
 
 def set_deadline(tid: int, scheduling: Scheduling) -> str:
-    """Put a thread under deadline scheduling.
+    """Put a thread under the kernel's deadline scheduling (SCHED_DEADLINE).
 
     :param tid: thread id; 0 for the calling thread.
     :returns: reason for which the kernel refused it; empty on success.
@@ -58,8 +58,8 @@ def set_deadline(tid: int, scheduling: Scheduling) -> str:
 
 
 def try_deadline(tid: int, scheduling: Scheduling) -> int:
-    """Put a thread under deadline scheduling and return the errno; 0 on
-    success.
+    """Put a thread under the kernel's deadline scheduling (SCHED_DEADLINE);
+    return the errno, 0 on success.
     """
     attr = ctypes.create_string_buffer(_ATTR.pack(
         _ATTR.size, NUMBER, _RESET_ON_FORK, 0, 0,
@@ -70,7 +70,8 @@ def try_deadline(tid: int, scheduling: Scheduling) -> int:
 
 
 def read_deadline(tid: int) -> Scheduling:
-    """Return the runtime, deadline and period of a thread under deadline.
+    """Return the runtime, deadline and period of a thread under deadline
+    scheduling.
 
     :raises OSError: if the thread does not exist.
     """
@@ -83,7 +84,9 @@ def read_deadline(tid: int) -> Scheduling:
 
 
 def explain_errno(error: int) -> str:
-    """Return the text of an errno, with its meaning for thread scheduling."""
+    """Return the message of an errno and what it means when a scheduling class
+    is set.
+    """
     why = _WHY.get(error)
     return os.strerror(error) + (f' ({why})' if why else '')
 

@@ -30,7 +30,8 @@ Report = guest_changes.Report[model.Action]
 
 
 def check_threads(guests: Iterable[model.Guest], run_path: Path) -> Report:
-    """Return the changes that the threads of guests need; change nothing.
+    """Return the changes of scheduling class and CPUs that the threads of
+    guests need, without making them.
 
     :param run_path: directory with libvirt's ``<domain name>.pid`` files.
     """
@@ -47,9 +48,8 @@ def check_threads(guests: Iterable[model.Guest], run_path: Path) -> Report:
 
 def reconcile(guests: Iterable[model.Guest], run_path: Path,
               set_class: SetClass | None = None) -> Report:
-    """Make the changes that the threads of guests need.
-
-    See :func:`check_threads`.
+    """Set the scheduling class and CPUs of guest threads that differ from the
+    required ones; return the changes and problems.
 
     :param set_class: function that makes a change; the privileged helper by
         default.

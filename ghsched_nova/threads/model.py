@@ -108,7 +108,7 @@ class Action:
 
     @property
     def line(self) -> str:
-        """CPUs or scheduling class that a thread is to get, as text."""
+        """New CPUs or new scheduling class of a thread, as text."""
         return (cpulist.render_cpus(self.cpus) if self.cpus
                 else str(self.scheduling))
 
@@ -120,10 +120,13 @@ class Action:
 
 def plan_actions(guest: Guest, actual: Mapping[Role, Thread],
                  ) -> tuple[tuple[Action, ...], tuple[Problem, ...]]:
-    """Return the changes of a guest's threads that their policy requires.
+    """Return the changes of scheduling class and CPUs that a guest's threads
+    need to comply with its policy.
 
-    No change is needed for threads that comply. Changes of CPUs come first,
-    because the kernel does not move a thread under deadline.
+    Changes of CPUs come first, because the kernel does not move a thread under
+    deadline scheduling.
+
+    :param actual: threads as they are scheduled now.
     """
     actions = tuple(
         Action(guest.uuid, guest.name, role, actual[role],
@@ -146,7 +149,8 @@ def plan_actions(guest: Guest, actual: Mapping[Role, Thread],
 
 
 def _describe_difference(thread: Thread, wanted: Scheduling) -> str:
-    """Return the deviation of a thread from a class as text; empty for none.
+    """Return text that says how a thread's scheduling class differs from the
+    wanted one; empty if it does not.
     """
     if thread.scheduling != wanted:
         return f'it has {thread.scheduling}'

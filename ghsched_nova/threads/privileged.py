@@ -58,7 +58,8 @@ _Microseconds = Annotated[int, Range(0, 2 ** 32)]
 
 
 def _check_thread(value: tuple[str, Kind, int, int, int]) -> None:
-    """Refuse a thread that does not have the stated role in a running guest.
+    """Refuse a thread that is not the stated thread of a running guest, e.g.
+    its vCPU 3.
 
     :param value: name of the domain, kind, number, thread id, start time.
     """
@@ -141,7 +142,8 @@ def set_class_directly(action: Action) -> str:
 
 
 def probe_realtime() -> str:
-    """Try the class fifo with a child of the privileged helper.
+    """Test in a child process whether the kernel allows real-time scheduling
+    (the class fifo).
 
     :returns: reason for which the kernel refuses it, e.g. no real-time budget
         of the control group (RT_GROUP_SCHED); empty if it does not.
@@ -164,7 +166,8 @@ def _pin(thread: _Thread, cpus: _Cpus) -> str:
 
 
 def probe_deadline(places: Iterable[Iterable[int]]) -> str:
-    """Try deadline scheduling with a child of the privileged helper.
+    """Test in a child process whether the kernel allows deadline scheduling on
+    sets of CPUs.
 
     :param places: sets of CPUs to try: one CPU of a vCPU, or the shared CPUs
         of a NUMA node.
@@ -190,13 +193,13 @@ def _try_here() -> str:
 
 
 def _in_child(attempt: Callable[[], int]) -> str:
-    """Run an attempt in a child of this process.
+    """Run a test of scheduling in a child process, and return its error
+    message; empty on success.
 
-    A thread does not suffice: one that gets no CPU time may hold the lock of
-    the interpreter.
+    A child is used because a thread without CPU time could keep the Python
+    interpreter lock.
 
     :param attempt: function that returns an errno, or 0.
-    :returns: errno as text; empty for 0.
     """
     child = os.fork()
     if child == 0:
@@ -217,8 +220,10 @@ def _in_child(attempt: Callable[[], int]) -> str:
 
 
 def pin_thread(tid: int, start: int, cpus: Iterable[int]) -> str:
-    """Set the CPUs of a thread, if it still has this start time.
+    """Set the CPUs of a thread, unless its start time shows that the thread id
+    belongs to another thread now.
 
+    :param start: start time of the thread in clock ticks since boot.
     :returns: error message; empty on success.
     """
     try:
@@ -231,10 +236,12 @@ def pin_thread(tid: int, start: int, cpus: Iterable[int]) -> str:
 
 
 def apply_class(tid: int, start: int, scheduling: Scheduling) -> str:
-    """Set the scheduling class of a thread, if it still has this start time.
+    """Set the scheduling class of a thread, unless its start time shows that
+    the thread id belongs to another thread now.
 
     New threads of a real-time thread do not inherit its class.
 
+    :param start: start time of the thread in clock ticks since boot.
     :returns: error message; empty on success.
     """
     try:

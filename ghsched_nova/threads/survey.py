@@ -48,12 +48,11 @@ def online_cpus(sysfs: Path = Path('/sys')) -> frozenset[int]:
 
 def read_threads(process: int,
                  proc: Path = Path('/proc')) -> dict[Role, Thread]:
-    """Return the threads of a QEMU by role; threads without a role are left
-    out.
+    """Return the threads of a QEMU process by their role, e.g. vCPU 3; other
+    threads are left out.
 
-    Threads that end meanwhile are left out, too. A new thread has the name of
-    its creator until QEMU renames it, so the older one of two threads with the
-    same name has the role.
+    Of two threads with the same name the older one is taken: a new thread has
+    its creator's name until QEMU renames it.
     """
     found: dict[Role, Thread] = {}
     try:
@@ -72,7 +71,9 @@ def read_threads(process: int,
 
 
 def read_role(proc: Path, process: int, tid: int) -> Role | None:
-    """Return the role of a thread by its name; None if it has none."""
+    """Return the role of a QEMU thread, e.g. vCPU 3, from the thread's name;
+    None if it has no known role.
+    """
     thread = _thread(proc / str(process) / 'task' / str(tid), tid)
     return None if thread is None else _role(thread[0], tid, process)
 
@@ -89,8 +90,8 @@ def _thread(path: Path, tid: int) -> tuple[str, Thread] | None:
 
 
 def parse_start_time(stat: str) -> int:
-    """Return the start time in the text of a ``stat`` file, see
-    :class:`Thread`.
+    """Return the start time of a thread in clock ticks since boot, from the
+    text of its ``stat`` file.
 
     :raises ValueError: if the text is malformed.
     :raises IndexError: if the text is too short.

@@ -55,16 +55,16 @@ class Selection:
 
 def select(lines: Iterable[str], addresses: frozenset[str],
            is_late: Callable[[], bool] = lambda: False) -> Selection:
-    """Return those connections of a conntrack table that have one of some
+    """Return the connections of a conntrack table that have one of these IP
     addresses at an end.
 
-    The same connection is there once for each zone that it passes, so the
-    largest of its counts is the one. The ends are where it was begun and who
-    answers: what is between them may translate addresses.
+    A connection that is listed several times counts once, with its largest
+    byte count. The ends are the client and the server, before address
+    translation.
 
-    :param lines: of ``/proc/net/nf_conntrack``.
-    :param addresses: in their shortest form.
-    :param is_late: whether to end before the end of the table.
+    :param lines: lines of ``/proc/net/nf_conntrack``.
+    :param addresses: IP addresses in their shortest form.
+    :param is_late: function that returns True to stop reading.
     """
     spelt = {_as_kernel(address): address for address in addresses}
     most = min(MAX_FLOWS_OF_ADDRESS, MAX_FLOWS // max(1, len(addresses)))
@@ -103,8 +103,8 @@ class _Largest:
         self.floor = 0
 
     def add(self, flow: Flow) -> None:
-        """Keep a connection; of two with the same key, keep the one with more
-        bytes.
+        """Add a connection of an IP address; of two with the same key, the one
+        with more bytes is kept.
         """
         before = self.flows.get(flow.key, flow)
         self.flows[flow.key] = max(before, flow, key=lambda one: one.count)
@@ -112,7 +112,9 @@ class _Largest:
             self.shorten()
 
     def shorten(self) -> None:
-        """Drop all flows of an address but those with the most bytes."""
+        """Drop the connections of an IP address with the fewest bytes, if
+        there are too many.
+        """
         ordered = sorted(self.flows.values(), reverse=True,
                          key=lambda one: (one.count, one.key))
         self.flows = {one.key: one for one in ordered[:self._most]}
@@ -135,8 +137,8 @@ def _ends(line: str) -> list[str]:
 
 
 def _count(line: str) -> int:
-    """Return the bytes of a conntrack line in both directions; -1 if it has no
-    valid counts.
+    """Return the sum of bytes in both directions of a conntrack line; -1 if
+    the line has no valid byte counts.
     """
     try:
         # The largest number that goes through the channel of a helper.
@@ -155,8 +157,8 @@ def _fields(line: str) -> Iterator[tuple[str, str]]:
 
 
 def _flow(line: str) -> Flow | None:
-    """Return the connection of a conntrack line; None without two valid
-    addresses.
+    """Return the connection that a conntrack line describes; None if the line
+    does not have two valid addresses.
     """
     fields = list(_fields(line))
     sources = [value for name, value in fields if name == 'src']

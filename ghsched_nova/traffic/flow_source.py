@@ -63,24 +63,26 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def flows(self, addresses: frozenset[str]) -> Iterable[Flow]:
-        """Yield the flows of this host that have one of some IP addresses at
-        an end.
+        """Yield the network connections of this host that have one of these IP
+        addresses at an end.
 
-        :param addresses: of guests of this host, in their shortest form.
-        :raises SourceError: when they are not known; no flow at all is an
-            answer.
+        :param addresses: IP addresses of guests of this host, in their
+            shortest form.
+        :raises SourceError: if the connections cannot be read.
         """
 
 
 def sent(before: Mapping[str, Flow], flows: Iterable[Flow],
          floors: Mapping[str, float]) -> dict[affinity.Pair, float]:
-    """Return the bytes that flows have carried between pairs of addresses
-    since an earlier reading.
+    """Return the bytes transferred between pairs of IP addresses since an
+    earlier reading of the connections.
 
-    A flow that counts less than before has ended, and another has its key.
-    One that the earlier look has left out had no more than the floor.
+    A smaller byte count than before means a new connection with the same key.
 
-    :param floors: of the earlier look, see :class:`Source`.
+    :param before: connections of the earlier reading, by key.
+    :param flows: connections of this reading.
+    :param floors: by address, maximum bytes of connections that the earlier
+        reading left out.
     """
     found: dict[affinity.Pair, float] = {}
     for flow in flows:
@@ -111,11 +113,11 @@ class Meter:
         self.ties: affinity.Ties | None = None
 
     def look(self, addresses: frozenset[str], now: float) -> None:
-        """Read the flows of some addresses, and update the traffic ties
-        between addresses.
+        """Read the network connections of these IP addresses, and update the
+        strength of traffic between pairs of addresses.
 
-        :param now: seconds of a clock that only goes forward.
-        :raises SourceError: when nothing can be counted now.
+        :param now: seconds of a monotonic clock.
+        :raises SourceError: if the connections cannot be read.
         """
         flows = {flow.key: flow for flow in self._source.flows(addresses)}
         if self.ties is None:

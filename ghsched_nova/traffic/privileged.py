@@ -46,10 +46,11 @@ _Selection = tuple[list[tuple[str, str, str, int]], bool, bool,
 
 
 def connections(addresses: Iterable[str]) -> conntrack_table.Selection:
-    """Return the connections of some addresses, read by the helper.
+    """Return the network connections of these IP addresses, read from the
+    conntrack table by the privileged helper.
 
-    :raises OSError: when the table cannot be read.
-    :raises HelperTimeout: when the helper does not answer.
+    :raises OSError: if the table cannot be read.
+    :raises HelperTimeout: if the helper does not answer.
     """
     flows, is_counted, is_complete, floors = _connections(sorted(addresses))
     return conntrack_table.Selection(
