@@ -78,9 +78,9 @@ class Wish:
     page_size: PageSize = None
 
     def count_vfs(self, guest_node: int | None = None) -> dict[str, int]:
-        """Return the number of requested VFs by resource class.
+        """Return the number of VFs that the guest requests, by resource class.
 
-        :param guest_node: count only those of this guest NUMA node.
+        :param guest_node: guest NUMA node whose VFs are counted; None for all.
         """
         found: dict[str, int] = {}
         for need in self.policy.vfs:
@@ -90,14 +90,16 @@ class Wish:
         return found
 
     def get_node_amounts(self, guest_node: int) -> dict[str, int]:
-        """Return what a guest NUMA node requests of Placement, by class."""
+        """Return a guest NUMA node's Placement amounts, by resource class."""
         return self.policy.resources(self.accounting).get(guest_node, {})
 
     def find_shortages(self, room: NodeRoom | None,
                        guest_node: int) -> list[Shortage]:
         """Return the CPUs and memory that a host node lacks for a guest node.
 
-        :param room: None where the host does not report it.
+        :param room: CPUs and memory of the host NUMA node; None if the host
+            does not report them, which counts as enough.
+        :param guest_node: number of the guest NUMA node.
         """
         if room is None or not self.needs:
             return []
@@ -131,12 +133,13 @@ class Verdict:
 
     @property
     def needs_shared_group(self) -> bool:
-        """Whether even the first guest has to share a control group."""
+        """Whether guests fit only by sharing others' control groups."""
         return 0 < self.guests == self.sharing
 
 
 def check_host(host: capacity.Host, wish: Wish) -> Verdict:
-    """Check whether a host can take a guest, and how many like it."""
+    """Check whether a host can take a guest, and count how many of them fit.
+    """
     lacks = tuple(_find_lacks(host, wish))
     if lacks:
         return Verdict(host.name, lacks=lacks)
@@ -189,7 +192,8 @@ def _find_lacks(host: capacity.Host, wish: Wish) -> Iterator[Lack]:
 
 
 def _can_share_everywhere(host: capacity.Host, wish: Wish) -> bool:
-    """Whether each guest node finds a host node with a group to share."""
+    """Whether each guest node finds a host node with a control group to share.
+    """
     return all(any(_can_share_group(node, wish, guest_node)
                    for node in host.nodes)
                for guest_node in range(len(wish.policy.nodes)))
@@ -222,9 +226,11 @@ def _check_host_vfs(host: capacity.Host, wish: Wish) -> Iterator[Lack]:
 
 def _check_nodes(host: capacity.Host, wish: Wish, guest_node: int,
                  joining: bool) -> Iterator[Lack]:
-    """Yield why no host NUMA node can take a guest NUMA node.
+    """Yield the reasons why no NUMA node of a host can take a guest NUMA node.
 
-    Nothing if at least one host NUMA node can.
+    Nothing is yielded if at least one host NUMA node can.
+
+    :param joining: whether the guest has to share a control group.
     """
     misfits = [(node, tuple(_check_node(node, wish, guest_node, joining)))
                for node in host.nodes]
@@ -241,7 +247,10 @@ def _format_node(node: capacity.Node) -> str:
 
 def _check_node(node: capacity.Node, wish: Wish, guest_node: int,
                 joining: bool) -> Iterator[Lack]:
-    """Yield the reasons that a guest node does not fit on a host NUMA node."""
+    """Yield the reasons why a host NUMA node cannot take a guest NUMA node.
+
+    :param joining: whether the guest has to share a control group.
+    """
     if node.number is None:
         yield Lack(None, 'number', reason='it is not known which node it is')
     if joining and not _can_share_group(node, wish, guest_node):
@@ -267,9 +276,10 @@ def _resource_key(item: tuple[str, int]) -> tuple[bool, str]:
 
 def _check_stock(name: str, stock: capacity.Stock | None,
                  need: int) -> Iterator[Lack]:
-    """Yield the reasons why an inventory cannot satisfy an amount.
+    """Yield the reasons why an inventory cannot provide a requested amount.
 
     :param name: resource class of the amount.
+    :param stock: the inventory; None if the host NUMA node has none.
     """
     word = lack.WORDS[name]
     if stock is None:
@@ -324,7 +334,8 @@ class _Room:
             for node in host.nodes if node.number is not None}
 
     def add_guest(self) -> tuple[int, ...] | None:
-        """Place one guest on the host; return its host nodes, None if full."""
+        """Place a guest on the host; return its host NUMA nodes, None if full.
+        """
         needs = [self._sum_needs(node)
                  for node in range(self._wish.guest_nodes)]
         if not self._has_host_resources():
@@ -371,7 +382,11 @@ class _Room:
                         for name, amount in need.items()))
 
     def _allows_amounts(self, node: int, counted: Mapping[str, int]) -> bool:
-        """Whether a node's inventories allow the requested amounts."""
+        """Whether a host node's inventories allow amounts of these sizes.
+
+        min_unit and step_size of the inventories are checked, not what is
+        free.
+        """
         stocks = self._stocks[node]
         return all(name in stocks and amount >= stocks[name].min_unit
                    and amount % stocks[name].step_size == 0

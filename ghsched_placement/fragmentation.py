@@ -48,7 +48,7 @@ class Share:
         return self.free >= self.total
 
     def get_free_share(self, taken: int = 0) -> float:
-        """Return the free fraction, 0 to 1, of a total after taking an amount.
+        """Return the free fraction of CPUs or memory after taking an amount.
         """
         if self.total <= 0:
             return 0.0
@@ -110,11 +110,10 @@ class HostNode:
 
     @property
     def is_whole(self) -> bool:
-        """Whether a guest that needs a whole NUMA node can still have this
-        one.
+        """Whether a guest that needs a whole NUMA node can have this one.
 
-        Every guest with a NUMA topology has CPUs on each of its nodes, so
-        memory need not be looked at.
+        Only CPUs are checked: every guest with a NUMA topology has CPUs on
+        each of its nodes.
         """
         return (self.guarded and self.pinned.untouched
                 and self.shared.untouched)
@@ -132,13 +131,19 @@ class Part(NamedTuple):
     guest: GuestNode
 
     def get_free_cpu_share(self, placed: bool) -> float:
-        """Return the free fraction of the node's CPUs of the kind in use."""
+        """Return the free fraction of the host CPUs of the guest's kind.
+
+        The kind is dedicated CPUs, shared CPUs, or the scarcer of both.
+
+        :param placed: whether the guest node's CPUs count as taken.
+        """
         return min((share.get_free_share(taken if placed else 0)
                     for share, taken in self._cpus() if taken), default=1.0)
 
     def get_mean_free_share(self) -> float:
-        """Return the mean free fraction of CPUs and memory with the guest
-        placed.
+        """Return the mean free fraction of a host node's CPUs and memory.
+
+        The guest node counts as placed on it.
         """
         memory = self.node.memory.get_free_share(self.guest.memory)
         return (self.get_free_cpu_share(True) + memory) / 2
@@ -175,15 +180,17 @@ WORST = Score(0.0)
 
 def score_placement(nodes: Collection[HostNode], parts: Sequence[Part],
                     needs: Sequence[DeviceNeed], size: int) -> Score:
-    """Return the fragmentation cost of placing a guest on host NUMA nodes.
+    """Score the fragmentation that a guest causes on some host NUMA nodes.
 
-    A whole node that is lost costs more than everything else together. Of
-    hosts that lose as many, the best is the one that was least whole before,
-    then the one that strands fewest devices, then the one that is fullest.
+    A whole host node that is split costs more than everything else together.
+    Among hosts where as many are split, the best is the one with fewest whole
+    nodes before, then with fewest stranded devices, then the fullest.
 
-    :param nodes: all nodes of the host.
-    :param size: how many NUMA nodes the guest has; the same for each host,
-        or scores of hosts would not compare.
+    :param nodes: all NUMA nodes of the host.
+    :param parts: guest NUMA nodes, each with its host NUMA node.
+    :param needs: passthrough devices that the guest takes.
+    :param size: number of guest NUMA nodes; must be the same for all hosts
+        that are compared.
     """
     if not parts:
         return WORST
@@ -204,15 +211,12 @@ def _whole(nodes: Collection[HostNode]) -> float:
 
 def _cost_devices(nodes: Collection[HostNode], parts: Sequence[Part],
                   needs: Sequence[DeviceNeed]) -> tuple[float, float]:
-    """Return the cost of taken device nodes and the number of stranded
-    devices.
+    """Return the cost of using nodes with devices, and the stranded devices.
 
-    Devices of a node are stranded as far as its CPUs are gone: 8 VFs of a
-    node with a quarter of its CPUs taken count as 2. A guest that asks for
-    devices makes up for the CPUs that it takes by the devices that it takes.
-    One that asks for none pays for being there at all: half on a node with
-    devices, and a quarter on a node beside one, which a guest with devices
-    may need as its other node.
+    Devices are stranded as far as the CPUs of their node are taken: 8 VFs of a
+    node with a quarter of its CPUs taken count as 2. Devices that the guest
+    takes are not stranded. A guest without devices also pays for being on a
+    node with devices (half), or on another node of such a host (a quarter).
     """
     beside = 0.25 if any(sum(node.devices.values()) for node in nodes) else 0.0
     cost = stranded = 0.0
@@ -232,10 +236,9 @@ def _cost_devices(nodes: Collection[HostNode], parts: Sequence[Part],
 
 def _count_devices_after(parts: Sequence[Part],
                          needs: Sequence[DeviceNeed]) -> list[int]:
-    """Return each node's free devices after the guest has taken its own.
+    """Return the free devices of host nodes after a guest has taken its own.
 
-    In turns from each node, which is how they are asked for where it matters
-    (``ghsched:vfs``).
+    Devices are taken from the nodes in turn, as ``ghsched:vfs`` requests them.
     """
     left = [dict(part.node.devices) for part in parts]
     for need in needs:

@@ -74,9 +74,10 @@ class Room:
     groups: int | None = None
 
     def take_guest(self, kind: Kind, order: Sequence[int]) -> 'Room':
-        """Return the free room of a host after placing a guest on it.
+        """Return the free amounts of a host after placing a guest on it.
 
-        :param order: host node of each guest node.
+        :param kind: amounts that the guest takes.
+        :param order: host NUMA node of each guest NUMA node.
         """
         free = dict(self.free)
         for node, taken in zip(order, kind.nodes, strict=False):
@@ -94,7 +95,7 @@ class Room:
 def measure_fragmentation(room: Room, kind: Kind) -> float:
     """Return the free capacity of a host that a kind of guest cannot use.
 
-    In nodes.
+    Of each such host NUMA node, the free fractions of its resources are added.
     """
     return _measure_fragmentation(
         _parts(room), _find_fitting_nodes(room, kind.nodes), room.groups, kind)
@@ -115,9 +116,10 @@ class Growth:
         self._known: dict[frozenset[tuple[int, Amounts]], float] = {}
 
     def measure_growth(self, kind: Kind, order: Sequence[int]) -> float:
-        """Return how much fragmentation grows when a guest is placed.
+        """Return how much a host's fragmentation grows by one more guest.
 
-        :param order: host node of each guest node.
+        :param kind: amounts that the guest takes.
+        :param order: host NUMA node of each guest NUMA node.
         """
         key = frozenset(zip(order, kind.nodes, strict=False))
         if key not in self._known:
@@ -148,8 +150,9 @@ def _measure_fragmentation(parts: Mapping[int, float],
                            groups: int | None, kind: Kind) -> float:
     """Return the free capacity of a host that a kind of guest cannot use.
 
-    :param parts: free part of each node.
-    :param fitting: nodes that can back a guest node, by what that takes.
+    :param parts: sum of the free fractions of its resources, by host node.
+    :param fitting: host nodes with enough free, by amounts of a guest node.
+    :param groups: free control groups; None if unknown.
     """
     nodes_of = [fitting[taken] for taken in kind.nodes]
     # Enough where the nodes of one are among those of the next, as where all
@@ -169,7 +172,7 @@ def _parts(room: Room) -> dict[int, float]:
 
 def _find_fitting_nodes(room: Room, needs: Iterable[Amounts]
                         ) -> dict[Amounts, frozenset[int]]:
-    """Return the host nodes that can back a guest node, by its amounts."""
+    """Return the host nodes with enough free, by amounts of a guest node."""
     return {taken: frozenset([node for node, free in room.free.items()
                               if _holds(free, taken)]) for taken in needs}
 
@@ -209,8 +212,9 @@ class Mix:
                     del self._count[oldest]
 
     def get_kind_shares(self) -> dict[Kind, float]:
-        """Return the fractions of the most frequent kinds of guest; they sum
-        to 1.
+        """Return the shares of the most frequent kinds of requested guests.
+
+        The shares sum to 1.
         """
         with self._lock:
             return dict(_shares(self._count))

@@ -48,7 +48,7 @@ class Headroom:
 
 
 def to_stats(headroom: Headroom) -> dict[str, str]:
-    """Return the real-time CPU headroom as Nova host stats."""
+    """Return a host's free bandwidth and control groups as Nova host stats."""
     return {KEY: json.dumps({
         'version': VERSION, 'time': round(headroom.time, 1),
         'guests': headroom.guests, 'groups': headroom.groups,
@@ -57,7 +57,10 @@ def to_stats(headroom: Headroom) -> dict[str, str]:
 
 
 def from_stats(stats: Mapping[str, str | None]) -> Headroom | None:
-    """Parse the CPU headroom in Nova host stats; None if malformed."""
+    """Parse a host's free bandwidth and control groups in Nova host stats.
+
+    None if the host does not report them, or the record is malformed.
+    """
     return wire.parse(stats.get(KEY), VERSION, lambda found: Headroom(
         float(found['time']), int(found['guests']), int(found['groups']),
         {int(node): int(left) for node, left in found['bandwidth'].items()}))

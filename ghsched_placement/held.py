@@ -42,11 +42,11 @@ class Held:
 def parse_held(allocations: Mapping[str, Any], compute_node: str,
                nodes: Collection[int],
                node_of_pf: Mapping[str, int | None]) -> Held:
-    """Parse what an allocation holds of each host NUMA node.
+    """Parse a guest's allocation to bandwidth and devices by host NUMA node.
 
     :param allocations: ``{provider: {'resources': {class: amount}}}``.
     :param compute_node: UUID of the host's root provider.
-    :param nodes: the host's NUMA nodes.
+    :param nodes: NUMA nodes of the host.
     :param node_of_pf: host NUMA node by UUID of a PF's provider.
     """
     bandwidth = {}
@@ -67,14 +67,14 @@ def yield_possible_orders(policy: GuestPolicy, accounting: Accounting,
                           guest_nodes: int,
                           nodes: Collection[int],
                           found: Held) -> Iterator[tuple[int, ...]]:
-    """Yield each mapping of guest to host NUMA nodes that an allocation
-    allows.
+    """Yield each choice of host NUMA nodes that a guest's allocation allows.
 
-    What is not counted may be anywhere. Guest nodes with VFs come first to
-    the nodes with devices, the others to those without.
+    For guest nodes with VFs, host nodes with most devices come first; for
+    others, those with fewest.
 
-    :param guest_nodes: how many the guest has.
-    :param nodes: the host's NUMA nodes.
+    :param guest_nodes: number of guest NUMA nodes.
+    :param nodes: NUMA nodes of the host.
+    :param found: the guest's allocation, by host NUMA node.
     """
     shares = policy.demand(accounting)
     vfs: dict[int, int] = {}
@@ -95,7 +95,11 @@ def yield_possible_orders(policy: GuestPolicy, accounting: Accounting,
 
 def _yield_distinct(choices: Sequence[Sequence[int]],
                     taken: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """Yield the ways to give each guest node a host node of its own."""
+    """Yield each way to give every guest node a host node of its own.
+
+    :param choices: host NUMA nodes that each guest NUMA node may have.
+    :param taken: host NUMA nodes of the first guest NUMA nodes.
+    """
     if len(taken) == len(choices):
         yield taken
         return

@@ -62,26 +62,26 @@ class HostDescription:
 
     @property
     def guarantee_step(self) -> int:
-        """Percent step of the guarantees that the host's hardware can hold."""
+        """Percent step of bandwidth guarantees that the hardware can enforce.
+        """
         return math.gcd(*self.guarantees) or 1
 
     @property
     def holds_all_steps(self) -> bool:
-        """Whether the hardware can hold each multiple of the guarantee step.
+        """Whether the hardware enforces each multiple of the guarantee step.
         """
         step = self.guarantee_step
         return len(self.guarantees) * step == max(self.guarantees, default=0)
 
     def round_to_held(self, share: int) -> int:
-        """Return the percent that the hardware holds for a guarantee.
+        """Round a bandwidth guarantee up to what the hardware can enforce.
 
-        100 for a share that the host cannot hold.
+        The result is 100 percent if no larger guarantee can be enforced.
         """
         return next((one for one in self.guarantees if one >= share), 100)
 
     def largest_held(self, percent: int) -> int:
-        """Return the largest guarantee within a limit that the hardware can
-        hold.
+        """Round a bandwidth guarantee down to what the hardware can enforce.
         """
         return max((one for one in self.guarantees if one <= percent),
                    default=0)

@@ -54,7 +54,10 @@ def merge_image_properties(extra_specs: Mapping[str, str],
 
 def _choose_value(key: str, name: str, value: str,
                   extra_specs: Mapping[str, str]) -> str:
-    """Return the value of an extra spec from flavor and image property."""
+    """Return the value of an extra spec that flavor or image property sets.
+
+    :raises ImageError: when Nova does not allow the image to set it.
+    """
     of_flavor = extra_specs.get(key)
     if name == 'hw_mem_page_size':
         if of_flavor not in _OPEN_PAGES:

@@ -39,7 +39,8 @@ Value = int | bool | str | Devices
 def split_name(extra_spec: str) -> tuple[keys.Key, int | None]:
     """Split an extra spec into its key and, if given, guest NUMA node.
 
-    :raises PolicyError: for an unknown key, or a node it cannot have.
+    :raises PolicyError: for an unknown key, or a guest NUMA node where the key
+        takes none.
     """
     match = _KEY.fullmatch(extra_spec[len(PREFIX):])
     key = keys.BY_NAME.get(match['name']) if match else None
@@ -131,7 +132,7 @@ def _devices(extra_spec: str, text: str) -> Devices:
 def check_key_nodes(ours: Mapping[str, str], guest_nodes: int) -> None:
     """Check that the guest has the NUMA nodes that its extra specs name.
 
-    :raises PolicyError: for the first key of another node.
+    :raises PolicyError: for the first extra spec of a node that is missing.
     """
     for extra_spec in ours:
         key, node = split_name(extra_spec)

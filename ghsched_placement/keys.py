@@ -64,7 +64,7 @@ class Key:
         return f'{NAMESPACE}:{self.name}'
 
     def get_node_extra_spec(self, node: int) -> str:
-        """Return the key's extra spec for one guest NUMA node."""
+        """Return the extra spec that sets this key for one guest NUMA node."""
         return f'{self.extra_spec}.{node}'
 
 
@@ -395,9 +395,9 @@ _OWN_NAMES = 'mem_bw_'
 
 
 def guess_extra_spec(extra_spec: str) -> str | None:
-    """Return our extra spec that a misspelled one probably means, or None.
+    """Return the ghsched extra spec that a misspelled one probably means.
 
-    The number of a guest NUMA node after the dot is kept.
+    None if no key is similar. The guest NUMA node after the dot is kept.
     """
     named = _NAMED.match(extra_spec)
     rest = extra_spec[named.end():] if named else extra_spec
@@ -411,12 +411,12 @@ def guess_extra_spec(extra_spec: str) -> str | None:
 
 
 def is_in_our_namespace(extra_spec: str) -> bool:
-    """Whether an extra spec begins with our namespace, with any separator."""
+    """Whether an extra spec begins with "ghsched" and any separator."""
     return _NAMED.match(extra_spec) is not None
 
 
 def add_namespace(extra_spec: str) -> str | None:
-    """Return our extra spec for a name without the namespace, or None."""
+    """Return the ghsched extra spec of a key name; None for an unknown key."""
     name, dot, node = extra_spec.strip().lower().partition('.')
     key = BY_NAME.get(name)
     return None if key is None else key.extra_spec + dot + node

@@ -123,13 +123,13 @@ class Lack:
 
     @property
     def text(self) -> str:
-        """Reason clause about what the host or NUMA node lacks."""
+        """Text that names what a host or NUMA node lacks for a guest."""
         return self.reason or (
             f'{self.free} {get_unit(self.resource)} free, '
             f'{self.needed} needed')
 
     def to_json_object(self) -> dict[str, int | str | None]:
-        """Return the needed and free amounts of the lack as a JSON object."""
+        """Return node, resource, free and needed amount as a JSON object."""
         return {'node': self.node, 'resource': self.resource,
                 'free': self.free, 'needed': self.needed, 'text': self.text}
 
@@ -138,12 +138,13 @@ class Lack:
 
 
 def get_unit(resource: str) -> str:
-    """Return the unit to print after an amount of a resource."""
+    """Return the unit to print after an amount of a resource, such as vCPUs.
+    """
     return _UNITS.get(resource, resource)
 
 
 def describe_amount(number: int, resource: str) -> str:
-    """Return an amount of a resource in words."""
+    """Return an amount of a resource in words, such as "2 control groups"."""
     if number == 1:
         resource = {GROUPS: 'control group'}.get(resource, resource)
         resource = re.sub('^VFs ', 'VF ', resource)
@@ -157,7 +158,7 @@ def find_trait_lacks(held: frozenset[str], required: Iterable[str],
                      forbidden: Iterable[str]) -> Iterator[Lack]:
     """Yield the traits that a host lacks, and forbidden traits that it has.
 
-    :param held: of the compute node's own provider.
+    :param held: traits of the compute node's own provider.
     """
     if os_traits.COMPUTE_STATUS_DISABLED in held:
         yield Lack(None, 'compute service', reason='the compute service is '
@@ -178,9 +179,9 @@ def find_amount_lack(resource: str, needed: int, free: int,
                      node: int | None = None, key: str = '') -> Lack | None:
     """Return what a host lacks of a resource; None if enough is free.
 
-    :param at_once: the most that one guest may have; None is all that is
-        free.
-    :param key: the extra spec that asks for it.
+    :param at_once: largest amount that one guest may have; None if it may have
+        all that is free.
+    :param key: extra spec that requests the resource, for the text.
     """
     if free < needed:
         found = Lack(node, resource, max(0, free), needed)
@@ -194,9 +195,9 @@ def find_amount_lack(resource: str, needed: int, free: int,
 
 
 def make_too_few_nodes_lack(guest_nodes: int, what: str = '') -> Lack:
-    """Return the lack of a host whose nodes fit one by one, not together.
+    """Return the reason that guest nodes fit on a host singly, not together.
 
-    :param what: the nodes need beside room.
+    :param what: end of the text, on what the nodes need besides resources.
     """
     return Lack(None, COMBINATION, reason=(
         f'the {guest_nodes} guest NUMA nodes need a host NUMA node each, and '
@@ -213,12 +214,17 @@ class Gathered:
         self._hosts.setdefault(lack, []).append(host)
 
     def list_most_frequent(self) -> list[Lack]:
-        """Return the distinct reasons, the most frequent first."""
+        """Return the reasons why hosts refused a guest, most frequent first.
+        """
         return sorted(self._hosts, key=lambda lack: -len(self._hosts[lack]))
 
     def format_log_lines(self, flavor: str,
                          what: str = 'refused') -> list[str]:
-        """Return a text for each gathered reason, to log after "flavor"."""
+        """Return a log line for each reason why hosts refused a guest.
+
+        :param flavor: text on the flavor, with which each line begins.
+        :param what: verb of the line.
+        """
         return [f'{flavor} {what} on {_hosts(self._hosts[lack])}: {lack}'
                 for lack in self.list_most_frequent()]
 
@@ -265,9 +271,9 @@ def make_filter_lacks(filtered: Sequence[Filtered], hosts: int,
                       ours: Mapping[str, Sequence[Lack]]) -> list[Lack]:
     """Return why scheduler filters refused all of Placement's candidates.
 
-    :param filtered: in the order in which they ran.
-    :param hosts: how many there are.
-    :param ours: what the hosts lack for filters that are ours, by name.
+    :param filtered: host counts of each filter, in the order of the filters.
+    :param hosts: number of hosts among Placement's candidates.
+    :param ours: what the hosts lack, by name of a filter of ghsched.
     """
     removing = [one for one in filtered if one.after < one.before]
     if filtered and filtered[-1].after:

@@ -37,10 +37,9 @@ def list_likely_nodes(nodes: Sequence[HostNode], guest: Sequence[GuestNode],
                       pack: bool = False) -> tuple[HostNode, ...]:
     """Return the likely host node of each guest node; empty if too few.
 
-    The answer does not depend on the order of ``nodes``.
-
-    :param physnets: networks, real ones and those that stand for a node,
-        that the claim is held to.
+    :param nodes: NUMA nodes of the host, in any order.
+    :param needs: passthrough devices that the guest takes.
+    :param physnets: physical networks that the claim must be near to.
     :param pack: ``[compute]packing_host_numa_cells_allocation_strategy``.
     """
     if not guest or len(nodes) < len(guest):
@@ -86,7 +85,7 @@ def _fit(taken: Sequence[HostNode], guest: Sequence[GuestNode],
 
 
 def _has_devices(taken: Sequence[HostNode], need: DeviceNeed) -> bool:
-    """Whether the taken host nodes have enough devices for a request."""
+    """Whether the chosen host NUMA nodes have enough devices for a request."""
     counts = {pool: count for node in taken
               for pool, count in node.devices.items() if pool in need.pools}
     return need.anywhere or sum(counts.values()) >= need.count

@@ -150,13 +150,14 @@ def to_stats(load: Load) -> dict[str, str]:
 
 
 def to_guest_diagnostics(load: Load, guest: str) -> dict[str, str]:
-    """Return one guest's load for its diagnostics, without other guests'."""
+    """Return a host's load record without other guests, for one's diagnostics.
+    """
     return {KEY: to_json(dataclasses.replace(load, guests=tuple(
         one for one in load.guests if one.guest == guest)))}
 
 
 def from_stats(stats: Mapping[str, Any]) -> Load | None:
-    """Parse a load from host stats or diagnostics; None if malformed."""
+    """Parse a load record in host stats or diagnostics; None if malformed."""
     text = stats.get(KEY)
     return from_json(text) if isinstance(text, str) else None
 
@@ -172,12 +173,10 @@ def to_json(load: Load) -> str:
 
 
 def from_json(text: str) -> Load | None:
-    """Parse a load record from JSON; None if it is malformed.
+    """Parse a load record from JSON; None if the text is malformed.
 
-    Fields that are not known here are dropped, a node that makes no sense
-    is left out, and a value that makes none is not known.
-
-    :returns: None where the text is no such record.
+    Unknown fields and malformed nodes are ignored, a malformed value of a node
+    counts as unknown.
     """
     return wire.parse(text, VERSION, _load)
 

@@ -54,7 +54,7 @@ class Steps:
 
     @property
     def has_steps_left(self) -> bool:
-        """Whether the search has any of its limited steps left."""
+        """Whether the search has not yet reached its limit of steps."""
         return self.taken < self.limit
 
 
@@ -120,7 +120,9 @@ class Cheapest:
         return tuple(place_of[item] for item in range(len(place_of)))
 
     def get_excess_cost(self, item: int, place: int, cost: int) -> int:
-        """Return the least extra cost of putting an item in a place.
+        """Return how much more an item in some place costs than the best way.
+
+        It is a lower bound, as the other items are free to move.
 
         :param cost: cost of the item in that place.
         """
@@ -179,8 +181,9 @@ def yield_assignments_by_cost(costs: Costs, rest: Rest, steps: Steps
                                                   tuple[int, ...]]]:
     """Yield assignments of items to places with their costs, cheapest first.
 
-    :param rest: returns the second part of the sort key for some places;
-        a lower bound if not all items have a place.
+    :param costs: cost of each place that an item may have, by item.
+    :param rest: returns the sort key after the cost, for the places of the
+        first items; a lower bound if some items have none yet.
     :param steps: limit of the search; the first result ignores it.
     """
     best = find_cheapest(costs, steps)
@@ -220,9 +223,11 @@ def _cost(costs: Costs, places: Sequence[int]) -> int:
 def _complete_assignment(costs: Costs, places: Sequence[int],
                          item_at: Mapping[int, int],
                          steps: Steps) -> Mapping[int, int] | None:
-    """Return an assignment that begins with the given places, or None.
+    """Return an assignment whose first items have the given places, or None.
 
-    :param item_at: assignment that has all but the last of these places.
+    :param places: places of the first items.
+    :param item_at: item by place, in an assignment that has all but the last
+        of these places.
     """
     if not places:
         return item_at

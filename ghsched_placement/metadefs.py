@@ -30,7 +30,8 @@ _TYPES = {'int': 'integer', 'bool': 'boolean'}
 
 
 def render_namespace() -> dict[str, Any]:
-    """Return the Glance metadata namespace of our extra specs as JSON."""
+    """Return the Glance metadata namespace of ghsched's extra specs as JSON.
+    """
     return {
         'namespace': NAME,
         'display_name': 'Memory bandwidth, VFs and scheduling (ghsched)',

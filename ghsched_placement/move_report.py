@@ -44,9 +44,9 @@ HEADER = ('Guest Node', 'Host Node', 'Host Node After', 'vCPU', 'CPUs',
 
 
 def parse_node_wish(texts: Iterable[str]) -> dict[int, int]:
-    """Parse ``0=1`` texts to host NUMA nodes by guest NUMA node.
+    """Parse texts such as ``0=1`` to host NUMA nodes by guest NUMA node.
 
-    :raises PolicyError: for anything else, and a node that is named twice.
+    :raises PolicyError: for any other text, and a guest node named twice.
     """
     found: dict[int, int] = {}
     for text in texts:
@@ -59,9 +59,11 @@ def parse_node_wish(texts: Iterable[str]) -> dict[int, int]:
 
 
 def parse_move_request(asked: Mapping[str, Any]) -> dict[int, int]:
-    """Parse the requested host NUMA nodes of a move, by guest NUMA node.
+    """Parse the requested host NUMA nodes of a server's move.
 
-    :raises PolicyError: naming what is wrong.
+    :param asked: body of the API action.
+    :returns: host NUMA node by guest NUMA node.
+    :raises PolicyError: when the request is malformed.
     """
     nodes = asked[KEY]
     if not isinstance(nodes, dict) or not nodes or not all(
@@ -86,7 +88,10 @@ def _wrong(why: str) -> policies.PolicyError:
 
 
 def make_report(plan: Any, dry_run: bool) -> dict[str, Any]:
-    """Return the report of a NUMA move, or of a dry run, as JSON object."""
+    """Return the report of a server's move to other NUMA nodes, or a dry run.
+
+    :param plan: the move, with the guest and its CPUs before and after.
+    """
     guest, request = plan.guest, plan.request
 
     def side(cell: Any) -> dict[str, Any]:
@@ -105,7 +110,10 @@ def make_report(plan: Any, dry_run: bool) -> dict[str, Any]:
 
 
 def summarize_move(shown: Mapping[str, Any]) -> str:
-    """Return a sentence that sums up the result of a NUMA move."""
+    """Return a sentence on the result of a server's move to other NUMA nodes.
+
+    :param shown: report of the move.
+    """
     if not shown['changed']:
         return 'Nothing to move: the server is there already.'
     if not shown['dry_run']:
@@ -116,7 +124,7 @@ def summarize_move(shown: Mapping[str, Any]) -> str:
 def list_vcpu_rows(shown: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     """Yield a table row for each vCPU of a moved server.
 
-    :param shown: see :func:`make_report`.
+    :param shown: report of the move.
     """
     for node in shown['nodes']:
         before, after = node['before'], node['after']

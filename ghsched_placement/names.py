@@ -108,10 +108,11 @@ _NAMESPACE = uuid.UUID('c2a9d6c4-0d6f-5c56-9a40-6f1f4d8b8d0e')
 def make_numa_provider_uuid(compute_node_uuid: str, node: int) -> str:
     """Return the UUID of the resource provider of a host NUMA node.
 
-    It is derived, so nova-compute and nova-scheduler agree on it.
+    It depends on the arguments alone, so nova-compute and nova-scheduler agree
+    on it.
 
-    :param compute_node_uuid: UUID of the Nova compute node and of its
-        resource provider.
+    :param compute_node_uuid: UUID of the Nova compute node and of its resource
+        provider.
     :param node: number of the host NUMA node.
     """
     return str(uuid.uuid5(_NAMESPACE, f'{compute_node_uuid}/numa/{node}'))
@@ -123,7 +124,7 @@ def make_numa_provider_name(root_name: str, node: int) -> str:
 
 
 def make_group_slot(number: int) -> str:
-    """Return the name of one CUSTOM_RESCTRL_GROUP unit, counted from 1."""
+    """Return the name of one control group unit of a host, counted from 1."""
     return f'ghsched-group-{number}'
 
 
@@ -145,9 +146,10 @@ def make_bandwidth_suffix(guest_node: int) -> str:
 
 
 def make_node_suffix(guest_node: int) -> str:
-    """Return the request group suffix that identifies a guest's host node.
+    """Return the suffix of the request group for a guest node's host node.
 
-    It is for a guest node with VFs whose bandwidth is not counted.
+    The group requests no resources. It is for a guest NUMA node without a
+    request group for bandwidth.
     """
     return f'{GROUP_PREFIX}node{guest_node}'
 
