@@ -73,12 +73,16 @@ def assign_host_nodes(candidates: Sequence[Mapping[str, Any]], wanted: Wanted,
                       cost: Cost | None = None,
                       steps: matching.Steps | None = None,
                       ) -> tuple[Iterator[Placed], Lack | None]:
-    """Return the assignments of guest to host nodes, best first, or a refusal.
+    """Return ways to place a guest on a host's nodes, or why there is none.
 
-    :param candidates: allocation candidates with ``allocations`` and
-        ``mappings`` (providers by request group suffix).
-    :param has_room: tells if a host node has room; None if all have.
-    :param cost: rates host nodes; None prefers the lowest numbers.
+    The ways are yielded best first.
+
+    :param candidates: Placement's allocation candidates of the host.
+    :param wanted: request groups that decide the host NUMA nodes.
+    :param has_room: returns whether a host node has the CPUs and memory for a
+        guest node; None if all have.
+    :param cost: returns the cost of host nodes to other guests; None prefers
+        the lowest node numbers.
     :param steps: limit of the search; None for :data:`MAX_STEPS`.
     """
     steps = steps or matching.Steps(MAX_STEPS)
@@ -101,9 +105,12 @@ def _read_candidates(candidates: Sequence[Mapping[str, Any]],
                      reader: '_Reader', steps: matching.Steps,
                      ) -> tuple[dict['Rows', list[Mapping[str, Any]]],
                                 Counter[Lack]]:
-    """Read allocation candidates; return the usable ones and refusals.
+    """Read allocation candidates; return usable ones and count the others.
 
     At most half of the search's steps are spent on reading.
+
+    :returns: candidates by the host nodes that they allow for each guest node,
+        and the number of other candidates by reason.
     """
     alike: dict[Rows, list[Mapping[str, Any]]] = {}
     refusals: Counter[Lack] = Counter()
@@ -186,9 +193,10 @@ class _Reader:
 
     def read_candidate(self, mappings: Mapping[str, Sequence[str]],
                        steps: matching.Steps) -> Rows | Lack:
-        """Return the host nodes open to each guest node, or the refusal.
+        """Return the host nodes that a candidate allows for each guest node.
 
         :param mappings: providers by request group suffix.
+        :returns: the reason, if the candidate cannot be used.
         """
         steps.taken += self._size
         found = []
@@ -213,7 +221,7 @@ class _Reader:
 
     def _make_row(self, guest: _Guest, provider: Any,
                   pfs: tuple[str, ...]) -> _Row | Lack:
-        """Return the host nodes that a guest node can have, or the refusal.
+        """Return the host nodes that a guest node can have, or why none.
 
         :param provider: UUID of the provider for the guest node's own request
             group.
@@ -245,8 +253,9 @@ class _Reader:
     def _get_near_distances(self, nodes: Iterable[int],
                             devices: Mapping[int | None, int]) -> dict[int,
                                                                        int]:
-        """Return the distance of VFs from each host node that is near enough.
+        """Return how far VFs are from each host node that is near enough.
 
+        :param nodes: host NUMA nodes to rate.
         :param devices: number of VFs by host NUMA node.
         """
         found = {}
@@ -260,7 +269,9 @@ class _Reader:
                                                             item[0])))
 
     def split_cost(self, cost: int) -> tuple[Far, int]:
-        """Split an assignment's cost into numbers of far VFs and wasted nodes.
+        """Split an assignment's cost into far VFs and wasted host nodes.
+
+        A wasted node has PFs, and its guest node has no VFs.
         """
         cost, wasted = divmod(cost, self._unit)
         off_socket, off_node = divmod(cost, self._unit)
@@ -323,9 +334,9 @@ class _Loads:
         self._known: dict[frozenset[int], tuple[Any, ...]] = {}
 
     def get_rank(self, nodes: Sequence[int]) -> tuple[Any, ...]:
-        """Return the rank of some host nodes: number of sockets, load, order.
+        """Return the sort key of host nodes: sockets, load and turn.
 
-        A lower bound if these are not enough nodes for the guest.
+        If these are not enough nodes for the guest, it is a lower bound.
 
         :param nodes: host nodes of the first guest nodes.
         """
@@ -341,9 +352,9 @@ class _Loads:
         return found
 
     def _count_sockets(self, nodes: frozenset[int], missing: int) -> int:
-        """Return the least number of sockets of some nodes and further ones.
+        """Return the least number of sockets for a guest on some host nodes.
 
-        :param missing: number of further nodes.
+        :param missing: number of further nodes that the guest needs.
         """
         socket_of = self._host.socket_of
         used = {socket_of.get(node) for node in nodes}
@@ -359,9 +370,9 @@ class _Loads:
 
     def _get_least_load(self, nodes: frozenset[int], missing: int
                         ) -> node_choice.Cost:
-        """Return a lower bound of the load of some nodes and further ones.
+        """Return the least load for a guest that is on some host nodes.
 
-        :param missing: number of further nodes.
+        :param missing: number of further nodes that the guest needs.
         """
         if not self._least_loaded:
             return ()
@@ -403,7 +414,7 @@ class _Ways:
         self._found = False
 
     def yield_by_rank(self, cost: Cost | None) -> Iterator[Placed]:
-        """Yield the assignments of guest to host nodes in order of rank."""
+        """Yield the ways to place a guest on host NUMA nodes, best first."""
         for costs, ways in self._yield_by_cost(cost):
             by_order = itertools.groupby(ways, key=lambda way: way[:2])
             for (key, order), same in by_order:
@@ -412,7 +423,10 @@ class _Ways:
                     [rows for _key, _order, rows in same])
 
     def _yield_by_cost(self, cost: Cost | None) -> Iterator[_Costed]:
-        """Yield the assignments of each rank, those of least cost first."""
+        """Yield groups of equally ranked ways to place a guest on host nodes.
+
+        In each group the way of least cost to other guests comes first.
+        """
         if cost is None:
             yield {}, self._merge_rows()
             return
@@ -434,15 +448,16 @@ class _Ways:
         return costs, sorted(first, key=lambda way: (costs[way[1]], way[:2]))
 
     def _get_costed_limit(self, order: Sequence[int]) -> float:
-        """Return how many assignments can be rated with the steps left."""
+        """Return how many ways to place a guest can be rated in time."""
         each = COST_STEPS * max(1, len(order))
         return min(MAX_COSTED,
                    (self._steps.limit - self._steps.taken) / each)
 
     def _merge_rows(self) -> Iterator[_Way]:
-        """Yield the assignments of all groups of candidates in order of rank.
+        """Yield the ways to place a guest, of all candidates, by rank.
 
-        A group is searched only when no other can have a better assignment.
+        Candidates that allow the same host nodes are searched together, and
+        only when no others can have a better way.
         """
         heap: list[Any] = []
         for number, rows in enumerate(self._alike):
@@ -467,7 +482,7 @@ class _Ways:
     def _yield_assignments(self, key: tuple[Any, ...], order: tuple[int, ...],
                            cost: tuple[float, ...],
                            several: Sequence[Rows]) -> Iterator[Placed]:
-        """Yield the assignments to given host nodes, those with few PFs first.
+        """Yield placements on the given host nodes, those with few PFs first.
         """
         groups = [group for rows in several
                   for group in self._group_candidates(rows)]
@@ -506,7 +521,7 @@ class _Ways:
 
     def _list_other_providers(self, mappings: Mapping[str, Sequence[str]]
                               ) -> tuple[Any, ...]:
-        """Return the providers of request groups that ghsched did not make.
+        """Return the providers of request groups that are not ghsched's.
 
         They include devices of ``pci_passthrough:alias``.
         """

@@ -51,14 +51,14 @@ class Taken:
 def compute_relative_load(load: Load, taken: Mapping[int, Taken],
                           limits: Limits,
                           alike: bool = True) -> dict[int, float]:
-    """Return each NUMA node's highest load relative to its bottleneck limit.
+    """Return each host NUMA node's load as part of its bottleneck threshold.
 
-    The nearest of its figures counts. Guests that have come since they were
-    measured are taken to be busy, so that not all that start at once go
-    where nobody was.
+    Of each node, the resource that is nearest to its threshold counts. vCPUs
+    placed since the measurement count as busy.
 
-    :param alike: compare only what is known of all nodes, because what is
-        not known of one is not 0.
+    :param taken: CPUs and vCPUs of each host NUMA node in Nova's records.
+    :param limits: thresholds at which a node becomes a bottleneck.
+    :param alike: compare only resources that were measured on all nodes.
     """
     nodes = [_expected(node, taken.get(node.node)) for node in load.nodes]
     names = [name for name in RESOURCES if name in limits.begin]
@@ -88,9 +88,12 @@ def _expected(node: HostNode, taken: Taken | None) -> HostNode:
 
 def compute_load_costs(load: Load, taken: Mapping[int, Taken], limits: Limits,
                        pack: bool = False) -> dict[int, Cost]:
-    """Return the load cost of each NUMA node for one more guest.
+    """Return the load cost of each host NUMA node for one more guest.
 
-    :param pack: whether nodes that are alike are filled one after the other.
+    It is empty if the load of a node is unknown.
+
+    :param taken: CPUs and vCPUs of each host NUMA node in Nova's records.
+    :param pack: whether equally loaded nodes are filled one by one.
     """
     near = compute_relative_load(load, taken, limits)
     if not near or near.keys() != taken.keys():
@@ -105,10 +108,9 @@ def _share(taken: Taken) -> float:
 
 
 def combine_costs(nodes: Iterable[int], costs: Mapping[int, Cost]) -> Cost:
-    """Return the load cost of several nodes: that of the worst, then the sum.
+    """Return the load cost of several host nodes: that of the worst, the sum.
 
-    Empty if the cost of one is unknown. The order of the nodes does not
-    matter, not even by a rounding.
+    Empty if the cost of a node is unknown. The order of nodes does not matter.
     """
     parts = [costs.get(node) for node in nodes]
     known = [part for part in parts if part is not None]
@@ -120,5 +122,5 @@ def combine_costs(nodes: Iterable[int], costs: Mapping[int, Cost]) -> Cost:
 
 
 def split_cost(cost: Cost) -> tuple[Cost, Cost]:
-    """Split a node's cost into the part by load and the part by turn."""
+    """Split a host node's cost into the part by load and the part by turn."""
     return cost[:-2], cost[-2:]

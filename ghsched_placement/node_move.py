@@ -102,24 +102,24 @@ class Move:
 
     @property
     def needed(self) -> bool:
-        """Whether the plan moves any guest node."""
+        """Whether any guest NUMA node moves to another host NUMA node."""
         return bool(self.nodes_moved)
 
     def reverse(self) -> 'Move':
-        """Return the move that undoes this one."""
+        """Return the move of the guest back to its old host NUMA nodes."""
         return Move(self.after, self.before)
 
 
 def plan_move(guest: Sequence[GuestCell], host: Mapping[int, HostCell],
               wish: Mapping[int, int], devices: Iterable[str] = ()) -> Move:
-    """Return the move of a guest to other host NUMA nodes and CPUs.
+    """Plan the move of a guest to other NUMA nodes and CPUs of its host.
 
-    :param guest: its NUMA nodes, all of them.
-    :param host: by number; without what the guest itself has, so CPUs and
-        memory of the guest count as taken.
-    :param wish: host NUMA node by guest NUMA node.
+    :param guest: all NUMA nodes of the guest.
+    :param host: free CPUs and memory by host NUMA node; those of the guest
+        itself count as taken.
+    :param wish: new host NUMA node by guest NUMA node.
     :param devices: PCI addresses of passthrough devices of the guest.
-    :raises NotMovable: when it cannot be so.
+    :raises NotMovable: when the guest cannot be moved so.
     """
     after = list(guest)
     _check(guest, host, wish)
@@ -165,9 +165,9 @@ def _check_devices(devices: Iterable[str]) -> None:
 
 def _add_freed_cpus(cell: HostCell, node: int, guest: Sequence[GuestCell],
                     moving: Mapping[int, int]) -> HostCell:
-    """Return a host node with the CPUs that the leaving guest node frees.
+    """Return a host node with the CPUs added that leaving guest nodes free.
 
-    Its memory is not counted: it is there until it has been moved.
+    Memory is not added: it is in use until it has been moved.
     """
     left = [guest[number].cpus_taken for number in moving
             if guest[number].host_node == node]
@@ -195,9 +195,12 @@ def _check_memory(cell: GuestCell, room: HostCell, node: int) -> None:
 
 def _place_cells(cell: GuestCell, room: HostCell, node: int,
                  cores: Iterable[frozenset[int]]) -> GuestCell:
-    """Return the guest NUMA node on its new host node.
+    """Return a guest NUMA node with CPUs of its new host NUMA node.
 
-    :param cores: of the host node that it leaves.
+    :param cell: guest NUMA node as it is.
+    :param room: free CPUs of the new host NUMA node.
+    :param cores: cores of the host NUMA node that it leaves.
+    :raises NotMovable: when the new host NUMA node has too few CPUs.
     """
     if cell.vcpus and not room.shared:
         raise NotMovable(f'host NUMA node {node} has no CPUs for guests '
@@ -217,10 +220,12 @@ def _place_cells(cell: GuestCell, room: HostCell, node: int,
 
 def _map_cpus(cell: GuestCell, room: HostCell,
               cores: Iterable[frozenset[int]]) -> dict[int, int] | None:
-    """Return the new host CPU of each old one; None if there is no room.
+    """Return the new host CPU of each old one; None if too few are free.
 
-    vCPUs that were on one core are on one core again, because the guest has
-    been shown them as threads of one; under ``prefer`` as far as that can be.
+    vCPUs that share a core share one again, because the guest sees them as
+    threads of one core; with the thread policy ``prefer`` only if possible.
+
+    :param cores: cores of the host NUMA node that the guest node leaves.
     """
     whole = cell.threads == 'isolate'
     left = [core & room.free for core in room.cores
@@ -245,8 +250,6 @@ def _map_cpus(cell: GuestCell, room: HostCell,
 
 def _choose_core(cores: Iterable[frozenset[int]],
                  count: int) -> frozenset[int] | None:
-    """Return the core with the fewest spare CPUs, so that whole ones stay
-    whole.
-    """
+    """Return the core with enough CPUs and fewest others; None if none has."""
     return min((core for core in cores if len(core) >= count),
                key=lambda core: (len(core), sorted(core)), default=None)

@@ -110,12 +110,12 @@ class NodeRoom:
 
     @property
     def vcpus(self) -> int:
-        """vCPUs that may share the host CPUs of the node."""
+        """Number of vCPUs that may share the host CPUs of a NUMA node."""
         return math.floor(self.cpus * self.cpu_ratio)
 
     @property
     def vcpus_free(self) -> int:
-        """vCPUs that can still be placed on the shared host CPUs."""
+        """vCPUs that can still be placed on a node's shared host CPUs."""
         return self.vcpus - self.vcpus_used
 
     @property
@@ -135,8 +135,9 @@ class NodeRoom:
 
     def find_shortages(self, guest: GuestNode,
                        page_size: PageSize = None) -> list[Shortage]:
-        """Return the resources of which the node has too little for a guest
-        node.
+        """Return what CPUs and memory a host node lacks for a guest node.
+
+        :param page_size: memory page size that the guest asks for.
         """
         wanted = (Shortage(CPUS, guest.shared, self.vcpus_free, self.cpus),
                   Shortage(DEDICATED, guest.pinned, self.dedicated_free,
@@ -147,16 +148,16 @@ class NodeRoom:
 
     def take_guest_node(self, guest: GuestNode,
                         page_size: PageSize = None) -> 'NodeRoom':
-        """Return the node's room after placing a guest node."""
+        """Return a host node's CPUs and memory with a guest node added."""
         return self._change_usage(guest, self._choose_pages(guest, page_size),
                                   1)
 
     def release_guest_node(self, guest: GuestNode,
                            page_size: PageSize = None) -> 'NodeRoom':
-        """Return the node's room after a guest node has left.
+        """Return a host node's CPUs and memory with a guest node removed.
 
-        :param page_size: KiB, or None for a guest that asks for no size; of
-            others it is not known which pages they have.
+        :param page_size: KiB, or None for a guest that asks for no size; for
+            any other, the pages are unknown and stay counted as used.
         """
         return self._change_usage(guest, next(
             (one for one in self.pages
@@ -164,8 +165,11 @@ class NodeRoom:
 
     def _change_usage(self, guest: GuestNode, chosen: Pages | None,
                       sign: int) -> 'NodeRoom':
-        """Return the room with a guest node added to or removed from some
-        pages.
+        """Return a host node's CPUs and memory with changed usage.
+
+        :param guest: guest NUMA node that is added or removed.
+        :param chosen: memory pages of the guest node.
+        :param sign: 1 to add the guest node, -1 to remove it.
         """
         return dataclasses.replace(
             self, vcpus_used=self.vcpus_used + sign * guest.shared,
@@ -178,7 +182,7 @@ class NodeRoom:
 
     def _get_free_memory(self, guest: GuestNode,
                          page_size: PageSize) -> Shortage:
-        """Return the MiB that are free for a guest node."""
+        """Return the MiB that a guest node needs and a host node has free."""
         counted = self.memory_free if guest.shared else self.memory
         if page_size is not None:
             most = max((one.free_mb for one in self._list_usable_pages(
@@ -201,7 +205,7 @@ class NodeRoom:
 
     def _list_usable_pages(self, guest: GuestNode,
                            size: PageSize) -> Iterator[Pages]:
-        """Yield the page sizes that a guest node may use, largest first."""
+        """Yield the memory pages that a guest node may use, largest first."""
         sizes = {'small': self.pages[:1], 'large': self.pages[1:],
                  'any': self.pages, None: ()}
         found = (tuple(one for one in self.pages if one.size_kb == size)
@@ -215,7 +219,7 @@ class NodeRoom:
 
 
 def to_diagnostics(rooms: Iterable[NodeRoom]) -> dict[str, str]:
-    """Return the rooms of host NUMA nodes for a guest's diagnostics."""
+    """Return CPUs and memory of host NUMA nodes for a guest's diagnostics."""
     return {KEY: json.dumps(
         {'version': VERSION,
          'nodes': [dataclasses.asdict(room) for room in rooms]},
@@ -223,9 +227,9 @@ def to_diagnostics(rooms: Iterable[NodeRoom]) -> dict[str, str]:
 
 
 def from_diagnostics(diagnostics: Mapping[str, Any]) -> tuple[NodeRoom, ...]:
-    """Parse the rooms of host NUMA nodes in a guest's diagnostics.
+    """Parse CPUs and memory of host NUMA nodes in a guest's diagnostics.
 
-    A record that is malformed counts as none, unknown fields are ignored.
+    The result is empty if the record is malformed; unknown fields are ignored.
     """
     return wire.parse(diagnostics.get(KEY), VERSION, lambda found: tuple(
         sorted(map(_parse_room, found['nodes']),
@@ -233,9 +237,9 @@ def from_diagnostics(diagnostics: Mapping[str, Any]) -> tuple[NodeRoom, ...]:
 
 
 def _parse_room(found: Mapping[str, Any]) -> NodeRoom:
-    """Parse the room of one host NUMA node.
+    """Parse the CPUs and memory of one host NUMA node.
 
-    :raises ValueError: for a value that is no figure.
+    :raises ValueError: for a value that is not a finite number.
     """
     ratios = {name: _parse_finite(found.get(name, 1.0))
               for name in ('cpu_ratio', 'ram_ratio')}
@@ -253,9 +257,9 @@ def _parse_room(found: Mapping[str, Any]) -> NodeRoom:
 
 
 def _parse_finite(value: Any) -> float:
-    """Return a finite number.
+    """Return a value if it is a finite number.
 
-    :raises ValueError: for anything else.
+    :raises ValueError: for any other value.
     """
     if (isinstance(value, bool) or not isinstance(value, int | float)
             or not math.isfinite(value)):

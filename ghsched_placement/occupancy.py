@@ -26,9 +26,9 @@ from ghsched_placement.node_room import NodeRoom
 
 def add_guest(host: capacity.Host, wish: fitting.Wish,
               nodes: tuple[int, ...]) -> capacity.Host:
-    """Return a host with one more guest placed on it.
+    """Return a host with the resources of one more guest counted as used.
 
-    :param wish: what the guest takes of a host.
+    :param wish: resources that the guest takes.
     :param nodes: host NUMA node of each guest NUMA node.
     """
     return _changed(host, wish, nodes, 1)
@@ -36,9 +36,9 @@ def add_guest(host: capacity.Host, wish: fitting.Wish,
 
 def remove_guest(host: capacity.Host, wish: fitting.Wish,
                  nodes: tuple[int, ...]) -> capacity.Host:
-    """Return a host without one of its guests.
+    """Return a host with the resources of one guest counted as free.
 
-    :param wish: what the guest takes of a host.
+    :param wish: resources that the guest has.
     :param nodes: host NUMA node of each guest NUMA node.
     """
     return _changed(host, wish, nodes, -1)

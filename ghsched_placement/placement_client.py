@@ -97,8 +97,9 @@ class PlacementClient:
             f'/resource_providers/{provider}/traits')['traits'])
 
     def has_provider(self, trait: str) -> bool:
-        """Whether any provider has a trait, even one that Placement does not
-        know.
+        """Whether any resource provider in Placement has a trait.
+
+        False, too, if Placement does not know the trait.
         """
         try:
             return bool(self.get('/resource_providers', [
@@ -110,11 +111,10 @@ class PlacementClient:
 
     def list_candidates(self, query: Sequence[tuple[str, str]],
                         limit: int) -> dict[str, Any]:
-        """Return the allocation candidates; none for unknown names in the
-        query.
+        """Return Placement's allocation candidates for a query.
 
-        Placement refuses a trait or a resource class that no host has ever
-        had.
+        None are returned for a trait or resource class that Placement does not
+        know.
         """
         try:
             return self.get('/allocation_candidates',
@@ -125,11 +125,10 @@ class PlacementClient:
             raise
 
     def move_provider(self, uuid: str, name: str, parent: str) -> None:
-        """Put a provider below another provider of the same tree.
+        """Put a resource provider below another one of the same tree.
 
-        Nova's report client has no call for it
-        (``_ensure_resource_provider`` says so), and none is needed: it keeps
-        the parent that Placement names.
+        Nova's report client cannot do it, and keeps the parent that Placement
+        has.
         """
         self.put(f'/resource_providers/{uuid}',
                  {'name': name, 'parent_provider_uuid': parent})

@@ -105,9 +105,10 @@ class GuestPolicy:
         return digest(map(str, self.nodes))
 
     def demand(self, accounting: Accounting = 'min') -> dict[int, int]:
-        """Return the percent of bandwidth to allocate, by guest NUMA node.
+        """Return the percent of bandwidth to allocate for each guest node.
 
-        :param accounting: bandwidth that Placement counts.
+        :param accounting: bandwidth that Placement counts: the guarantee
+            (``min``) or the cap (``max``).
         """
         shares = {
             number: node.minimum if accounting == 'min' else node.maximum
@@ -121,7 +122,7 @@ class GuestPolicy:
 
     def resources(self, accounting: Accounting = 'min'
                   ) -> dict[int, dict[str, int]]:
-        """Return the guest's amounts to allocate in Placement.
+        """Return the amounts to allocate in Placement for each guest node.
 
         They are by guest NUMA node and resource class.
         """
@@ -162,7 +163,7 @@ class GuestPolicy:
         return self.threads.capabilities() | needed
 
     def for_guest(self) -> str:
-        """Return the part of the policy that its guest may read, as JSON.
+        """Return the part of the policy that is shown to the guest, as JSON.
 
         ``nodes`` has one entry per guest NUMA node, with the values of the
         flavor; ``scheduler`` has the class and priority of threads.
@@ -260,7 +261,10 @@ def doubtful(extra_specs: Iterable[str]) -> Iterator[str]:
 
 
 def check_names(given: Iterable[str]) -> None:
-    """Refuse unknown extra specs in the ghsched namespace."""
+    """Refuse extra specs that misspell a ghsched key.
+
+    :raises PolicyError: for the first of them.
+    """
     error = next(misspelt(given), None)
     if error is not None:
         raise error
@@ -268,9 +272,10 @@ def check_names(given: Iterable[str]) -> None:
 
 def check_flavor(extra_specs: Mapping[str, str],
                  given: Iterable[str]) -> GuestPolicy | None:
-    """Check a flavor for contradictions and return its bandwidth policy.
+    """Check the ghsched extra specs of a flavor; return its guest policy.
 
-    None if the flavor has no policy, or if the policy depends on the image.
+    None if the flavor has none, if no extra spec that matters was changed, or
+    if hw:numa_nodes is not a number.
 
     :param given: names of the extra specs that are new or changed.
     :raises PolicyError: for the first extra spec that is invalid.
@@ -290,16 +295,16 @@ def check_flavor(extra_specs: Mapping[str, str],
 
 def parse(extra_specs: Mapping[str, str],
           guest_nodes: int, vcpus: int = 0) -> GuestPolicy | None:
-    """Parse the bandwidth policy in a flavor's extra specs; None if absent.
+    """Parse the guest policy in a flavor's ghsched extra specs; None if
+    absent.
 
-    :param extra_specs: all extra specs of the flavor; other namespaces are
-        ignored.
-    :param guest_nodes: number of guest NUMA nodes, 0 if the guest has no
-        NUMA topology.
+    :param extra_specs: all extra specs of the flavor.
+    :param guest_nodes: number of guest NUMA nodes, 0 if the guest has no NUMA
+        topology.
     :param vcpus: number of vCPUs of the guest; needed only for the amounts
         that Placement counts.
-    :raises PolicyError: for an unknown key, a bad value, a guest node that
-        the flavor does not have, or keys that contradict each other.
+    :raises PolicyError: for an unknown key, an invalid value, a guest node
+        that the flavor does not have, or keys that contradict each other.
     """
     ours = {key: value for key, value in sorted(extra_specs.items())
             if key.startswith(_PREFIX)}
@@ -347,9 +352,9 @@ def _rt_permille(threads: ThreadPolicy, extra_specs: Mapping[str, str],
 
 def _values(ours: Mapping[str, str]
             ) -> tuple[dict[str, Value], dict[tuple[str, int], Value]]:
-    """Parse ghsched extra specs into general values and per-node values.
+    """Split ghsched extra specs into those of all guest nodes and of one node.
 
-    General values are by key, the others by key and guest NUMA node.
+    :returns: values by key, and values by key and guest NUMA node.
     """
     general: dict[str, Value] = {}
     special: dict[tuple[str, int], Value] = {}
@@ -365,9 +370,10 @@ def _values(ours: Mapping[str, str]
 
 def problems(extra_specs: Mapping[str, str],
              guest_nodes: int) -> tuple[PolicyError, ...]:
-    """Return all errors in a flavor's extra specs.
+    """Return all errors in a flavor's ghsched extra specs.
 
-    Contradictions are reported once every extra spec is valid by itself.
+    Extra specs that contradict each other are reported only once every extra
+    spec is valid by itself.
     """
     ours = {key: value for key, value in sorted(extra_specs.items())
             if key.startswith(_PREFIX)}
@@ -411,7 +417,8 @@ def _parts(ours: Mapping[str, str],
 
 def _alone(extra_spec: str, text: str,
            guest_nodes: int) -> PolicyError | None:
-    """Return the error in one extra spec by itself; None if it is valid."""
+    """Return the error in a single extra spec; None if it is valid by itself.
+    """
     try:
         key, _node = split_name(extra_spec)
         if key.name in scheduling.KEYS or key in auto_nodes.KEYS:
@@ -470,10 +477,11 @@ def _locality(general: dict[str, Value], device_numa: str) -> str:
 def _vfs(general: dict[str, Value],
          special: dict[tuple[str, int], Value],
          guest_nodes: int) -> tuple[Vfs, ...]:
-    """Return the VFs that the parsed values request, by guest NUMA node.
+    """Return the VFs that a flavor requests for each guest NUMA node.
 
-    :param general: values by key, for all guest nodes.
-    :param special: values by key and guest node.
+    :param general: values by key, for all guest nodes; that for VFs is
+        removed.
+    :param special: values by key and guest node; those for VFs are removed.
     """
     by_node: dict[int, Devices] = {}
     for name, node in list(special):
@@ -494,7 +502,7 @@ def _vfs(general: dict[str, Value],
 
 
 def _share(count: int, position: int, parts: int) -> int:
-    """Return the size of one of the even parts of a number.
+    """Return the size of one part of a number that is split evenly.
 
     The first parts are the largest.
 
