@@ -24,9 +24,10 @@ _NOVA = 'http://openstack.org/xmlns/libvirt/nova/1.1'
 
 
 def fixed_addresses(xml: str) -> frozenset[str]:
-    """Return the fixed IP addresses of a domain, in their shortest form.
+    """Return the fixed IP addresses of a domain from its Nova metadata.
 
-    They are those at the start of the guest, when Nova writes the metadata.
+    The addresses are in their shortest form. Nova writes them when the guest
+    starts.
     """
     return frozenset(_parse_addresses(document.parse_element(xml)))
 

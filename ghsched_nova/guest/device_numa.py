@@ -98,7 +98,7 @@ class Decision:
 
 
 def _check_mode(mode: str) -> None:
-    """Refuse a value of the extra spec that is no mode."""
+    """Refuse an unknown value of the extra spec for device NUMA nodes."""
     if mode not in MODES:
         raise DeviceNumaError(f'device_numa is one of {", ".join(MODES)}; '
                               f'not {mode!r}')
@@ -147,7 +147,10 @@ def assign_devices(
 
 def _find_guest_node(host_node: int | None,
                      host_nodes: Sequence[int]) -> tuple[int | None, str]:
-    """Return the guest node that a host node backs, or None and the reason."""
+    """Return the guest NUMA node whose memory is on a host NUMA node.
+
+    None and the reason if there is none.
+    """
     if not host_nodes:
         return None, 'the guest has no NUMA nodes (hw:numa_nodes)'
     if host_node is None or host_node < 0:
@@ -177,22 +180,22 @@ def _find_nearest_node(
 
 def render_expander(xml: str, guest_node_of: Mapping[str, int | None],
                     spare_ports: int = 0) -> str:
-    """Return the domain XML with each device behind its node's expander bus.
+    """Return a domain XML with each device on a bus of its guest NUMA node.
 
-    Every device gets a root port of its own, and none of these ports stays
-    free: libvirt places a device without an address on the free port with the
-    lowest index, whatever bus is above that port. Spare ports for hot-plug are
-    therefore added only if every device that libvirt will place finds a free
-    root port of the first host bridge with a lower index.
+    Every device gets a root port of its own behind the expander bus of its
+    node, and none of these ports stays free: libvirt places a device without
+    an address on the free port with the lowest index, whatever bus is above
+    that port. Spare ports for hot-plug are therefore added only if every
+    device that libvirt will place finds a free root port of the first host
+    bridge with a lower index.
 
     A domain without root ports of its own (Nova's ``num_pcie_ports=0``) gets
-    as many as its other devices may need and one more for hot-plug, which
-    libvirt would add only in a domain without controllers.
+    as many as its other devices may need and one more for hot-plug.
 
-    :param guest_node_of: guest node by host PCI address, as decided; devices
-        without a node, or not listed, are left unchanged.
+    :param guest_node_of: guest node by host PCI address; other devices are
+        left unchanged.
     :param spare_ports: free ports behind the expander bus of *each* guest
-        node, for :func:`attach_address`.
+        node, for hot-plug.
     :raises DeviceNumaError: if the machine type does not support it, if a
         device is not in the domain or has an address already, or if the PCI
         bus numbers do not suffice.
@@ -220,7 +223,7 @@ def render_expander(xml: str, guest_node_of: Mapping[str, int | None],
 def _group_by_node(root: etree._Element,
                    guest_node_of: Mapping[str, int | None]
                    ) -> dict[int, list[etree._Element]]:
-    """Return the devices to be placed by guest node, in the order of the
+    """Return a domain's devices by guest NUMA node, in the order of the
     domain.
     """
     found: dict[int, list[etree._Element]] = {}
@@ -283,8 +286,9 @@ class _Room:
 
     @property
     def has_room_for_spares(self) -> bool:
-        """Whether libvirt would leave a free port behind an expander bus
-        unused.
+        """Whether spare ports behind an expander bus would stay free.
+
+        libvirt fills the free port with the lowest index first.
         """
         first = next(pci.unused_numbers(self.taken))
         below = [index for index in self.free_ports if index < first]
@@ -292,7 +296,7 @@ class _Room:
 
     @property
     def bus_numbers(self) -> int:
-        """Number of PCI buses of the first host bridge and all below it.
+        """Number of PCI buses that the first host bridge of a guest needs.
 
         One for each controller, and one for each root port or bridge that
         libvirt may still add.
@@ -315,7 +319,8 @@ def _measure_room(devices: etree._Element,
 
 def _assign_ports(wanted: Mapping[int, Sequence[etree._Element]],
                   layout: Sequence[pci.Expander]) -> None:
-    """Set the address of each device to a port behind the bus of its node."""
+    """Set the address of each device to a port of its guest NUMA node's bus.
+    """
     for expander in layout:
         for device, port in zip(wanted.get(expander.node, ()),
                                 expander.ports, strict=False):
@@ -366,10 +371,11 @@ def _append_element(device: etree._Element, child: etree._Element) -> None:
 
 def render_numa_element(xml: str, guest_node_of: Mapping[str, int | None]
                         ) -> str:
-    """Return the domain XML with ``<numa node='N'/>`` in each device with a
+    """Return a domain XML with ``<numa node='N'/>`` in devices with a guest
     node.
 
-    :param guest_node_of: as for :func:`render_expander`.
+    :param guest_node_of: guest node by host PCI address; devices without a
+        node, or not listed, are left unchanged.
     :raises DeviceNumaError: if a device is not in the domain, or the guest has
         no such node.
     """
@@ -383,7 +389,7 @@ def render_numa_element(xml: str, guest_node_of: Mapping[str, int | None]
 
 def probe_xml(virt_type: str = 'kvm', name: str = PROBE_NAME,
               uuid: str = PROBE_UUID) -> str:
-    """Return the XML of a temporary domain whose device has a guest node.
+    """Return the XML of a probe domain whose device has a guest NUMA node.
 
     The caller defines the domain, reads its XML, undefines it and passes the
     XML to :func:`keeps_numa_element`. The domain is never started, and libvirt
@@ -407,9 +413,9 @@ def probe_xml(virt_type: str = 'kvm', name: str = PROBE_NAME,
 
 
 def keeps_numa_element(returned_xml: str) -> bool:
-    """Return True if libvirt kept the ``<numa>`` element of the probe domain.
+    """Whether libvirt kept the ``<numa>`` element of a probe domain's device.
 
-    :param returned_xml: XML that libvirt returned for :func:`probe_xml`.
+    :param returned_xml: XML that libvirt returned for the probe domain.
     :raises DeviceNumaError: if the XML is not a domain.
     """
     element = pci.parse(returned_xml).find(f'devices/hostdev/{_NUMA}')
@@ -420,11 +426,12 @@ def keeps_numa_element(returned_xml: str) -> bool:
 
 
 def attach_address(xml: str, guest_node: int) -> str | None:
-    """Return the address at which to hot-plug a device of a guest NUMA node.
+    """Return a free PCI address of a guest NUMA node, to hot-plug a device
+    there.
 
     :param xml: XML of the running domain.
     :returns: ``<address>`` of a free root port behind the expander bus of that
-        node, for :func:`set_device_address`; None if no port is free.
+        node; None if no port is free.
     """
     topology = pci.read_topology(pci.devices_of(pci.parse(xml)))
     free = [index for index, bus in topology.behind.items()
@@ -436,8 +443,8 @@ def attach_address(xml: str, guest_node: int) -> str | None:
 
 
 def attach_address_without_node(xml: str) -> str | None:
-    """Return the address at which to hot-plug a device without a guest NUMA
-    node.
+    """Return a free PCI address that belongs to no guest NUMA node, for
+    hot-plug.
 
     libvirt would put a device without an address on the free port with the
     lowest index. That may be a port behind an expander bus, so that the guest
@@ -459,9 +466,9 @@ def attach_address_without_node(xml: str) -> str | None:
 
 
 def set_device_address(device_xml: str, address: str) -> str:
-    """Return the XML of a ``<hostdev>`` or ``<interface>`` with a guest
-    address.
+    """Return a passthrough device's XML with a guest PCI address.
 
+    :param device_xml: ``<hostdev>`` or ``<interface>``.
     :raises DeviceNumaError: if the XML is not a passthrough device, or has an
         address already.
     """
@@ -473,9 +480,10 @@ def set_device_address(device_xml: str, address: str) -> str:
 
 
 def set_device_node(device_xml: str, guest_node: int) -> str:
-    """Return the XML of a ``<hostdev>`` or ``<interface>`` with its guest NUMA
+    """Return a passthrough device's XML with the number of its guest NUMA
     node.
 
+    :param device_xml: ``<hostdev>`` or ``<interface>``.
     :raises DeviceNumaError: if the XML is not a passthrough device.
     """
     device = _parse_device(device_xml)
@@ -497,8 +505,8 @@ def _parse_device(xml: str) -> etree._Element:
 
 
 def machine_type(xml: str) -> str:
-    """Return the machine type of a domain: ``q35``, ``virt`` (Arm), ``i440fx``
-    or another.
+    """Return a domain's machine type: ``q35``, ``virt``, ``i440fx`` or
+    another.
     """
     return pci.machine_type(pci.parse(xml))
 
@@ -512,8 +520,7 @@ def passthrough_addresses(xml: str) -> tuple[str, ...]:
 
 
 def read_guest_nodes(xml: str) -> dict[str, int | None]:
-    """Return the guest NUMA node of each passthrough device, from the domain
-    XML.
+    """Return the guest NUMA node of each passthrough device of a domain XML.
     """
     root = pci.parse(xml)
     topology = pci.read_topology(pci.devices_of(root))

@@ -32,8 +32,9 @@ class NotThisDocument(ValueError):  # noqa: N818
 
 
 def parse(xml: str, tag: str = 'domain') -> etree._Element:
-    """Return the root element of a libvirt document.
+    """Parse a libvirt XML document, and return its root element.
 
+    :param tag: expected tag of the root element.
     :raises NotThisDocument: if the text is not XML or has another root
         element.
     """
@@ -50,7 +51,7 @@ def parse(xml: str, tag: str = 'domain') -> etree._Element:
 
 
 def parse_element(xml: str | bytes) -> etree._Element:
-    """Return the root element of an XML text, parsed with safe options.
+    """Parse an XML text with safe options, and return its root element.
 
     Entities are not replaced, no other file is read, and a tree of more than
     256 levels is refused, whatever the defaults of the installed lxml are.
@@ -63,14 +64,14 @@ def parse_element(xml: str | bytes) -> etree._Element:
 
 
 def to_text(root: etree._Element) -> str:
-    """Return the XML text of the whole document of an element."""
+    """Return the text of the whole XML document that an element belongs to."""
     return etree.tostring(root.getroottree(), encoding='unicode')
 
 
 def insert(parent: etree._Element, children: Sequence[etree._Element],
            position: int) -> None:
-    """Insert child elements, indented like their neighbours if those are
-    indented.
+    """Insert child elements into an XML element, indented like its other
+    children.
     """
     if not children:
         return
@@ -91,7 +92,7 @@ def insert(parent: etree._Element, children: Sequence[etree._Element],
 
 
 def remove(element: etree._Element | None) -> None:
-    """Remove an element together with its indentation; do nothing for None."""
+    """Remove an XML element together with its indentation; ignore None."""
     parent = None if element is None else element.getparent()
     if element is None or parent is None:
         return

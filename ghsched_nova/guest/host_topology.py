@@ -91,7 +91,8 @@ class Shape:
 
 def render(xml: str, policy: GuestPolicy, host_nodes: Sequence[int],
            host: HostTopology) -> str:
-    """Return the domain XML with the topology of the host resources behind it.
+    """Return a domain XML that shows the guest the topology of its host
+    resources.
 
     :param host_nodes: host NUMA node of each guest NUMA node.
     :returns: the unchanged text if the policy does not request it.
@@ -111,8 +112,9 @@ def render(xml: str, policy: GuestPolicy, host_nodes: Sequence[int],
 
 def render_elements(policy: GuestPolicy, host_nodes: Sequence[int],
                     host: HostTopology) -> tuple[str, ...]:
-    """Return the elements that :func:`render` adds regardless of CPU pinning,
-    as text.
+    """Return the XML elements by which a guest sees the topology of its host.
+
+    Elements that depend on CPU pinning are left out.
     """
     if not policy.guest_topology:
         return ()
@@ -146,10 +148,10 @@ def _set_numa(cpu: etree._Element, policy: GuestPolicy,
 
 
 def guest_distance(host: HostTopology, one: int, other: int) -> int | None:
-    """Return the SLIT distance of two host nodes in the guest; None if
-    unknown.
+    """Return the distance that a guest sees between two host NUMA nodes.
 
-    libvirt allows 10 only for the distance of a node to itself.
+    None if unknown. libvirt allows 10 only for the distance of a node to
+    itself.
     """
     if one == other:
         return _LOCAL
@@ -159,8 +161,9 @@ def guest_distance(host: HostTopology, one: int, other: int) -> int | None:
 
 def _guest_distances(place: int, host_nodes: Sequence[int],
                      host: HostTopology) -> etree._Element | None:
-    """Return the distances of a guest node; None unless all of the guest are
-    known.
+    """Return the distances of a guest NUMA node to all nodes of the guest.
+
+    None unless all distances of the guest are known.
     """
     known = [[guest_distance(host, one, other) for other in host_nodes]
              for one in host_nodes]
@@ -174,7 +177,8 @@ def _guest_distances(place: int, host_nodes: Sequence[int],
 
 def _make_interconnects(policy: GuestPolicy, host_nodes: Sequence[int],
                         host: HostTopology) -> etree._Element | None:
-    """Return latency and bandwidth of each node from its own CPUs.
+    """Return memory latency and bandwidth of each guest node from its own
+    CPUs.
 
     Linux shows no others. libvirt 9.0 takes the two directions between two
     nodes for the same link and refuses the second one; SLIT has the distances.
@@ -194,10 +198,11 @@ def _make_interconnects(policy: GuestPolicy, host_nodes: Sequence[int],
 
 def guest_bandwidths(policy: GuestPolicy, host_nodes: Sequence[int],
                      host: HostTopology) -> dict[int, int]:
-    """Return the KiB/s that a guest can rely on, by guest NUMA node.
+    """Return the memory bandwidth in KiB/s that each guest NUMA node can rely
+    on.
 
-    The value is the guarantee of the node, or its cap if it has no guarantee
-    (the whole host node without a cap), rounded down.
+    This is the guarantee of the node, or its cap if it has no guarantee (the
+    whole host node without a cap), rounded down.
     """
     found = {}
     for place, node in enumerate(host_nodes):
@@ -218,7 +223,8 @@ def guest_bandwidths(policy: GuestPolicy, host_nodes: Sequence[int],
 
 
 def make_shape(places: Sequence[Place]) -> Shape:
-    """Return the regular CPU topology of host CPUs, in the order of the vCPUs.
+    """Return sockets, dies, cores and threads of host CPUs in the vCPUs'
+    order.
 
     A level whose parts differ in size, or are not contiguous, is left out: the
     level above it then counts as one part.
@@ -235,7 +241,8 @@ def make_shape(places: Sequence[Place]) -> Shape:
 
 
 def _part_size(places: Sequence[Place], level: int) -> int:
-    """Return the number of CPUs in each part of a level; 0 if parts differ."""
+    """Return the CPUs in each part of a CPU topology level; 0 if parts differ.
+    """
     keys = [(place.socket, place.die, place.cluster, place.core)[:level]
             for place in places]
     runs = [(key, len(list(run))) for key, run in itertools.groupby(keys)]
@@ -246,7 +253,10 @@ def _part_size(places: Sequence[Place], level: int) -> int:
 
 def _set_shape(root: etree._Element, cpu: etree._Element,
                host: HostTopology) -> None:
-    """Set <topology> as the vCPUs are pinned; unpinned guests keep Nova's."""
+    """Set ``<topology>`` of a domain to that of the host CPUs of its vCPUs.
+
+    Guests without pinned vCPUs keep Nova's topology.
+    """
     pinned = _pinned_cpus(root)
     count = (root.findtext('vcpu') or '').strip()
     if not pinned or count != str(len(pinned)) or any(
@@ -273,7 +283,8 @@ def _set_shape(root: etree._Element, cpu: etree._Element,
 
 
 def _pinned_cpus(root: etree._Element) -> list[int]:
-    """Return the host CPU of each vCPU; empty unless each has one of its own.
+    """Return the host CPU of each vCPU; empty unless each vCPU has its own
+    CPU.
     """
     found = {}
     for pin in root.findall('cputune/vcpupin'):
@@ -291,7 +302,7 @@ def _pinned_cpus(root: etree._Element) -> list[int]:
 
 
 def _set_cache(root: etree._Element, cpu: etree._Element) -> None:
-    """Set <cache> to the host's caches, or to an emulated L3 cache.
+    """Set ``<cache>`` of a domain's CPU to the host's or an emulated L3 cache.
 
     QEMU supports both only on x86.
     """
@@ -319,7 +330,9 @@ def _read_arch(root: etree._Element) -> str:
 
 
 def _set_oem_string(root: etree._Element, policy: GuestPolicy) -> None:
-    """Add the policy as an SMBIOS OEM string; Nova sets SMBIOS only for x86.
+    """Add the bandwidth policy to a domain as an SMBIOS OEM string.
+
+    Nova sets SMBIOS only for x86.
     """
     os = root.find('os')
     if os is None or _read_arch(root) not in ('x86_64', 'i686', 'aarch64'):

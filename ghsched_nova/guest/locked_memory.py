@@ -65,7 +65,7 @@ def locked_memory_kib(ram_kib: int, vfs: int, viommu: bool = False) -> int:
 
 def render_locked_memory(xml: str, libvirt_version: tuple[int, ...]
                          ) -> str:
-    """Return the domain XML with the ``<hard_limit>`` it needs to start.
+    """Return a domain XML with the ``<hard_limit>`` that VFIO devices need.
 
     Most domains need none and are returned unchanged.
 

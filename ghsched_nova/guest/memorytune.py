@@ -98,8 +98,7 @@ class MemoryTune:
 
 def make_node_tunes(settings: Iterable[Mapping[str, Any]]
                     ) -> tuple[NodeTune, ...]:
-    """Return the limits of resctrl domains from settings in libvirt's terms.
-    """
+    """Convert bandwidth settings to libvirt's limits of resctrl domains."""
     return tuple(NodeTune(**setting) for setting in settings)
 
 
@@ -107,7 +106,7 @@ def make_node_tunes(settings: Iterable[Mapping[str, Any]]
 
 
 def render(xml: str, tune: MemoryTune, extended: bool) -> str:
-    """Return the domain XML with this ``<memorytune>`` in place of any other.
+    """Return a domain XML whose ``<memorytune>`` is replaced by another one.
 
     :param xml: a ``<domain>`` document.
     :param extended: whether libvirt keeps hardlimit, priority and
@@ -127,9 +126,9 @@ def render(xml: str, tune: MemoryTune, extended: bool) -> str:
 
 
 def render_element(tune: MemoryTune, extended: bool) -> str:
-    """Return the ``<memorytune>`` element as indented text.
+    """Return a ``<memorytune>`` element as indented text.
 
-    :raises MemoryTuneError: as for :func:`render`.
+    :raises MemoryTuneError: if libvirt would drop or refuse the element.
     """
     element = _make_element(tune, extended)
     etree.indent(element)
@@ -137,10 +136,12 @@ def render_element(tune: MemoryTune, extended: bool) -> str:
 
 
 def renumber_nodes(xml: str, nodes: Mapping[int, int]) -> str:
-    """Return the domain XML with new resctrl domain numbers, for a live
-    migration.
+    """Return a domain XML with the resctrl domain numbers of another host.
 
-    :param nodes: new number by old number; must contain every node of the XML.
+    Needed for a live migration, whose destination may number them differently.
+
+    :param nodes: new number by old number; must contain every node of
+        ``<memorytune>``.
     :raises MemoryTuneError: if a node has no new number, or if two would get
         the same one, which libvirt refuses.
     """
@@ -163,8 +164,7 @@ def renumber_nodes(xml: str, nodes: Mapping[int, int]) -> str:
 
 
 def update_limits(xml: str, nodes: Iterable[NodeTune], extended: bool) -> str:
-    """Return the domain XML with new limits for the nodes of its
-    ``<memorytune>``.
+    """Return a domain XML with new bandwidth limits in its ``<memorytune>``.
 
     :param nodes: new limits; those of nodes that the domain does not have are
         ignored.
@@ -272,7 +272,8 @@ def _parse_optional_count(element: etree._Element, name: str) -> int | None:
 
 
 def probe_xml(name: str = PROBE_NAME, uuid: str = PROBE_UUID) -> str:
-    """Return the XML of a temporary domain with every extended attribute.
+    """Return the XML of a probe domain with all attributes of
+    ``<memorytune>``.
 
     The caller defines the domain, reads its XML, undefines it and passes the
     XML to :func:`keeps_extended`. The domain is never started. Its type is
@@ -283,18 +284,18 @@ def probe_xml(name: str = PROBE_NAME, uuid: str = PROBE_UUID) -> str:
 
 
 def process_probe_xml(name: str = PROBE_NAME, uuid: str = PROBE_UUID) -> str:
-    """Return the XML of a temporary domain with a group for the whole process.
+    """Return the XML of a probe domain whose whole process is in a control
+    group.
 
-    libvirt before 12.8 refuses it, since it requires ``vcpus``.
+    libvirt before 12.8 refuses a ``<memorytune>`` without ``vcpus``.
     """
     return _make_probe(name, uuid, {}, {'id': '0', 'bandwidth': '90'})
 
 
 def keeps_process(returned_xml: str) -> bool:
-    """Return True if libvirt supports control groups for a whole process.
+    """Whether libvirt supports control groups for a whole QEMU process.
 
-    :param returned_xml: XML that libvirt returned for
-        :func:`process_probe_xml`.
+    :param returned_xml: XML that libvirt returned for the probe domain.
     :raises MemoryTuneError: if the XML is not a domain.
     """
     tune = _parse_domain(returned_xml).find(f'cputune/{_TAG}')
@@ -316,9 +317,10 @@ def _make_probe(name: str, uuid: str, whose: dict[str, str],
 
 
 def keeps_extended(returned_xml: str) -> bool:
-    """Return True if libvirt kept all extended attributes of the probe domain.
+    """Whether libvirt kept all attributes of a probe domain's
+    ``<memorytune>``.
 
-    :param returned_xml: XML that libvirt returned for :func:`probe_xml`.
+    :param returned_xml: XML that libvirt returned for the probe domain.
     :raises MemoryTuneError: if the XML is not a domain.
     """
     node = _parse_domain(returned_xml).find(f'cputune/{_TAG}/node')
@@ -337,7 +339,9 @@ def _parse_domain(xml: str) -> etree._Element:
 
 
 def _cputune_position(root: etree._Element) -> int:
-    """Return the index at which libvirt itself places ``<cputune>``."""
+    """Return the index of ``<cputune>`` in a domain, as libvirt orders
+    elements.
+    """
     return max((place for place, child in enumerate(root, start=1)
                 if child.tag in _BEFORE_CPUTUNE), default=0)
 

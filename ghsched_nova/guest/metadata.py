@@ -85,13 +85,13 @@ class DomainPolicy:
 
     @property
     def counted_nodes(self) -> tuple[int, ...]:
-        """Host NUMA node of each guest NUMA node whose resources are
-        accounted.
+        """Host NUMA node of each guest NUMA node that has resources in
+        Placement.
         """
         return self.host_nodes or self.realtime_nodes
 
     def with_host_nodes(self, host_nodes: tuple[int, ...]) -> Self:
-        """Return the same policy on other host NUMA nodes.
+        """Return a copy of a guest's policy with other host NUMA nodes.
 
         :raises ValueError: if the number of nodes differs from the policy's.
         """
@@ -101,7 +101,10 @@ class DomainPolicy:
 
 
 def write_policy(xml: str, domain: DomainPolicy) -> str:
-    """Return the domain XML with the policy in its metadata, replacing any."""
+    """Return a domain XML with a bandwidth policy in its metadata.
+
+    A policy that is already there is replaced.
+    """
     root = document.parse_element(xml)
     metadata = root.find('metadata')
     if metadata is None:
@@ -119,7 +122,7 @@ def write_policy(xml: str, domain: DomainPolicy) -> str:
 
 
 def render_policy(domain: DomainPolicy) -> str:
-    """Return the policy element as text for virDomainSetMetadata.
+    """Return a policy's metadata element as text for virDomainSetMetadata.
 
     libvirt adds :data:`NAMESPACE` and :data:`PREFIX`, and refuses an element
     that already has the prefix (``virXMLInjectNamespace`` of
@@ -152,7 +155,8 @@ def _fill_element(policy: etree._Element, domain: DomainPolicy, tag: str,
 
 
 def read_policy(xml: str) -> DomainPolicy | None:
-    """Return the policy in the metadata of a domain XML; None if it has none.
+    """Return the bandwidth policy in a domain XML's metadata; None without
+    one.
 
     :raises MetadataError: if the policy is malformed.
     """
@@ -160,8 +164,8 @@ def read_policy(xml: str) -> DomainPolicy | None:
 
 
 def parse_policy(domain: etree._Element) -> DomainPolicy | None:
-    """Return the policy in the metadata of a parsed domain; None if it has
-    none.
+    """Return the bandwidth policy in a parsed domain's metadata; None without
+    one.
 
     :param domain: root element of the domain XML.
     :raises MetadataError: if the policy is malformed.
@@ -202,7 +206,8 @@ def read_project_id(domain: etree._Element) -> str:
 
 
 def remap_host_nodes(xml: str, new_node: Mapping[int, int]) -> str:
-    """Return the domain XML with the host NUMA nodes of the destination host.
+    """Return a domain XML whose policy names the destination's host NUMA
+    nodes.
 
     :param new_node: host NUMA node at the destination by node at the source.
     """

@@ -29,9 +29,12 @@ _MOVE = f'{{{NAMESPACE}}}move'
 
 
 def render_record(packed: Any) -> str:
-    """Return the record element as text for virDomainSetMetadata.
+    """Return the metadata element that records a move between NUMA nodes, as
+    text.
 
-    :param packed: plain data, see :mod:`ghsched_nova.live.move_messages`.
+    virDomainSetMetadata takes the text.
+
+    :param packed: the move in the wire format of RPC calls.
     """
     element = etree.Element('move')
     element.text = json.dumps(packed)
@@ -39,9 +42,10 @@ def render_record(packed: Any) -> str:
 
 
 def read_record(xml: str) -> Any:
-    """Return the data of the record; None if no move is in progress.
+    """Return the move between NUMA nodes that is recorded in a domain's
+    metadata.
 
-    A malformed record gives an empty list.
+    None if no move is in progress; an empty list for a malformed record.
     """
     if NAMESPACE not in xml:
         return None

@@ -33,7 +33,7 @@ from ghsched_placement.node_move import Move
 def map_vcpu_cpus(cells: Iterable[GuestCell],
                   shared: Mapping[int, frozenset[int]]
                   ) -> dict[int, frozenset[int]]:
-    """Return the host CPUs of each vCPU.
+    """Return the host CPUs of each vCPU of a guest.
 
     :param shared: host CPUs for vCPUs without a dedicated CPU, by host NUMA
         node.
@@ -48,7 +48,7 @@ def map_vcpu_cpus(cells: Iterable[GuestCell],
 
 def find_helper_cpus(cells: Iterable[GuestCell],
                      shared: Mapping[int, frozenset[int]]) -> frozenset[int]:
-    """Return the host CPUs of the emulator and I/O threads.
+    """Return the host CPUs of a guest's emulator and I/O threads.
 
     As in Nova: the CPUs reserved for these threads, or those of all vCPUs if
     none are reserved.
@@ -60,7 +60,8 @@ def find_helper_cpus(cells: Iterable[GuestCell],
 
 
 def policy_after_move(xml: str, move: Move) -> metadata.DomainPolicy | None:
-    """Return the policy of a domain after a move; None if it has none.
+    """Return a domain's policy with its NUMA nodes after a move; None without
+    one.
 
     :raises ValueError: if the policy cannot be read, or has another number of
         NUMA nodes than the move.
@@ -71,10 +72,10 @@ def policy_after_move(xml: str, move: Move) -> metadata.DomainPolicy | None:
 
 
 def parse_pins(xml: str) -> dict[tuple[str, int], frozenset[int]]:
-    """Return the host CPUs of pinned threads by kind (element name) and
-    number.
+    """Return the host CPUs of each pinned thread of a domain XML.
 
-    The emulator has the number 0.
+    :returns: host CPUs by kind of the thread (element name) and number; the
+        emulator has the number 0.
     """
     found = {}
     for kind, name in (('vcpupin', 'vcpu'), ('emulatorpin', 'emulator'),
@@ -87,9 +88,12 @@ def parse_pins(xml: str) -> dict[tuple[str, int], frozenset[int]]:
 
 def render_move(xml: str, move: Move,
                 shared: Mapping[int, frozenset[int]]) -> str:
-    """Return the domain XML after a move; the unchanged text if no cell moves.
+    """Return a domain XML after a move to other host NUMA nodes.
 
-    :param shared: as for :func:`vcpu_cpus`.
+    The text is unchanged if no guest NUMA node moves.
+
+    :param shared: host CPUs for vCPUs without a dedicated CPU, by host NUMA
+        node.
     """
     if not move.needed:
         return xml
@@ -108,7 +112,8 @@ def render_move(xml: str, move: Move,
 
 def _move_helpers(root: etree._Element, move: Move,
                   shared: Mapping[int, frozenset[int]]) -> None:
-    """Pin emulator and I/O threads to their CPUs after the move.
+    """Pin emulator and I/O threads to the CPUs of a guest's new host NUMA
+    nodes.
 
     Threads pinned to CPUs of their own (``hw:emulator_threads_policy=share``)
     stay where they are.

@@ -58,7 +58,7 @@ class DeviceNumaError(ValueError):
 
 
 def parse(xml: str, tag: str = 'domain') -> etree._Element:
-    """Return the root element of a libvirt document.
+    """Parse a libvirt XML document, and return its root element.
 
     :raises DeviceNumaError: if the text is not XML or has another root
         element.
@@ -81,8 +81,7 @@ def devices_of(root: etree._Element) -> etree._Element:
 
 
 def parse_number(element: etree._Element, name: str) -> int:
-    """Return an attribute as a number, parsed as libvirt does: 0x is
-    hexadecimal.
+    """Return a numeric attribute of an XML element; 0x is hexadecimal.
 
     :raises DeviceNumaError: if the attribute is not a number.
     """
@@ -98,8 +97,8 @@ def parse_number(element: etree._Element, name: str) -> int:
 
 
 def machine_type(root: etree._Element) -> str:
-    """Return the machine type of a domain: ``q35``, ``virt`` (Arm), ``i440fx``
-    ...
+    """Return a domain's machine type: ``q35``, ``virt``, ``i440fx`` or
+    another.
 
     libvirt uses i440fx for an x86 domain without a machine type.
     """
@@ -126,8 +125,7 @@ def cell_numbers(root: etree._Element) -> frozenset[int]:
 
 
 def has_acpi(root: etree._Element) -> bool:
-    """Return True if the guest has ACPI tables, which describe NUMA nodes to
-    it.
+    """Whether a guest has ACPI tables, which describe NUMA nodes to the guest.
     """
     return root.find('features/acpi') is not None
 
@@ -148,7 +146,8 @@ def normalize_address(value: str) -> str:
 
 
 def is_passthrough(element: etree._Element) -> bool:
-    """Return True for a PCI device of the host: hostdev or SR-IOV interface.
+    """Whether an element is a PCI passthrough device: hostdev or SR-IOV
+    interface.
     """
     if element.tag == 'hostdev':
         return (element.get('type') == 'pci'
@@ -157,7 +156,7 @@ def is_passthrough(element: etree._Element) -> bool:
 
 
 def passthrough_devices(root: etree._Element) -> dict[str, etree._Element]:
-    """Return the passthrough devices by host address, in the order of the XML.
+    """Return a domain's passthrough devices by host PCI address, in XML order.
 
     :raises DeviceNumaError: if an address is malformed or occurs twice.
     """
@@ -197,16 +196,15 @@ class Topology:
 
     @property
     def normal_ports(self) -> list[int]:
-        """Indexes of root ports that are not behind an expander bus,
-        ascending.
-        """
+        """Indexes of PCI root ports not behind an expander bus, ascending."""
         return sorted(
             index for index, element in self.controllers.items()
             if element.get('model') == PORT and index not in self.behind)
 
     @property
     def free_normal_ports(self) -> list[int]:
-        """Indexes of root ports outside expander buses that have no device."""
+        """Indexes of free PCI root ports that are not behind an expander bus.
+        """
         return [index for index in self.normal_ports
                 if index not in self.used]
 
@@ -239,9 +237,7 @@ def read_topology(devices: etree._Element) -> Topology:
 
 
 def guest_bus(element: etree._Element) -> int | None:
-    """Return the index of the controller a device is on; None without an
-    address.
-    """
+    """Return the PCI controller index of a device; None without an address."""
     address = element.find('address')
     if address is None or address.get('type') != 'pci':
         return None
@@ -251,7 +247,7 @@ def guest_bus(element: etree._Element) -> int | None:
 def _controllers_by_index(
     devices: etree._Element,
 ) -> dict[int, etree._Element]:
-    """Return the PCI controllers by index, numbered as libvirt does.
+    """Return a domain's PCI controllers by index, numbered as libvirt does.
 
     A controller without an index gets the lowest unused one, in the order of
     the document (virDomainAssignControllerIndexes).
@@ -273,7 +269,7 @@ def _controllers_by_index(
 
 
 def unused_numbers(taken: Set[int]) -> Iterator[int]:
-    """Return an iterator over the numbers from 0 on that are not taken."""
+    """Yield the numbers from 0 on that are not in a collection."""
     return (index for index in itertools.count() if index not in taken)
 
 
@@ -291,12 +287,12 @@ _PORT_TAKERS = frozenset((
 
 
 def count_needed_ports(devices: etree._Element) -> int:
-    """Return the maximum number of root ports for devices without an address.
+    """Return how many PCI root ports devices without an address need at most.
 
-    The result is an upper bound: a device that may need a port counts even if
-    libvirt finds another place for it, as for the first video device of a q35
-    guest. Devices that libvirt adds itself count, too: a balloon, a USB
-    controller, and the controllers of SCSI disks and virtio channels.
+    A device that may need a port counts even if libvirt finds another place
+    for it, as for the first video device of a q35 guest. Devices that libvirt
+    adds itself count, too: a balloon, a USB controller, and the controllers of
+    SCSI disks and virtio channels.
     """
     return sum(map(_needs_port, devices)) + sum((
         devices.find('memballoon') is None,
@@ -385,7 +381,8 @@ class Expander:
 
 def place_expanders(ports_of: Sequence[tuple[int, int]], taken: Set[int],
                     reserved: int) -> tuple[Expander, ...]:
-    """Return indexes and bus numbers for one expander bus per guest node.
+    """Choose indexes and bus numbers for one PCI expander bus per guest NUMA
+    node.
 
     The highest bus numbers are used, since libvirt's default leaves room for
     one root port only.
@@ -413,8 +410,8 @@ def place_expanders(ports_of: Sequence[tuple[int, int]], taken: Set[int],
 
 
 def _iterate_ports(indexes: Iterable[int], ports: int) -> Iterator[Slot]:
-    """Yield the ports of a bus: one per slot, or eight if slots do not
-    suffice.
+    """Yield root ports for a PCI bus: one per slot, or eight if slots are
+    short.
     """
     many = ports > SLOTS
     for place, index in zip(range(ports), indexes, strict=False):

@@ -72,7 +72,7 @@ class DomainThreads:
 
 
 def render(xml: str, policy: ThreadPolicy) -> str:
-    """Return the domain XML with the elements of a thread policy.
+    """Return a domain XML with the thread scheduling and interrupt elements.
 
     :returns: the unchanged text for a policy without such elements.
     :raises PolicyError: if the vCPU mask does not fit the domain, or, with
@@ -104,11 +104,11 @@ def render(xml: str, policy: ThreadPolicy) -> str:
 
 
 def render_elements(policy: ThreadPolicy, vcpus: int) -> str:
-    """Return the elements that :func:`render` adds, one per line; empty for
+    """Return the XML elements of a thread policy, one per line; empty for
     none.
 
     :param vcpus: number of vCPUs of the guest.
-    :raises PolicyError: as :func:`render`.
+    :raises PolicyError: if the vCPU mask does not fit the number of vCPUs.
     """
     found = list(_elements(policy, vcpus, 0))
     if policy.vcpus is not None and policy.vcpus.runtime_us:
@@ -125,8 +125,8 @@ def render_elements(policy: ThreadPolicy, vcpus: int) -> str:
 
 
 def read_threads(root: etree._Element) -> DomainThreads:
-    """Return the scheduling and pinning of threads from a domain and its
-    metadata.
+    """Return scheduling class and host CPUs of a domain's threads, from its
+    XML.
     """
     vcpus = {number: Scheduling('deadline', None,
                                 *(int(one.get(name, '')) for name in _TIMES))
@@ -144,9 +144,7 @@ def read_threads(root: etree._Element) -> DomainThreads:
 
 
 def has_housekeeping_irqs(root: etree._Element) -> bool:
-    """Return True if interrupts of the domain's devices go to housekeeping
-    CPUs.
-    """
+    """Whether interrupts of a domain's devices go to housekeeping CPUs."""
     return any(one.get('affinity') == keys.HOUSEKEEPING
                for one in root.findall(f'metadata/{_INTERRUPTS}'))
 
@@ -181,7 +179,7 @@ def _element(tag: str, scheduling: Scheduling,
 
 
 def _deadline_element(policy: ThreadPolicy, vcpus: int) -> etree._Element:
-    """Return the metadata element of the vCPUs under deadline, with their
+    """Return the metadata element of vCPUs under SCHED_DEADLINE, with their
     times.
     """
     assert policy.vcpus is not None  # noqa: S101
@@ -215,7 +213,8 @@ def _lock_memory(root: etree._Element) -> None:
 
 
 def _exclude_vcpu_cpus(root: etree._Element, required: bool) -> None:
-    """Remove the CPUs of the vCPUs from the pins of QEMU's other threads.
+    """Remove the vCPUs' host CPUs from the CPUs that other QEMU threads may
+    use.
 
     A vCPU that has to share its CPU gets its interrupts late, and by way of
     the hypervisor.
@@ -252,8 +251,8 @@ def _set_pin(cputune: etree._Element, kind: str, number: int,
 
 def _get_or_insert_child(root: etree._Element, tag: str,
                          behind: str) -> etree._Element:
-    """Return a child of the domain; insert it after another element if
-    missing.
+    """Return a child element of a domain; if missing, insert it behind
+    another.
     """
     found = root.find(tag)
     if found is None:

@@ -28,7 +28,8 @@ from ghsched_placement import node_choice
 
 
 def get_fresh_load(state: Any) -> load.Load | None:
-    """Return the load that a host has reported; None if it is too old."""
+    """Return the load that a host has reported; None if the report is too old.
+    """
     found = load.from_stats(getattr(state, 'stats', None) or {})
     # The clocks of two hosts differ, in both directions.
     if found is None or (abs(time.time() - found.time)
@@ -38,8 +39,9 @@ def get_fresh_load(state: Any) -> load.Load | None:
 
 
 def count_used_by_host_node(state: Any) -> dict[int, node_choice.Taken]:
-    """Return the CPUs and memory of guests with a NUMA topology, by host NUMA
-    node.
+    """Return the CPUs and memory that guests use on each host NUMA node.
+
+    Only guests with a NUMA topology are counted.
     """
     topology = state.numa_topology
     return {cell.id: node_choice.Taken(
@@ -49,8 +51,9 @@ def count_used_by_host_node(state: Any) -> dict[int, node_choice.Taken]:
 
 
 def costs(state: Any) -> dict[int, node_choice.Cost]:
-    """Return the cost of each NUMA node of a host by its load; empty if the
-    nodes do not differ.
+    """Return the cost of each NUMA node of a host, which grows with its load.
+
+    Empty if the nodes do not differ.
     """
     config = shared.config()
     found = get_fresh_load(state) if config.ghsched.load_placement else None
@@ -63,11 +66,11 @@ def costs(state: Any) -> dict[int, node_choice.Cost]:
 
 
 def view_with_load_limits(state: Any, spec: shared.RequestSpec) -> Any:
-    """Return a view of a host that Nova's filter accepted, with NUMA limits to
-    the least loaded nodes.
+    """Return a host state whose NUMA limits name the host's least loaded
+    nodes.
 
-    A host is returned unchanged if it has reported no load, or if its claim
-    cannot be restricted to nodes.
+    The host has passed Nova's filter. A host is returned unchanged if it has
+    reported no load, or if its claim cannot be restricted to nodes.
 
     :param spec: a request that must not change while the host is in use.
     """
@@ -80,9 +83,9 @@ def view_with_load_limits(state: Any, spec: shared.RequestSpec) -> Any:
 
 
 def copy_request_with_topology(spec: shared.RequestSpec) -> shared.RequestSpec:
-    """Return a copy of a request for :func:`view_with_load_limits`.
+    """Copy a request, because Nova changes the NUMA topology of the original.
 
-    Nova changes the request when it subtracts a guest from a host.
+    Nova does so when it subtracts a guest from a host.
     """
     return spec.obj_clone() if _topology(spec) else spec
 
@@ -92,7 +95,7 @@ def _topology(spec: shared.RequestSpec) -> Any:
 
 
 def view_for_next_instance(state: Any) -> Any:
-    """Return the host state for the next instance of a request.
+    """Return a copy of a host state for the next instance of a request.
 
     Nova's filter writes to the limits of the given host state, which may
     belong to an instance that was already placed.
@@ -117,7 +120,9 @@ class SteeredView(HostStateView):
 
     @property
     def limits(self) -> dict[str, Any]:
-        """NUMA limits of the host state that this object is a view of."""
+        """NUMA limits of the claim on a host, restricted to least loaded NUMA
+        nodes.
+        """
         found: dict[str, Any] = self.__dict__['limits']
         if not self._settled:
             self._settled = True
@@ -136,8 +141,9 @@ class SteeredView(HostStateView):
 
 def _choose_cheapest_limits(view: HostStateView, spec: shared.RequestSpec,
                             costs: dict[int, node_choice.Cost]) -> Any:
-    """Return limits to the least loaded NUMA nodes that Nova's fit accepts;
-    None if it accepts none.
+    """Return limits to the least loaded host NUMA nodes that fit a guest.
+
+    None if Nova's fit accepts no assignment of nodes.
     """
     candidates = view.allocation_candidates or [{}]
     requests = spec.pci_requests.requests if spec.pci_requests else []
@@ -153,8 +159,8 @@ def _choose_cheapest_limits(view: HostStateView, spec: shared.RequestSpec,
 
 def _yield_cheapest_orders(costs: dict[int, node_choice.Cost],
                            count: int) -> Iterator[tuple[int, ...]]:
-    """Yield assignments of host NUMA nodes to guest NUMA nodes, the cheapest
-    first.
+    """Yield assignments of host NUMA nodes to guest NUMA nodes, by ascending
+    cost.
     """
     ways = itertools.islice(itertools.permutations(sorted(costs), count),
                             _MOST)

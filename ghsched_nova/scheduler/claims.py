@@ -52,7 +52,8 @@ class Claims:
         self._claims: dict[str, _Claim] = {}    # the last, by consumer
 
     def start(self) -> None:
-        """Forget the Placement claims of the previous request of this thread.
+        """Forget the Placement claims of this thread's previous scheduling
+        request.
         """
         self._claims = {}
 
@@ -61,7 +62,7 @@ class Claims:
               **kwargs: Any) -> bool:
         """Claim the resources of a server in Placement, and record the claim.
 
-        Takes and returns the same as
+        The parameters and the result are those of
         ``SchedulerReportClient.claim_resources``.
         """
         wanted = request['allocations']
@@ -79,8 +80,10 @@ class Claims:
           'remove_resources_from_instance_allocation',
           ('self', 'context', 'consumer_uuid', 'resources'))
     def release(self, context: Any) -> None:
-        """Remove the recorded claims of a failed request from Placement; never
-        raises.
+        """Remove the allocations that a failed request has claimed in
+        Placement.
+
+        Never raises.
         """
         for consumer, claim in self._claims.items():
             try:
@@ -101,8 +104,9 @@ class Claims:
 
 
 def _holds_only_claim(context: Any, consumer: str, claim: _Claim) -> bool:
-    """Whether a server's allocation is exactly a claim whose response was
-    lost.
+    """Whether a server has an allocation from the providers of one claim only.
+
+    True if the claim succeeded, although its response was lost.
     """
     held = claim.client.get_allocs_for_consumer(
         context, consumer)['allocations']

@@ -122,7 +122,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
     def _filter_hosts(self, hosts: Sequence[Any], spec: shared.RequestSpec,
                       wanted: Wanted, told: str = 'refused') -> Iterator[Any]:
         """Return the hosts that fit a request, each with one allocation
-        candidate left.
+        candidate.
 
         :param told: text about the refused hosts, for the log.
         """
@@ -149,8 +149,10 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
     @staticmethod
     def _get_required_properties(
             spec: shared.RequestSpec) -> tuple[Wanted, bool]:
-        """Return the properties that candidates must have, and whether devices
-        may be far from the guest.
+        """Return the properties that a request's allocation candidates must
+        have.
+
+        The second value is whether devices may be far from the guest.
         """
         policy = request_filter.get_policy(spec)
         if policy is None:
@@ -170,8 +172,10 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
 
     def _choose_candidate(self, view: HostStateView, spec: shared.RequestSpec,
                           wanted: Wanted) -> Lack | None:
-        """Choose an allocation candidate of a host and store its NUMA limits,
-        or return the reason why none fits.
+        """Choose a host's allocation candidate, and restrict the claim to its
+        nodes.
+
+        :returns: None, or the reason why no candidate fits.
         """
         if not view.numa_topology:
             return NO_TOPOLOGY
@@ -194,10 +198,11 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
     def _keep_first_fit(self, view: HostStateView, spec: shared.RequestSpec,
                         wanted: Wanted,
                         placed: Iterable[Placed]) -> Lack | None:
-        """Try each assignment of host NUMA nodes to guest NUMA nodes once.
+        """Keep only the first allocation candidate of a host that fits a
+        guest.
 
-        The limits restrict the claim to the first assignment that fits,
-        whatever PFs are chosen.
+        Each assignment of host NUMA nodes to guest NUMA nodes is tried once.
+        :returns: None, or the reason why no candidate fits.
         """
         refusal: Lack | None = None
         free = _Free(view.uuid)
@@ -239,7 +244,8 @@ class _Room:
         self._known: dict[tuple[int, int], bool] = {}
 
     def holds(self, guest_node: int, node: int) -> bool:
-        """Whether a host NUMA node has room for a guest NUMA node."""
+        """Whether a host NUMA node has CPUs and memory for a guest NUMA node.
+        """
         pair = self._kinds[guest_node], node
         if pair not in self._known:
             self._known[pair] = scheduler.has_room(self._view, self._spec,
@@ -259,10 +265,12 @@ def _host(view: HostStateView) -> candidates.Host:
 
 def _fit_candidate(view: HostStateView, spec: shared.RequestSpec, item: Placed,
                    near_devices: bool) -> Placed | Lack:
-    """Return an allocation candidate if the claim on the host can follow it.
+    """Check that a claim on a host can take an allocation candidate's NUMA
+    nodes.
 
     :param near_devices: whether the devices that the claim places must be on
         the guest's NUMA nodes.
+    :returns: the candidate, or the reason why the claim cannot.
     """
     wanted = item.get_host_node_order()
     mappings = item.candidate['mappings']
@@ -287,10 +295,10 @@ def _fit_candidate(view: HostStateView, spec: shared.RequestSpec, item: Placed,
 
 
 def _make_no_room_lack(nodes: Sequence[int], devices: str | bool) -> Lack:
-    """Return the reason that a guest fits on none of a candidate's NUMA nodes.
+    """Return the reason why a guest does not fit on a candidate's NUMA nodes.
 
-    :param nodes: host NUMA nodes of a candidate; may be empty.
-    :param devices: devices that have to be near.
+    :param nodes: host NUMA nodes of an allocation candidate; may be empty.
+    :param devices: text on missing devices near the guest; empty for none.
     """
     lack = candidates.make_no_room_lack(nodes) if nodes else NO_ROOM
     if not devices:
@@ -311,9 +319,10 @@ class _Free:
         self._free: dict[str, dict[str, int]] = {}
 
     def holds(self, candidate: Mapping[str, Any]) -> bool:
-        """Whether the bandwidth and the VFs of a candidate are still free.
+        """Whether the bandwidth and VFs of an allocation candidate are still
+        free.
 
-        Nova itself checks what is counted on the compute node.
+        Resources of the compute node itself are not checked; Nova checks them.
         """
         for provider, allocation in candidate['allocations'].items():
             if provider == self._root:
@@ -329,11 +338,10 @@ class _Free:
 
     @staticmethod
     def _get_free_amounts(provider: str) -> dict[str, int]:
-        """Return the free amounts of a resource provider; none if Placement
-        does not answer.
+        """Return the free amount of each resource class of a resource
+        provider.
 
-        Nova's scheduler releases its claims after a host is refused, but not
-        after an error.
+        Empty if Placement does not answer.
         """
         client = PlacementClient(shared.placement_client())
         try:
@@ -357,10 +365,10 @@ def vf_requests(spec: shared.RequestSpec) -> list[VfRequest]:
 
 def _log_once(spec: shared.RequestSpec, refused: Gathered,
               what: str) -> None:
-    """Log each reason once per request, however many instances it has.
+    """Log each reason why hosts were refused, once per request.
 
-    If the scheduler manager collects reasons, because it may retry the
-    request, they are passed to it instead.
+    If the scheduler manager may retry the request, the reasons are passed to
+    it instead.
     """
     lines = refused.format_log_lines(spec.flavor.name, what)
     refusals = request_filter.refusals_of(spec)

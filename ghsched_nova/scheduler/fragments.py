@@ -55,8 +55,8 @@ class MostDevices:
         self._most: OrderedDict[tuple[str, int], int] = OrderedDict()
 
     def record_largest(self, host: str, node: int, count: int) -> int:
-        """Record the free devices of a host NUMA node; return the largest
-        number so far.
+        """Record a host NUMA node's free devices; return the largest number so
+        far.
         """
         key = host, node
         with self._lock:
@@ -72,8 +72,9 @@ MOST_DEVICES = MostDevices()
 
 
 def get_guest_kind(spec: shared.RequestSpec) -> gradient.Kind | None:
-    """Return the resources that a guest takes; None for a guest without a NUMA
-    topology.
+    """Return CPUs, memory, bandwidth and devices of each NUMA node of a guest.
+
+    None for a guest without a NUMA topology.
     """
     topology = spec.numa_topology if 'numa_topology' in spec else None
     if not topology:
@@ -95,8 +96,8 @@ def get_guest_kind(spec: shared.RequestSpec) -> gradient.Kind | None:
 
 
 def get_free_room(state: Any, nodes: Sequence[HostNode]) -> gradient.Room:
-    """Return the free resources of a host's NUMA nodes that the host has
-    reported.
+    """Return the free CPUs, memory, bandwidth and devices of a host's NUMA
+    nodes.
     """
     left = headroom.from_stats(getattr(state, 'stats', None) or {})
     free: dict[int, gradient.Amounts] = {}
@@ -117,8 +118,9 @@ def get_free_room(state: Any, nodes: Sequence[HostNode]) -> gradient.Room:
 
 def make_cost_function(
         state: Any, spec: shared.RequestSpec) -> candidates.Cost | None:
-    """Return a function that computes the fragmentation cost of placing guest
-    NUMA nodes on host NUMA nodes.
+    """Return a function that computes the fragmentation cost of a placement.
+
+    A placement is a host NUMA node for each guest NUMA node.
 
     :returns: None to prefer nodes with low numbers.
     """

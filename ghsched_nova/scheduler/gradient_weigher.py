@@ -49,8 +49,9 @@ class GhschedGradientWeigher(option_weigher.OptionWeigher):
 
     def weigh_objects(self, weighed_obj_list: Any,
                       weight_properties: Any) -> list[float]:
-        """Weigh hosts by fragmentation; record no guests if the weight is 0
-        for all of them.
+        """Weigh hosts by the fragmentation that a guest would cause on them.
+
+        If the weight is 0 for all hosts, the guest is not recorded.
         """
         if self.is_off(weighed_obj_list):
             return [0.0] * len(weighed_obj_list)

@@ -127,8 +127,8 @@ class NodeRoom:
     devices: Mapping[Device, int] = field(default_factory=dict)
 
     def holds(self, need: NodeNeed) -> bool:
-        """Whether a guest NUMA node fits into the free resources of this host
-        NUMA node.
+        """Whether a guest NUMA node fits on a host NUMA node with these free
+        resources.
         """
         return (self.pinned >= need.pinned and self.shared >= need.shared
                 and self.pages.get(need.page, 0) >= need.memory
@@ -139,12 +139,13 @@ class NodeRoom:
 
     def without(self, need: NodeNeed, claimed: bool,
                 counted: bool) -> 'NodeRoom':
-        """Return the free resources of a host NUMA node minus those of a guest
-        NUMA node.
+        """Subtract a guest NUMA node from the free resources of a host NUMA
+        node.
 
         :param claimed: whether to subtract the CPUs, memory and devices that
             Nova counts.
         :param counted: whether to subtract bandwidth.
+        :returns: the remaining free resources.
         """
         room = self
         if claimed:
@@ -199,11 +200,12 @@ class View:
     refused: Mapping[Need, float] = field(default_factory=dict)
 
     def fit(self, need: Need) -> tuple[int, ...] | None:
-        """Return the index of a host NUMA node for each guest NUMA node; None
-        if the guest does not fit.
+        """Choose a host NUMA node for each guest NUMA node; None if none fits.
 
         The largest guest node is assigned first, to the host node that it
         fills most. The answer None is exact.
+
+        :returns: positions of the chosen host NUMA nodes in the host's report.
         """
         if need.steered and not self.row.steered:
             return None
@@ -219,8 +221,8 @@ class View:
                                     need.by_size)
 
     def _choices(self, need: NodeNeed) -> list[int]:
-        """Return the host NUMA nodes that a guest NUMA node fits on, the
-        fullest first.
+        """Return the host NUMA nodes that fit a guest NUMA node, the fullest
+        first.
         """
         places = [place for place, room in enumerate(self.rooms)
                   if room.holds(need)]
@@ -228,15 +230,15 @@ class View:
                       key=lambda place: _cost(self.rooms[place], need))
 
     def is_refused(self, need: Need, now: float) -> bool:
-        """Whether this host has recently refused a request with the same
-        needs.
+        """Whether a host has recently refused a request for the same
+        resources.
         """
         when = self.refused.get(need) if self.refused else None
         return when is not None and now - when < REFUSAL_AGE
 
     def has_more_than(self, before: 'View') -> bool:
-        """Whether the free amount of any resource has grown since an earlier
-        view of this host.
+        """Whether a host has more of any free resource than in an earlier
+        view.
         """
         return (_rooms_grew(before.rooms, self.rooms)
                 or self.row.steered > before.row.steered
@@ -261,7 +263,7 @@ class _Claim:
     counted: bool = True
 
     def subtract(self, view: View) -> View:
-        """Return a view of a host minus the resources of this claimed guest.
+        """Subtract a guest, placed on a host, from the host's free resources.
         """
         groups = view.groups
         if groups is not None and self.counted:
@@ -295,8 +297,9 @@ class Host:
             self._bandwidth, self._groups = dict(left.bandwidth), left.groups
 
     def report(self, row: Row, now: float) -> bool:
-        """Replace the host's report by a newer one; return whether the host
-        may have more free resources.
+        """Replace a host's report of its resources by a newer one.
+
+        :returns: whether the host may have more free resources.
         """
         was = self.view.row
         self._count_arrivals('claimed', row.guests - was.guests)
@@ -307,9 +310,9 @@ class Host:
         return self._update(row, now)
 
     def _count_arrivals(self, what: str, count: int) -> None:
-        """Mark the oldest claims of a host as counted in its new report.
+        """Mark a host's oldest claims as counted in its new report.
 
-        :param what: name of the flag to clear.
+        :param what: attribute of the claims to clear.
         :param count: number of guests that are new in the report.
         """
         for claim in self._claims.values():
@@ -319,7 +322,8 @@ class Host:
 
     def correct(self, bandwidth: Mapping[int, int], groups: int | None,
                 asked: float, now: float) -> bool:
-        """Replace the index's free amounts of a host by Placement's.
+        """Set a host's free bandwidth and control groups to Placement's
+        values.
 
         :param asked: time of the query to Placement; the answer may lack later
             claims.
@@ -332,8 +336,8 @@ class Host:
         return self._update(self.view.row, now)
 
     def claim(self, consumer: str, need: Need, now: float) -> None:
-        """Subtract a placed guest from the host's free resources until a
-        report counts the guest.
+        """Subtract a placed guest from a host until the host's report counts
+        the guest.
         """
         nodes = self.view.fit(need)
         if nodes is not None:
@@ -341,14 +345,15 @@ class Host:
             self.view = claim.subtract(self.view)
 
     def release(self, consumer: str) -> bool:
-        """Drop the claim of a guest on this host; return whether the host may
-        have more free resources.
+        """Drop the claim of a guest on a host; the guest is placed elsewhere.
+
+        :returns: whether the host may have more free resources.
         """
         claim = self._claims.pop(consumer, None)
         return claim is not None and self._update(self.view.row, claim.time)
 
     def refuse(self, need: Need, now: float) -> None:
-        """Exclude this host from requests with the same needs for a while."""
+        """Exclude a host from requests for the same resources for a while."""
         refused = dict(self.view.refused)
         refused.pop(need, None)
         refused[need] = now
@@ -357,8 +362,9 @@ class Host:
         self.view = replace(self.view, refused=refused)
 
     def _update(self, row: Row, now: float) -> bool:
-        """Replace the view of a host; return whether the host may have more
-        free resources.
+        """Compute a host's free resources from its report and later claims.
+
+        :returns: whether the host may have more free resources.
         """
         self._claims = {
             consumer: claim for consumer, claim in self._claims.items()
@@ -382,9 +388,10 @@ def _size(need: NodeNeed) -> tuple[int, ...]:
 
 
 def _cost(room: NodeRoom, need: NodeNeed) -> tuple[bool, bool, int]:
-    """Return a sort key of a host NUMA node for a guest NUMA node.
+    """Return the sort key by which a guest NUMA node prefers host NUMA nodes.
 
-    Nodes without guests and nodes with devices sort last.
+    Nodes without guests and, for a guest without devices, nodes with devices
+    sort last.
     """
     spare = not need.devices and any(room.devices.values())
     return room.pinned == room.cpus, spare, room.pinned - need.pinned
@@ -402,7 +409,8 @@ def _rooms_grew(before: Sequence[NodeRoom],
 
 
 def _is_more(new: int | None, old: int | None) -> bool:
-    """Whether an amount may have grown; None is an unknown amount."""
+    """Whether a free amount may have grown; None stands for an unknown amount.
+    """
     return new != old and (new is None or old is None or new > old)
 
 
@@ -432,12 +440,15 @@ class Index:
         return len(self._walk)
 
     def views(self) -> list[View]:
-        """Return the current view of each host in the index."""
+        """Return the current free resources of each host in the scheduler's
+        index.
+        """
         return [host.view for host in self._walk]
 
     def report(self, rows: Iterable[Row], gone: Iterable[str],
                now: float) -> None:
-        """Store new reports of hosts in the index, and remove other hosts.
+        """Store new resource reports of hosts in the scheduler's index of
+        hosts.
 
         :param gone: UUIDs of the hosts to remove.
         """
@@ -452,8 +463,9 @@ class Index:
                 self._walk = tuple(self._hosts.values())
 
     def _report(self, row: Row, now: float) -> bool:
-        """Store the report of one host in the index; return whether the host
-        is new.
+        """Store a host's resource report in the scheduler's index of hosts.
+
+        :returns: whether the host is new.
         """
         known = self._hosts.get(row.uuid)
         if known is None:
@@ -464,7 +476,7 @@ class Index:
         return known is None
 
     def set_unavailable(self, names: Collection[str]) -> None:
-        """Replace the index's set of hosts that are disabled or down."""
+        """Set which hosts of the scheduler's index are disabled or down."""
         with self._lock:
             back = self._unavailable - set(names)
             self._unavailable = frozenset(names)
@@ -480,12 +492,11 @@ class Index:
             self._gained.append(uuid)
 
     def may_fit_since(self, need: Need, gains: int) -> bool:
-        """Whether a request may fit on a host that has gained resources since
-        a search.
+        """Whether a request may fit now that hosts have gained free resources.
 
         May return True for a request that does not fit, but never the reverse.
 
-        :param gains: :attr:`gains` at the time of the search.
+        :param gains: :attr:`gains` at the time of an earlier search.
         """
         with self._lock:
             count = self.gains - gains
@@ -498,8 +509,9 @@ class Index:
 
     def propose(self, need: Need, allowed: Callable[[Row], bool],
                 tried: Collection[str], now: float) -> list[View]:
-        """Return hosts on which a request seems to fit, starting at a random
-        host.
+        """Return hosts whose free resources seem to suffice for a request.
+
+        The search starts at a random host.
 
         :param allowed: function that returns whether a host may be proposed.
         :param tried: UUIDs of hosts that were already proposed for the
@@ -523,8 +535,7 @@ class Index:
 
     def claim(self, uuid: str, consumer: str, need: Need,
               now: float) -> None:
-        """Subtract a guest that was placed on a host from the host's free
-        resources.
+        """Subtract a placed guest from a host's free resources in the index.
         """
         with self._lock:
             self._release(consumer)
@@ -536,8 +547,7 @@ class Index:
                     del self._placed[next(iter(self._placed))]
 
     def release(self, consumer: str) -> None:
-        """Drop the claim of a guest that is being rescheduled from the index.
-        """
+        """Drop the claim of a guest that is rescheduled to another host."""
         with self._lock:
             self._release(consumer)
 
@@ -549,7 +559,8 @@ class Index:
 
     def correct(self, uuid: str, bandwidth: Mapping[int, int],
                 groups: int | None, asked: float, now: float) -> None:
-        """Replace the index's free amounts of a host by those of Placement.
+        """Set a host's free bandwidth and control groups to Placement's
+        values.
 
         :param asked: time of the query to Placement.
         """
@@ -559,14 +570,15 @@ class Index:
                 self._gain(uuid, host.correct(bandwidth, groups, asked, now))
 
     def refuse(self, uuids: Iterable[str], need: Need, now: float) -> None:
-        """Exclude some hosts from requests with the same needs for a while."""
+        """Exclude hosts from requests for the same resources for a while."""
         with self._lock:
             for uuid in uuids:
                 if uuid in self._hosts:
                     self._hosts[uuid].refuse(need, now)
 
     def choose(self, best: Sequence[str], count: int) -> list[str]:
-        """Return some of the best hosts at random, because other schedulers
-        use the same index.
+        """Choose some of the best hosts at random.
+
+        Other schedulers with the same data then choose other hosts.
         """
         return self._chance.sample(list(best), min(count, len(best)))

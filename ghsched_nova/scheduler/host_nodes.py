@@ -62,8 +62,8 @@ def list_guest_node_amounts(topology: Any, threads: int) -> list[GuestNode]:
 
 def device_needs(state: Any, spec: shared.RequestSpec,
                  pools: Pools) -> list[DeviceNeed]:
-    """Return the devices that a guest asks for by PCI alias, ``ghsched:vfs``
-    and ports.
+    """Return the devices that a guest asks for by PCI alias, VF policy and
+    ports.
     """
     wanted = spec.pci_requests if 'pci_requests' in spec else None
     return [DeviceNeed(count=request.count,
@@ -77,7 +77,7 @@ def _policy(request: Any) -> str | None:
 
 
 def _match_pools(state: Any, request: Any, pools: Pools) -> frozenset[str]:
-    """Return the PCI pools that can satisfy a device request.
+    """Return a host's PCI pools that can satisfy a device request.
 
     If an allocation candidate names pools for the request, only these.
     """
@@ -98,8 +98,10 @@ def pci_pools(state: Any) -> Pools:
 
 def list_chosen_nodes(state: Any,
                       nodes: Sequence[HostNode]) -> tuple[HostNode, ...]:
-    """Return the host NUMA node that ghsched's filter chose for each guest
-    NUMA node.
+    """Return the host NUMA nodes that a claim is limited to, by guest NUMA
+    node.
+
+    Empty if ghsched's filter has chosen none.
     """
     known = {node.number: node for node in nodes}
     order = scheduler.chosen_order(state) or ()
@@ -107,10 +109,9 @@ def list_chosen_nodes(state: Any,
 
 
 def list_limit_physnets(state: Any) -> frozenset[str]:
-    """Return the physical networks that the NUMA limits of the claim name.
+    """Return the physical networks that the NUMA limits of a claim name.
 
-    For a choice of Placement ghsched's filter names pseudo networks of host
-    nodes.
+    ghsched's filter restricts a claim to host NUMA nodes by pseudo networks.
     """
     return numa.physnets((state.limits or {}).get('numa_topology'))
 
@@ -124,7 +125,7 @@ def count_threads_per_core(state: Any) -> int:
 
 def host_nodes(state: Any, pools: Pools,
                page_size: int | None) -> list[HostNode]:
-    """Return the free resources of a host's NUMA nodes; empty if it reports no
+    """Return the free resources of each host NUMA node; empty without NUMA
     nodes.
 
     :param page_size: page size that a guest asks for, in Nova's notation.
@@ -149,15 +150,16 @@ def _host_node(state: Any, pools: Pools, page_size: int | None,
 
 
 def _count_near_devices(pools: Pools, node: int) -> dict[str, int]:
-    """Return the number of free devices of a host NUMA node, and of those
-    whose node is unknown.
+    """Return the number of free devices on a host NUMA node, by PCI pool.
+
+    Devices whose node is unknown are included.
     """
     return {name: pool['count'] for name, pool in pools.items()
             if pool.get('numa_node') in (node, None, -1)}
 
 
 def _only_pinned(cell: Any) -> bool:
-    """Whether a host NUMA node has CPUs that only pinned vCPUs use."""
+    """Whether a host NUMA node has CPUs for pinned vCPUs only."""
     return bool(cell.pcpuset - cell.cpuset)
 
 
@@ -173,10 +175,9 @@ def _count_shared_cpus(state: Any, cell: Any, floating: int) -> Share:
 
 
 def _floating_on_each(state: Any, cells: Collection[Any]) -> int:
-    """Return the vCPUs per host NUMA node of guests without a NUMA topology,
-    rounded up.
+    """Return the vCPUs per host NUMA node of guests without a NUMA topology.
 
-    Nova does not count these vCPUs by node.
+    Rounded up. Nova does not count these vCPUs by node.
     """
     homes = sum(bool(cell.cpuset) for cell in cells)
     placed = sum(cell.cpu_usage + len(cell.pinned_cpus) for cell in cells)
@@ -184,7 +185,7 @@ def _floating_on_each(state: Any, cells: Collection[Any]) -> int:
 
 
 def _memory(state: Any, cell: Any, page_size: int | None) -> Share:
-    """Return the free memory of a host NUMA node in MiB, for a guest's page
+    """Return the free memory in MiB of a host NUMA node, for a guest's page
     size.
 
     :param page_size: page size in KiB, or None or a negative value of
@@ -203,7 +204,7 @@ def _memory(state: Any, cell: Any, page_size: int | None) -> Share:
 
 def _get_small_page_memory(state: Any, cell: Any,
                            pages: Sequence[Any]) -> Share:
-    """Return the memory of a host NUMA node in MiB outside huge pages.
+    """Return the memory in MiB of a host NUMA node outside huge pages.
 
     Nova counts small pages as used only for guests that ask for a page size;
     ``memory_usage`` counts all guests with a NUMA topology.
@@ -223,11 +224,11 @@ def _of_pages(pages: Any) -> Share:
 
 
 def list_nodes_of_floating_guests(state: Any, pools: Pools) -> list[HostNode]:
-    """Return the host nodes that a guest without a NUMA topology uses.
+    """Return the host NUMA nodes that guests without a NUMA topology use.
 
     These are all nodes with shared CPUs, or the whole host as one node if
     there are none. Nova counts the memory of such guests by host, so it is
-    spread over the nodes.
+    divided evenly among the nodes.
     """
     topology = state.numa_topology
     cells = {cell.id: cell for cell in (topology.cells if topology else ())}
@@ -258,9 +259,7 @@ def _of_host_memory(state: Any, parts: int) -> Share:
 
 def split_floating_guest(nodes: Sequence[HostNode],
                          spec: shared.RequestSpec) -> list[Part]:
-    """Return an equal part of a guest without a NUMA topology for each host
-    node.
-    """
+    """Divide a guest without a NUMA topology evenly among host NUMA nodes."""
     each = GuestNode(shared=-(-spec.vcpus // len(nodes)),
                      memory=-(-spec.memory_mb // len(nodes)))
     return [Part(node, each) for node in nodes]

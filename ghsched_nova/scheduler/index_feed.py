@@ -102,34 +102,36 @@ class Feed:
 
     @property
     def age(self) -> float:
-        """Seconds since the index last read the cell databases."""
+        """Seconds since the scheduler's index of hosts was last read from the
+        databases.
+        """
         return time.monotonic() - self._at
 
     @property
     def is_current(self) -> bool:
-        """Whether all cell databases have answered within the last few
-        seconds.
+        """Whether the index of hosts has just been read from all cell
+        databases.
         """
         return time.monotonic() - self._complete_at < CURRENT
 
     @property
     def ahead(self) -> int:
-        """Number of compute hosts whose report to Nova has a time in the
-        future.
-        """
+        """Number of compute hosts whose report has a time in the future."""
         return sum(map(len, self._ahead.values()))
 
     @property
     def unread(self) -> int:
-        """Number of compute hosts whose report to Nova cannot be read."""
+        """Number of compute hosts whose report in Nova's database is
+        malformed.
+        """
         return len(self._unread)
 
     def refresh(self, context: Any, cells: Sequence[Any],
                 names_of_down: Callable[[Any], set[str]]) -> None:
-        """Read changed compute nodes into the index, unless they were read a
-        moment ago.
+        """Read changed compute nodes into the scheduler's index of hosts.
 
-        If another thread is already reading, the index is left as it is.
+        Nothing is read if the last read was a moment ago, or if another thread
+        is reading.
 
         :param names_of_down: function that returns the names of the hosts of a
             cell that are disabled or down.
@@ -177,8 +179,8 @@ class Feed:
     def _query_cells(self, context: Any, cells: Sequence[Any], full: bool,
                      names_of_down: Callable[[Any], set[str]],
                      ) -> list[_Look | None]:
-        """Query each cell database for changed compute nodes; None for a cell
-        that fails.
+        """Query each cell database for changed compute nodes; None for a
+        failed cell.
         """
         def look(in_cell: Any) -> _Look:
             now = scheduler_hosts.database_time(in_cell)
@@ -193,8 +195,10 @@ class Feed:
 
     def _parse_reports(
             self, looks: Sequence[_Look]) -> tuple[list[Row], set[str]]:
-        """Return the parsed reports of compute nodes, and the UUIDs of hosts
-        with malformed ones.
+        """Parse the resource reports of compute nodes.
+
+        :returns: the parsed reports, and the UUIDs of hosts with malformed
+            ones.
         """
         rows: list[Row] = []
         unread: set[str] = set()
@@ -209,14 +213,15 @@ class Feed:
         return rows, unread
 
     def _find_missing_hosts(self, looks: Sequence[_Look]) -> set[str]:
-        """Return the hosts of the index that a complete read of a cell did not
-        find.
+        """Return hosts of the scheduler's index that cell databases no longer
+        have.
         """
         return set(self._known).difference(
             uuid for look in looks for uuid, _updated, _deleted in look.seen)
 
     def _note_times(self, look: _Look) -> None:
-        """Store the time from which the next read of a cell asks for changes.
+        """Store the time from which the next read of a cell asks for changed
+        hosts.
 
         A time in the future is ignored: the clock of the nova-conductor that
         wrote it differs from the database's, and later changes of other hosts
@@ -245,8 +250,10 @@ class Feed:
         self._ahead[look.cell] = frozenset(ahead)
 
     def _parse_row(self, cell: str, report: Mapping[str, Any]) -> Row | None:
-        """Parse the report of a compute node; return None, and warn once, if
-        it is malformed.
+        """Parse the resource report of a compute node; None if it is
+        malformed.
+
+        A malformed report is logged once.
         """
         uuid = report['uuid']
         try:
@@ -264,7 +271,7 @@ class Feed:
 
 
 def parse_compute_node(cell: str, report: Mapping[str, Any]) -> Row:
-    """Parse the report of a host from columns of its compute node record.
+    """Parse a host's resource report from columns of its compute node record.
 
     :raises Exception: if the report is not in Nova's format.
     """
@@ -284,7 +291,7 @@ def parse_compute_node(cell: str, report: Mapping[str, Any]) -> Row:
 
 
 def _load_column(report: Mapping[str, Any], column: str) -> Any:
-    """Parse the JSON text of a column of a compute node; None if the column is
+    """Parse the JSON text of a compute node's column; None if the column is
     empty.
     """
     text = report[column]
@@ -297,14 +304,17 @@ def _load_column(report: Mapping[str, Any], column: str) -> Any:
 
 
 def _check_number(value: object) -> int:
-    """Return a number of a host's report; refuse other values and negative
-    ones.
+    """Return an integer from a host's resource report; refuse other values.
+
+    Negative and very large numbers are refused as well.
     """
     return check_integer(value, MAX_NUMBER)
 
 
 def _check_ratio(value: object) -> float:
-    """Return an allocation ratio of a host's report; 1.0 if it is not set."""
+    """Return an allocation ratio from a host's resource report; 1.0 if not
+    set.
+    """
     if not value:
         return 1.0
     if not isinstance(value, float | int) or not 0 < value <= MAX_NUMBER or (
@@ -314,7 +324,7 @@ def _check_ratio(value: object) -> float:
 
 
 def _check_cpus(value: Any) -> set[int]:
-    """Return a set of CPU numbers from a list in a host's report."""
+    """Return a list of CPU numbers from a host's resource report as a set."""
     if not isinstance(value, list) or not all(
             type(cpu) is int for cpu in value):
         raise TypeError('not a list of CPU numbers')
@@ -345,7 +355,9 @@ def _count_free_devices(pools: Any) -> dict[int | None, Counter[Device]]:
 def _parse_node_room(cell: Mapping[str, Any], report: Mapping[str, Any],
                      devices: Mapping[int | None, Mapping[Device, int]],
                      ) -> NodeRoom:
-    """Return the free resources of a host NUMA node from its report."""
+    """Return the free CPUs, memory and devices of a host NUMA node from a
+    report.
+    """
     node = _check_number(cell['id'])
     pinned = _check_cpus(cell.get('pcpuset') or [])
     pages = dict(map(_parse_free_pages,
@@ -363,8 +375,9 @@ def _parse_node_room(cell: Mapping[str, Any], report: Mapping[str, Any],
 
 
 def _parse_free_pages(pages: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the page size in KiB, and the free memory in pages of this size
-    in MiB.
+    """Parse the pages of one size of a host NUMA node.
+
+    :returns: page size in KiB, and free memory in MiB.
     """
     size = _check_number(pages['size_kb'])
     free = (_check_number(pages['total'])

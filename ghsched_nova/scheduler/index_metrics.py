@@ -113,8 +113,9 @@ class Writer:
         self._registered = 0
 
     def write(self, figures: Figures) -> None:
-        """Write the metrics to the file of this process, unless it was written
-        a moment ago.
+        """Write the scheduler's metrics to the file of this process.
+
+        Nothing is written if the file was written a moment ago.
         """
         if self._directory is None or not self._lock.acquire(blocking=False):
             return
@@ -138,8 +139,9 @@ class Writer:
             str(_path(directory, os.getpid())), found)
 
     def _remove_at_exit(self, directory: Path) -> None:
-        """Remove the metrics file when this process exits; a forked process
-        has another file.
+        """Remove this process's metrics file when the process exits.
+
+        A forked process has another file.
         """
         if self._registered != os.getpid():
             self._registered = os.getpid()
@@ -148,7 +150,7 @@ class Writer:
 
 
 def remove_stale(directory: Path) -> None:
-    """Remove the metrics files of processes that have ended."""
+    """Remove the scheduler's metrics files of processes that have ended."""
     for path in directory.glob(f'{_PREFIX}*.prom'):
         process = path.stem.removeprefix(_PREFIX)
         if process.isdecimal() and not os.path.exists(f'/proc/{process}'):

@@ -88,10 +88,11 @@ class Search:
 
 def get_request_need(spec: shared.RequestSpec, instances: Sequence[str] | None,
                      accounting: policies.Accounting) -> Need | None:
-    """Return the resources that a request takes; None if the index of hosts
-    cannot serve it.
+    """Return the resources that a scheduling request takes on its host.
 
-    :raises PolicyError: when the flavor cannot be honoured.
+    None if the scheduler's index of hosts cannot serve the request.
+
+    :raises PolicyError: if the flavor cannot be honoured.
     """
     topology = spec.numa_topology if 'numa_topology' in spec else None
     if (not topology or not instances or len(instances) > 1
@@ -115,8 +116,9 @@ def get_request_need(spec: shared.RequestSpec, instances: Sequence[str] | None,
 
 
 def _is_ineligible(spec: shared.RequestSpec) -> bool:
-    """Whether a request cannot use the index, because it names hosts or
-    belongs to a server group.
+    """Whether a scheduling request names hosts or belongs to a server group.
+
+    The index of hosts cannot serve such a request.
     """
     wanted = (spec.requested_destination
               if 'requested_destination' in spec else None)
@@ -137,8 +139,10 @@ def _label(spec: shared.RequestSpec) -> Any:
 def _list_required_vfs(spec: shared.RequestSpec,
                        policy: policies.GuestPolicy | None
                        ) -> dict[int, tuple[tuple[Device, int], ...]]:
-    """Return the VFs of one kind that must be on the host NUMA node of a guest
-    NUMA node.
+    """Return the VFs that must be on the host NUMA node of each guest NUMA
+    node.
+
+    PCI requests that accept several kinds of devices are left out.
     """
     found: dict[int, list[tuple[Device, int]]] = {}
     for pci_request in (spec.pci_requests.requests if policy
@@ -176,10 +180,9 @@ class Query:
 
 
 def read_query(text: str) -> Query:
-    """Parse the allocation candidates query that Nova would send, and restrict
-    it to one host.
+    """Restrict Nova's allocation candidates query to one host.
 
-    :raises NotForIndex: when it has a parameter that the index does not
+    :raises NotForIndex: if the query has a parameter that the index does not
         support.
     """
     pairs = parse.parse_qsl(text)
@@ -208,8 +211,8 @@ def read_query(text: str) -> Query:
 
 def filter_by_traits(query: Query, answer: Mapping[str, Any],
                      root: str) -> list[Mapping[str, Any]]:
-    """Return the allocation candidates of a response whose providers have the
-    required traits.
+    """Return the allocation candidates whose providers have the required
+    traits.
     """
     summaries = answer['provider_summaries']
 
@@ -229,8 +232,11 @@ def filter_by_traits(query: Query, answer: Mapping[str, Any],
 
 def get_free_bandwidth_and_groups(row: Row, summaries: Mapping[str, Any]
                                   ) -> tuple[dict[int, int], int | None]:
-    """Return the free bandwidth by host NUMA node, and the number of free
-    control groups.
+    """Read a host's free bandwidth and control groups from Placement's
+    summaries.
+
+    :returns: free bandwidth by host NUMA node, and number of free control
+        groups.
     """
     def left(uuid: str, resource: str) -> int | None:
         of = summaries.get(uuid, {}).get('resources', {}).get(resource)
@@ -249,9 +255,10 @@ def get_free_bandwidth_and_groups(row: Row, summaries: Mapping[str, Any]
 
 def get_candidates(search: Search, index: Index, client: Any, manager: Any,
                    context: Any, resources: Any) -> Any:
-    """Return allocation candidates on hosts that the index proposes.
+    """Return allocation candidates on hosts that the scheduler's index
+    proposes.
 
-    The result is that of ``get_allocation_candidates`` of Nova's client.
+    The result has the form of ``get_allocation_candidates`` of Nova's client.
 
     :param resources: ``nova.scheduler.utils.ResourceRequest``.
     """
@@ -297,9 +304,7 @@ def _ask(client: Any, context: Any, query: Query, row: Row,
 
 def _propose_hosts(search: Search, index: Index, manager: Any, context: Any,
                    resources: Any) -> list[Row]:
-    """Return some of the best hosts of the index on which a request seems to
-    fit.
-    """
+    """Return some of the best hosts on which a request seems to fit."""
     search.batches += 1
     allowed = _Allowed(search.spec, manager, resources)
     rows = {view.row.uuid: view.row for view in index.propose(
@@ -318,8 +323,9 @@ def _propose_hosts(search: Search, index: Index, manager: Any, context: Any,
 
 def _get_filtered_states(spec: shared.RequestSpec, manager: Any, context: Any,
                          uuids: list[str]) -> Iterable[Any]:
-    """Return the states of hosts that pass the filters that need no allocation
-    candidate.
+    """Return the states of hosts that pass the scheduler's filters.
+
+    Filters that need an allocation candidate are left out.
     """
     if not uuids:
         return []

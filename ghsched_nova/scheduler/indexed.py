@@ -78,12 +78,15 @@ class IndexedScheduler:
 
     @property
     def search(self) -> index_search.Search | None:
-        """The index search of the current thread; None outside a search."""
+        """Search of the index of hosts that this thread runs; None outside a
+        search.
+        """
         return self._current.search
 
     def need(self, context: Any, spec: Any, instances: Any) -> Need | None:
-        """Return the resources of a request; None if the index of hosts cannot
-        serve it.
+        """Return the resources that a scheduling request takes on its host.
+
+        None if the scheduler's index of hosts cannot serve the request.
         """
         try:
             need = index_search.get_request_need(
@@ -107,9 +110,10 @@ class IndexedScheduler:
 
     def select(self, spec: Any, need: Need,
                run: Callable[[Any], Any]) -> Any:
-        """Return the hosts selected by the index; None if it finds none.
+        """Select hosts for a request by the scheduler's index of hosts.
 
         :param run: function that schedules a copy of the request.
+        :returns: the selected hosts; None if the index finds none.
         """
         with _log_errors('cannot release the earlier claim', spec):
             self.index.release(spec.instance_uuid)
@@ -145,9 +149,10 @@ class IndexedScheduler:
             return None
 
     def candidates(self, client: Any, context: Any, resources: Any) -> Any:
-        """Return allocation candidates on hosts of the index.
+        """Return allocation candidates on hosts that the scheduler's index
+        proposes.
 
-        The result is that of the client's ``get_allocation_candidates``.
+        The result has the form of the client's ``get_allocation_candidates``.
 
         :raises NotForIndex: for any error too, because nothing is claimed yet.
         """
@@ -164,11 +169,11 @@ class IndexedScheduler:
             raise index_search.NotForIndex(repr(error)) from error
 
     def claimed(self, selections: Any, spec: Any, need: Need) -> None:
-        """Subtract placed guests from the index, whichever search placed them;
-        never raises.
+        """Subtract placed guests from their hosts in the scheduler's index.
 
-        A host that cannot be updated is removed from the index until its next
-        report.
+        Never raises. Guests that a complete search has placed are subtracted,
+        too. A host that cannot be updated is removed from the index until its
+        next report.
         """
         uuid = None
         with _log_errors('cannot subtract the claim from the index', spec):
@@ -198,23 +203,23 @@ class IndexedScheduler:
 
     def refused(self, spec: Any, need: Need, gains: int, took: float,
                 reason: str) -> None:
-        """Cache the refusal of a request by a complete search, see
-        RefusalCache.add.
-        """
+        """Cache the reason why a complete search has refused a request."""
         with _log_errors('cannot keep the refusal', spec):
             self._refusals.add(spec, need, gains, took, reason)
 
     def forget_refusals(self) -> None:
-        """Drop all cached refusals, because aggregates have changed, which no
-        host reports.
+        """Drop all cached refusals of requests, because host aggregates have
+        changed.
         """
         self._refusals.clear()
 
     # -- for the admin --------------------------------------------------------
 
     def _count(self, what: str) -> None:
-        """Count a request by its result; write metrics and a log line now and
-        then.
+        """Count a scheduling request by its result; now and then report the
+        counts.
+
+        They are written to the metrics file and the log.
         """
         now = time.monotonic()
         with self._lock:

@@ -73,8 +73,8 @@ class GhschedLoadWeigher(option_weigher.OptionWeigher):
         """Return how near the busiest NUMA node of a host is to being a
         bottleneck.
 
-        If nodes are chosen for the guest, the busiest of these counts,
-        otherwise the mean of all nodes; None if no load is known.
+        If host NUMA nodes are chosen for the guest, the busiest of these
+        counts, otherwise the mean of all nodes; None if no load is known.
         """
         found = by_load.get_fresh_load(state)
         if found is None:

@@ -97,7 +97,7 @@ class _Seen(threading.local):
 
     @property
     def removed_by(self) -> set[str]:
-        """Names of the filters that removed hosts from a request."""
+        """Names of the scheduler filters that removed hosts from a request."""
         return {one.name for one in self.filtered if one.after < one.before}
 
 
@@ -117,8 +117,9 @@ class _NotingClient:
         return getattr(self._client, name)
 
     def claim_resources(self, *args: Any, **kwargs: Any) -> bool:
-        """Claim resources in Placement, and record whether another request
-        took them first.
+        """Claim a server's resources in Placement, and record a lost race.
+
+        The race is lost if another request has taken the resources first.
         """
         claimed = self._seen.claims.claim(self._client, *args, **kwargs)
         self._seen.lost = self._seen.lost or not claimed
@@ -165,10 +166,11 @@ class GhschedSchedulerManager(manager.SchedulerManager):
     @messaging.expected_exceptions(exception.NoValidHost)
     def select_destinations(self, context: Any, *args: Any,
                             **kwargs: Any) -> Any:
-        """Schedule a request; release its claims in Placement if it fails with
-        an error.
+        """Select hosts for a request; after an error release what it has
+        claimed.
 
-        Nova itself removes the claims of a request that is refused.
+        Nova itself removes the claims in Placement of a request that is
+        refused.
         """
         self._seen.claims.start()
         spec = kwargs.get('spec_obj')
@@ -187,7 +189,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
     def _schedule_request(self, context: Any, *args: Any,
                           **kwargs: Any) -> Any:
-        """Schedule a request by the index of hosts, or else by a complete
+        """Select hosts for a request from the index, or else by a complete
         search.
         """
         spec, indexed = kwargs.get('spec_obj'), self._indexed
@@ -206,8 +208,8 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
     def _search_once(self, indexed: IndexedScheduler, need: Need,
                      context: Any, *args: Any, **kwargs: Any) -> Any:
-        """Schedule a request by a complete search, unless one has just refused
-        an equal request.
+        """Select hosts by a complete search, unless one just refused an equal
+        request.
         """
         spec, gains = kwargs['spec_obj'].obj_clone(), indexed.index.gains
         indexed.check(spec, need)
@@ -223,8 +225,10 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
     def _get_all_host_states(self, context: Any, spec_obj: Any,
                              provider_summaries: Any) -> Any:
-        """Return the host states of allocation candidates, or those that the
-        index has proposed.
+        """Return the states of the hosts that a scheduling request may use.
+
+        They are the hosts of Placement's allocation candidates, or those that
+        the index of hosts has proposed.
         """
         search = self._indexed and self._indexed.search
         if not search:
@@ -239,8 +243,9 @@ class GhschedSchedulerManager(manager.SchedulerManager):
             self._indexed.forget_refusals()
 
     def _search_hosts(self, context: Any, *args: Any, **kwargs: Any) -> Any:
-        """Schedule a request by a complete search; explain a refusal by
-        ghsched's reason.
+        """Select hosts for a request by a complete search.
+
+        A refusal has ghsched's reason.
         """
         spec = kwargs.get('spec_obj')
         if (spec is None or scheduler.is_rebuild(spec)
@@ -301,8 +306,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
                 yield request_filter.Try(locality, joins=True)
 
     def _may_share_group(self, policy: policies.GuestPolicy) -> bool:
-        """Whether some host has a shared control group that a guest of this
-        policy can use.
+        """Whether some host has a shared control group for guests of a policy.
         """
         return self._placement.has_provider(
             names.make_share_trait(policy.fingerprint, 0))
@@ -310,7 +314,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
     def _select_again(self, context: Any, how: request_filter.Try | None,
                       told: request_filter.Refusals, *args: Any,
                       **kwargs: Any) -> Any:
-        """Schedule a request; retry if another request claimed the resources
+        """Select hosts; retry if another request has claimed the resources
         first.
         """
         spec = kwargs['spec_obj']
@@ -330,10 +334,10 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
     def _get_sorted_hosts(self, spec_obj: Any, host_states: Any,
                           index: int) -> Any:
-        """Return the weighed hosts; choose a candidate for a forced host too.
+        """Return a request's hosts sorted by weight.
 
-        No filter runs for a forced host, but nova-conductor expects a
-        candidate.
+        No filter runs for a forced host, so its allocation candidate, which
+        nova-conductor expects, is chosen here.
         """
         self._seen.start_filters()
         hosts = super()._get_sorted_hosts(spec_obj, host_states, index)
@@ -387,8 +391,8 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
     def _find_lacks(self, spec: shared.RequestSpec,
                     policy: policies.GuestPolicy) -> list[lack.Lack]:
-        """Return the resources of a request that no host has free in
-        Placement.
+        """Return the resources of a request that no host in Placement has
+        free.
         """
         cloud = cloud_lack.Cloud(
             self._query_candidates, self._list_pfs(spec, policy),
@@ -402,8 +406,8 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
     def _list_pfs(self, spec: shared.RequestSpec, policy: policies.GuestPolicy,
                   ) -> dict[str, list[vfs.Pf]]:
-        """Return the PFs in Placement for each PCI alias whose VFs a policy
-        asks for.
+        """Return the PFs with free VFs, for each PCI alias that a policy asks
+        for.
         """
         devices = request_filter.devices_of(spec, policy,
                                             request_filter.Try('node'))
@@ -415,17 +419,16 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         return found
 
     def _get_free_amounts(self, *asked: Any) -> list[vfs.Pf]:
-        """Return the resource providers that have a free amount of a resource
+        """Return resource providers in Placement with free resources of one
         class.
 
-        :param asked: query of resource providers, see
-        :func:`ghsched_placement.vfs.query`.
+        :param asked: resource class and required traits.
         """
         answer = self._placement.list_candidates(vfs.query(*asked), _MAX_PFS)
         return vfs.read(answer['provider_summaries'], *asked)
 
     def _query_candidates(self, query: list[tuple[str, str]]) -> bool:
-        """Whether any host in Placement satisfies an allocation candidates
+        """Whether any host in Placement has an allocation candidate for a
         query.
         """
         return bool(self._placement.list_candidates(query, 1)[
@@ -433,7 +436,8 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
 
 def _get_policy(spec: shared.RequestSpec) -> policies.GuestPolicy | None:
-    """Return the policy of a request; None if the flavor cannot be honoured.
+    """Return the bandwidth policy of a request's flavor; None if it is
+    invalid.
     """
     try:
         policy = request_filter.get_policy(spec)
@@ -447,7 +451,7 @@ def _get_policy(spec: shared.RequestSpec) -> policies.GuestPolicy | None:
 
 def _add_event(context: Any, spec: shared.RequestSpec | None,
                reason: str) -> None:
-    """Record in the actions of an existing server why it was not moved.
+    """Record the reason why a server was not moved in the server's action.
 
     nova-conductor replaces the reason of a refused resize or migration by a
     sentence of its own, and Nova shows the fault only of servers in ERROR.
@@ -469,6 +473,6 @@ def _too_many(sizes: vfs.Sizes) -> None:
 
 
 def _log_lines(lines: Iterable[str], log: Callable[..., None]) -> None:
-    """Log each reason once, with the flavor that its text begins with."""
+    """Log each reason why hosts were refused once."""
     for line in dict.fromkeys(lines):
         log('ghsched: flavor %s', line)

@@ -37,14 +37,13 @@ Free = Callable[[Any], Mapping[int | None, int]]
 
 
 def list_claim_placed(requests: Iterable[Any] | None) -> list[Any]:
-    """Return the PCI requests of a server other than those of ``ghsched:vfs``.
-    """
+    """Return the PCI requests of a server without those of ``ghsched:vfs``."""
     return [request for request in requests or ()
             if pci_requests.requested_guest_node(request) is None]
 
 
 def require_near_devices(requests: Sequence[Any]) -> Sequence[Any]:
-    """Require devices near the guest in all PCI requests of a claim.
+    """Set PCI requests to accept only devices on the guest's NUMA nodes.
 
     The requests are changed in place.
     """
@@ -54,8 +53,9 @@ def require_near_devices(requests: Sequence[Any]) -> Sequence[Any]:
 
 
 def find_device_shortage(requests: Sequence[Any], free: Free) -> str:
-    """Return a text that names the devices that a guest lacks near its NUMA
-    nodes, and where such devices are free.
+    """Describe the devices that a guest needs near its NUMA nodes.
+
+    The text also says on which host NUMA nodes such devices are free.
     """
     needed: Counter[str] = Counter()
     where = {}

@@ -36,8 +36,8 @@ def schedule(context: Any, spec: shared.RequestSpec,
              run: Callable[[shared.RequestSpec], Any]) -> Any:
     """Schedule a request with the first number of guest NUMA nodes that fits.
 
-    :param run: schedules a request.
-    :raises nova.exception.NoValidHost: no number fits; with all reasons.
+    :param run: function that schedules a request.
+    :raises nova.exception.NoValidHost: if no number fits; with all reasons.
     """
     refusals: dict[int, Any] = {}
     for count, tried in _list_requests_by_count(context, spec):
@@ -60,18 +60,17 @@ def schedule(context: Any, spec: shared.RequestSpec,
 
 
 def is_numa_auto(spec: shared.RequestSpec) -> bool:
-    """Whether the number of guest NUMA nodes of a request was chosen by
-    nova-scheduler.
-    """
+    """Whether nova-scheduler chose a request's number of guest NUMA nodes."""
     return ('extra_specs' in spec.flavor
             and auto_nodes.has_chosen_count(spec.flavor.extra_specs))
 
 
 def _list_requests_by_count(context: Any, spec: shared.RequestSpec
                             ) -> Sequence[tuple[int, shared.RequestSpec]]:
-    """Return a copy of the request for each number of guest NUMA nodes to try.
+    """Return a copy of a request for each number of guest NUMA nodes to try.
 
-    :raises nova.exception.NoValidHost: the image sets guest NUMA nodes, too.
+    :raises nova.exception.NoValidHost: if the image sets guest NUMA nodes,
+        too.
     """
     extra_specs = (spec.flavor.extra_specs
                    if 'extra_specs' in spec.flavor else {})

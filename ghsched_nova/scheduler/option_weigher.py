@@ -38,15 +38,15 @@ class OptionWeigher(weights.BaseHostWeigher):
     unreadable: float
 
     def weight_multiplier(self, host_state: Any) -> float:
-        """Return the weight of a host from the option, or from metadata of the
-        host's aggregates.
+        """Return a weigher's weight for a host, from aggregate metadata or the
+        option.
         """
         return float(utils.get_weight_multiplier(
             host_state, self.option,
             getattr(shared.config().ghsched, self.option)))
 
     def is_off(self, weighed: Any) -> bool:
-        """Whether the weight of the weigher is 0 for all of these hosts.
+        """Whether the weigher's weight is 0 for all hosts of a request.
 
         :param weighed: hosts in the form of the argument of
             :meth:`weigh_objects`.
@@ -60,10 +60,10 @@ class OptionWeigher(weights.BaseHostWeigher):
 
     def _weigh_object(self, host_state: Any,
                       spec: shared.RequestSpec) -> float:
-        """Return the score of a host, or the fixed score of an unreadable host
-        if it cannot be computed.
+        """Return the score of a host for a request.
 
-        Nova fails the whole request after an error of a weigher.
+        A host whose score cannot be computed gets a fixed score, because Nova
+        fails the whole request after an error of a weigher.
         """
         try:
             return self.score(host_state, spec)

@@ -64,8 +64,10 @@ class RefusalCache:
         self._refusals: dict[str, _Refusal] = {}
 
     def find(self, spec: Any, need: Need) -> str | None:
-        """Return the cached reason of a refusal that is still valid; None if
-        there is none.
+        """Return the reason why an equal request was refused; None if not
+        cached.
+
+        A refusal is cached until it may no longer be valid.
         """
         name = make_signature(spec)
         with self._lock:
@@ -77,12 +79,13 @@ class RefusalCache:
 
     def add(self, spec: Any, need: Need, gains: int, took: float,
             reason: str) -> None:
-        """Cache the refusal of a scheduling request by a complete search.
+        """Cache the reason why a complete search has refused a request.
 
         Requests with bandwidth bursts are not cached: a host may offer more
         bursts after a measurement, without a report.
 
-        :param gains: the index's counter of gains when the search began.
+        :param gains: the index's counter of hosts that gained resources, when
+            the search began.
         :param took: duration of the search in seconds.
         """
         if need.unreported:

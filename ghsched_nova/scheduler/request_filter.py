@@ -44,15 +44,17 @@ Refusals: TypeAlias = dict[str, Lack]
 
 
 def has_keys(spec: shared.RequestSpec) -> bool:
-    """Whether the flavor of a request has any extra spec of ghsched."""
+    """Whether the flavor of a scheduling request has any extra spec of
+    ghsched.
+    """
     return 'extra_specs' in spec.flavor and policies.wanted(
         spec.flavor.extra_specs)
 
 
 def get_policy(spec: shared.RequestSpec) -> policies.GuestPolicy | None:
-    """Return the policy of a request's flavor.
+    """Return the bandwidth policy of a request's flavor.
 
-    :raises policies.PolicyError: when the policy cannot be honoured.
+    :raises policies.PolicyError: if the policy cannot be honoured.
     """
     extra_specs = (spec.flavor.extra_specs
                    if 'extra_specs' in spec.flavor else {})
@@ -85,9 +87,9 @@ class Try:
 
 def set_try(spec: shared.RequestSpec, attempt: Try | None,
             refusals: Refusals) -> None:
-    """Set how to ask Placement for the VFs of a request, see :func:`get_try`.
+    """Store in a request how to ask Placement for its VFs in the next search.
 
-    :param refusals: list for the log lines about refused hosts, with the
+    :param refusals: collects the log lines about refused hosts, with the
         resources that they lack.
     """
     spec.__dict__['_ghsched_try'] = attempt
@@ -95,8 +97,9 @@ def set_try(spec: shared.RequestSpec, attempt: Try | None,
 
 
 def refusals_of(spec: shared.RequestSpec) -> Refusals | None:
-    """Return the list that collects a request's refusals; None if nothing
-    collects them.
+    """Return the collection for reasons why hosts refuse a request.
+
+    None if nothing collects them.
     """
     found: Refusals | None = spec.__dict__.get('_ghsched_refusals')
     return found
@@ -105,18 +108,18 @@ def refusals_of(spec: shared.RequestSpec) -> Refusals | None:
 def get_try(spec: shared.RequestSpec, policy: policies.GuestPolicy) -> Try:
     """Return how to ask Placement for the VFs of a request.
 
-    The default is all allowed ways at once.
+    By default all VFs of an alias and a guest NUMA node come from one PF,
+    which may be as far from the guest as the policy allows.
     """
     found = spec.__dict__.get('_ghsched_try')
     return found if isinstance(found, Try) else Try(policy.vfs_locality)
 
 
 def ghsched_request_filter(_context: Any, spec: shared.RequestSpec) -> bool:
-    """Ask Placement for bandwidth, control group, VFs and capabilities of a
-    flavor.
+    """Ask Placement for bandwidth, control group, VFs and traits of a flavor.
 
     :returns: whether the request was changed.
-    :raises nova.exception.RequestFilterFailed: when no host can give what the
+    :raises nova.exception.RequestFilterFailed: if no host can offer what the
         flavor asks for; the message names the extra spec and the reason, and
         appears in the fault of the server.
     """
@@ -139,13 +142,10 @@ def ghsched_request_filter(_context: Any, spec: shared.RequestSpec) -> bool:
 
 def devices_of(spec: shared.RequestSpec, policy: policies.GuestPolicy,
                attempt: Try) -> list[request.Devices]:
-    """Return the device requests to Placement for the VFs of a policy.
+    """Return the request groups for the VFs of a policy, to ask Placement for.
 
-    Nova has turned each PCI request into groups of one VF each, which name the
-    resource class and the traits.
-
-    :raises PolicyError: when nova-api has not added PCI requests for these
-        VFs, or nova-scheduler does not ask Placement for PCI devices.
+    :raises PolicyError: if nova-api has not added PCI requests for these VFs,
+        or nova-scheduler does not ask Placement for PCI devices.
     """
     ours = pci_requests.select_vf_requests(
         spec.pci_requests.requests if spec.pci_requests else ())
@@ -181,7 +181,7 @@ def _devices(spec: shared.RequestSpec, need: policies.Vfs, pci_request: Any,
 
 
 def our_suffixes(spec: shared.RequestSpec) -> tuple[str, ...]:
-    """Return the prefixes of the suffixes of ghsched's request groups."""
+    """Return the prefixes by which ghsched's request groups are recognized."""
     of_vfs = (f'{pci_request.request_id}-' for pci_request in
               pci_requests.select_vf_requests(spec.pci_requests.requests
                                               if spec.pci_requests else ()))
@@ -190,7 +190,7 @@ def our_suffixes(spec: shared.RequestSpec) -> tuple[str, ...]:
 
 def _replace_requested_resources(
         spec: shared.RequestSpec, wanted: request.Request) -> None:
-    """Replace the request groups of ghsched in a request.
+    """Replace ghsched's request groups in a scheduling request by new ones.
 
     A reschedule passes a request that already has such groups.
     """

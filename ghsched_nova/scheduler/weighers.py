@@ -48,8 +48,9 @@ class GhschedFragmentationWeigher(option_weigher.OptionWeigher):
 
     def weigh_objects(self, weighed_obj_list: Any,
                       weight_properties: Any) -> list[float]:
-        """Weigh hosts by fragmentation; compute nothing if the weight is 0 for
-        all of them.
+        """Weigh hosts by fragmentation of their free CPUs and memory.
+
+        Nothing is computed if the weight is 0 for all hosts.
         """
         if self.is_off(weighed_obj_list):
             return [0.0] * len(weighed_obj_list)
