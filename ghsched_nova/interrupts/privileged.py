@@ -37,7 +37,7 @@ _WHY = {
 
 
 def steer_interrupt(action: model.Action) -> str:
-    """Set the CPUs of an interrupt through the privileged helper.
+    """Set the CPUs that get an interrupt, through the privileged helper.
 
     :returns: error message; empty on success.
     """
@@ -49,7 +49,7 @@ def steer_interrupt(action: model.Action) -> str:
 
 
 def steer_directly(action: model.Action) -> str:
-    """Set the CPUs of an interrupt in this process, which runs as root.
+    """Set the CPUs that get an interrupt, in this process, which runs as root.
 
     :returns: error message; empty on success.
     """

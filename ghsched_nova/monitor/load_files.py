@@ -58,9 +58,10 @@ class Device(NamedTuple):
 
 
 def parse_cpu_times(text: str) -> dict[int, Times]:
-    """Return busy and total ticks by CPU, from the text of ``/proc/stat``.
+    """Return the busy and total clock ticks of each CPU, from the text of
+    ``/proc/stat``.
 
-    proc_stat(5): guest time is part of user time already. I/O wait is idle.
+    I/O wait counts as idle. Guest time is part of user time, see proc_stat(5).
     """
     found = {}
     for match in _CPU.finditer(text):
@@ -85,9 +86,7 @@ def parse_run_times(text: str) -> Run | None:
 
 def parse_last_cpu(text: str) -> int | None:
     """Return the CPU on which a thread ran last, from
-    ``/proc/PID/task/TID/stat``.
-
-    Field 39 of proc_pid_stat(5); None if the text is malformed.
+    ``/proc/PID/task/TID/stat``; None if the text is malformed.
     """
     # The command name is in parentheses and may contain parentheses.
     words = text.rpartition(')')[2].split()
@@ -122,9 +121,10 @@ def count_refaults(vmstat: Mapping[str, int]) -> int | None:
 
 
 def count_reclaimed(vmstat: Mapping[str, int]) -> int | None:
-    """Return the number of pages that the kernel reclaimed on a NUMA node.
+    """Return the number of pages that the kernel reclaimed on a NUMA node;
+    None if the kernel is too old to count them by node.
 
-    None with older kernels: they do not count by node.
+    :param vmstat: counters of the node by name.
     """
     return _sum(vmstat, ('pgsteal_kswapd', 'pgsteal_direct',
                          'pgsteal_khugepaged', 'pgsteal_proactive'))
@@ -178,9 +178,8 @@ def parse_memory_numa_stat(text: str) -> dict[int, int] | None:
 
 
 def parse_numa_maps(text: str) -> dict[int, int]:
-    """Return mapped bytes by NUMA node, from ``/proc/PID/numa_maps``.
-
-    The format is that of proc_pid_numa_maps(5).
+    """Return the mapped memory of a process in bytes by NUMA node, from
+    ``/proc/PID/numa_maps``.
     """
     found: dict[int, int] = {}
     for line in text.splitlines():

@@ -347,10 +347,10 @@ def _stalled(here: Iterable[_Between], before: Sample,
 
 def _io(number: int, before: Sample,
         now: Sample) -> tuple[float | None, float | None]:
-    """Return the load of the busiest disk and the longest request queue on a
-    host NUMA node.
+    """Return the load of the busiest disk and the longest mean request queue
+    of the disks of a host NUMA node.
 
-    The queue length is the mean number of requests that wait.
+    :param number: number of the node.
     """
     period = (now.when - before.when) * 1e3
     found = []
@@ -384,11 +384,10 @@ def smooth(before: Load | None, now: Load, seconds: float) -> Load:
     """Return a load measurement that is exponentially smoothed with the
     previous measurement.
 
-    After ``seconds`` the earlier values weigh 1/e, whatever the period of the
-    measurements is. Unknown values stay unknown; values that were unknown
-    before are not smoothed.
+    Values that are unknown now or were unknown before are not smoothed.
 
-    :param seconds: time constant; 0 disables smoothing.
+    :param seconds: time after which earlier values weigh 1/e; 0 disables
+        smoothing.
     """
     if before is None or seconds <= 0:
         return now

@@ -112,7 +112,7 @@ class LoadReader:
 
     @property
     def now(self) -> float:
-        """Current time in seconds, on the clock of the load samples."""
+        """Current time in seconds of the monotonic clock of load samples."""
         return self._clock()
 
     def sample(self, guests: Iterable[RunningGuest]) -> load_rates.Sample:
@@ -242,9 +242,8 @@ def _disk_nodes(sysfs: Path) -> Iterator[tuple[str, int]]:
 
 
 def _read_file(path: str) -> str:
-    """Return the content of a kernel file; empty if it cannot be read.
-
-    os.read() in place of a file object, because a sample reads thousands.
+    """Return the content of a kernel file; empty if the file cannot be
+    read.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -417,8 +417,5 @@ def make_metric(name: str, samples: Iterable[tuple[Sequence[str], float]]
 
 
 def _text(label: str) -> str:
-    """Return a metric label as valid UTF-8, with other bytes escaped.
-
-    Names of directories may contain any byte.
-    """
+    """Return a metric label as valid UTF-8, with invalid bytes escaped."""
     return label.encode(errors='backslashreplace').decode()

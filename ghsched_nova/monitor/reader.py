@@ -109,7 +109,9 @@ class Reader:
 
     @property
     def last(self) -> Round | None:
-        """Readings of the last :meth:`usage`; None before the first."""
+        """Readings from which the last bandwidth was computed; None before the
+        first.
+        """
         return self._last
 
     def host(self) -> topology.Host:

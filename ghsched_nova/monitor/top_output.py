@@ -434,15 +434,15 @@ def _percent(figure: rates.Figure, capacity: int | None) -> str:
 
 
 def to_printable(text: str) -> str:
-    """Return the text with ``?`` for each character that a terminal may
-    interpret.
+    """Return the text with ``?`` in place of characters that a terminal may
+    interpret as commands.
     """
     return ''.join(letter if letter.isprintable() else '?'
                    for letter in text)
 
 
 def display_width(text: str) -> int:
-    """Return the number of terminal columns of a text."""
+    """Return the number of terminal columns that a text takes."""
     return len(text) if text.isascii() else max(0, wcwidth.wcswidth(text))
 
 
@@ -466,10 +466,10 @@ def clip_columns(text: str, first: int, columns: int) -> str:
 
 def _align_columns(titles: Sequence[str], rows: Sequence[Row], left: int,
                    least: Sequence[int] = ()) -> list[str]:
-    """Return the rows of a table as aligned text, titles first.
+    """Return the rows of a table as text with aligned columns, titles first.
 
-    :param left: number of columns aligned to the left; the others to the
-        right.
+    :param left: number of columns that are aligned to the left; the others are
+        aligned to the right.
     :param least: minimum widths of the first columns.
     """
     widths = [max(map(display_width, column)) for column

@@ -78,7 +78,7 @@ class Top:
         self._when = 0.0
 
     def read(self) -> None:
-        """Read the bandwidth and load figures of the next frame.
+        """Read new bandwidth and load figures to show.
 
         :raises MonitorUnavailable: if the host reports no bandwidth.
         """
@@ -186,7 +186,9 @@ def parse_keys(text: str) -> list[str]:
 
 def render_screen(lines: Sequence[top_output.Line],
                   colour: bool = False) -> str:
-    """Return the terminal output that shows these lines."""
+    """Return the terminal output that shows these lines in place of the
+    previous ones.
+    """
     return _HOME + '\n'.join(
         (f'{_RED}{line.text}{_PLAIN}' if colour and line.alarm
          else line.text) + _END_OF_LINE for line in lines) + _END_OF_SCREEN

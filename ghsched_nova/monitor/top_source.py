@@ -98,8 +98,7 @@ class Source:
 
     @property
     def problem(self) -> str:
-        """Cause of libvirt's failure to list guests; empty without a failure.
-        """
+        """Reason why libvirt could not list the guests; empty if it could."""
         return self.libvirt.problem if self.libvirt else ''
 
 

@@ -321,7 +321,7 @@ def _guest(on: '_Held', guest: Guest, groups: Sequence[GroupUsage],
            control: Mapping[str, GroupUsage]) -> GuestUsage:
     """Return the requested, effective and used bandwidth of a guest.
 
-    :param groups: groups of this guest alone.
+    :param groups: resctrl groups of this guest alone.
     :param control: all control groups by name.
     """
     shared = [control[name] for name in shared_groups(

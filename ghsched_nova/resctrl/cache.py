@@ -349,7 +349,12 @@ def outermost_key(cache: Cache, mask: int) -> int:
 
 def _private_caches(domains: frozenset[int], sysfs: Path,
                     of_nodes: bool) -> dict[int, tuple[int, ...]]:
-    """Return the L3 caches of each host NUMA node that no other node uses."""
+    """Return the ids of the L3 caches of each host NUMA node whose caches no
+    other node uses.
+
+    :param domains: ids of caches in the schemata.
+    :param of_nodes: whether these ids are numbers of NUMA nodes.
+    """
     by_node: dict[int, set[int]] = {}
     for node, path in sysfs_files.nodes(sysfs):
         cpus = sysfs_files.cpus_of(path)

@@ -285,7 +285,9 @@ def _default_value(control: Control, root: schemata.Schemata) -> int | None:
 
 def filter_by_resource(controls: Sequence[Control], resource: str
                        ) -> Iterator[Control]:
-    """Yield the bandwidth controls of one resctrl resource."""
+    """Yield the kernel's descriptions of bandwidth controls that belong to one
+    resctrl resource, e.g. MB.
+    """
     return (one for one in controls if one.resource == resource)
 
 
@@ -301,8 +303,9 @@ def domain_kind(controls: Sequence[Control], line: str
 def with_described_maximum(
     knob: knobs.Knob, controls: Sequence[Control]
 ) -> knobs.Knob:
-    """Return a bandwidth control with the maximum value that the kernel
-    describes.
+    """Return a bandwidth control whose maximum value is the one that the
+    kernel describes; unchanged if the maximum is not described or not
+    variable.
     """
     control = next((one for one in controls if one.name == knob.line), None)
     if control is None or not knob.power:

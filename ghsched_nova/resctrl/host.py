@@ -208,7 +208,7 @@ class ResctrlHost:
 
     @property
     def monitors_per_group(self) -> int:
-        """Maximum number of monitoring groups of one control group."""
+        """Maximum number of monitoring groups inside one control group."""
         if not self.dialect.own_rmids:
             return self.spare_monitors
         return self.spare_monitors // self.num_closids
@@ -357,8 +357,11 @@ def _info_files(directory: Path, depth: int = 0) -> Iterator[Path]:
 
 
 def _read_control(resctrl: Path) -> dict[str, str]:
-    """Return the capabilities of a host whose kernel controls memory
-    bandwidth.
+    """Return the text of the files below resctrl's info/, by path, of a host
+    that can control memory bandwidth.
+
+    :param resctrl: mount point of resctrl.
+    :raises ResctrlUnavailable: if the host cannot control memory bandwidth.
     """
     info = read_info(resctrl)
     if not any(name.startswith('MB/') for name in info):

@@ -103,7 +103,9 @@ class Knob:
 
     @property
     def in_percent(self) -> bool:
-        """Whether the value of a schemata line is a percentage."""
+        """Whether the value of a schemata line is a percentage of the
+        bandwidth.
+        """
         return self.whole == PERCENT_WHOLE
 
     @property

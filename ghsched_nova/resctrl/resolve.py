@@ -540,7 +540,11 @@ def plan_writes(current: schemata.Schemata, desired: Desired,
 
 
 def to_write(writes: Writes, line: str, value: int) -> int:
-    """Return the value to write so that a schemata line shows a given value.
+    """Return the value to write to a schemata line so that the kernel shows
+    this value.
+
+    :param writes: value to write by line and value that the kernel shows; only
+        where the two differ.
     """
     return writes.get(line, {}).get(value, value)
 

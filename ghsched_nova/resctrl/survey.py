@@ -316,7 +316,10 @@ def _is_of_kernel(proc: Path, tid: int) -> bool:
 
 
 def _living(run_path: Path, proc: Path) -> frozenset[str]:
-    """Return the names of libvirt domains whose QEMU process is running."""
+    """Return the names of libvirt domains whose QEMU process is running.
+
+    :param run_path: directory with libvirt's ``<domain name>.pid`` files.
+    """
     try:
         names = [name.removesuffix('.pid') for name in os.listdir(run_path)
                  if name.endswith('.pid')]

@@ -78,7 +78,8 @@ def _check_thread(value: tuple[str, Kind, int, int, int]) -> None:
 
 
 def _check_class(value: tuple[str, int, int, int, int]) -> None:
-    """Refuse a scheduling class that the configuration does not permit.
+    """Refuse a scheduling class that the configuration does not permit for
+    guest threads.
 
     :param value: class, priority, runtime, deadline, period.
     """
@@ -112,7 +113,8 @@ _Class = Annotated[tuple[Annotated[str, bounds.Text('[a-z]+', 16)],
 
 
 def set_class(action: Action) -> str:
-    """Set the class or the CPUs of a thread through the privileged helper.
+    """Set the scheduling class or the CPUs of a thread through the privileged
+    helper.
 
     :returns: error message; empty on success.
     """
@@ -130,8 +132,8 @@ def set_class(action: Action) -> str:
 
 
 def set_class_directly(action: Action) -> str:
-    """Set the class or the CPUs of a thread in this process, which runs as
-    root.
+    """Set the scheduling class or the CPUs of a thread in this process, which
+    runs as root.
 
     :returns: error message; empty on success.
     """

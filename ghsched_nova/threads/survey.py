@@ -101,7 +101,7 @@ def parse_start_time(stat: str) -> int:
 
 
 def read_scheduling(tid: int) -> Scheduling:
-    """Return the scheduling class of a thread with its parameters, read from
+    """Return the scheduling class of a thread and its parameters, read from
     the kernel.
 
     :raises OSError: if the thread does not exist.

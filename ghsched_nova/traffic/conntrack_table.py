@@ -123,15 +123,13 @@ class _Largest:
 
 
 def _as_kernel(address: str) -> str:
-    """Return an IP address in the notation of conntrack tables (``%pI4``,
-    ``%pI6``).
-    """
+    """Return an IP address as the kernel writes it in conntrack tables."""
     return ipaddress.ip_address(address).exploded
 
 
 def _ends(line: str) -> list[str]:
-    """Return the two source addresses of a conntrack line: those of the client
-    and of the server.
+    """Return the source addresses of the client and of the server in a
+    conntrack line.
     """
     return [part.partition(' ')[0] for part in line.split(' src=')[1:]]
 
