@@ -35,7 +35,10 @@ _TURNS = 40
 
 def demand(machine: Machine, workload: Workload = REFERENCE,
            baseline: str = 'none') -> float:
-    """Return the demand per container that explains the published density.
+    """Return the bandwidth per container that explains a published density.
+
+    In MB/s. The density is the number of containers that run well on the
+    machine.
 
     :param baseline: scenario of the published density: ``none`` where the
         kernel chose CPUs and memory, ``static`` where redis was bound.
@@ -56,7 +59,7 @@ def demand(machine: Machine, workload: Workload = REFERENCE,
 
 def fitted(machine: Machine, workload: Workload = REFERENCE,
            baseline: str = 'none') -> Machine:
-    """Return a machine with its demand fitted to its published density.
+    """Return a machine whose demand per container fits its published density.
 
     :param baseline: scenario of the published density.
     :raises ValueError: when no density of the machine was published.
@@ -66,7 +69,10 @@ def fitted(machine: Machine, workload: Workload = REFERENCE,
 
 
 def bind_gain(machine: Machine) -> float:
-    """Return how much faster accesses get when guests are bound to nodes."""
+    """Return the speed-up of memory accesses by binding guests to NUMA nodes.
+
+    The mean latency between all nodes, relative to a local access.
+    """
     numbers = [node.id for node in machine.nodes]
     return sum(traffic.distance(machine, here, there)
                for here in numbers for there in numbers) / len(numbers) ** 2

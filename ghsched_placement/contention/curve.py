@@ -53,7 +53,8 @@ class Line:
     points: tuple[tuple[float, float], ...]
 
     def latency(self, utilisation: float) -> float:
-        """Return the latency at a utilisation, interpolated linearly."""
+        """Return the memory latency at a utilisation, interpolated linearly.
+        """
         number = bisect_right([point[0] for point in self.points],
                               utilisation)
         number = min(max(number, 1), len(self.points) - 1)
@@ -75,7 +76,7 @@ class LatencyCurve:
 
     @classmethod
     def from_mapping(cls, mapping: Any) -> 'LatencyCurve':
-        """Build a latency curve from a mapping, as read from YAML.
+        """Build a memory latency curve from a mapping, as read from YAML.
 
         Each item of ``points`` has ``writes`` and ``latency``, a list of
         pairs.
@@ -102,8 +103,9 @@ class LatencyCurve:
         return cls(mapping['basis'], mapping['source'].strip(), tuple(lines))
 
     def latency(self, utilisation: float, writes: float = WRITES) -> float:
-        """Return an access's latency relative to that of an idle machine.
+        """Return a memory access's latency relative to an idle machine's.
 
+        :param utilisation: utilisation of the memory, 0 to 1.
         :param writes: fraction of the accesses that are writes.
         """
         number = bisect_right([line.writes for line in self.lines], writes)

@@ -91,12 +91,12 @@ class Curve:
 def predict(machine: Machine, scenario: str, keys: Keys | None = None,
             most: int | None = None,
             workload: Workload = REFERENCE) -> Curve:
-    """Predict the latency for each number of containers in one scenario.
+    """Predict the latency for each number of containers on a machine.
 
     :param scenario: ``none``, ``static`` or ``ghsched``.
     :param keys: bandwidth policy of the guests; None for the default.
     :param most: largest number of containers; None for as many as fit.
-    :raises ValueError: when the scenario is unknown, the keys cannot be
+    :raises ValueError: when the scenario is unknown, the policy cannot be
         enforced or the guests do not fit.
     """
     held = _keys(machine, scenario, keys, workload)
@@ -116,9 +116,13 @@ def predict(machine: Machine, scenario: str, keys: Keys | None = None,
 
 def p99(machine: Machine, scenario: str, containers: int,
         keys: Keys | None = None, workload: Workload = REFERENCE) -> float:
-    """Predict the p99 latency of a number of containers.
+    """Predict the p99 latency when a number of containers run on a machine.
 
-    :raises ValueError: when the scenario is unknown, the keys cannot be
+    It is relative to the latency of a single container.
+
+    :param scenario: ``none``, ``static`` or ``ghsched``.
+    :param keys: bandwidth policy of the guests; None for the default.
+    :raises ValueError: when the scenario is unknown, the policy cannot be
         enforced or the guests do not fit.
     """
     return _Model(machine, scenario,
@@ -128,7 +132,7 @@ def p99(machine: Machine, scenario: str, containers: int,
 
 def default_keys(machine: Machine,
                  workload: Workload = REFERENCE) -> GuestPolicy:
-    """Return the default bandwidth policy of a guest on a machine.
+    """Return the default bandwidth policy of a guest for density predictions.
 
     On a host that cannot enforce guarantees, it has VFs only.
     """
@@ -188,7 +192,8 @@ class _Model:
             for path in slot.paths)
 
     def busiest(self, containers: int) -> tuple[float, float]:
-        """Return the utilisation of the busiest memory node and link."""
+        """Return the utilisation of the busiest memory node and busiest link.
+        """
         load = self._load(containers)
         return (max(load.nodes.values(), default=0.0),
                 max(load.links.values(), default=0.0))
@@ -197,7 +202,9 @@ class _Model:
         return self._grown(self.latency(containers))
 
     def worst(self, containers: int) -> float:
-        """Return the highest p99 latency when some number of containers run.
+        """Return the highest p99 latency of a guest NUMA node with containers.
+
+        :param containers: number of containers in all guests.
         """
         return self._grown(max(
             self._latency(slot, containers) for slot in self._slots
@@ -208,7 +215,7 @@ class _Model:
         return 1 + self._workload.elasticity * more
 
     def density(self, p99: Callable[[int], float] | None = None) -> int:
-        """Return the most containers whose p99 latency is below the limit.
+        """Return the largest number of containers with acceptable p99 latency.
 
         :param p99: function that returns the latency of a number of
             containers; None for that of the model.
@@ -270,11 +277,12 @@ class Report:
 def report(machine: Machine, keys: Keys | None = None,
            against: Machine | None = None,
            workload: Workload | None = None) -> Report:
-    """Predict the densities of all scenarios and compare them.
+    """Predict container densities with and without bandwidth control.
 
-    A machine whose published density is not known exactly has no line for
-    its published test.
+    A machine whose published density is not known exactly has no line for its
+    published test.
 
+    :param keys: bandwidth policy of the guests; None for the default.
     :param against: another machine to compare with, without control.
     :param workload: workload; None for that of the published test.
     """
@@ -319,9 +327,13 @@ def sensitivity(machine: Machine, keys: Keys | None = None,
                 bases: Collection[str] = ('fitted',),
                 refit: Callable[[Machine], Machine] | None = None,
                 ) -> tuple[Shift, ...]:
-    """Return how the predicted density ratios change with each parameter.
+    """Return how density predictions change with each model parameter.
 
-    :param step: fraction by which each parameter is moved down and up.
+    Each parameter is moved down and up while the others are kept.
+
+    :param keys: bandwidth policy of the guests; None for the default.
+    :param against: another machine to compare with, without control.
+    :param step: fraction by which each parameter is moved.
     :param bases: kinds of parameters to move, of :data:`machine.BASES`.
     :param refit: function that fits the machine again after each move.
     """
@@ -344,9 +356,10 @@ def sensitivity(machine: Machine, keys: Keys | None = None,
 
 
 def _moved(machine: Machine, parameter: Parameter, factor: float) -> Machine:
-    """Return the machine with one parameter multiplied, within its bounds.
+    """Return a copy of the machine with one model parameter multiplied.
 
-    An access over a link never becomes faster than a local one.
+    Remote accesses never become faster than local ones, and containers never
+    demand less bandwidth than their VFs use.
     """
     value = parameter.value * factor
     if parameter.name.endswith('_latency'):
@@ -381,11 +394,13 @@ PRIORITIES = (None, 4, 7)
 
 def search(machine: Machine, workload: Workload = REFERENCE,
            most: int | None = None) -> Found:
-    """Find the bandwidth keys that keep the most containers below the limit.
+    """Find the bandwidth policy with which most containers run well.
 
-    The limit is that of the p99 latency. Keys that the host cannot enforce
-    are skipped. Of equal results, the smallest guarantee wins.
+    They run well if their p99 latency is below the limit. Policies that the
+    host cannot enforce are skipped. Of equal results, the smallest guarantee
+    wins.
 
+    :param most: largest number of containers; None for as many as fit.
     :raises ValueError: when the guests do not fit the host.
     """
     limit, _binds = workloads.room(machine, workload, 'ghsched')

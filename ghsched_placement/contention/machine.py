@@ -151,7 +151,7 @@ class Machine:
         return machine
 
     def __getitem__(self, name: str) -> float:
-        """Return the value of a parameter."""
+        """Return the value of a model parameter of the machine, by name."""
         return self.parameter(name).value
 
     def parameter(self, name: str) -> Parameter:
@@ -167,7 +167,7 @@ class Machine:
         return next(one.socket for one in self.nodes if one.id == node)
 
     def link(self, here: int, there: int) -> tuple[str, int, int] | None:
-        """Return the link between two NUMA nodes; None if they are the same.
+        """Return the interconnect between two NUMA nodes; None within a node.
 
         All nodes of a socket share its links to other sockets.
         """

@@ -54,14 +54,15 @@ _RAISED, _NORMAL, _BEYOND = 2, 1, 0
 
 
 def wait(utilisation: float) -> float:
-    """Return the mean delay in a queue at a utilisation, in service times."""
+    """Return the mean queueing delay at a utilisation, in service times."""
     busy = min(utilisation, BUSIEST)
     return busy / (1 - busy)
 
 
 def busy_as(utilisation: float, curve: LatencyCurve | None) -> float:
-    """Return the utilisation at which a queue is as slow as measured.
+    """Return the queue utilisation that causes the measured memory latency.
 
+    :param utilisation: utilisation of the memory.
     :param curve: measured latency curve; None returns the given value.
     """
     if curve is None:
@@ -72,9 +73,12 @@ def busy_as(utilisation: float, curve: LatencyCurve | None) -> float:
 
 def waits(capacity: float, claims: Sequence[Claim], got: Sequence[float],
           curve: LatencyCurve | None = None) -> tuple[float, ...]:
-    """Return the mean queueing delay of each claim, in service times.
+    """Return the mean queueing delay of each control group on a host node.
 
-    :param claims: bandwidth claims of the control groups on a node.
+    In service times.
+
+    :param capacity: bandwidth of the node, in MB/s.
+    :param claims: bandwidth claims of the control groups on the node.
     :param got: MB/s that each claim gets.
     :param curve: latency curve of the memory; None models a queue.
     """
@@ -89,7 +93,7 @@ def waits(capacity: float, claims: Sequence[Claim], got: Sequence[float],
 
 
 def _parts(claim: Claim, got: float) -> dict[_Class, float]:
-    """Return the MB/s that a claim gets, by priority class."""
+    """Divide the MB/s that a control group gets by priority class."""
     raised = min(got, claim.raised)
     normal = min(got, claim.capped) - raised
     return {(_RAISED, 0): raised, (_NORMAL, claim.priority): normal,

@@ -71,7 +71,8 @@ class Range:
 
     @property
     def part_at_goal(self) -> float:
-        """Fraction of the random draws whose ratio reaches :data:`GOAL`."""
+        """Fraction of the random draws whose density ratio reaches the goal.
+        """
         return sum(one >= GOAL for one in self.by_latency) / len(
             self.by_latency)
 
@@ -86,7 +87,7 @@ def draw(machine: Machine, curves: Sequence[LatencyCurve | None], count: int,
          seed: int = 1, workload: Workload = REFERENCE,
          baselines: Sequence[str] = BASELINES,
          progress: Callable[[int], None] = lambda _done: None) -> Range:
-    """Predict densities over random draws of the model's parameters.
+    """Predict container densities for random draws of the model parameters.
 
     :param curves: latency curves to draw from; None stands for a queue.
     :param count: number of draws.
@@ -111,8 +112,9 @@ def draw(machine: Machine, curves: Sequence[LatencyCurve | None], count: int,
 
 def drawn(machine: Machine, rng: random.Random,
           curves: Sequence[LatencyCurve | None]) -> Machine:
-    """Return the machine with parameters drawn at random from their ranges.
+    """Return a copy of the machine with randomly drawn model parameters.
 
+    :param rng: random number generator.
     :param curves: latency curves to draw from; None stands for a queue.
     """
     for name, (low, high) in RANGES.items():

@@ -61,13 +61,13 @@ class Claim:
 
     @property
     def most(self) -> float:
-        """Maximum bandwidth of the group, in MB/s."""
+        """Maximum bandwidth of the group while other groups are idle, in MB/s.
+        """
         return self.capped if self.hardlimit else self.demand
 
     @property
     def raised(self) -> float:
-        """Demand of the group that is served before all other groups, in MB/s.
-        """
+        """Bandwidth of the group that its guarantee covers, in MB/s."""
         return min(self.capped, self.minimum)
 
 
@@ -82,9 +82,13 @@ class _Need:
 
 
 def share(capacity: float, claims: Sequence[Claim]) -> tuple[float, ...]:
-    """Divide a node's bandwidth among claims; return the MB/s of each.
+    """Divide a host node's bandwidth among its control groups.
 
-    The sum is the capacity, or less if the claims can use less.
+    Return the MB/s of each. The sum is the capacity, or less if the groups can
+    use less.
+
+    :param capacity: bandwidth of the node, in MB/s.
+    :param claims: demand and bandwidth control of each group.
     """
     got = [0.0] * len(claims)
     _fill(capacity, got, [(number, claim.raised, claim.raised)
@@ -101,10 +105,12 @@ def share(capacity: float, claims: Sequence[Claim]) -> tuple[float, ...]:
 
 def _fill(capacity: float, got: list[float],
           wanted: Sequence[tuple[int, float, float]]) -> None:
-    """Give more bandwidth to some claims, each at most up to its maximum.
+    """Divide bandwidth that is still free among some control groups.
 
-    :param got: MB/s of each claim, changed in place.
-    :param wanted: index, maximum and weight of each of these claims.
+    Each group gets at most its maximum, in proportion to its weight.
+
+    :param got: MB/s of each control group, changed in place.
+    :param wanted: index, maximum and weight of each group that gets more.
     """
     needs = [_Need(index, got[index], top, weight)
              for index, top, weight in wanted if top > got[index]]
@@ -120,7 +126,7 @@ def _fill(capacity: float, got: list[float],
 
 
 def _level(left: float, needs: Sequence[_Need]) -> float:
-    """Return the MB/s per unit of weight at which no bandwidth is left.
+    """Return the MB/s per unit of weight at which all bandwidth is used up.
 
     :param left: MB/s to divide.
     """

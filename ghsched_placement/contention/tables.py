@@ -42,7 +42,7 @@ Row = Sequence[str]
 
 
 def render(ours: Machine, other: Machine) -> str:
-    """Return the tables that compare the densities of two machines as text.
+    """Render tables that compare the container densities of two machines.
 
     :param ours: machine with bandwidth control.
     :param other: machine without control to compare with.
@@ -139,7 +139,7 @@ def _fitted(ours: Machine, other: Machine) -> str:
 
 
 def _others(ours: Machine, other: Machine) -> str:
-    """Return a table of ratios when each parameter not fitted is moved."""
+    """Render density ratios with other values of each parameter not fitted."""
     return _shifts(
         f'Each other parameter of {ours.name} moved by 20 %, demand_mb fitted '
         'again (simulated)',
@@ -167,7 +167,7 @@ def _shifts(title: str, shifts: Sequence[Shift]) -> str:
 def render_ranges(machine: Machine,
                   curves: Mapping[str, LatencyCurve | None],
                   count: int) -> str:
-    """Return a text table of the range of densities for each latency curve.
+    """Render a table of the predicted density range of each latency curve.
 
     :param curves: latency curves by name; None stands for a queue.
     :param count: number of random draws for each curve.

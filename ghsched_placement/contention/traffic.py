@@ -57,13 +57,17 @@ class Control:
 
     @classmethod
     def of(cls, policy: NodePolicy) -> 'Control':
-        """Build the bandwidth control that a policy asks for on one node."""
+        """Convert a guest node's bandwidth policy to the model's control."""
         return cls(policy.minimum, policy.maximum, policy.hardlimit,
                    sharing.DEFAULT_PRIORITY if policy.priority is None
                    else policy.priority)
 
     def claim(self, capacity: float, demand: float) -> Claim:
-        """Return the bandwidth claim of a group on a node."""
+        """Return the bandwidth claim of a control group on a host NUMA node.
+
+        :param capacity: bandwidth of the node, in MB/s.
+        :param demand: bandwidth that the group would use, in MB/s.
+        """
         return Claim(
             demand, capacity * self.minimum / WHOLE,
             capacity * self.maximum / WHOLE if self.maximum < WHOLE
@@ -129,7 +133,7 @@ class _Stage:
 
 def solve(machine: Machine, flows: Sequence[Flow],
           controls: Controls | None = None) -> Load:
-    """Compute each memory flow's bandwidth and access latency.
+    """Compute the bandwidth and access latency of all memory traffic.
 
     :param flows: memory traffic between NUMA nodes.
     :param controls: bandwidth control of each group on each node.
@@ -164,7 +168,7 @@ def solve(machine: Machine, flows: Sequence[Flow],
 
 
 def distance(machine: Machine, origin: int, memory: int) -> float:
-    """Return the idle latency of an access, relative to a local access.
+    """Return the idle latency of a memory access, relative to a local access.
 
     :param origin: NUMA node of the thread or device.
     :param memory: NUMA node of the memory.
@@ -194,9 +198,11 @@ def _links(machine: Machine,
 
 def _node(machine: Machine, node: int, flows: Sequence[Flow],
           arriving: Sequence[float], controls: Controls) -> _Stage:
-    """Return how much a node's memory slows the traffic from and to it.
+    """Return how a host node's memory limits and delays its traffic.
 
     A group's bandwidth control applies to accesses to this memory only.
+
+    :param arriving: MB/s of each flow.
     """
     capacity = machine['capacity_mb']
     users: dict[tuple[str, bool], list[int]] = defaultdict(list)

@@ -90,14 +90,14 @@ class Workload:
     own_buffers: bool = False
 
     def guests_in(self, scenario: str) -> int:
-        """Return the number of guests in a scenario, without a limit by room.
+        """Return the number of guests in a scenario, whether they fit or not.
         """
         if scenario == 'ghsched' or self.guests_without is None:
             return self.guests
         return self.guests_without
 
     def per_guest(self) -> dict[str, int]:
-        """Return how many containers fit in a guest, by limiting resource."""
+        """Return how many containers each resource of a guest suffices for."""
         found = {
             'guest memory': self.memory_mb // self.container_memory_mb,
             'guest vCPUs': self.vcpus // self.container_vcpus}
@@ -124,7 +124,7 @@ class Path:
 
 def room(machine: Machine, workload: Workload,
          scenario: str) -> tuple[int, str]:
-    """Return how many containers fit on a machine, and what limits them.
+    """Return how many containers fit on a machine, and the limiting resource.
 
     :raises ValueError: when not even one guest fits the host.
     """
@@ -142,10 +142,11 @@ def room(machine: Machine, workload: Workload,
 
 def places(machine: Machine, workload: Workload,
            scenario: str) -> tuple[tuple[int, ...], ...]:
-    """Return the host NUMA nodes of each guest that fits, by guest node.
+    """Return the host NUMA nodes of each guest that fits on a machine.
 
-    A guest goes to the nodes with the most free memory, in one socket if
-    possible. Without control a guest uses all nodes.
+    One host node for each guest node. A guest goes to the nodes with the most
+    free memory, in one socket if possible. In the scenario without binding
+    (``none``), each guest uses all nodes.
     """
     free = {node.id: [node.threads, node.memory_mb]
             for node in machine.nodes}
@@ -204,7 +205,7 @@ class Slot:
     def count(self, containers: int) -> int:
         """Return how many containers run in this guest NUMA node.
 
-        Containers are dealt to the guests in turn, then to their nodes.
+        Containers are dealt to the guests in turn, then to the nodes of each.
 
         :param containers: number of containers in all guests.
         """
@@ -214,7 +215,10 @@ class Slot:
 
 def slots(machine: Machine, workload: Workload, scenario: str,
           keys: GuestPolicy | None) -> tuple[Slot, ...]:
-    """Return all guest NUMA nodes on a machine, in the order of guests."""
+    """Return all guest NUMA nodes on a machine, guest by guest.
+
+    Each has the memory traffic of a container that runs there.
+    """
     found = []
     guests = places(machine, workload, scenario)
     device_mb = machine['dma_mb'] if workload.vfs else 0.0
@@ -241,7 +245,7 @@ def slots(machine: Machine, workload: Workload, scenario: str,
 def _paths(machine: Machine, scenario: str, nodes: Sequence[int],
            buffers: Mapping[int, Sequence[int]], group: str,
            device_mb: float) -> Iterator[Path]:
-    """Yield the memory accesses of one container.
+    """Yield the memory accesses of one container, by node and memory.
 
     :param buffers: nodes with the buffers of its VF, by container node.
     """
@@ -260,7 +264,12 @@ def _paths(machine: Machine, scenario: str, nodes: Sequence[int],
 def _buffers(machine: Machine, keys: GuestPolicy | None,
              nodes: Sequence[int], origin: int,
              own: bool) -> tuple[int, ...]:
-    """Return the NUMA nodes that hold the buffers of a container's VF."""
+    """Return the NUMA nodes that hold the buffers of a container's VF.
+
+    :param nodes: host NUMA nodes of the guest.
+    :param origin: NUMA node of the container.
+    :param own: whether the buffers are on the container's node.
+    """
     if own:
         return (origin,)
     known = [node for node in machine.nics if node in nodes]
@@ -292,6 +301,7 @@ def flows(machine: Machine, workload: Workload, filled: Sequence[Slot],
     """Return the memory traffic of a number of containers and their VFs.
 
     :param filled: guest NUMA nodes on the machine.
+    :param containers: number of containers in all guests.
     """
     amounts: dict[tuple[str, int, int], float] = defaultdict(float)
     for slot in filled:
@@ -310,7 +320,8 @@ def controls(machine: Machine, workload: Workload,
              keys: GuestPolicy | None) -> Controls:
     """Return the bandwidth control of each guest on each host NUMA node.
 
-    :raises ValueError: when the host cannot enforce it.
+    :param keys: bandwidth policy of each guest.
+    :raises ValueError: when the host cannot enforce the policy.
     """
     if keys is None or not keys.nodes:
         return {}

@@ -76,7 +76,10 @@ class Bounds:
     memory: float = math.inf
 
     def are_met_by(self, group: 'Group') -> bool:
-        """Return whether a group's load, members and memory are in bounds."""
+        """Return whether a group of guests is within the bounds.
+
+        The bounds limit its load, its number of members and its memory.
+        """
         return (group.load <= self.load and len(group.members) <= self.members
                 and group.memory <= self.memory)
 
@@ -143,23 +146,25 @@ class Group:
 
     @property
     def size(self) -> tuple[float, float, str]:
-        """Sort key of a group: its load, its memory, the UUID of its lead."""
+        """Sort key of a group of guests: load, memory, UUID of its lead."""
         return self.load, self.memory, self.lead
 
 
 def make_pair(one: str, other: str) -> Pair:
-    """Return the UUIDs of two guests in order, as the key of their tie."""
+    """Return the UUIDs of two guests in sorted order, as key of their traffic.
+    """
     return (one, other) if one <= other else (other, one)
 
 
 def update_ties(ties: Ties, sent: Mapping[Pair, float], now: float,
                 settings: Settings) -> Ties:
-    """Update the traffic averages between guests by newly measured traffic.
+    """Update the average traffic between guests by newly measured traffic.
 
-    The average is weighted exponentially, with the half-life in settings.
+    The average is weighted exponentially; the settings give the half-life.
 
-    :param sent: bytes that each pair of guests exchanged since
-        ``ties.time``; both orders of a pair are added up.
+    :param ties: average traffic of each pair of guests (tie) so far.
+    :param sent: bytes that each pair of guests exchanged since ``ties.time``;
+        both orders of a pair are added up.
     :param now: current time in seconds, not before ``ties.time``.
     """
     elapsed = now - ties.time
@@ -179,10 +184,11 @@ def update_ties(ties: Ties, sent: Mapping[Pair, float], now: float,
 
 
 def select_strongest_ties(ties: Ties, names: Iterable[str], most: int) -> Ties:
-    """Return the strongest traffic ties of each of the named guests.
+    """Return the traffic averages of the pairs that exchange most traffic.
 
-    :param names: UUIDs of guests.
-    :param most: number of ties to return for each guest.
+    :param ties: average traffic of each pair of guests.
+    :param names: UUIDs of the guests whose pairs are considered.
+    :param most: maximum number of pairs of each guest.
     """
     by_name: dict[str, list[Pair]] = {name: [] for name in names}
     for key in ties.by_pair:
@@ -208,9 +214,9 @@ def build_groups(members: Iterable[Member], ties: Ties,
                  bounds: Bounds) -> tuple[Group, ...]:
     """Group guests that exchange much traffic; return the largest group first.
 
-    Each guest is in exactly one group. Declared groups are merged first,
-    then the pairs with the strongest ties, as long as the merged group stays
-    within the bounds.
+    Each guest is in exactly one group. Groups that users have declared are
+    merged first, then the pairs with the most traffic, as long as the merged
+    group stays within the bounds.
     """
     known = {member.uuid: member for member in members}
     at = {uuid: Group(uuid, frozenset({uuid}), member.load, member.memory)
@@ -230,7 +236,7 @@ def build_groups(members: Iterable[Member], ties: Ties,
 
 
 def _pair_declared_members(members: Iterable[Member]) -> list[Pair]:
-    """Pair each guest of a declared group with the group's largest guest."""
+    """Pair each guest of a user-declared group with its largest guest."""
     by_name: dict[str, list[Member]] = {}
     for member in members:
         if member.declared:
@@ -250,7 +256,7 @@ def _sort_pairs(ties: Ties) -> list[Pair]:
 
 def _merge_groups(one: Group, other: Group,
                   known: Mapping[str, Member]) -> Group:
-    """Return two groups as one.
+    """Merge two groups of guests into one.
 
     Load and memory are summed over all members again, so that the rounding of
     the sums does not depend on the order of merges.
@@ -264,11 +270,12 @@ def _merge_groups(one: Group, other: Group,
 
 def add_declared_ties(members: Iterable[Member], ties: Ties,
                       strength: float) -> Ties:
-    """Add traffic ties between the members of declared server groups.
+    """Assume a minimum traffic between members of user-declared server groups.
 
-    Each member of such a group gets a tie to the group's largest member.
+    It is assumed between each member and the group's largest member.
 
-    :param strength: minimum strength of a declared tie, in bytes/s.
+    :param ties: average traffic of each pair of guests.
+    :param strength: minimum traffic, in bytes/s.
     """
     found = dict(ties.by_pair)
     for one, other in _pair_declared_members(members):
@@ -279,17 +286,17 @@ def add_declared_ties(members: Iterable[Member], ties: Ties,
 
 
 def sum_ties_in_group(group: Group, ties: Ties) -> dict[str, float]:
-    """Return the traffic of each member with its group in bytes per second."""
+    """Return each member's traffic with its group of guests, in bytes/s."""
     return {uuid: math.fsum(ties.strength(uuid, other)
                             for other in group.members - {uuid})
             for uuid in sorted(group.members)}
 
 
 def classify_strengths(strengths: Mapping[str, float]) -> dict[str, Level]:
-    """Classify the strength of each guest as weak, medium or strong.
+    """Classify each guest's traffic as weak, medium or strong.
 
-    The classes are thirds of the range of all strengths. If all strengths are
-    equal, all are strong, or weak at 0.
+    The classes are thirds of the range of all guests' traffic. If all have the
+    same traffic, all are strong, or weak at 0.
     """
     if not strengths:
         return {}
@@ -306,7 +313,7 @@ def _level(part: float) -> Level:
 
 
 def sort_weakest_first(group: Group, ties: Ties) -> Sequence[str]:
-    """Return the members of a group, those with the least traffic in it first.
+    """Sort the members of a group by their traffic with it, the least first.
     """
     strengths = sum_ties_in_group(group, ties)
     return sorted(strengths, key=lambda uuid: (strengths[uuid], uuid))

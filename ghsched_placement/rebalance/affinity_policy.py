@@ -60,7 +60,9 @@ class Affinity(Policy):
 
 
 def _relieve(state: State, budget: Budget) -> Iterator[Move]:
-    """Yield moves off host NUMA nodes that are bottlenecks, the worst first.
+    """Yield moves of guests off overloaded host NUMA nodes.
+
+    The node with the highest load comes first.
     """
     for spot in worst_first(state):
         guests = [state.guests[uuid] for uuid in state.at[spot]]
@@ -80,10 +82,12 @@ def _relieve(state: State, budget: Budget) -> Iterator[Move]:
 
 def _best(state: State, budget: Budget, guest: Guest, spots: Iterable[Spot],
           below: float) -> Move | None:
-    """Return the most profitable move of a guest off a bottleneck, or None.
+    """Return the most profitable move of a guest off an overloaded NUMA node.
+
+    None if no move is allowed and pays.
 
     :param spots: host NUMA nodes to which the guest could move.
-    :param below: load that the destination must stay below.
+    :param below: relative load that the destination must stay below.
     """
     reason = f'{guest.spot} is a bottleneck'
     moves = (state.move(guest, spot, reason) for spot in spots
@@ -95,9 +99,9 @@ def _best(state: State, budget: Budget, guest: Guest, spots: Iterable[Spot],
 
 
 def _gather(state: State, budget: Budget) -> Iterator[Move]:
-    """Yield moves of guests to the node where most of their traffic goes.
+    """Yield moves of guests to the host node of the guests they talk to.
 
-    The moves that gain most come first.
+    The most profitable move comes first.
     """
     found = []
     for uuid in sorted(state.group):
@@ -116,9 +120,10 @@ def _gather(state: State, budget: Budget) -> Iterator[Move]:
 
 
 def _home(state: State, guest: Guest) -> Spot | None:
-    """Return the host node with which a guest has the most traffic.
+    """Return the host node with whose guests a guest has the most traffic.
 
-    None if the guest is on that node already.
+    Only guests of its own group count. None if the guest is on that node
+    already.
     """
     by_spot: dict[Spot, float] = {}
     for peer, strength in state.peers.get(guest.uuid, {}).items():

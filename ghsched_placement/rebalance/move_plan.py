@@ -200,7 +200,7 @@ class Move:
 
     @property
     def inside(self) -> bool:
-        """Whether the move keeps the guest on its host."""
+        """Whether the move is between NUMA nodes of one host."""
         return self.origin.host == self.destination.host
 
 
@@ -211,9 +211,10 @@ class Policy(abc.ABC):
     def plan(self, cloud: Cloud, settings: Settings,
              history: Iterable[Moved] = (), now: float = 0.0
              ) -> tuple[Move, ...]:
-        """Plan the moves, in the order in which to make them.
+        """Plan the moves of guests, in the order in which to make them.
 
-        :param history: moves made in the last cool-down and period at least.
+        :param history: earlier moves, as far back as the cool-down and the
+            period of the settings reach.
         :param now: current time in seconds, by the clock of the history.
         """
 
@@ -256,7 +257,8 @@ class State:
         self.bandwidth[spot] += sign * guest.bandwidth
 
     def apply(self, move: Move) -> None:
-        """Record a planned move: put its guest on the destination node."""
+        """Record a planned move: count its guest on the destination NUMA node.
+        """
         guest = self.guests[move.guest]
         for spot, sign in ((move.origin, -1), (move.destination, 1)):
             self._use(guest, spot, sign)
@@ -273,7 +275,7 @@ class State:
 
     def pressure(self, spot: Spot, cpu: float = 0.0, bandwidth: float = 0.0
                  ) -> float:
-        """Return the load of a host node relative to its bottleneck limit.
+        """Return the load of a host node relative to its overload limit (1).
 
         It is the higher one of CPU and memory bandwidth load, NaN if unknown.
 
@@ -294,18 +296,19 @@ class State:
 
     @property
     def calm(self) -> float:
-        """Relative load below which no host NUMA node is a bottleneck."""
+        """Relative load below which a host NUMA node is not overloaded."""
         return 1 - self.settings.hysteresis
 
     def bottleneck(self, spot: Spot) -> bool:
-        """Return whether a host node is a bottleneck after the planned moves.
-        """
+        """Return whether a host node is overloaded after the planned moves."""
         return self.pressure(spot) >= (
             self.calm if self.nodes[spot].bottleneck else 1)
 
     def lost(self, spot: Spot, cpu: float = 0.0, bandwidth: float = 0.0
              ) -> float:
-        """Return how many CPUs of a node's demand exceed its bottleneck limit.
+        """Return the part of a host node's CPU demand above its load limit.
+
+        In CPUs; 0 if the node is below the limit.
 
         :param cpu: further CPUs to assume in use on the node.
         :param bandwidth: further bytes per second to assume in use.
@@ -316,7 +319,7 @@ class State:
         return wanted * beyond / (beyond + self.calm)
 
     def fits(self, guest: Guest, spot: Spot, below: float) -> bool:
-        """Return whether a host NUMA node has room for a guest.
+        """Return whether a host NUMA node can take a guest without overload.
 
         :param below: relative load that the node must stay below.
         """
@@ -331,7 +334,7 @@ class State:
 
         The load of the node is ignored.
 
-        :param leaving: guest that moves away from that node before.
+        :param leaving: other guest that leaves that node first, or None.
         """
         node = self.nodes[spot]
         if not node.open or guest.cpu is None or spot == guest.spot:
@@ -347,9 +350,11 @@ class State:
 
     def _counts(self, guest: Guest, spot: Spot, leaving: Guest | None
                 ) -> bool:
-        """Return whether a node has all resources free that a guest needs.
+        """Return whether a host NUMA node has the resources free for a guest.
 
-        :param leaving: guest that moves away from that node before, or None.
+        Bandwidth guarantees and other amounts counted by Placement.
+
+        :param leaving: other guest that leaves that node first, or None.
         """
         left = self.left[spot]
         freed = leaving.counted if leaving else {}
@@ -359,13 +364,16 @@ class State:
                     for name, amount in guest.counted.items()))
 
     def _host_takes(self, guest: Guest, node: Node) -> bool:
-        """Return whether another host can enforce a guest's bandwidth policy.
+        """Return whether a host can enforce the bandwidth policy of a guest.
+
+        It needs the guest's traits and enough free control groups.
         """
         return (guest.traits <= node.traits
                 and self.groups[node.spot.host] >= guest.groups)
 
     def belonging(self, guest: Guest, spot: Spot) -> float:
-        """Return a guest's traffic with the guests on a node, in bytes/s."""
+        """Return a guest's traffic with the guests on a host node, in bytes/s.
+        """
         return math.fsum(strength for peer, strength
                          in self.peers.get(guest.uuid, {}).items()
                          if self.guests[peer].spot == spot)
@@ -385,7 +393,7 @@ class State:
         return found
 
     def gain(self, guest: Guest, spot: Spot) -> float:
-        """Return the CPUs that are saved by moving a guest to a host node."""
+        """Return the CPUs saved by moving a guest to a host NUMA node."""
         cpu = guest.cpu or 0.0
         relief = (self.lost(guest.spot)
                   - self.lost(guest.spot, -cpu, -guest.bandwidth))
@@ -394,7 +402,7 @@ class State:
                                   - self.traffic(guest, spot))
 
     def cost(self, guest: Guest, spot: Spot) -> float:
-        """Return the CPU seconds of moving a guest to a host node.
+        """Return the CPU seconds that moving a guest to a host node takes.
 
         Infinite if the migration would never end.
         """
@@ -409,7 +417,11 @@ class State:
                 * (1 + settings.slowed * (guest.cpu or 0.0)))
 
     def move(self, guest: Guest, spot: Spot, reason: str) -> Move | None:
-        """Return a guest's move to a host node; None if it costs too much."""
+        """Return a guest's move to a host NUMA node; None if it does not pay.
+
+        It pays if the CPU time saved exceeds the cost by the margin in the
+        settings.
+        """
         gain = self.gain(guest, spot) * self.settings.horizon
         cost = self.cost(guest, spot)
         # Also false for what is not known.

@@ -32,7 +32,7 @@ LIMITED = 'its host has had its moves of the period'
 
 def nothing_to_move(cloud: Cloud, settings: Settings,
                     history: Iterable[Moved] = (), now: float = 0.0) -> str:
-    """Return why a rebalance plan for a cloud has no moves.
+    """Return text that explains why a rebalance plan has no moves.
 
     :param history: recent moves, which delay further ones.
     :param now: current time in seconds, by the clock of the history.
@@ -63,7 +63,7 @@ def nothing_to_move(cloud: Cloud, settings: Settings,
 
 
 def reason(state: State, guest: Guest) -> str:
-    """Return why a server stays on a NUMA node that is a bottleneck."""
+    """Return why a server is not moved off an overloaded NUMA node."""
     if not (guest.inside or guest.between):
         return FIXED
     # A node that nobody is on may become as full as is better than here.

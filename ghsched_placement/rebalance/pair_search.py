@@ -64,7 +64,7 @@ class Budget:
         return self._by_host.get(host, 0) >= self._most
 
     def allows(self, *ways: tuple[Spot, Spot]) -> bool:
-        """Return whether the budget of moves permits all the given moves.
+        """Return whether the limits on the number of moves permit some moves.
 
         :param ways: origin and destination node of each move.
         """
@@ -76,7 +76,7 @@ class Budget:
 
 
 def worst_first(state: State) -> list[Spot]:
-    """Return the host NUMA nodes that are bottlenecks, the worst first."""
+    """Return the overloaded host NUMA nodes, the highest load first."""
     return sorted((spot for spot in state.nodes if state.bottleneck(spot)),
                   key=lambda spot: (-state.pressure(spot), spot))
 
@@ -97,9 +97,10 @@ class PairSearch:
         self._rooms: dict[str, list[Spot]] = {}
 
     def find(self) -> tuple[Move, ...]:
-        """Return the best two moves to relieve the worst bottleneck possible.
+        """Return the best pair of moves that relieves an overloaded NUMA node.
 
-        Empty if no pair of moves pays.
+        The node with the highest load for which any pair pays is relieved.
+        Empty if there is none.
         """
         if self._is_vain:
             return ()
@@ -128,9 +129,12 @@ class PairSearch:
 
     def _pairs(self, origin: Spot, takers: list[Spot]
                ) -> Iterator[tuple[Move, ...]]:
-        """Yield pairs of moves: one off a bottleneck, one that makes room.
+        """Yield pairs of moves that relieve an overloaded host NUMA node.
 
-        :param takers: host NUMA nodes that are no bottleneck.
+        The first guest moves off that node, the second one makes room for it.
+
+        :param origin: overloaded host NUMA node.
+        :param takers: host NUMA nodes that are not overloaded.
         """
         state = self._state
         for guest in self._movable(origin):
@@ -151,9 +155,9 @@ class PairSearch:
                         yield from self._pay(guest, taker, other, room)
 
     def _find_rooms(self, guest: Guest, takers: list[Spot]) -> list[Spot]:
-        """Return the host nodes that can take a guest without another move.
+        """Return up to four host nodes that can take a guest, cheapest first.
 
-        :param takers: host NUMA nodes that are no bottleneck.
+        :param takers: host NUMA nodes that are not overloaded.
         """
         if guest.uuid not in self._rooms:
             self._steps -= len(takers)
@@ -197,7 +201,11 @@ class PairSearch:
 
     def _gain(self, guest: Guest, taker: Spot, other: Guest, room: Spot
               ) -> float:
-        """Return the CPUs that the moves of two guests save together."""
+        """Return the CPUs that moving two guests saves in total.
+
+        :param taker: node of the other guest, to which the first one moves.
+        :param room: node to which the other guest moves.
+        """
         state = self._state
         origin = guest.spot
         change: dict[Spot, list[float]] = {}
@@ -221,7 +229,10 @@ class PairSearch:
             state.guests.update({guest.uuid: guest, other.uuid: other})
 
     def _traffic(self, guest: Guest, other: Guest) -> float:
-        """Return the CPUs that two guests spend on network traffic."""
+        """Return the CPUs that two guests spend on network traffic (modelled).
+
+        Traffic between the two counts once.
+        """
         state = self._state
         found = (state.traffic(guest, guest.spot)
                  + state.traffic(other, other.spot))

@@ -100,9 +100,9 @@ class _Cloud:
 def plan(hosts: Sequence[capacity.Host], guests: Sequence[Running],
          wish: fitting.Wish, count: int = 1,
          settings: Settings | None = None) -> Plan:
-    """Plan the moves that make room for a number of guests of a flavor.
+    """Plan moves of guests that make room for new guests of a flavor.
 
-    The plan is empty if the guests fit already, or if no moves help.
+    The plan is empty if the new guests fit already, or if no moves help.
 
     :param hosts: hosts that accept guests.
     :param guests: guests on these hosts that may be moved.
@@ -154,10 +154,11 @@ class _Search:
 
     def cheapest(self, cloud: _Cloud
                  ) -> tuple[tuple[Move, ...], _Cloud] | None:
-        """Return the fewest moves that make room, and the cloud after them.
+        """Return the fewest moves that let one more guest fit.
 
-        None if there are no such moves. When the search reaches its limit, a
-        cheaper plan may exist.
+        Return them with the state of the cloud after them; None if there are
+        no such moves. When the search reaches its limit of steps, a cheaper
+        plan may exist.
         """
         for number in range(1, MOVES_PER_GUEST + 1):
             for is_inside in (True, False):
@@ -172,9 +173,10 @@ class _Search:
 
     def _extend(self, cloud: _Cloud, before: tuple[Move, ...], number: int,
                 is_inside: bool) -> None:
-        """Extend a list of moves by each possible further move.
+        """Try each further move after some moves; store the cheapest solution.
 
-        :param before: moves that lead to the given state of the cloud.
+        :param cloud: state of the cloud after the moves so far.
+        :param before: moves so far.
         :param number: number of moves to add.
         :param is_inside: whether guests must stay on their hosts.
         """
@@ -203,7 +205,8 @@ class _Search:
                     self._best_cost = spent + move.cost
 
     def _could_fit(self, host: capacity.Host) -> bool:
-        """Return whether a guest would fit if a host had one NUMA node."""
+        """Return whether a new guest would fit if the host had one NUMA node.
+        """
         asked: Counter[str] = Counter()
         for guest_node in range(self._wish.guest_nodes):
             asked.update(self._wish.get_node_amounts(guest_node))
@@ -217,8 +220,9 @@ class _Search:
 
     def _spots(self, cloud: _Cloud, guest: Running,
                is_inside: bool) -> Iterator[Spot]:
-        """Yield the host NUMA nodes to which a guest can be moved now.
+        """Yield the host NUMA nodes to which a guest can be moved.
 
+        :param cloud: state of the cloud after the moves so far.
         :param is_inside: whether the guest must stay on its host.
         """
         host = occupancy.remove_guest(
@@ -239,7 +243,10 @@ class _Search:
                 yield Spot(other.name, verdict.nodes[0])
 
     def _gains(self, cloud: _Cloud, hosts: frozenset[str]) -> bool:
-        """Return whether more guests fit on some hosts than before the moves.
+        """Return whether the moves let more new guests fit on some hosts.
+
+        :param cloud: state of the cloud after the moves.
+        :param hosts: names of these hosts.
         """
         return sum(self._check(cloud.hosts[name], self._wish).guests
                    for name in hosts) > sum(self._fits[name]
@@ -253,7 +260,7 @@ class _Search:
         return fitting.check_host(host, wish)
 
     def _cost(self, guest: Running, spot: Spot) -> float:
-        """Return the cost of moving a guest to a host node, in CPU seconds."""
+        """Return the CPU seconds that moving a guest to a host node takes."""
         rate = (self._settings.inside_rate if spot.host == guest.spot.host
                 else self._settings.between_rate)
         return (guest.memory / rate
@@ -271,7 +278,12 @@ def is_movable(wish: fitting.Wish, guest_nodes: int) -> bool:
 
 
 def missing(hosts: Sequence[capacity.Host], wish: fitting.Wish) -> str:
-    """Return what a flavor lacks on the host with the most free bandwidth."""
+    """Return text on the resources that a flavor lacks on the best host.
+
+    The best host is the one with the most free bandwidth.
+
+    :param wish: resources that a guest of the flavor needs.
+    """
     def free(host: capacity.Host) -> int:
         return sum(node.bandwidth.free for node in host.nodes
                    if node.bandwidth)

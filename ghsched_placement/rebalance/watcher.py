@@ -81,7 +81,7 @@ class NumaStrategy(base.BaseStrategy):
 
     @classmethod
     def get_config_opts(cls) -> list[Any]:
-        """Return no options: the strategy uses no Watcher data source."""
+        """Return an empty list: the strategy has no configuration options."""
         return []
 
     @classmethod
@@ -123,7 +123,7 @@ class NumaStrategy(base.BaseStrategy):
         self.solution.model = self.compute_model
 
     def _client(self) -> clients.Client:
-        """Return an API client with Watcher's credentials.
+        """Return the API client of ghsched, with Watcher's credentials.
 
         It starts no threads under eventlet.
         """
