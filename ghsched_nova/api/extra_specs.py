@@ -71,10 +71,9 @@ def _refusal(error: policy.PolicyError) -> exception.ValidationError:
 
 def check_flavor(extra_specs: Mapping[str, str],
                  given: Collection[str]) -> None:
-    """Refuse extra specs that contradict each other or exceed Placement's
-    limits.
+    """Refuse extra specs that are contradictory or exceed Placement's limits.
 
-    :raises nova.exception.ValidationError: naming the key and the cure.
+    :raises nova.exception.ValidationError: names the extra spec and a remedy.
     """
     try:
         found = policy.check_flavor(extra_specs, given)
@@ -87,9 +86,7 @@ def check_flavor(extra_specs: Mapping[str, str],
 
 
 def register() -> list[base.ExtraSpecValidator]:
-    """Return the validators of all extra specs; nova-api calls this at
-    startup.
-    """
+    """Return the validators of ghsched's extra specs for nova-api."""
     validators = []
     for key in keys.KEYS:
         validators.append(_validator(key, key.extra_spec, []))

@@ -36,7 +36,7 @@ seam = registry.in_processes(registry.API)
 
 def add_usage_deltas(original: Callable[[Any, int], dict[str, int]], spec: Any,
                      count: int) -> dict[str, int]:
-    """Return the usage that new servers add to a project, by limit name.
+    """Return the project usage that new servers add, by limit name.
 
     :param original: ``nova.limit.placement._get_deltas``.
     :param count: number of servers.
@@ -49,13 +49,10 @@ def add_usage_deltas(original: Callable[[Any, int], dict[str, int]], spec: Any,
 
 
 def count_server_resources(spec: Any) -> collections.Counter[str]:
-    """Return the Placement resources of one server that Nova does not count.
+    """Return a server's Placement resources that Nova does not count.
 
-    Keys are resource classes.
-
-    All that the scheduler's request filter asks Placement for. A guest that
-    comes to share a control group takes none; it is counted with one, because
-    only the scheduler finds out.
+    Amounts by resource class. A control group is counted even if the server
+    will share an existing one, because only the scheduler finds out.
     """
     found: collections.Counter[str] = collections.Counter()
     policy = _parse_policy(spec.flavor)
@@ -75,8 +72,8 @@ def count_server_resources(spec: Any) -> collections.Counter[str]:
 def count_added_usage(flavor: Any, after: Mapping[str, str]) -> dict[str, int]:
     """Return the project usage that changed extra specs add, by limit name.
 
-    :param flavor: the flavor of the server.
-    :param after: its extra specs after the change.
+    :param flavor: flavor of the server before the change.
+    :param after: extra specs after the change.
     :returns: amounts above 0, by name of the limit.
     """
     old, new = (count_server_resources(objects.RequestSpec(
@@ -88,8 +85,7 @@ def count_added_usage(flavor: Any, after: Mapping[str, str]) -> dict[str, int]:
 
 
 def _parse_policy(flavor: Any) -> policies.GuestPolicy | None:
-    """Return the bandwidth policy of a flavor; None if the flavor is invalid.
-    """
+    """Return a flavor's bandwidth policy; None if the flavor is invalid."""
     extra_specs = flavor.extra_specs
     try:
         return policies.parse(extra_specs, policies.node_count(extra_specs),

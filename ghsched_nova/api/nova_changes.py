@@ -29,8 +29,8 @@ from ghsched_nova import pci_requests
 def apply_patches() -> None:
     """Replace the functions of nova-api that ghsched extends; idempotent.
 
-    :raises ghsched_nova.nova_seams.registry.SeamsDiffer: nova-api does not
-        start with a Nova that ghsched does not fit.
+    :raises ghsched_nova.nova_seams.registry.SeamsDiffer: when this Nova is not
+        compatible with ghsched.
     """
     fixes.require(registry.API)
     pci_requests.register()

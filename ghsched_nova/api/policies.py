@@ -36,7 +36,7 @@ _SCOPES = ['project']
 
 
 def list_rules() -> list[policy.DocumentedRuleDefault]:
-    """Return the policy rules of ghsched with their defaults."""
+    """Return the API policy rules of ghsched with their defaults."""
     return [
         policy.DocumentedRuleDefault(
             SET, 'rule:context_is_admin',
@@ -57,27 +57,23 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
 
 @functools.lru_cache(maxsize=1)
 def make_enforcer() -> policy.Enforcer:
-    """Return the oslo.policy enforcer of this process, created once.
-
-    Two first requests at the same time may make two that are alike.
+    """Return the oslo.policy enforcer of this process; create it on first use.
     """
     return api.make_enforcer(list_rules())
 
 
 def get_enforcer() -> policy.Enforcer:
-    """Return an enforcer for oslo.policy's programs, such as
-    ``oslopolicy-policy-generator --namespace ghsched``.
+    """Return an oslo.policy enforcer for programs that generate policy files.
     """
     shared.config()([], project='nova')
     return make_enforcer()
 
 
 def authorize(context: Any, rule: str, target: Mapping[str, Any]) -> None:
-    """Refuse an API user whom nova-api's policy rules do not allow an
-    operation.
+    """Refuse an API request that the policy rules do not allow the user.
 
-    :param rule: name of one of ours.
+    :param rule: name of one of ghsched's policy rules.
     :param target: ``project_id`` and ``user_id`` of the server.
-    :raises Forbidden: of Nova.
+    :raises nova.exception.Forbidden: when the rules do not allow the request.
     """
     api.authorize(make_enforcer(), context, rule, target)

@@ -97,8 +97,7 @@ class Filter:
 def make_version_headers(asked: MutableMapping[str, str]) -> dict[str, str]:
     """Return response headers with the compute microversion of a request.
 
-    The action is the same in each, so it is the one that was asked for; a
-    client may insist on that. Which is the latest only Nova knows.
+    The response is the same in all microversions.
     """
     version = microversion_parse.get_version(
         asked, 'compute', legacy_headers=[_LEGACY_VERSION])
@@ -109,7 +108,7 @@ def make_version_headers(asked: MutableMapping[str, str]) -> dict[str, str]:
 
 
 def parse_action(body: bytes) -> Any:
-    """Return the argument of the ``ghsched`` action in a request body.
+    """Return the argument of a ``ghsched`` server action in a request body.
 
     None for other actions.
     """
@@ -121,9 +120,9 @@ def parse_action(body: bytes) -> Any:
 
 
 def parse_extra_specs(asked: Any) -> tuple[dict[str, str | None], bool]:
-    """Return the extra specs of an action, and whether it is a dry run.
+    """Return the new extra specs in a server action, and if it is a dry run.
 
-    :raises PolicyError: naming what is wrong.
+    :raises PolicyError: names the invalid part.
     """
     specs = asked.get('extra_specs') if isinstance(asked, dict) else None
     if not isinstance(specs, dict) or not specs or not all(
@@ -137,7 +136,7 @@ def parse_extra_specs(asked: Any) -> tuple[dict[str, str | None], bool]:
 
 
 def handle_action(context: Any, uuid: str, asked: Any) -> webob.Response:
-    """Carry out a ``ghsched`` server action; return the HTTP response."""
+    """Change or move a server as an API request asks; return the response."""
     try:
         if context is None:
             raise exception.Forbidden(
@@ -159,7 +158,7 @@ def _make_error_response(
 ) -> webob.Response:
     """Log a refused or failed server change; return its HTTP error response.
 
-    Only an admin may know hosts, and what is on them.
+    Only an admin sees names of hosts in it.
     """
     code = (404 if isinstance(error, errors.Gone)
             else 409 if isinstance(error, errors.Refused) else 500)
@@ -176,14 +175,14 @@ def _make_error_response(
 
 
 def _remove_host_name(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a change report without the host name, for a server's owner."""
+    """Return a change report without the host name, for non-admin users."""
     return {**document, 'server': {**document['server'], 'host': None}}
 
 
 def _run_action(context: Any, uuid: str, asked: Any) -> dict[str, Any]:
     """Change or move a server if the policy rules allow it; return a report.
 
-    :raises Forbidden: of Nova, when not.
+    :raises nova.exception.Forbidden: when the rules do not allow it.
     """
     is_move = isinstance(asked, dict) and move_report.KEY in asked
     dry_run = isinstance(asked, dict) and asked.get('dry_run') is True

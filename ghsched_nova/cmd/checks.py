@@ -110,16 +110,12 @@ class Facts:
 
     @property
     def is_compute_host(self) -> bool:
-        """ghsched_nova/cmd/guaranteed.py | Whether the node's configuration is
-        that of a compute host.
-        """
+        """Whether this node has a nova-compute, configured or running."""
         return bool(self.driver or (self.files and COMPUTE in self.programs))
 
     @property
     def is_scheduler_node(self) -> bool:
-        """ghsched_nova/cmd/guaranteed.py | Whether the node's configuration is
-        that of nova-scheduler.
-        """
+        """Whether this node has a nova-scheduler, configured or running."""
         return bool(self.enabled or self.available or self.running_schedulers)
 
     @property
@@ -134,7 +130,10 @@ class Facts:
 
 
 def run_checks(facts: Facts) -> tuple[Check, ...]:
-    """Return the results of all checks of a node, in the order to fix them."""
+    """Check a node; return the results in the order to fix the problems.
+
+    :param facts: configuration, programs and resctrl features of the node.
+    """
     return (
         *check_services(facts),
         *check_placement(facts),
@@ -165,7 +164,7 @@ def check_services(facts: Facts) -> Iterator[Check]:
 
 def _check_release(name: str, release: str, first: int,
                    last: int | None) -> Check:
-    """Return the check of a package's release against the supported range."""
+    """Check that the release of a package is within the supported range."""
     title = f'{name} release'
     if not release:
         return Check(title, 'skipped', f'{name} is not installed here')
@@ -183,10 +182,9 @@ def _check_release(name: str, release: str, first: int,
 
 
 def check_placement(facts: Facts) -> Iterator[Check]:
-    """Check that Placement tries to write allocations only once.
+    """Check that Placement is configured to write allocations only once.
 
-    Placement takes what its first attempt has written for what the consumer
-    held before, see doc/source/contributor/upstream/placement-retries.
+    Its retries can exceed an inventory's capacity.
     """
     title = 'placement retries'
     if not facts.own_file:
@@ -204,9 +202,7 @@ def check_placement(facts: Facts) -> Iterator[Check]:
 
 
 def check_compute(facts: Facts) -> Iterator[Check]:
-    """Check driver, program, resctrl and configured bandwidth of a compute
-    host.
-    """
+    """Check driver, program, resctrl and bandwidth of a compute host."""
     if not facts.is_compute_host:
         yield Check('compute', 'skipped', 'no [DEFAULT]compute_driver is set, '
                     'so this is no compute host')
@@ -230,7 +226,7 @@ def check_compute(facts: Facts) -> Iterator[Check]:
 
 
 def _check_driver(facts: Facts) -> Check:
-    """Return the check of ``[DEFAULT]compute_driver``."""
+    """Check that ``[DEFAULT]compute_driver`` is the driver of ghsched."""
     if facts.driver != DRIVER:
         return Check('driver', 'error',
                      f'compute_driver is {facts.driver or "not set"}',
@@ -239,7 +235,7 @@ def _check_driver(facts: Facts) -> Check:
 
 
 def _check_compute_program(facts: Facts) -> Check:
-    """Return the check of which nova-compute program runs."""
+    """Check that the nova-compute program that runs suits the driver."""
     title = 'compute program'
     if not facts.running_computes:
         return Check(title, 'skipped', 'no nova-compute runs here')
@@ -305,7 +301,8 @@ def check_scheduler(facts: Facts) -> Iterator[Check]:
 
 
 def _check_filter(facts: Facts) -> Check:
-    """Return the check of the configured scheduler filters."""
+    """Check that nova-scheduler is configured to use the filters of ghsched.
+    """
     if FILTERS not in facts.available:
         return Check('filter', 'error', 'it is not among the available '
                      'filters', 'add [filter_scheduler]available_filters = '

@@ -49,10 +49,9 @@ def main() -> None:
       ('argv', 'default_config_files', 'configure_db', 'init_rpc', 'prog'),
       since={'prog': 33})
 def _refuse_other_driver(options: Any) -> None:
-    """Exit with an error if Nova is configured for another compute driver.
+    """Exit if Nova is not configured for the compute driver of ghsched.
 
-    :param options: Nova's configuration, which is left as it was: Nova parses
-        its command line again and registers options first.
+    :param options: Nova's configuration; it is not changed.
     :raises SystemExit: also after ``--help`` and ``--version``.
     """
     from nova import config

@@ -19,10 +19,11 @@ from ghsched_placement import cpulist
 
 
 def read_section(files: Sequence[str] | None = None) -> Any:
-    """Return the ``[ghsched]`` options of nova-compute's configuration files.
+    """Read the ``[ghsched]`` options of nova-compute's configuration files.
 
-    :param files: None for those that nova-compute itself would read.
-    :raises oslo_config.cfg.Error: they cannot be read, or make no sense.
+    :param files: configuration files; None for those of nova-compute.
+    :raises oslo_config.cfg.Error: when a file cannot be read or an option is
+        invalid.
     """
     from oslo_config import cfg
 
@@ -37,7 +38,9 @@ def read_section(files: Sequence[str] | None = None) -> Any:
 def read_dedicated_cpus(files: Sequence[str] | None = None) -> frozenset[int]:
     """Return the CPUs in ``[compute]cpu_dedicated_set``; empty if unset.
 
-    :raises: as :func:`read_section`, and ValueError for an invalid CPU list.
+    :param files: configuration files; None for those of nova-compute.
+    :raises oslo_config.cfg.Error: when a file cannot be read.
+    :raises ValueError: for an invalid CPU list.
     """
     from oslo_config import cfg
 
@@ -51,7 +54,8 @@ def read_dedicated_cpus(files: Sequence[str] | None = None) -> frozenset[int]:
 def read_state_path(files: Sequence[str] | None = None) -> Path:
     """Return nova-compute's ``[DEFAULT]state_path``.
 
-    :raises oslo_config.cfg.Error: as :func:`read_section`.
+    :param files: configuration files; None for those of nova-compute.
+    :raises oslo_config.cfg.Error: when a file cannot be read.
     """
     from oslo_config import cfg
 
@@ -62,11 +66,7 @@ def read_state_path(files: Sequence[str] | None = None) -> Path:
 
 
 def list_default_files(directory: Path = Path('/etc/nova')) -> list[str]:
-    """Return the configuration files that Nova's services read, in order.
-
-    Units of packages name a file of ghsched before Nova's files, for the
-    scheduler, and one after them, for nova-compute.
-    """
+    """Return the configuration files that Nova's services read, in order."""
     from oslo_config import cfg
 
     before, after = (
@@ -91,8 +91,7 @@ def _read_files(options: Any, files: Sequence[str] | None) -> None:
 def read_node_bandwidth() -> dict[int, int]:
     """Return the configured bandwidth of host NUMA nodes in MB/s, by node.
 
-    For commands that need no configuration: one that cannot be read says
-    nothing to them.
+    Empty if the configuration cannot be read.
     """
     from oslo_config import cfg
 

@@ -59,7 +59,8 @@ class _Output:
 
 @contextlib.contextmanager
 def _convert_output_errors() -> Iterator[None]:
-    """Within this context, raise errors of standard output as _OutputError."""
+    """Within this context, convert errors of standard output to _OutputError.
+    """
     try:
         yield
     except OSError as error:
@@ -67,26 +68,25 @@ def _convert_output_errors() -> Iterator[None]:
 
 
 def _wrap_stdout() -> TextIO | None:
-    """Return standard output with distinguishable errors; None if it is
-    closed.
+    """Return standard output that raises _OutputError; None if it is closed.
     """
     stream: TextIO | None = sys.stdout
     return cast(TextIO, _Output(stream)) if stream else None
 
 
 def _describe_error(error: OSError) -> str:
-    """Return the text of an OSError; its repr() if it has no text."""
+    """Return the message of an OSError; its repr() without a message."""
     return error.strerror or str(error) or repr(error)
 
 
 def run_command(name: str, work: Callable[[], int]) -> int:
-    """Run a command's work and return its exit status; print errors briefly.
+    """Run a command's function and return its exit status; print errors.
 
-    All of its output is written before its status is returned.
+    All of its output is written before the status is returned.
 
-    :param name: of the command, before what goes wrong.
-    :param work: gives the exit status, which is 0 where whoever reads the
-        output has seen enough.
+    :param name: name of the command, printed before an error.
+    :param work: function that returns the exit status. The status is 0 if the
+        reader of the output closes it early.
     """
     try:
         with contextlib.redirect_stdout(_wrap_stdout()):
@@ -119,8 +119,6 @@ def add_version_option(parser: argparse.ArgumentParser) -> None:
 
 
 def discard_output() -> None:
-    """Discard the standard output that is not yet written.
-
-    Python would try once more at its end, and complain.
+    """Discard unwritten standard output, so that Python does not at its exit.
     """
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -69,10 +69,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check this node, print the results and return the exit status.
-
-    :returns: exit status, see the help of the sub-command.
-    """
+    """Check this node, print the results and return the exit status."""
     # The other commands of "ghsched" need neither of these.
     from oslo_config import cfg
 
@@ -102,13 +99,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def format_json(found: Iterable[checks.Check]) -> str:
-    """Return check results as a JSON list."""
+    """Render the results of checks as a JSON list."""
     return json.dumps([dataclasses.asdict(check) for check in found],
                       indent=2)
 
 
 def format_table(found: Iterable[checks.Check]) -> str:
-    """Return check results as a text table."""
+    """Render the results of checks as a text table."""
     table = prettytable.PrettyTable(['Check', 'Status', 'What', 'To do'])
     table.align = 'l'
     table.max_width = 30

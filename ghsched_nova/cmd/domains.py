@@ -65,7 +65,7 @@ def _import_libvirt() -> Any:
 
 
 def _connect(libvirt: Any, uri: str) -> Any:
-    """Return a read-only connection to libvirt."""
+    """Open a read-only connection to libvirt."""
     try:
         return libvirt.openReadOnly(uri)
     except libvirt.libvirtError as error:
@@ -73,7 +73,8 @@ def _connect(libvirt: Any, uri: str) -> Any:
 
 
 def _list_domains(uri: str, *flags: str) -> list[desired.Running]:
-    """Return the libvirt domains that match the given list flags."""
+    """Return the libvirt domains that the given flags select, with their XML.
+    """
     libvirt = _import_libvirt()
     connection = _connect(libvirt, uri)
     try:
@@ -87,7 +88,8 @@ def _list_domains(uri: str, *flags: str) -> list[desired.Running]:
 
 
 def _read_domain(domain: Any, gone: type[Exception]) -> desired.Running:
-    """Return a libvirt domain with its XML; without XML if it just stopped."""
+    """Return a libvirt domain with its XML; empty XML if it has just stopped.
+    """
     found = model.Domain(domain.UUIDString(), domain.ID(), domain.name())
     try:
         return desired.Running(found, domain.XMLDesc(0))

@@ -59,10 +59,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Explain a flavor on a described host; return the exit status.
-
-    :returns: exit status, see the help of the sub-command.
-    """
+    """Explain a flavor on a host of a host file; return the exit status."""
     try:
         host = hostfile.load(arguments.host)
     except hostfile.HostFileError as error:

@@ -103,8 +103,7 @@ class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
             self._silent.pop(request, None)
 
     def service_actions(self) -> None:
-        """Close the connections that are open for longer than the time limit.
-        """
+        """Close connections that are open for longer than the time limit."""
         end = time.monotonic() - CONNECTION_TIMEOUT
         with self._changing:
             for request, begun in self._begun.items():
@@ -112,8 +111,9 @@ class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
                     _shut_down_socket(request)
 
     def _close_oldest_silent(self) -> bool:
-        """Close the oldest connection without a request; return whether one
-        was.
+        """Close the oldest connection that has sent no request.
+
+        Return whether there was one.
         """
         with self._changing:
             oldest = next(iter(self._silent), None)
@@ -130,7 +130,7 @@ class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
                 self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Report errors of requests, except those of lost connections."""
+        """Report the error of an HTTP request, except a lost connection."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
@@ -142,7 +142,7 @@ def _shut_down_socket(request: socket.socket) -> None:
 
 
 def _send_busy(request: socket.socket) -> None:
-    """Send a 503 response without waiting for the client."""
+    """Send a 503 response to a client without waiting for it."""
     with contextlib.suppress(OSError):
         request.setblocking(False)
         request.send(f'HTTP/1.0 {_BUSY}\r\nContent-Length: 0\r\n\r\n'
@@ -164,15 +164,16 @@ class _Handler(simple_server.WSGIRequestHandler):
         return parsed
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Do nothing, so that scrapes are not logged."""
+        """Do nothing, so that requests of Prometheus are not logged."""
 
 
 def make_application(source: top_source.Source, bursts: Path | None = None,
                      repairs: Path | None = None) -> Callable[..., Any]:
-    """Return the WSGI application that serves the metrics to Prometheus.
+    """Return the WSGI application that serves metrics to Prometheus.
 
-    :param bursts: what nova-compute knows of them.
-    :param repairs: likewise.
+    :param source: source of the measurements.
+    :param bursts: file of nova-compute with the state of bursts.
+    :param repairs: file of nova-compute with the state of repairs.
     """
     registry = prometheus_client.CollectorRegistry()
     registry.register(metrics.Collector(source))
@@ -194,10 +195,12 @@ def make_application(source: top_source.Source, bursts: Path | None = None,
 def make_server(source: top_source.Source, address: str = ADDRESS,
                 port: int = PORT, bursts: Path | None = None,
                 repairs: Path | None = None) -> simple_server.WSGIServer:
-    """Return an HTTP server for metrics that listens but does not serve yet.
+    """Return an HTTP server for Prometheus metrics that listens already.
 
-    :param port: 0 takes any that is free.
-    :raises OSError: when it cannot listen there.
+    :param port: TCP port; 0 for any free one.
+    :param bursts: file of nova-compute with the state of bursts.
+    :param repairs: file of nova-compute with the state of repairs.
+    :raises OSError: when the server cannot listen on the address.
     """
     return simple_server.make_server(
         address, port, make_application(source, bursts, repairs),
@@ -233,7 +236,7 @@ def _parse_port(text: str) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve metrics until interrupted; return the exit status."""
+    """Serve Prometheus metrics until interrupted; return the exit status."""
     arguments = parser().parse_args(argv)
     try:
         listening = make_server(

@@ -31,20 +31,20 @@ _NAME_IS_FIXED = {errno.EBUSY, errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 def check_writable(path: Path) -> None:
-    """Raise OSError if a path cannot be written; change no file.
+    """Check that a file can be written, without changing any file.
 
-    :raises OSError: with the path, when nothing can be written there.
+    :raises OSError: with the path, when it cannot be written.
     """
     _write_by_name_or_in_place(path, _try_temporary_file, _try_open)
 
 
 def save_file(path: Path, content: str | bytes) -> None:
-    """Replace a file's content at once; readers see the old or the new one.
+    """Replace a file's content atomically; readers see the old or the new one.
 
-    It stays as far as the file can be replaced, which keeps its mode and
-    owner.
+    A file that cannot be replaced is written in place. Mode and owner are
+    preserved.
 
-    :raises OSError: with the path, when it cannot be written.
+    :raises OSError: with the path, when the file cannot be written.
     """
     def replace(target: Path) -> None:
         _try_existing(target)
@@ -61,11 +61,10 @@ def save_file(path: Path, content: str | bytes) -> None:
 
 def _write_by_name_or_in_place(path: Path, by_name: Callable[[Path], None],
                                in_place: Callable[[Path], None]) -> None:
-    """Call one of two writers: to replace a file's name, or write in place.
+    """Call one of two writers, for a file to replace or to write in place.
 
-    :param by_name: gets the path that links lead to.
-    :param in_place: gets the path as it is: /dev/stdout leads to a pipe, the
-        name that can be read there leads nowhere.
+    :param by_name: writer that replaces a file; gets the resolved path.
+    :param in_place: writer for pipes and the like; gets the path as given.
     """
     try:
         if _is_replaceable(path):
@@ -81,10 +80,9 @@ def _write_by_name_or_in_place(path: Path, by_name: Callable[[Path], None],
 
 
 def _is_replaceable(path: Path) -> bool:
-    """Whether a path is a regular file of its own, or does not exist yet.
+    """Return whether a path is a regular file, or does not exist yet.
 
-    What is behind a link of /proc/self/fd is open already, and whoever
-    opened it reads on there.
+    Files under /proc/self/fd are open already and are not replaceable.
     """
     try:
         mode = path.stat().st_mode
@@ -98,20 +96,29 @@ def _is_replaceable(path: Path) -> bool:
 
 
 def _try_temporary_file(target: Path) -> None:
-    """Create and remove a temporary file beside a path, to test for errors."""
+    """Create and remove a temporary file in a path's directory.
+
+    :raises OSError: when that is not possible.
+    """
     _try_existing(target)
     with atomic_file.temporary_neighbour(target):
         pass
 
 
 def _try_existing(target: Path) -> None:
-    """Raise OSError if an existing path cannot be opened for writing."""
+    """Check that an existing path can be opened for writing.
+
+    :raises OSError: when it cannot.
+    """
     if target.exists():
         _try_open(target)
 
 
 def _try_open(path: Path) -> None:
-    """Raise OSError if a path cannot be opened for writing."""
+    """Open a path for writing and close it.
+
+    :raises OSError: when it cannot be opened.
+    """
     if not path.is_fifo():
         with path.open('a', encoding='utf-8'):
             return

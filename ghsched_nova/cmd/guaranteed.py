@@ -56,12 +56,13 @@ class _Session:
 def connect_placement(
     options: cfg.ConfigOpts,
 ) -> placement_client.PlacementClient | None:
-    """Return a Placement client from nova.conf; None without credentials.
+    """Return a Placement client configured by nova.conf.
 
-    :param options: with the configuration files read; ``[placement]`` is
-        that of Nova.
-    :raises keystoneauth1.exceptions.ClientException: when the section cannot
-        be used.
+    None if nova.conf has no credentials of Placement.
+
+    :param options: configuration whose files have been read.
+    :raises keystoneauth1.exceptions.ClientException: when the section
+        ``[placement]`` cannot be used.
     """
     loading.register_auth_conf_options(options, _GROUP)
     loading.register_session_conf_options(options, _GROUP)
@@ -84,10 +85,9 @@ def connect_placement(
 def check_guarantees(
     facts: checks.Facts, options: cfg.ConfigOpts
 ) -> Iterator[checks.Check]:
-    """Yield a warning that names NUMA nodes with too much guaranteed
-    bandwidth.
+    """Check that no NUMA node of the cloud guarantees too much bandwidth.
 
-    A compute host is skipped. Its own check would read the whole cloud.
+    Skipped on a compute host, because it reads all hosts.
     """
     if facts.is_compute_host and not facts.is_scheduler_node:
         yield checks.Check(_TITLE, 'skipped',
@@ -108,9 +108,9 @@ def check_guarantees(
 
 
 def check_providers(client: placement_client.PlacementClient) -> checks.Check:
-    """Return the check of the guaranteed bandwidth of all NUMA providers.
+    """Check that NUMA nodes guarantee no more bandwidth than memory delivers.
 
-    :raises PlacementError: when Placement cannot be asked.
+    :raises PlacementError: when Placement cannot be read.
     """
     found = sorted(_find_overcommitted(client), key=lambda one: (-one.percent,
                                                                  one.name))
@@ -144,9 +144,10 @@ def _find_overcommitted(
 def _read_guaranteed(
     client: placement_client.PlacementClient, uuid: str
 ) -> int:
-    """Return the percent of a NUMA node's bandwidth that can be guaranteed.
+    """Return the percent of a NUMA node's bandwidth guaranteed to guests.
 
-    An allocation ratio divides it. 0 for a provider that is gone by now.
+    A usage above what memory delivers is divided by the allocation ratio. 0
+    for a deleted provider.
     """
     try:
         used = client.get_usages(uuid).get(names.MEM_BW_PCT, 0)

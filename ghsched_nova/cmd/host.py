@@ -159,7 +159,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_plan(arguments: argparse.Namespace) -> int:
-    """Print what reconciling this host would change; return the exit status.
+    """Print what ``reconcile`` would change on this host; return exit status.
     """
     groups, changed = _apply_and_print(
         arguments,
@@ -174,8 +174,7 @@ def _run_plan(arguments: argparse.Namespace) -> int:
 
 
 def _run_reconcile(arguments: argparse.Namespace) -> int:
-    """Make the host's control groups match the policies; return exit status.
-    """
+    """Apply the guests' bandwidth policies to the host; return exit status."""
     groups, changed = _apply_and_print(
         arguments,
         reconcile.reconcile,
@@ -189,7 +188,7 @@ def _run_reconcile(arguments: argparse.Namespace) -> int:
 
 def _set_classes(guests: Sequence[threads_model.Guest],
                  run_path: Path) -> threads.Report:
-    """Set the scheduling classes of guests' threads; this runs as root."""
+    """Set the scheduling classes of guests' threads; this must run as root."""
     # This command runs as root and needs no privileged helper. The import is
     # slow, and "plan" does not need it.
     from ghsched_nova.threads import privileged
@@ -204,7 +203,7 @@ def _apply_and_print(
     work_interrupts: Callable[..., interrupts_engine.Report],
     measuring: readings.Measure | None,
 ) -> tuple[reconcile.Report, _Changed]:
-    """Plan or reconcile groups, threads and interrupts; print the report."""
+    """Plan or make changes of groups, threads and interrupts; print them."""
     section = configured.read_section(arguments.config_file)
     # Root writes no file into a directory of another user.
     host = engine.HostEngine(section, readings.Readings(
@@ -235,13 +234,14 @@ def _apply_and_print(
 
 def _join_reports(of_threads: threads.Report,
                   of_interrupts: interrupts_engine.Report) -> _Changed:
-    """Return actions and problems of threads and interrupts together."""
+    """Join the reports on guests' threads and on interrupts into one."""
     return _Changed((*of_threads.actions, *of_interrupts.actions),
                     (*of_threads.problems, *of_interrupts.problems))
 
 
 def _steer_interrupt(action: interrupts_model.Action) -> str:
-    """Set the CPUs of an interrupt in this process; return the problem."""
+    """Set the CPUs of an interrupt as root; return the error text, or empty.
+    """
     # The import is slow, as that for threads.
     from ghsched_nova.interrupts import privileged
 
@@ -257,7 +257,7 @@ def _read_host(host: engine.HostEngine,
 def _format_json(wanted: model.Wanted, report: reconcile.Report,
                  changed: _Changed,
                  host: resctrl_host.ResctrlHost | None) -> str:
-    """Return the report of a plan or a reconciliation as JSON."""
+    """Render the report of planned or made changes of a host as JSON."""
     return json.dumps({
         'host': {
             'dialect': host.dialect.name if host else None,
@@ -295,7 +295,7 @@ def _format_json(wanted: model.Wanted, report: reconcile.Report,
 def _format_tables(wanted: model.Wanted, report: reconcile.Report,
                    changed: _Changed,
                    host: resctrl_host.ResctrlHost | None) -> str:
-    """Return the report of a plan or a reconciliation as text tables."""
+    """Render the planned or made changes of a host as text tables."""
     names = {domain.uuid: domain.name for domain in wanted.domains}
     parts = []
     actions: list[tuple[str, ...]] = [
@@ -337,7 +337,7 @@ def _format_tables(wanted: model.Wanted, report: reconcile.Report,
 def _make_rows(
     names: Mapping[str, str], problems: Iterable[model.Problem]
 ) -> list[tuple[str, str, str]]:
-    """Return guest name, control group and reason of each problem."""
+    """Return a table row for each problem: guest, control group and reason."""
     return [(names.get(problem.guest, problem.guest), problem.group,
              problem.reason) for problem in problems]
 

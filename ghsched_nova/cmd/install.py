@@ -35,7 +35,7 @@ _DIRECTORIES = (Path('/run/ghsched-api'), Path('/etc/nova'))
 
 
 def check_api(paste: str | None) -> Iterator[checks.Check]:
-    """Yield whether the pipeline of nova-api has the filter (pure).
+    """Check that the pipeline of nova-api has the filter of ghsched.
 
     :param paste: text of api-paste.ini; None without nova-api.
     """
@@ -53,9 +53,9 @@ def check_api(paste: str | None) -> Iterator[checks.Check]:
 
 
 def read_paste(directories: Sequence[Path] = _DIRECTORIES) -> str | None:
-    """Return the text of api-paste.ini; None without nova-api.
+    """Return the text of api-paste.ini; None if nova-api is not installed.
 
-    :raises OSError: it cannot be read.
+    :raises OSError: when the file cannot be read.
     """
     if not any(map(shutil.which, _API_PROGRAMS)):
         return None
@@ -66,7 +66,7 @@ def read_paste(directories: Sequence[Path] = _DIRECTORIES) -> str | None:
 
 def check_exporter(compute: bool,
                    program: str | None) -> Iterator[checks.Check]:
-    """Yield whether a compute host has the exporter, which is optional (pure).
+    """Yield a warning if a compute host has no Prometheus exporter.
 
     :param compute: whether the node is a compute host.
     :param program: path of the exporter's program; None without one.
@@ -88,7 +88,8 @@ def _checks(files: Sequence[str] | None) -> Iterator[checks.Check]:
 
 
 def render(missing: Sequence[checks.Check]) -> str:
-    """Return a table of the missing parts, or one line without any (pure)."""
+    """Render a table of the missing parts, or a sentence if none is missing.
+    """
     if not missing:
         return 'Nothing is missing on this node.'
     table = prettytable.PrettyTable(['Missing', 'Found', 'To do'])
@@ -100,9 +101,10 @@ def render(missing: Sequence[checks.Check]) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print what is missing; exit status 0: nothing, 1: something, 2: unknown.
+    """Print the missing parts of ghsched on this node; return exit status.
 
-    The exporter is optional: without it the status is 0.
+    0: nothing is missing; 1: something is missing; 2: unknown. A missing
+    exporter does not count, because it is optional.
     """
     parser = argparse.ArgumentParser(
         prog='ghsched-status', description=__doc__.partition(': ')[2])

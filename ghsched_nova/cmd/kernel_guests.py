@@ -39,10 +39,12 @@ _RESCTRL = 'do what the check of resctrl says; until then: ' + _REMEDY
 
 
 def read_checks(files: Sequence[str] | None, uri: str) -> list[checks.Check]:
-    """Return a check of each domain with a policy, and of resctrl.
+    """Check whether the kernel can enforce the policies of all guests.
 
-    :param files: of configuration; None: what nova-compute reads.
-    :param uri: libvirt to ask for all domains, running or not.
+    Return a check of resctrl and one of each libvirt domain with a policy.
+
+    :param files: configuration files; None for those of nova-compute.
+    :param uri: libvirt URI.
     :raises oslo_config.cfg.Error: when a file cannot be read.
     :raises HostError: when libvirt does not answer.
     """
@@ -69,8 +71,8 @@ def make_checks(
 ) -> Iterator[checks.Check]:
     """Yield a check of resctrl, and one of each domain with a policy.
 
-    :param defined: all domains, running or not.
-    :param host: features of the host's resctrl, or why there are none.
+    :param defined: all libvirt domains, running or not.
+    :param host: resctrl features of the host, or the reason for having none.
     :param section: the ``[ghsched]`` section of the configuration.
     :param missing: preconditions of resctrl that the host does not meet.
     """
@@ -94,7 +96,7 @@ def _check_guest(
     section: Any,
     together: Mapping[str, int],
 ) -> checks.Check:
-    """Return the check of whether the kernel can enforce a domain's policy."""
+    """Check whether the kernel can enforce the policy of a libvirt domain."""
     title = f'{running.domain.name} ({running.domain.uuid})'
     try:
         if not (running.controlled or running.measured):

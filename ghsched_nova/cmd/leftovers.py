@@ -86,7 +86,10 @@ class Traces:
 
 
 def make_checks(traces: Traces) -> tuple[checks.Check, ...]:
-    """Return a warning for each trace of ghsched on a node; ok if none."""
+    """Return a warning for each trace that ghsched has left on a node.
+
+    A single result ``ok`` if there is none.
+    """
     found = [*map(_check_line, traces.lines),
              *map(_check_program, traces.programs),
              *(checks.Check('unit of systemd', 'warning', unit,
@@ -108,7 +111,10 @@ def make_checks(traces: Traces) -> tuple[checks.Check, ...]:
 
 
 def _check_line(found: tuple[str, str]) -> checks.Check:
-    """Return the warning and remedy for a leftover configuration line."""
+    """Return the warning and remedy for a leftover configuration line.
+
+    :param found: configuration file and line.
+    """
     file, line = found
     key = (PASTE if Path(file).name == PASTE else
            line.partition('=')[0].strip())
@@ -117,7 +123,8 @@ def _check_line(found: tuple[str, str]) -> checks.Check:
 
 
 def _check_program(name: str) -> checks.Check:
-    """Return the warning and remedy for a program that still runs."""
+    """Return the warning and remedy for a program of ghsched that still runs.
+    """
     stock = name.removeprefix('ghsched-')
     remedy = (f'start {stock} in its place' if stock.startswith('nova-')
               else 'stop it')
@@ -129,12 +136,12 @@ def _check_program(name: str) -> checks.Check:
 
 def find_traces(files: Sequence[str] | None, proc: Path = Path('/proc'),
                 top: Path = Path('/')) -> Traces:
-    """Return files, programs and groups of ghsched that are left on a node.
+    """Find the files, programs and resctrl groups ghsched has left on a node.
 
-    :param files: of configuration; None: what nova-compute reads, and
-        api-paste.ini beside.
-    :param top: directory of the node's own files.
-    :raises oslo_config.cfg.Error: when one cannot be read.
+    :param files: configuration files; None for those that nova-compute reads,
+        and api-paste.ini.
+    :param top: root directory of the node's files.
+    :raises oslo_config.cfg.Error: when a file cannot be read.
     """
     options = node.read_options(files)
     found = [Path(file) for file in options.config_file or ()]
@@ -155,9 +162,7 @@ def find_traces(files: Sequence[str] | None, proc: Path = Path('/proc'),
 def find_lines(text: str) -> Iterator[str]:
     """Yield the lines of a configuration file that refer to ghsched.
 
-    Of a section of ghsched, yield only its header.
-
-    Of a section of ghsched only its head.
+    Of a section of ghsched, only its header.
     """
     section = ''
     for line in text.splitlines():

@@ -44,10 +44,10 @@ _TITLE = re.compile(r'([^\s:/]+): (?:master process \[|.*worker\()')
 
 def read_facts(files: Sequence[str] | None,
                proc: Path = Path('/proc')) -> checks.Facts:
-    """Return the facts about this node: configuration, programs, resctrl.
+    """Read the configuration, programs and resctrl features of this node.
 
-    :param files: of configuration; None: what nova-compute reads.
-    :raises oslo_config.cfg.Error: when one cannot be read.
+    :param files: configuration files; None for those of nova-compute.
+    :raises oslo_config.cfg.Error: when a file cannot be read.
     """
     found = read_options(files)
     section = found.ghsched
@@ -109,12 +109,10 @@ def read_options(files: Sequence[str] | None) -> cfg.ConfigOpts:
 def find_placement_conf(files: Sequence[str] | None) -> tuple[str, int | None]:
     """Return the path of placement.conf and its number of write attempts.
 
-    An empty path without the file; None attempts if unreadable.
+    The path is empty if the file is not found; the number is then None, and
+    also if the file cannot be read.
 
-    Nova has a section of this name too, so each file is read for itself.
-
-    :param files: those that a user has named; None: where Placement looks.
-    :returns: an empty name where there is none.
+    :param files: files that a user has named; None for those of Placement.
     """
     found = [one for one in (
         cfg.find_config_files(project='placement') if files is None
@@ -153,7 +151,7 @@ def _read_resctrl(
 
 
 def _read_kernel(root: Path, sysfs: Path, proc: Path) -> preconditions.Kernel:
-    """Return the facts about this host's kernel that resctrl depends on."""
+    """Return the properties of this host's kernel that resctrl depends on."""
     system = os.uname()
     tables = sysfs / 'firmware' / 'acpi' / 'tables'
     return preconditions.Kernel(
@@ -169,9 +167,7 @@ def _read_kernel(root: Path, sysfs: Path, proc: Path) -> preconditions.Kernel:
 
 
 def _read_kernel_config(proc: Path, release: str) -> str | None:
-    """Return the build configuration of the running kernel; None if
-    unreadable.
-    """
+    """Return the running kernel's build configuration, or None."""
     try:
         return gzip.decompress(
             (proc / 'config.gz').read_bytes()).decode(errors='replace')
@@ -190,7 +186,8 @@ def _read_text(path: Path) -> str | None:
 def _describe_foreign_controls(
     root: Path, host: resctrl_host.ResctrlHost
 ) -> Iterator[str]:
-    """Yield sentences on resctrl controls that ghsched does not manage."""
+    """Yield sentences on the limits set by resctrl lines ghsched leaves alone.
+    """
     yield from host.notes
     for name, group in _read_groups(root):
         if naming.is_guests(name):
@@ -201,7 +198,10 @@ def _describe_foreign_controls(
 def _describe_overlaps(
     root: Path, cache: caches.Cache | None
 ) -> Iterator[str]:
-    """Yield a sentence for each foreign group that uses a guest's L3 ways."""
+    """Yield a sentence for each foreign group that uses a guest's L3 ways.
+
+    :param cache: L3 cache of the host; None without control of it.
+    """
     groups = dict(_read_groups(root)) if cache else {}
     if cache is None or '' not in groups:
         return
@@ -216,7 +216,7 @@ def _describe_overlaps(
 
 
 def _read_groups(root: Path) -> Iterator[tuple[str, schemata.Schemata]]:
-    """Yield name and schemata of each readable control group.
+    """Yield name and schemata of each readable resctrl control group.
 
     The root group has an empty name.
     """
@@ -253,12 +253,11 @@ def find_program(
 ) -> str:
     """Return which of the known programs a process runs; empty for none.
 
-    oslo.service's native threads (Nova 34) give a process a title that is one
-    word: ``NAME: master process [...]`` or ``NAME: ... worker(N)``
-    (``cotyledon._service_manager`` and ``_service_worker``). Under eventlet
-    the program is the first word, or follows the interpreter and its options.
+    A process may have a title, such as ``NAME: master process [...]`` or
+    ``NAME: ... worker(N)`` (Nova 34). Otherwise the program is the first word,
+    or follows the interpreter and its options.
 
-    :param cmdline: of ``/proc/PID/cmdline``.
+    :param cmdline: content of ``/proc/PID/cmdline``.
     :param known: names of programs.
     """
     words = [os.fsdecode(word) for word in cmdline.split(b'\0')[:3]]

@@ -41,7 +41,10 @@ _FIXES = ('Fix', 'Processes', 'Bug', 'Releases', 'Servers', 'State')
 
 
 def list_seams() -> list[tuple[str, ...]]:
-    """Return name, processes and state of each Nova function relied on."""
+    """Return a row for each Nova function that ghsched relies on.
+
+    Its name, the processes that use it, and whether it has changed.
+    """
     registry.load_all()
     known = sorted(registry.relied_on(signatures.release()))
     differ = {one.name: str(one) for one in signatures.mismatches(known)}
@@ -52,7 +55,7 @@ def list_seams() -> list[tuple[str, ...]]:
 
 
 def list_fixes() -> list[tuple[str, ...]]:
-    """Return a row for each repair of Nova, with its state on this node."""
+    """Return a row for each Nova bug fix in ghsched, with its state here."""
     return [(fix.name, ', '.join(fix.processes), str(fix.bug or '-'),
              f'31-{fix.until - 1 if fix.until else ""}', fix.servers,
              table.state_here(fix).text) for fix in rows.FIXES]
@@ -71,7 +74,10 @@ def render_rows(header: Sequence[str], rows: Sequence[Sequence[str]],
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print the seams or the fixes of Nova; return the exit status."""
+    """Print the Nova functions relied on, or the Nova bug fixes.
+
+    Return the exit status.
+    """
     parser = argparse.ArgumentParser(prog=f'ghsched-status {argv[0]}',
                                      description=f'List {COMMANDS[argv[0]]}.')
     parser.add_argument('-f', '--format', choices=('table', 'json'),

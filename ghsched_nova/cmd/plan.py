@@ -92,7 +92,7 @@ def add_parser(commands: Any) -> None:
 
 
 def _add_counting_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options on how guests are counted."""
+    """Add the options on how many guests fit to a command-line parser."""
     parser.add_argument('--mix', metavar='NAME=N,...',
                         help='fill the hosts with the flavors in this '
                              'proportion as well')
@@ -119,7 +119,7 @@ def _add_counting_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_density_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for predicted densities of containers."""
+    """Add the options on container densities to a command-line parser."""
     parser.add_argument('--density', action='store_true',
                         help='predict how many containers the guests can run '
                              'before their latency degrades (simulated), for '
@@ -138,10 +138,7 @@ def _add_density_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Plan the capacity of hosts or a cloud; return the exit status.
-
-    :returns: exit status, see the help of the sub-command.
-    """
+    """Plan how many guests fit hosts or a cloud; return the exit status."""
     bar = Bar(sys.stderr, arguments.progress or sys.stderr.isatty())
     try:
         if arguments.picture:
@@ -164,7 +161,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _render(answer: Answer, file_format: str) -> str:
-    """Return a plan as the text that the command prints.
+    """Render a capacity plan in the format that the command prints.
 
     :raises PlannerError: when pictures cannot be drawn.
     """
@@ -174,8 +171,7 @@ def _render(answer: Answer, file_format: str) -> str:
 
 
 def _make_plan(arguments: argparse.Namespace, bar: Bar) -> Answer:
-    """Return the plan and the predicted densities that the arguments ask for.
-    """
+    """Return the capacity plan and the predicted container densities."""
     given = planner_inputs.described(arguments.hosts or ())
     connection = (planner_inputs.connect(arguments.cloud) if arguments.cloud
                   else None)
@@ -211,7 +207,7 @@ def _make_plan(arguments: argparse.Namespace, bar: Bar) -> Answer:
 def _select_targets(
     arguments: argparse.Namespace, files: Sequence[planner_inputs.Described]
 ) -> tuple[Target, ...]:
-    """Return the machines whose densities are to be predicted."""
+    """Return the machines whose container densities are to be predicted."""
     if arguments.machines:
         return planner_inputs.targets(arguments.machines, files)
     found = tuple(planner_inputs.target_of(one) for one in files

@@ -50,10 +50,10 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Remove this host's inventories from Placement; return the exit status.
+    """Remove ghsched's inventories of this host; return the exit status.
 
     :raises HostError: when the host cannot be read.
-    :raises GroupError: when resctrl is not to be had.
+    :raises GroupError: when resctrl cannot be used.
     """
     session, section = load_configuration(
         arguments.config_file, arguments.dry_run)
@@ -85,7 +85,8 @@ def load_configuration(
 ) -> tuple[Any, Any]:
     """Return Nova's Placement client and the ``[ghsched]`` options.
 
-    :raises HostError: when nova-compute would report all of it again.
+    :raises HostError: when nova-compute is still configured for the driver of
+        ghsched and would report the inventories again.
     """
     try:
         server_set.read_nova_conf('nova-compute', files, init_rpc=False)
@@ -115,7 +116,7 @@ def _describe_guests(found: Sequence[desired.Running]) -> Iterator[str]:
 
 
 def _describe_consumers(providers: Sequence[retire.Provider]) -> Iterator[str]:
-    """Yield a sentence for each consumer that holds resources of ghsched."""
+    """Yield a sentence for each consumer that has resources of ghsched."""
     for provider in providers:
         for consumer in sorted(provider.holders):
             yield (f'consumer {consumer} holds what {provider.name} offers; '
@@ -124,9 +125,9 @@ def _describe_consumers(providers: Sequence[retire.Provider]) -> Iterator[str]:
 
 
 def _remove_groups(root: Path, dry_run: bool) -> int:
-    """Remove the control groups that ghsched has left; return the exit status.
+    """Remove the resctrl groups of ghsched; return the exit status.
 
-    The kernel puts what is in them into its default group.
+    The kernel moves their tasks into the root group.
     """
     if not os.path.isdir(root / 'info'):
         return exits.DONE

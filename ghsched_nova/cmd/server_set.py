@@ -68,10 +68,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Change the policy of a server, print it and return the exit status.
-
-    :returns: exit status, see the help of the command.
-    """
+    """Change the bandwidth policy of a server; return the exit status."""
     def told(plan: Any) -> str:
         show = format_json if arguments.format == 'json' else format_table
         return show(plan, arguments.dry_run)
@@ -82,9 +79,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def print_result(work: Callable[[], str], program: str) -> int:
-    """Print the text that a function returns; return an exit status.
+    """Call a function and print the text that it returns.
 
-    Errors are printed and set the status.
+    Return the exit status. Errors of the function are printed.
+
+    :param program: name of the command, printed before an error.
     """
     try:
         print(work())
@@ -98,13 +97,13 @@ def print_result(work: Callable[[], str], program: str) -> int:
 
 
 def change_server(arguments: argparse.Namespace) -> Any:
-    """Change the policy of the server that the arguments name; return a plan.
+    """Change the bandwidth policy of a server named on the command line.
 
     :returns: ghsched_nova.live.change.Plan
-    :raises NotHere: when Nova's configuration is not here.
-    :raises PolicyError: naming the key that is wrong.
-    :raises Refused: with the reason; all is as it was.
-    :raises LeftOver: when not all could be put back.
+    :raises NotHere: when Nova's configuration is not on this node.
+    :raises PolicyError: names the invalid extra spec.
+    :raises Refused: when the change is refused and nothing has changed.
+    :raises LeftOver: when the change failed and was not rolled back in full.
     """
     asked = change_arguments.parse_change_arguments(arguments)
     try:
@@ -123,7 +122,7 @@ def change_server(arguments: argparse.Namespace) -> Any:
 def load_nova_conf(files: Sequence[str] | None) -> None:
     """Read Nova's configuration as nova-manage does.
 
-    :raises NotHere: when it is not here, or is that of a compute host.
+    :raises NotHere: when this node has no credentials of the API database.
     """
     options = read_nova_conf('ghsched', files)
     from nova import objects
@@ -139,8 +138,8 @@ def read_nova_conf(program: str, files: Sequence[str] | None,
     """Return Nova's configuration as one of its services reads it.
 
     :param program: name of the service.
-    :param more: of nova.config.parse_args.
-    :raises NotHere: when there is no Nova here, or it cannot be read.
+    :param more: further arguments of nova.config.parse_args.
+    :raises NotHere: when Nova is not installed, or nova.conf is invalid.
     """
     # A library of Nova's imports it if it is there; nothing here uses it.
     warnings.filterwarnings('ignore', message=r'\s*Eventlet is deprecated')
@@ -168,12 +167,12 @@ def read_nova_conf(program: str, files: Sequence[str] | None,
 
 
 def format_json(plan: Any, dry_run: bool) -> str:
-    """Return the report of a policy change as JSON."""
+    """Render the report of a server's policy change as JSON."""
     return json.dumps(change_report.make_report(plan, dry_run), indent=2)
 
 
 def format_table(plan: Any, dry_run: bool) -> str:
-    """Return the report of a policy change as a text table."""
+    """Render the report of a server's policy change as a text table."""
     shown = change_report.make_report(plan, dry_run)
     table = prettytable.PrettyTable(change_report.HEADER)
     table.align = 'l'

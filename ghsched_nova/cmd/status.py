@@ -38,8 +38,7 @@ _CODES = {'ok': upgradecheck.Code.SUCCESS,
 
 
 def make_result(found: Iterable[checks.Check]) -> upgradecheck.Result:
-    """Return the worst status of some checks, with the remedy of each problem.
-    """
+    """Return the worst status of some checks, with each problem's remedy."""
     found = tuple(found)
     code = max((_CODES[check.status] for check in found),
                default=upgradecheck.Code.SUCCESS)
@@ -53,7 +52,8 @@ def make_result(found: Iterable[checks.Check]) -> upgradecheck.Result:
 def _make_upgrade_check(
     judge: Callable[[checks.Facts], Iterator[checks.Check]],
 ) -> Callable[['Checks'], upgradecheck.Result]:
-    """Return the upgrade check that runs a check of this node."""
+    """Convert a check of this node to an upgrade check of oslo.upgradecheck.
+    """
 
     def check(commands: 'Checks') -> upgradecheck.Result:
         return make_result(
@@ -72,12 +72,7 @@ def _check_guaranteed(commands: 'Checks') -> upgradecheck.Result:
 
 
 def _named_files(options: cfg.ConfigOpts) -> list[str] | None:
-    """Return the configuration files named by the user; None for the defaults.
-
-    oslo.config finds nova.conf by itself, but no nova-compute.conf.
-
-    oslo.config finds nova.conf by itself, but no nova-compute.conf.
-    """
+    """Return the configuration files named by the user; None for defaults."""
     found = options.get_location('config_file')
     by_user = found is not None and found.location.is_user_controlled
     return list(options.config_file) if by_user else None

@@ -135,7 +135,10 @@ def _read_first_sample(top: top_screen.Top, source: top_source.Source,
 
 
 def _iterate_rounds(count: int | None) -> Iterator[bool]:
-    """Yield, for each round, whether it is the last; None means no end."""
+    """Yield, for each round of the display, whether it is the last.
+
+    :param count: number of rounds; None for no end.
+    """
     done = 0
     while count is None or done < count:
         done += 1
@@ -143,7 +146,7 @@ def _iterate_rounds(count: int | None) -> Iterator[bool]:
 
 
 def _run_batch(top: top_screen.Top, delay: float, count: int | None) -> None:
-    """Print frames one after the other."""
+    """Print frames with the current load one after the other."""
     for last in _iterate_rounds(count):
         top.read()
         print(top.text(), end='\n' if last or top.as_json else '\n\n',
@@ -182,12 +185,11 @@ def _show_frame(
     delay: float,
     wakened: int,
 ) -> bool:
-    """Show a frame until the next is due; return False if the user quits.
+    """Show a frame until the next one is due; return False if the user quits.
 
-    A key, or another size of the terminal, changes how it is shown at once.
-    The figures stay those of the full time between two readings.
+    Keys and terminal resizes redraw the same figures at once.
 
-    :param wakened: can be read after a signal.
+    :param wakened: file descriptor that becomes readable after a signal.
     """
     end = time.monotonic() + delay
     colour = 'NO_COLOR' not in os.environ
@@ -210,11 +212,7 @@ def _show_frame(
 
 @contextlib.contextmanager
 def _signal_wakeup() -> Iterator[int]:
-    """Yield a file descriptor that becomes readable when a signal arrives.
-
-    One that comes just before select() does not end it: Python's own handler
-    would run when select() has waited to its end.
-    """
+    """Yield a file descriptor that becomes readable when a signal arrives."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     before = signal.set_wakeup_fd(writing)
@@ -230,9 +228,7 @@ def _signal_wakeup() -> Iterator[int]:
 def _terminal_without_echo(
     keys: int, output: int
 ) -> Iterator[Callable[[str], None]]:
-    """Within this context, the terminal does not echo keys; its settings are
-    restored at the end.
-    """
+    """Within this context, the terminal does not echo keys."""
     before = termios.tcgetattr(keys)
 
     def begin() -> None:

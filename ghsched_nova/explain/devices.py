@@ -38,11 +38,11 @@ UNKNOWN = ('<!-- device NUMA: each passthrough device of the guest (ports, '
 
 def fragment(host: HostFile, policy: GuestPolicy, guest: topology.Guest,
              host_nodes: Sequence[int]) -> tuple[str, ...]:
-    """Return the XML elements that show a guest its devices' NUMA nodes.
+    """Return the libvirt XML that shows a guest the NUMA nodes of its devices.
 
     :param host_nodes: host NUMA node of each guest NUMA node.
-    :raises DeviceNumaError: under ``required``, where nova-compute refuses
-        the guest.
+    :raises DeviceNumaError: when the flavor requires the devices' NUMA nodes
+        to be shown and nova-compute would refuse the guest.
     """
     if policy.device_numa == device_numa.NONE:
         return ()
@@ -86,8 +86,7 @@ def _devices(host: HostFile, policy: GuestPolicy, host_nodes: Sequence[int]
 
 def _domain(guest: topology.Guest,
             devices: Sequence[device_numa.Device]) -> str:
-    """Return the XML of a libvirt domain with the guest's nodes and devices.
-    """
+    """Return the XML of an example guest with its NUMA nodes and devices."""
     root = etree.Element('domain', type='kvm')
     kind = etree.SubElement(etree.SubElement(root, 'os'), 'type',
                             arch='x86_64', machine='q35')

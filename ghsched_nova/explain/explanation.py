@@ -103,13 +103,11 @@ class Explanation:
 
 
 def explain(question: Question) -> Explanation:
-    """Explain what a flavor gets on a host; stop at the first refusal.
+    """Explain what a guest of a flavor would get on a host.
 
-    If the flavor leaves the number of guest NUMA nodes open, each number is
-    tried until one fits.
-
-    With each number of guest NUMA nodes that the flavor leaves open, until
-    one fits.
+    The explanation ends at the first reason to refuse the guest. If the flavor
+    leaves the number of guest NUMA nodes open, each number is tried until one
+    fits.
     """
     specs = question.flavor_specs
     if not auto_nodes.is_auto(specs):
@@ -128,7 +126,7 @@ def explain(question: Question) -> Explanation:
 
 
 def _explain(question: Question) -> Explanation:
-    """Explain a flavor with a fixed number of guest NUMA nodes."""
+    """Explain a flavor whose number of guest NUMA nodes is fixed."""
     known: dict[str, Any] = {
         'question': question,
         'providers': planner_hosts.providers(
@@ -143,7 +141,7 @@ def _explain(question: Question) -> Explanation:
 
 
 def _flavor(so_far: Explanation) -> dict[str, Any]:
-    """Return guest topology and policy of the flavor that is explained."""
+    """Return guest topology and bandwidth policy of the explained flavor."""
     question = so_far.question
     policies.check_names(question.flavor_specs)
     policies.check_topology(question.flavor_specs)
@@ -157,7 +155,7 @@ def _flavor(so_far: Explanation) -> dict[str, Any]:
 
 
 def _placement(so_far: Explanation) -> dict[str, Any]:
-    """Return the Placement query for the flavor that is explained."""
+    """Return the Placement query for a guest of the explained flavor."""
     question, guest, policy = _known(so_far)
     flavor = Flavor(question.host.name, question.vcpus, question.memory_mb,
                     question.disk_gb, question.swap_mb,
@@ -173,13 +171,17 @@ def _placement(so_far: Explanation) -> dict[str, Any]:
 
 
 def _query(need: Need, locality: str, sizes: Sizes) -> dict[str, Any]:
-    """Return the Placement query of a guest, and how near VFs must be."""
+    """Return the Placement query of a guest as fields of the explanation.
+
+    :param locality: how near the VFs must be to the guest's NUMA nodes.
+    :param sizes: division of the VFs among PFs.
+    """
     return {'query': tuple(need.of_nova(locality, sizes)),
             'locality': locality if need.policy.vfs else None}
 
 
 def _host(so_far: Explanation) -> dict[str, Any]:
-    """Return host nodes, limits and XML that the guest gets on the host."""
+    """Return host NUMA nodes, limits and XML that the guest would get."""
     question, guest, policy = _known(so_far)
     assert so_far.need is not None  # noqa: S101
     resctrl = question.host.resctrl
@@ -205,7 +207,7 @@ def _host(so_far: Explanation) -> dict[str, Any]:
 
 def _metadata(question: Question, policy: policies.GuestPolicy,
               host_nodes: Sequence[int]) -> str:
-    """Return the policy's metadata element as nova-compute would write it."""
+    """Return the policy's libvirt metadata as nova-compute would write it."""
     if not policies.wanted(question.flavor_specs):
         return ''
     root = document.parse_element(metadata.write_policy(
@@ -218,7 +220,7 @@ def _metadata(question: Question, policy: policies.GuestPolicy,
 
 
 def _topology(host: hostfile.HostFile) -> host_topology.HostTopology:
-    """Return the NUMA topology of a host file, without CPU cores."""
+    """Return the NUMA distances, latency and bandwidth in a host file."""
     return host_topology.HostTopology(
         distances={node.id: dict(zip((other.id for other in host.nodes),
                                      node.distances, strict=True))
@@ -231,7 +233,7 @@ def _topology(host: hostfile.HostFile) -> host_topology.HostTopology:
 def _tune(guest: topology.Guest, policy: policies.GuestPolicy,
           settings: Sequence[resolve.DomainSetting],
           ) -> memorytune.MemoryTune | None:
-    """Return the memorytune of a guest; None without limits and monitoring."""
+    """Return the guest's memorytune; None without limits and monitoring."""
     if not settings and not policy.monitor:
         return None
     return memorytune.MemoryTune(
@@ -243,7 +245,9 @@ def _tune(guest: topology.Guest, policy: policies.GuestPolicy,
 
 def _known(so_far: Explanation) -> tuple[Question, topology.Guest,
                                          policies.GuestPolicy]:
-    """Return question, guest and policy of an explanation that has a policy.
+    """Return question, guest and policy of an unfinished explanation.
+
+    Guest and policy must be known already.
     """
     assert so_far.guest is not None  # noqa: S101
     assert so_far.policy is not None  # noqa: S101

@@ -78,7 +78,7 @@ NO_XML = '<!-- nothing is added: the flavor has no key of ghsched -->'
 
 
 def as_xml(explanation: Explanation) -> str:
-    """Return the XML that ghsched adds to the domain; empty if it is refused.
+    """Render the XML that ghsched adds to a guest; empty for a refused guest.
     """
     if explanation.refusal is not None:
         return ''
@@ -86,17 +86,20 @@ def as_xml(explanation: Explanation) -> str:
 
 
 def _added(explanation: Explanation) -> str:
-    """Return the XML elements added to the domain, as text; empty for none."""
+    """Return the XML elements that ghsched adds to a guest's libvirt domain.
+
+    Empty text if it adds none.
+    """
     return '\n'.join(filter(None, (
         explanation.metadata, _memorytune(explanation), *explanation.threads,
         *explanation.topology, *explanation.devices)))
 
 
 def _memorytune(explanation: Explanation) -> str:
-    """Return the <memorytune> element; empty when there is none.
+    """Return the <memorytune> element of a guest; empty without limits.
 
-    Where nova-compute makes the guest's group the XML has none, and a comment
-    says so.
+    If libvirt on the host cannot make the control group, nova-compute makes
+    it, and an XML comment takes the place of the element.
     """
     if explanation.tune is None:
         return ''
@@ -109,7 +112,7 @@ def _memorytune(explanation: Explanation) -> str:
 
 
 def _made_by_us(group: str) -> str:
-    """Return the XML comment that nova-compute makes the group itself."""
+    """Return an XML comment that nova-compute makes a resctrl group itself."""
     return ('<!-- no memorytune: the libvirt of this host cannot use its '
             f'resctrl;\n     nova-compute makes the {group} itself -->')
 
@@ -118,12 +121,13 @@ def _made_by_us(group: str) -> str:
 
 
 def as_json(explanation: Explanation) -> str:
-    """Return an explanation as a JSON document."""
+    """Render the explanation of a flavor on a host as JSON."""
     return json.dumps(_document(explanation), indent=2)
 
 
 def _document(explanation: Explanation) -> dict[str, Any]:
-    """Return an explanation as a dictionary for JSON."""
+    """Convert the explanation of a flavor on a host to a dictionary for JSON.
+    """
     specs = explanation.question.flavor_specs
     return {
         'host': explanation.question.host.name,
@@ -149,7 +153,7 @@ def _document(explanation: Explanation) -> dict[str, Any]:
 
 
 def _policy(explanation: Explanation) -> dict[str, Any] | None:
-    """Return the explained policy as a dictionary; None without a policy."""
+    """Convert the explained bandwidth policy to a dictionary, if any."""
     policy = explanation.policy
     if policy is None:
         return None
@@ -192,7 +196,7 @@ def _providers(explanation: Explanation) -> list[dict[str, Any]]:
 
 def _effective(setting: resolve.DomainSetting,
                dialect: dialects.Dialect) -> dict[str, Any]:
-    """Return the limits that the host enforces for a setting."""
+    """Return the limits that a host enforces for a guest NUMA node."""
     held = setting.held.as_dict()
     if held['hardlimit'] is None:
         held['hardlimit'] = dialect.hardlimit_fixed
@@ -203,7 +207,10 @@ def _effective(setting: resolve.DomainSetting,
 
 
 def as_table(explanation: Explanation) -> str:
-    """Return an explanation as text tables, a refusal first."""
+    """Render the explanation of a flavor on a host as text tables.
+
+    The reason for a refusal comes first.
+    """
     document = _document(explanation)
     parts = [
         ('Refused', document['refusal'] or ''),
@@ -222,7 +229,7 @@ def as_table(explanation: Explanation) -> str:
 
 
 def _policy_text(policy: dict[str, Any] | None) -> str:
-    """Return the lines that describe a policy."""
+    """Return lines of text that describe a bandwidth policy."""
     if policy is None:
         return ''
     text = (f'monitor: {format_cell(policy["monitor"])}\n'
@@ -242,7 +249,7 @@ def _policy_text(policy: dict[str, Any] | None) -> str:
 
 
 def _query_text(told: dict[str, Any]) -> str:
-    """Return the lines that describe a Placement query."""
+    """Return lines of text that describe a Placement query."""
     if not told['parameters']:
         return ''
     lines = ['GET /allocation_candidates']
@@ -258,7 +265,7 @@ def _query_text(told: dict[str, Any]) -> str:
 
 
 def _provider_table(providers: list[dict[str, Any]]) -> str:
-    """Return the provider tree as indented lines."""
+    """Render a tree of resource providers as indented lines."""
     lines = []
     depth: dict[str | None, int] = {None: -1}
     for provider in _below(providers):
@@ -279,7 +286,8 @@ def _provider_table(providers: list[dict[str, Any]]) -> str:
 
 def _below(providers: list[dict[str, Any]],
            parent: str | None = None) -> Iterator[dict[str, Any]]:
-    """Yield providers below a parent, each before its own children."""
+    """Yield all descendants of a resource provider, parents before children.
+    """
     for provider in providers:
         if provider['parent'] == parent:
             yield provider
@@ -287,7 +295,7 @@ def _below(providers: list[dict[str, Any]],
 
 
 def _guest_table(nodes: list[dict[str, Any]]) -> str:
-    """Return the table of guest NUMA nodes."""
+    """Render a table of vCPUs, memory and host node of guest NUMA nodes."""
     if not nodes:
         return ''
     return render_table(('guest node', 'vCPUs', 'RAM (MB)', 'host node'),
@@ -295,7 +303,7 @@ def _guest_table(nodes: list[dict[str, Any]]) -> str:
 
 
 def _setting_table(settings: list[dict[str, Any]]) -> str:
-    """Return the table of requested and effective limits."""
+    """Render a table of requested and effective bandwidth limits."""
     if not settings:
         return ''
     rows = ([setting['domain'], setting['host_node'], setting['guest_node'],

@@ -81,7 +81,8 @@ class Place:
 def place(wish: Wish) -> Place:
     """Return the host NUMA nodes and VFs that the scheduler would choose.
 
-    :raises Refused: when there is no room, or not where it is wanted.
+    :raises Refused: when the guest does not fit the host, or not on the host
+        NUMA nodes that the user has chosen.
     """
     _check_host(wish)
     _check_nodes(wish)
@@ -92,7 +93,8 @@ def place(wish: Wish) -> Place:
 
 
 def _find(wish: Wish) -> Place | None:
-    """Return the first place found for a guest; None if it does not fit."""
+    """Return the best placement of a guest on a host; None if it does not fit.
+    """
     need = wish.need
     for locality, sizes in need.tries(lambda: offer.pfs(wish.state, need)):
         for nodes in _ways(wish, locality, sizes):
@@ -104,7 +106,8 @@ def _ways(wish: Wish, locality: str,
           sizes: vfs.Sizes) -> Iterator[tuple[int, ...]]:
     """Yield host NUMA nodes that can take a guest, the best first.
 
-    Where nothing of ours is on a node, they are those that Nova would take.
+    If nothing that the guest requests belongs to a NUMA node in Placement,
+    they are the nodes that Nova would choose.
     """
     @functools.cache
     def has_room(guest_node: int, node: int) -> bool:
@@ -148,7 +151,8 @@ def _check_nodes(wish: Wish) -> None:
 
 
 def _check_wanted(wish: Wish, nodes: Sequence[int]) -> None:
-    """Refuse chosen host NUMA nodes that cannot take the guest."""
+    """Refuse a guest that does not fit on the host NUMA nodes chosen for it.
+    """
     cells = wish.need.guest.cells
     if len(nodes) != len(cells):
         raise Refused(f'the guest has {len(cells)} NUMA nodes, and host NUMA '
@@ -168,7 +172,10 @@ def _check_wanted(wish: Wish, nodes: Sequence[int]) -> None:
 
 
 def _check_some(wish: Wish, guest_node: int) -> None:
-    """Refuse a guest node that fits on no host node; give all reasons."""
+    """Refuse a guest if one of its NUMA nodes fits on no host NUMA node.
+
+    :param guest_node: number of the guest NUMA node.
+    """
     reasons = {node.id: _misfit(wish, guest_node, node.id)
                for node in wish.host.nodes}
     if all(reasons.values()):
@@ -177,7 +184,8 @@ def _check_some(wish: Wish, guest_node: int) -> None:
 
 
 def _by_reason(reasons: Mapping[int, str | None]) -> str:
-    """Return the reasons as text, each with the host nodes it applies to."""
+    """Join the reasons against host NUMA nodes, each with its nodes, as text.
+    """
     nodes: dict[str, list[int]] = {}
     for node, reason in reasons.items():
         nodes.setdefault(reason or '', []).append(node)
@@ -186,7 +194,8 @@ def _by_reason(reasons: Mapping[int, str | None]) -> str:
 
 
 def _misfit(wish: Wish, guest_node: int, host_node: int) -> str | None:
-    """Return why a guest node does not fit on a host node; None if it fits."""
+    """Return why a guest NUMA node does not fit on a host NUMA node, or None.
+    """
     short = limits.misfits(wish.state, wish.need, guest_node, host_node)
     others = [one for one in short if one.resource != lack.BANDWIDTH]
     if others:
@@ -196,7 +205,7 @@ def _misfit(wish: Wish, guest_node: int, host_node: int) -> str | None:
 
 
 def _unheld(wish: Wish, guest_node: int, host_node: int) -> str | None:
-    """Return why a host node cannot enforce a policy; None if it can."""
+    """Return why a host NUMA node cannot enforce a guest's limits, or None."""
     policy = wish.need.policy
     if not policy.nodes:
         return None
@@ -209,7 +218,7 @@ def _unheld(wish: Wish, guest_node: int, host_node: int) -> str | None:
 
 
 def _no_way(wish: Wish) -> str:
-    """Return why a guest has no place although each of its nodes fits alone.
+    """Return why a guest does not fit although each of its nodes would alone.
     """
     required = wish.need.asked(wish.need.policy.vfs_locality,
                                {}).root_required
@@ -230,7 +239,10 @@ def _no_way(wish: Wish) -> str:
 
 
 def _others(need: Need) -> Iterable[tuple[Need, str]]:
-    """Yield variants of a guest that might fit, each with a hint."""
+    """Yield guests with relaxed requirements, each with the one it relaxes.
+
+    If such a guest fits, the requirement is why the real one does not.
+    """
     specs = dict(need.flavor.extra_specs)
     if specs.pop('group_policy', None) == 'isolate':
         yield (replace(need, flavor=replace(need.flavor, extra_specs=specs)),

@@ -79,9 +79,9 @@ class PlanDensity(base.Lister):
              'Binds', PREDICTED)
 
     def targets(self, parsed_args: argparse.Namespace) -> tuple[Target, ...]:
-        """Return the machines whose densities are to be predicted.
+        """Return the machines whose container densities are to be predicted.
 
-        :raises PlannerError: for one that cannot be used.
+        :raises PlannerError: when a machine's host file cannot be used.
         """
         return planner_inputs.targets(parsed_args.machines)
 
@@ -135,7 +135,7 @@ class PlanDensity(base.Lister):
 def _plan(client: clients.Client, parsed_args: argparse.Namespace,
           targets: Sequence[Target],
           bar: Bar) -> tuple[planner.Plan, Predicted]:
-    """Return the plan of a cloud and the predicted densities."""
+    """Return the capacity plan of a cloud and its predicted densities."""
     wanted = [read(client.get_flavor(name)) for name in parsed_args.flavors]
     mix = (planned.parse_mix(parsed_args.mix,
                              {one.name: one for one in wanted})
@@ -158,7 +158,7 @@ def _plan(client: clients.Client, parsed_args: argparse.Namespace,
 
 
 def read(flavor: Any) -> planned.Flavor:
-    """Return an openstacksdk flavor as a flavor of the planner."""
+    """Convert a flavor of openstacksdk to a flavor of the capacity planner."""
     size = flavors.get_size(flavor)
     return planned.Flavor(flavor.name, size.vcpus, size.memory_mb,
                           size.disk_gb, size.swap_mb, flavor.extra_specs)
@@ -166,12 +166,12 @@ def read(flavor: Any) -> planned.Flavor:
 
 def classes(client: clients.Client,
             wanted: Sequence[planned.Flavor]) -> dict[str, str]:
-    """Return the resource class of VFs by PCI alias, for flavors with VFs.
+    """Return the resource class of VFs, by PCI alias, for flavors with VFs.
 
     The cloud is read only if a flavor has VFs.
 
-    :raises CommandError: for a flavor that makes no sense, and when the cloud
-        has no VFs at all.
+    :raises CommandError: for an invalid flavor, and when the cloud has no VFs
+        at all.
     """
     vfs = [vfs for flavor in wanted
            for vfs in flavors.parse_flavor(
@@ -188,7 +188,10 @@ def classes(client: clients.Client,
 
 
 def rows(found: planner.Plan) -> Iterator[tuple[Any, ...]]:
-    """Yield a table row for each flavor and kind of host, and for the mix."""
+    """Yield the table rows of a capacity plan.
+
+    One row for each flavor, and for the mix, on each kind of host.
+    """
     for flavor in found.flavors:
         for host in flavor.hosts:
             yield _row(flavor.flavor.name, host)
@@ -203,7 +206,8 @@ def rows(found: planner.Plan) -> Iterator[tuple[Any, ...]]:
 
 
 def _row(name: str, host: planner.HostPlan) -> tuple[Any, ...]:
-    """Return the table row of a flavor's guests on one kind of host."""
+    """Return a table row on how many guests of a flavor fit one kind of host.
+    """
     return (name, columns.Words(list(host.hosts)), host.guests,
             host.guests * len(host.hosts), columns.or_unknown(host.pooled),
             f'{host.whole_before} -> {host.whole_after} of {host.nodes}',
@@ -216,7 +220,7 @@ def _row(name: str, host: planner.HostPlan) -> tuple[Any, ...]:
 
 
 def density_row(plan: DensityPlan) -> tuple[Any, ...]:
-    """Return the table row of one predicted density."""
+    """Return the table row of one predicted container density."""
     return (plan.subject,
             columns.Words([f'{plan.report.machine} (simulated)']),
             plan.guests['ghsched'],
@@ -226,7 +230,7 @@ def density_row(plan: DensityPlan) -> tuple[Any, ...]:
 
 
 def _curves(plan: DensityPlan) -> Iterator[dict[str, Any]]:
-    """Yield the predicted latency curves as dictionaries."""
+    """Yield the predicted latency curves as dictionaries for JSON."""
     for curve in plan.report.curves:
         yield {'scenario': curve.scenario,
                'guests': plan.guests[curve.scenario],
@@ -249,7 +253,7 @@ class Curves(columns.Lines):
 
 
 def remarks(densities: Sequence[DensityPlan]) -> list[str]:
-    """Return the notes on predicted densities, each only once."""
+    """Return the notes on predicted container densities without duplicates."""
     found = [f'{one.subject}: {note}' for one in densities
              for note in one.notes]
     fitted = [FITTED.format(one.report.machine, ', '.join(
@@ -263,7 +267,7 @@ def remarks(densities: Sequence[DensityPlan]) -> list[str]:
 
 
 def _where(item: Mapping[str, Any]) -> str:
-    """Return the text that names a NUMA node or the host."""
+    """Return the name of a NUMA node, or ``host`` for the host as a whole."""
     return 'host' if item['node'] is None else f'node {item["node"]}'
 
 

@@ -131,17 +131,17 @@ class HostFile:
 
     @property
     def sockets(self) -> dict[int, int | None]:
-        """Socket by NUMA node."""
+        """Socket number of each host NUMA node."""
         return {node.id: node.socket for node in self.nodes}
 
     @property
     def aliases(self) -> dict[str, str]:
-        """Resource class by PCI alias."""
+        """Resource class of the VFs, by PCI alias."""
         return {pf.alias: pf.resource_class for pf in self.pfs}
 
     @property
     def extended(self) -> bool:
-        """Whether the XML carries all attributes."""
+        """Whether the guest XML uses all attributes of memorytune."""
         return self.attributes == 'extended'
 
     def node(self, number: int) -> HostNode | None:
@@ -151,7 +151,7 @@ class HostFile:
 def load(path: str) -> HostFile:
     """Read a host file and return the host that it describes.
 
-    :raises HostFileError: when there is none, or when it has a mistake.
+    :raises HostFileError: when the file is missing or has a mistake.
     """
     try:
         return _host(schema.check(documents.load_yaml(path), _schema()))
@@ -160,7 +160,7 @@ def load(path: str) -> HostFile:
 
 
 def _schema() -> dict[str, Any]:
-    """Return the JSON schema of host files, with the known resctrl dialects.
+    """Return the JSON schema of host files, with the known resctrl variants.
     """
     found: dict[str, Any] = json.loads(_SCHEMA.read_text(encoding='utf-8'))
     resctrl = found['properties']['resctrl']['properties']
@@ -169,7 +169,7 @@ def _schema() -> dict[str, Any]:
 
 
 def _host(top: _Section) -> HostFile:
-    """Return the host that a valid host file describes."""
+    """Build the host that a valid host file describes."""
     nodes, domains = _nodes(top['nodes'])
     resctrl = _resctrl(top['resctrl'], domains,
                        {node['id']: node.get('bandwidth_mb', 0)
@@ -192,9 +192,10 @@ def _host(top: _Section) -> HostFile:
 def _machine(section: Any, name: str, nodes: Sequence[HostNode],
              resctrl: ResctrlHost,
              pfs: Sequence[host_pfs.HostPf]) -> Machine | None:
-    """Return the machine for the contention model; None without the section.
+    """Build the contention model's machine of a host file; None without one.
 
-    Without a latency curve of its own it has the one closest to it.
+    Without a latency curve of its own it gets the shipped curve that suits it
+    best.
     """
     if section is None:
         return None
@@ -215,7 +216,7 @@ def _machine(section: Any, name: str, nodes: Sequence[HostNode],
 
 
 def _cpus(name: str, value: str | int) -> frozenset[int]:
-    """Return the CPU numbers of a CPU list in a host file."""
+    """Parse a CPU list in a host file; return the CPU numbers."""
     try:
         # YAML makes a number of a single CPU.
         return cpulist.parse_cpus(str(value))
@@ -224,7 +225,7 @@ def _cpus(name: str, value: str | int) -> frozenset[int]:
 
 
 def _compute(section: _Section, nodes: Sequence[HostNode]) -> Compute:
-    """Return the nova-compute settings of a host file."""
+    """Read the nova-compute settings of a host file."""
     default = Compute()
     dedicated = default.dedicated
     if 'dedicated_cpus' in section:
@@ -242,7 +243,7 @@ def _compute(section: _Section, nodes: Sequence[HostNode]) -> Compute:
 
 def _pfs(sections: Sequence[_Section],
          nodes: frozenset[int]) -> tuple[host_pfs.HostPf, ...]:
-    """Return the PFs of a host file; refuse duplicates and unknown nodes."""
+    """Read the PFs of a host file; refuse duplicates and unknown nodes."""
     found: dict[str, host_pfs.HostPf] = {}
     classes: dict[str, str] = {}
     for place, section in enumerate(sections):
@@ -265,7 +266,7 @@ def _pfs(sections: Sequence[_Section],
 
 def _nodes(sections: Sequence[_Section]) -> tuple[
         tuple[HostNode, ...], dict[int, tuple[int, ...]]]:
-    """Return the NUMA nodes of a host file, and the domains of each."""
+    """Read the NUMA nodes of a host file, and the resctrl domains of each."""
     nodes: dict[int, HostNode] = {}
     taken: frozenset[int] = frozenset()
     for place, section in enumerate(sections):
@@ -293,7 +294,11 @@ def _nodes(sections: Sequence[_Section]) -> tuple[
 
 def _resctrl(section: _Section, domains: Mapping[int, tuple[int, ...]],
              speeds: Mapping[int, int]) -> ResctrlHost:
-    """Return the resctrl features that a host file describes."""
+    """Build the resctrl features that a host file describes.
+
+    :param domains: resctrl domains of each host NUMA node.
+    :param speeds: bandwidth of each host NUMA node, in MB/s.
+    """
     dialect = _dialect(section)
     (cap,) = (knob for knob in dialect.knobs if knob.role == 'maximum')
     num_rmids = section.get('num_rmids', 0)
@@ -323,7 +328,8 @@ def _resctrl(section: _Section, domains: Mapping[int, tuple[int, ...]],
 
 
 def _dialect(section: _Section) -> dialects.Dialect:
-    """Return the resctrl dialect with the schemata lines the hardware has."""
+    """Return a host file's resctrl variant with the hardware's schemata lines.
+    """
     dialect = dialects.BY_NAME[section['dialect']]
     if 'lines' in section:
         schema.check(section['lines'], {'items': {
@@ -343,7 +349,10 @@ def _dialect(section: _Section) -> dialects.Dialect:
 
 def _speeds(dialect: dialects.Dialect, domains: Mapping[int, tuple[int, ...]],
             speeds: Mapping[int, int]) -> dict[int, int]:
-    """Return bytes per second by node; empty if caps are percentages."""
+    """Return the bandwidth of NUMA nodes in bytes/s; empty for percentages.
+
+    It is needed on kernels whose caps are absolute bandwidths.
+    """
     if not dialect.absolute:
         return {}
     for place, number in enumerate(speeds):
@@ -356,7 +365,7 @@ def _speeds(dialect: dialects.Dialect, domains: Mapping[int, tuple[int, ...]],
 
 def _domains(dialect: dialects.Dialect, given: Mapping[int, tuple[int, ...]],
              ) -> dict[int, tuple[int, ...]]:
-    """Return the resctrl domains of each NUMA node."""
+    """Return the resctrl domains of each NUMA node of a host file."""
     if dialect.domain_kind != 'numa':
         if not any(given.values()):
             raise schema.Mistake('nodes: no node has domains, which the '
@@ -371,7 +380,10 @@ def _domains(dialect: dialects.Dialect, given: Mapping[int, tuple[int, ...]],
 
 
 def _priority(section: _Section, dialect: dialects.Dialect) -> int | None:
-    """Return the default priority of a host file; None without the control."""
+    """Return the default bandwidth priority of a host file.
+
+    None if the host has no control of priorities.
+    """
     knob, given = dialect.knob('priority'), section.get('priority_default')
     if knob is None:
         if given is not None:
@@ -385,7 +397,7 @@ def _priority(section: _Section, dialect: dialects.Dialect) -> int | None:
 
 
 def _tree_config(settings: _Section, nodes: frozenset[int]) -> tree.Config:
-    """Return the ``ghsched`` settings of a host file for Placement."""
+    """Read a host file's settings for the inventories of ghsched."""
     reserved = dict(settings.get('reserved_bandwidth',
                                  {tree.ELSEWHERE: tree.UNDELIVERED}))
     elsewhere = reserved.pop(tree.ELSEWHERE, 0)

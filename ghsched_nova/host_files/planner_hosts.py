@@ -34,11 +34,11 @@ _ENOUGH = 10 ** 9
 
 
 def providers(host: HostFile, name: str) -> tuple[tree.Provider, ...]:
-    """Return the Placement providers that ghsched reports for a host.
+    """Return the resource providers that ghsched would report for a host.
 
     The root provider comes first.
 
-    :param name: of the compute node.
+    :param name: name of the compute node.
     """
     resctrl = host.resctrl.description(host.reserved_groups)
     found = tree.desired(
@@ -61,7 +61,12 @@ def providers(host: HostFile, name: str) -> tuple[tree.Provider, ...]:
 
 
 def planned(host: HostFile, name: str) -> hosts.Host:
-    """Return an empty host for the planner, with Nova's own inventories."""
+    """Build an empty host for the capacity planner from a host file.
+
+    It has the inventories of Nova and of ghsched.
+
+    :param name: name of the compute node.
+    """
     known = providers(host, name)
     root, *others = (
         Provider(provider.uuid, provider.name, provider.parent_uuid,
@@ -92,7 +97,7 @@ def _of_nova(host: HostFile) -> dict[str, tree.Inventory]:
 
 
 def _cells(host: HostFile) -> tuple[NodeRoom, ...]:
-    """Return CPUs and memory of each NUMA node of a host."""
+    """Return free CPUs and memory of each NUMA node of an empty host."""
     compute = host.compute
     return tuple(NodeRoom(
         node.id, cpus=len(node.cpus - compute.dedicated),

@@ -53,7 +53,7 @@ class Described:
 
 
 def described(texts: Iterable[str]) -> tuple[Described, ...]:
-    """Read host files given as ``FILE`` or ``FILE*N`` and return the hosts.
+    """Read host files given as ``FILE`` or ``FILE*N``; return the hosts.
 
     :raises PlannerError: for a bad file, or two hosts of one name.
     """
@@ -84,9 +84,10 @@ def described(texts: Iterable[str]) -> tuple[Described, ...]:
 
 def targets(paths: Iterable[str],
             hosts: Iterable[Described] = ()) -> tuple[Target, ...]:
-    """Read several host files and return the machine of each.
+    """Read host files; return the machines whose densities are predicted.
 
-    :raises PlannerError: for a bad file, and two machines of one name.
+    :param hosts: hosts of the capacity plan.
+    :raises PlannerError: for a bad file, or two machines of one name.
     """
     known = tuple(hosts)
     found = {}
@@ -100,12 +101,11 @@ def targets(paths: Iterable[str],
 
 
 def target(path: str, hosts: Iterable[Described] = ()) -> Target:
-    """Read a host file and return its machine, to predict densities.
+    """Read a host file; return the machine whose densities are predicted.
 
-    :param hosts: of the plan; of those that are the same how many guests fit
-        is known from the plan.
-    :raises PlannerError: for a bad file, or one that tells nothing of
-        contention.
+    :param hosts: hosts of the capacity plan; the plan already says how many
+        guests fit on them.
+    :raises PlannerError: for a bad file, or one without ``contention``.
     """
     if _COPIES.fullmatch(path):
         raise PlannerError(f'{path}: densities are of one host; leave out '
@@ -118,7 +118,10 @@ def target(path: str, hosts: Iterable[Described] = ()) -> Target:
 
 
 def target_of(one: Described, counted: bool = True) -> Target:
-    """Return the machine of a host file with a section ``contention``."""
+    """Return the machine in a host's file, which has a ``contention`` section.
+
+    :param counted: whether the capacity plan includes the host.
+    """
     assert one.file.contention is not None  # noqa: S101
     return Target(
         one.file.contention, planned(one.file, one.file.name),
@@ -129,12 +132,13 @@ def target_of(one: Described, counted: bool = True) -> Target:
 def aliases(hosts: Iterable[Described],
             given: Iterable[tuple[str, str]] = (),
             wanted: Iterable[Flavor] = ()) -> dict[str, str]:
-    """Return the resource class of each PCI alias.
+    """Return the resource class of VFs by PCI alias.
 
-    What the command line says takes precedence over the files. An alias
-    that still has two is left out where no flavor has a key for VFs.
+    Classes given on the command line take precedence over host files. An alias
+    with two classes is left out unless a flavor requests VFs.
 
-    :raises PlannerError: when an alias has two.
+    :raises PlannerError: when a flavor requests VFs and an alias has two
+        classes.
     """
     known = [(pf.alias, pf.resource_class)
              for host in hosts for pf in host.file.pfs]
@@ -149,8 +153,9 @@ def aliases(hosts: Iterable[Described],
 
 
 def _distinct(known: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return alias and class pairs as a mapping; refuse two classes of one
-    alias.
+    """Convert pairs of PCI alias and resource class to a mapping.
+
+    :raises PlannerError: when an alias has two classes.
     """
     found: dict[str, str] = {}
     for alias, name in known:
@@ -162,10 +167,12 @@ def _distinct(known: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def wanted(texts: Sequence[str], connection: Any = None) -> list[Flavor]:
-    """Return the flavors given as text, in a file, or by name of a cloud.
+    """Return the flavors that command-line arguments describe.
 
-    :param connection: of openstacksdk.
-    :raises PlannerError: for one that cannot be had.
+    :param texts: ``NAME:KEY=VALUE,...``, name of a YAML or JSON file, or name
+        of a flavor of the cloud.
+    :param connection: connection of openstacksdk; None without a cloud.
+    :raises PlannerError: when a flavor cannot be read.
     """
     found: list[Flavor] = []
     for text in texts:
@@ -184,7 +191,7 @@ def wanted(texts: Sequence[str], connection: Any = None) -> list[Flavor]:
 
 
 def _of_file(path: str) -> list[Flavor]:
-    """Return the flavors of a YAML or JSON file."""
+    """Read the flavors in a YAML or JSON file."""
     try:
         document = documents.load_yaml(path)
     except documents.DocumentError as error:
@@ -206,7 +213,7 @@ def connect(cloud: str) -> Any:
     """Return an openstacksdk connection whose requests have a time limit.
 
     :param cloud: name in clouds.yaml, or ``envvars``.
-    :raises PlannerError: when there is none, or no openstacksdk.
+    :raises PlannerError: when the connection fails or openstacksdk is missing.
     """
     try:
         import openstack
@@ -224,9 +231,9 @@ def connect(cloud: str) -> Any:
 
 @contextlib.contextmanager
 def _reached(connection: Any, service: str, subject: str) -> Iterator[None]:
-    """Within this context, turn errors of a cloud service into PlannerError.
+    """Within this context, convert errors of a cloud service to PlannerError.
 
-    :param subject: first words of the sentence, where the service answers.
+    :param subject: start of the error message, if the service has answered.
     :raises PlannerError: when the service does not answer, or refuses.
     """
     from ghsched_placement.osc import http
@@ -241,9 +248,9 @@ def _reached(connection: Any, service: str, subject: str) -> Iterator[None]:
 
 
 def placement(connection: Any) -> Reader:
-    """Return a client of the cloud's Placement.
+    """Return the Placement API client of an openstacksdk connection.
 
-    :raises PlannerError: when it cannot be found, or the user is refused.
+    :raises PlannerError: when Placement does not answer, or refuses.
     """
     with _reached(connection, 'placement', 'Placement'):
         found: Reader = connection.placement
@@ -251,9 +258,9 @@ def placement(connection: Any) -> Reader:
 
 
 def rooms(connection: Any) -> Mapping[str, tuple[NodeRoom, ...]]:
-    """Return CPUs and memory of NUMA nodes, by UUID of the compute node.
+    """Return free CPUs and memory of host NUMA nodes, by compute node UUID.
 
-    :returns: empty where Nova does not let the user read them.
+    Empty if the user may not read them from Nova.
     """
     from osc_lib import exceptions
 
@@ -269,7 +276,10 @@ def rooms(connection: Any) -> Mapping[str, tuple[NodeRoom, ...]]:
 
 
 def _of_cloud(connection: Any, name: str) -> Flavor:
-    """Return a flavor of a cloud by its name."""
+    """Read a flavor of a cloud by name.
+
+    :raises PlannerError: when the cloud does not have it.
+    """
     with _reached(connection, 'compute', f'flavor {name}'):
         found = connection.compute.find_flavor(name, get_extra_specs=True)
     if found is None:

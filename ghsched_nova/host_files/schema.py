@@ -41,10 +41,10 @@ class Mistake(ValueError):
 
 
 def check(document: Any, schema: Any, name: str = '') -> Any:
-    """Return a document with text keys if it fits a JSON schema.
+    """Check a document against a JSON schema; return it with text keys.
 
-    :param name: of the document, if it is a part of another.
-    :raises Mistake: names the place and the reason.
+    :param name: name of the document if it is a part of another.
+    :raises Mistake: names the place in the document and the reason.
     """
     found = _with_text_keys(document)
     error = jsonschema.exceptions.best_match(
@@ -62,7 +62,7 @@ def _with_text_keys(value: Any) -> Any:
 
 
 def _name(place: Iterable[str | int]) -> str:
-    """Return the path of a value in a document, such as nodes[0].cpus."""
+    """Return the path of a value in a document, such as ``nodes[0].cpus``."""
     return ''.join(f'[{step}]' if isinstance(step, int) else f'.{step}'
                    for step in place).removeprefix('.') or 'the file'
 
@@ -91,7 +91,7 @@ def _reason(place: list[str | int], error: Any) -> str:
 
 
 def _wrong_type(value: Any, schema: Any) -> str:
-    """Return the type that a value must have and the type it has."""
+    """Return text on the type that a value must have and the type it has."""
     kind = schema['type'] if isinstance(schema['type'], str) else 'string'
     shown = (_shown(value) if kind in ('integer', 'number') else
              'empty' if value == [] else _KINDS.get(type(value), 'a number'))
