@@ -95,15 +95,14 @@ class _Group:
 
 def parameters(flavor: Flavor, request: requests.Request,
                owned: bool = True) -> list[tuple[str, str]]:
-    """Return the parameters of GET /allocation_candidates in Nova's order.
+    """Return the allocation candidates query of nova-scheduler for a flavor.
 
-    They are those of a cloud whose settings are Nova's defaults. A target
-    host, an availability zone, ports and properties of the image add to them.
+    It is that of a cloud with Nova's default settings, without a target host,
+    availability zone, ports and image properties, which would add to it.
 
-    :param request: what ghsched adds, see
-        :func:`ghsched_placement.request.build_request`.
-    :param owned: whether the scheduler asks for the trait OWNER_NOVA. Nova
-        34 does as soon as all compute services are of 34 or newer
+    :param request: request groups and traits that ghsched adds.
+    :param owned: whether nova-scheduler requires the trait OWNER_NOVA, as Nova
+        34 does if no compute service is older
         (``nova.scheduler.request_filter.owner_nova_filter``).
     """
     groups = _flavor_groups(flavor)
@@ -127,7 +126,8 @@ def parameters(flavor: Flavor, request: requests.Request,
 
 
 def not_shown(extra_specs: Mapping[str, str]) -> tuple[str, ...]:
-    """Return extra specs that change Nova's query but are not shown in it."""
+    """Return the extra specs whose part of Nova's query is not computed here.
+    """
     return tuple(sorted(filter(_NOT_SHOWN.fullmatch, extra_specs)))
 
 
@@ -137,12 +137,11 @@ def _none_of(traits: set[str]) -> list[str]:
 
 def _group_policy(flavor: Flavor, groups: Mapping[str, _Group],
                   request: requests.Request) -> str | None:
-    """Return the group_policy that Nova and ghsched's request filter set.
+    """Return the group_policy parameter that Nova and ghsched send, or None.
 
-    Groups that do not come from the flavor may share a provider
-    (``nova.scheduler.utils.resources_from_request_spec``), unless the flavor
-    says otherwise or all groups are host NUMA nodes of one guest. A flavor
-    with several groups has to say.
+    A valid value in the flavor counts. Otherwise it is ``isolate`` if each
+    group needs a host NUMA node of its own and the flavor has no numbered
+    group, and ``none`` if there are several groups, at most one of the flavor.
     """
     asked = flavor.extra_specs.get('group_policy')
     if asked in ('none', 'isolate'):
@@ -191,7 +190,8 @@ def _add_resource(group: _Group, name: str, value: str) -> None:
 
 
 def _add_base(flavor: Flavor, groups: Mapping[str, _Group]) -> None:
-    """Add the flavor's CPUs, memory and disk where ``resources:`` has none."""
+    """Add the flavor's CPUs, memory and disk unless ``resources:`` sets them.
+    """
     base = groups[''].resources
     if flavor.pcpus and not any(group.resources.get(orc.PCPU)
                                 for group in groups.values()):

@@ -63,10 +63,11 @@ def plan_repairs(host: capacity.Host, servers: Iterable[Server],
                  holdings: Holdings,
                  found: Iterable[Finding], up: bool,
                  accounting: Accounting = 'min') -> Iterator[Repair]:
-    """Yield the repairs of the findings about the allocations on a host.
+    """Yield the repairs of wrong allocations that an audit found on a host.
 
-    :param up: whether its nova-compute is. While it is down, what a server
-        that was evacuated holds there keeps others from its guest's place.
+    :param found: findings of the audit.
+    :param up: whether nova-compute of the host is up. While it is down, the
+        allocation of an evacuated server is not removed from the host.
     """
     by_uuid = {server.uuid: server for server in servers}
     planned = set()
@@ -88,13 +89,19 @@ def plan_repairs(host: capacity.Host, servers: Iterable[Server],
 
 
 def is_repairable(finding: Finding) -> bool:
-    """Whether a finding is of a kind that a repair exists for."""
+    """Whether an audit finding is of a kind that can be repaired with --fix.
+    """
     return finding.kind in (*_OWNERLESS, *_DIFFERENT) or bool(finding.owner)
 
 
 def plan_release(host: capacity.Host, consumer: str,
                  held: Amounts) -> Repair | None:
-    """Return the repair that frees all that a consumer holds on a host."""
+    """Return the repair that frees all that a consumer has of a host.
+
+    None if its allocation has no resources of ghsched.
+
+    :param held: the allocation, by provider UUID and resource class.
+    """
     text = audit.describe_allocation(host, held)
     if not text:
         return None
@@ -106,7 +113,11 @@ def plan_release(host: capacity.Host, consumer: str,
 
 def plan_transfer(host: capacity.Host, consumer: str, held: Amounts,
                   server: Server) -> Repair:
-    """Return the repair that gives a migration's allocation to its server."""
+    """Return the repair that gives a migration's allocation to its server.
+
+    :param consumer: UUID of the migration.
+    :param held: the allocation, by provider UUID and resource class.
+    """
     return Repair(
         host.name, consumer, f'give it back to {server.name}: '
         + audit.describe_allocation(host, held), {}, server.uuid)
@@ -114,10 +125,13 @@ def plan_transfer(host: capacity.Host, consumer: str, held: Amounts,
 
 def compute_healed(host: capacity.Host, server: Server, held: Amounts,
                    accounting: Accounting = 'min') -> Repair | None:
-    """Return a server's right allocation of our classes; None if unknown.
+    """Return the repair that makes a server's allocation match its flavor.
 
-    A server that holds nothing at all is for nova-manage placement
-    heal_allocations first, which leaves alone who holds anything.
+    None if nothing is wrong or the right amounts are unknown. None, too, for a
+    server without any allocation: use nova-manage placement heal_allocations
+    first.
+
+    :param held: the allocation, by provider UUID and resource class.
     """
     policy = server.policy
     if policy is None or server.moving or not held:
@@ -151,7 +165,11 @@ def compute_healed(host: capacity.Host, server: Server, held: Amounts,
 
 
 def apply_changes(held: Amounts, wanted: Amounts) -> dict[str, dict[str, int]]:
-    """Return the allocations of a consumer after a repair."""
+    """Return a consumer's allocation after a repair.
+
+    :param held: the allocation, by provider UUID and resource class.
+    :param wanted: amounts that the repair sets; 0 removes one.
+    """
     found = _plain(held)
     for provider, resources in wanted.items():
         found[provider] = {
@@ -169,7 +187,9 @@ def make_body(answer: Mapping[str, Any], wanted: Amounts
               ) -> dict[str, Any] | None:
     """Return the PUT /allocations body of a repair; None if nothing changes.
 
-    :param answer: to GET /allocations/{consumer}, from microversion 1.28 on.
+    :param answer: body of GET /allocations/{consumer}, from microversion 1.28
+        on.
+    :param wanted: amounts that the repair sets; 0 removes one.
     """
     now = allocations.parse_allocations(answer)
     then = apply_changes(now, wanted)
@@ -181,17 +201,15 @@ def make_body(answer: Mapping[str, Any], wanted: Amounts
 def make_transfer_body(answer: Mapping[str, Any], owner: Mapping[str, Any],
                        repair: Repair, generation: int | None = None
                        ) -> dict[str, dict[str, Any]] | None:
-    """Return the POST /allocations body that moves a consumer's allocations.
+    """Return the POST /allocations body that gives a server its allocations.
 
-    None when there is nothing to do, such as for a server that has been
-    given something there meanwhile. What it holds of another host is what it
-    would have had there, and ends. Nova does the same when a migration fails
-    (``SchedulerReportClient.move_allocations``).
+    It replaces the server's own allocation, as Nova does when a migration
+    fails (``SchedulerReportClient.move_allocations``). None if there is
+    nothing to give, or the server has an allocation from the same providers.
 
-    :param answer: to GET /allocations/{consumer}, from microversion 1.28 on.
-    :param owner: likewise of the server.
-    :param generation: of a server that holds nothing, which Placement does
-        not tell.
+    :param answer: body of GET /allocations/{consumer} for the migration.
+    :param owner: body of GET /allocations/{consumer} for the server.
+    :param generation: consumer generation if ``owner`` has none.
     """
     if owner['allocations'].keys() & answer['allocations'].keys() or (
             not answer['allocations']):

@@ -98,7 +98,7 @@ class Devices:
     def make_pf_groups(self) -> Iterator[Group]:
         """Yield a Placement request group for each PF, with all of its VFs.
 
-        One group for each VF, as in Nova, would make Placement search m to the
+        With one group for each VF, as in Nova, Placement would search m to the
         power of n combinations for n VFs among m PFs.
         """
         first = 0
@@ -113,10 +113,11 @@ def build_request(policy: GuestPolicy, accounting: Accounting,
                   locality: str = 'node', joining: bool = False) -> Request:
     """Return the request groups and traits that Placement needs for a policy.
 
-    There is one group per guest NUMA node with bandwidth or L3 ways, and
-    one per PF. The control group is requested of the compute node.
+    There is one group for each guest NUMA node with bandwidth or other counted
+    resources, and one for each PF. The control group is requested of the
+    compute node.
 
-    :param devices: VFs of the policy as Placement requests.
+    :param devices: VFs of the policy, by PF.
     :param locality: required distance of VFs, one of :data:`LOCALITIES`;
         Placement enforces ``node`` only.
     :param joining: whether the guest shares an existing control group.
@@ -147,7 +148,7 @@ def build_request(policy: GuestPolicy, accounting: Accounting,
 
 def count_combinations(policy: GuestPolicy, accounting: Accounting, nodes: int,
                        pfs: Mapping[str, int]) -> int:
-    """Return the number of provider combinations that Placement tries.
+    """Return how many provider combinations Placement tries for one host.
 
     :param nodes: number of host NUMA nodes.
     :param pfs: number of PFs of the host, by PCI alias.
@@ -206,9 +207,9 @@ def _make_subtrees(counted: Collection[int],
 
 
 def make_share_traits(policy: GuestPolicy) -> dict[int, frozenset[str]]:
-    """Return the traits of host nodes with a control group to share.
+    """Return the traits of host nodes whose control group a guest can share.
 
-    The traits are by guest NUMA node.
+    :returns: required traits by guest NUMA node.
     """
     return {node: frozenset({names.make_share_trait(policy.fingerprint, node)})
             for node in range(len(policy.nodes))}
@@ -226,9 +227,11 @@ def _list_root_traits(policy: GuestPolicy) -> frozenset[str]:
 
 def get_locality(node: int, other: int | None,
                  socket_of: Mapping[int, int | None]) -> int:
-    """Return the index in LOCALITIES of the distance of two host NUMA nodes.
+    """Return how far host NUMA nodes are apart, as an index in LOCALITIES.
 
-    :param other: second node; None counts as far from every node.
+    0: same node, 1: another node of the same socket, 2: farther or unknown.
+
+    :param other: second host NUMA node; None if unknown.
     :param socket_of: socket by host NUMA node, None if unknown.
     """
     if node == other:
@@ -241,9 +244,9 @@ def get_locality(node: int, other: int | None,
 
 def list_node_suffixes(policy: GuestPolicy, accounting: Accounting,
                        joining: bool = False) -> dict[int, str]:
-    """Return the request group suffix of each guest NUMA node.
+    """Return the suffix of each guest node's request group for its host node.
 
-    Guest nodes for which ghsched requests nothing are left out.
+    Guest NUMA nodes for which ghsched requests nothing are left out.
 
     :param joining: whether the guest shares an existing control group.
     """

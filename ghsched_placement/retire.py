@@ -71,11 +71,12 @@ class Step:
 
 
 def plan_steps(providers: Sequence[Provider]) -> tuple[Step, ...]:
-    """Return the Placement changes that remove ghsched, in order.
+    """Return the steps that remove ghsched's data from Placement, in order.
 
-    A NUMA provider goes, unless somebody else has put an inventory into it.
+    The provider of a NUMA node is deleted, unless it has an inventory that is
+    not ghsched's.
 
-    :param providers: of one tree.
+    :param providers: all providers in the tree of a compute node.
     """
     found: list[Step] = []
     for provider in providers:
@@ -105,8 +106,8 @@ def _ours(traits: Iterable[str]) -> frozenset[str]:
 def read_tree(client: PlacementClient, name: str) -> tuple[Provider, ...]:
     """Return the provider tree of a compute node; empty if absent.
 
-    :param name: of the compute node's provider.
-    :raises PlacementError: when Placement cannot be asked.
+    :param name: name of the compute node's provider.
+    :raises PlacementError: when Placement refuses or does not answer.
     """
     for root in client.get('/resource_providers', [('name', name)])[
             'resource_providers']:
@@ -127,9 +128,11 @@ def _provider(client: PlacementClient, record: Mapping[str, Any]) -> Provider:
 
 
 def apply_step(client: PlacementClient, step: Step) -> None:
-    """Apply one removal step; a provider that is gone counts as done.
+    """Apply one step of removing ghsched's data from Placement.
 
-    :raises PlacementError: with Placement's own words.
+    A provider that does not exist any more counts as done.
+
+    :raises PlacementError: when Placement refuses or does not answer.
     """
     provider = step.provider
     path = f'/resource_providers/{provider.uuid}'

@@ -71,8 +71,9 @@ class Scheduling:
 
     @property
     def cpu_permille(self) -> int:
-        """CPU time of the real-time settings in thousandths of a CPU, rounded
-        up.
+        """CPU time of a real-time thread in thousandths of a CPU.
+
+        It is rounded up, and 0 without a runtime and a period.
         """
         if not self.runtime_us or not self.period_us:
             return 0
@@ -113,7 +114,7 @@ class ThreadPolicy:
 
     @property
     def scheduler_classes(self) -> tuple[Scheduling, ...]:
-        """Every scheduling class that the guest's threads ask for."""
+        """All scheduling classes that are set for threads of the guest."""
         return tuple(kind for kind in (self.vcpus, self.emulator,
                                        self.iothreads) if kind is not None)
 
@@ -128,7 +129,7 @@ class ThreadPolicy:
         return any(kind.realtime for kind in self.scheduler_classes)
 
     def capabilities(self) -> frozenset[str]:
-        """Return the host capabilities that the scheduling policy needs."""
+        """Return the host capabilities that the threads' scheduling needs."""
         needed = set()
         if any(kind.priority for kind in self.scheduler_classes):
             needed.add('VCPU_REALTIME')
@@ -141,7 +142,7 @@ class ThreadPolicy:
 
     @property
     def highest_priority(self) -> int:
-        """The highest real-time priority of the guest; 0 for none."""
+        """Highest real-time priority of the guest's threads; 0 for none."""
         return max((kind.priority or 0 for kind in self.scheduler_classes),
                    default=0)
 
@@ -164,11 +165,11 @@ KEYS = frozenset({key.name for kind in (*_KINDS, _TIMES) for key in kind}
 
 def build_policy(values: Mapping[str, object],
                  extra_specs: Mapping[str, str]) -> ThreadPolicy:
-    """Build the scheduling policy from checked values of the extra specs.
+    """Build the scheduling policy of a guest's threads from extra specs.
 
-    :param values: by name of a key of :data:`KEYS`.
-    :param extra_specs: all extra specs of the flavor, for what Nova's keys
-        must say beside ours.
+    :param values: parsed values of ghsched's scheduling keys, by key name.
+    :param extra_specs: all extra specs of the flavor, to check Nova's own
+        keys.
     :raises PolicyError: for keys that contradict each other or Nova's.
     """
     vcpus, emulator, iothreads = (
@@ -197,11 +198,13 @@ def build_policy(values: Mapping[str, object],
 
 def compute_room(cpus: int, runtime_us: int, period_us: int,
                  percent: int) -> int:
-    """Return the thousandths of a CPU free for real-time vCPUs.
+    """Return the CPU time for real-time vCPUs in thousandths of a CPU.
 
-    :param runtime_us: ``sched_rt_runtime_us`` of the host's kernel, -1 for
-        all of ``period_us``, which is ``sched_rt_period_us``.
-    :param percent: of what the kernel leaves to them.
+    :param cpus: number of shared host CPUs.
+    :param runtime_us: ``sched_rt_runtime_us`` of the host's kernel, -1 for no
+        limit.
+    :param period_us: ``sched_rt_period_us`` of the host's kernel.
+    :param percent: percent of the kernel's real-time limit to use for vCPUs.
     """
     each = 1000 if runtime_us < 0 else max(
         0, 1000 * runtime_us // period_us - _KEPT_FOR_OTHERS)
@@ -209,11 +212,11 @@ def compute_room(cpus: int, runtime_us: int, period_us: int,
 
 
 def list_vcpus(policy: ThreadPolicy, count: int) -> frozenset[int]:
-    """Return the guest's vCPUs that a thread policy applies to.
+    """Return the vCPUs that get the scheduling class of a thread policy.
 
-    :param count: how many vCPUs the guest has.
-    :raises PolicyError: when the mask leaves none, or names one that the
-        guest does not have.
+    :param count: number of vCPUs of the guest.
+    :raises PolicyError: when the mask leaves none, or names one that the guest
+        does not have.
     """
     every = frozenset(range(count))
     if policy.vcpus is None or not policy.mask:
@@ -232,9 +235,10 @@ def list_vcpus(policy: ThreadPolicy, count: int) -> frozenset[int]:
 
 
 def parse_vcpu_mask(mask: str, count: int = 0) -> frozenset[int]:
-    """Return the vCPUs that a mask names.
+    """Parse a mask such as ``2-3`` or ``^0-1`` to a set of vCPU numbers.
 
-    :raises PolicyError: for text that is no list of vCPUs.
+    :param count: number of vCPUs of the guest.
+    :raises PolicyError: for a malformed mask.
     """
     rules = [rule.strip() for rule in mask.split(',')]
     if all(rule.startswith('^') for rule in rules):
@@ -263,16 +267,18 @@ def _kind(values: Mapping[str, object], scheduler: keys.Key,
 def _is_shared(extra_specs: Mapping[str, str]) -> bool:
     """Whether the flavor lets real-time vCPUs run on shared host CPUs.
 
-    The flavor has to say so: what it leaves open an image may decide.
+    False if the flavor sets no CPU policy, because the image could set one.
     """
     return extra_specs.get(_CPU_POLICY) == 'shared'
 
 
 def _parse_times(values: Mapping[str, object], scheduler: str) -> Scheduling:
-    """Return runtime, deadline and period that the kernel accepts.
+    """Return runtime, deadline and period of real-time vCPUs from extra specs.
 
-    Those of fifo and rr are a promise of the guest, which no kernel holds it
-    to; a deadline within the period they do not have.
+    A deadline is allowed for the scheduler ``deadline`` only.
+
+    :param values: parsed values of ghsched's scheduling keys, by key name.
+    :raises PolicyError: when the kernel would not accept them.
     """
     if scheduler != DEADLINE:
         _check_no_times(values, keys.VCPU_DEADLINE_US)

@@ -27,7 +27,7 @@ def render_table(titles: tuple[str, ...], rows: Iterable[list[Any]]) -> str:
 
 
 def format_cell(value: Any) -> str:
-    """Return a value as table cell text: a dash for None, true or false."""
+    """Return the text of a table cell: "-" for None, "true" or "false"."""
     if value is None:
         return '-'
     if isinstance(value, bool):

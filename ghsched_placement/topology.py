@@ -94,7 +94,7 @@ class Guest:
 
 def split(vcpus: int, memory_mb: int,
           extra_specs: Mapping[str, str]) -> Guest:
-    """Split a flavor into guest NUMA nodes as Nova does.
+    """Split a flavor's vCPUs and memory into guest NUMA nodes as Nova does.
 
     :raises TopologyError: when Nova would refuse the flavor.
     """
@@ -122,7 +122,10 @@ def split(vcpus: int, memory_mb: int,
 
 def _one_of(key: str, extra_specs: Mapping[str, str],
             choices: Sequence[str]) -> str:
-    """Return an optional extra spec's value, checked against its choices."""
+    """Return an extra spec's value, '' if absent; check it against choices.
+
+    :raises TopologyError: for a value that is not one of the choices.
+    """
     value = extra_specs.get(key, '')
     if value and value not in choices:
         raise TopologyError(f'{key}: {value!r} is none of '
@@ -135,7 +138,10 @@ def _one_of(key: str, extra_specs: Mapping[str, str],
 
 def _dedicated(vcpus: int, isolated: bool,
                extra_specs: Mapping[str, str]) -> frozenset[int]:
-    """Return the vCPUs with a host CPU of their own."""
+    """Return the vCPUs that get a dedicated host CPU.
+
+    :param isolated: whether emulator threads have a dedicated CPU, too.
+    """
     policy = _one_of('hw:cpu_policy', extra_specs,
                      ('shared', 'dedicated', 'mixed'))
     if _asks_for_pcpus(vcpus, isolated, policy, extra_specs):
@@ -157,7 +163,10 @@ def _dedicated(vcpus: int, isolated: bool,
 
 def _asks_for_pcpus(vcpus: int, isolated: bool, policy: str,
                     extra_specs: Mapping[str, str]) -> bool:
-    """Whether resources:PCPU is what makes the flavor ask for dedicated CPUs.
+    """Whether the flavor requests dedicated CPUs by ``resources:PCPU``.
+
+    :param isolated: whether emulator threads have a dedicated CPU, too.
+    :param policy: value of hw:cpu_policy.
     """
     asked = {'VCPU': 0, 'PCPU': 0}
     for key, value in extra_specs.items():
@@ -219,7 +228,7 @@ def _masked(key: str, vcpus: int, mask: str) -> frozenset[int]:
 
 
 def _thread_policy(extra_specs: Mapping[str, str]) -> bool:
-    """Return the flavor's CPU thread policy, if it matters for placement."""
+    """Whether the flavor sets a CPU thread policy, for dedicated CPUs only."""
     policy = _one_of('hw:cpu_thread_policy', extra_specs,
                      ('prefer', 'isolate', 'require'))
     trait = next((value for key, value in extra_specs.items()
@@ -234,7 +243,7 @@ def _thread_policy(extra_specs: Mapping[str, str]) -> bool:
 
 
 def _page_size(extra_specs: Mapping[str, str]) -> PageSize:
-    """Return the page size that a flavor asks for.
+    """Return the memory page size that a flavor asks for; None if it has none.
 
     :raises TopologyError: for a value that is no page size.
     """
@@ -302,7 +311,8 @@ def vcpus_by_node(nodes: int, vcpus: int, extra_specs: Mapping[str, str]
                   ) -> tuple[frozenset[int], ...]:
     """Return the vCPU numbers of each guest NUMA node.
 
-    :raises TopologyError: when Nova would refuse the flavor for them.
+    :param nodes: number of guest NUMA nodes.
+    :raises TopologyError: when Nova would refuse the flavor's hw:numa_cpus.
     """
     listed = _listed('hw:numa_cpus', extra_specs)
     if not listed:
@@ -312,7 +322,8 @@ def vcpus_by_node(nodes: int, vcpus: int, extra_specs: Mapping[str, str]
 
 
 def _listed(key: str, extra_specs: Mapping[str, str]) -> list[str]:
-    """Return the values of key.0, key.1, ... up to the first absent one."""
+    """Return the values of extra specs key.0, key.1, ... until one is absent.
+    """
     values: list[str] = []
     while f'{key}.{len(values)}' in extra_specs:
         values.append(extra_specs[f'{key}.{len(values)}'])

@@ -56,7 +56,8 @@ class Port:
 def write(ties: affinity.Ties, addresses: Iterable[str]) -> dict[str, Any]:
     """Return a guest's network traffic with its peers, for its diagnostics.
 
-    :param addresses: addresses of the guest.
+    :param ties: traffic between pairs of IP addresses.
+    :param addresses: IP addresses of the guest.
     """
     mine = set(addresses)
     found = [Talk(*_mine_first(pair, mine), tie.strength)
@@ -103,12 +104,12 @@ def ports(server: Mapping[str, Any]) -> tuple[Port, ...]:
 
 def between(talks: Mapping[str, Iterable[Talk]],
             known: Iterable[Port]) -> affinity.Ties:
-    """Return the traffic between each pair of guests, as ties.
+    """Return the network traffic between each pair of guests.
 
-    If both hosts report a pair's traffic, the larger figure counts.
+    If both hosts report the traffic of a pair, the larger figure counts.
 
     :param talks: reported traffic, by guest UUID.
-    :param known: all fixed addresses in the cloud.
+    :param known: all fixed IP addresses in the cloud.
     """
     by_address: dict[str, list[Port]] = {}
     networks: dict[tuple[str, str], set[str]] = {}
@@ -132,11 +133,10 @@ def between(talks: Mapping[str, Iterable[Talk]],
 
 
 def _whose(having: Iterable[Port], networks: set[str]) -> str:
-    """Return the UUID of the guest with an address; empty if ambiguous.
-
-    A guest on one of the given networks is preferred.
+    """Return the UUID of the guest that has an IP address; empty if ambiguous.
 
     :param having: ports that have the address.
+    :param networks: networks whose guests are preferred.
     """
     having = list(having)
     near = {port.guest for port in having if port.network in networks}

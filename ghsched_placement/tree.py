@@ -80,7 +80,7 @@ class Config:
     reserved_elsewhere: int = 0
 
     def reserved(self, node: int) -> int:
-        """Return the percent of a host node's bandwidth never guaranteed."""
+        """Return the configured percent of bandwidth that guests never get."""
         return self.reserved_bandwidth.get(node, self.reserved_elsewhere)
 
 
@@ -152,8 +152,8 @@ def retired(provider: Provider,
             current: Mapping[str, Current]) -> Provider:
     """Return the provider of a NUMA node that the host lost and guests use.
 
-    Nothing can be allocated from it any more. It is kept because Placement
-    does not delete an inventory in use (409 InventoryInUse).
+    It accepts no new allocations, and is kept because Placement does not
+    delete an inventory in use (409 InventoryInUse).
 
     :param current: usage by resource class.
     """
@@ -166,7 +166,10 @@ def retired(provider: Provider,
 
 def inventory(total: int, reserved: int = 0, allocation_ratio: float = 1.0,
               step: int = 1) -> dict[str, int | float]:
-    """Return an inventory record that is allocated in multiples of a step."""
+    """Return a Placement inventory record.
+
+    :param step: number that each allocated amount must be a multiple of.
+    """
     return {
         'total': total, 'reserved': reserved, 'min_unit': 1,
         'max_unit': total, 'step_size': step,
@@ -175,7 +178,7 @@ def inventory(total: int, reserved: int = 0, allocation_ratio: float = 1.0,
 
 
 def slots(provider: Provider) -> frozenset[str]:
-    """Return the names of a host's control group units.
+    """Return the names of the control group units that a host offers.
 
     :param provider: compute node's resource provider.
     """
@@ -260,7 +263,7 @@ def _not_holdable(host: HostDescription, amounts: Sequence[int],
 
 
 def counted(host: HostDescription, node: int) -> dict[str, tuple[int, int]]:
-    """Return total and minimum request of a node's L3 ways and real-time CPU.
+    """Return total and smallest request of a node's L3 ways and real-time CPU.
 
     They are by resource class.
     """
@@ -270,9 +273,11 @@ def counted(host: HostDescription, node: int) -> dict[str, tuple[int, int]]:
 
 def _counted(amount: int, least: int,
              current: Current) -> dict[str, int | float]:
-    """Return an inventory whose total is no less than its usage.
+    """Return an inventory whose total is never less than its usage.
 
+    :param amount: amount that the host offers.
     :param least: smallest amount that can be requested.
+    :param current: usage of the inventory in Placement.
     """
     if not amount:
         return _closed(current)
@@ -299,7 +304,8 @@ def _reserved(node: int, host: HostDescription, config: Config) -> int:
 
 
 def offered_bursts(node: int, host: HostDescription, config: Config) -> int:
-    """Return the total percent of a host NUMA node to promise as bursts."""
+    """Return the percent of a host NUMA node that may be promised as bursts.
+    """
     pool = burst_pool(node, host, config)
     return host.bursts.get(node, pool) if pool else 0
 
@@ -320,7 +326,10 @@ def _bursts(node: int, host: HostDescription, config: Config,
 
 
 def _closed(current: Current) -> dict[str, int | float]:
-    """Return an inventory that accepts no new allocations; empty if unused."""
+    """Return an inventory that takes no new allocations; empty if not in use.
+
+    :param current: total and usage of the inventory in Placement.
+    """
     if not current.used:
         return {}
     total = max(current.total, current.used, 1)
@@ -329,11 +338,13 @@ def _closed(current: Current) -> dict[str, int | float]:
 
 def _group_inventories(host: HostDescription,
                        current: Current) -> Mapping[str, Inventory]:
-    """Return the inventory of a host's control groups.
+    """Return the inventory of a host's resctrl control groups.
 
-    Each guest that starts a group uses a unit; units of guests that share a
-    group are offered again. Named units in use are never removed, because
-    nova-compute would not start (AssignedResourceNotFound).
+    A control group that several guests share counts once. While units are
+    allocated, the total does not fall, because nova-compute would not start
+    without a unit in use (AssignedResourceNotFound).
+
+    :param current: total, usage and consumers in Placement.
     """
     groups = len(set(host.sharing.values()))
     needed = (current.used - len(current.holders & host.sharing.keys())

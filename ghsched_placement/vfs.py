@@ -55,16 +55,17 @@ class Pf:
     free: int
 
     def place(self, locality: str) -> str:
-        """Return the UUID of the NUMA node's or the compute node's provider.
+        """Return the UUID of the provider that VFs of a locality must share.
 
-        It is the NUMA node's provider for locality ``node``.
+        It is the NUMA node's provider for locality ``node``, else the compute
+        node's.
         """
         return self.parent if locality == 'node' else self.root
 
 
 def query(resource_class: str,
           required: frozenset[str]) -> list[tuple[str, str]]:
-    """Return parameters of GET /allocation_candidates for PFs with a free VF.
+    """Return the allocation candidates query that finds PFs with a free VF.
 
     :param required: traits that the PFs must have.
     """
@@ -76,9 +77,11 @@ def query(resource_class: str,
 
 def read(summaries: Mapping[str, Any], resource_class: str,
          required: frozenset[str]) -> list[Pf]:
-    """Parse the PFs in Placement's response to the query for PFs.
+    """Parse PFs and their free VFs in Placement's allocation candidates.
 
     :param summaries: ``provider_summaries`` of microversion 1.29 or later.
+    :param resource_class: resource class of the VFs.
+    :param required: traits that the PFs must have.
     """
     found = []
     for summary in summaries.values():
@@ -91,7 +94,7 @@ def read(summaries: Mapping[str, Any], resource_class: str,
 
 
 def by_place(pfs: Iterable[Pf], locality: str) -> dict[str, list[int]]:
-    """Return the free VFs of each PF, by node or host, the most first.
+    """Return the free VFs of each PF, by NUMA node or host, the most first.
 
     :param locality: ``node`` groups PFs by NUMA node, others by host.
     """
@@ -127,8 +130,10 @@ def tries(policy: GuestPolicy, find: Callable[[], Mapping[str, Sequence[Pf]]],
 
 def is_feasible(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
                 sizes: Sizes) -> bool:
-    """Return whether Placement can search a division of VFs in time.
+    """Return whether Placement can search a division of VFs among PFs in time.
 
+    :param needs: VFs that the guest requests.
+    :param pfs: PFs by PCI alias.
     :param sizes: number of VFs from each PF.
     """
     parts = Counter[str]()

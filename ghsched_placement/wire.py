@@ -33,10 +33,10 @@ def parse(text: Any, version: int, build: Callable[[dict[str, Any]], T]
           ) -> T | None:
     """Parse a versioned JSON record; None if it cannot be read.
 
-    :param text: anything that was found in place of the record.
-    :param version: of the format that can be read.
-    :param build: may raise any of :data:`MALFORMED`.
-    :returns: None without a record that can be read.
+    :param text: JSON text of the record; None if there is none.
+    :param version: version of the format that can be read.
+    :param build: builds the result from the parsed JSON object; may raise any
+        of :data:`MALFORMED`.
     """
     try:
         found = json.loads(text or 'null')
