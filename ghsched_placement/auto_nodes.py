@@ -70,7 +70,8 @@ def list_node_counts_of_server(extra_specs: Mapping[str, str], vcpus: int,
 
 
 def get_max_node_count(extra_specs: Mapping[str, str]) -> int:
-    """Return the most guest NUMA nodes that the scheduler may choose."""
+    """Return the largest number of guest NUMA nodes the scheduler may choose.
+    """
     return int(extra_specs.get(keys.NUMA_MAX.extra_spec, DEFAULT_MAX))
 
 

@@ -131,7 +131,11 @@ def _find_bottlenecks(node: HostNode, before: Iterable[str],
 
 
 def find_changes(before: Load | None, now: Load) -> tuple[Change, ...]:
-    """Return the bottlenecks that began or ended between two load records."""
+    """Return the bottlenecks that began or ended between two load records.
+
+    :param before: earlier load record of the host; None if there is none.
+    :param now: latest load record of the host.
+    """
     earlier = before.get_nodes_by_number() if before else {}
     found = []
     for node in now.nodes:

@@ -180,7 +180,7 @@ class Host:
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """Names of the host's bandwidth control capabilities."""
+        """Sorted names of the host's capabilities, such as MEM_BW_MAX."""
         return tuple(sorted(
             name for name, trait in names.CAPABILITY_TRAITS.items()
             if trait in self.root.traits))

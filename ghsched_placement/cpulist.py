@@ -57,8 +57,7 @@ def parse_cpus(text: str) -> frozenset[int]:
 def render_cpus(cpus: Iterable[int]) -> str:
     """Render CPU numbers as libvirt's canonical text, such as ``0-3,8``.
 
-    Two neighbours make a range (``0-1``), as in virBitmapFormat. libvirt
-    also names control groups by this text (``vcpus_0-3``).
+    Two neighbours are a range, too (``0-1``).
     """
     ranges: list[list[int]] = []
     for cpu in sorted(set(cpus)):

@@ -20,9 +20,8 @@ _DECIMAL = re.compile(r'[0-9]{1,20}')
 def parse_decimal(text: str) -> int | None:
     """Parse a decimal number of at most 20 digits; None for any other text.
 
-    Blanks around the number are ignored. int() is too lax for texts of the
-    kernel: it accepts digits of all scripts, signs and underscores, and
-    raises for other texts and for more than 4300 digits.
+    Blanks around the number are ignored. Signs, underscores and digits of
+    other scripts are not allowed.
     """
     stripped = text.strip()
     return int(stripped) if _DECIMAL.fullmatch(stripped) else None

@@ -128,7 +128,7 @@ class Verdict:
 
     @property
     def reason_texts(self) -> tuple[str, ...]:
-        """Reasons why the host cannot take the guest, as texts."""
+        """Reasons why the host cannot take the guest, one text for each."""
         return tuple(map(str, self.lacks))
 
     @property
@@ -394,14 +394,14 @@ class _Room:
 
     def _match_nodes(self, needs: Sequence[Mapping[str, int]],
                      joins: bool) -> tuple[int, ...] | None:
-        """Return a host NUMA node for each guest NUMA node; None if
-        impossible.
+        """Match each guest NUMA node to a free host node; None if impossible.
 
-        The emptiest nodes are tried first. Placement does not know which host
-        nodes have the same control group to share; nova-compute checks that.
+        The emptiest host nodes are tried first. A guest node whose host nodes
+        are all taken moves another guest node to a different one if possible
+        (Kuhn's augmenting paths).
 
-        Augmenting paths (Kuhn): a guest node whose host nodes are all taken
-        pushes another guest node off one of them if that fits elsewhere.
+        :param needs: amounts of each guest NUMA node, by resource class.
+        :param joins: whether the guest shares a control group of other guests.
         """
         order = sorted(self._nodes, key=lambda node: (
             -self._nodes[node][names.MEM_BW_PCT], node))

@@ -230,7 +230,7 @@ class Gathered:
 
 
 def describe_hosts(hosts: Sequence[str]) -> str:
-    """Return the names of a few hosts and the number of the others."""
+    """Return text with the names of a few hosts and the number of others."""
     shown = ', '.join(hosts[:NAMED_HOSTS])
     if len(hosts) > NAMED_HOSTS:
         shown += f' and {len(hosts) - NAMED_HOSTS} more'

@@ -90,7 +90,10 @@ class HostNode:
     bottlenecks: tuple[str, ...] | None = None
 
     def get_loads_by_resource(self) -> dict[str, float]:
-        """Return the measured loads of a NUMA node, by name in RESOURCES."""
+        """Return the measured loads and waiting times of a host NUMA node.
+
+        They are by name in RESOURCES, without unknown ones.
+        """
         found = {name: getattr(self, name) for name in RESOURCES}
         return {name: value for name, value in found.items()
                 if value is not None}
@@ -163,7 +166,7 @@ def from_stats(stats: Mapping[str, Any]) -> Load | None:
 
 
 def to_json(load: Load) -> str:
-    """Return the load record as JSON; omit unknown values."""
+    """Return a load record of a host as JSON; omit unknown values."""
     return json.dumps(
         {'version': VERSION, 'time': round(load.time, 1),
          'period': round(load.period, 3),

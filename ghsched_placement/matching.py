@@ -132,7 +132,8 @@ class Cheapest:
 def find_cheapest(costs: Costs, steps: Steps) -> Cheapest | None:
     """Return the assignment of items to places of least total cost, or None.
 
-    The Hungarian method is used: shortest augmenting paths with potentials.
+    :param costs: cost of each place that an item may have, by item.
+    :param steps: counts the steps of the search (Hungarian method).
     """
     of_item = [0] * len(costs)
     of_place = dict.fromkeys(itertools.chain.from_iterable(costs), 0)

@@ -170,8 +170,8 @@ def make_vf_suffix(request_id: str, number: int) -> str:
 def make_node_physnet(node: int) -> str:
     """Return the pseudo physical network that stands for a host NUMA node.
 
-    Such networks in the scheduler's limits tell Nova's claim which host
-    nodes to use.
+    Nova's claim places a guest on the host NUMA nodes whose pseudo networks
+    are in the scheduler's limits.
     """
     return f'ghsched-numa{node}'
 
@@ -180,7 +180,7 @@ _ORDER = re.compile(r'ghsched-order(?:-\d+)+')
 
 
 def make_order_physnet(nodes: Sequence[int]) -> str:
-    """Return the pseudo physical network that encodes a host node order.
+    """Return the pseudo physical network that encodes the order of host nodes.
 
     :param nodes: host NUMA node of each guest NUMA node.
     """

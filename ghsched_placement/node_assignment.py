@@ -303,7 +303,10 @@ def _list_guest_nodes(wanted: Wanted) -> Iterator[_Guest]:
 
 
 def _get_least_cost(rows: Rows) -> int:
-    """Return a lower bound of the cost of assigning guest to host nodes."""
+    """Return a lower bound of the cost of any way to place a guest.
+
+    :param rows: host nodes that each guest NUMA node may have.
+    """
     least, most = 0, dict[int, int]()
     for row in rows:
         least += row.least
@@ -497,8 +500,9 @@ class _Ways:
                 cost, node_choice.combine_costs(order, self._host.busy))
 
     def _group_candidates(self, rows: Rows) -> list[tuple[Any, ...]]:
-        """Group allocation candidates by their providers other than PFs.
+        """Group allocation candidates that differ only in the PFs of VFs.
 
+        :param rows: host nodes that the candidates allow for each guest node.
         :returns: for each group the number of PFs and the PFs of its first
             candidate, the other providers and the candidates.
         """

@@ -58,12 +58,12 @@ class Pages:
 
     @property
     def total_mb(self) -> int:
-        """MiB of all pages of this size."""
+        """MiB of all memory pages of one size on a host NUMA node."""
         return self.total * self.size_kb // 1024
 
     @property
     def free_mb(self) -> int:
-        """MiB of the pages that a guest can have."""
+        """MiB of free memory pages of one size on a host NUMA node."""
         return (self.total - self.used - self.reserved) * self.size_kb // 1024
 
 
@@ -120,17 +120,17 @@ class NodeRoom:
 
     @property
     def dedicated_free(self) -> int:
-        """Dedicated host CPUs that no guest has."""
+        """Number of dedicated CPUs of a host NUMA node that no guest has."""
         return self.dedicated - self.dedicated_used
 
     @property
     def memory_capacity(self) -> int:
-        """MiB that guests can be given in total, allocation ratio included."""
+        """MiB of a host NUMA node for guests, allocation ratio included."""
         return math.floor(self.memory * self.ram_ratio)
 
     @property
     def memory_free(self) -> int:
-        """MiB that guests can still be given, allocation ratio included."""
+        """MiB of a host NUMA node that guests can still be given."""
         return self.memory_capacity - self.memory_used
 
     def find_shortages(self, guest: GuestNode,

@@ -187,7 +187,7 @@ def wanted(extra_specs: Mapping[str, str]) -> bool:
 
 
 def check(extra_spec: str, text: object) -> None:
-    """Check one ghsched extra spec, without regard to any others.
+    """Check the key and the value of a single ghsched extra spec.
 
     :raises PolicyError: when the key is unknown or the value is invalid.
     """
@@ -217,7 +217,7 @@ def check_topology(extra_specs: Mapping[str, str]) -> None:
 def node_count(extra_specs: Mapping[str, str], default: int = 0) -> int:
     """Return the number of guest NUMA nodes that a flavor asks for.
 
-    If the scheduler chooses the number, return the maximum.
+    If the scheduler chooses the number, return the largest that it may choose.
 
     :param default: result for a flavor with no number or an invalid one.
     :raises PolicyError: when a guest cannot have so many NUMA nodes.
@@ -249,7 +249,8 @@ def misspelt(given: Iterable[str]) -> Iterator[PolicyError]:
 def doubtful(extra_specs: Iterable[str]) -> Iterator[str]:
     """Yield a warning for each extra spec that resembles a ghsched key.
 
-    It is not refused, because it may be a property of host aggregates.
+    Such extra specs are not refused, because they may be properties of host
+    aggregates.
     """
     for extra_spec in sorted(extra_specs):
         if extra_spec.startswith(_PREFIX) or keys.guess_extra_spec(extra_spec):

@@ -119,7 +119,7 @@ class ThreadPolicy:
                                        self.iothreads) if kind is not None)
 
     def describe_priorities(self) -> dict[str, str]:
-        """Return scheduling class and priority in words, by kind of thread."""
+        """Return scheduling class and priority as text, by kind of thread."""
         return {kind: str(value) for kind, value in (
             ('vcpus', self.vcpus), ('emulator', self.emulator),
             ('iothreads', self.iothreads)) if value is not None}

@@ -223,9 +223,11 @@ def bandwidth(node: int, host: HostDescription, config: Config,
               current: Current) -> dict[str, int | float]:
     """Return a host NUMA node's bandwidth inventory; empty if it has none.
 
-    The reserved amount never makes the provider exceed its capacity, since
-    Placement would then refuse to change allocations. The step size divides
-    every existing allocation, so that migrations can move them.
+    The amount reserved leaves room for what is allocated, since Placement
+    would otherwise refuse to change allocations. The step size divides every
+    existing allocation, so that migrations can move them.
+
+    :param current: usage and allocations of the inventory in Placement.
     """
     if node not in host.nodes:
         return _closed(current)
@@ -314,8 +316,10 @@ def _bursts(node: int, host: HostDescription, config: Config,
             current: Current) -> dict[str, int | float]:
     """Return the inventory of a host NUMA node's bandwidth bursts.
 
-    Its allocation ratio lets guests be promised more than is reserved. No
-    guest can have a burst that is larger than the reserved percent.
+    The allocation ratio allows guests to be promised more than is reserved. No
+    single burst can be larger than what is reserved.
+
+    :param current: usage of the inventory in Placement.
     """
     pool = burst_pool(node, host, config)
     if not pool:

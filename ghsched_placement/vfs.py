@@ -222,7 +222,7 @@ def combinations(parts: Mapping[str, int],
                  pfs: Mapping[str, Sequence[Pf]]) -> int:
     """Return how many combinations of PFs Placement tries for one host.
 
-    :param parts: number of request groups by PCI alias.
+    :param parts: number of request groups for VFs, by PCI alias.
     :param pfs: PFs by PCI alias.
     """
     found = 1
