@@ -70,23 +70,24 @@ class Records(Protocol):
     """Nova's records of one guest, read and written."""
 
     def read(self) -> Guest:
-        """Read Nova's record of the guest.
+        """Return the guest's flavor, host and NUMA nodes from Nova's records.
 
         :raises Refused: if the guest cannot be changed now.
         """
 
     def lock(self) -> str:
-        """Lock the server against other operations of Nova.
+        """Lock a server against other operations of Nova.
 
         :returns: ID of this lock.
         :raises Refused: if another operation has begun.
         """
 
     def unlock(self) -> str:
-        """Unlock the server; return what to do by hand if that fails."""
+        """Unlock a server; return what is left to do by hand if that fails."""
 
     def save(self, extra_specs: Mapping[str, str]) -> None:
-        """Write extra specs into the flavor and unlock, or roll back.
+        """Write extra specs into a server's flavor and unlock it, or roll
+        back.
 
         :raises LeftOver: if the old extra specs could not be restored.
         """
@@ -99,16 +100,19 @@ class Host(Protocol):
     """
 
     def check(self, guest: Guest, policy: Packed) -> dict[str, Any]:
-        """Check whether the host can enforce a policy.
+        """Check whether a compute host can enforce a guest's new bandwidth
+        policy.
 
-        :returns: ``policy`` that the guest has, whether it is the ``same``,
-            the ``effective`` values, and number of ``guests`` in the group,
+        :returns: ``policy``: that of the running guest, ``same``: whether it
+            is the new one already, ``effective``: values that the host would
+            enforce, and ``guests``: number of guests in the control group,
             which hosts of an older release omit.
         """
 
     def set(self, guest: Guest, policy: Packed, token: str,
             lock: str) -> None:
-        """Change the policy of a running guest.
+        """Change the bandwidth policy that a compute host enforces for a
+        guest.
 
         :param token: ID of this call.
         :param lock: ID of the lock that the server must still have.
@@ -117,7 +121,7 @@ class Host(Protocol):
         """
 
     def policy_of(self, guest: Guest, void: str) -> Packed | None:
-        """Return the guest's policy, and cancel a call of :meth:`set`.
+        """Return a guest's bandwidth policy, and cancel a call of :meth:`set`.
 
         :param void: ID of the call to cancel.
         """
@@ -128,17 +132,21 @@ class Shares(Protocol):
     """
 
     def read_amounts(self) -> dict[tuple[str, str], int]:
-        """Return allocated amounts by provider and resource class."""
+        """Return a guest's allocated amounts by provider and resource class.
+        """
 
     def put(self, wanted: changes.Amounts) -> bool:
-        """Write amounts into the allocation; return whether any differed."""
+        """Write amounts into a guest's allocation; return whether any
+        differed.
+        """
 
     def check_room(self, wanted: changes.Amounts) -> None:
-        """Refuse amounts that do not fit into the inventories now."""
+        """Refuse a guest's new amounts if they exceed Placement's inventories.
+        """
 
     def check_traits(self, compute_node_uuid: str,
                      policy: GuestPolicy) -> None:
-        """Refuse a policy for which the compute node lacks a trait."""
+        """Refuse a policy whose traits the compute node lacks in Placement."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +175,7 @@ class Plan:
 
     @property
     def packed(self) -> Packed:
-        """New policy in wire format."""
+        """New bandwidth policy of a guest in the wire format of RPC calls."""
         return messages.pack(self.change.after.nodes, self.guest.host_nodes)
 
 
@@ -188,12 +196,12 @@ class LiveChange:
     _host_may_differ: bool = False
 
     def run(self, wish: changes.Wish, dry_run: bool = False) -> Plan:
-        """Change the policy, or only check whether that is possible.
+        """Change the bandwidth policy of a running guest, or only check it.
 
         Writes nothing if the guest has the policy already.
 
-        :param wish: new values by key.
-        :param dry_run: only check.
+        :param wish: new values by key of the policy.
+        :param dry_run: only check whether the change is possible.
         :raises PolicyError: naming the invalid key.
         :raises Refused: if the change failed, and nothing is changed.
         :raises LeftOver: if the change failed, and something is left to do by
@@ -213,7 +221,7 @@ class LiveChange:
         return plan
 
     def _check(self, wish: changes.Wish, dry_run: bool) -> Plan:
-        """Return a plan of the change without changing anything.
+        """Return the plan for a change of a guest's policy; change nothing.
 
         :raises Refused: for any error but PolicyError.
         """
@@ -286,9 +294,12 @@ class LiveChange:
 
     def _resolve_silence(self, plan: Plan, token: str,
                          silent: errors.HostSilent) -> None:
-        """Read the policy of a host that did not answer, and cancel its call.
+        """Find out which policy a host has that did not answer; cancel the
+        call.
 
         Returns if the host has the new policy.
+
+        :raises Refused: if the host has kept the old policy.
         """
         try:
             now = self.host.policy_of(plan.guest, token)
@@ -306,12 +317,15 @@ class LiveChange:
     # -- undoing --------------------------------------------------------------
 
     def _roll_back(self, error: BaseException) -> NoReturn:
-        """Roll back the steps of the failed change, and raise its error."""
+        """Undo the steps of a failed policy change, and raise its error."""
         steps, self._undo = self._undo, []
         roll_back(error, steps, self.records.unlock)
 
     def _restore_host(self, plan: Plan, token: str) -> str:
-        """Restore the old policy on the host; return what is left to do."""
+        """Restore a guest's old policy on its host.
+
+        :returns: what is left to do by hand.
+        """
         try:
             self.host.policy_of(plan.guest, token)
             self.host.set(plan.guest, plan.running or (),
@@ -328,10 +342,12 @@ class LiveChange:
         return ''
 
     def _restore_allocation(self, plan: Plan) -> str:
-        """Restore the allocation; return what is left to do.
+        """Restore a guest's allocation after a failed change of its policy.
 
-        If the host may still enforce the new policy, the larger share of both
-        policies stays allocated.
+        If the host may still enforce the new policy, the larger amounts of
+        both policies stay allocated.
+
+        :returns: what is left to do by hand.
         """
         held = plan.held
         if self._host_may_differ:
@@ -339,9 +355,11 @@ class LiveChange:
         return restore_amounts(self.shares_of(plan.guest), held)
 
     def _hold_both(self, plan: Plan) -> str:
-        """Allocate the larger share of both policies; return what is left.
+        """Allocate the larger amounts of a guest's old and new policy.
 
         For a host whose policy is unknown.
+
+        :returns: what is left to do by hand.
         """
         left = restore_amounts(self.shares_of(plan.guest),
                                changes.take_maxima(plan.held, plan.wanted))
@@ -354,7 +372,8 @@ class LiveChange:
 
 def roll_back(error: BaseException, undo: Sequence[Callable[[], str]],
               unlock: Callable[[], str]) -> NoReturn:
-    """Run the undo steps of a failed change, unlock, and raise the error.
+    """Run the undo steps of a failed change, unlock the server, raise the
+    error.
 
     :param undo: undo steps, in the order of the steps that they undo; each
         returns what is left to do by hand, or an empty text.
@@ -376,7 +395,10 @@ def roll_back(error: BaseException, undo: Sequence[Callable[[], str]],
 
 
 def restore_amounts(shares: Shares, held: changes.Amounts) -> str:
-    """Restore amounts in Placement; return what is left to do by hand."""
+    """Restore a guest's former allocation in Placement.
+
+    :returns: what is left to do by hand.
+    """
     try:
         shares.put(held)
     except errors.Gone:
@@ -390,7 +412,10 @@ def restore_amounts(shares: Shares, held: changes.Amounts) -> str:
 
 
 def _run_step(step: Callable[[], str]) -> str:
-    """Run an undo step; return what is left to do by hand; never raises."""
+    """Run one undo step of a failed change; never raises.
+
+    :returns: what is left to do by hand.
+    """
     try:
         return step()
     except Exception as error:
@@ -398,7 +423,8 @@ def _run_step(step: Callable[[], str]) -> str:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return the text of an error; with its class unless ghsched raised it."""
+    """Return the text of an error, with its class if it is not one of ghsched.
+    """
     known = isinstance(error, (errors.Refused, errors.HostSilent,
                                policies.PolicyError))
     return str(error) if known else f'{type(error).__name__}: {error}'

@@ -51,15 +51,14 @@ class MessageError(ValueError):
 
 def pack(nodes: Sequence[NodePolicy],
          host_nodes: Sequence[int]) -> list[dict[str, Any]]:
-    """Return a policy, with the host NUMA node of each node, in wire format.
-    """
+    """Encode a bandwidth policy and its host NUMA nodes for an RPC call."""
     return [{'host_node': host_node, **node.to_mapping()}
             for node, host_node in zip(nodes, host_nodes, strict=True)]
 
 
 def unpack(packed: Sequence[Node]
            ) -> tuple[tuple[NodePolicy, ...], tuple[int, ...]]:
-    """Parse a policy and its host NUMA nodes from wire format.
+    """Decode a bandwidth policy and its host NUMA nodes from an RPC call.
 
     :raises MessageError: if a value is missing or of another type.
     """

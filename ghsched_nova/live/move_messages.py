@@ -48,7 +48,10 @@ class Request:
 
 
 def pack(request: Request) -> list[dict[str, Any]]:
-    """Return a request in wire format, one entry per guest NUMA node."""
+    """Encode a move between NUMA nodes for an RPC call.
+
+    :returns: one entry per guest NUMA node.
+    """
     def cell(one: GuestCell) -> dict[str, Any]:
         return {
             'host_node': one.host_node, 'vcpus': sorted(one.vcpus),
@@ -61,7 +64,9 @@ def pack(request: Request) -> list[dict[str, Any]]:
 
 
 def unpack(packed: Packed) -> Request:
-    """Parse a request from wire format, which omits the CPU thread policy.
+    """Decode a move between NUMA nodes from an RPC call.
+
+    The CPU thread policy is not sent.
 
     :raises MessageError: if a value is missing or of another type.
     """
@@ -98,9 +103,9 @@ def _cpus(numbers: Iterable[object]) -> frozenset[int]:
 
 
 def _check_number(value: object, limit: int) -> int:
-    """Return a number, if it is an integer from 0 to below a limit.
+    """Return a value if it is an integer from 0 to below a limit.
 
-    :raises TypeError: if it is not.
+    :raises TypeError: if not.
     """
     if isinstance(value, bool) or not isinstance(value, int) or (
             not 0 <= value < limit):

@@ -54,16 +54,18 @@ class Records(Protocol):
     """Nova's records of one guest, read and locked."""
 
     def read_place(self) -> Place:
-        """Read the guest's NUMA nodes from Nova's record.
+        """Return a guest's host NUMA nodes and CPUs from Nova's records.
 
         :raises Refused: if the guest cannot be moved now.
         """
 
     def lock(self) -> str:
-        """Lock the server, see :meth:`change.Records.lock`."""
+        """Lock a server against other operations of Nova; return the lock's
+        ID.
+        """
 
     def unlock(self) -> str:
-        """Unlock the server, see :meth:`change.Records.unlock`."""
+        """Unlock a server; return what is left to do by hand if that fails."""
 
 
 class Host(Protocol):
@@ -71,7 +73,8 @@ class Host(Protocol):
 
     def check_move(self, guest: change.Guest,
                    move: move_messages.Packed) -> None:
-        """Check whether the host can move a guest.
+        """Check whether a compute host can move a guest between its NUMA
+        nodes.
 
         :raises Refused: with the reason of the host.
         :raises HostSilent: if the host does not answer.
@@ -79,14 +82,16 @@ class Host(Protocol):
 
     def move_nodes(self, guest: change.Guest, move: move_messages.Packed,
                    token: str, lock: str) -> None:
-        """Move a guest and write Nova's record, or restore its old nodes.
+        """Move a guest between its host's NUMA nodes; restore them on error.
+
+        Nova's record of the guest is changed as well.
 
         :param token: ID of this call.
         :param lock: ID of the lock that the server must still have.
         """
 
     def policy_of(self, guest: change.Guest, void: str) -> object:
-        """Cancel a call of :meth:`move_nodes`, see :meth:`change.Host`."""
+        """Cancel a call of :meth:`move_nodes` that the host has not begun."""
 
 
 @dataclass(frozen=True)
@@ -104,15 +109,16 @@ class Plan:
 
     @property
     def needed(self) -> bool:
-        """Whether the guest must move, or its allocation must change.
+        """Whether a guest must move, or its allocation must change.
 
-        An interrupted move leaves both places of a guest in Placement.
+        An interrupted move leaves the old and the new NUMA nodes of a guest
+        allocated in Placement.
         """
         return self.request.move.needed or self.held != self.wanted
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """All NUMA nodes of the guest's host."""
+        """All NUMA nodes of a guest's host."""
         return tuple(self.request.shared)
 
 
@@ -131,7 +137,8 @@ class NodeMove:
     _undo: list[Callable[[], str]] = field(default_factory=list)
 
     def check(self, wish: Mapping[int, int]) -> Plan:
-        """Return the plan of a move that can be made; change nothing.
+        """Return the plan for a guest's move between NUMA nodes; change
+        nothing.
 
         :param wish: new host NUMA node by guest NUMA node.
         :raises Refused: with the reason why the guest cannot move.
@@ -153,9 +160,10 @@ class NodeMove:
         return plan
 
     def run(self, wish: Mapping[int, int]) -> Plan:
-        """Move the guest; Placement holds both places during the move.
+        """Move a guest to other NUMA nodes of its host.
 
-        Writes nothing if guest and allocation are on the new nodes already.
+        Old and new nodes are allocated in Placement during the move. Writes
+        nothing if guest and allocation are on the new nodes already.
 
         :param wish: new host NUMA node by guest NUMA node.
         :raises Refused: if the move failed, and nothing is changed.
@@ -203,7 +211,8 @@ class NodeMove:
 
     def _resolve_silence(self, plan: Plan, token: str,
                          silent: errors.HostSilent) -> None:
-        """Cancel the call of a host that did not answer, and read the result.
+        """Find out where a guest is whose host did not answer; cancel the
+        move.
 
         Returns if Nova's record has the new nodes.
         """
@@ -231,7 +240,9 @@ class NodeMove:
 
     @staticmethod
     def _describe_unknown_place(plan: Plan) -> list[str]:
-        """Return what is left to do if the guest's NUMA nodes are unknown."""
+        """Return what is left to do by hand if a guest's NUMA nodes are
+        unknown.
+        """
         there = (f'the server is on one of both places on the host '
                  f'{plan.guest.host}, or between them; when its nova-compute '
                  'runs, it brings the server to one of them')
@@ -270,10 +281,10 @@ class NodeMove:
 
     def _room(self, place: Place, nodes: Sequence[int]
               ) -> tuple[changes.Amounts, changes.Amounts]:
-        """Return the guest's allocation on its host before and after a move.
+        """Return a guest's allocated amounts before and after a move.
 
-        All resource classes of a NUMA node move with the guest. Both are
-        empty for a guest without resources of NUMA nodes in Placement.
+        All resource classes of a NUMA node move with the guest. Both are empty
+        for a guest without resources of NUMA nodes in Placement.
 
         :param nodes: new host NUMA node of each guest NUMA node.
         """

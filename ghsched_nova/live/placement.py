@@ -35,7 +35,7 @@ _TRIES = 5
 
 @contextlib.contextmanager
 def _as_refusal() -> Iterator[None]:
-    """Within this context, turn errors of Placement into Refused."""
+    """Convert errors of Placement to Refused within this context."""
     try:
         yield
     except PlacementError as error:
@@ -72,11 +72,11 @@ class Shares:
 
     @_as_refusal()
     def read_amounts(self) -> dict[tuple[str, str], int]:
-        """Return the allocated amount of each provider and resource class.
+        """Return a guest's allocated amounts by provider and resource class.
 
         :raises Gone: if the consumer has no allocation on the host.
-        :raises Refused: if Placement cannot be read, or if the consumer has
-            an allocation on a NUMA node that it does not run on.
+        :raises Refused: if Placement cannot be read, or if the consumer has an
+            allocation on a NUMA node that it does not run on.
         """
         now = self._read_amounts()
         strange = change.find_other_providers(now, self._nodes) - self._left
@@ -92,7 +92,7 @@ class Shares:
 
     @_as_refusal()
     def put(self, wanted: change.Amounts) -> bool:
-        """Write amounts into the allocation, in one request.
+        """Write amounts into a guest's allocation, in one request.
 
         The rest of the allocation is unchanged. After a conflict with another
         change (409) the allocation is read again and the write is retried.
@@ -121,7 +121,7 @@ class Shares:
 
     @_as_refusal()
     def check_room(self, wanted: change.Amounts) -> None:
-        """Refuse amounts that do not fit into the inventories now.
+        """Refuse a guest's new amounts if they exceed Placement's inventories.
 
         :param wanted: amount by provider and resource class.
         :raises Refused: naming each NUMA node and class with too little left.
@@ -133,7 +133,7 @@ class Shares:
     @_as_refusal()
     def check_traits(self, compute_node_uuid: str,
                      policy: GuestPolicy) -> None:
-        """Refuse a policy for which the compute node lacks a trait.
+        """Refuse a policy whose traits the compute node lacks in Placement.
 
         :raises Refused: naming the key of the policy and the trait.
         """
@@ -180,13 +180,13 @@ class Shares:
 
 def map_providers_to_nodes(compute_node_uuid: str,
                            host_nodes: Sequence[int]) -> dict[str, int]:
-    """Return the host NUMA nodes of a compute node by UUID of the provider."""
+    """Return the host NUMA node of each NUMA provider of a compute node."""
     return {names.make_numa_provider_uuid(compute_node_uuid, node): node
             for node in host_nodes}
 
 
 def list_numa_providers(compute_nodes: Iterable[str]) -> frozenset[str]:
-    """Return the UUIDs of all possible NUMA providers of compute nodes.
+    """Return the UUIDs that NUMA providers of compute nodes can have.
 
     :param compute_nodes: UUIDs of the compute nodes.
     """

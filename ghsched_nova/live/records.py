@@ -63,7 +63,7 @@ _PROGRESS = 1
 
 
 def is_locked(instance: Any, token: str) -> bool:
-    """Whether an instance has the lock of a change.
+    """Whether a server is locked by one policy change or move.
 
     :param token: ID of the lock.
     """
@@ -115,7 +115,7 @@ class NovaRecords:
             tuple(device.address for device in devices))
 
     def _evacuated_from(self) -> Iterator[str]:
-        """Yield compute nodes that the guest left by evacuation.
+        """Yield compute nodes that a guest has left by evacuation.
 
         Nova completes these migrations when the host is back
         (``_destroy_evacuated_instances``).
@@ -165,7 +165,7 @@ class NovaRecords:
         return ''
 
     def save(self, extra_specs: Mapping[str, str]) -> None:
-        """Write extra specs into the request spec, then into the instance.
+        """Write a server's new extra specs into its request spec and instance.
 
         The request spec first, because writing the instance unlocks it. The
         scheduler uses the request spec, a start the flavor of the instance.
@@ -204,8 +204,7 @@ class NovaRecords:
 
     def _save_request(self, before: Mapping[str, str],
                       after: Mapping[str, str]) -> None:
-        """Apply the difference of two sets of extra specs to the request spec.
-        """
+        """Apply a change of a server's extra specs to its request spec."""
         spec = objects.RequestSpec.get_by_instance_uuid(self._context,
                                                         self._uuid)
         old = dict(spec.flavor.extra_specs)
@@ -267,7 +266,7 @@ def _clear_lock(instance: Any) -> None:
 @contextlib.contextmanager
 def recorded_action(context: Any, uuid: str,
                     event: str = EVENT) -> Iterator[None]:
-    """Record this context as an instance action of a guest.
+    """Record what is done in this context as an instance action of a server.
 
     :param context: context of the guest's cell, with the user and the request.
     :param uuid: UUID of the instance.
@@ -295,7 +294,7 @@ def recorded_action(context: Any, uuid: str,
 
 def _end_action(context: Any, uuid: str, event: str,
                 failure: BaseException | None) -> None:
-    """Record the end of an action and its event; never raises."""
+    """Record the end of an instance action and of its event; never raises."""
     try:
         objects.InstanceActionEvent.event_finish_with_failure(
             context, uuid, event, exc_val=failure,
@@ -307,7 +306,7 @@ def _end_action(context: Any, uuid: str, event: str,
 
 
 def get_visible_server(uuid: str, caller: Any) -> Any:
-    """Return Nova's record of a server that a user may see.
+    """Return Nova's record of a server if the user may see the server.
 
     Nova's database returns only servers of the user's own project, unless the
     user is an admin.
@@ -328,7 +327,7 @@ def get_visible_server(uuid: str, caller: Any) -> Any:
 
 @contextlib.contextmanager
 def in_cell(uuid: str, caller: Any = None) -> Iterator[Any]:
-    """Yield an admin's context for the cell of a guest.
+    """Yield an admin context for the cell database that has a server.
 
     :param caller: context of the user, which is elevated; None: an anonymous
         admin.

@@ -28,11 +28,11 @@ from ghsched_placement import names
 
 def change_policy(context: Any, server: str, asked: Mapping[str, str | None],
                   dry_run: bool) -> live_changes.Plan:
-    """Change a server's policy, and record it as an instance action.
+    """Change a running server's policy, and record it as an instance action.
 
     :param context: context of the guest's cell.
     :param server: UUID of the server.
-    :param asked: new value by key; None: no value.
+    :param asked: new value by key of the policy; None: no value.
     :param dry_run: only check whether the change is possible.
     :raises PolicyError: naming the invalid key.
     :raises Refused: with the reason; nothing is changed.
@@ -46,7 +46,7 @@ def change_policy(context: Any, server: str, asked: Mapping[str, str | None],
 
 
 def make_live_change(context: Any, server: str) -> live_changes.LiveChange:
-    """Return a change of a server's policy, connected to Nova and Placement.
+    """Return an object that changes the policy of a running server.
 
     :param context: context of the guest's cell.
     :param server: UUID of the server.
@@ -60,7 +60,7 @@ def make_live_change(context: Any, server: str) -> live_changes.LiveChange:
 
 def _shares(guest: live_changes.Guest, nodes: Sequence[int],
             classes: Collection[str]) -> placement.Shares:
-    """Return the allocation of a guest on NUMA nodes of its host.
+    """Return access to a guest's allocation on NUMA nodes of its host.
 
     :param nodes: host NUMA nodes.
     :param classes: resource classes that are read and written.
@@ -73,7 +73,9 @@ def _shares(guest: live_changes.Guest, nodes: Sequence[int],
 
 def move_server(context: Any, server: str, nodes: Mapping[int, int],
                 dry_run: bool) -> node_move.Plan:
-    """Move a server to other NUMA nodes, and record an instance action.
+    """Move a server to other NUMA nodes of its host.
+
+    The move is recorded as an instance action.
 
     :param context: context of the guest's cell.
     :param server: UUID of the server.
@@ -90,7 +92,7 @@ def move_server(context: Any, server: str, nodes: Mapping[int, int],
 
 
 def make_node_mover(context: Any, server: str) -> node_move.NodeMove:
-    """Return a move of a server, connected to Nova and Placement.
+    """Return an object that moves a server between NUMA nodes of its host.
 
     :param context: context of the guest's cell.
     :param server: UUID of the server.

@@ -98,8 +98,9 @@ def finishing(reset: Callable[..., Any], under_way: Callable[..., list[Any]],
               is_here: Callable[[Any], bool], stays: Callable[[Any], bool],
               finish: Callable[..., Any], take_back: Callable[..., Any]
               ) -> Callable[..., Any]:
-    """Reset a live migration as Nova does at its start, then finish the
-    migration or roll it back.
+    """Wrap Nova's reset of a live migration to finish it or roll it back.
+
+    Nova resets the migration when nova-compute starts.
 
     :param reset: ``ComputeManager._reset_live_migration``.
     :param under_way: function that returns the live migrations in progress of
@@ -213,8 +214,7 @@ def seen_to_its_end(migrate: Callable[..., Any],
 
 
 def outcome(look: Callable[[], bool | None]) -> bool | None:
-    """Wait until libvirt no longer copies a guest; return whether the guest
-    was copied.
+    """Wait for the end of libvirt's copy; return whether the guest was copied.
 
     :param look: function that returns whether the guest has left this host;
         None while libvirt copies the guest.
@@ -254,9 +254,7 @@ def wait_for_copy(host: Any, instance: Any) -> bool | None:
 
 
 def _has_domain(host: Any, instance: Any) -> bool:
-    """Whether libvirt has the domain of a guest; True if libvirt does not
-    answer.
-    """
+    """Whether libvirt has the domain of a guest; True if libvirt is silent."""
     try:
         host.get_guest(instance)
     except exception.InstanceNotFound:
@@ -285,7 +283,8 @@ def _is_gone(host: Any, instance: Any) -> bool | None:
 
 
 def _stays(host: Any, instance: Any) -> bool:
-    """Abort the copy of a guest; return whether the guest stays on this host.
+    """Abort the live migration of a guest; return whether the guest stays
+    here.
 
     libvirt aborts a copy as soon as it can, which may be after the guest has
     left.
@@ -304,8 +303,9 @@ def _stays(host: Any, instance: Any) -> bool:
 
 
 def _abort_disk_copies(host: Any, instance: Any) -> None:
-    """Abort leftover block jobs of a guest; libvirt refuses the next migration
-    otherwise.
+    """Abort leftover block jobs of a guest's disks; never raises.
+
+    libvirt refuses the next migration otherwise.
     """
     try:
         end_disk_copies(host.get_guest(instance))

@@ -61,8 +61,8 @@ def _confirm(original: Callable[..., Any], compute_api: Any, context: Any,
 
 
 def _mark(instance: Any, task_state: str) -> None:
-    """Restore the task state of a server, unless the server has another one by
-    now.
+    """Restore the task state of a server, unless the server has got another
+    one.
     """
     instance.task_state = task_state
     try:

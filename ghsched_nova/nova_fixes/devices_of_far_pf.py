@@ -72,8 +72,9 @@ def install_in_compute() -> None:
 
 @contextlib.contextmanager
 def acting_for(flavor: Any) -> Iterator[None]:
-    """Within this context, apply the repair of PCI pools if a flavor has an
-    extra spec of ghsched.
+    """Limit PCI pools to Placement's choice within this context.
+
+    Only if the flavor has an extra spec of ghsched.
     """
     token = _is_ours.set('extra_specs' in flavor
                          and policies.wanted(flavor.extra_specs))
@@ -118,12 +119,12 @@ def _move_claim(original: Callable[..., Any], tracker: Any, context: Any,
 def _filter_pools(original: Callable[..., Any], pci_stats: Any,
                   pools: Sequence[Any], request: Any, numa_cells: Any,
                   rp_uuids: Sequence[str]) -> Any:
-    """Filter PCI pools by Nova's function, with at most the devices that
-    Placement allocated from each pool.
+    """Filter PCI pools by Nova's function, with at most the allocated devices.
 
-    Before the claim the mapping names the PF of a request group once, whatever
-    the number of VFs; Nova's own count of free devices decides then. In a
-    claim the mapping names the PF of each VF.
+    The count of a pool is reduced to the devices that Placement allocated from
+    it. Before the claim the mapping names the PF of a request group once,
+    whatever the number of VFs; Nova's own count of free devices decides then.
+    In a claim the mapping names the PF of each VF.
 
     :returns: the unchanged pools that Nova's function keeps.
     """
@@ -143,7 +144,7 @@ def _filter_pools(original: Callable[..., Any], pci_stats: Any,
 
 def _with_count(pool: Mapping[str, Any],
                 given: Mapping[str, int]) -> dict[str, Any]:
-    """Return a PCI pool with at most as many devices as Placement allocated
-    from the pool.
+    """Limit the device count of a PCI pool to the devices that Placement
+    allocated.
     """
     return {**pool, 'count': min(pool['count'], given[pool['rp_uuid']])}

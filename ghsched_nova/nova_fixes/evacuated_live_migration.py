@@ -102,8 +102,7 @@ def _rebuild(original: Callable[..., Any], api: Any, context: Any,
 
 
 def check(context: Any, instance: Any) -> None:
-    """Refuse to evacuate a server while nova-conductor schedules a live
-    migration of the server.
+    """Refuse an evacuation while nova-conductor schedules a live migration.
 
     Only for servers with an extra spec of ghsched. When nova-conductor gives
     up, it would remove the server's allocation on the new host.
@@ -120,7 +119,8 @@ def check(context: Any, instance: Any) -> None:
 
 
 def prepare(context: Any, instance: Any) -> None:
-    """Cancel the live migrations of a server whose host is down; never raises.
+    """Cancel the live migrations of a server before its evacuation; never
+    raises.
 
     Only for servers with an extra spec of ghsched. The evacuation goes on if a
     live migration cannot be cancelled.
@@ -158,10 +158,11 @@ def is_being_scheduled(migration: Any) -> bool:
                'migration', 'migrate_data'))
 def _begin(original: Callable[..., Any], manager: Any, context: Any,
            *args: Any, **kwargs: Any) -> Any:
-    """Start a live migration, unless the migration was cancelled before.
+    """Start a live migration, unless an evacuation has cancelled the
+    migration.
 
-    An evacuation cancels the live migrations of a server. A host that returns
-    reads requests from before, with an old record of the migration.
+    A host that returns reads requests from before, with an old record of the
+    migration.
     """
     if live_migrations.has_ended(context, kwargs['migration']):
         LOG.warning('ghsched: ignoring a request for a live migration that '

@@ -53,8 +53,7 @@ def install_in_compute() -> None:
       ('self', 'context', 'instance', 'migration'))
 def revert(original: Callable[..., Any], manager: Any, context: Any,
            instance: Any, migration: Any) -> Any:
-    """Return a migration's allocation to its server; log an error of
-    Placement.
+    """Return a live migration's allocation to the server; log an error.
 
     Nova's ``_revert_allocation`` raises the error, which ends the rollback of
     the live migration: the server stays migrating or is set to ``ERROR``,
@@ -81,8 +80,7 @@ def revert(original: Callable[..., Any], manager: Any, context: Any,
       ('self', 'revert'))
 @contextlib.contextmanager
 def saved_as_it_is(instance: Any) -> Iterator[None]:
-    """Within this context, save() of an instance omits the destination's
-    claim.
+    """Omit the destination's claim when an instance is saved, in this context.
 
     During a rollback nova-compute of the destination gives the driver the
     instance with the NUMA topology and devices of the destination

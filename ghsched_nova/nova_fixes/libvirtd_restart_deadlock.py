@@ -28,11 +28,9 @@ seam = registry.in_processes(registry.COMPUTE)
 
 
 def install_in_compute() -> None:
-    """Do nothing at the start of nova-compute, which has no libvirt connection
-    yet.
+    """Do nothing: the driver applies this repair to its libvirt connection.
 
-    The driver applies the repair to its connection, see
-    :func:`let_libvirt_call_back`.
+    The connection does not exist yet when nova-compute starts.
     """
 
 
@@ -45,8 +43,7 @@ def let_libvirt_call_back(host: Any) -> None:
     """Make the lock of a libvirt connection re-entrant, to prevent a deadlock.
 
     Since Nova 33 nova-compute hangs if libvirt reports a lost connection on
-    the thread that holds the lock. The lock is one of the process, so this
-    acts on all servers.
+    the thread that holds the lock. There is one lock for all servers.
 
     :param host: ``nova.virt.libvirt.host.Host`` of the driver.
     """

@@ -118,8 +118,7 @@ def _destination(tracker: Any, node: Any, allocs: Any) -> Destination:
 
 
 def _limits_of(node: Any, order: Sequence[int]) -> Any:
-    """Return limits that restrict a claim to one host NUMA node for each guest
-    NUMA node.
+    """Return NUMA limits that name the host NUMA node of each guest NUMA node.
 
     :param node: Nova's ComputeNode, which has the allocation ratios.
     :param order: host NUMA node of each guest NUMA node.
@@ -132,7 +131,7 @@ def _limits_of(node: Any, order: Sequence[int]) -> Any:
 
 def orders(instance: Any, host: Destination,
            can_join: CanJoin) -> Iterator[tuple[int, ...]]:
-    """Yield the host NUMA nodes that a claim may take, by guest NUMA node.
+    """Yield assignments of host NUMA nodes to guest NUMA nodes for a claim.
 
     Yields nothing for a guest without a NUMA restriction, or with a flavor
     that cannot be read, which nova-compute refuses later.

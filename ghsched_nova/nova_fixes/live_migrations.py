@@ -27,8 +27,8 @@ _LIVE_MIGRATING = ('accepted', 'queued', 'preparing', 'running')
 
 
 def live_migrations_under_way(context: Any, instance: Any) -> list[Any]:
-    """Return the live migrations of an instance that are in progress, the most
-    advanced first.
+    """Return an instance's live migrations in progress, the most advanced
+    first.
 
     There may be several: a nova-conductor that stops while it prepares a live
     migration leaves a record behind.
@@ -54,9 +54,7 @@ def has_ended(context: Any, migration: Any) -> bool:
       ('context', 'filters', 'sort_keys', 'sort_dirs', 'limit', 'marker'))
 def of_kind(context: Any, instance: Any, kind: str,
             statuses: Sequence[str]) -> list[Any]:
-    """Return the migrations of an instance of one type that have one of some
-    statuses.
-    """
+    """Return the migrations of an instance with a given type and status."""
     return list(objects.MigrationList.get_by_filters(context, {
         'instance_uuid': instance.uuid, 'status': list(statuses),
         'migration_type': kind}))
@@ -69,10 +67,10 @@ def of_kind(context: Any, instance: Any, kind: str,
       ('self', 'context', 'source_consumer_uuid', 'target_consumer_uuid'))
 def take_back_live_migration(context: Any, instance: Any,
                              migration: Any) -> None:
-    """Roll back the records of a live migration whose guest was not copied.
+    """Roll back Nova's records of a live migration whose guest was not copied.
 
     The destination counts the claim of the migration until the migration's
-    record has ended, and frees the resources with its next report.
+    record has ended, and frees the resources with its next periodic report.
 
     :param migration: a live migration from the host of the instance.
     :raises Exception: an error of Nova.

@@ -71,9 +71,7 @@ def _delete(original: Callable[..., Any], client: Any, context: Any,
 
 
 def _holds_ours(client: Any, context: Any, consumer: str) -> bool:
-    """Whether a consumer has an allocation of a resource class of ghsched in
-    Placement.
-    """
+    """Whether a consumer has an allocation of a ghsched resource class."""
     held = client.get_allocs_for_consumer(context, consumer)
     return any(names.OUR_CLASSES & set(part['resources'])
                for part in held['allocations'].values())

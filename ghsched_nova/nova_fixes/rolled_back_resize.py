@@ -81,11 +81,11 @@ def _move(original: Callable[..., Any], api: Any, context: Any, instance: Any,
 
 
 def repair(context: Any, instance: Any) -> None:
-    """Reset the RequestSpec of a server with an extra spec of ghsched to the
-    server's flavor.
+    """Reset a server's RequestSpec to the server's flavor.
 
-    A server with a task state is skipped: its RequestSpec may rightly name the
-    flavor of the move in progress, and nova-api refuses to move it anyway.
+    Only for servers with an extra spec of ghsched. A server with a task state
+    is skipped: its RequestSpec may rightly name the flavor of the move in
+    progress, and nova-api refuses to move it anyway.
     """
     if instance.task_state is not None or not servers.is_ours(instance):
         return
@@ -98,7 +98,7 @@ def repair(context: Any, instance: Any) -> None:
 
 
 def agree(spec: Any, instance: Any) -> bool:
-    """Set the flavor and PCI requests of a RequestSpec to those of its
+    """Set the flavor and PCI requests of a RequestSpec to those of the
     instance.
 
     A RequestSpec without an extra spec of ghsched, before and after, is not
@@ -124,7 +124,7 @@ def agree(spec: Any, instance: Any) -> bool:
 
 
 def _asked(requests: Any) -> list[tuple[str, int, str | None]]:
-    """Return the devices that the PCI requests of a flavor ask for."""
+    """Return the devices that PCI requests ask for, in a comparable form."""
     return [(request.alias_name, request.count, request.requester_id)
             for request in (requests.requests if requests else ())
             if request.alias_name]

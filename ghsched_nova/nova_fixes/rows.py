@@ -39,15 +39,15 @@ class Fix:
     until: int | None = None
 
     def module(self) -> Any:
-        """Import the module of this repair, which each service imports only if
-        it applies the repair.
+        """Import and return the module that repairs an error of Nova.
+
+        A service imports only the repairs that it applies.
         """
         name = self.name.replace('-', '_')
         return importlib.import_module(f'ghsched_nova.nova_fixes.{name}')
 
     def names(self, process: str | None = None) -> frozenset[str]:
-        """Return the dotted names of Nova's functions that the repair relies
-        on.
+        """Return the dotted names of Nova's functions that a repair relies on.
 
         :param process: the service whose names are returned; None for all
             services.

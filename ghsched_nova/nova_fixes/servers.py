@@ -22,10 +22,10 @@ from ghsched_placement import policy as policies
 
 
 def is_ours(instance: Any) -> bool:
-    """Whether the current, old or new flavor of a server has an extra spec of
-    ghsched.
+    """Whether a flavor of a server has an extra spec of ghsched.
 
-    A server that is being resized has two flavors (``Instance.new_flavor``).
+    The current, old and new flavor are checked, because a server that is being
+    resized has two (``Instance.new_flavor``).
     """
     try:
         flavors = [getattr(instance, name, None)
@@ -38,8 +38,7 @@ def is_ours(instance: Any) -> bool:
 
 def for_ours(changed: Callable[..., Any],
              number: int) -> Callable[..., Any]:
-    """Wrap a replacement of a function of Nova so that it acts on some servers
-    only.
+    """Wrap a replacement of a Nova function to act on ghsched's servers only.
 
     Servers whose flavor has an extra spec of ghsched get the replacement, all
     others Nova's function.

@@ -58,8 +58,7 @@ def own_names() -> frozenset[str]:
 
 
 def unknown(chosen: Collection[str]) -> Iterator[str]:
-    """Yield the values of ``[ghsched]nova_fixes`` that name no repair of Nova
-    (pure).
+    """Yield the values of ``[ghsched]nova_fixes`` that name no repair of Nova.
     """
     return (word for word in chosen
             if word not in _BY_NAME and word not in (AUTO, NONE))
@@ -67,8 +66,7 @@ def unknown(chosen: Collection[str]) -> Iterator[str]:
 
 def state(fix: Fix, chosen: Collection[str], release: int,
           differ: Collection[signatures.Mismatch]) -> State:
-    """Return whether a repair of Nova is applied, and the reason if not
-    (pure).
+    """Return whether a repair of Nova is applied, and the reason if not.
 
     :param chosen: values of ``[ghsched]nova_fixes``.
     :param release: major version number of Nova.
@@ -86,8 +84,9 @@ def state(fix: Fix, chosen: Collection[str], release: int,
 
 
 def state_here(fix: Fix, process: str | None = None) -> State:
-    """Return whether a repair is applied with the installed Nova and
-    configuration.
+    """Return whether a repair of Nova is applied, and the reason if not.
+
+    The installed Nova and the configuration decide.
 
     :param process: the service to check; None for all services of the repair.
     """
@@ -97,8 +96,9 @@ def state_here(fix: Fix, process: str | None = None) -> State:
 
 
 def applies(name: str, process: str) -> bool:
-    """Whether this process applies a repair of Nova; log a repair that does
-    not fit the installed Nova.
+    """Whether this service applies a repair of Nova.
+
+    A repair that does not fit the installed Nova is logged.
     """
     found = state_here(_BY_NAME[name], process)
     if not found.applied and found.text.startswith('not applied'):

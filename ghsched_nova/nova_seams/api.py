@@ -41,7 +41,7 @@ seam = registry.in_processes(registry.API)
       ('self', 'to_add', 'to_delete'))
 def check_flavors(check: Callable[[Mapping[str, str], Collection[str]], None]
                   ) -> None:
-    """Check the extra specs of a flavor by a function before Nova stores them.
+    """Add a check of a flavor's extra specs before Nova stores the flavor.
 
     nova-api passes validators one key at a time, without the other extra specs
     of the flavor. ``nova.objects.flavor.Flavor.save`` knows all of them, and
@@ -71,14 +71,15 @@ def check_flavors(check: Callable[[Mapping[str, str], Collection[str]], None]
       ('flavor', 'is_bfv', 'count'), releases=range(31, 34))
 def extend_limits(
         function: Callable[..., dict[str, int]]) -> None:
-    """Add to the usage that Nova counts for a request by a function.
+    """Add resources to the usage that Nova checks against a project's limits.
 
     ``nova.limit.placement.enforce_num_instances_and_resources``, which
     nova-api calls for a new server, a resize, a restore and an unshelving,
     looks ``_get_deltas`` up in its module. Nova 31 to 33 have
     ``_get_deltas_by_flavor``, which takes only the flavor of a request.
 
-    :param function: takes Nova's function, and then its arguments.
+    :param function: returns the usage of a request; takes Nova's function, and
+        then its arguments.
     """
     def by_flavor(original: Callable[..., Any], flavor: Any, is_bfv: bool,
                   count: int) -> dict[str, int]:
@@ -124,7 +125,7 @@ def enforce_limits(context: Any, project_id: str,
 
 @seam('nova.policy.register_rules', ('enforcer',))
 def make_enforcer(rules: Sequence[policy.RuleDefault]) -> policy.Enforcer:
-    """Return an enforcer of nova-api's policy file with additional rules.
+    """Return a policy enforcer with additional rules for nova-api.
 
     It has Nova's rules too, because a policy file may refer to them. Nova's
     own enforcer is not changed.
@@ -143,8 +144,9 @@ def make_enforcer(rules: Sequence[policy.RuleDefault]) -> policy.Enforcer:
 
 def authorize(enforcer: policy.Enforcer, context: Any, rule: str,
               target: Mapping[str, Any]) -> None:
-    """Refuse a request that a rule of nova-api's policy file does not allow.
+    """Refuse a request that nova-api's policy file does not allow.
 
+    :param rule: name of the rule to check.
     :param target: attributes of the server that the request is about.
     :raises PolicyNotAuthorized: of Nova; nova-api answers with 403.
     """

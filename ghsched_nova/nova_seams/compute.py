@@ -32,8 +32,8 @@ seam = registry.in_processes(registry.COMPUTE)
 
 
 def dedicated_cpus() -> frozenset[int]:
-    """Return the host CPUs of ``[compute]cpu_dedicated_set``; empty if it is
-    not set.
+    """Return the host CPUs of ``[compute]cpu_dedicated_set``; empty if not
+    set.
 
     ``nova.virt.hardware.get_cpu_dedicated_set() -> set | None``.
     """
@@ -55,7 +55,7 @@ def provide_driver(module: types.ModuleType) -> None:
 @seam('nova.virt.libvirt.host.Host.get_guest', ('self', 'instance'))
 @seam('nova.virt.libvirt.guest.Guest.launch', ('self', 'pause'))
 def around_launch(host: Any, function: Callable[..., Any]) -> None:
-    """Replace the start of domains that libvirt already defines by a function.
+    """Wrap the start of domains that libvirt already defines by a function.
 
     ``LibvirtDriver._soft_reboot`` and ``_resume_guest_after_snapshot`` call
     ``launch()`` of the guest that ``get_guest()`` returned, and its CPUs run
@@ -81,7 +81,7 @@ def around_launch(host: Any, function: Callable[..., Any]) -> None:
 @seam('nova.compute.resource_tracker.ResourceTracker.update_usage',
       ('self', 'context', 'instance', 'nodename'))
 def report_resources(virtapi: Any, context: Any, instance: Any) -> None:
-    """Report the resources of a guest's host to Placement now.
+    """Update Placement with the resources of this compute host now.
 
     nova-compute does so after a guest has changed its state. Nothing is
     reported for a guest that is not claimed on this host yet.
@@ -95,8 +95,7 @@ def report_resources(virtapi: Any, context: Any, instance: Any) -> None:
 
 
 def instance_lock(uuid: str) -> Any:
-    """Return nova-compute's lock for one instance, shared by all threads of
-    this process.
+    """Return nova-compute's lock of an instance, shared by all its threads.
 
     nova-compute's methods hold ``nova.utils.synchronized(instance.uuid)``
     while they change the instance.
@@ -117,8 +116,7 @@ def is_rebuilt_in_place(instance: Any) -> bool:
 
 
 def is_evacuated(instance: Any) -> bool:
-    """Whether an instance is being rebuilt on this host because its old host
-    is down.
+    """Whether an instance is being evacuated from another host to this host.
     """
     return bool(instance.task_state == task_states.REBUILD_SPAWNING
                 and instance.host != nova.conf.CONF.host)
@@ -126,8 +124,8 @@ def is_evacuated(instance: Any) -> bool:
 
 @seam('nova.pci.whitelist.Whitelist.specs')
 def device_tags() -> Callable[[Mapping[str, Any]], Mapping[str, str] | None]:
-    """Return a function that looks up a PCI device's tags in
-    ``[pci]device_spec``.
+    """Return a function that looks up the ``[pci]device_spec`` tags of a
+    device.
 
     The function takes a device as libvirt reports it. The PCI tracker filters
     devices by the same ``nova.pci.whitelist.Whitelist``.
@@ -143,7 +141,7 @@ def device_tags() -> Callable[[Mapping[str, Any]], Mapping[str, str] | None]:
 
 
 def add_physnet(cell: Any, physnet: str) -> None:
-    """Add a physical network to those that a host NUMA node offers.
+    """Add a physical network to a host NUMA node.
 
     A set-of-strings field of a versioned object notices assignment only.
     """
@@ -154,8 +152,9 @@ def add_physnet(cell: Any, physnet: str) -> None:
 @seam('nova.compute.manager.ComputeManager.rt')
 @seam('nova.compute.resource_tracker.ResourceTracker.compute_nodes')
 def node_rooms(virtapi: Any, nodename: str) -> list[node_room.NodeRoom]:
-    """Return CPUs and memory by host NUMA node as nova-compute accounts for
-    them.
+    """Return the CPUs and memory of host NUMA nodes, used and free.
+
+    The values are those of nova-compute's resource tracker.
 
     :param virtapi: ``ComputeVirtAPI`` of the driver, which has nova-compute's
         manager.

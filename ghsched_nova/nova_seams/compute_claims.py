@@ -26,8 +26,7 @@ seam = registry.in_processes(registry.COMPUTE)
       ('context', 'report_client', 'pci_requests', 'provider_mapping'))
 def watch_provider_mapping(
         function: Callable[[Any, Mapping[str, Sequence[str]]], None]) -> None:
-    """Call a function with the resource providers of each guest before its
-    claim.
+    """Call a function with a guest's resource providers before each claim.
 
     ``nova.compute.manager.ComputeManager`` and ``nova.conductor`` look
     ``nova.compute.utils.update_pci_request_with_placement_allocations`` up in

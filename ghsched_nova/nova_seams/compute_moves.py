@@ -39,11 +39,10 @@ _MOVING: dict[tuple[str, str], Any] = {}
 @seam('nova.compute.resource_tracker.ResourceTracker._update_usage',
       ('self', 'usage', 'nodename', 'sign'))
 def count_moves(tracker: Any, nodename: str) -> None:
-    """Count moving guests on their new NUMA nodes as well as on their old
-    ones.
+    """Count moving guests on their new and their old host NUMA nodes.
 
     :param tracker: nova-compute's resource tracker, which counts usage from
-        the records of its guests with each report.
+        the records of its guests with each periodic report.
     """
     for (node, uuid), topology in tuple(_MOVING.items()):
         try:
@@ -56,8 +55,8 @@ def count_moves(tracker: Any, nodename: str) -> None:
 
 
 def _usage(topology: Any) -> dict[str, Any]:
-    """Return an instance's NUMA topology in the form that
-    ``ResourceTracker._update_usage`` takes.
+    """Return a NUMA topology as an argument of
+    ``ResourceTracker._update_usage``.
     """
     return {'memory_mb': 0, 'numa_topology': topology}
 
@@ -66,15 +65,15 @@ def _usage(topology: Any) -> dict[str, Any]:
 def claim_cells(virtapi: Any, instance: Any,
                 after: Sequence[node_move.GuestCell]
                 ) -> Iterator[Callable[[], None]]:
-    """Within this context, count a guest on its new NUMA nodes and on its old
-    ones.
+    """Claim a guest's new host NUMA nodes within this context.
 
-    Yields a function that writes the new nodes into the guest's record, so
-    that it is counted there alone, unless its task state has changed.
+    The guest is counted on its old nodes, too. Yields a function that writes
+    the new nodes into the guest's record, unless its task state has changed;
+    the guest is then counted on the new nodes only.
 
     :param virtapi: ``ComputeVirtAPI``, which has nova-compute's manager.
     :param after: the guest's NUMA nodes after the move.
-    :raises NovaException: when another guest has a CPU, or the memory.
+    :raises NovaException: if another guest has a CPU, or the memory.
     """
     tracker: Any = virtapi._compute.rt
     before, node = instance.numa_topology, instance.node
@@ -106,16 +105,13 @@ def claim_cells(virtapi: Any, instance: Any,
 
 @seam('nova.compute.resource_tracker.COMPUTE_RESOURCE_SEMAPHORE')
 def _tracker_lock() -> Any:
-    """Return the lock that methods of nova-compute's ``ResourceTracker`` hold.
-    """
+    """Return the lock of nova-compute's ``ResourceTracker``."""
     return lockutils.lock(resource_tracker.COMPUTE_RESOURCE_SEMAPHORE,
                           'nova-', fair=True)
 
 
 def _placed(topology: Any, cells: Sequence[node_move.GuestCell]) -> Any:
-    """Return a copy of an instance's NUMA topology on other host NUMA nodes
-    and CPUs.
-    """
+    """Copy an instance's NUMA topology to other host NUMA nodes and CPUs."""
     wanted = topology.obj_clone()
     for cell, place in zip(wanted.cells, cells, strict=True):
         cell.id = place.host_node
@@ -127,8 +123,9 @@ def _placed(topology: Any, cells: Sequence[node_move.GuestCell]) -> Any:
 
 
 def _gained(before: Any, wanted: Any) -> Any:
-    """Return the guest NUMA nodes that change host node, without CPUs that the
-    guest already has.
+    """Return the guest NUMA nodes that change their host NUMA node.
+
+    CPUs that the guest already has are left out.
     """
     gained = wanted.obj_clone()
     had = frozenset().union(*(cell.cpus_taken

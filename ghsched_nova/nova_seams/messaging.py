@@ -50,7 +50,7 @@ def rpc_client(context: Any, target: Any) -> Any:
 @seam('nova.rpc.TRANSPORT')
 @seam('nova.context.RequestContext.mq_connection')
 def bus_answers(context: Any) -> bool:
-    """Whether any host of a cell's message bus accepts a TCP connection.
+    """Whether a host of a cell's message bus accepts a TCP connection.
 
     The first RPC call of a process waits without a limit for the connection of
     its reply queue, whatever time-out the call has
@@ -76,8 +76,7 @@ def _accepts(address: tuple[str, int]) -> bool:
 
 
 def long_calls() -> dict[str, int]:
-    """Return the time-outs of Nova's long RPC calls, see
-    ``nova.compute.rpcapi``.
+    """Return Nova's time-outs for RPC calls that may take long.
 
     A host that stops sending heartbeats fails such a call early.
     """
@@ -86,7 +85,7 @@ def long_calls() -> dict[str, int]:
 
 
 def notify(event: str, payload: dict[str, Any]) -> None:
-    """Send a notification as nova-compute sends its versioned notifications.
+    """Send a versioned notification, as nova-compute does.
 
     It is sent to the topics of
     ``[notifications]versioned_notifications_topics``; with

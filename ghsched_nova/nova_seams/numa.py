@@ -38,7 +38,7 @@ _claim = threading.local()
 
 
 def host_cells(topology: InstanceNUMATopology | None) -> Sequence[int]:
-    """Return the host NUMA node of each NUMA node of a claimed instance.
+    """Return the host NUMA node of each guest NUMA node of a claimed instance.
 
     After the claim ``InstanceNUMACell.id`` is the number of the host NUMA
     node.
@@ -50,8 +50,8 @@ def host_cells(topology: InstanceNUMATopology | None) -> Sequence[int]:
 
 def guest_cells(topology: InstanceNUMATopology | None
                 ) -> tuple[node_move.GuestCell, ...]:
-    """Return the guest NUMA nodes of a claimed instance, with their host
-    nodes.
+    """Return CPUs, memory and host node of each NUMA node of a claimed
+    instance.
     """
     return tuple(node_move.GuestCell(
         cell.id, frozenset(cell.cpuset), dict(cell.cpu_pinning or {}),
@@ -61,7 +61,8 @@ def guest_cells(topology: InstanceNUMATopology | None
 
 
 def host_rooms(node: Any) -> dict[int, node_move.HostCell]:
-    """Return the free CPUs and memory of a host's NUMA nodes, by node number.
+    """Return the free CPUs and memory of each NUMA node of a host, by node
+    number.
 
     :param node: Nova's ComputeNode; its topology counts the usage of guests.
     """
@@ -76,7 +77,7 @@ def host_rooms(node: Any) -> dict[int, node_move.HostCell]:
 
 
 def _cores(cell: Any) -> tuple[frozenset[int], ...]:
-    """Return the dedicated CPUs of a host NUMA node by core.
+    """Return the dedicated CPUs of each core of a host NUMA node.
 
     Nova lists no siblings on a host without SMT; each CPU is a core then.
     """
@@ -89,10 +90,10 @@ def _cores(cell: Any) -> tuple[frozenset[int], ...]:
       ('host_topology', 'instance_topology', 'provider_mapping', 'limits',
        'pci_requests', 'pci_stats'))
 def steer_fit() -> None:
-    """Make Nova's NUMA fit follow ghsched's limits.
+    """Change Nova's NUMA fit to use the host NUMA nodes that ghsched chose.
 
-    The limits name the host NUMA node of each guest NUMA node, and the number
-    of guest NUMA nodes of a flavor with ``ghsched:numa=auto``.
+    ghsched's NUMA limits name the host NUMA node of each guest NUMA node, and
+    the number of guest NUMA nodes of a flavor with ``ghsched:numa=auto``.
     ``nova.compute.claims`` and ``nova.scheduler.host_manager`` look
     ``nova.virt.hardware.numa_fit_instance_to_host`` up in its module. Given as
     many host nodes as guest nodes, it assigns them in order; so it is given
@@ -114,7 +115,8 @@ def steer_fit() -> None:
 def _fit_in_order(original: Callable[..., Any], host_topology: Any,
                   instance_topology: Any, provider_mapping: Any, limits: Any,
                   **of_devices: Any) -> Any:
-    """Fit a guest on the host NUMA nodes that the limits name, in their order.
+    """Fit a guest on the host NUMA nodes that the claim's limits name, in
+    order.
     """
     order = limits_order(limits)
     if order is not None and host_topology and instance_topology:
@@ -128,13 +130,13 @@ def _fit_in_order(original: Callable[..., Any], host_topology: Any,
 
 def _fit_any(fit: Callable[[Any], Any], shapes: Sequence[Any],
              count: int | None) -> Any:
-    """Fit the first of some guest NUMA topologies that fits on the host.
+    """Return the first of some guest NUMA topologies that fits on a host.
 
     :param shapes: NUMA topologies, the best first.
     :param count: number of guest NUMA nodes that the scheduler chose; None if
         there was no choice.
-    :raises nova.exception.ComputeResourcesUnavailable: none fits. Without this
-        error Nova would start the guest without a topology.
+    :raises nova.exception.ComputeResourcesUnavailable: if none fits. Without
+        this error Nova would start the guest without a topology.
     """
     for topology in shapes:
         if count in (None, len(topology)):
@@ -150,7 +152,7 @@ def _fit_any(fit: Callable[[Any], Any], shapes: Sequence[Any],
 @contextlib.contextmanager
 def claim_any(shapes: Sequence[InstanceNUMATopology] | None
               ) -> Iterator[None]:
-    """Within this context, a claim takes the first NUMA topology that fits.
+    """Claim the first NUMA topology that fits, within this context.
 
     :param shapes: guest NUMA topologies, the best first; None for the topology
         that the flavor asks for.
@@ -180,8 +182,8 @@ def guest_topology(flavor: Any, image: Any) -> InstanceNUMATopology | None:
 
 
 def _limits_count(limits: Any) -> int | None:
-    """Return the number of guest NUMA nodes that ghsched's limits name; None
-    without one.
+    """Return the number of guest NUMA nodes in a claim's limits; None if not
+    set.
     """
     order = limits_order(limits)
     if order is not None:
@@ -192,8 +194,8 @@ def _limits_count(limits: Any) -> int | None:
 
 
 def limit_count(limits: Any, count: int) -> Any:
-    """Return a copy of NUMA limits that restricts a claim to a number of guest
-    NUMA nodes.
+    """Return a copy of a claim's NUMA limits with a number of guest NUMA
+    nodes.
     """
     limits = limits.obj_clone()
     metadata = (limits.network_metadata
@@ -205,8 +207,9 @@ def limit_count(limits: Any, count: int) -> Any:
 
 
 def limits_order(limits: Any) -> tuple[int, ...] | None:
-    """Return the host NUMA node of each guest NUMA node from ghsched's limits;
-    None from other limits.
+    """Return the host NUMA node of each guest NUMA node from a claim's limits.
+
+    None if the limits are not ghsched's.
     """
     for physnet in physnets(limits):
         order = names.parse_order_physnet(physnet)
@@ -216,8 +219,8 @@ def limits_order(limits: Any) -> tuple[int, ...] | None:
 
 
 def physnets(known: Any) -> frozenset[str]:
-    """Return the names of the physical networks of NUMA limits or of a host
-    NUMA node.
+    """Return the physical networks of a claim's NUMA limits or a host NUMA
+    node.
     """
     if not known or 'network_metadata' not in known:
         return frozenset()
@@ -232,7 +235,7 @@ def in_order(topology: NUMATopology, order: Sequence[int]) -> NUMATopology:
 
 
 def _for_nova(limits: Any) -> Any:
-    """Return NUMA limits without the physical networks that no host NUMA node
+    """Return a claim's NUMA limits without networks that no host NUMA node
     has.
     """
     known = physnets(limits)

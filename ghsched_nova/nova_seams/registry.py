@@ -73,7 +73,7 @@ class Seam:
     users: frozenset[str] = frozenset()
 
     def parameters_in(self, release: int) -> tuple[str, ...] | None:
-        """Return the parameters that a function has in one release of Nova."""
+        """Return the parameters of a Nova function in one release of Nova."""
         if self.parameters is None:
             return None
         return tuple(one for one in self.parameters
@@ -91,8 +91,8 @@ _replacing = threading.RLock()
 
 
 def in_processes(*processes: str) -> Callable[..., Callable[[_Used], _Used]]:
-    """Return a decorator that declares a seam: a name of Nova that some
-    services rely on.
+    """Return a decorator that declares a function of Nova that ghsched relies
+    on.
     """
     def seam(name: str, parameters: Sequence[str] | None = None, *,
              since: Mapping[str, int] | None = None,
@@ -107,11 +107,12 @@ def in_processes(*processes: str) -> Callable[..., Callable[[_Used], _Used]]:
 
 
 def _add(seam: Seam) -> None:
-    """Add a seam, a name of Nova that ghsched relies on, to the table.
+    """Add a function of Nova that ghsched relies on to the table of such
+    functions.
 
-    The same seam may be declared by several modules.
+    Several modules may declare the same function.
 
-    :raises ValueError: two declarations of a name differ.
+    :raises ValueError: if two declarations of a name differ.
     """
     known = SEAMS.get(seam.name, seam)
     if (known.parameters, known.releases, known.since) != (
@@ -123,8 +124,10 @@ def _add(seam: Seam) -> None:
 
 
 def load_all() -> None:
-    """Import each module that declares seams, so that the table of seams is
-    complete.
+    """Import each module that declares functions of Nova which ghsched relies
+    on.
+
+    The table of these functions is then complete.
     """
     for package in _PACKAGES:
         path = importlib.import_module(package).__path__
@@ -136,8 +139,7 @@ def load_all() -> None:
 
 def relied_on(release: int, names: Iterable[str] | None = None
               ) -> dict[str, tuple[str, ...] | None]:
-    """Return the parameters of the functions of Nova that ghsched relies on,
-    by name.
+    """Return the parameters of each function of Nova that ghsched relies on.
 
     :param release: major version number of Nova, 31 for OpenStack 2025.1.
     :param names: names to return; None for all declared names.
@@ -148,10 +150,10 @@ def relied_on(release: int, names: Iterable[str] | None = None
 
 
 def find_owner(name: str) -> tuple[Any, str]:
-    """Return the module or class that has a dotted name of Nova.
+    """Return the module or class of Nova that contains a dotted name.
 
     :returns: the owner, and the last part of the name.
-    :raises AttributeError: Nova has no such module or class.
+    :raises AttributeError: if Nova has no such module or class.
     """
     *path, attribute = name.split('.')
     for length in range(len(path), 0, -1):
@@ -212,8 +214,7 @@ def _record(name: str, function: Callable[..., Any], original: Any) -> bool:
 
 
 def record(name: str, ours: Any) -> None:
-    """Record an object of ghsched that was added to a list or table of Nova.
-    """
+    """Record an object that ghsched added to a list or table of Nova."""
     with _replacing:
         REPLACED[name] = tuple(dict.fromkeys(
             (*REPLACED.get(name, ()), _qualified(ours))))

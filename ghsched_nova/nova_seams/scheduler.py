@@ -74,8 +74,8 @@ def change_group_mapping(
         function: Callable[[RequestSpec, dict[str, list[str]]], None]) -> None:
     """Change the resource providers of a request's groups by a function.
 
-    ``HostState.consume_from_request`` reads them between two instances of one
-    request (``RequestSpec.get_request_group_mapping``).
+    ``HostState.consume_from_request`` reads the providers between two
+    instances of one request (``RequestSpec.get_request_group_mapping``).
 
     :param function: takes the request and its providers by suffix of the
         group.
@@ -126,15 +126,14 @@ def _watched(original: Any, note: Callable[[str, int, int], None]) -> Any:
 
 
 def is_rebuild(spec: RequestSpec) -> bool:
-    """Whether a request is a rebuild, which keeps its host and claims nothing.
-    """
+    """Whether a scheduling request is a rebuild, which keeps its host."""
     return bool(scheduler_utils.request_is_rebuild(spec))
 
 
 def is_forced(spec: RequestSpec) -> bool:
-    """Whether a request forces a host, so that no filter runs.
+    """Whether a scheduling request forces a host, so that no filter runs.
 
-    See ``nova.scheduler.host_manager.HostManager.get_filtered_hosts``.
+    ``nova.scheduler.host_manager.HostManager.get_filtered_hosts``.
     """
     return any(name in spec and getattr(spec, name)
                for name in ('force_hosts', 'force_nodes'))
@@ -171,7 +170,7 @@ def request_group(suffix: str, resources: Mapping[str, int],
 
 
 def sockets(topology: NUMATopology) -> dict[int, int | None]:
-    """Return the socket of each host NUMA node of a topology."""
+    """Return the CPU socket of each host NUMA node of a host's topology."""
     return {cell.id: cell.socket if 'socket' in cell else None
             for cell in topology.cells}
 
@@ -198,13 +197,13 @@ class _WithoutAllocations:
 def claim_resources(client: Any, context: Any, consumer: str,
                     request: Mapping[str, Any], *args: Any,
                     **kwargs: Any) -> frozenset[str]:
-    """Return the resource providers that a claim adds to a guest; none if it
-    failed.
+    """Claim a guest's resources in Placement; return the providers it gains.
 
-    ``SchedulerReportClient.claim_resources`` first reads the allocation of the
-    guest, because an evacuated guest has one. For a guest with a resource
-    class of ghsched it is read only after Placement has refused a claim
-    without one. Other guests are claimed as Nova does.
+    Empty if the claim failed. ``SchedulerReportClient.claim_resources`` first
+    reads the allocation of the guest, because an evacuated guest has one. For
+    a guest with a resource class of ghsched the allocation is read only after
+    Placement has refused a claim without one. Other guests are claimed as Nova
+    does.
     """
     wanted = frozenset(request['allocations'])
     if not any(names.OUR_CLASSES.intersection(allocation['resources'])
@@ -225,8 +224,9 @@ def claim_resources(client: Any, context: Any, consumer: str,
 
 
 def chosen_order(state: Any) -> tuple[int, ...] | None:
-    """Return the host NUMA node that ghsched's filter chose for each guest
-    NUMA node; None without a choice.
+    """Return the host NUMA node that ghsched chose for each guest NUMA node.
+
+    None if ghsched's filter chose none.
     """
     return numa.limits_order((state.limits or {}).get('numa_topology'))
 
@@ -239,11 +239,11 @@ def numa_limits(host_state: Any, spec: RequestSpec,
     The claim (``nova.virt.hardware.numa_fit_instance_to_host``, called by
     ``nova.compute.claims``) takes host nodes that together have every physical
     network named in the limits. So the limits name a pseudo network of each
-    node that Placement chose, beside the guest's real networks.
+    chosen node, besides the guest's real networks.
 
     :param nodes: host NUMA nodes.
     :param in_order: whether there is one host node for each guest node, in the
-        order of the guest nodes; see :func:`steer_fit`.
+        order of the guest nodes.
     """
     wanted = set(map(names.make_node_physnet, nodes))
     if in_order:
@@ -259,12 +259,13 @@ def numa_limits(host_state: Any, spec: RequestSpec,
 
 def fit(host_state: Any, spec: RequestSpec, limits: Any, mappings: Any,
         requests: Sequence[Any]) -> InstanceNUMATopology | None:
-    """Return the NUMA topology that a claim on the host will choose under the
-    limits.
+    """Return the NUMA topology that a claim would choose on a host; None if
+    none.
 
     ``numa_fit_instance_to_host`` fills in the topology that it is given, so it
     gets a copy.
 
+    :param limits: NUMA limits of the claim.
     :param requests: PCI requests.
     """
     return hardware.numa_fit_instance_to_host(
@@ -275,9 +276,7 @@ def fit(host_state: Any, spec: RequestSpec, limits: Any, mappings: Any,
 
 def has_room(host_state: Any, spec: RequestSpec, guest_node: int,
              node: int) -> bool:
-    """Whether a host NUMA node has enough CPUs and memory for a guest NUMA
-    node.
-    """
+    """Whether a host NUMA node has CPUs and memory for a guest NUMA node."""
     topology = spec.numa_topology.obj_clone()
     topology.cells = topology.cells[guest_node:guest_node + 1]
     if guest_node:
@@ -292,9 +291,7 @@ def has_room(host_state: Any, spec: RequestSpec, guest_node: int,
 
 
 def kinds_of_cells(spec: RequestSpec) -> tuple[int, ...]:
-    """Return for each guest NUMA node the first guest NUMA node with equal
-    needs.
-    """
+    """Map each guest NUMA node to the first guest node that needs the same."""
     topology, first = spec.numa_topology, dict[Any, int]()
     # Nova reserves the CPU of isolated emulator threads for the first.
     isolates = bool(topology and 'emulator_threads_policy' in topology
@@ -309,8 +306,7 @@ def kinds_of_cells(spec: RequestSpec) -> tuple[int, ...]:
 
 def offers_physnets(topology: NUMATopology, of_node: Callable[[int], str]
                     ) -> bool:
-    """Whether each host NUMA node offers ghsched's pseudo physical network of
-    the node.
+    """Whether each host NUMA node offers ghsched's pseudo physical network.
 
     :param of_node: name of the pseudo network by host NUMA node.
     """
@@ -337,15 +333,14 @@ def pool_nodes(host_state: Any) -> dict[str, int | None]:
 @seam('nova.compute.utils.update_pci_request_with_placement_allocations',
       ('context', 'report_client', 'pci_requests', 'provider_mapping'))
 def as_claimed(requests: Sequence[Any], mappings: Any) -> list[Any]:
-    """Return copies of PCI requests as the claim of a candidate will have
-    them.
+    """Return copies of PCI requests as a claim will change them.
 
     For a port with guaranteed bandwidth Placement chose the PF. Nova reads the
     PF's interface from the name of the provider, and the claim takes a VF of
     that PF (``nova.compute.manager``, before each claim).
 
-    :raises nova.exception.NovaException: when the provider or its name is not
-        as Nova expects.
+    :raises nova.exception.NovaException: if the provider or its name is not as
+        Nova expects.
     """
     copies = [request.obj_clone() for request in requests]
     compute_utils.update_pci_request_with_placement_allocations(
@@ -385,8 +380,8 @@ def matching_pools(host_state: Any, request: Any,
       ('self', 'host_state', 'extra_specs', 'image_props'))
 def satisfies_cpu_policy(nova_filter: Any, state: Any,
                          spec: RequestSpec) -> bool:
-    """Whether a host has the hardware threads that a flavor's CPU thread
-    policy needs.
+    """Whether a host has the hardware threads for a flavor's CPU thread
+    policy.
 
     :param nova_filter: Nova's ``NUMATopologyFilter``.
     """
@@ -407,8 +402,8 @@ def free_devices(host_state: Any, request: Any) -> dict[int | None, int]:
 
 
 def only_cell(spec: RequestSpec) -> str | None:
-    """Return the UUID of the cell that a request is restricted to; None
-    without one.
+    """Return the cell that a scheduling request is restricted to; None without
+    one.
     """
     wanted = (spec.requested_destination
               if 'requested_destination' in spec else None)
@@ -422,8 +417,8 @@ def only_cell(spec: RequestSpec) -> str | None:
       ('self', 'ident'))
 @seam('nova.scheduler.utils.ResourceRequest.to_querystring', ('self',))
 def aggregates_of(resources: Any) -> tuple[list[set[str]], set[str]]:
-    """Return the aggregates that a request requires of its host, and those
-    that it forbids.
+    """Return the host aggregates that a request requires, and those it
+    forbids.
 
     :param resources: ``nova.scheduler.utils.ResourceRequest``; its unnumbered
         group has the aggregates of availability zone, project and isolation.
@@ -436,10 +431,10 @@ def aggregates_of(resources: Any) -> tuple[list[set[str]], set[str]]:
 @seam('nova.objects.instance.Instance.get_by_uuid',
       ('context', 'uuid', 'expected_attrs', 'use_slave'))
 def kept_count(context: Any, uuid: str) -> tuple[int, bool]:
-    """Return the number of guest NUMA nodes in a server's record, and whether
-    the server is being live-migrated.
+    """Return a server's number of guest NUMA nodes, and whether it
+    live-migrates.
 
-    The number is 0 for a server that has never run.
+    The number is read from Nova's record; 0 for a server that has never run.
     """
     cell = objects.InstanceMapping.get_by_instance_uuid(
         context, uuid).cell_mapping

@@ -50,8 +50,9 @@ _AT_A_TIME = 500
       ('context', 'cell_mappings', 'timeout', 'fn', 'args', 'kwargs'))
 def in_cells(context: Any, cells: Sequence[Any],
              function: Callable[[Any], Any]) -> list[Any]:
-    """Return the results of a function by cell; None for a cell that fails.
+    """Call a function for each cell; return its results by cell.
 
+    The result is None for a cell that fails.
     ``HostManager._get_computes_for_cells`` queries cells in the same way.
     """
     found = nova_context.scatter_gather_cells(
@@ -61,8 +62,8 @@ def in_cells(context: Any, cells: Sequence[Any],
 
 
 def changed_compute_nodes(context: Any, since: Any) -> list[Any]:
-    """Return UUID, ``updated_at`` and ``deleted`` of a cell's changed compute
-    nodes.
+    """Return UUID, ``updated_at`` and ``deleted`` of changed compute nodes of
+    a cell.
 
     ``nova.objects.ComputeNodeList`` has no query for changes.
 
@@ -93,8 +94,9 @@ def database_time(context: Any) -> datetime.datetime:
 
 def compute_node_reports(context: Any,
                          uuids: Sequence[str]) -> list[Mapping[str, Any]]:
-    """Return those columns of a cell's compute nodes that the index of hosts
-    reads.
+    """Return the resource reports of a cell's compute nodes from the database.
+
+    Only the columns that the scheduler's index of hosts reads.
     """
     node = main_models.ComputeNode
     columns = [getattr(node, name) for name in _REPORTED]
@@ -126,7 +128,7 @@ def unavailable_hosts(context: Any) -> set[str]:
 
 @seam('nova.db.main.api.get_engine', ('use_slave', 'context'))
 def _rows_of(context: Any, query: Any) -> list[Any]:
-    """Return the rows of a query to the database of a context's cell."""
+    """Return the rows of a query to a cell's database."""
     with main_db.get_engine(context=context).connect() as connection:
         return list(connection.execute(query))
 
@@ -146,7 +148,8 @@ class _HostTopology(numa_object.NUMATopology):
         return 'NUMATopology'
 
     def obj_attr_is_set(self, attrname: str) -> bool:
-        """Whether an attribute is set: always, because reading one loads it.
+        """Return True: reading any attribute of this host topology loads the
+        attribute.
         """
         return attrname in self.fields
 
@@ -160,11 +163,11 @@ class _HostTopology(numa_object.NUMATopology):
 
 @seam('nova.objects.numa.NUMATopology.obj_from_db_obj', ('db_obj',))
 def cache_host_topologies(size: int) -> None:
-    """Parse a host's NUMA topology only when it is first used or has changed.
+    """Cache parsed host NUMA topologies, which Nova parses with each request.
 
-    ``nova.scheduler.host_manager.HostState`` parses it with each request. The
-    cached object is shared safely: Nova makes a new topology when it subtracts
-    guests (``nova.virt.hardware.numa_usage_from_instance_numa``).
+    A topology is parsed when first used or changed. The cached object is
+    shared safely: Nova makes a new topology when it subtracts guests
+    (``nova.virt.hardware.numa_usage_from_instance_numa``).
     """
     @functools.lru_cache(maxsize=size)
     def parse(document: str) -> Any:
@@ -182,9 +185,9 @@ def cache_host_topologies(size: int) -> None:
       ('self', 'context', 'compute_nodes', 'services'))
 def host_states(manager: Any, context: Any, uuids: Sequence[str],
                 spec: RequestSpec) -> list[Any]:
-    """Return Nova's states of some hosts; read only the services of these
-    hosts.
+    """Return Nova's host states of some hosts, for the scheduler's filters.
 
+    Only the services of these hosts are read.
     ``HostManager.get_host_states_by_uuids`` reads the services of all hosts.
 
     :param manager: ``nova.scheduler.host_manager.HostManager``.

@@ -59,16 +59,13 @@ def release() -> int:
 
 
 def names_of(process: str) -> Iterator[str]:
-    """Yield the names of Nova that a service relies on in the installed
-    release.
-    """
+    """Yield the dotted names of Nova's functions that a service relies on."""
     return (name for name in registry.relied_on(release())
             if process in registry.SEAMS[name].processes)
 
 
 def mismatches(names: Iterable[str]) -> tuple[Mismatch, ...]:
-    """Return the functions that the installed Nova lacks, or has with other
-    parameters.
+    """Return the functions that Nova lacks, or has with unexpected parameters.
     """
     found = ((name, expected or (), found_parameters(name)) for name, expected
              in registry.relied_on(release(), names).items())
@@ -77,8 +74,8 @@ def mismatches(names: Iterable[str]) -> tuple[Mismatch, ...]:
 
 
 def require(process: str, without: Iterable[str] = ()) -> None:
-    """Refuse to start a process if a function of Nova that a feature needs
-    differs.
+    """Refuse to start a service if a function of Nova is not as ghsched
+    expects.
 
     :param process: name of the service.
     :param without: names that are not checked, because only repairs rely on
@@ -97,10 +94,11 @@ def require(process: str, without: Iterable[str] = ()) -> None:
 
 @functools.cache
 def found_parameters(name: str) -> tuple[str, ...] | None:
-    """Return the parameters of a function of Nova; None if it is missing.
+    """Return the parameters of a function of the installed Nova; None if
+    missing.
 
-    Each name is looked up once, before ghsched replaces it. An attribute or a
-    constant has no parameters.
+    Each name is looked up once, before ghsched replaces the function. An
+    attribute or a constant has no parameters.
     """
     try:
         owner, attribute = registry.find_owner(name)
@@ -115,7 +113,9 @@ def found_parameters(name: str) -> tuple[str, ...] | None:
 
 
 def _has(owner: Any, attribute: str) -> bool:
-    """Whether a module or class has an attribute, or sets it on its instances.
+    """Whether a module or class has an attribute.
+
+    Also True if a class only sets it on its instances.
     """
     return hasattr(owner, attribute) or any(
         is_set(inspect.getsource(cls), attribute)
@@ -123,8 +123,7 @@ def _has(owner: Any, attribute: str) -> bool:
 
 
 def is_set(source: str, attribute: str) -> bool:
-    """Whether the source code of a class assigns an attribute of self (pure).
-    """
+    """Whether the source code of a class assigns an attribute of self."""
     return any(isinstance(node, ast.Attribute) and node.attr == attribute
                and isinstance(node.ctx, ast.Store)
                and isinstance(node.value, ast.Name) and node.value.id == 'self'
