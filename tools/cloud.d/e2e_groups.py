@@ -104,7 +104,7 @@ class Groups(GuestRoom):
             return record['total'] - record['reserved'] if record else 0
 
         self.lab.until(
-            lambda: offered() == count, 60,
+            lambda: offered() == count, 300,
             lambda: f'the host offers {offered()} control groups and not '
                     f'{count}')
         self.checks.equal('groups offered to guests', offered(), count)

@@ -130,7 +130,7 @@ class GuestRoom(Room):
         :param traits: of the host, once it is updated.
         """
         self._restart(COMPUTE)
-        self.lab.until(lambda: self._host_has(traits), 60,
+        self.lab.until(lambda: self._host_has(traits), 300,
                        'Placement does not have the host as it is now')
 
     def _host_has(self, traits: tuple[str, ...]) -> bool:

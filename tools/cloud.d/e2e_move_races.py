@@ -71,13 +71,13 @@ class Races(MoveRoom):
                  for one in range(count)]
         lab.on_host('mkdir', *names)
         try:
-            self.lab.until(lambda: self._groups_left(lab) == _GROUPS_LEFT, 60,
+            self.lab.until(lambda: self._groups_left(lab) == _GROUPS_LEFT, 300,
                            'Placement does not know of the groups')
             yield
         finally:
             self.lab.clean()
             lab.on_host('rmdir', *names)
-            self.lab.until(lambda: self._groups_left(lab) > _GROUPS_LEFT, 60,
+            self.lab.until(lambda: self._groups_left(lab) > _GROUPS_LEFT, 300,
                            'Placement does not know that they are gone')
 
     def _groups_left(self, lab: Any) -> int:
