@@ -13,6 +13,7 @@
 
 """Checks of how control groups are counted and shared."""
 
+from aio.lab import REPORT
 from e2e_guest_room import CONTROL_GROUP
 from e2e_guest_room import GuestRoom
 
@@ -104,7 +105,7 @@ class Groups(GuestRoom):
             return record['total'] - record['reserved'] if record else 0
 
         self.lab.until(
-            lambda: offered() == count, 300,
+            lambda: offered() == count, REPORT,
             lambda: f'the host offers {offered()} control groups and not '
                     f'{count}')
         self.checks.equal('groups offered to guests', offered(), count)

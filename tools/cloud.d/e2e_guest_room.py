@@ -19,6 +19,7 @@ from typing import Any
 
 from aio import cli
 from aio import host
+from aio.lab import REPORT
 from aio.services import COMPUTE
 from e2e_room import Room
 
@@ -130,7 +131,7 @@ class GuestRoom(Room):
         :param traits: of the host, once it is updated.
         """
         self._restart(COMPUTE)
-        self.lab.until(lambda: self._host_has(traits), 300,
+        self.lab.until(lambda: self._host_has(traits), REPORT,
                        'Placement does not have the host as it is now')
 
     def _host_has(self, traits: tuple[str, ...]) -> bool:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 import contextlib
 from typing import Any
 
+from aio.lab import REPORT
 from aio import records
 from e2e_move_room import MoveRoom
 
@@ -71,14 +72,16 @@ class Races(MoveRoom):
                  for one in range(count)]
         lab.on_host('mkdir', *names)
         try:
-            self.lab.until(lambda: self._groups_left(lab) == _GROUPS_LEFT, 300,
-                           'Placement does not know of the groups')
+            self.lab.until(
+                lambda: self._groups_left(lab) == _GROUPS_LEFT, REPORT,
+                'Placement does not know of the groups')
             yield
         finally:
             self.lab.clean()
             lab.on_host('rmdir', *names)
-            self.lab.until(lambda: self._groups_left(lab) > _GROUPS_LEFT, 300,
-                           'Placement does not know that they are gone')
+            self.lab.until(
+                lambda: self._groups_left(lab) > _GROUPS_LEFT, REPORT,
+                'Placement does not know that they are gone')
 
     def _groups_left(self, lab: Any) -> int:
         root = next(one for one in lab.providers() if one.parent is None)

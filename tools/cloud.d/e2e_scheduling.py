@@ -15,6 +15,7 @@
 import os
 from typing import Any
 
+from aio.lab import REPORT
 from e2e_guest_room import GuestRoom
 
 REALTIME = 'CUSTOM_GHSCHED_VCPU_REALTIME'
@@ -45,7 +46,7 @@ class Scheduling(GuestRoom):
                           os.SCHED_BATCH)
         os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
         self.lab.until(
-            lambda: os.sched_getscheduler(thread) == os.SCHED_BATCH, 300,
+            lambda: os.sched_getscheduler(thread) == os.SCHED_BATCH, REPORT,
             'the class is not set again')
 
     def test_real_time(self) -> None:
@@ -65,7 +66,7 @@ class Scheduling(GuestRoom):
                               os.sched_getaffinity(thread), {0})
             self.lab.until(
                 lambda: os.sched_getscheduler(thread)
-                & os.SCHED_RESET_ON_FORK, 300,
+                & os.SCHED_RESET_ON_FORK, REPORT,
                 'threads that vCPU 0 makes would be of its class')
             self.lab.delete(server)
             self._refused_by_host('rr60', 'is above what this host allows')

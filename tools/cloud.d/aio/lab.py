@@ -41,6 +41,8 @@ from openstack import exceptions
 #: Seconds until a guest must be up; a busy machine without hardware
 #: virtualisation needs some.
 BOOT = 180
+#: Seconds to wait for a periodic report of nova-compute, for a busy machine.
+REPORT = 300
 
 #: Namespace of the policy in a domain's metadata.
 POLICY_NAMESPACE = 'https://opendev.org/x/ghsched/domain/1.0'
