@@ -12,8 +12,11 @@
 
 """Search of two moves that relieve a bottleneck together (pure)."""
 
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
 from collections import Counter
 import dataclasses
 import math
@@ -106,12 +109,14 @@ class PairSearch:
             return ()
         self._rooms = {}
         state = self._state
-        takers = sorted((spot for spot, node in state.nodes.items()
-                         if node.open and not node.bottleneck
-                         and not math.isnan(state.pressure(spot))),
-                        key=lambda spot: (state.pressure(spot), spot))
+        open_nodes = sorted((spot for spot, node in state.nodes.items()
+                             if node.open and not node.bottleneck
+                             and not math.isnan(state.pressure(spot))),
+                            key=lambda spot: (state.pressure(spot), spot))
+        takers = {spot: self._movable(spot)
+                  for spot in open_nodes[:PAIR_NODES]}
         for origin in worst_first(state):
-            best = max(self._pairs(origin, takers[:PAIR_NODES]), default=(),
+            best = max(self._pairs(origin, takers), default=(),
                        key=lambda pair: (
                            sum(move.gain - move.cost for move in pair),
                            [(move.guest, move.destination)
@@ -127,21 +132,22 @@ class PairSearch:
         return [guest for guest in found
                 if guest.cpu is not None and not self._budget.rests(guest)]
 
-    def _pairs(self, origin: Spot, takers: list[Spot]
+    def _pairs(self, origin: Spot, takers: Mapping[Spot, Sequence[Guest]]
                ) -> Iterator[tuple[Move, ...]]:
         """Yield pairs of moves that relieve an overloaded host NUMA node.
 
         The first guest moves off that node, the second one makes room for it.
 
         :param origin: overloaded host NUMA node.
-        :param takers: host NUMA nodes that are not overloaded.
+        :param takers: movable guests of host NUMA nodes that are not
+            overloaded.
         """
         state = self._state
         for guest in self._movable(origin):
-            for taker in takers:
+            for taker, others in takers.items():
                 if taker == origin:
                     continue
-                for other in self._movable(taker):
+                for other in others:
                     self._steps -= 1
                     if self._steps < 0:
                         return
@@ -154,7 +160,8 @@ class PairSearch:
                     for room in (origin, *self._find_rooms(other, takers)):
                         yield from self._pay(guest, taker, other, room)
 
-    def _find_rooms(self, guest: Guest, takers: list[Spot]) -> list[Spot]:
+    def _find_rooms(self, guest: Guest,
+                    takers: Collection[Spot]) -> list[Spot]:
         """Return up to four host nodes that can take a guest, cheapest first.
 
         :param takers: host NUMA nodes that are not overloaded.
