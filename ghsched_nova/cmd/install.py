@@ -77,11 +77,11 @@ def check_exporter(compute: bool,
                            'install ghsched-exporter, if Prometheus is used')
 
 
-def _checks(files: Sequence[str] | None) -> Iterator[checks.Check]:
+def _list_missing(files: Sequence[str] | None) -> Iterator[checks.Check]:
+    """Yield a check for each missing part of ghsched on this node."""
     facts = node.read_facts(files)
-    yield from (check for check in checks.run_checks(facts)
-                if check.status == 'error')
-    yield from (check for check in check_api(read_paste())
+    yield from (check for check in (*checks.run_checks(facts),
+                                    *check_api(read_paste()))
                 if check.status == 'error')
     yield from check_exporter(facts.is_compute_host,
                               shutil.which('ghsched-exporter'))
@@ -118,7 +118,7 @@ def main(argv: Sequence[str]) -> int:
                              'nova-compute reads)')
     arguments = parser.parse_args(argv)
     try:
-        missing = tuple(_checks(arguments.config_file))
+        missing = tuple(_list_missing(arguments.config_file))
     except (cfg.Error, OSError) as error:
         print(f'ghsched-status: {error}', file=sys.stderr)
         return exits.COULD_NOT
