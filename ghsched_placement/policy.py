@@ -220,7 +220,8 @@ def node_count(extra_specs: Mapping[str, str], default: int = 0) -> int:
     If the scheduler chooses the number, return the largest that it may choose.
 
     :param default: result for a flavor with no number or an invalid one.
-    :raises PolicyError: when a guest cannot have so many NUMA nodes.
+    :raises PolicyError: if the number exceeds the limit of NUMA nodes of a
+        guest.
     """
     if auto_nodes.is_auto(extra_specs):
         for key in (keys.NUMA, keys.NUMA_MAX):

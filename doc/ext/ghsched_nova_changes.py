@@ -94,7 +94,7 @@ class FixesDirective(_TableDirective):
 
 
 class ReplacedDirective(_TableDirective):
-    """What features replace in Nova."""
+    """Table of the functions and lists of Nova that features replace."""
 
     source = str(replaced.__file__)
     table = staticmethod(replacements)

@@ -86,7 +86,7 @@ class Private:
     """A private function or attribute of Nova that a feature relies on.
 
     :param name: dotted name in Nova.
-    :param is_overridden: whether a subclass of ours overrides it.
+    :param is_overridden: whether a subclass of ghsched overrides it.
     :param reason: why no public name of Nova does instead.
     """
 
@@ -95,7 +95,7 @@ class Private:
     reason: str
 
 
-_POOLS = ('Tells which pools of devices a claim will choose from; Nova has '
+_POOLS = ('Lists the pools of devices that a claim chooses from; Nova has '
           'public functions only for whether a request fits.')
 
 #: Those of the driver's own class are not listed.
@@ -129,8 +129,8 @@ PRIVATE = (
             _POOLS),
     Private('nova.scheduler.filters.numa_topology_filter.NUMATopologyFilter.'
             '_satisfies_cpu_policy', False,
-            'The check of CPU threads alone, which our subclass inherits; '
-            '``host_passes`` fits the whole guest.'),
+            'The check of CPU threads alone, which a subclass of ghsched '
+            'inherits; ``host_passes`` fits the whole guest.'),
     Private('nova.scheduler.host_manager.HostManager._get_host_states', False,
             'Makes states of some hosts; the public functions read the '
             'services of all hosts.'),

@@ -60,7 +60,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Answer:
-    """One GET /allocation_candidates and its cost.
+    """Answer of Placement to GET /allocation_candidates, and its cost.
 
     :ivar seconds: processor time, None when it was stopped.
     :ivar walked: combinations that Placement looked at.
