@@ -98,6 +98,7 @@ check() {
     printf '[DEFAULT]\ncompute_driver = ghsched.GhschedLibvirtDriver\n%s\n' \
         'transport_url = fake:/' > "$WORK/nova.conf"
     (cd / && "$WORK/$1/bin/python" -W ignore - "$2" "$WORK/nova.conf" << 'EOF'
+import functools
 import os
 import sys
 
@@ -106,7 +107,10 @@ from oslo_utils import importutils
 
 from ghsched_nova.cmd import compute
 
+Service = novas.service.Service
 
+
+@functools.wraps(Service.create)  # ghsched checks the arguments that it has
 def create(**_kwargs):
     # nova.virt.driver.load_compute_driver() does just this.
     driver = importutils.import_class(f'nova.virt.{novas.CONF.compute_driver}')
@@ -116,7 +120,7 @@ def create(**_kwargs):
 
 
 top = os.path.realpath(sys.argv[1]) + os.sep
-novas.service.Service.create = create
+Service.create = create
 sys.argv[1:] = ['--config-file', sys.argv[2], '--log-file', os.devnull]
 compute.main()
 EOF
