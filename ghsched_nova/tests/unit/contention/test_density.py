@@ -146,7 +146,7 @@ class PredictTest(base.TestCase):
 
     def test_mistakes(self):
         for words, call in (
-                ("'x' is none of", lambda: density.predict(MACHINE, 'x')),
+                ("'x' is not one of", lambda: density.predict(MACHINE, 'x')),
                 ('no guest of 999', lambda: density.predict(
                     MACHINE, 'static', workload=Workload(vcpus=999))),
                 ('cannot hold MEM_BW_MIN', lambda: density.predict(
