@@ -30,7 +30,7 @@ from ghsched_nova.host_files import planner_hosts
 from ghsched_nova.host_files import planner_inputs
 from ghsched_placement import exits
 from ghsched_placement.planner.client import PlannerError
-from ghsched_placement.planner.cloud import part
+from ghsched_placement.planner.cloud import make_step_progress
 from ghsched_placement.planner.density import DensityPlan
 from ghsched_placement.planner.flavors import parse_mix
 from ghsched_placement.planner import output
@@ -38,8 +38,8 @@ from ghsched_placement.planner import plan as planner
 from ghsched_placement.planner.plan import Plan
 from ghsched_placement.planner.plan import Settings
 from ghsched_placement.planner import plan_picture
-from ghsched_placement.planner.predict import check
-from ghsched_placement.planner.predict import predict
+from ghsched_placement.planner.predict import check_machine_names
+from ghsched_placement.planner.predict import predict_densities
 from ghsched_placement.planner.predict import Target
 from ghsched_placement.planner.private import PrivatePlacement
 from ghsched_placement.planner.progress import Bar
@@ -145,7 +145,7 @@ def run(arguments: argparse.Namespace) -> int:
             files.check_writable(arguments.picture)
         answer = _make_plan(arguments, bar)
         if arguments.picture:
-            files.save_file(arguments.picture, plan_picture.draw(
+            files.save_file(arguments.picture, plan_picture.draw_plan(
                 answer.plan, answer.densities,
                 arguments.picture.suffix.lower()[1:] or 'svg'))
         text = _render(answer, arguments.format)
@@ -166,7 +166,7 @@ def _render(answer: Answer, file_format: str) -> str:
     :raises PlannerError: when pictures cannot be drawn.
     """
     if file_format == 'svg':
-        return plan_picture.draw(answer.plan, answer.densities).decode()
+        return plan_picture.draw_plan(answer.plan, answer.densities).decode()
     return output.FORMATS[file_format](answer.plan, answer.densities)
 
 
@@ -185,20 +185,21 @@ def _make_plan(arguments: argparse.Namespace, bar: Bar) -> Answer:
     targets = _select_targets(arguments, given)
     against = (planner_inputs.target(arguments.against).machine
                if arguments.against else None)
-    check(targets, against)
-    filling = part(bar, 0.0, 0.8 if targets else 1.0)
+    check_machine_names(targets, against)
+    filling = make_step_progress(bar, 0.0, 0.8 if targets else 1.0)
     with PrivatePlacement() as ours:
         if connection is not None:
-            found = planner.plan(planner_inputs.placement(connection), flavors,
-                                 mix, settings, filling, ours,
-                                 rooms=planner_inputs.rooms(connection))
+            found = planner.plan_cloud(planner_inputs.placement(connection),
+                                       flavors, mix, settings, filling, ours,
+                                       rooms=planner_inputs.rooms(connection))
         else:
             hosts = [planner_hosts.planned(one.file, name)
                      for one in given for name in one.names]
             found = planner.plan_hosts(hosts, flavors, mix, settings,
                                        filling, ours)
-        told = predict(found, targets, flavors, settings, ours, against,
-                       arguments.search, part(bar, 0.8, 1.0))
+        told = predict_densities(
+            found, targets, flavors, settings, ours, against,
+            arguments.search, make_step_progress(bar, 0.8, 1.0))
     bar(1.0, 'done')
     return Answer(replace(found, notes=(*found.notes, *told.reasons)),
                   told.densities)

@@ -176,7 +176,7 @@ def _query(need: Need, locality: str, sizes: Sizes) -> dict[str, Any]:
     :param locality: how near the VFs must be to the guest's NUMA nodes.
     :param sizes: division of the VFs among PFs.
     """
-    return {'query': tuple(need.of_nova(locality, sizes)),
+    return {'query': tuple(need.make_nova_query(locality, sizes)),
             'locality': locality if need.policy.vfs else None}
 
 

@@ -96,7 +96,8 @@ def _find(wish: Wish) -> Place | None:
     """Return the best placement of a guest on a host; None if it does not fit.
     """
     need = wish.need
-    for locality, sizes in need.tries(lambda: offer.pfs(wish.state, need)):
+    for locality, sizes in need.yield_vf_requests(
+            lambda: offer.list_pfs_by_alias(wish.state, need)):
         for nodes in _ways(wish, locality, sizes):
             return Place(nodes, locality, sizes)
     return None
@@ -113,9 +114,9 @@ def _ways(wish: Wish, locality: str,
     def has_room(guest_node: int, node: int) -> bool:
         return _misfit(wish, guest_node, node) is None
 
-    for item in offer.placed(wish.state, wish.need, locality, sizes,
-                             has_room):
-        nodes = item.get_host_node_order() or wish.state.place(
+    for item in offer.list_placements(wish.state, wish.need, locality, sizes,
+                                      has_room):
+        nodes = item.get_host_node_order() or wish.state.find_host_nodes(
             wish.need, Way(wish.nodes or (), ()))
         if nodes is not None and wish.nodes in (None, nodes):
             yield nodes
@@ -131,7 +132,7 @@ def _check_host(wish: Wish) -> None:
         raise Refused('', Lack(
             None, 'MEM_BW_MONITOR', reason='ghsched:monitor=true cannot be '
             'held: this host does not report memory bandwidth'))
-    lacks = tuple(limits.of_root(wish.state, wish.need))
+    lacks = tuple(limits.yield_root_lacks(wish.state, wish.need))
     if lacks:
         raise Refused('the host: ', *lacks)
 
@@ -155,8 +156,8 @@ def _check_wanted(wish: Wish, nodes: Sequence[int]) -> None:
     """
     cells = wish.need.guest.cells
     if len(nodes) != len(cells):
-        raise Refused(f'the guest has {len(cells)} NUMA nodes, but host '
-                      f'NUMA nodes are given for {len(nodes)}')
+        raise Refused(f'the guest has {len(cells)} NUMA nodes, and host NUMA '
+                      f'nodes are given for {len(nodes)}')
     for guest_node, host_node in enumerate(nodes):
         if wish.host.node(host_node) is None:
             known = cpulist.render_cpus(node.id for node in wish.host.nodes)
@@ -196,7 +197,8 @@ def _by_reason(reasons: Mapping[int, str | None]) -> str:
 def _misfit(wish: Wish, guest_node: int, host_node: int) -> str | None:
     """Return why a guest NUMA node does not fit on a host NUMA node, or None.
     """
-    short = limits.misfits(wish.state, wish.need, guest_node, host_node)
+    short = limits.list_guest_node_lacks(
+        wish.state, wish.need, guest_node, host_node)
     others = [one for one in short if one.resource != lack.BANDWIDTH]
     if others:
         return others[0].text
@@ -220,8 +222,8 @@ def _unheld(wish: Wish, guest_node: int, host_node: int) -> str | None:
 def _no_way(wish: Wish) -> str:
     """Return why a guest does not fit although each of its nodes would alone.
     """
-    required = wish.need.asked(wish.need.policy.vfs_locality,
-                               {}).root_required
+    required = wish.need.make_ghsched_request(wish.need.policy.vfs_locality,
+                                              {}).root_required
     missing = required - wish.state.host.root.traits
     if missing:
         return f'the host lacks the traits {", ".join(sorted(missing))}'
@@ -229,8 +231,9 @@ def _no_way(wish: Wish) -> str:
         if _find(replace(wish, need=other)):
             return reason
     too_many: list[vfs.Sizes] = []
-    for _ in wish.need.tries(lambda: offer.pfs(wish.state, wish.need),
-                             too_many.append):
+    for _ in wish.need.yield_vf_requests(
+            lambda: offer.list_pfs_by_alias(wish.state, wish.need),
+            too_many.append):
         pass
     if too_many:
         return ('the VFs would have to be of so many PFs that Placement would '

@@ -33,12 +33,12 @@ from ghsched_placement.osc import flavor as flavors
 from ghsched_placement.osc import host as hosts
 from ghsched_placement.osc import node_rooms
 from ghsched_placement.planner.client import PlannerError
-from ghsched_placement.planner.cloud import part
+from ghsched_placement.planner.cloud import make_step_progress
 from ghsched_placement.planner.density import DensityPlan
 from ghsched_placement.planner.density import SCENARIOS
 from ghsched_placement.planner import flavors as planned
 from ghsched_placement.planner import plan as planner
-from ghsched_placement.planner.predict import predict
+from ghsched_placement.planner.predict import predict_densities
 from ghsched_placement.planner.predict import Predicted
 from ghsched_placement.planner.predict import Target
 from ghsched_placement.planner.private import PrivatePlacement
@@ -147,14 +147,15 @@ def _plan(client: clients.Client, parsed_args: argparse.Namespace,
     nodes = client.list_compute_nodes()
     rooms = node_rooms.read_rooms(client, client.list_hosts(), nodes)
     with PrivatePlacement() as ours:
-        found = planner.plan(
+        found = planner.plan_cloud(
             client.placement, wanted, mix, settings,
-            part(bar, 0.0, 0.8 if targets else 1.0), ours,
+            make_step_progress(bar, 0.0, 0.8 if targets else 1.0), ours,
             client.list_unavailable(nodes), rooms.by_host)
         found = dataclasses.replace(
             found, notes=(*found.notes, *rooms.list_assumptions()))
-        return found, predict(found, targets, wanted, settings, ours,
-                              progress=part(bar, 0.8, 1.0))
+        return found, predict_densities(
+            found, targets, wanted, settings, ours,
+            progress=make_step_progress(bar, 0.8, 1.0))
 
 
 def read(flavor: Any) -> planned.Flavor:

@@ -212,7 +212,7 @@ def _machine(section: Any, name: str, nodes: Sequence[HostNode],
     except MachineError as error:
         raise schema.Mistake(f'contention.{error}') from None
     return machine if machine.curve else replace(
-        machine, curve=shipped.closest(resctrl.dialect.name))
+        machine, curve=shipped.load_closest_curve(resctrl.dialect.name))
 
 
 def _cpus(name: str, value: str | int) -> frozenset[int]:
@@ -251,7 +251,7 @@ def _pfs(sections: Sequence[_Section],
             'address': section['address'].lower()}))
         if pf.address in found:
             raise schema.Mistake(f'pfs[{place}].address: {pf.address} is '
-                                 'given twice')
+                                 'there twice')
         if pf.node not in nodes:
             raise schema.Mistake(f'pfs[{place}].node: the host has no NUMA '
                                  f'node {pf.node}')
@@ -273,7 +273,7 @@ def _nodes(sections: Sequence[_Section]) -> tuple[
         number, name = section['id'], f'nodes[{place}]'
         cpus = _cpus(f'{name}.cpus', section['cpus'])
         if number in nodes:
-            raise schema.Mistake(f'{name}.id: node {number} is given twice')
+            raise schema.Mistake(f'{name}.id: node {number} is there twice')
         if cpus & taken:
             raise schema.Mistake(
                 f'{name}.cpus: {cpulist.render_cpus(cpus & taken)}'

@@ -74,8 +74,8 @@ def planned(host: HostFile, name: str) -> hosts.Host:
         for provider in known)
     root = replace(root, inventories={**root.inventories, **_of_nova(host)},
                    traits=root.traits | {names.OWNER_TRAIT})
-    return hosts.Host(name, hosts.ordered([root, *others], root.uuid),
-                      _cells(host))
+    return hosts.Host(name, hosts.sort_parents_first([root, *others],
+                                                     root.uuid), _cells(host))
 
 
 def _of_nova(host: HostFile) -> dict[str, tree.Inventory]:

@@ -179,7 +179,7 @@ def wanted(texts: Sequence[str], connection: Any = None) -> list[Flavor]:
         if text.endswith(_SUFFIXES) and '=' not in text:
             found += _of_file(text)
         elif '=' in text:
-            found.append(flavors.parse(text))
+            found.append(flavors.parse_flavor(text))
         elif connection is None:
             raise PlannerError(
                 f'flavor {text}: is neither NAME:KEY=VALUE,... nor a file '
@@ -200,7 +200,7 @@ def _of_file(path: str) -> list[Flavor]:
             isinstance(entry, Mapping) for entry in document.values()):
         raise PlannerError(f'{path}: must be a mapping of flavors by name')
     try:
-        return [flavors.from_mapping(str(name), entry)
+        return [flavors.build_flavor(str(name), entry)
                 for name, entry in document.items()]
     except PlannerError as error:
         raise PlannerError(f'{path}: {error}') from None

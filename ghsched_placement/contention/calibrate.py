@@ -14,8 +14,8 @@
 
 ``demand_mb`` of a machine with a published density is the demand at which the
 line is crossed half-way between the last number that passes and the first
-that does not. ``far_latency`` is the one at which :func:`bind_gain` is the
-published gain of binding a single instance.
+that does not. ``far_latency`` is the one at which :func:`get_binding_speedup`
+is the published gain of binding a single instance.
 """
 
 from collections.abc import Callable
@@ -33,8 +33,8 @@ BIND_GAIN = (1.322 + 1.279) / 2
 _TURNS = 40
 
 
-def demand(machine: Machine, workload: Workload = REFERENCE,
-           baseline: str = 'none') -> float:
+def fit_demand(machine: Machine, workload: Workload = REFERENCE,
+               baseline: str = 'none') -> float:
     """Return the bandwidth per container that explains a published density.
 
     In MB/s. The density is the number of containers that run well on the
@@ -49,37 +49,38 @@ def demand(machine: Machine, workload: Workload = REFERENCE,
     failing = machine.fit.containers + machine.fit.passes
 
     def over(value: float) -> bool:
-        moved = machine.with_value('demand_mb', value)
-        return sum(density.p99(moved, baseline, number, workload=workload)
-                   for number in (failing - 1, failing)) / 2 > density.LINE
+        moved = machine.replace_value('demand_mb', value)
+        return sum(
+            density.predict_p99(moved, baseline, number, workload=workload)
+            for number in (failing - 1, failing)) / 2 > density.LINE
 
-    return _threshold(over, max(machine['dma_mb'], 0.001),
-                      machine['capacity_mb'])
+    return _bisect_threshold(over, max(machine['dma_mb'], 0.001),
+                             machine['capacity_mb'])
 
 
-def fitted(machine: Machine, workload: Workload = REFERENCE,
-           baseline: str = 'none') -> Machine:
+def fit_machine(machine: Machine, workload: Workload = REFERENCE,
+                baseline: str = 'none') -> Machine:
     """Return a machine whose demand per container fits its published density.
 
     :param baseline: scenario of the published density.
     :raises ValueError: when no density of the machine was published.
     """
-    return machine.with_value('demand_mb',
-                              demand(machine, workload, baseline))
+    return machine.replace_value('demand_mb',
+                                 fit_demand(machine, workload, baseline))
 
 
-def bind_gain(machine: Machine) -> float:
+def get_binding_speedup(machine: Machine) -> float:
     """Return the speed-up of memory accesses by binding guests to NUMA nodes.
 
     The mean latency between all nodes, relative to a local access.
     """
     numbers = [node.id for node in machine.nodes]
-    return sum(traffic.distance(machine, here, there)
+    return sum(traffic.get_idle_latency(machine, here, there)
                for here in numbers for there in numbers) / len(numbers) ** 2
 
 
-def _threshold(over: Callable[[float], bool], low: float,
-               high: float) -> float:
+def _bisect_threshold(over: Callable[[float], bool], low: float,
+                      high: float) -> float:
     for _turn in range(_TURNS):
         middle = (low + high) / 2
         if over(middle):

@@ -52,7 +52,7 @@ class Line:
     writes: float
     points: tuple[tuple[float, float], ...]
 
-    def latency(self, utilisation: float) -> float:
+    def get_latency(self, utilisation: float) -> float:
         """Return the memory latency at a utilisation, interpolated linearly.
         """
         number = bisect_right([point[0] for point in self.points],
@@ -87,7 +87,7 @@ class LatencyCurve:
                 set(mapping) != {'basis', 'source', 'points'}):
             raise CurveError('must be a mapping of basis, source and points')
         if mapping['basis'] not in BASES:
-            raise CurveError(f'basis: {mapping["basis"]!r} is not one of '
+            raise CurveError(f'basis: {mapping["basis"]!r} is none of '
                              + ', '.join(BASES))
         if not isinstance(mapping['source'], str) or (
                 not mapping['source'].strip()):
@@ -95,14 +95,14 @@ class LatencyCurve:
         given = mapping['points']
         if not isinstance(given, Sequence) or isinstance(given, str) or (
                 not given):
-            raise CurveError('points: must be a list that is not empty')
-        lines = sorted(itertools.starmap(_line, enumerate(given)),
+            raise CurveError('points: must be a list with something in it')
+        lines = sorted(itertools.starmap(_parse_line, enumerate(given)),
                        key=lambda line: line.writes)
         if len({line.writes for line in lines}) < len(lines):
-            raise CurveError('points: a part of writes is given twice')
+            raise CurveError('points: a part of writes is there twice')
         return cls(mapping['basis'], mapping['source'].strip(), tuple(lines))
 
-    def latency(self, utilisation: float, writes: float = WRITES) -> float:
+    def get_latency(self, utilisation: float, writes: float = WRITES) -> float:
         """Return a memory access's latency relative to an idle machine's.
 
         :param utilisation: utilisation of the memory, 0 to 1.
@@ -111,18 +111,18 @@ class LatencyCurve:
         number = bisect_right([line.writes for line in self.lines], writes)
         low = self.lines[max(0, number - 1)]
         high = self.lines[min(number, len(self.lines) - 1)]
-        first = low.latency(utilisation)
+        first = low.get_latency(utilisation)
         if high.writes <= low.writes:
             return max(1.0, first)
         part = (writes - low.writes) / (high.writes - low.writes)
-        return max(1.0, first + part * (high.latency(utilisation) - first))
+        return max(1.0, first + part * (high.get_latency(utilisation) - first))
 
 
-def _line(number: int, given: Any) -> Line:
+def _parse_line(number: int, given: Any) -> Line:
     where = f'points[{number}]'
     if not isinstance(given, Mapping) or set(given) != {'writes', 'latency'}:
         raise CurveError(f'{where}: must be a mapping of writes and latency')
-    writes = _number(f'{where}.writes', given['writes'])
+    writes = _parse_number(f'{where}.writes', given['writes'])
     if not 0 <= writes <= 1:
         raise CurveError(f'{where}.writes: must be from 0 to 1')
     pairs = given['latency']
@@ -133,14 +133,14 @@ def _line(number: int, given: Any) -> Line:
     for pair in pairs:
         if not isinstance(pair, Sequence) or isinstance(pair, str) or (
                 len(pair) != 2):
-            raise CurveError(f'{where}.latency: {pair!r} is not a pair')
-        points.append((_number(f'{where}.latency', pair[0]),
-                       _number(f'{where}.latency', pair[1])))
-    _check(where, points)
+            raise CurveError(f'{where}.latency: {pair!r} is no pair')
+        points.append((_parse_number(f'{where}.latency', pair[0]),
+                       _parse_number(f'{where}.latency', pair[1])))
+    _check_points(where, points)
     return Line(writes, tuple(points))
 
 
-def _check(where: str, points: Sequence[tuple[float, float]]) -> None:
+def _check_points(where: str, points: Sequence[tuple[float, float]]) -> None:
     if points[0] != (0, 1):
         raise CurveError(f'{where}.latency: must begin with [0, 1]')
     for (low, first), (high, second) in itertools.pairwise(points):
@@ -149,8 +149,8 @@ def _check(where: str, points: Sequence[tuple[float, float]]) -> None:
                              'utilisation of 1 at most')
 
 
-def _number(where: str, value: Any) -> float:
+def _parse_number(where: str, value: Any) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or (
             not 0 <= value < 1e6):
-        raise CurveError(f'{where}: {value!r} is not a number from 0 on')
+        raise CurveError(f'{where}: {value!r} is no number from 0 on')
     return float(value)

@@ -88,9 +88,9 @@ class Curve:
     link_busy: float = 0.0
 
 
-def predict(machine: Machine, scenario: str, keys: Keys | None = None,
-            most: int | None = None,
-            workload: Workload = REFERENCE) -> Curve:
+def predict_latencies(
+        machine: Machine, scenario: str, keys: Keys | None = None,
+        most: int | None = None, workload: Workload = REFERENCE) -> Curve:
     """Predict the latency for each number of containers on a machine.
 
     :param scenario: ``none``, ``static`` or ``ghsched``.
@@ -99,23 +99,23 @@ def predict(machine: Machine, scenario: str, keys: Keys | None = None,
     :raises ValueError: when the scenario is unknown, the policy cannot be
         enforced or the guests do not fit.
     """
-    held = _keys(machine, scenario, keys, workload)
-    limit, binds = workloads.room(machine, workload, scenario)
+    held = _get_policy(machine, scenario, keys, workload)
+    limit, binds = workloads.count_room(machine, workload, scenario)
     if most is not None and most < limit:
         limit, binds = max(most, 1), 'most'
     model = _Model(machine, scenario, held, workload)
-    points = tuple(Point(n, model.p99(n)) for n in range(1, limit + 1))
+    points = tuple(Point(n, model.get_p99(n)) for n in range(1, limit + 1))
     failing = next((point.n for point in points if point.p99 >= LINE), None)
     found = limit if failing is None else failing - 1
     return Curve(
         scenario, points, found, failing,
-        binds if failing is None else 'latency', model.latency(1),
-        model.density(), model.density(model.worst),
-        *model.busiest(max(1, found)))
+        binds if failing is None else 'latency', model.get_latency(1),
+        model.find_density(), model.find_density(model.get_worst_p99),
+        *model.get_busiest_utilisations(max(1, found)))
 
 
-def p99(machine: Machine, scenario: str, containers: int,
-        keys: Keys | None = None, workload: Workload = REFERENCE) -> float:
+def predict_p99(machine: Machine, scenario: str, containers: int, keys: Keys
+                | None = None, workload: Workload = REFERENCE) -> float:
     """Predict the p99 latency when a number of containers run on a machine.
 
     It is relative to the latency of a single container.
@@ -126,17 +126,17 @@ def p99(machine: Machine, scenario: str, containers: int,
         enforced or the guests do not fit.
     """
     return _Model(machine, scenario,
-                  _keys(machine, scenario, keys, workload),
-                  workload).p99(containers)
+                  _get_policy(machine, scenario, keys, workload),
+                  workload).get_p99(containers)
 
 
-def default_keys(machine: Machine,
-                 workload: Workload = REFERENCE) -> GuestPolicy:
+def get_default_policy(machine: Machine,
+                       workload: Workload = REFERENCE) -> GuestPolicy:
     """Return the default bandwidth policy of a guest for density predictions.
 
     On a host that cannot enforce guarantees, it has VFs only.
     """
-    guests = workloads.places(machine, workload, 'ghsched')
+    guests = workloads.place_guests(machine, workload, 'ghsched')
     sharing = max((sum(node in nodes for nodes in guests)
                    for node in itertools.chain(*guests)), default=1)
     nodes: tuple[NodePolicy, ...] = ()
@@ -146,14 +146,14 @@ def default_keys(machine: Machine,
                        device_numa='preferred' if workload.vfs else 'none')
 
 
-def _keys(machine: Machine, scenario: str, keys: Keys | None,
-          workload: Workload) -> GuestPolicy | None:
+def _get_policy(machine: Machine, scenario: str, keys: Keys | None,
+                workload: Workload) -> GuestPolicy | None:
     if scenario not in SCENARIOS:
-        raise ValueError(f'{scenario!r} is not one of ' + ', '.join(SCENARIOS))
+        raise ValueError(f'{scenario!r} is none of ' + ', '.join(SCENARIOS))
     if scenario != 'ghsched':
         return None
     if keys is None:
-        return default_keys(machine, workload)
+        return get_default_policy(machine, workload)
     if isinstance(keys, GuestPolicy):
         return keys
     return policy.parse(keys, workload.nodes) or GuestPolicy()
@@ -170,57 +170,58 @@ class _Model:
                  keys: GuestPolicy | None, workload: Workload) -> None:
         self._machine = machine
         self._workload = workload
-        self._controls = workloads.controls(machine, workload, keys)
-        self._slots = workloads.slots(machine, workload, scenario, keys)
+        self._controls = workloads.make_controls(machine, workload, keys)
+        self._slots = workloads.list_slots(machine, workload, scenario, keys)
 
     @functools.cache  # noqa: B019
-    def _load(self, containers: int) -> traffic.Load:
-        return traffic.solve(
+    def _solve_load(self, containers: int) -> traffic.Load:
+        return traffic.solve_traffic(
             self._machine,
-            workloads.flows(self._machine, self._workload, self._slots,
-                            containers), self._controls)
+            workloads.list_flows(self._machine, self._workload, self._slots,
+                                 containers), self._controls)
 
     @functools.cache  # noqa: B019
-    def latency(self, containers: int) -> float:
-        return self._latency(self._slots[0], containers)
+    def get_latency(self, containers: int) -> float:
+        return self._get_slot_latency(self._slots[0], containers)
 
-    def _latency(self, slot: workloads.Slot, containers: int) -> float:
+    def _get_slot_latency(
+            self, slot: workloads.Slot, containers: int) -> float:
         found = {(one.flow.group, one.flow.origin, one.flow.memory):
-                 one.latency for one in self._load(containers).outcomes}
+                 one.latency for one in self._solve_load(containers).outcomes}
         return math.fsum(
             path.part * found[path.group, path.origin, path.memory]
             for path in slot.paths)
 
-    def busiest(self, containers: int) -> tuple[float, float]:
+    def get_busiest_utilisations(self, containers: int) -> tuple[float, float]:
         """Return the utilisation of the busiest memory node and busiest link.
         """
-        load = self._load(containers)
+        load = self._solve_load(containers)
         return (max(load.nodes.values(), default=0.0),
                 max(load.links.values(), default=0.0))
 
-    def p99(self, containers: int) -> float:
-        return self._grown(self.latency(containers))
+    def get_p99(self, containers: int) -> float:
+        return self._to_p99(self.get_latency(containers))
 
-    def worst(self, containers: int) -> float:
+    def get_worst_p99(self, containers: int) -> float:
         """Return the highest p99 latency of a guest NUMA node with containers.
 
         :param containers: number of containers in all guests.
         """
-        return self._grown(max(
-            self._latency(slot, containers) for slot in self._slots
-            if slot.count(containers)))
+        return self._to_p99(max(
+            self._get_slot_latency(slot, containers) for slot in self._slots
+            if slot.count_containers(containers)))
 
-    def _grown(self, latency: float) -> float:
-        more = latency / self.latency(1) - 1
+    def _to_p99(self, latency: float) -> float:
+        more = latency / self.get_latency(1) - 1
         return 1 + self._workload.elasticity * more
 
-    def density(self, p99: Callable[[int], float] | None = None) -> int:
+    def find_density(self, p99: Callable[[int], float] | None = None) -> int:
         """Return the largest number of containers with acceptable p99 latency.
 
         :param p99: function that returns the latency of a number of
             containers; None for that of the model.
         """
-        p99 = p99 or self.p99
+        p99 = p99 or self.get_p99
         above = 2
         while above <= FAR and p99(above) < LINE:
             above *= 2
@@ -270,13 +271,13 @@ class Report:
     ratios: tuple[Ratio, ...]
     parameters: tuple[Parameter, ...]
 
-    def curve(self, scenario: str) -> Curve:
+    def get_curve(self, scenario: str) -> Curve:
         return next(one for one in self.curves if one.scenario == scenario)
 
 
-def report(machine: Machine, keys: Keys | None = None,
-           against: Machine | None = None,
-           workload: Workload | None = None) -> Report:
+def predict_report(machine: Machine, keys: Keys | None = None,
+                   against: Machine | None = None,
+                   workload: Workload | None = None) -> Report:
     """Predict container densities with and without bandwidth control.
 
     A machine whose published density is not known exactly has no line for its
@@ -287,20 +288,21 @@ def report(machine: Machine, keys: Keys | None = None,
     :param workload: workload; None for that of the published test.
     """
     asked = workload or REFERENCE
-    curves = tuple(predict(machine, scenario, keys, workload=asked)
+    curves = tuple(predict_latencies(machine, scenario, keys, workload=asked)
                    for scenario in SCENARIOS)
     none, static, ours = curves
     lines = [(machine, static)]
     if workload is not None or machine.fit is None or machine.fit.passes:
         lines.insert(0, (machine, none))
     if against is not None:
-        lines.append((against, predict(against, 'none', workload=asked)))
+        lines.append(
+            (against, predict_latencies(against, 'none', workload=asked)))
     return Report(machine.name, curves, tuple(
-        _ratio(of, curve, ours) for of, curve in lines),
+        _make_ratio(of, curve, ours) for of, curve in lines),
         machine.parameters)
 
 
-def _ratio(machine: Machine, curve: Curve, ours: Curve) -> Ratio:
+def _make_ratio(machine: Machine, curve: Curve, ours: Curve) -> Ratio:
     line = max(curve.density, 1)
     return Ratio(f'{machine.name}, {curve.scenario}', line,
                  ours.density / line, ours.latency_density / line)
@@ -321,12 +323,12 @@ class Shift:
     report: Report
 
 
-def sensitivity(machine: Machine, keys: Keys | None = None,
-                against: Machine | None = None,
-                workload: Workload | None = None, step: float = 0.2,
-                bases: Collection[str] = ('fitted',),
-                refit: Callable[[Machine], Machine] | None = None,
-                ) -> tuple[Shift, ...]:
+def compute_sensitivity(machine: Machine, keys: Keys | None = None,
+                        against: Machine | None = None,
+                        workload: Workload | None = None, step: float = 0.2,
+                        bases: Collection[str] = ('fitted',),
+                        refit: Callable[[Machine], Machine] | None = None
+                        ) -> tuple[Shift, ...]:
     """Return how density predictions change with each model parameter.
 
     Each parameter is moved down and up while the others are kept.
@@ -346,16 +348,17 @@ def sensitivity(machine: Machine, keys: Keys | None = None,
             if parameter.basis not in bases:
                 continue
             for factor in (1 - step, 1 + step):
-                other = _moved(moved, parameter, factor)
+                other = _scale_parameter(moved, parameter, factor)
                 other = refit(other) if refit else other
                 shifts.append(Shift(
                     moved.name, parameter, factor,
-                    report(other if mine else machine, keys,
-                           against if mine else other, workload)))
+                    predict_report(other if mine else machine, keys,
+                                   against if mine else other, workload)))
     return tuple(shifts)
 
 
-def _moved(machine: Machine, parameter: Parameter, factor: float) -> Machine:
+def _scale_parameter(
+        machine: Machine, parameter: Parameter, factor: float) -> Machine:
     """Return a copy of the machine with one model parameter multiplied.
 
     Remote accesses never become faster than local ones, and containers never
@@ -366,7 +369,7 @@ def _moved(machine: Machine, parameter: Parameter, factor: float) -> Machine:
         value = max(value, 1.0)
     if parameter.name == 'demand_mb':
         value = max(value, machine['dma_mb'])
-    return machine.with_value(parameter.name, value)
+    return machine.replace_value(parameter.name, value)
 
 
 # -- the search ---------------------------------------------------------------
@@ -392,8 +395,8 @@ MAXIMUMS = (100, 80, 60, 40, 20)
 PRIORITIES = (None, 4, 7)
 
 
-def search(machine: Machine, workload: Workload = REFERENCE,
-           most: int | None = None) -> Found:
+def search_best_policy(machine: Machine, workload: Workload = REFERENCE,
+                       most: int | None = None) -> Found:
     """Find the bandwidth policy with which most containers run well.
 
     They run well if their p99 latency is below the limit. Policies that the
@@ -403,26 +406,27 @@ def search(machine: Machine, workload: Workload = REFERENCE,
     :param most: largest number of containers; None for as many as fit.
     :raises ValueError: when the guests do not fit the host.
     """
-    limit, _binds = workloads.room(machine, workload, 'ghsched')
+    limit, _binds = workloads.count_room(machine, workload, 'ghsched')
     if most is not None:
         limit = min(limit, most)
     best, reached, tried = GuestPolicy(), -1, 0
-    for keys in _candidates(machine, workload):
+    for keys in _yield_policies(machine, workload):
         tried += 1
         model = _Model(machine, 'ghsched', keys, workload)
-        found = limit if model.p99(limit) < LINE else model.density()
+        found = limit if model.get_p99(limit) < LINE else model.find_density()
         if found > reached:
             best, reached = keys, found
         if found >= limit:
             break
-    curve = predict(machine, 'ghsched', best, most, workload)
-    per_guest = min(workload.per_guest().values())
+    curve = predict_latencies(machine, 'ghsched', best, most, workload)
+    per_guest = min(workload.get_guest_capacities().values())
     return Found(best, curve, curve.density // per_guest, tried)
 
 
-def _candidates(machine: Machine, workload: Workload) -> Iterator[GuestPolicy]:
-    bare = default_keys(machine, workload)
-    guests = workloads.places(machine, workload, 'ghsched')
+def _yield_policies(
+        machine: Machine, workload: Workload) -> Iterator[GuestPolicy]:
+    bare = get_default_policy(machine, workload)
+    guests = workloads.place_guests(machine, workload, 'ghsched')
     sharing = max((sum(node in nodes for nodes in guests)
                    for node in itertools.chain(*guests)), default=1)
     seen = set()
@@ -435,7 +439,7 @@ def _candidates(machine: Machine, workload: Workload) -> Iterator[GuestPolicy]:
         seen.add(node)
         keys = replace(bare, nodes=(node,) * workload.nodes)
         try:
-            workloads.controls(machine, workload, keys)
+            workloads.make_controls(machine, workload, keys)
         except ValueError:
             continue
         yield keys

@@ -135,12 +135,12 @@ class Machine:
         """
         left = dict(mapping)
         name = str(left.pop('name', 'host'))
-        nodes = _nodes(left.pop('nodes', None))
-        nics = _nics(left.pop('nics', ()), nodes)
-        controls = _controls(left.pop('controls', CONTROLS))
-        fit = _fit(left.pop('fit', None))
-        curve = _curve(left.pop('latency_curve', None))
-        parameters = tuple(_parameter(key, left.pop(key, None), lowest)
+        nodes = _parse_nodes(left.pop('nodes', None))
+        nics = _parse_nics(left.pop('nics', ()), nodes)
+        controls = _parse_controls(left.pop('controls', CONTROLS))
+        fit = _parse_fit(left.pop('fit', None))
+        curve = _parse_curve(left.pop('latency_curve', None))
+        parameters = tuple(_parse_parameter(key, left.pop(key, None), lowest)
                            for key, lowest in _LOWEST.items())
         if left:
             raise MachineError(f'{min(map(str, left))}: unknown key')
@@ -152,56 +152,58 @@ class Machine:
 
     def __getitem__(self, name: str) -> float:
         """Return the value of a model parameter of the machine, by name."""
-        return self.parameter(name).value
+        return self.get_parameter(name).value
 
-    def parameter(self, name: str) -> Parameter:
+    def get_parameter(self, name: str) -> Parameter:
         return next(one for one in self.parameters if one.name == name)
 
-    def with_value(self, name: str, value: float) -> 'Machine':
+    def replace_value(self, name: str, value: float) -> 'Machine':
         """Return a copy of the machine with another value of one parameter."""
         return replace(self, parameters=tuple(
             replace(one, value=value) if one.name == name else one
             for one in self.parameters))
 
-    def socket(self, node: int) -> int:
+    def get_socket(self, node: int) -> int:
         return next(one.socket for one in self.nodes if one.id == node)
 
-    def link(self, here: int, there: int) -> tuple[str, int, int] | None:
+    def get_link(self, here: int, there: int) -> tuple[str, int, int] | None:
         """Return the interconnect between two NUMA nodes; None within a node.
 
         All nodes of a socket share its links to other sockets.
         """
         if here == there:
             return None
-        ours, theirs = self.socket(here), self.socket(there)
+        ours, theirs = self.get_socket(here), self.get_socket(there)
         if ours == theirs:
             return 'near', here, there
         return 'far', ours, theirs
 
 
-def _nodes(given: Any) -> tuple[Node, ...]:
+def _parse_nodes(given: Any) -> tuple[Node, ...]:
     if not isinstance(given, Sequence) or isinstance(given, str) or not given:
-        raise MachineError('nodes: must be a list that is not empty')
+        raise MachineError('nodes: must be a list with something in it')
     nodes = []
     for place, entry in enumerate(given):
         where = f'nodes[{place}]'
         if not isinstance(entry, Mapping):
             raise MachineError(f'{where}: must be a mapping')
         left = dict(entry)
-        nodes.append(Node(
-            id=_whole(f'{where}.id', left.pop('id', None)),
-            threads=_whole(f'{where}.threads', left.pop('threads', None)),
-            memory_mb=_whole(f'{where}.memory_mb',
-                             left.pop('memory_mb', None)),
-            socket=_whole(f'{where}.socket', left.pop('socket', 0))))
+        nodes.append(
+            Node(id=_parse_whole_number(f'{where}.id', left.pop('id', None)),
+                 threads=_parse_whole_number(f'{where}.threads',
+                                             left.pop('threads', None)),
+                 memory_mb=_parse_whole_number(f'{where}.memory_mb',
+                                               left.pop('memory_mb', None)),
+                 socket=_parse_whole_number(f'{where}.socket',
+                                            left.pop('socket', 0))))
         if left:
             raise MachineError(f'{where}.{min(map(str, left))}: unknown key')
     if len({node.id for node in nodes}) < len(nodes):
-        raise MachineError('nodes: a node is given twice')
+        raise MachineError('nodes: a node is there twice')
     return tuple(sorted(nodes, key=lambda node: node.id))
 
 
-def _nics(given: Any, nodes: Sequence[Node]) -> tuple[int, ...]:
+def _parse_nics(given: Any, nodes: Sequence[Node]) -> tuple[int, ...]:
     if not isinstance(given, Sequence) or isinstance(given, str):
         raise MachineError('nics: must be a list of NUMA nodes')
     known = [node.id for node in nodes]
@@ -211,30 +213,30 @@ def _nics(given: Any, nodes: Sequence[Node]) -> tuple[int, ...]:
     return tuple(given)
 
 
-def _controls(given: Any) -> frozenset[str]:
+def _parse_controls(given: Any) -> frozenset[str]:
     if not isinstance(given, Collection) or isinstance(given, str):
         raise MachineError('controls: must be a list')
     unknown = sorted(set(map(str, given)) - set(CONTROLS))
     if unknown:
-        raise MachineError(f'controls: {unknown[0]!r} is not one of '
+        raise MachineError(f'controls: {unknown[0]!r} is none of '
                            + ', '.join(CONTROLS))
     return frozenset(map(str, given))
 
 
-def _fit(given: Any) -> Fit | None:
+def _parse_fit(given: Any) -> Fit | None:
     if given is None:
         return None
     if not isinstance(given, Mapping) or (
             set(given) != {'containers', 'passes'}):
         raise MachineError('fit: must be a mapping of containers and passes')
-    containers = _whole('fit.containers', given['containers'])
+    containers = _parse_whole_number('fit.containers', given['containers'])
     if containers < 2 or not isinstance(given['passes'], bool):
         raise MachineError('fit: containers must be 2 or more, and passes '
                            'true or false')
     return Fit(containers, given['passes'])
 
 
-def _curve(given: Any) -> LatencyCurve | None:
+def _parse_curve(given: Any) -> LatencyCurve | None:
     if given is None:
         return None
     try:
@@ -243,13 +245,13 @@ def _curve(given: Any) -> LatencyCurve | None:
         raise MachineError(f'latency_curve: {error}') from None
 
 
-def _whole(where: str, value: Any) -> int:
+def _parse_whole_number(where: str, value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise MachineError(f'{where}: must be a whole number, is {value!r}')
     return value
 
 
-def _parameter(name: str, given: Any, lowest: float) -> Parameter:
+def _parse_parameter(name: str, given: Any, lowest: float) -> Parameter:
     if given is None:
         raise MachineError(f'{name}: is missing')
     if not isinstance(given, Mapping) or (
@@ -262,7 +264,7 @@ def _parameter(name: str, given: Any, lowest: float) -> Parameter:
         raise MachineError(f'{name}.value: must be a number from {lowest:g}, '
                            f'is {value!r}')
     if basis not in BASES:
-        raise MachineError(f'{name}.basis: {basis!r} is not one of '
+        raise MachineError(f'{name}.basis: {basis!r} is none of '
                            + ', '.join(BASES))
     if not isinstance(given['source'], str) or not given['source'].strip():
         raise MachineError(f'{name}.source: must say where the value comes '

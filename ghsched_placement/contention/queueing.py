@@ -53,13 +53,14 @@ _Class = tuple[int, int]
 _RAISED, _NORMAL, _BEYOND = 2, 1, 0
 
 
-def wait(utilisation: float) -> float:
+def get_mean_delay(utilisation: float) -> float:
     """Return the mean queueing delay at a utilisation, in service times."""
     busy = min(utilisation, BUSIEST)
     return busy / (1 - busy)
 
 
-def busy_as(utilisation: float, curve: LatencyCurve | None) -> float:
+def get_queue_utilisation(
+        utilisation: float, curve: LatencyCurve | None) -> float:
     """Return the queue utilisation that causes the measured memory latency.
 
     :param utilisation: utilisation of the memory.
@@ -67,12 +68,13 @@ def busy_as(utilisation: float, curve: LatencyCurve | None) -> float:
     """
     if curve is None:
         return min(utilisation, BUSIEST)
-    waiting = curve.latency(min(utilisation, 1.0)) - 1
+    waiting = curve.get_latency(min(utilisation, 1.0)) - 1
     return waiting / (1 + waiting)
 
 
-def waits(capacity: float, claims: Sequence[Claim], got: Sequence[float],
-          curve: LatencyCurve | None = None) -> tuple[float, ...]:
+def get_group_delays(
+        capacity: float, claims: Sequence[Claim], got: Sequence[float],
+        curve: LatencyCurve | None = None) -> tuple[float, ...]:
     """Return the mean queueing delay of each control group on a host node.
 
     In service times.
@@ -82,17 +84,17 @@ def waits(capacity: float, claims: Sequence[Claim], got: Sequence[float],
     :param got: MB/s that each claim gets.
     :param curve: latency curve of the memory; None models a queue.
     """
-    parts = [_parts(claim, amount)
+    parts = [_split_by_class(claim, amount)
              for claim, amount in zip(claims, got, strict=True)]
     loads: dict[_Class, float] = defaultdict(float)
     for part in parts:
         for kind, amount in part.items():
             loads[kind] += amount / capacity
-    by_class = _by_class(loads, curve)
-    return tuple(_mean(claim, by_class) for claim in claims)
+    by_class = _get_delays_by_class(loads, curve)
+    return tuple(_get_mean_delay(claim, by_class) for claim in claims)
 
 
-def _parts(claim: Claim, got: float) -> dict[_Class, float]:
+def _split_by_class(claim: Claim, got: float) -> dict[_Class, float]:
     """Divide the MB/s that a control group gets by priority class."""
     raised = min(got, claim.raised)
     normal = min(got, claim.capped) - raised
@@ -100,21 +102,21 @@ def _parts(claim: Claim, got: float) -> dict[_Class, float]:
             (_BEYOND, claim.priority): got - raised - normal}
 
 
-def _by_class(loads: Mapping[_Class, float],
-              curve: LatencyCurve | None) -> dict[_Class, float]:
-    busy = busy_as(math.fsum(loads.values()), curve)
+def _get_delays_by_class(loads: Mapping[_Class, float],
+                         curve: LatencyCurve | None) -> dict[_Class, float]:
+    busy = get_queue_utilisation(math.fsum(loads.values()), curve)
     found = {}
     load, before = 0.0, 0.0
     for kind in sorted(loads, reverse=True):
         load += loads[kind]
-        after = busy_as(load, curve)
+        after = get_queue_utilisation(load, curve)
         found[kind] = busy / ((1 - before) * (1 - after))
         before = after
     return found
 
 
-def _mean(claim: Claim, by_class: Mapping[_Class, float]) -> float:
-    part = _parts(claim, claim.demand)
+def _get_mean_delay(claim: Claim, by_class: Mapping[_Class, float]) -> float:
+    part = _split_by_class(claim, claim.demand)
     total = math.fsum(part.values())
     if not total:
         # Its first access would be of this class.

@@ -77,16 +77,17 @@ class Range:
             self.by_latency)
 
 
-def percentile(values: Sequence[float], percent: float) -> float:
+def get_percentile(values: Sequence[float], percent: float) -> float:
     """Return a percentile of sorted values by the nearest-rank method."""
     place = round(percent / 100 * (len(values) - 1))
     return values[min(max(place, 0), len(values) - 1)]
 
 
-def draw(machine: Machine, curves: Sequence[LatencyCurve | None], count: int,
-         seed: int = 1, workload: Workload = REFERENCE,
-         baselines: Sequence[str] = BASELINES,
-         progress: Callable[[int], None] = lambda _done: None) -> Range:
+def predict_random_densities(
+        machine: Machine, curves: Sequence[LatencyCurve | None], count: int,
+        seed: int = 1, workload: Workload = REFERENCE,
+        baselines: Sequence[str] = BASELINES,
+        progress: Callable[[int], None] = lambda _done: None) -> Range:
     """Predict container densities for random draws of the model parameters.
 
     :param curves: latency curves to draw from; None stands for a queue.
@@ -96,13 +97,13 @@ def draw(machine: Machine, curves: Sequence[LatencyCurve | None], count: int,
     rng = random.Random(seed)  # noqa: S311
     found = []
     for number in range(count):
-        one = drawn(machine, rng, curves)
+        one = draw_machine(machine, rng, curves)
         load = replace(workload, elasticity=rng.uniform(*ELASTICITY))
         baseline = rng.choice(baselines)
         if one.fit is not None:
-            one = calibrate.fitted(one, load, baseline)
-        ours = density.predict(one, 'ghsched', workload=load)
-        static = density.predict(one, 'static', workload=load)
+            one = calibrate.fit_machine(one, load, baseline)
+        ours = density.predict_latencies(one, 'ghsched', workload=load)
+        static = density.predict_latencies(one, 'static', workload=load)
         found.append((ours.density, ours.latency_density,
                       ours.latency_density / max(1, static.latency_density)))
         progress(number + 1)
@@ -110,15 +111,15 @@ def draw(machine: Machine, curves: Sequence[LatencyCurve | None], count: int,
                    for column in zip(*found, strict=True)))
 
 
-def drawn(machine: Machine, rng: random.Random,
-          curves: Sequence[LatencyCurve | None]) -> Machine:
+def draw_machine(machine: Machine, rng: random.Random,
+                 curves: Sequence[LatencyCurve | None]) -> Machine:
     """Return a copy of the machine with randomly drawn model parameters.
 
     :param rng: random number generator.
     :param curves: latency curves to draw from; None stands for a queue.
     """
     for name, (low, high) in RANGES.items():
-        machine = machine.with_value(name, rng.uniform(low, high))
+        machine = machine.replace_value(name, rng.uniform(low, high))
     machine = replace(machine, curve=rng.choice(curves))
-    return machine.with_value('demand_mb', max(machine['demand_mb'],
-                                               machine['dma_mb']))
+    return machine.replace_value('demand_mb', max(machine['demand_mb'],
+                                                  machine['dma_mb']))

@@ -81,7 +81,8 @@ class _Need:
     weight: float
 
 
-def share(capacity: float, claims: Sequence[Claim]) -> tuple[float, ...]:
+def share_bandwidth(
+        capacity: float, claims: Sequence[Claim]) -> tuple[float, ...]:
     """Divide a host node's bandwidth among its control groups.
 
     Return the MB/s of each. The sum is the capacity, or less if the groups can
@@ -91,20 +92,20 @@ def share(capacity: float, claims: Sequence[Claim]) -> tuple[float, ...]:
     :param claims: demand and bandwidth control of each group.
     """
     got = [0.0] * len(claims)
-    _fill(capacity, got, [(number, claim.raised, claim.raised)
+    _share_free_bandwidth(capacity, got, [(number, claim.raised, claim.raised)
                           for number, claim in enumerate(claims)])
     ranks = sorted({claim.priority for claim in claims}, reverse=True)
     for beyond in (False, True):
         for rank in ranks:
-            _fill(capacity, got, [
+            _share_free_bandwidth(capacity, got, [
                 (number, claim.most if beyond else claim.capped, claim.demand)
                 for number, claim in enumerate(claims)
                 if claim.priority == rank])
     return tuple(got)
 
 
-def _fill(capacity: float, got: list[float],
-          wanted: Sequence[tuple[int, float, float]]) -> None:
+def _share_free_bandwidth(capacity: float, got: list[float],
+                          wanted: Sequence[tuple[int, float, float]]) -> None:
     """Divide bandwidth that is still free among some control groups.
 
     Each group gets at most its maximum, in proportion to its weight.
@@ -119,13 +120,13 @@ def _fill(capacity: float, got: list[float],
         for need in needs:
             got[need.index] = need.top
         return
-    level = _level(left, needs)
+    level = _find_level(left, needs)
     for need in needs:
         got[need.index] = min(need.top,
                               max(need.floor, level * need.weight))
 
 
-def _level(left: float, needs: Sequence[_Need]) -> float:
+def _find_level(left: float, needs: Sequence[_Need]) -> float:
     """Return the MB/s per unit of weight at which all bandwidth is used up.
 
     :param left: MB/s to divide.

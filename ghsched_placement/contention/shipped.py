@@ -24,17 +24,17 @@ DIRECTORY = Path(__file__).parent / 'curves'
 _X86 = frozenset({'intel-rdt', 'intel-mba-mbps', 'amd-qos'})
 
 
-def load(name: str) -> LatencyCurve:
+def load_curve(name: str) -> LatencyCurve:
     """Load a memory latency curve that ships with ghsched, by file name."""
     return LatencyCurve.from_mapping(documents.load_yaml(
         str(DIRECTORY / f'{name}.yaml')))
 
 
-def closest(dialect: str) -> LatencyCurve:
+def load_closest_curve(dialect: str) -> LatencyCurve:
     """Return the shipped memory latency curve that suits a host best.
 
     It is that of Graviton3 for Arm, and of Skylake for x86.
 
     :param dialect: name of the host's resctrl variant.
     """
-    return load('mess-skylake' if dialect in _X86 else 'mess-graviton3')
+    return load_curve('mess-skylake' if dialect in _X86 else 'mess-graviton3')

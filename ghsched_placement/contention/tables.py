@@ -41,24 +41,25 @@ NOISE = (0.25, 0.5, 0.75)
 Row = Sequence[str]
 
 
-def render(ours: Machine, other: Machine) -> str:
+def render_tables(ours: Machine, other: Machine) -> str:
     """Render tables that compare the container densities of two machines.
 
     :param ours: machine with bandwidth control.
     :param other: machine without control to compare with.
     """
-    report = density.report(ours, against=other)
-    parts = [
-        _parameters(ours, other), _points(ours, other, report),
-        _densities((report, density.report(other))),
-        _ratios(report), _fitted(ours, other), _others(ours, other),
-        _own_buffers(ours), _neighbours(ours)]
+    report = density.predict_report(ours, against=other)
+    parts = [_render_parameters(ours, other),
+             _render_published_points(ours, other, report),
+             _render_densities((report, density.predict_report(other))),
+             _render_ratios(report), _render_fitted_shifts(ours, other),
+             _render_other_shifts(ours, other),
+             _render_buffers(ours), _render_neighbours(ours)]
     notice = ('.. Written by tools/contention-tables. Change the model or the '
               'host files\n   and run it again.\n')
     return '\n'.join([notice, *parts])
 
 
-def _table(title: str, head: Row, rows: Sequence[Row]) -> str:
+def _render_list_table(title: str, head: Row, rows: Sequence[Row]) -> str:
     lines = [f'.. list-table:: {title}', '   :header-rows: 1', '']
     for row in (head, *rows):
         for place, cell in enumerate(row):
@@ -67,8 +68,8 @@ def _table(title: str, head: Row, rows: Sequence[Row]) -> str:
     return '\n'.join([*lines, ''])
 
 
-def _parameters(*machines: Machine) -> str:
-    return _table(
+def _render_parameters(*machines: Machine) -> str:
+    return _render_list_table(
         'Parameters',
         ('Host file', 'Parameter', 'Value', 'Basis', 'From'),
         [(machine.name, f'``{one.name}``', f'{one.value:g}', one.basis,
@@ -76,18 +77,19 @@ def _parameters(*machines: Machine) -> str:
          for machine in machines for one in machine.parameters])
 
 
-def _points(ours: Machine, other: Machine, report: Report) -> str:
-    none, best = report.curve('none'), report.curve('ghsched')
-    carried = density.predict(
-        other.with_value('demand_mb', ours['demand_mb']), 'none')
-    gain = calibrate.bind_gain(ours)
-    return _table(
+def _render_published_points(
+        ours: Machine, other: Machine, report: Report) -> str:
+    none, best = report.get_curve('none'), report.get_curve('ghsched')
+    carried = density.predict_latencies(
+        other.replace_value('demand_mb', ours['demand_mb']), 'none')
+    gain = calibrate.get_binding_speedup(ours)
+    return _render_list_table(
         'Published points and the model (simulated)',
         ('Point', 'Published', 'Model', 'Use'),
         [(f'{ours.name}, no control: first number that fails', '28',
           str(none.first_failing), 'fitted (``demand_mb``)'),
          (f'{other.name}, no control: last number that passes', '48',
-          str(density.predict(other, 'none').density),
+          str(density.predict_latencies(other, 'none').density),
           f'fitted (``demand_mb`` of {other.name})'),
          ('NUMA-ICON: gain of one instance bound to a node', '32.2 and 27.9 %',
           f'{gain - 1:.1%}', 'fitted (``far_latency``)'),
@@ -104,17 +106,17 @@ def _points(ours: Machine, other: Machine, report: Report) -> str:
           'predicted; does not agree')])
 
 
-def _densities(reports: Sequence[Report]) -> str:
-    return _table(
+def _render_densities(reports: Sequence[Report]) -> str:
+    return _render_list_table(
         'Density of the published test (simulated)',
         ('Host file', 'Scenario', 'Density', 'First that fails', 'Binds',
          'p99 at 28, 48 and 60', 'Latency alone at N=1',
          'Density by latency alone', 'All judged', 'Busiest node, link'),
-        [(report.machine, curve.scenario, *_curve(curve))
+        [(report.machine, curve.scenario, *_make_curve_cells(curve))
          for report in reports for curve in report.curves])
 
 
-def _curve(curve: Curve) -> Row:
+def _make_curve_cells(curve: Curve) -> Row:
     p99 = {point.n: point.p99 for point in curve.points}
     return (str(curve.density), str(curve.first_failing or 'none'),
             curve.binds,
@@ -124,32 +126,32 @@ def _curve(curve: Curve) -> Row:
             f'{curve.node_busy:.1%}, {curve.link_busy:.1%}')
 
 
-def _ratios(report: Report) -> str:
-    return _table(
+def _render_ratios(report: Report) -> str:
+    return _render_list_table(
         f'{report.machine} with ghsched against other lines (simulated)',
         ('Line', 'Containers', 'Ratio', 'Ratio by latency alone'),
         [(one.against, str(one.line), f'{one.value:.2f}',
           f'{one.latency_value:.2f}') for one in report.ratios])
 
 
-def _fitted(ours: Machine, other: Machine) -> str:
-    return _shifts('Each fitted parameter moved by 20 %, all others as they '
-                   'are (simulated)',
-                   density.sensitivity(ours, against=other))
+def _render_fitted_shifts(ours: Machine, other: Machine) -> str:
+    return _render_shifts(
+        'Each fitted parameter moved by 20 %, all others as they '
+        'are (simulated)', density.compute_sensitivity(ours, against=other))
 
 
-def _others(ours: Machine, other: Machine) -> str:
+def _render_other_shifts(ours: Machine, other: Machine) -> str:
     """Render density ratios with other values of each parameter not fitted."""
-    return _shifts(
+    return _render_shifts(
         f'Each other parameter of {ours.name} moved by 20 %, demand_mb fitted '
         'again (simulated)',
-        [shift for shift in density.sensitivity(
-            ours, against=other, refit=calibrate.fitted,
+        [shift for shift in density.compute_sensitivity(
+            ours, against=other, refit=calibrate.fit_machine,
             bases=[basis for basis in BASES if basis != 'fitted'])
          if shift.machine == ours.name])
 
 
-def _shifts(title: str, shifts: Sequence[Shift]) -> str:
+def _render_shifts(title: str, shifts: Sequence[Shift]) -> str:
     def rows() -> Iterator[Row]:
         for shift in shifts:
             curves = shift.report.curves
@@ -159,7 +161,7 @@ def _shifts(title: str, shifts: Sequence[Shift]) -> str:
                    *(f'{ratio.value:.2f}' for ratio in shift.report.ratios))
 
     first = shifts[0].report.ratios
-    return _table(title, (
+    return _render_list_table(title, (
         'Host file', 'Parameter', 'Moved', 'none, static, ghsched',
         *(f'against {ratio.against}' for ratio in first)), [*rows()])
 
@@ -174,16 +176,17 @@ def render_ranges(machine: Machine,
     """
     def row(name: str, chosen: Sequence[LatencyCurve | None],
             baseline: str) -> Row:
-        found = ranges.draw(machine, chosen, count, baselines=[baseline])
+        found = ranges.predict_random_densities(
+            machine, chosen, count, baselines=[baseline])
         return (name, _BASELINES[baseline],
-                *(_spread(values, digits) for values, digits in (
+                *(_format_spread(values, digits) for values, digits in (
                     (found.densities, 0), (found.by_latency, 0),
                     (found.over_static, 2))), f'{found.part_at_goal:.0%}')
 
     choices = [(name, [curve]) for name, curve in curves.items()]
     rows = [row(name, chosen, baseline) for baseline in ranges.BASELINES
             for name, chosen in (*choices, ('all', [*curves.values()]))]
-    return ('.. Written by tools/contention-tables.\n\n' + _table(
+    return ('.. Written by tools/contention-tables.\n\n' + _render_list_table(
         f'{machine.name} with ghsched at 5, 50 and 95 % of {count} draws '
         '(simulated)',
         ('Latency curve', 'Baseline', 'Density', 'By latency alone',
@@ -194,51 +197,53 @@ def render_ranges(machine: Machine,
 _BASELINES = {'none': 'anywhere', 'static': 'bound'}
 
 
-def _spread(values: Sequence[float], digits: int) -> str:
-    return ' / '.join(f'{ranges.percentile(values, one):.{digits}f}'
+def _format_spread(values: Sequence[float], digits: int) -> str:
+    return ' / '.join(f'{ranges.get_percentile(values, one):.{digits}f}'
                       for one in (5, 50, 95))
 
 
-def _neighbours(machine: Machine) -> str:
+def _render_neighbours(machine: Machine) -> str:
     def rows() -> Iterator[Row]:
         for part in NOISE:
             workload = replace(REFERENCE,
                                neighbour_mb=part * machine['capacity_mb'])
-            found = density.search(machine, workload)
-            curves = [density.predict(machine, scenario, workload=workload)
-                      for scenario in SCENARIOS]
+            found = density.search_best_policy(machine, workload)
+            curves = [
+                density.predict_latencies(machine, scenario, workload=workload)
+                for scenario in SCENARIOS]
             yield (f'{part:.0%}',
                    *(f'{curve.density} ({curve.alone:.2f})'
                      for curve in curves),
                    f'{found.curve.density} ({found.curve.alone:.2f})',
-                   _keys(found.keys))
+                   _format_keys(found.keys))
 
-    return _table(
+    return _render_list_table(
         f'{machine.name} with neighbours that nobody controls: density, and '
         'in brackets latency at N=1 (simulated)',
         ('They want of each node', 'none', 'static', 'ghsched, default keys',
          'ghsched, keys of the search', 'Keys of the search'), [*rows()])
 
 
-def _own_buffers(machine: Machine) -> str:
+def _render_buffers(machine: Machine) -> str:
     def rows() -> Iterator[Row]:
         for own, where in ((False, 'a node that the guest has VFs on'),
                            (True, "the container's own node")):
             for scenario in ('static', 'ghsched'):
-                curve = density.predict(machine, scenario, workload=replace(
-                    REFERENCE, own_buffers=own))
+                curve = density.predict_latencies(
+                    machine, scenario,
+                    workload=replace(REFERENCE, own_buffers=own))
                 yield (scenario, where if own or scenario == 'ghsched'
                        else 'all nodes of the guest', str(curve.density),
                        curve.binds, str(curve.latency_density),
                        f'{curve.node_busy:.1%}, {curve.link_busy:.1%}')
 
-    return _table(
+    return _render_list_table(
         f'{machine.name}: buffers and interrupts of VFs (simulated)',
         ('Scenario', 'Buffers on', 'Density', 'Binds',
          'Density by latency alone', 'Busiest node, link'), [*rows()])
 
 
-def _keys(keys: GuestPolicy) -> str:
+def _format_keys(keys: GuestPolicy) -> str:
     node = keys.nodes[0]
     found = [f'device_numa={keys.device_numa}']
     if node.minimum:

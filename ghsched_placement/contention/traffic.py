@@ -56,13 +56,13 @@ class Control:
     priority: int = sharing.DEFAULT_PRIORITY
 
     @classmethod
-    def of(cls, policy: NodePolicy) -> 'Control':
+    def from_policy(cls, policy: NodePolicy) -> 'Control':
         """Convert a guest node's bandwidth policy to the model's control."""
         return cls(policy.minimum, policy.maximum, policy.hardlimit,
                    sharing.DEFAULT_PRIORITY if policy.priority is None
                    else policy.priority)
 
-    def claim(self, capacity: float, demand: float) -> Claim:
+    def make_claim(self, capacity: float, demand: float) -> Claim:
         """Return the bandwidth claim of a control group on a host NUMA node.
 
         :param capacity: bandwidth of the node, in MB/s.
@@ -131,24 +131,25 @@ class _Stage:
     utilisation: float = 0.0
 
 
-def solve(machine: Machine, flows: Sequence[Flow],
-          controls: Controls | None = None) -> Load:
+def solve_traffic(machine: Machine, flows: Sequence[Flow],
+                  controls: Controls | None = None) -> Load:
     """Compute the bandwidth and access latency of all memory traffic.
 
     :param flows: memory traffic between NUMA nodes.
     :param controls: bandwidth control of each group on each node.
     """
     arriving = [flow.demand for flow in flows]
-    links = _links(machine, flows)
+    links = _make_link_stages(machine, flows)
     for stage in links.values():
         for number, part in stage.part.items():
             arriving[number] *= part
-    nodes = {node.id: _node(machine, node.id, flows, arriving, controls or {})
+    nodes = {node.id: _make_node_stage(machine, node.id, flows, arriving,
+                                       controls or {})
              for node in machine.nodes}
     outcomes = []
     for number, flow in enumerate(flows):
         passed = [nodes[node] for node in sorted({flow.origin, flow.memory})]
-        through = links.get(machine.link(flow.origin, flow.memory))
+        through = links.get(machine.get_link(flow.origin, flow.memory))
         achieved = arriving[number] * min(
             stage.part[number] for stage in passed)
         waiting = math.fsum(
@@ -158,7 +159,7 @@ def solve(machine: Machine, flows: Sequence[Flow],
                      else LONGEST if flow.demand else 1.0)
         outcomes.append(Outcome(
             flow, achieved,
-            (distance(machine, flow.origin, flow.memory) + waiting)
+            (get_idle_latency(machine, flow.origin, flow.memory) + waiting)
             * held_back))
     return Load(tuple(outcomes),
                 {number: stage.utilisation
@@ -167,21 +168,21 @@ def solve(machine: Machine, flows: Sequence[Flow],
                  for link, stage in links.items() if link})
 
 
-def distance(machine: Machine, origin: int, memory: int) -> float:
+def get_idle_latency(machine: Machine, origin: int, memory: int) -> float:
     """Return the idle latency of a memory access, relative to a local access.
 
     :param origin: NUMA node of the thread or device.
     :param memory: NUMA node of the memory.
     """
-    link = machine.link(origin, memory)
+    link = machine.get_link(origin, memory)
     return machine[f'{link[0]}_latency'] if link else 1.0
 
 
-def _links(machine: Machine,
-           flows: Sequence[Flow]) -> dict[Link | None, _Stage]:
+def _make_link_stages(machine: Machine,
+                      flows: Sequence[Flow]) -> dict[Link | None, _Stage]:
     users: dict[Link, list[int]] = defaultdict(list)
     for number, flow in enumerate(flows):
-        link = machine.link(flow.origin, flow.memory)
+        link = machine.get_link(flow.origin, flow.memory)
         if link:
             users[link].append(number)
     stages: dict[Link | None, _Stage] = {}
@@ -190,14 +191,14 @@ def _links(machine: Machine,
         total = math.fsum(flows[number].demand for number in numbers)
         part = min(1.0, capacity / total) if total else 1.0
         busy = total * part / capacity
-        stages[link] = _Stage(dict.fromkeys(numbers, part),
-                              dict.fromkeys(numbers, queueing.wait(busy)),
-                              busy)
+        stages[link] = _Stage(
+            dict.fromkeys(numbers, part),
+            dict.fromkeys(numbers, queueing.get_mean_delay(busy)), busy)
     return stages
 
 
-def _node(machine: Machine, node: int, flows: Sequence[Flow],
-          arriving: Sequence[float], controls: Controls) -> _Stage:
+def _make_node_stage(machine: Machine, node: int, flows: Sequence[Flow],
+                     arriving: Sequence[float], controls: Controls) -> _Stage:
     """Return how a host node's memory limits and delays its traffic.
 
     A group's bandwidth control applies to accesses to this memory only.
@@ -210,11 +211,11 @@ def _node(machine: Machine, node: int, flows: Sequence[Flow],
         if node in (flow.origin, flow.memory):
             users[flow.group, flow.memory == node].append(number)
     claims = [
-        (controls.get((group, node), _FREE) if here else _FREE).claim(
+        (controls.get((group, node), _FREE) if here else _FREE).make_claim(
             capacity, math.fsum(arriving[number] for number in numbers))
         for (group, here), numbers in users.items()]
-    got = sharing.share(capacity, claims)
-    waiting = queueing.waits(capacity, claims, got, machine.curve)
+    got = sharing.share_bandwidth(capacity, claims)
+    waiting = queueing.get_group_delays(capacity, claims, got, machine.curve)
     part, wait = {}, {}
     for asked, amount, waits, numbers in zip(
             claims, got, waiting, users.values(), strict=True):

@@ -89,14 +89,14 @@ class Workload:
     elasticity: float = 1.0
     own_buffers: bool = False
 
-    def guests_in(self, scenario: str) -> int:
+    def count_guests(self, scenario: str) -> int:
         """Return the number of guests in a scenario, whether they fit or not.
         """
         if scenario == 'ghsched' or self.guests_without is None:
             return self.guests
         return self.guests_without
 
-    def per_guest(self) -> dict[str, int]:
+    def get_guest_capacities(self) -> dict[str, int]:
         """Return how many containers each resource of a guest suffices for."""
         found = {
             'guest memory': self.memory_mb // self.container_memory_mb,
@@ -122,26 +122,26 @@ class Path:
     part: float
 
 
-def room(machine: Machine, workload: Workload,
-         scenario: str) -> tuple[int, str]:
+def count_room(machine: Machine, workload: Workload,
+               scenario: str) -> tuple[int, str]:
     """Return how many containers fit on a machine, and the limiting resource.
 
     :raises ValueError: when not even one guest fits the host.
     """
     limit, binds = min((count, name) for name, count
-                       in workload.per_guest().items())
-    guests = len(places(machine, workload, scenario))
+                       in workload.get_guest_capacities().items())
+    guests = len(place_guests(machine, workload, scenario))
     if not guests:
         raise ValueError(f'{machine.name}: no guest of {workload.vcpus} '
                          f'vCPUs, {workload.memory_mb} MiB and '
                          f'{workload.nodes} NUMA nodes fits the host')
-    if guests < workload.guests_in(scenario):
+    if guests < workload.count_guests(scenario):
         binds = 'host CPUs or memory'
     return guests * limit, binds
 
 
-def places(machine: Machine, workload: Workload,
-           scenario: str) -> tuple[tuple[int, ...], ...]:
+def place_guests(machine: Machine, workload: Workload,
+                 scenario: str) -> tuple[tuple[int, ...], ...]:
     """Return the host NUMA nodes of each guest that fits on a machine.
 
     One host node for each guest node. A guest goes to the nodes with the most
@@ -157,16 +157,16 @@ def places(machine: Machine, workload: Workload,
                   // workload.vcpus,
                   sum(memory for _threads, memory in free.values())
                   // workload.memory_mb)
-        return (everywhere,) * min(fit, workload.guests_in(scenario))
+        return (everywhere,) * min(fit, workload.count_guests(scenario))
     need = -(-workload.vcpus // parts), -(-workload.memory_mb // parts)
     found: list[tuple[int, ...]] = []
-    while len(found) < workload.guests_in(scenario):
+    while len(found) < workload.count_guests(scenario):
         fits = [node for node in machine.nodes
                 if free[node.id][0] >= need[0]
                 and free[node.id][1] >= need[1]]
         if len(fits) < parts:
             break
-        chosen = _choose(fits, parts, free)
+        chosen = _choose_nodes(fits, parts, free)
         for number in chosen:
             free[number][0] -= need[0]
             free[number][1] -= need[1]
@@ -174,8 +174,8 @@ def places(machine: Machine, workload: Workload,
     return tuple(found)
 
 
-def _choose(fits: Sequence[Node], parts: int,
-            free: dict[int, list[int]]) -> tuple[int, ...]:
+def _choose_nodes(fits: Sequence[Node], parts: int,
+                  free: dict[int, list[int]]) -> tuple[int, ...]:
     sockets = Counter(node.socket for node in fits)
 
     def rank(node: Node) -> tuple[bool, int, int, int]:
@@ -202,7 +202,7 @@ class Slot:
     paths: tuple[Path, ...]
     flows: tuple[Flow, ...]
 
-    def count(self, containers: int) -> int:
+    def count_containers(self, containers: int) -> int:
         """Return how many containers run in this guest NUMA node.
 
         Containers are dealt to the guests in turn, then to the nodes of each.
@@ -213,38 +213,38 @@ class Slot:
         return len(range(self.position, of_guest, self.positions))
 
 
-def slots(machine: Machine, workload: Workload, scenario: str,
-          keys: GuestPolicy | None) -> tuple[Slot, ...]:
+def list_slots(machine: Machine, workload: Workload, scenario: str,
+               keys: GuestPolicy | None) -> tuple[Slot, ...]:
     """Return all guest NUMA nodes on a machine, guest by guest.
 
     Each has the memory traffic of a container that runs there.
     """
     found = []
-    guests = places(machine, workload, scenario)
+    guests = place_guests(machine, workload, scenario)
     device_mb = machine['dma_mb'] if workload.vfs else 0.0
     for guest, nodes in enumerate(guests):
-        group = group_name(guest) if keys and keys.nodes else GUESTS
+        group = make_group_name(guest) if keys and keys.nodes else GUESTS
         for position in range(workload.nodes):
             origins = (nodes if scenario == 'none'
                        else (nodes[position],))
-            buffers = {origin: _buffers(
+            buffers = {origin: _list_buffer_nodes(
                 machine, keys, nodes, origin, workload.own_buffers
                 and scenario != 'none') if device_mb else ()
                 for origin in origins}
-            paths = tuple(_paths(machine, scenario, nodes, buffers, group,
-                                 device_mb))
+            paths = tuple(_yield_paths(machine, scenario, nodes, buffers,
+                                       group, device_mb))
             own = tuple(Flow(path.group, path.origin, path.memory,
                              path.part * machine['demand_mb'])
                         for path in paths)
             found.append(Slot(
                 guest, len(guests), position, workload.nodes, paths,
-                own + tuple(_dma(machine, buffers, device_mb))))
+                own + tuple(_yield_dma_flows(machine, buffers, device_mb))))
     return tuple(found)
 
 
-def _paths(machine: Machine, scenario: str, nodes: Sequence[int],
-           buffers: Mapping[int, Sequence[int]], group: str,
-           device_mb: float) -> Iterator[Path]:
+def _yield_paths(machine: Machine, scenario: str, nodes: Sequence[int],
+                 buffers: Mapping[int, Sequence[int]], group: str,
+                 device_mb: float) -> Iterator[Path]:
     """Yield the memory accesses of one container, by node and memory.
 
     :param buffers: nodes with the buffers of its VF, by container node.
@@ -261,9 +261,9 @@ def _paths(machine: Machine, scenario: str, nodes: Sequence[int],
                        weight * device_part / len(having))
 
 
-def _buffers(machine: Machine, keys: GuestPolicy | None,
-             nodes: Sequence[int], origin: int,
-             own: bool) -> tuple[int, ...]:
+def _list_buffer_nodes(machine: Machine, keys: GuestPolicy | None,
+                       nodes: Sequence[int], origin: int,
+                       own: bool) -> tuple[int, ...]:
     """Return the NUMA nodes that hold the buffers of a container's VF.
 
     :param nodes: host NUMA nodes of the guest.
@@ -278,12 +278,12 @@ def _buffers(machine: Machine, keys: GuestPolicy | None,
     return (origin,) if origin in known else (known[0],)
 
 
-def group_name(guest: int) -> str:
+def make_group_name(guest: int) -> str:
     return f'guest{guest}'
 
 
-def _dma(machine: Machine, buffers: Mapping[int, Sequence[int]],
-         device_mb: float) -> Iterator[Flow]:
+def _yield_dma_flows(machine: Machine, buffers: Mapping[int, Sequence[int]],
+                     device_mb: float) -> Iterator[Flow]:
     """Yield the memory traffic between a container's VF and its buffers.
 
     :param buffers: nodes with the buffers of its VF, by container node.
@@ -296,8 +296,8 @@ def _dma(machine: Machine, buffers: Mapping[int, Sequence[int]],
                                         * len(machine.nics)))
 
 
-def flows(machine: Machine, workload: Workload, filled: Sequence[Slot],
-          containers: int) -> tuple[Flow, ...]:
+def list_flows(machine: Machine, workload: Workload, filled: Sequence[Slot],
+               containers: int) -> tuple[Flow, ...]:
     """Return the memory traffic of a number of containers and their VFs.
 
     :param filled: guest NUMA nodes on the machine.
@@ -305,7 +305,7 @@ def flows(machine: Machine, workload: Workload, filled: Sequence[Slot],
     """
     amounts: dict[tuple[str, int, int], float] = defaultdict(float)
     for slot in filled:
-        count = slot.count(containers)
+        count = slot.count_containers(containers)
         for flow in slot.flows:
             amounts[flow.group, flow.origin, flow.memory] += (
                 count * flow.demand)
@@ -316,8 +316,8 @@ def flows(machine: Machine, workload: Workload, filled: Sequence[Slot],
                  for where, amount in sorted(amounts.items()))
 
 
-def controls(machine: Machine, workload: Workload,
-             keys: GuestPolicy | None) -> Controls:
+def make_controls(machine: Machine, workload: Workload,
+                  keys: GuestPolicy | None) -> Controls:
     """Return the bandwidth control of each guest on each host NUMA node.
 
     :param keys: bandwidth policy of each guest.
@@ -332,7 +332,7 @@ def controls(machine: Machine, workload: Workload,
     if missing:
         raise ValueError(f'{machine.name}: the host cannot hold '
                          + ', '.join(sorted(missing)))
-    return {(group_name(guest), node): Control.of(keys.nodes[position])
-            for guest, nodes in enumerate(
-                places(machine, workload, 'ghsched'))
+    return {(make_group_name(guest),
+             node): Control.from_policy(keys.nodes[position]) for guest,
+            nodes in enumerate(place_guests(machine, workload, 'ghsched'))
             for position, node in enumerate(nodes)}

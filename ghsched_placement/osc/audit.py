@@ -87,15 +87,15 @@ class Audit(base.Lister):
             return
         if not sys.stdin.isatty():
             raise exceptions.CommandError(
-                'nothing was done: no terminal to confirm on, pass --yes')
+                'nothing was done: there is nobody to ask, say --yes')
         if input('Do all of this? [y/N] ').strip().lower() not in (
                 'y', 'yes'):
-            raise exceptions.CommandError('nothing was done: not confirmed')
+            raise exceptions.CommandError('nothing was done')
 
     def _apply_repairs(self, client: clients.Client,
                        plans: Sequence[repair.Repair],
                        parsed_args: argparse.Namespace) -> None:
-        """Apply the repairs that are still needed."""
+        """Write the planned repairs of allocations that are still needed."""
         again = observe_hosts(client, sorted({one.host for one in plans}),
                               parsed_args)
         current = [one for each in again
@@ -111,7 +111,7 @@ class Audit(base.Lister):
 
 
 def describe_agreement(seen: Sequence[observe.Observed]) -> str:
-    """Return a sentence that the records of the given hosts agree."""
+    """Return a sentence that all records of the audited hosts agree."""
     if not seen:
         return base.NO_HOSTS
     servers = sum(len(one.servers) for one in seen)
@@ -121,7 +121,7 @@ def describe_agreement(seen: Sequence[observe.Observed]) -> str:
 
 def observe_hosts(client: clients.Client, wanted: Sequence[str],
                   parsed_args: argparse.Namespace) -> list[observe.Observed]:
-    """Return what Placement, Nova and the hosts report of some hosts.
+    """Read what Placement, Nova and the hosts themselves record of hosts.
 
     :param wanted: names of the hosts, empty for all.
     """
@@ -132,7 +132,7 @@ def observe_hosts(client: clients.Client, wanted: Sequence[str],
 def find_lasting_findings(client: clients.Client,
                           parsed_args: argparse.Namespace
                           ) -> list[observe.Observed]:
-    """Return hosts with the audit findings that a second reading confirms.
+    """Audit hosts; read those with findings twice and return all hosts.
 
     The second reading drops differences due to changes in between.
     """
@@ -147,7 +147,8 @@ def find_lasting_findings(client: clients.Client,
 
 
 def list_planned_repairs(seen: observe.Observed) -> list[repair.Repair]:
-    """Return the repairs that --fix makes on a host."""
+    """Return the repairs of allocations that ``--fix`` would make on a host.
+    """
     return list(repair.plan_repairs(
         seen.host, seen.servers, seen.holdings, seen.findings,
         seen.state == 'up', seen.accounting))
@@ -155,7 +156,11 @@ def list_planned_repairs(seen: observe.Observed) -> list[repair.Repair]:
 
 def get_exit_status(found: Sequence[Finding],
                     unchecked: Sequence[Finding]) -> int:
-    """Return the exit status of an audit from its findings."""
+    """Return the exit status of an audit.
+
+    :param found: differences between the records.
+    :param unchecked: records that could not be compared.
+    """
     if found:
         return exits.FOUND
     return exits.COULD_NOT if unchecked else exits.DONE
@@ -164,7 +169,7 @@ def get_exit_status(found: Sequence[Finding],
 def list_finding_rows(found: Iterable[Finding],
                       repairs: Iterable[repair.Repair]
                       ) -> Iterator[tuple[Any, ...]]:
-    """Yield a row for each finding, with the repair that --fix would make."""
+    """Yield a table row for each finding of an audit, with its repair."""
     texts = {(one.host, one.consumer): one.text for one in repairs}
     for one in found:
         text = texts.get((one.host, one.subject))

@@ -58,8 +58,7 @@ class _Ending:
 
 
 def format_error(error: Exception) -> str:
-    """Return an error as text, with the message of the service that refused.
-    """
+    """Return an error as text; advise to be an admin if it is HTTP 403."""
     status = getattr(error, 'status_code', getattr(error, 'http_status', 0))
     if status == 403:
         return ('the cloud does not let you do that (HTTP 403). This command '
@@ -69,13 +68,13 @@ def format_error(error: Exception) -> str:
 
 def _fit_tables_to_terminal(
         parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Fit tables to the terminal's width unless an option sets one."""
+    """Fit tables to the terminal's width unless the user has set a width."""
     parser.set_defaults(fit_width=True)
     return parser
 
 
 def _format_cells(row: Iterable[Any], formatter: str) -> list[Any]:
-    """Return the cells of a table row formatted for an output format."""
+    """Format the cells of a table row for an output format."""
     if formatter not in _PLAIN:
         return list(row)
     return [columns.to_plain_cell(cell, _PLAIN[formatter]) for cell in row]

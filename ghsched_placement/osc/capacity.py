@@ -70,7 +70,10 @@ class ShowCapacity(base.Lister):
 
 
 def list_node_rows(host: capacity.Host) -> Iterator[tuple[Any, ...]]:
-    """Yield a row for each NUMA node, and one for devices without a node."""
+    """Yield a table row for each host NUMA node and its free resources.
+
+    PFs that belong to no NUMA node have a row of their own.
+    """
     of_host = (columns.or_unknown(host.groups.free if host.groups else None),
                columns.or_unknown(capacity.compute_fragmentation(host)))
     for node in host.nodes:
@@ -107,8 +110,7 @@ def _room(node: capacity.Node) -> tuple[int | None, ...]:
 
 
 def list_vfs(pfs: Iterable[capacity.Pf]) -> list[dict[str, Any]]:
-    """Return the PFs with their numbers of VFs, for machine-readable output.
-    """
+    """Return PFs with their numbers of VFs as dictionaries for JSON."""
     return [{'pf': pf.address, 'resource_class': pf.resource_class,
              'total': pf.stock.total, 'used': pf.stock.used,
              'free': pf.stock.free} for pf in pfs]

@@ -55,13 +55,13 @@ class Client(nova_reader.NovaReader):
 
     @property
     def placement(self) -> Any:
-        """Placement API adapter of the connection."""
+        """API adapter for Placement of the openstacksdk connection."""
         with http.translate_unreachable(self._connection, 'placement'):
             return self._connection.placement
 
     def list_hosts(self, wanted: Sequence[str] = ()) -> tuple[capacity.Host,
                                                               ...]:
-        """Return the hosts that run the ghsched driver.
+        """Read the compute hosts that run the ghsched driver from Placement.
 
         :param wanted: names of the hosts, empty for all.
         :raises CommandError: when one of the named hosts does not exist.
@@ -79,14 +79,14 @@ class Client(nova_reader.NovaReader):
         missing = sorted(set(wanted) - {host.name for host in found})
         if missing:
             raise exceptions.CommandError(
-                f'{", ".join(missing)}: Placement has no provider of ghsched '
-                'for this host. Does nova-compute run there with '
-                'compute_driver = ghsched.GhschedLibvirtDriver?')
+                f'{", ".join(missing)}: Placement has nothing of ghsched for '
+                'this host. Does nova-compute run there with compute_driver = '
+                'ghsched.GhschedLibvirtDriver?')
         return found
 
     def list_holdings(self, host: capacity.Host
                       ) -> dict[str, dict[str, dict[str, int]]]:
-        """Return the allocations on a host, by consumer, provider and class.
+        """Return all allocations on a host, by consumer, provider and class.
         """
         uuids = {host.uuid, *(node.uuid for node in host.nodes),
                  *(pf.uuid for pf in host.pfs)}
@@ -109,7 +109,9 @@ class Client(nova_reader.NovaReader):
         """Ask nova-api to change the bandwidth policy of a server.
 
         :param extra_specs: new value of each extra spec; None removes it.
-        :returns: the JSON of ``ghsched server set``.
+        :param dry_run: whether only to check that the change is possible.
+        :returns: report of the change, as ``ghsched server set`` prints as
+            JSON.
         :raises Refused: when the request is refused and nothing has changed.
         :raises CommandError: when the request fails or is carried out in part.
         """
@@ -123,7 +125,7 @@ class Client(nova_reader.NovaReader):
 
         :param nodes: host NUMA node by guest NUMA node.
         :param dry_run: whether only to check that the move is possible.
-        :returns: the JSON of ``ghsched_placement.move_report``.
+        :returns: report of the move.
         :raises Refused: when the request is refused and nothing has changed.
         :raises CommandError: when the request fails or is carried out in part.
         """
@@ -133,7 +135,7 @@ class Client(nova_reader.NovaReader):
 
     def _post_action(self, uuid: str, asked: Mapping[str, Any],
                      instead: str = '') -> dict[str, Any]:
-        """Send a server action that ghsched adds to nova-api.
+        """Send the server action of ghsched to nova-api; return the response.
 
         :param asked: value of the action in the request body.
         :param instead: advice for the error if nova-api lacks the action.
@@ -149,9 +151,8 @@ class Client(nova_reader.NovaReader):
         ours = response.text.startswith('{"ghsched"')
         if response.status_code == 400 and not ours:
             raise exceptions.CommandError(
-                'nova-api of this cloud runs without the paste filter of '
-                'ghsched (see "Change a guest that runs" in the manual)'
-                f'{instead}')
+                'nova-api of this cloud has no filter of ghsched (see '
+                f'"Change a guest that runs" in the manual){instead}')
         if response.status_code < 500 and ours:
             raise base.Refused(f'refused: {http.get_message(response)}')
         raise exceptions.CommandError(
@@ -159,11 +160,11 @@ class Client(nova_reader.NovaReader):
             f'{http.get_message(response)}')
 
     def reallocate(self, wanted: repair.Repair) -> str:
-        """Write the allocations of a consumer that a repair asks for.
+        """Write a consumer's corrected allocations to Placement.
 
         After a conflict with another change, the write is tried again.
 
-        :returns: why Placement refuses it; empty on success.
+        :returns: why Placement refuses the write; empty on success.
         """
         for number in range(_TRIES):
             response = self._try_reallocate(wanted, number)
@@ -176,7 +177,9 @@ class Client(nova_reader.NovaReader):
         return f'HTTP {response.status_code} {http.get_message(response)}'
 
     def _try_reallocate(self, wanted: repair.Repair, number: int) -> Any:
-        """Try once to write a repair's allocations; None if nothing to change.
+        """Try once to write a consumer's corrected allocations to Placement.
+
+        Return the response; None if there is nothing to change.
 
         :param number: number of this attempt.
         """
@@ -198,7 +201,7 @@ class Client(nova_reader.NovaReader):
 
     def has_candidate(self, host: capacity.Host,
                       query: Iterable[tuple[str, str]]) -> bool:
-        """Return whether Placement offers a host as candidate for a query.
+        """Return whether a host is among Placement's candidates for a query.
 
         :param query: parameters of GET /allocation_candidates.
         """
@@ -211,7 +214,7 @@ class Client(nova_reader.NovaReader):
         return bool(answer['allocation_requests'])
 
     def is_owner_trait_required(self) -> bool:
-        """Return whether nova-scheduler requires hosts with OWNER_NOVA.
+        """Return whether nova-scheduler requires hosts with trait OWNER_NOVA.
 
         It requires this trait once all compute services run Nova 34 or newer.
         """
@@ -230,8 +233,7 @@ class Client(nova_reader.NovaReader):
                 sorted(filter(names.is_our_trait, traits)))
 
     def list_hosts_with_traits(self, traits: Iterable[str]) -> list[str]:
-        """Return the names of compute nodes with at least one of some traits.
-        """
+        """Return the names of compute nodes with any of the given traits."""
         roots = {provider['root_provider_uuid'] for trait in traits
                  for provider in self._placement(
                      f'/resource_providers?required={trait}')[
@@ -244,8 +246,8 @@ class Client(nova_reader.NovaReader):
             {'name': name}))['resource_providers']
         if not found:
             raise exceptions.CommandError(
-                f'no compute host {name} in Placement; "openstack ghsched '
-                'host list" lists them')
+                f'Placement knows no compute host {name}; "openstack ghsched '
+                'host list" shows those that it knows')
         return str(found[0]['root_provider_uuid'])
 
     def _list_our_roots(self) -> set[str]:
@@ -262,7 +264,11 @@ class Client(nova_reader.NovaReader):
 
     def _read_provider(self, record: Mapping[str, Any]
                        ) -> capacity.Provider | None:
-        """Return a provider with inventories, usages and traits; None if gone.
+        """Read a resource provider with inventories, usages and traits.
+
+        None if the provider has been deleted.
+
+        :param record: record of the provider in Placement's list.
         """
         base = f'/resource_providers/{record["uuid"]}'
         inventories = self._placement(f'{base}/inventories', gone={})
@@ -286,6 +292,6 @@ class Client(nova_reader.NovaReader):
 
 
 def get_client(app: Any) -> Client:
-    """Return the API client of a command-line application."""
+    """Return the ghsched API client of an OpenStackClient application."""
     client: Client = app.client_manager.ghsched
     return client

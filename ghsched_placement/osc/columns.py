@@ -39,7 +39,7 @@ class Unknown(columns.FormattableColumn[None]):
 
 
 def or_unknown(value: Any) -> Any:
-    """Return a value for a table column, or the mark for an unknown value."""
+    """Return a value for a table column; None becomes the mark for unknown."""
     return Unknown() if value is None else value
 
 
@@ -103,7 +103,7 @@ class _Blank(Unknown):
 
 
 def to_plain_cell(cell: Any, blank: str = '') -> Any:
-    """Return a table cell as plain text for output without structure.
+    """Convert a table cell to plain text, such as for CSV.
 
     :param blank: text for an unknown value.
     """

@@ -139,8 +139,7 @@ class CheckFlavor(base.Lister):
 
     def _warn(self, policy: policies.GuestPolicy,
               classes: Mapping[str, str], specs: Mapping[str, str]) -> None:
-        """Log what the flavor check cannot examine, and doubtful extra specs.
-        """
+        """Log doubtful extra specs, and those that cannot be checked."""
         for text in policies.doubtful(specs):
             self.log.warning(text)
         unknown = sorted({vfs.alias for vfs in policy.vfs} - classes.keys())
@@ -166,7 +165,7 @@ def parse_count(text: str) -> int:
 
 def select_hosts(found: Sequence[capacity.Host], name: str | None
                  ) -> Sequence[capacity.Host]:
-    """Return the hosts with the given hypervisor hostname, or all for None.
+    """Return the hosts with a hypervisor hostname; all hosts for None.
 
     :raises CommandError: when no host has that name.
     """
@@ -174,7 +173,7 @@ def select_hosts(found: Sequence[capacity.Host], name: str | None
         return found
     named = [host for host in found if host.name == name]
     if not named:
-        raise exceptions.CommandError(f'no host {name}')
+        raise exceptions.CommandError(f'there is no host {name}')
     return named
 
 
@@ -182,7 +181,10 @@ def warn_of_wide_queries(policy: policies.GuestPolicy,
                          accounting: policies.Accounting,
                          found: Iterable[capacity.Host],
                          classes: Mapping[str, str]) -> Iterator[str]:
-    """Yield a warning if a flavor makes Placement search for a long time."""
+    """Yield a warning if a flavor makes Placement search for a long time.
+
+    :param classes: resource class of the VFs of each PCI alias.
+    """
     def combinations(host: capacity.Host) -> int:
         by_class = Counter(pf.resource_class for pf in host.pfs)
         return request.count_combinations(
@@ -199,7 +201,7 @@ def warn_of_wide_queries(policy: policies.GuestPolicy,
 
 
 def get_size(flavor: Any) -> Size:
-    """Return the vCPUs, memory and disk of a flavor of openstacksdk."""
+    """Return the vCPUs, memory, disk and swap of a flavor of openstacksdk."""
     return Size(flavor.vcpus, flavor.ram, flavor.disk + flavor.ephemeral,
                 flavor.swap or 0)
 
@@ -227,7 +229,7 @@ def parse_vf_class(text: str) -> tuple[str, str]:
 
 def merge_image_properties(extra_specs: Mapping[str, str],
                            properties: Mapping[str, str]) -> dict[str, str]:
-    """Return a flavor's extra specs with those that an image adds.
+    """Return a flavor's extra specs, extended by an image's properties.
 
     :raises CommandError: when the image contradicts the flavor, or has a
         property that only flavors may have.
@@ -245,7 +247,7 @@ def merge_image_properties(extra_specs: Mapping[str, str],
 
 def parse_flavor(size: Size, extra_specs: Mapping[str, str]
                  ) -> tuple[policies.GuestPolicy, topology.Guest]:
-    """Parse the bandwidth policy and the guest topology of a flavor.
+    """Parse the bandwidth policy and the NUMA topology of a flavor.
 
     :raises CommandError: when the flavor is invalid; names all errors.
     """
@@ -269,9 +271,10 @@ def parse_flavor(size: Size, extra_specs: Mapping[str, str]
 
 def list_shapes(size: Size, extra_specs: Mapping[str, str]
                 ) -> list[Mapping[str, str]]:
-    """Return the extra specs for each number of guest NUMA nodes to try.
+    """Return a flavor's extra specs for each number of guest NUMA nodes.
 
-    It is the given extra specs alone unless the scheduler chooses.
+    Only the given extra specs, unless the flavor leaves the number of guest
+    NUMA nodes to the scheduler.
 
     :raises CommandError: when the range of numbers is invalid.
     """
@@ -290,7 +293,7 @@ def list_shapes(size: Size, extra_specs: Mapping[str, str]
 def make_question(size: Size, extra_specs: Mapping[str, str],
                   classes: Mapping[str, str], accounting: policies.Accounting,
                   owned: bool) -> Question:
-    """Return the flavor requirements that each host is checked against.
+    """Return a flavor's requirements, to be checked against each host.
 
     :param classes: resource class of the VFs of each PCI alias.
     :param owned: whether nova-scheduler requires the trait OWNER_NOVA.
@@ -305,7 +308,10 @@ def make_question(size: Size, extra_specs: Mapping[str, str],
 
 def guess_classes(policy: policies.GuestPolicy,
                   found: Iterable[capacity.Host]) -> dict[str, str]:
-    """Return the resource class of each PCI alias that has only one choice."""
+    """Return the VFs' resource class by PCI alias, if hosts have only one.
+
+    Empty if VFs of the hosts have several resource classes.
+    """
     classes = {pf.resource_class for host in found for pf in host.pfs}
     if len(classes) > 1:
         return {}
@@ -331,7 +337,7 @@ def make_candidates_query(size: Size, extra_specs: Mapping[str, str],
 def make_wish(policy: policies.GuestPolicy, guest: topology.Guest,
               asked: Iterable[tuple[str, str]], classes: Mapping[str, str],
               accounting: policies.Accounting) -> fitting.Wish:
-    """Return a flavor's resource needs, to be compared with each host.
+    """Return the resources that a guest of a flavor needs from a host.
 
     :param asked: parameters of nova-scheduler's Placement query.
     """
@@ -350,7 +356,10 @@ def make_wish(policy: policies.GuestPolicy, guest: topology.Guest,
 
 
 def make_refusal(host: capacity.Host, reason: str) -> fitting.Verdict:
-    """Return the verdict that no guest of a flavor fits a host."""
+    """Return a result that no guest of a flavor fits a host.
+
+    :param reason: why none fits.
+    """
     return fitting.Verdict(host.name, lacks=(lack.Lack(
         None, 'compute service', reason=reason,
         cure='see openstack compute service list'),))
@@ -359,10 +368,13 @@ def make_refusal(host: capacity.Host, reason: str) -> fitting.Verdict:
 def judge_host(client: clients.Client, host: capacity.Host, wish: fitting.Wish,
                asked: Sequence[tuple[str, str]],
                joining: Sequence[tuple[str, str]]) -> fitting.Verdict:
-    """Return whether a guest fits a host, by its node data and by Placement.
+    """Check how many guests of a flavor fit a host; return the result.
 
-    :param asked: query for a guest with a control group of its own.
-    :param joining: query for a guest that shares a control group.
+    If any fits, Placement must also offer the host as a candidate.
+
+    :param wish: resources that each guest needs.
+    :param asked: Placement query for a guest with its own control group.
+    :param joining: Placement query for a guest that shares a control group.
     """
     verdict = fitting.check_host(host, wish)
     if verdict.guests and not client.has_candidate(
@@ -376,7 +388,12 @@ def judge_host(client: clients.Client, host: capacity.Host, wish: fitting.Wish,
 
 def judge_first_shape(client: clients.Client, host: capacity.Host,
                       questions: Sequence[Question]) -> fitting.Verdict:
-    """Return the verdict for the fewest guest NUMA nodes that fit a host."""
+    """Check a host with the fewest guest NUMA nodes that fit it.
+
+    Return the result, or that of the last number if none fits.
+
+    :param questions: requirements for each number of guest NUMA nodes.
+    """
     for question in questions:
         verdict = judge_host(client, host, *question)
         if verdict.guests:
@@ -386,7 +403,7 @@ def judge_first_shape(client: clients.Client, host: capacity.Host,
 
 def list_verdict_rows(verdicts: Iterable[fitting.Verdict]) -> Iterator[
         tuple[Any, ...]]:
-    """Yield a table row for each host's verdict on a flavor."""
+    """Yield a table row for each host: how many guests of a flavor fit."""
     for verdict in verdicts:
         yield (verdict.host, bool(verdict.guests), verdict.guests,
                verdict.sharing, columns.Words(list(verdict.nodes)),

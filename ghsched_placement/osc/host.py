@@ -69,7 +69,7 @@ class ListHosts(base.Lister):
 
 
 def make_row(seen: observe.Observed) -> tuple[Any, ...]:
-    """Return the row of a host in the table of hosts."""
+    """Return the table row of a compute host."""
     host = seen.host
     stocks = [node.bandwidth for node in host.nodes if node.bandwidth]
     guarantee = max((host.largest_guarantee(node) for node in host.nodes
@@ -127,7 +127,7 @@ class ShowHost(base.ShowOne):
 
 def _get_reported(cloud: client.Client,
                   seen: observe.Observed) -> dict[str, Any]:
-    """Return what a host reports in the diagnostics of one of its servers."""
+    """Return what a host reports of itself in a server's diagnostics."""
     asked = [server.uuid for server in seen.servers
              if server.running and not server.moving]
     return (cloud.get_diagnostics(asked[0], seen.host.name)
@@ -136,7 +136,7 @@ def _get_reported(cloud: client.Client,
 
 def make_host_report(seen: observe.Observed,
                      measured: load.Load | None = None) -> dict[str, Any]:
-    """Return all that is known of a host, by field name.
+    """Return all data about a host as a dictionary for JSON.
 
     :param measured: load that the host has measured, if any.
     """
@@ -192,7 +192,10 @@ def _nodes(seen: observe.Observed) -> Iterator[dict[str, Any]]:
 
 def _describe_bursts(node: capacity.Node,
                      real: diagnostics.HostNode) -> dict[str, Any] | None:
-    """Return the bursts promised beyond guarantees on a node, or None."""
+    """Return a dictionary of the bursts promised on a host NUMA node.
+
+    Bursts are bandwidth beyond guarantees. None without an inventory of them.
+    """
     stock = node.bursts
     if stock is None:
         return None
@@ -205,7 +208,10 @@ def _describe_bursts(node: capacity.Node,
 
 
 def _sum_guarantees(seen: observe.Observed, number: int | None) -> int | None:
-    """Return the percent that control groups of guests guarantee on a node."""
+    """Return the percent of bandwidth guaranteed to guests on a host node.
+
+    As set in resctrl, not as in Placement. None if unknown.
+    """
     told = [(server.uuid, server.effective) for server in seen.servers
             if server.effective is not None]
     if number is None or not told:

@@ -66,7 +66,7 @@ class Unreachable(exceptions.CommandError):
 
 @contextlib.contextmanager
 def translate_unreachable(connection: Any, service: str) -> Iterator[None]:
-    """Raise Unreachable for any connection error of an OpenStack service.
+    """Within this context, convert connection errors to Unreachable.
 
     :param connection: connection of openstacksdk.
     :param service: service type in the catalog.
@@ -91,7 +91,7 @@ def translate_unreachable(connection: Any, service: str) -> Iterator[None]:
 
 def make_unreachable_error(connection: Any, service: str,
                            reason: str = '') -> Unreachable:
-    """Return the error for a service that does not answer."""
+    """Build the error for an OpenStack service that does not answer."""
     try:
         url = connection.endpoint_for(service)
     except Exception:    # the catalog may be out of reach as well
@@ -109,7 +109,9 @@ def _get_auth_url(connection: Any) -> str:
 
 def send_request(connection: Any, service: str, method: str, path: str,
                  **how: Any) -> Any:
-    """Return a service's response to a request, whatever its status.
+    """Send a request to an OpenStack service; return any response.
+
+    Error statuses raise no exception.
 
     :param connection: connection of openstacksdk.
     :param service: service type in the catalog.
@@ -128,12 +130,12 @@ def send_request(connection: Any, service: str, method: str, path: str,
 
 def get_json(connection: Any, service: str, path: str,
              microversion: str | None, gone: Any = None) -> Any:
-    """Return the JSON answer to a GET request.
+    """Send a GET request to an OpenStack service; return the parsed JSON.
 
     :param connection: connection of openstacksdk.
     :param service: service type in the catalog.
-    :param gone: value to return for a 404 response, or when Placement does
-        not know a resource class or trait in the query.
+    :param gone: value to return for a 404 response, or when Placement does not
+        know a resource class or trait in the query.
     :raises Unreachable: when the service does not answer.
     :raises CommandError: when the service refuses the request.
     """
@@ -156,7 +158,7 @@ def get_json(connection: Any, service: str, path: str,
 
 
 def get_message(response: Any) -> str:
-    """Return the error message of a service's response, in any format."""
+    """Return the error message in an OpenStack service's response."""
     try:
         answer = response.json()
         if 'errors' in answer:

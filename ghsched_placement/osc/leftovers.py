@@ -88,7 +88,8 @@ class ListLeftovers(base.Lister):
 
 
 def list_servers(records: Iterable[Mapping[str, Any]]) -> Iterator[Leftover]:
-    """Yield the servers whose own flavor has ghsched extra specs."""
+    """Yield a leftover for each server whose flavor has ghsched extra specs.
+    """
     for record in records:
         if policies.wanted(observe.get_extra_specs(record)):
             yield Leftover(
@@ -97,7 +98,7 @@ def list_servers(records: Iterable[Mapping[str, Any]]) -> Iterator[Leftover]:
 
 
 def list_flavors(records: Iterable[Mapping[str, Any]]) -> Iterator[Leftover]:
-    """Yield the flavors with ghsched extra specs."""
+    """Yield a leftover for each flavor with ghsched extra specs."""
     for record in sorted(records, key=lambda one: str(one['name'])):
         specs = record.get('extra_specs') or {}
         ours = sorted(key for key in specs if policies.wanted({key: ''}))

@@ -46,9 +46,11 @@ DECLARED = 125e6
 
 def read_cloud(client: clients.Client, bounds: affinity.Bounds
                ) -> tuple[move_plan.Cloud, dict[str, dict[str, Any]]]:
-    """Read the hosts and guests of a cloud with their measured loads.
+    """Read hosts and guests with their measured loads for a rebalance plan.
 
     Return them with Nova's server records, by server UUID.
+
+    :param bounds: limits on groups of guests that exchange traffic.
     """
     hosts = {host.name: host for host in client.list_hosts()}
     closed = set(client.list_unavailable())
@@ -86,7 +88,7 @@ def collect_loads(servers: Iterable[Server],
                   ) -> dict[str, load.Load]:
     """Return the latest measured load of each host, by host name.
 
-    :param said: diagnostics of servers, by server UUID.
+    :param said: Nova's diagnostics of the servers, by server UUID.
     """
     found: dict[str, load.Load] = {}
     for server in servers:
@@ -99,11 +101,11 @@ def collect_loads(servers: Iterable[Server],
 
 def make_guest(server: Server, said: Mapping[str, Any],
                accounting: Accounting = 'min') -> move_plan.Guest | None:
-    """Return a server with one NUMA node as a guest of the rebalance plan.
+    """Convert a server with one NUMA node to a guest of a rebalance plan.
 
     None for any other server. A guest with VFs is marked as not movable.
 
-    :param said: diagnostics of the server.
+    :param said: Nova's diagnostics of the server.
     :param accounting: bandwidth that Placement counts.
     """
     record = load.from_stats(said)
@@ -129,7 +131,7 @@ def _busy(one: load.GuestNode) -> float | None:
 
 
 def _get_wanted_cpus(one: load.GuestNode) -> float | None:
-    """Return the CPUs that a guest NUMA node uses or waits for."""
+    """Return the number of CPUs that a guest NUMA node uses or waits for."""
     busy = _busy(one)
     if busy is None or one.vcpus is None or one.cpu_wait is None:
         return None
@@ -159,7 +161,7 @@ def _nodes(host: capacity.Host, measured: load.Load | None,
 
 
 def _count_free_groups(host: capacity.Host) -> float:
-    """Return the number of free control groups on a host.
+    """Return the number of free resctrl control groups on a host.
 
     Infinite if guests on the host share control groups.
     """
@@ -172,7 +174,9 @@ def _count_free_groups(host: capacity.Host) -> float:
 def make_node(spot: Spot, one: load.HostNode,
               guests: Sequence[move_plan.Guest], guarantee: float,
               takes: bool) -> move_plan.Node:
-    """Return a host NUMA node with its load except that of some guests.
+    """Convert a host NUMA node's load for a rebalance plan.
+
+    The load of guests that the plan may move is subtracted.
 
     :param one: measured load of the node.
     :param guests: guests whose load is subtracted.
@@ -193,9 +197,12 @@ def make_node(spot: Spot, one: load.HostNode,
 
 def _make_idle_node(host: capacity.Host, spot: Spot, guarantee: float,
                     takes: bool) -> move_plan.Node:
-    """Return a host NUMA node without guests.
+    """Build a host NUMA node without guests for a rebalance plan.
 
     It gets an equal part of the host's CPUs and memory.
+
+    :param guarantee: percent of bandwidth that can be guaranteed.
+    :param takes: whether the node accepts guests.
     """
     def part(*classes: str) -> float:
         stocks = [stock for name in classes
@@ -234,9 +241,10 @@ def _ties(said: Mapping[str, Mapping[str, Any]],
 def list_recent_moves(client: clients.Client, cloud: move_plan.Cloud,
                       settings: move_plan.Settings, now: float
                       ) -> tuple[move_plan.Moved, ...]:
-    """Return the recent moves that Nova still has on record.
+    """Return recent moves of servers that Nova still has on record.
 
     :param cloud: guests whose moves inside their hosts are looked up.
+    :param now: current time in seconds since 1970.
     """
     since = datetime.datetime.fromtimestamp(
         now - max(settings.cool_down, settings.period),
@@ -258,7 +266,10 @@ def _parse_time(time: str) -> float:
 
 def parse_moves(migrations: Iterable[Mapping[str, Any]]
                 ) -> tuple[move_plan.Moved, ...]:
-    """Return the live migrations, also failed ones, in Nova's API records."""
+    """Convert Nova's migration records to moves of a rebalance plan.
+
+    Live migrations only, also failed ones.
+    """
     return tuple(move_plan.Moved(
         one['instance_uuid'],
         _parse_time(one['updated_at'] or one['created_at']),

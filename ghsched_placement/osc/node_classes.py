@@ -37,7 +37,7 @@ class Shown:
     field: str
 
     def make_column(self, figure: str = '') -> str:
-        """Return the column heading for a resource class.
+        """Return the heading of a table column for this resource class.
 
         :param figure: which amount of the class, such as ``Free``.
         """
@@ -63,7 +63,10 @@ COLUMNS = tuple(one.make_column(figure) for one in PLAIN
 
 
 def list_figures(node: capacity.Node) -> Iterator[int | None]:
-    """Yield a host node's total, used and free amount of each class."""
+    """Yield total, used and free amounts of L3 ways and real-time CPU.
+
+    Of a host NUMA node.
+    """
     for one in PLAIN:
         stock = node.stocks.get(one.resource_class)
         yield from ((None,) * len(_FIGURES) if stock is None else
@@ -71,7 +74,10 @@ def list_figures(node: capacity.Node) -> Iterator[int | None]:
 
 
 def make_node_report(node: capacity.Node) -> dict[str, Any]:
-    """Return a host NUMA node's amounts by field, None if absent."""
+    """Return a host node's amounts of L3 ways and real-time CPU, for JSON.
+
+    None in place of an inventory that the node does not have.
+    """
     return {one.field: None if stock is None else {
         'total': stock.total, 'reserved': stock.reserved, 'used': stock.used,
         'free': stock.free} for one in PLAIN
@@ -79,7 +85,10 @@ def make_node_report(node: capacity.Node) -> dict[str, Any]:
 
 
 def describe_amounts(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a phrase for each amount in a host NUMA node's report."""
+    """Yield phrases on the used L3 ways and real-time CPU of a host node.
+
+    :param document: report of the host NUMA node.
+    """
     for one in PLAIN:
         if document[one.field]:
             yield (f'{document[one.field]["used"]} of '
@@ -88,7 +97,9 @@ def describe_amounts(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def describe_held(held: Mapping[int, Mapping[str, int]]) -> str:
-    """Return text on the amounts that a guest has on each host NUMA node.
+    """Return text on a guest's allocations on each host NUMA node.
+
+    Without those of bandwidth.
 
     :param held: amount by field name, by host NUMA node.
     """
@@ -101,7 +112,7 @@ def describe_held(held: Mapping[int, Mapping[str, int]]) -> str:
 def sum_held_by_node(host: capacity.Host,
                      held: Mapping[str, Mapping[str, int]]
                      ) -> dict[int, dict[str, int]]:
-    """Return a consumer's allocations on each host NUMA node, by field.
+    """Return a consumer's allocations on each host node, except bandwidth.
 
     :param held: amount by resource class, by UUID of the provider.
     """

@@ -50,20 +50,20 @@ class Rooms:
 
     def add_rooms(self, hosts: Iterable[capacity.Host]
                   ) -> tuple[capacity.Host, ...]:
-        """Return the hosts with the CPUs and memory of their NUMA nodes set.
-        """
+        """Add CPUs and memory of NUMA nodes to hosts; return the hosts."""
         return tuple(capacity.set_rooms(
             host, self.by_host.get(host.uuid, ())) for host in hosts)
 
     def list_assumptions(self) -> list[str]:
-        """Return sentences on what is assumed of hosts without a server."""
+        """Return a sentence on the hosts whose CPUs per NUMA node are assumed.
+        """
         return [
             f'CPUs and memory of {lack.describe_hosts(self.spread)} are taken '
             'as spread evenly over the NUMA nodes: a host reports them with '
             'a server that runs there'] if self.spread else []
 
     def list_notes(self) -> list[str]:
-        """Return sentences on what is assumed or unknown of the hosts."""
+        """Return sentences on hosts with assumed or unknown CPUs per node."""
         return self.list_assumptions() + ([
             'CPUs and memory are not counted by NUMA node on '
             f'{lack.describe_hosts(self.unknown)}: nova-compute does not '
@@ -73,10 +73,12 @@ class Rooms:
 
 def read_rooms(client: nova_reader.NovaReader, hosts: Sequence[capacity.Host],
                compute_nodes: Mapping[str, Mapping[str, Any]]) -> Rooms:
-    """Read the CPUs and memory of each host's NUMA nodes from one server.
+    """Read free CPUs and memory of each host's NUMA nodes.
 
-    :param compute_nodes: Nova's compute nodes by UUID; those that are down
-        are skipped.
+    They are in the diagnostics of a server of the host.
+
+    :param compute_nodes: Nova's compute nodes by UUID; those that are down are
+        skipped.
     """
     answers = client.map_all(lambda host: _read_host_rooms(
         client, host.name, compute_nodes.get(host.uuid, {})), hosts)
@@ -95,9 +97,9 @@ def read_rooms(client: nova_reader.NovaReader, hosts: Sequence[capacity.Host],
 
 def _read_host_rooms(client: nova_reader.NovaReader, name: str,
                      node: Mapping[str, Any]) -> tuple[NodeRoom, ...] | None:
-    """Return the CPUs and memory of a host's NUMA nodes.
+    """Read free CPUs and memory of a host's NUMA nodes; None without servers.
 
-    None if no server runs on the host.
+    Empty if the host is down or does not report them.
     """
     if node.get('state') != 'up':
         return ()

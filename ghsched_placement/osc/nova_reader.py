@@ -83,12 +83,15 @@ class _Silence:
         self._in_a_row: set[str] = set()
 
     def is_skipped(self, host: str) -> bool:
-        """Return whether to skip a host that has failed to answer before."""
+        """Return whether to skip requests to a host that did not answer."""
         with self._lock:
             return host in self._hosts or len(self._in_a_row) >= self._most
 
     def add_silent_host(self, host: str, server: str) -> None:
-        """Note a server whose host has not answered, and log the first."""
+        """Record a host that has not answered; log a warning for the first.
+
+        :param server: server that the host was asked about.
+        """
         with self._lock:
             first = not self._hosts
             self._hosts.add(host or server)
@@ -139,7 +142,7 @@ class NovaReader:
 
     def list_servers(self, service_host: str | None = None
                      ) -> list[dict[str, Any]]:
-        """Return the servers of all projects as records of Nova's API.
+        """Read the servers of all projects from Nova.
 
         :param service_host: compute service to list; None for all.
         """
@@ -160,8 +163,7 @@ class NovaReader:
             f'/servers?{query}', _SERVERS)['servers']]
 
     def get_server(self, uuid: str) -> dict[str, Any] | None:
-        """Return a server's record of Nova's API; None if it does not exist.
-        """
+        """Read a server's record from Nova; None if it does not exist."""
         answer = self._compute(f'/servers/{uuid}', _SERVERS, gone={})
         return dict(answer['server']) if answer else None
 
@@ -173,7 +175,7 @@ class NovaReader:
         found = self.get_server(self._find(self._find_server, 'server',
                                            name).id)
         if found is None:
-            raise exceptions.CommandError(f'server {name} no longer exists')
+            raise exceptions.CommandError(f'the server {name} is gone')
         return found
 
     def _find_server(self, name: str, ignore_missing: bool) -> Any:
@@ -199,7 +201,7 @@ class NovaReader:
         return tuple(cell.get('host_node') for cell in answer['nodes'])
 
     def list_migrations(self) -> dict[str, str]:
-        """Return the server of each migration in progress, by migration UUID.
+        """Return the server UUID of each migration in progress, by migration.
         """
         # One by one, in the order in which a migration has them: one that
         # goes on meanwhile is in the next answer.
@@ -216,7 +218,7 @@ class NovaReader:
 
     def get_report(self, uuid: str,
                    host: str = '') -> diagnostics.Report | None:
-        """Return what a host reports about a server; None without a report.
+        """Return a host's limits and measurements of a server, or None.
 
         :param host: host of the server, to skip it if it does not answer.
         """
@@ -228,11 +230,11 @@ class NovaReader:
         return diagnostics.from_diagnostics(dict(response.json()))
 
     def get_load(self, uuid: str) -> load.Load | None:
-        """Return the load measured by a server's host; None without one."""
+        """Return the load measured by a server's host; None if unknown."""
         return load.from_stats(self.get_diagnostics(uuid))
 
     def get_diagnostics(self, uuid: str, host: str = '') -> dict[str, Any]:
-        """Return the diagnostics of a server; empty if there are none.
+        """Return Nova's diagnostics of a server; empty if there are none.
 
         :param host: host of the server, to skip it if it does not answer.
         """
@@ -241,9 +243,9 @@ class NovaReader:
                 and response.status_code == 200 else {})
 
     def _request_diagnostics(self, uuid: str, host: str) -> Any:
-        """Return nova-api's response to a diagnostics request, None if none.
+        """Request a server's diagnostics from nova-api; None if it is silent.
 
-        It waits for at most :data:`http.HOST_TIMEOUT_S` seconds.
+        Wait for at most :data:`http.HOST_TIMEOUT_S` seconds.
         """
         if self._silence.is_skipped(host):
             return None
@@ -267,7 +269,7 @@ class NovaReader:
             for member in group['members']}
 
     def list_recent_migrations(self, since: str) -> list[dict[str, Any]]:
-        """Return migrations of any status that changed since a time.
+        """Return migration records of any status that changed since a time.
 
         :param since: time in ISO 8601 format.
         """
@@ -289,7 +291,7 @@ class NovaReader:
                 and self._is_node_move(f'{path}/{one["request_id"]}')]
 
     def _is_node_move(self, path: str) -> bool:
-        """Return whether a server action moved it to other NUMA nodes.
+        """Return whether a server action moved a server inside its host.
 
         :param path: URL path of the recorded server action.
         """
@@ -356,10 +358,10 @@ class NovaReader:
             return find(name, ignore_missing=False)
         except sdk_exceptions.NotFoundException:
             raise exceptions.CommandError(
-                f'no {what} {name}') from None
+                f'there is no {what} {name}') from None
         except sdk_exceptions.DuplicateResource:
             raise exceptions.CommandError(
-                f'more than one {what} has the name {name}; pass its '
+                f'there is more than one {what} {name}; give its '
                 'UUID') from None
 
     def _compute(self, path: str, microversion: str, gone: Any = None) -> Any:
@@ -369,7 +371,11 @@ class NovaReader:
     def _read_pages(self, path: str, key: str, microversion: str,
                     asked: Mapping[str, str] | None = None,
                     marker: str = 'id') -> Iterator[dict[str, Any]]:
-        """Yield all entries of a list that Nova's API returns in pages."""
+        """Yield all entries of a list that nova-api returns in pages.
+
+        :param path: URL path of the list.
+        :param key: key of the list in the JSON document.
+        """
         asked = dict(asked or {})
         while True:
             query = f'?{parse.urlencode(asked)}' if asked else ''
@@ -380,9 +386,9 @@ class NovaReader:
             asked['marker'] = str(answer[key][-1][marker])
 
     def map_all(self, ask: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """Call a function with each item in parallel; return all results.
+        """Call a function with each item in parallel threads.
 
-        The results are in the order of the items.
+        Return all results, in the order of the items.
         """
         if self._workers == 1:
             return list(map(ask, items))

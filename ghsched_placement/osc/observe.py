@@ -78,7 +78,7 @@ class Observed:
 
 def parse_server(record: Mapping[str, Any],
                  nodes: Sequence[int | None]) -> Server:
-    """Parse a server record of Nova's API for the audit.
+    """Convert a server record of Nova's API to a server of the audit.
 
     :param record: server record that includes the flavor.
     :param nodes: host NUMA node of each guest NUMA node.
@@ -112,7 +112,7 @@ def get_extra_specs(record: Mapping[str, Any]) -> dict[str, str]:
 
 
 def is_moving(record: Mapping[str, Any]) -> bool:
-    """Return whether a server is changing its host or its flavor."""
+    """Return whether a server is migrating or being resized."""
     return (record['status'] in _MOVING
             or record.get('OS-EXT-STS:task_state') is not None)
 
@@ -128,11 +128,11 @@ def is_on_recorded_host(record: Mapping[str, Any]) -> bool:
 def observe_hosts(client: clients.Client, wanted: Sequence[str] = (),
                   ask_hosts: bool = False,
                   accounting: policies.Accounting = 'min') -> list[Observed]:
-    """Return what Placement, Nova and the hosts themselves report of hosts.
+    """Read what Placement, Nova and the hosts themselves record of hosts.
 
     :param wanted: names of the hosts, empty for all.
-    :param ask_hosts: whether to ask each host for the limits it has set,
-        which takes a call to nova-compute for each guest.
+    :param ask_hosts: whether to ask each host for the limits it has set, which
+        takes a call to nova-compute for each guest.
     :param accounting: bandwidth accounting of hosts that report none.
     """
     # What holds something and is not among the servers is looked at again,
@@ -152,7 +152,7 @@ def _observe_host(client: clients.Client, host: capacity.Host,
                   node: Mapping[str, Any],
                   migrations: Callable[[], Mapping[str, str]], ask_host: bool,
                   accounting: policies.Accounting) -> Observed:
-    """Return the records of one host from Placement, Nova and the host.
+    """Read what Placement, Nova and a host itself record of the host.
 
     :param records: server records of Nova's API for the host.
     :param node: compute node record of Nova's API; empty if absent.
@@ -179,7 +179,7 @@ def _observe_host(client: clients.Client, host: capacity.Host,
 
 def get_reported_accounting(reports: Iterable[diagnostics.Report],
                             given: policies.Accounting) -> policies.Accounting:
-    """Return the bandwidth accounting that a host's guests report.
+    """Return a host's bandwidth accounting, as its servers' reports say.
 
     :param given: accounting to assume if none is reported.
     """
@@ -190,7 +190,7 @@ def get_reported_accounting(reports: Iterable[diagnostics.Report],
 
 
 def add_findings_of(seen: Observed, before: Observed) -> Observed:
-    """Return a host with the findings of an earlier observation added."""
+    """Return a host with the findings of an earlier reading added."""
     known = {(one.kind, one.subject) for one in before.findings}
     return dataclasses.replace(seen, findings=tuple(
         one for one in seen.findings if (one.kind, one.subject) in known))
@@ -199,7 +199,7 @@ def add_findings_of(seen: Observed, before: Observed) -> Observed:
 def _group_servers(client: clients.Client, hosts: Sequence[capacity.Host],
                    nodes: Mapping[str, Mapping[str, Any]],
                    ) -> dict[str, list[dict[str, Any]]]:
-    """Return the servers grouped by the name of their compute node."""
+    """Group the servers of the audit by the name of their compute node."""
     service = None
     if len(hosts) == 1 and hosts[0].uuid in nodes:
         service = str(nodes[hosts[0].uuid]['service']['host'])
@@ -211,7 +211,10 @@ def _group_servers(client: clients.Client, hosts: Sequence[capacity.Host],
 
 def _ask_host(client: clients.Client, servers: Sequence[Server]
               ) -> tuple[list[Server], list[diagnostics.Report]]:
-    """Return servers with the limits set on their host, and its reports."""
+    """Read the limits that a host has set for its servers.
+
+    Return the servers with these limits, and the host's reports.
+    """
     # Nova takes the power state of a guest that is gone for another one.
     running = [server for server in servers
                if server.policy is not None and not server.moving
@@ -228,7 +231,8 @@ def _ask_host(client: clients.Client, servers: Sequence[Server]
 
 def _add_host_nodes(client: clients.Client,
                     record: dict[str, Any]) -> Server:
-    """Return a server with its host NUMA nodes if it has a policy."""
+    """Return an audited server, with its host NUMA nodes if it has a policy.
+    """
     ours = policies.wanted(get_extra_specs(record))
     return parse_server(record,
                         client.get_host_nodes(record['id']) if ours else ())
@@ -252,7 +256,7 @@ def _told(server: Server,
 def _find_others(client: clients.Client, host: capacity.Host,
                  servers: Iterable[Server], holdings: Holdings,
                  migrations: Callable[[], Mapping[str, str]]) -> Others:
-    """Return the consumers of a host that are not among its servers.
+    """Return the consumers of a host that are none of its servers.
 
     They may be migrations or servers that are deleted but restorable.
     """
@@ -287,7 +291,7 @@ def _is_still_moving(record: Mapping[str, Any] | None, host: str) -> bool:
 
 def _find_owners(client: clients.Client, left: Set[str], bare: Iterable[str]
                  ) -> dict[str, str]:
-    """Return the server of each migration that holds allocations for one.
+    """Return the server that each migration holds allocations for.
 
     :param left: consumer UUIDs that are not servers.
     :param bare: UUIDs of servers without allocations on their host.

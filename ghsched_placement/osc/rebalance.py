@@ -55,14 +55,14 @@ OPTIONS = {
 
 
 def load_policy(name: str) -> move_plan.Policy:
-    """Return an installed rebalance policy by name.
+    """Load an installed rebalance policy by name.
 
     :raises CommandError: when there is none; names the installed ones.
     """
     known: Any = stevedore.ExtensionManager(move_plan.POLICIES)
     if name not in known:
         raise exceptions.CommandError(
-            f'no policy {name}; installed are '
+            f'there is no policy {name}; there are '
             + ', '.join(sorted(known.names())))
     return cast(move_plan.Policy, known[name].plugin())
 
@@ -96,9 +96,9 @@ def settings(parsed_args: argparse.Namespace) -> move_plan.Settings:
 
 def restrict_moves(cloud: move_plan.Cloud, only: str | None,
                    staying: frozenset[str] = frozenset()) -> move_plan.Cloud:
-    """Return a cloud whose guests may move inside or between hosts only.
+    """Return a copy of a cloud in which only some guests may be moved.
 
-    :param only: ``inside`` or ``between``; None for both.
+    :param only: ``inside`` or ``between`` hosts; None for both.
     :param staying: UUIDs of guests that must not be moved.
     """
     def may(guest: move_plan.Guest, way: str) -> bool:
@@ -127,7 +127,7 @@ class Planned:
 
 def plan_moves(client: clients.Client,
                parsed_args: argparse.Namespace) -> Planned:
-    """Plan which servers to move, to relieve bottlenecks or to make room.
+    """Plan which servers to move, off overloaded NUMA nodes or to make room.
 
     :raises CommandError: when no host has measured its load.
     """
@@ -138,8 +138,8 @@ def plan_moves(client: clients.Client,
         client, affinity.Bounds(members=parsed_args.group_members))
     if not any(node.cpu is not None for node in cloud.nodes):
         raise exceptions.CommandError(
-            'no host has reported its load yet; nova-compute does so with '
-            'each periodic report')
+            'no host has measured its load yet; nova-compute does so with '
+            'each report')
     now = time.time()
     history = measured.list_recent_moves(client, cloud, limits, now)
 
@@ -148,7 +148,7 @@ def plan_moves(client: clients.Client,
                            limits, history, now)
     moves = again(frozenset())
     return Planned(moves, records, again, '' if moves else
-                   no_move_reasons.nothing_to_move(
+                   no_move_reasons.explain_no_moves(
                        restrict_moves(cloud, parsed_args.only), limits,
                        history,
                        now))
@@ -156,7 +156,7 @@ def plan_moves(client: clients.Client,
 
 def _plan_room(client: clients.Client,
                parsed_args: argparse.Namespace) -> Planned:
-    """Plan which servers to move so that a flavor fits."""
+    """Plan which servers to move so that a server of a flavor fits."""
     question = rebalance_room.read_request(
         client, parsed_args.flavor, parsed_args.count, parsed_args.image)
     only = parsed_args.only
@@ -168,7 +168,7 @@ def _plan_room(client: clients.Client,
 
 def make_row(move: move_plan.Move, records: Mapping[str, Mapping[str, Any]]
              ) -> tuple[Any, ...]:
-    """Return the table row of a planned move."""
+    """Return the table row of a planned move of a server."""
     return (move.guest, records[move.guest]['name'], str(move.origin),
             str(move.destination), move.reason, round(move.gain, 1),
             round(move.cost, 1))
@@ -290,7 +290,9 @@ class _Replan:
     def drop_refused(self, refused: move_plan.Move,
                      rest: Sequence[move_plan.Move]
                      ) -> tuple[list[move_plan.Move], list[move_plan.Move]]:
-        """Split the remaining moves into those to drop and those to make.
+        """Split the remaining moves after Nova has refused one.
+
+        Return those to drop and those still to make.
 
         :param refused: move that Nova has refused.
         """
@@ -305,15 +307,15 @@ def _way(move: move_plan.Move) -> tuple[str, move_plan.Spot, move_plan.Spot]:
 
 
 def ask_for_consent() -> None:
-    """Ask the user on the terminal whether to make the moves.
+    """Ask the user on the terminal whether to make the planned moves.
 
     :raises CommandError: when the user does not agree.
     """
     if not sys.stdin.isatty():
         raise exceptions.CommandError(
-            'nothing was done: no terminal to confirm on, pass --yes')
+            'nothing was done: there is nobody to ask, say --yes')
     if input('Do all of this? [y/N] ').strip().lower() not in ('y', 'yes'):
-        raise exceptions.CommandError('nothing was done: not confirmed')
+        raise exceptions.CommandError('nothing was done')
 
 
 def move_inside(client: clients.Client, move: move_plan.Move) -> Outcome:
@@ -357,7 +359,10 @@ def migrate_between(client: clients.Client, move: move_plan.Move,
 
 def _describe_result(move: move_plan.Move,
                      record: Mapping[str, Any]) -> Outcome:
-    """Describe the result of a live migration that has ended."""
+    """Return text on the result of a live migration that has ended.
+
+    :param record: server record after the migration.
+    """
     host, status = str(record.get(observe.HYPERVISOR)), record['status']
     if host == move.destination.host:
         return Outcome()

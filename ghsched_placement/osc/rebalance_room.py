@@ -65,7 +65,7 @@ class Question:
 
     def plan_moves(self, staying: frozenset[str] = frozenset(),
                    only: str | None = None) -> tuple[Move, ...]:
-        """Return the moves that make room for a flavor.
+        """Plan the moves of servers that make room for a flavor.
 
         :param staying: UUIDs of servers that must not be moved.
         :param only: ``inside`` or ``between`` hosts; None for both.
@@ -73,8 +73,7 @@ class Question:
         return self._plan(staying, only).moves
 
     def explain_no_moves(self, only: str | None = None) -> str:
-        """Return a sentence that explains why no moves make room for a flavor.
-        """
+        """Return a sentence on why no moves would make room for a flavor."""
         plan = self._plan(frozenset(), only)
         if plan.fits >= self.count:
             return (f'Nothing to move, because {plan.fits} servers of flavor '
@@ -85,10 +84,10 @@ class Question:
         return (f'No {room.MOVES_PER_GUEST} moves of running servers make '
                 f'room for one more server of flavor {self.name} '
                 f'({plan.fits} of {self.count} fit). '
-                + room.missing(self.hosts, self.wish))
+                + room.describe_missing(self.hosts, self.wish))
 
     def _plan(self, staying: frozenset[str], only: str | None) -> room.Plan:
-        return room.plan(self.hosts, [
+        return room.plan_room(self.hosts, [
             dataclasses.replace(
                 guest, inside=guest.inside and only != 'between',
                 between=guest.between and only != 'inside')
@@ -99,14 +98,15 @@ class Question:
 def read_request(client: clients.Client, name: str, count: int,
                  image: str | None,
                  accounting: policies.Accounting = 'min') -> Question:
-    """Read the cloud and the flavor for which to make room.
+    """Read the cloud and the flavor for which servers are to be moved.
 
     :param name: name or ID of the flavor.
+    :param count: number of new servers.
     :param image: name or ID of the image; None for no image.
     :raises CommandError: when the flavor or the image is invalid.
     """
     if count < 1:
-        raise exceptions.CommandError('--count must be at least 1')
+        raise exceptions.CommandError('--count is less than 1')
     flavor = client.get_flavor(name)
     size = flavors.get_size(flavor)
     specs = flavors.merge_image_properties(flavor.extra_specs,
@@ -142,7 +142,7 @@ class _Wishes:
 
     def make_wish(self, size: flavors.Size,
                   extra_specs: Mapping[str, str]) -> fitting.Wish:
-        """Return the resources that a server of a flavor needs of a host."""
+        """Return the resources that a server of a flavor needs from a host."""
         policy, guest = flavors.parse_flavor(size, extra_specs)
         return flavors.make_wish(
             policy, guest, flavors.make_candidates_query(
@@ -152,7 +152,7 @@ class _Wishes:
 
 def _make_running(client: clients.Client, wishes: _Wishes,
                   record: Mapping[str, Any]) -> room.Running | None:
-    """Return a server as a movable guest; None if it cannot be moved."""
+    """Convert a server to a movable guest; None if it cannot be moved."""
     nodes = client.get_host_nodes(record['id'])
     flavor = record['flavor']
     size = flavors.Size(flavor['vcpus'], flavor['ram'],

@@ -93,7 +93,7 @@ class ShowServerBandwidth(base.Lister):
 
 def observe_server(client: clients.Client, record: Mapping[str, Any],
                    warn: Any) -> Guest:
-    """Return what Placement, Nova and the host report of a server.
+    """Read what Placement, Nova and the host record of a server.
 
     :raises CommandError: when it has no valid bandwidth policy.
     """
@@ -104,7 +104,7 @@ def observe_server(client: clients.Client, record: Mapping[str, Any],
             f'the flavor of {server.name}: {server.problem}')
     if server.policy is None:
         raise base.Refused(
-            f'the flavor of {server.name} has no extra spec of ghsched')
+            f'the flavor of {server.name} asks for nothing of ghsched')
     known = server.host not in ('None', '')
     host = server.host if known else None
     if None in nodes or (host is None and not server.moving):
@@ -126,7 +126,7 @@ def _read_allocated(client: clients.Client, server: Server, host: str | None,
                     warn: Any) -> tuple[Mapping[int, int] | None,
                                         Mapping[int,
                                                 Mapping[str, int]] | None]:
-    """Return what Placement has allocated to a server, by host NUMA node.
+    """Return a server's allocations in Placement, by host NUMA node.
 
     None if Placement does not answer.
 
@@ -170,7 +170,9 @@ def list_node_rows(guest: Guest) -> Iterator[tuple[Any, ...]]:
 
 def _list_measured_rows(guest: Guest, told: Iterable[diagnostics.GuestNode]
                         ) -> Iterator[tuple[Any, ...]]:
-    """Yield a table row for each host node of a guest without NUMA topology.
+    """Yield a table row for each host NUMA node that a server uses.
+
+    For a server without NUMA topology.
     """
     rows: list[diagnostics.GuestNode | None] = [*told]
     for real in rows or [None]:
@@ -184,10 +186,7 @@ def _list_measured_rows(guest: Guest, told: Iterable[diagnostics.GuestNode]
 
 def _list_other_amounts(guest: Guest, number: int,
                         node: int | None) -> Iterator[int | None]:
-    """Yield a guest node's requested and allocated amounts of resources.
-
-    Bandwidth is left out.
-    """
+    """Yield requested and allocated amounts of a guest node, not bandwidth."""
     asked = guest.policy.resources().get(number, {})
     for one in node_classes.BESIDE:
         yield asked.get(one.resource_class, 0)
@@ -201,7 +200,7 @@ def _values(held: Bandwidth | None) -> Iterable[Any]:
 
 
 def _to_mb(used: int | None) -> float | None:
-    """Convert bytes to megabytes (10^6), None to None."""
+    """Convert bytes to megabytes (10^6 bytes); None stays None."""
     return None if used is None else round(used / 1e6, 1)
 
 
@@ -252,8 +251,7 @@ class ListServers(base.Lister):
 
 
 def describe_no_servers(seen: Sequence[observe.Observed]) -> str:
-    """Return a sentence that no server on the hosts has ghsched extra specs.
-    """
+    """Return a sentence that no server has ghsched extra specs."""
     if not seen:
         return base.NO_HOSTS
     servers = sum(len(one.servers) for one in seen)
@@ -264,7 +262,9 @@ def describe_no_servers(seen: Sequence[observe.Observed]) -> str:
 
 def sort_servers(seen: Iterable[observe.Observed], by: str
                  ) -> list[tuple[Any, ...]]:
-    """Return table rows of all servers in one order, unknown values last.
+    """Sort all servers on some hosts by a column; return their table rows.
+
+    Unknown values come last.
 
     :param by: column to sort by; servers with equal values by name.
     """
@@ -277,7 +277,7 @@ def sort_servers(seen: Iterable[observe.Observed], by: str
 
 
 def make_list_row(seen: observe.Observed, guest: Server) -> tuple[Any, ...]:
-    """Return the row of a server in the table of servers."""
+    """Return a server's row in the table of servers."""
     shares = audit.bandwidth_by_node(
         seen.host, seen.holdings.get(guest.uuid, {}))
     nodes = guest.policy.nodes if guest.policy else ()

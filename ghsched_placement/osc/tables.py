@@ -32,9 +32,9 @@ _AROUND, _FIRST = 3, 1
 
 def fit_widths(natural: Sequence[int], least: Sequence[int],
                room: int) -> list[int]:
-    """Return the column widths that fit a table into a number of characters.
+    """Return the column widths that fit a table into a line's width.
 
-    Narrow columns keep their width; the wide ones share the rest evenly.
+    Narrow columns have their full width; the wide ones share the rest evenly.
 
     :param natural: width of each column if no text is wrapped.
     :param least: minimum width of each column.
@@ -77,7 +77,7 @@ class Fitted(cliff_table.TableFormatter):
 
 
 def _get_line_limit(parsed_args: argparse.Namespace) -> int | None:
-    """Return the maximum number of characters of a line; None for no limit."""
+    """Return the maximum length of a line of output; None for no limit."""
     if parsed_args.max_width > 0:
         return int(parsed_args.max_width)
     return utils.terminal_width() if parsed_args.fit_width else None

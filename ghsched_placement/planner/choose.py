@@ -53,7 +53,8 @@ class Option:
 Choose: TypeAlias = Callable[[State, Need, Sequence[Way]], Option | None]
 
 
-def by_score(state: State, need: Need, ways: Sequence[Way]) -> Option | None:
+def choose_by_score(
+        state: State, need: Need, ways: Sequence[Way]) -> Option | None:
     """Return the first placement of a guest that fits a host, with its score.
 
     None if the host has no room for the guest. The score is that of the
@@ -64,13 +65,14 @@ def by_score(state: State, need: Need, ways: Sequence[Way]) -> Option | None:
     :param ways: possible placements, in the order of preference.
     """
     for way in ways:
-        nodes = state.place(need, way)
+        nodes = state.find_host_nodes(need, way)
         if nodes is not None:
-            return Option(state.score(need, nodes), way, nodes)
+            return Option(state.score_placement(need, nodes), way, nodes)
     return None
 
 
-def by_gradient(mix: Mapping[str, int], needs: Mapping[str, Need]) -> Choose:
+def make_gradient_chooser(
+        mix: Mapping[str, int], needs: Mapping[str, Need]) -> Choose:
     """Return a function that rates hosts as GhschedGradientWeigher does.
 
     The function returns the best placement of a guest on a host, with its
@@ -82,26 +84,28 @@ def by_gradient(mix: Mapping[str, int], needs: Mapping[str, Need]) -> Choose:
     total = sum(mix.values())
     shares: dict[gradient.Kind, float] = {}
     for name, weight in mix.items():
-        kind = kind_of(needs[name])
+        kind = make_gradient_kind(needs[name])
         shares[kind] = shares.get(kind, 0.0) + weight / total
 
     def choose(state: State, need: Need,
                ways: Sequence[Way]) -> Option | None:
-        growth, kind = gradient.Growth(room_of(state), shares), kind_of(need)
+        growth, kind = gradient.Growth(
+            make_gradient_room(state), shares), make_gradient_kind(need)
         options = [
             # Rounded, so that equal ways stay in their order.
             Option(0.0 - round(growth.measure_growth(kind, nodes), 9), way,
                    nodes)
-            for way in ways if (nodes := state.place(need, way)) is not None]
+            for way in ways
+            if (nodes := state.find_host_nodes(need, way)) is not None]
         return max(options, key=lambda option: option.value, default=None)
     return choose
 
 
-def kind_of(need: Need) -> gradient.Kind:
+def make_gradient_kind(need: Need) -> gradient.Kind:
     """Convert a guest's resource needs to the input of GhschedGradientWeigher.
     """
     devices: dict[int, int] = {}
-    for (node, _name), count in need.devices_of.items():
+    for (node, _name), count in need.vf_counts.items():
         devices[node] = devices.get(node, 0) + count
     return gradient.Kind(tuple(
         (cell.pinned, cell.shared, cell.memory,
@@ -110,13 +114,13 @@ def kind_of(need: Need) -> gradient.Kind:
         need.policy.controlled)
 
 
-def room_of(state: State) -> gradient.Room:
+def make_gradient_room(state: State) -> gradient.Room:
     """Convert a host's free resources to the input of GhschedGradientWeigher.
     """
     free: dict[int, gradient.Amounts] = {}
     total: dict[int, gradient.Amounts] = {}
     places = {node: place for place, node in state.host.node_of.items()}
-    for node in state.nodes():
+    for node in state.list_nodes():
         known = bool(state.host.cells)
         stock = (state.host.providers[places[node.number]].get_stock(
             names.MEM_BW_PCT) if node.number in places else None)
@@ -124,19 +128,19 @@ def room_of(state: State) -> gradient.Room:
             node.pinned.free if known else _ENOUGH,
             node.shared.free if known else _ENOUGH,
             node.memory.free if known else _ENOUGH,
-            limits.counted(state, node.number, names.MEM_BW_PCT)
+            limits.get_free_amount(state, node.number, names.MEM_BW_PCT)
             if stock else _ENOUGH, sum(node.devices.values()))
         total[node.number] = (
             node.pinned.total if known else 0,
             node.shared.total if known else 0,
             node.memory.total if known else 0,
-            stock.capacity if stock else 0, _devices(state, node.number))
-    groups = (state.free((0, names.RESCTRL_GROUP)) if names.RESCTRL_GROUP
-              in state.host.root.inventories else None)
+            stock.capacity if stock else 0, _count_devices(state, node.number))
+    groups = (state.get_free_amount((0, names.RESCTRL_GROUP))
+              if names.RESCTRL_GROUP in state.host.root.inventories else None)
     return gradient.Room(free, total, groups)
 
 
-def _devices(state: State, node: int) -> int:
+def _count_devices(state: State, node: int) -> int:
     """Return the number of PCI devices, free or in use, of a host NUMA node.
     """
     found = 0

@@ -61,7 +61,7 @@ class Client(Reader, Protocol):
         """Send a POST request; return its response."""
 
 
-def read(client: Reader, path: str, gone: bool = False) -> Any:
+def get_json(client: Reader, path: str, gone: bool = False) -> Any:
     """Send a GET request to Placement and return the parsed JSON response.
 
     :param path: URL path with the query.
@@ -77,10 +77,10 @@ def read(client: Reader, path: str, gone: bool = False) -> Any:
         raise PlannerError(f'Placement: GET {path}: {error}') from error
     if gone and answer.status_code == 404:
         return None
-    return document('GET', path, answer)
+    return parse_response('GET', path, answer)
 
 
-def document(method: str, path: str, answer: Response) -> Any:
+def parse_response(method: str, path: str, answer: Response) -> Any:
     """Return the parsed JSON body of a Placement response.
 
     :raises PlannerError: when the status of the response is an error.

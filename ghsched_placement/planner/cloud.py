@@ -21,7 +21,7 @@ from ghsched_placement.capacity import Provider
 from ghsched_placement.planner import client
 from ghsched_placement.planner.client import Reader
 from ghsched_placement.planner.hosts import Host
-from ghsched_placement.planner.hosts import ordered
+from ghsched_placement.planner.hosts import sort_parents_first
 
 #: Requests at the same time.
 WORKERS = 8
@@ -31,11 +31,12 @@ _SHARING = 'MISC_SHARES_VIA_AGGREGATE'
 Progress = Callable[[float, str], None]
 
 
-def silent(_share: float, _what: str) -> None:
+def ignore_progress(_share: float, _what: str) -> None:
     """Ignore a progress report; used when no progress display is wanted."""
 
 
-def part(progress: Progress, start: float, end: float) -> Progress:
+def make_step_progress(
+        progress: Progress, start: float, end: float) -> Progress:
     """Return a progress callback for one step of a longer operation.
 
     The callback maps the step's progress, 0 to 1, to the range from start to
@@ -49,8 +50,8 @@ def part(progress: Progress, start: float, end: float) -> Progress:
     return tell
 
 
-def read(reader: Reader, progress: Progress = silent,
-         workers: int = WORKERS) -> tuple[Host, ...]:
+def read_hosts(reader: Reader, progress: Progress = ignore_progress,
+               workers: int = WORKERS) -> tuple[Host, ...]:
     """Read all compute hosts of a cloud from Placement, sorted by name.
 
     A root resource provider without VCPU, PCPU and MEMORY_MB is not a compute
@@ -58,41 +59,45 @@ def read(reader: Reader, progress: Progress = silent,
 
     :raises PlannerError: when Placement does not answer.
     """
-    records = client.read(reader, '/resource_providers')['resource_providers']
+    records = client.get_json(
+        reader, '/resource_providers')['resource_providers']
     roots: dict[str, list[Provider]] = {}
     with futures.ThreadPoolExecutor(max_workers=workers) as pool:
-        found = pool.map(lambda record: _provider(reader, record), records)
+        found = pool.map(
+            lambda record: _read_provider(reader, record), records)
         for number, provider in enumerate(found, start=1):
             if provider is not None:
                 roots.setdefault(provider.root, []).append(provider)
             progress(number / len(records), 'reading the cloud')
-    hosts = (_host(root, members) for root, members in roots.items())
+    hosts = (_build_host(root, members) for root, members in roots.items())
     return tuple(sorted((host for host in hosts if host is not None),
                         key=lambda host: host.name))
 
 
-def shared_classes(hosts: Iterable[Host], reader: Reader) -> tuple[str, ...]:
+def list_shared_classes(
+        hosts: Iterable[Host], reader: Reader) -> tuple[str, ...]:
     """Return the resource classes that hosts get from sharing providers.
 
     The planner leaves these classes out of its Placement queries, because its
     copy of the cloud has no sharing providers.
     """
-    known = client.read(reader, f'/traits?name=in:{_SHARING}')['traits']
+    known = client.get_json(reader, f'/traits?name=in:{_SHARING}')['traits']
     if _SHARING not in known:
         return ()
-    sharing = client.read(reader, f'/resource_providers?required={_SHARING}')
+    sharing = client.get_json(
+        reader, f'/resource_providers?required={_SHARING}')
     found = {name for record in sharing['resource_providers']
-             if (provider := _provider(reader, record))
+             if (provider := _read_provider(reader, record))
              for name in provider.inventories}
     own = {name for host in hosts for name in host.root.inventories}
     return tuple(sorted(found - own))
 
 
-def _provider(reader: Reader, record: Any) -> Provider | None:
+def _read_provider(reader: Reader, record: Any) -> Provider | None:
     """Read a resource provider from Placement; None if it has been deleted."""
     path = f'/resource_providers/{record["uuid"]}'
     inventories, usages, traits = (
-        client.read(reader, f'{path}/{what}', gone=True)
+        client.get_json(reader, f'{path}/{what}', gone=True)
         for what in ('inventories', 'usages', 'traits'))
     if not (inventories and usages and traits):
         return None
@@ -104,8 +109,8 @@ def _provider(reader: Reader, record: Any) -> Provider | None:
         traits=frozenset(traits['traits']))
 
 
-def _host(root: str, members: list[Provider]) -> Host | None:
-    providers = ordered(members, root)
+def _build_host(root: str, members: list[Provider]) -> Host | None:
+    providers = sort_parents_first(members, root)
     if not providers or providers[0].inventories.keys().isdisjoint(
             ('VCPU', 'PCPU', 'MEMORY_MB')):
         return None

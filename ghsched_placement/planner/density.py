@@ -25,8 +25,8 @@ from ghsched_placement.contention import density
 from ghsched_placement.contention.machine import Fit
 from ghsched_placement.contention.machine import Machine
 from ghsched_placement.contention.machine import Parameter
-from ghsched_placement.contention.workload import controls
-from ghsched_placement.contention.workload import places
+from ghsched_placement.contention.workload import make_controls
+from ghsched_placement.contention.workload import place_guests
 from ghsched_placement.contention.workload import REFERENCE
 from ghsched_placement.contention.workload import Workload
 from ghsched_placement import keys
@@ -97,25 +97,25 @@ class DensityPlan:
     @property
     def found_keys(self) -> dict[str, str]:
         """Extra specs of the best bandwidth policy that a search has found."""
-        return extra_specs(self.found.keys) if self.found else {}
+        return make_extra_specs(self.found.keys) if self.found else {}
 
 
-def published(machine: Machine, against: Machine | None = None,
-              search: bool = False) -> DensityPlan:
+def predict_published_test(machine: Machine, against: Machine | None = None,
+                           search: bool = False) -> DensityPlan:
     """Predict how many containers run well in the published test on a machine.
 
     :param against: machine to compare with, without bandwidth control.
     :param search: whether to search for the bandwidth extra specs that allow
         the most containers.
     """
-    return _plan(PUBLISHED, machine, None,
-                 density.default_keys(machine), against, search)
+    return _make_density_plan(
+        PUBLISHED, machine, None,
+        density.get_default_policy(machine), against, search)
 
 
-def of_flavor(machine: Machine, need: Need, guests: int | None = None,
-              against: Machine | None = None,
-              search: bool = False,
-              guests_without: int | None = None) -> DensityPlan:
+def predict_flavor(machine: Machine, need: Need, guests: int | None = None,
+                   against: Machine | None = None, search: bool = False,
+                   guests_without: int | None = None) -> DensityPlan:
     """Predict how many containers run well in all guests of one host.
 
     :param guests: number of guests on the host; None for as many as it has
@@ -130,17 +130,17 @@ def of_flavor(machine: Machine, need: Need, guests: int | None = None,
     workload = Workload(
         guests=_MANY if guests is None else guests,
         vcpus=need.flavor.vcpus, memory_mb=need.flavor.ram,
-        nodes=len(need.guest.cells), vfs=sum(need.devices_of.values()),
+        nodes=len(need.guest.cells), vfs=sum(need.vf_counts.values()),
         guests_without=guests_without)
-    reason = _unknown(machine, workload, need.policy)
+    reason = _explain_unpredictable(machine, workload, need.policy)
     if reason:
-        raise _refused(need.flavor.name, machine, reason)
-    return _plan(need.flavor.name, machine, workload, need.policy, against,
-                 search)
+        raise _make_refusal(need.flavor.name, machine, reason)
+    return _make_density_plan(
+        need.flavor.name, machine, workload, need.policy, against, search)
 
 
-def _unknown(machine: Machine, workload: Workload,
-             policy: GuestPolicy) -> str | None:
+def _explain_unpredictable(machine: Machine, workload: Workload,
+                           policy: GuestPolicy) -> str | None:
     """Return the reason why a host's container density cannot be predicted.
 
     None if the density can be predicted.
@@ -148,12 +148,12 @@ def _unknown(machine: Machine, workload: Workload,
     if not workload.nodes:
         return NO_NODES
     try:
-        controls(machine, workload, policy)
+        make_controls(machine, workload, policy)
     except ValueError as error:
         return str(error)
     if not workload.guests:
         return 'no guest fits on the host'
-    if not min(workload.per_guest().values()):
+    if not min(workload.get_guest_capacities().values()):
         return (f'a guest (vCPUs: {workload.vcpus}, MB: '
                 f'{workload.memory_mb}) has no room for a container of '
                 f'{workload.container_vcpus} vCPUs and '
@@ -161,37 +161,39 @@ def _unknown(machine: Machine, workload: Workload,
     return None
 
 
-def _refused(subject: str, machine: Machine, reason: str) -> NotPredicted:
+def _make_refusal(subject: str, machine: Machine, reason: str) -> NotPredicted:
     reason = reason.removeprefix(f'{machine.name}: ')
     return NotPredicted(f'density of {subject} on {machine.name}: not '
                         f'predicted: {reason}')
 
 
-def _plan(subject: str, machine: Machine, workload: Workload | None,
-          policy: GuestPolicy, against: Machine | None,
-          search: bool) -> DensityPlan:
+def _make_density_plan(subject: str, machine: Machine, workload: Workload
+                       | None, policy: GuestPolicy, against: Machine | None,
+                       search: bool) -> DensityPlan:
     """Predict the container density of a machine's guests.
 
     Without a workload, predict that of the published test.
     """
     asked = workload or REFERENCE
-    guests = {scenario: len(places(machine, asked, scenario))
+    guests = {scenario: len(place_guests(machine, asked, scenario))
               for scenario in SCENARIOS}
     try:
         return DensityPlan(
-            subject, asked, extra_specs(policy),
-            density.report(machine, policy, against, workload),
-            _fitted(machine, against),
-            density.sensitivity(machine, policy, against, workload),
+            subject, asked, make_extra_specs(policy),
+            density.predict_report(machine, policy, against, workload),
+            _list_fitted_parameters(machine, against),
+            density.compute_sensitivity(machine, policy, against, workload),
             against.name if against else None,
             tuple(one.fit for one in (machine, against) if one),
-            guests, tuple(_notes(asked, guests)),
-            density.search(machine, _for_search(asked)) if search else None)
+            guests, tuple(_list_notes(asked, guests)),
+            density.search_best_policy(machine, _make_search_workload(asked))
+            if search else None)
     except ValueError as error:
-        raise _refused(subject, machine, str(error)) from None
+        raise _make_refusal(subject, machine, str(error)) from None
 
 
-def _notes(workload: Workload, guests: Mapping[str, int]) -> Iterator[str]:
+def _list_notes(
+        workload: Workload, guests: Mapping[str, int]) -> Iterator[str]:
     if not workload.vfs:
         yield NO_VFS
     # Where nobody counted them, as many as fit are asked for.
@@ -199,21 +201,22 @@ def _notes(workload: Workload, guests: Mapping[str, int]) -> Iterator[str]:
         yield NOT_ALL.format(workload.guests, guests['ghsched'])
 
 
-def _for_search(workload: Workload) -> Workload:
+def _make_search_workload(workload: Workload) -> Workload:
     """Return the workload for a search of the best bandwidth extra specs.
 
     It has the number of guests that fit without ghsched extra specs.
     """
-    return replace(workload, guests=workload.guests_in('static'))
+    return replace(workload, guests=workload.count_guests('static'))
 
 
-def _fitted(*machines: Machine | None) -> tuple[tuple[str, Parameter], ...]:
+def _list_fitted_parameters(
+        *machines: Machine | None) -> tuple[tuple[str, Parameter], ...]:
     return tuple((machine.name, parameter) for machine in machines if machine
                  for parameter in machine.parameters
                  if parameter.basis == 'fitted')
 
 
-def extra_specs(policy: GuestPolicy) -> dict[str, str]:
+def make_extra_specs(policy: GuestPolicy) -> dict[str, str]:
     """Return the flavor extra specs of a policy's bandwidth and VF locality.
 
     Extra specs that have the default value are left out.

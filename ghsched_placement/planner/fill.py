@@ -32,28 +32,30 @@ from ghsched_placement.planner.state import State
 from ghsched_placement.planner.state import Way
 
 
-def alone(stage: Stage, need: Need, states: Sequence[State]) -> None:
+def fill_each_host(stage: Stage, need: Need, states: Sequence[State]) -> None:
     """Fill each host separately with as many guests of one flavor as fit."""
-    stage.hold(states)
+    stage.load_hosts(states)
     while states:
         filled: dict[int, State] = {}
-        for locality, sizes in need.tries(lambda: stage.pfs(need)):
-            offers = stage.offers(need, locality, sizes)
+        for locality, sizes in need.yield_vf_requests(
+                lambda: stage.list_pfs(need)):
+            offers = stage.list_placements(need, locality, sizes)
             for number, ways in enumerate(offers):
-                if number not in filled and _fill(states[number], need, ways):
+                if number not in filled and _fill_host(
+                        states[number], need, ways):
                     filled[number] = states[number]
             if len(filled) == len(states):
                 break
         # Where nothing was placed, Placement would say the same again.
         states = list(filled.values())
-        stage.hold(states)
+        stage.load_hosts(states)
 
 
-def _fill(state: State, need: Need, ways: Sequence[Way]) -> int:
+def _fill_host(state: State, need: Need, ways: Sequence[Way]) -> int:
     before = state.guests
     for way in ways:
-        while (nodes := state.place(need, way)) is not None:
-            state.take(need, way, nodes)
+        while (nodes := state.find_host_nodes(need, way)) is not None:
+            state.place_guest(need, way, nodes)
     return state.guests - before
 
 
@@ -89,7 +91,7 @@ class _Flavor:
     options: dict[int, choose.Option | None] = field(default_factory=dict)
 
     @property
-    def due(self) -> float:
+    def get_weighted_count(self) -> float:
         """Guests placed, relative to the flavor's weight in the mix.
 
         The next guest is of the flavor with the lowest number.
@@ -97,10 +99,10 @@ class _Flavor:
         return (self.placed + 0.5) / self.weight
 
 
-def together(stage: Stage, mix: Mapping[str, int],
-             needs: Mapping[str, Need], states: Sequence[State],
-             progress: Progress,
-             chooses: choose.Choose = choose.by_score) -> Mixed:
+def fill_with_mix(stage: Stage, mix: Mapping[str, int],
+                  needs: Mapping[str, Need], states: Sequence[State],
+                  progress: Progress,
+                  chooses: choose.Choose = choose.choose_by_score) -> Mixed:
     """Fill hosts with a mix of flavors until the next guest fits no host.
 
     :param mix: number of guests of each flavor in the mix, by flavor name.
@@ -111,23 +113,23 @@ def together(stage: Stage, mix: Mapping[str, int],
     flavors = [_Flavor(needs[name], weight, chooses)
                for name, weight in mix.items()]
     while True:
-        flavor = min(flavors, key=lambda one: one.due)
-        best = _best(flavor, states)
-        if best is None and _ask_again(stage, flavor, states):
-            progress(_share_used(states), 'filling with the mix')
-            best = _best(flavor, states)
+        flavor = min(flavors, key=lambda one: one.get_weighted_count)
+        best = _find_best_host(flavor, states)
+        if best is None and _refresh_offers(stage, flavor, states):
+            progress(_get_used_share(states), 'filling with the mix')
+            best = _find_best_host(flavor, states)
         if best is None:
             return Mixed({one.need.flavor.name: one.placed
                           for one in flavors}, flavor.need.flavor.name)
         option = flavor.options[best]
         assert option is not None  # noqa: S101
-        states[best].take(flavor.need, option.way, option.nodes)
+        states[best].place_guest(flavor.need, option.way, option.nodes)
         flavor.placed += 1
         for other in flavors:
             other.options.pop(best, None)
 
 
-def _best(flavor: _Flavor, states: Sequence[State]) -> int | None:
+def _find_best_host(flavor: _Flavor, states: Sequence[State]) -> int | None:
     """Return the index of the best host for a flavor's next guest.
 
     None if the guest fits no host.
@@ -143,8 +145,8 @@ def _best(flavor: _Flavor, states: Sequence[State]) -> int | None:
     return found and found[1]
 
 
-def _ask_again(stage: Stage, flavor: _Flavor,
-               states: Sequence[State]) -> bool:
+def _refresh_offers(stage: Stage, flavor: _Flavor,
+                    states: Sequence[State]) -> bool:
     """Ask Placement again which hosts can take a guest of a flavor.
 
     Return whether any host can. Hosts with equal inventories and usages are
@@ -152,28 +154,30 @@ def _ask_again(stage: Stage, flavor: _Flavor,
     """
     kinds: dict[object, list[int]] = {}
     for number, state in enumerate(states):
-        kinds.setdefault((id(state.host), state.key()), []).append(number)
+        kinds.setdefault(
+            (id(state.host), state.make_comparison_key()), []).append(number)
     members = list(kinds.values())
-    stage.hold([states[numbers[0]] for numbers in members])
-    for locality, sizes in flavor.need.tries(lambda: stage.pfs(flavor.need)):
-        offers = stage.offers(flavor.need, locality, sizes)
+    stage.load_hosts([states[numbers[0]] for numbers in members])
+    for locality, sizes in flavor.need.yield_vf_requests(
+            lambda: stage.list_pfs(flavor.need)):
+        offers = stage.list_placements(flavor.need, locality, sizes)
         flavor.ways = {number: ways for numbers, ways
                        in zip(members, offers, strict=True) if ways
                        for number in numbers}
         flavor.options = {}
-        if _best(flavor, states) is not None:
+        if _find_best_host(flavor, states) is not None:
             return True
     return False
 
 
-def _share_used(states: Sequence[State]) -> float:
+def _get_used_share(states: Sequence[State]) -> float:
     """Return the used fraction, 0 to 1, of the hosts' scarcest resource.
 
     The average over all hosts, for the progress display.
     """
     shares = []
     for state in states:
-        taken = [amount / (amount + state.free(slot))
+        taken = [amount / (amount + state.get_free_amount(slot))
                  for slot, amount in state.taken.items() if amount]
         shares.append(max(taken, default=0.0))
     return sum(shares) / len(shares) if shares else 1.0

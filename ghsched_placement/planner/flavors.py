@@ -41,7 +41,7 @@ class Flavor:
     extra_specs: Mapping[str, str] = field(default_factory=dict)
 
 
-def parse(text: str) -> Flavor:
+def parse_flavor(text: str) -> Flavor:
     """Parse a flavor given as ``NAME:vcpus=N,ram=MB[,EXTRA:SPEC=VALUE]...``.
 
     Values may contain commas: text after a comma that has no equals sign
@@ -64,10 +64,10 @@ def parse(text: str) -> Flavor:
     twice = {key for key, _ in pairs if [k for k, _ in pairs].count(key) > 1}
     if twice:
         raise PlannerError(f'flavor {name}: {min(twice)} is given twice')
-    return from_mapping(name.strip(), dict(pairs))
+    return build_flavor(name.strip(), dict(pairs))
 
 
-def from_mapping(name: str, mapping: Mapping[str, Any]) -> Flavor:
+def build_flavor(name: str, mapping: Mapping[str, Any]) -> Flavor:
     """Build a flavor from a mapping, as read from YAML or JSON.
 
     Extra specs may also be in a mapping of their own, ``extra_specs``.
@@ -75,7 +75,7 @@ def from_mapping(name: str, mapping: Mapping[str, Any]) -> Flavor:
     :raises PlannerError: when a field is missing, unknown or not a number.
     """
     left = dict(mapping)
-    sizes = {key: _size(name, key, left.pop(key)) for key in _SIZES
+    sizes = {key: _parse_size(name, key, left.pop(key)) for key in _SIZES
              if key in left}
     specs = left.pop('extra_specs', {})
     if not isinstance(specs, Mapping):
@@ -83,13 +83,14 @@ def from_mapping(name: str, mapping: Mapping[str, Any]) -> Flavor:
     for key in left:
         if ':' not in str(key) and key != 'group_policy':
             raise PlannerError(
-                f'flavor {name}: {key}: unknown; it is not one of '
+                f'flavor {name}: {key}: unknown; it is none of '
                 f'{", ".join(_SIZES)} and no extra spec')
     for key in ('vcpus', 'ram'):
         if not sizes.get(key):
             raise PlannerError(f'flavor {name}: {key}: is missing or 0')
-    return Flavor(name=name, **sizes, extra_specs={
-        str(key): _text(value) for key, value in {**specs, **left}.items()})
+    return Flavor(name=name, **sizes,
+                  extra_specs={str(key): _format_value(value) for key,
+                               value in {**specs, **left}.items()})
 
 
 def parse_mix(text: str, flavors: Mapping[str, Flavor]) -> dict[str, int]:
@@ -103,7 +104,7 @@ def parse_mix(text: str, flavors: Mapping[str, Flavor]) -> dict[str, int]:
         if not equals or not _NUMBER.fullmatch(number) or not int(number):
             raise PlannerError(f'mix: {part!r} is not NAME=N with N from 1')
         if name not in flavors:
-            raise PlannerError(f'mix: {name!r} is not one of the flavors '
+            raise PlannerError(f'mix: {name!r} is none of the flavors '
                                + ', '.join(flavors))
         if name in mix:
             raise PlannerError(f'mix: {name} is given twice')
@@ -111,14 +112,14 @@ def parse_mix(text: str, flavors: Mapping[str, Flavor]) -> dict[str, int]:
     return mix
 
 
-def _size(name: str, key: str, value: Any) -> int:
+def _parse_size(name: str, key: str, value: Any) -> int:
     if isinstance(value, bool) or not _NUMBER.fullmatch(str(value).strip()):
         raise PlannerError(f'flavor {name}: {key}: {value!r} is not a whole '
                            'number')
     return int(value)
 
 
-def _text(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """Convert a YAML value to the text of a flavor extra spec.
 
     Booleans become ``true`` and ``false``.

@@ -46,9 +46,9 @@ class Host:
     @cached_property
     def node_of(self) -> dict[int, int]:
         """Host NUMA node numbers, by index of the node's resource provider."""
-        return {place: number for place, provider
-                in enumerate(self.providers)
-                if (number := _node(self.root, provider)) is not None}
+        return {
+            place: number for place, provider in enumerate(self.providers)
+            if (number := _get_node_number(self.root, provider)) is not None}
 
     @cached_property
     def node_below(self) -> dict[int, int | None]:
@@ -76,8 +76,8 @@ class Host:
         """Socket number of each host NUMA node; None if unknown."""
         return {cell.node: cell.socket for cell in self.cells}
 
-    def for_candidates(self,
-                       uuid_of: Callable[[int], str]) -> candidates.Host:
+    def to_candidates_host(self,
+                           uuid_of: Callable[[int], str]) -> candidates.Host:
         """Convert the host to the form used for ranking allocation candidates.
 
         :param uuid_of: function that returns a provider's UUID by its index.
@@ -89,10 +89,10 @@ class Host:
                         for place, node in self.node_below.items()},
             socket_of=self.sockets)
 
-    def shape(self) -> Any:
+    def make_comparison_key(self) -> Any:
         """Comparison key, equal for hosts with equal inventories and usages.
         """
-        return self.cells, _shape(self, self.root)
+        return self.cells, _make_provider_key(self, self.root)
 
 
 @dataclass(frozen=True)
@@ -107,17 +107,18 @@ class Group:
     names: tuple[str, ...]
 
 
-def alike(hosts: Iterable[Host]) -> tuple[Group, ...]:
+def group_equal_hosts(hosts: Iterable[Host]) -> tuple[Group, ...]:
     """Group hosts that have equal inventories and usages; return the groups.
     """
     groups: dict[Any, list[Host]] = {}
     for host in hosts:
-        groups.setdefault(host.shape(), []).append(host)
+        groups.setdefault(host.make_comparison_key(), []).append(host)
     return tuple(Group(members[0], tuple(host.name for host in members))
                  for members in groups.values())
 
 
-def ordered(providers: Sequence[Provider], root: str) -> tuple[Provider, ...]:
+def sort_parents_first(
+        providers: Sequence[Provider], root: str) -> tuple[Provider, ...]:
     """Sort the resource providers of a tree so that parents precede children.
     """
     found = [provider for provider in providers if provider.uuid == root]
@@ -128,14 +129,14 @@ def ordered(providers: Sequence[Provider], root: str) -> tuple[Provider, ...]:
     return tuple(found)
 
 
-def _node(root: Provider, provider: Provider) -> int | None:
+def _get_node_number(root: Provider, provider: Provider) -> int | None:
     return capacity.parse_node_number(root.uuid, provider.uuid, provider.name)
 
 
-def _shape(host: Host, provider: Provider) -> Any:
-    below = sorted((_shape(host, one) for one in host.providers
+def _make_provider_key(host: Host, provider: Provider) -> Any:
+    below = sorted((_make_provider_key(host, one) for one in host.providers
                     if one.parent == provider.uuid), key=repr)
-    return (_node(host.root, provider),
+    return (_get_node_number(host.root, provider),
             tuple(sorted((name, tuple(sorted(record.items())))
                          for name, record in provider.inventories.items())),
             tuple(sorted((name, used) for name, used

@@ -28,110 +28,113 @@ from ghsched_placement.planner.state import State
 from ghsched_placement import tree
 
 
-def lacks(state: State, need: Need) -> tuple[Lack, ...]:
+def list_lacks(state: State, need: Need) -> tuple[Lack, ...]:
     """Return the reasons why a full host cannot take another guest.
 
     Host NUMA nodes are not examined if the host as a whole has too little of a
     resource or misses a trait.
     """
-    missing = tuple(_traits(state, need)) or tuple(of_root(state, need))
+    missing = tuple(_yield_trait_lacks(state, need)) or tuple(
+        yield_root_lacks(state, need))
     if missing:
         return missing
-    found = tuple(one for node in _nodes(state)
-                  for one in of_node(state, need, node))
+    found = tuple(one for node in _list_nodes(state)
+                  for one in list_node_lacks(state, need, node))
     return found or (Lack(None, lack.COMBINATION),)
 
 
-def _traits(state: State, need: Need) -> Iterator[Lack]:
-    asked = dict(need.query('any', {})).get('root_required', '')
+def _yield_trait_lacks(state: State, need: Need) -> Iterator[Lack]:
+    asked = dict(need.make_planner_query('any', {})).get('root_required', '')
     traits = set(filter(None, asked.split(',')))
     forbidden = {trait for trait in traits if trait.startswith('!')}
     return lack.find_trait_lacks(state.host.root.traits, traits - forbidden,
                                  (trait[1:] for trait in forbidden))
 
 
-def of_root(state: State, need: Need) -> Iterator[Lack]:
+def yield_root_lacks(state: State, need: Need) -> Iterator[Lack]:
     """Yield each resource of which the whole host has too little for a guest.
     """
     needed = []
-    for name, amount in need.of_root.items():
-        most = (int(state.record((0, name))['max_unit'])
+    for name, amount in need.root_amounts.items():
+        most = (int(state.get_inventory((0, name))['max_unit'])
                 if name in state.host.root.inventories else None)
         needed.append((lack.WORDS.get(name, name), amount,
-                       state.free((0, name)), most))
+                       state.get_free_amount((0, name)), most))
     if need.policy.vfs_locality != 'node':
         counts: Counter[str] = Counter()
-        for (_node, name), count in need.devices_of.items():
+        for (_node, name), count in need.vf_counts.items():
             counts[name] += count
-        needed += [(vf_words(need, name), count, sum(
-            state.free((place, name)) for place in state.host.node_below),
-            None) for name, count in counts.items()]
+        needed += [(describe_vfs(need, name), count,
+                    sum(state.get_free_amount((place, name))
+                        for place in state.host.node_below),
+                    None) for name, count in counts.items()]
     for item in needed:
         found = lack.find_amount_lack(*item)
         if found:
             yield found
 
 
-def _nodes(state: State) -> list[int]:
+def _list_nodes(state: State) -> list[int]:
     return sorted({*state.host.node_of.values(),
                    *(cell.node for cell in state.host.cells)})
 
 
-def of_node(state: State, need: Need, node: int) -> list[Lack]:
+def list_node_lacks(state: State, need: Need, node: int) -> list[Lack]:
     """Return the reasons why no guest NUMA node fits on a host NUMA node.
 
     They are those of the guest NUMA node with the fewest reasons. Empty if
     each NUMA node of the guest would fit.
     """
-    found = [misfits(state, need, guest_node, node)
+    found = [list_guest_node_lacks(state, need, guest_node, node)
              for guest_node in range(len(need.guest.cells))]
     return min(filter(None, found), key=len, default=[])
 
 
-def misfits(state: State, need: Need, guest_node: int,
-            node: int) -> list[Lack]:
+def list_guest_node_lacks(state: State, need: Need, guest_node: int,
+                          node: int) -> list[Lack]:
     """Return each resource a host NUMA node lacks for a guest NUMA node."""
     needed: list[tuple[str, int, int, int | None]] = [
-        (lack.WORDS[name], amount, counted(state, node, name),
-         _at_once(state, node, name))
-        for name, amount in need.counted.get(guest_node, {}).items()]
+        (lack.WORDS[name], amount, get_free_amount(state, node, name),
+         _get_largest_request(state, node, name))
+        for name, amount in need.node_amounts.get(guest_node, {}).items()]
     if need.policy.vfs_locality == 'node':
-        needed += [(vf_words(need, name), count,
-                    vfs_free(state, node, name), None)
-                   for (owner, name), count in need.devices_of.items()
+        needed += [(describe_vfs(need, name), count,
+                    count_free_vfs(state, node, name), None)
+                   for (owner, name), count in need.vf_counts.items()
                    if owner == guest_node]
-    needed += state.short_of(node, need.guest.needs[guest_node],
-                             need.guest.page_size)
+    needed += state.find_shortages(node, need.guest.needs[guest_node],
+                                   need.guest.page_size)
     found = (lack.find_amount_lack(*item, node=node) for item in needed)
     return [one for one in found if one]
 
 
-def vf_words(need: Need, resource_class: str) -> str:
+def describe_vfs(need: Need, resource_class: str) -> str:
     aliases = {vfs.alias for vfs in need.policy.vfs
                if need.aliases[vfs.alias] == resource_class}
     return f'VFs of {" and ".join(sorted(aliases))}'
 
 
-def counted(state: State, node: int, resource_class: str) -> int:
+def get_free_amount(state: State, node: int, resource_class: str) -> int:
     """Return the free amount of a resource class on a host NUMA node."""
-    return sum(state.free((place, resource_class))
+    return sum(state.get_free_amount((place, resource_class))
                for place, number in state.host.node_of.items()
                if number == node)
 
 
-def _at_once(state: State, node: int, resource_class: str) -> int | None:
+def _get_largest_request(
+        state: State, node: int, resource_class: str) -> int | None:
     """Return the largest ``max_unit`` of a resource class on a host NUMA node.
 
     None if the host NUMA node has no inventory of the class.
     """
-    return max((int(state.record((place, resource_class))['max_unit'])
+    return max((int(state.get_inventory((place, resource_class))['max_unit'])
                 for place, number in state.host.node_of.items()
                 if number == node and resource_class
                 in state.host.providers[place].inventories), default=None)
 
 
-def vfs_free(state: State, node: int, resource_class: str) -> int:
-    return sum(state.free((place, resource_class))
+def count_free_vfs(state: State, node: int, resource_class: str) -> int:
+    return sum(state.get_free_amount((place, resource_class))
                for place, number in state.host.node_below.items()
                if number == node)
 
@@ -139,36 +142,37 @@ def vfs_free(state: State, node: int, resource_class: str) -> int:
 # -- fragmentation ------------------------------------------------------------
 
 
-def whole_nodes(state: State) -> int:
+def count_unused_nodes(state: State) -> int:
     """Return the number of a host's NUMA nodes that no guest uses."""
-    return sum(node.is_whole for node in state.nodes())
+    return sum(node.is_whole for node in state.list_nodes())
 
 
-def pooled(state: State, need: Need) -> int:
+def count_pooled_guests(state: State, need: Need) -> int:
     """Return how many guests would fit if a host had only one NUMA node.
 
     The excess over the real number of guests is lost to fragmentation.
     """
-    if any(_traits(state, need)):
+    if any(_yield_trait_lacks(state, need)):
         return 0
-    rooms = [state.free((0, name)) // amount
-             for name, amount in need.of_root.items() if amount]
-    rooms += [sum(counted(state, node, name) for node in _nodes(state))
-              // amount for name, amount in _summed(need).items()]
+    rooms = [state.get_free_amount((0, name)) // amount
+             for name, amount in need.root_amounts.items() if amount]
+    rooms += [
+        sum(get_free_amount(state, node, name) for node in _list_nodes(state))
+        // amount for name, amount in _sum_amounts(need).items()]
     counts: dict[str, int] = {}
-    for (_node, name), count in need.devices_of.items():
+    for (_node, name), count in need.vf_counts.items():
         counts[name] = counts.get(name, 0) + count
-    rooms += [sum(state.free((place, name))
+    rooms += [sum(state.get_free_amount((place, name))
                   for place in state.host.node_below) // count
               for name, count in counts.items()]
     return min(rooms)
 
 
-def _summed(need: Need) -> Counter[str]:
+def _sum_amounts(need: Need) -> Counter[str]:
     """Return a guest's Placement resource amounts, summed over its NUMA nodes.
     """
     found: Counter[str] = Counter()
-    for amounts in need.counted.values():
+    for amounts in need.node_amounts.values():
         found.update(amounts)
     return found
 
@@ -193,7 +197,8 @@ class Use:
     planned: int
 
 
-def uses(state: State, aliases: dict[str, str]) -> tuple[Use, ...]:
+def list_inventory_uses(
+        state: State, aliases: dict[str, str]) -> tuple[Use, ...]:
     """Return used and total amounts of the host's inventories ghsched reports.
 
     :param aliases: resource class of the VFs, by PCI alias.
@@ -210,7 +215,7 @@ def uses(state: State, aliases: dict[str, str]) -> tuple[Use, ...]:
             taken = state.taken.get((place, name), 0)
             before = provider.used.get(name, 0)
             total = found.setdefault((node, word), [0, 0, 0])
-            total[0] += tree.free(state.record((place, name)), 0)
+            total[0] += tree.free(state.get_inventory((place, name)), 0)
             total[1] += before
             total[2] += taken
     return tuple(Use(*key, *total) for key, total in found.items())

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 from ghsched_placement import lack
 from ghsched_placement import names
+from ghsched_placement.planner.cloud import ignore_progress
 from ghsched_placement.planner.cloud import Progress
-from ghsched_placement.planner.cloud import silent
 from ghsched_placement.planner import fill
 from ghsched_placement.planner import limits
 from ghsched_placement.planner.need import Need
@@ -61,8 +61,9 @@ class _Change:
     amount: int
 
 
-def buys(stage: Stage, need: Need, states: Sequence[State],
-         progress: Progress = silent) -> list[tuple[More, ...]]:
+def count_more_guests(
+        stage: Stage, need: Need, states: Sequence[State],
+        progress: Progress = ignore_progress) -> list[tuple[More, ...]]:
     """Return how many more guests fit on each host with more of one resource.
 
     Each resource that the guests need is enlarged separately.
@@ -70,7 +71,7 @@ def buys(stage: Stage, need: Need, states: Sequence[State],
     :param need: resources that each of these guests needs.
     :param states: hosts that are already full of guests.
     """
-    changes = [list(_changes(state, need)) for state in states]
+    changes = [list(_list_changes(state, need)) for state in states]
     gains: dict[tuple[int, int], int] = {}
     asked = [[place for place, change in enumerate(of_host)
               if _may_help(state, need, change)]
@@ -80,9 +81,10 @@ def buys(stage: Stage, need: Need, states: Sequence[State],
         progress(turn / turns, f'flavor {need.flavor.name}, one more')
         chosen = {number: places[turn] for number, places
                   in enumerate(asked) if turn < len(places)}
-        tried = {number: _grown(states[number], changes[number][place])
-                 for number, place in chosen.items()}
-        fill.alone(stage, need, list(tried.values()))
+        tried = {
+            number: _enlarge_inventory(states[number], changes[number][place])
+            for number, place in chosen.items()}
+        fill.fill_each_host(stage, need, list(tried.values()))
         for number, place in chosen.items():
             gains[number, place] = (tried[number].guests
                                     - states[number].guests)
@@ -93,18 +95,19 @@ def buys(stage: Stage, need: Need, states: Sequence[State],
         for number, of_host in enumerate(changes)]
 
 
-def _grown(state: State, change: _Change) -> State:
-    return state.with_more({change.slot: change.amount})
+def _enlarge_inventory(state: State, change: _Change) -> State:
+    return state.add_units({change.slot: change.amount})
 
 
-def _changes(state: State, need: Need) -> Iterator[_Change]:
+def _list_changes(state: State, need: Need) -> Iterator[_Change]:
     host = state.host
     if need.policy.controlled and (
             names.RESCTRL_GROUP in host.root.inventories):
         yield _Change(None, (0, names.RESCTRL_GROUP), lack.GROUPS, 1)
     nodes: Mapping[int, int | None] = {**host.node_of, **host.node_below}
-    classes = {name for _node, name in need.devices_of}
-    counted = {name for amounts in need.counted.values() for name in amounts}
+    classes = {name for _node, name in need.vf_counts}
+    counted = {
+        name for amounts in need.node_amounts.values() for name in amounts}
     for place, node in sorted(nodes.items(),
                               key=lambda item: (str(item[1]), item[0])):
         inventories = host.providers[place].inventories
@@ -113,11 +116,11 @@ def _changes(state: State, need: Need) -> Iterator[_Change]:
                           _MORE.get(name, 1))
         for name in sorted(classes.intersection(inventories)):
             yield _Change(node, (place, name),
-                          limits.vf_words(need, name), 1)
+                          limits.describe_vfs(need, name), 1)
 
 
 def _may_help(state: State, need: Need, change: _Change) -> bool:
-    short = limits.lacks(state, need)
+    short = limits.list_lacks(state, need)
     if any(one.node is None for one in short):
         return {one.resource for one in short} <= {
             change.resource, lack.COMBINATION}

@@ -66,8 +66,8 @@ class Need:
     without: frozenset[str] = frozenset()
     owned: bool = True
 
-    def of_nova(self, locality: str,
-                sizes: vfs.Sizes) -> list[tuple[str, str]]:
+    def make_nova_query(self, locality: str,
+                        sizes: vfs.Sizes) -> list[tuple[str, str]]:
         """Return nova-scheduler's parameters of GET /allocation_candidates.
 
         Request IDs differ from Nova's, which are random.
@@ -76,20 +76,22 @@ class Need:
             vcpus=self.guest.shared, pcpus=self.guest.pcpus,
             memory_mb=self.flavor.ram, disk_gb=self.flavor.disk,
             swap_mb=self.flavor.swap, extra_specs=self.flavor.extra_specs)
-        return query.parameters(flavor, self.asked(locality, sizes),
-                                self.owned)
+        return query.parameters(
+            flavor, self.make_ghsched_request(locality, sizes), self.owned)
 
-    def query(self, locality: str,
-              sizes: vfs.Sizes) -> list[tuple[str, str]]:
+    def make_planner_query(self, locality: str,
+                           sizes: vfs.Sizes) -> list[tuple[str, str]]:
         """Return the planner's parameters of GET /allocation_candidates.
 
         They are those of nova-scheduler without the limit of results, and
         without resource classes that the planner does not ask for.
         """
-        return [(name, self._kept(name, value)) for name, value
-                in self.of_nova(locality, sizes) if name != 'limit']
+        return [(name, self._drop_excluded_classes(name, value)) for name,
+                value
+                in self.make_nova_query(locality, sizes) if name != 'limit']
 
-    def asked(self, locality: str, sizes: vfs.Sizes) -> request.Request:
+    def make_ghsched_request(
+            self, locality: str, sizes: vfs.Sizes) -> request.Request:
         """Return what ghsched adds to the Placement query for a guest.
 
         These are resources and traits for its bandwidth policy and its VFs.
@@ -98,17 +100,18 @@ class Need:
         :param sizes: division of the VFs among PFs.
         """
         return request.build_request(self.policy, self.accounting,
-                                     self.devices(sizes), locality)
+                                     self.list_vf_devices(sizes), locality)
 
-    def _kept(self, name: str, value: str) -> str:
+    def _drop_excluded_classes(self, name: str, value: str) -> str:
         if name != 'resources':
             return value
         return ','.join(part for part in value.split(',')
                         if part.partition(':')[0] not in self.without)
 
-    def tries(self, find: Callable[[], Mapping[str, Sequence[vfs.Pf]]],
-              too_many: Callable[[vfs.Sizes], None] = lambda _sizes: None,
-              ) -> Iterator[tuple[str, vfs.Sizes]]:
+    def yield_vf_requests(
+            self, find: Callable[[], Mapping[str, Sequence[vfs.Pf]]],
+            too_many: Callable[[vfs.Sizes], None] = lambda _sizes: None,
+    ) -> Iterator[tuple[str, vfs.Sizes]]:
         """Yield the ways to request a guest's VFs from Placement, best first.
 
         Each way says how near the VFs must be to the guest's NUMA nodes
@@ -122,32 +125,32 @@ class Need:
             return vfs.tries(self.policy, find, too_many)
         return iter([('any', {})])
 
-    def devices(self, sizes: vfs.Sizes) -> list[request.Devices]:
+    def list_vf_devices(self, sizes: vfs.Sizes) -> list[request.Devices]:
         return [request.Devices(
             guest_node=need.guest_node,
-            request_id=self._request_id(need),
+            request_id=self._make_request_id(need),
             resource_class=self.aliases[need.alias],
             required=_OF_NOVA if self.owned else frozenset(),
             sizes=sizes.get((need.guest_node, need.alias), (need.count,)))
             for need in self.policy.vfs]
 
-    def wanted(self, locality: str) -> candidates.Wanted:
+    def make_ranking_criteria(self, locality: str) -> candidates.Wanted:
         """Return the criteria for ranking a guest's allocation candidates."""
         return candidates.Wanted(
             suffixes=request.list_node_suffixes(self.policy, self.accounting),
             vfs=[candidates.VfRequest(
-                need.guest_node, self._request_id(need), need.count)
+                need.guest_node, self._make_request_id(need), need.count)
                 for need in self.policy.vfs],
             locality=locality, guest_nodes=len(self.guest.cells))
 
-    def _request_id(self, need: Vfs) -> str:
+    def _make_request_id(self, need: Vfs) -> str:
         """Return an ID of a VF request, unique within a Placement query."""
         every = list(dict.fromkeys(one.alias for one in self.policy.vfs))
         letters = re.sub('[^A-Za-z0-9]', '_', need.alias)[:_LETTERS]
         return f'vfs{every.index(need.alias)}-{letters}-node{need.guest_node}'
 
     @property
-    def devices_of(self) -> dict[tuple[int, str], int]:
+    def vf_counts(self) -> dict[tuple[int, str], int]:
         """Number of requested VFs, by guest NUMA node and resource class."""
         found: dict[tuple[int, str], int] = {}
         for need in self.policy.vfs:
@@ -155,25 +158,26 @@ class Need:
             found[key] = found.get(key, 0) + need.count
         return found
 
-    def device_needs(self, node_pools: frozenset[str]) -> list[DeviceNeed]:
+    def list_device_needs(
+            self, node_pools: frozenset[str]) -> list[DeviceNeed]:
         """Convert a guest's VFs to the input of the fragmentation score."""
-        total = sum(self.devices_of.values())
+        total = sum(self.vf_counts.values())
         return [DeviceNeed(total, node_pools)] if total else []
 
     @property
-    def of_root(self) -> dict[str, int]:
+    def root_amounts(self) -> dict[str, int]:
         """Placement resource amounts that a guest needs of the root provider.
 
         The root provider is the compute node's own. Amounts are by resource
         class.
         """
-        asked = dict(self.query('any', {})).get('resources', '')
+        asked = dict(self.make_planner_query('any', {})).get('resources', '')
         return {name: int(amount) for name, _, amount
                 in (part.partition(':') for part in asked.split(',')
                     if part)}
 
     @property
-    def counted(self) -> dict[int, dict[str, int]]:
+    def node_amounts(self) -> dict[int, dict[str, int]]:
         """Placement resource amounts of a guest, by guest NUMA node and class.
 
         VFs are not included.
@@ -187,9 +191,9 @@ class Need:
         return self.policy.demand(self.accounting)
 
 
-def of(flavor: Flavor, accounting: Accounting = 'min',
-       aliases: Aliases | None = None,
-       without: Sequence[str] = (), owned: bool = True) -> Need:
+def build_need(flavor: Flavor, accounting: Accounting = 'min',
+               aliases: Aliases | None = None,
+               without: Sequence[str] = (), owned: bool = True) -> Need:
     """Return the resources that a guest of a flavor needs from a host.
 
     If the scheduler chooses the number of guest NUMA nodes, 1 is assumed.

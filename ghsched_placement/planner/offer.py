@@ -35,8 +35,8 @@ from ghsched_placement import vfs
 _MOST_OFFERS = 10000
 
 
-def placed(state: State, need: Need, locality: str, sizes: vfs.Sizes,
-           has_room: candidates.HasRoom) -> list[candidates.Placed]:
+def list_placements(state: State, need: Need, locality: str, sizes: vfs.Sizes,
+                    has_room: candidates.HasRoom) -> list[candidates.Placed]:
     """Return the possible placements of a guest on a host, in scheduler order.
 
     Root resources, which belong to no NUMA node, are not examined.
@@ -46,32 +46,32 @@ def placed(state: State, need: Need, locality: str, sizes: vfs.Sizes,
     :param has_room: function that returns whether a host NUMA node has enough
         free CPUs and memory for a guest NUMA node.
     """
-    wanted = need.wanted(locality)
-    asked = need.asked(locality, sizes)
+    wanted = need.make_ranking_criteria(locality)
+    asked = need.make_ghsched_request(locality, sizes)
     host = state.host
     if not asked.root_required <= host.root.traits:
         return []
     found = _Offers(state, asked, frozenset(wanted.suffixes.values()),
-                    dict(need.query(locality, sizes)).get(
+                    dict(need.make_planner_query(locality, sizes)).get(
                         'group_policy') == 'isolate')
-    answer = [{'allocations': {}, 'mappings': {
-        suffix: [host.providers[place].uuid]
-        for suffix, place in places.items()}}
-        for places in itertools.islice(found.all(), _MOST_OFFERS)]
+    answer = [{'allocations': {},
+               'mappings': {suffix: [host.providers[place].uuid]
+                            for suffix, place in places.items()}} for places
+              in itertools.islice(found.yield_assignments(), _MOST_OFFERS)]
     candidates.map_vfs_to_pfs(answer, wanted.vfs)
     ways, _refusal = node_assignment.assign_host_nodes(
         answer, wanted,
-        host.for_candidates(lambda place: host.providers[place].uuid),
+        host.to_candidates_host(lambda place: host.providers[place].uuid),
         has_room)
     return list(ways)
 
 
-def pfs(state: State, need: Need) -> dict[str, list[vfs.Pf]]:
+def list_pfs_by_alias(state: State, need: Need) -> dict[str, list[vfs.Pf]]:
     """Return a host's PFs for the PCI aliases that a flavor uses, by alias."""
     host = state.host
     return {alias: [
         vfs.Pf(host.root.uuid, host.providers[place].parent or '',
-               state.free((place, need.aliases[alias])))
+               state.get_free_amount((place, need.aliases[alias])))
         for place in host.node_below
         if need.aliases[alias] in host.providers[place].inventories]
         for alias in {one.alias for one in need.policy.vfs}}
@@ -93,31 +93,33 @@ class _Offers:
                        for suffix in subtree[1:]}
         self._groups = {group.suffix: group for group in sorted(
             asked.groups, key=lambda group: group.suffix in self._above)}
-        self._places = {suffix: self._alone(group)
+        self._places = {suffix: self._list_providers(group)
                         for suffix, group in self._groups.items()}
 
-    def all(self) -> Iterator[dict[str, int]]:
+    def yield_assignments(self) -> Iterator[dict[str, int]]:
         """Yield each way to assign providers to all groups of a request.
 
         It maps the suffix of each request group to the index of a provider.
         """
-        return self._choose(tuple(self._groups), {})
+        return self._yield_choices(tuple(self._groups), {})
 
-    def _choose(self, suffixes: Sequence[str],
-                chosen: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    def _yield_choices(self, suffixes: Sequence[str],
+                       chosen: Mapping[str, int]) -> Iterator[dict[str, int]]:
         if not suffixes:
             yield dict(chosen)
             return
         suffix, *rest = suffixes
         above = chosen.get(self._above.get(suffix, ''))
         for place in self._places[suffix]:
-            if above is None or above in self._ancestors(place):
+            if above is None or above in self._yield_ancestors(place):
                 others = [other for other, taken in chosen.items()
                           if taken == place]
-                if not others or self._may_share(suffix, place, others):
-                    yield from self._choose(rest, {**chosen, suffix: place})
+                if not others or self._can_share_provider(
+                        suffix, place, others):
+                    yield from self._yield_choices(
+                        rest, {**chosen, suffix: place})
 
-    def _alone(self, group: requests.Group) -> list[int]:
+    def _list_providers(self, group: requests.Group) -> list[int]:
         """Return the indices of providers that can serve a request group.
 
         Other groups of the request are not considered.
@@ -126,12 +128,12 @@ class _Offers:
         return [place for place, provider in enumerate(host.providers)
                 if group.required <= provider.traits and all(
                     name in provider.inventories and amount <= min(
-                        state.free((place, name)),
-                        state.record((place, name))['max_unit'])
+                        state.get_free_amount((place, name)),
+                        state.get_inventory((place, name))['max_unit'])
                     for name, amount in group.resources.items())]
 
-    def _may_share(self, suffix: str, place: int,
-                   others: Sequence[str]) -> bool:
+    def _can_share_provider(self, suffix: str, place: int,
+                            others: Sequence[str]) -> bool:
         """Return whether a provider can also serve another request group.
 
         :param suffix: suffix of the request group to add.
@@ -144,10 +146,10 @@ class _Offers:
         groups = [self._groups[one] for one in (suffix, *others)]
         return all(
             sum(group.resources.get(name, 0) for group in groups)
-            <= self._state.free((place, name))
+            <= self._state.get_free_amount((place, name))
             for name in self._groups[suffix].resources)
 
-    def _ancestors(self, place: int) -> Iterator[int]:
+    def _yield_ancestors(self, place: int) -> Iterator[int]:
         """Yield the index of a resource provider and of each of its ancestors.
         """
         found: int | None = place

@@ -72,21 +72,21 @@ MOST_KINDS = 12
 # -- json ---------------------------------------------------------------------
 
 
-def as_json(plan: Plan, densities: Sequence[DensityPlan]) -> str:
+def render_json(plan: Plan, densities: Sequence[DensityPlan]) -> str:
     """Render a capacity plan and its density predictions as JSON."""
     return json.dumps({
         'hosts': plan.hosts, 'kinds': plan.kinds, 'notes': list(plan.notes),
         'flavors': [{'flavor': flavor.flavor.name, 'guests': flavor.guests,
-                     'hosts': list(map(_host, flavor.hosts))}
+                     'hosts': list(map(_make_host_object, flavor.hosts))}
                     for flavor in plan.flavors],
         'mix': plan.mix and {
             'mix': dict(plan.mix.mix), 'guests': dict(plan.mix.guests),
             'stopped_by': plan.mix.stopped_by,
-            'hosts': list(map(_host, plan.mix.hosts))},
-        'densities': list(map(_density, densities))}, indent=2)
+            'hosts': list(map(_make_host_object, plan.mix.hosts))},
+        'densities': list(map(_make_density_object, densities))}, indent=2)
 
 
-def _host(host: HostPlan) -> dict[str, Any]:
+def _make_host_object(host: HostPlan) -> dict[str, Any]:
     return {
         'names': list(host.hosts), 'guests': host.guests,
         'by_flavor': dict(host.by_flavor), 'pooled': host.pooled,
@@ -97,7 +97,7 @@ def _host(host: HostPlan) -> dict[str, Any]:
            for key in ('uses', 'more')}}
 
 
-def _density(plan: DensityPlan) -> dict[str, Any]:
+def _make_density_object(plan: DensityPlan) -> dict[str, Any]:
     return {
         'simulated': True, 'machine': plan.report.machine,
         'subject': plan.subject, 'keys': dict(plan.keys),
@@ -126,52 +126,54 @@ def _density(plan: DensityPlan) -> dict[str, Any]:
 # -- table --------------------------------------------------------------------
 
 
-def as_table(plan: Plan, densities: Sequence[DensityPlan]) -> str:
+def render_text(plan: Plan, densities: Sequence[DensityPlan]) -> str:
     """Render a capacity plan as text, one section per flavor."""
     told = {one.fitted: one for one in reversed(densities)}
-    return '\n\n'.join([*_plan_parts(plan), *(
+    return '\n\n'.join([*_yield_plan_sections(plan), *(
         part for one in densities
-        for part in _density_parts(one, told[one.fitted]))])
+        for part in _yield_density_sections(one, told[one.fitted]))])
 
 
-def _plan_parts(plan: Plan) -> Iterator[str]:
-    yield f'{_count(plan.hosts, "host")} of {_count(plan.kinds, "kind")}'
+def _yield_plan_sections(plan: Plan) -> Iterator[str]:
+    yield (f'{_format_count(plan.hosts, "host")} of '
+           f'{_format_count(plan.kinds, "kind")}')
     for flavor in plan.flavors:
         yield (f'Flavor {flavor.flavor.name}: '
-               f'{_count(flavor.guests, "more guest")}\n'
-               + _host_table(flavor.hosts))
+               f'{_format_count(flavor.guests, "more guest")}\n'
+               + _render_host_table(flavor.hosts))
         if any(host.more for host in flavor.hosts):
-            yield (f'What one more on one host would buy, flavor '
-                   f'{flavor.flavor.name}\n' + _more_table(flavor.hosts))
+            yield (
+                f'What one more on one host would buy, flavor '
+                f'{flavor.flavor.name}\n' + _render_more_table(flavor.hosts))
     if plan.mix:
         mixed = ' + '.join(f'{count} {name}'
                            for name, count in plan.mix.mix.items())
         counts = ', '.join(f'{count} {name}'
                            for name, count in plan.mix.guests.items())
         yield (f'Mix {mixed}: {counts}; then there is no host for '
-               f'{plan.mix.stopped_by}\n' + _host_table(plan.mix.hosts))
+               f'{plan.mix.stopped_by}\n' + _render_host_table(plan.mix.hosts))
     if plan.notes:
-        yield 'Notes\n' + _list(plan.notes)
+        yield 'Notes\n' + _render_list(plan.notes)
 
 
-def _list(notes: Sequence[str]) -> str:
+def _render_list(notes: Sequence[str]) -> str:
     return '\n'.join(textwrap.fill(
         note, 79, initial_indent='- ', subsequent_indent='  ')
         for note in notes)
 
 
-def _host_table(hosts: Sequence[HostPlan]) -> str:
+def _render_host_table(hosts: Sequence[HostPlan]) -> str:
     shown = sorted(hosts, key=lambda host: -len(host.hosts))[:MOST_KINDS]
     table = render_table(
         ('hosts', 'guests on each', 'without nodes', 'whole nodes',
          'the next guest lacks'),
-        ([_names(host.hosts), _guests(host), host.pooled,
+        ([_format_names(host.hosts), _format_guests(host), host.pooled,
           f'{host.whole_before} -> {host.whole_after} of {host.nodes}',
-          '\n'.join(_lacks(host.lacks))] for host in shown))
-    return table + _left_out(len(hosts) - len(shown), 'kinds of hosts')
+          '\n'.join(_format_lacks(host.lacks))] for host in shown))
+    return table + _format_left_out(len(hosts) - len(shown), 'kinds of hosts')
 
 
-def _guests(host: HostPlan) -> str:
+def _format_guests(host: HostPlan) -> str:
     """Return the number of guests on a host as text, by flavor if mixed."""
     if host.pooled is not None or not host.by_flavor:
         return str(host.guests)
@@ -179,53 +181,53 @@ def _guests(host: HostPlan) -> str:
                       for name, count in sorted(host.by_flavor.items()))
 
 
-def _more_table(hosts: Sequence[HostPlan]) -> str:
+def _render_more_table(hosts: Sequence[HostPlan]) -> str:
     """Render a table of how many more guests fit if a resource is enlarged."""
     alike: dict[tuple[str, str, int], list[int | None]] = {}
     for host in hosts:
         for one in host.more:
             alike.setdefault((
-                _names(host.hosts),
+                _format_names(host.hosts),
                 lack.describe_amount(one.amount, one.resource),
                 one.guests), []).append(one.node)
     shown = sorted(alike, key=lambda row: -row[2])[:4 * MOST_KINDS]
-    rows = ([names, what, _nodes(alike[names, what, guests]), guests]
+    rows = ([names, what, _format_nodes(alike[names, what, guests]), guests]
             for names, what, guests in shown)
     return (render_table(('host', 'one more', 'on node', 'guests'), rows)
-            + _left_out(len(alike) - len(shown), 'rows'))
+            + _format_left_out(len(alike) - len(shown), 'rows'))
 
 
-def _nodes(nodes: Sequence[int | None]) -> str | None:
+def _format_nodes(nodes: Sequence[int | None]) -> str | None:
     known = [node for node in nodes if node is not None]
     return cpulist.render_cpus(known) if known else None
 
 
-def _left_out(number: int, what: str) -> str:
+def _format_left_out(number: int, what: str) -> str:
     return f'\nand {number} more {what}; JSON has them all' if number else ''
 
 
-def _names(names: Sequence[str]) -> str:
+def _format_names(names: Sequence[str]) -> str:
     if len(names) == 1:
         return names[0]
     return f'{len(names)} as {names[0]}'
 
 
-def _lacks(lacks: Sequence[Lack]) -> Iterator[str]:
+def _format_lacks(lacks: Sequence[Lack]) -> Iterator[str]:
     """Yield a line of text per missing resource, with its host NUMA nodes."""
     alike: dict[str, list[int | None]] = {}
     for one in lacks:
         alike.setdefault(one.text, []).append(one.node)
     for text, nodes in alike.items():
-        known = _nodes(nodes)
+        known = _format_nodes(nodes)
         yield (f'node {known}: ' if known else '') + text
 
 
-def _count(number: int, noun: str) -> str:
+def _format_count(number: int, noun: str) -> str:
     return f'{number} {noun}' + ('' if number == 1 else 's')
 
 
-def _density_parts(plan: DensityPlan,
-                   first: DensityPlan) -> Iterator[str]:
+def _yield_density_sections(plan: DensityPlan,
+                            first: DensityPlan) -> Iterator[str]:
     """Yield the sections of text about one container density prediction.
 
     :param first: density prediction whose text already lists the same fitted
@@ -235,33 +237,34 @@ def _density_parts(plan: DensityPlan,
     yield (f'Density of {plan.subject} on {report.machine} (simulated)\n'
            f'containers of {plan.workload.container_vcpus} vCPUs and '
            f'{plan.workload.container_memory_mb} MB in '
-           f'{_guest_count(plan.guests)}, keys: {_keys(plan.keys)}\n'
+           f'{_format_guest_count(plan.guests)}, '
+           f'keys: {_format_keys(plan.keys)}\n'
            + render_table(
                ('scenario', 'density', 'p99 there', 'first failing',
                 'p99 there ', 'bound by'),
                ([density.SCENARIOS[curve.scenario], curve.density,
-                 _p99(curve.points, curve.density), curve.first_failing,
-                 _p99(curve.points, curve.first_failing), curve.binds]
+                 _format_p99(curve.points, curve.density), curve.first_failing,
+                 _format_p99(curve.points, curve.first_failing), curve.binds]
                 for curve in report.curves))
-           + ('\n' + _list(plan.notes) if plan.notes else ''))
+           + ('\n' + _render_list(plan.notes) if plan.notes else ''))
     yield (f'ghsched on {report.machine} against (simulated)\n' + render_table(
         ('against', 'containers', 'ratio'),
-        ([ratio.against, ratio.line, _ratio(ratio)]
+        ([ratio.against, ratio.line, _format_ratio(ratio)]
          for ratio in report.ratios)))
     if plan.fitted:
-        yield _fitted(plan, first)
+        yield _render_fitted_parameters(plan, first)
         yield ('Ratios when one of them is another (simulated)\n'
                + render_table(
                    ('machine', 'parameter', 'times',
                     *(ratio.against for ratio in report.ratios)),
                    ([shift.machine, shift.parameter.name, f'{shift.factor:g}',
-                     *map(_ratio, shift.report.ratios)]
+                     *map(_format_ratio, shift.report.ratios)]
                     for shift in plan.shifts)))
     if plan.found:
-        yield _search_part(plan)
+        yield _render_search_result(plan)
 
 
-def _fitted(plan: DensityPlan, first: DensityPlan) -> str:
+def _render_fitted_parameters(plan: DensityPlan, first: DensityPlan) -> str:
     """Return text that lists the fitted parameters of the contention model.
 
     :param first: density prediction whose text already lists the same
@@ -280,36 +283,38 @@ def _fitted(plan: DensityPlan, first: DensityPlan) -> str:
          for machine, one in plan.fitted))
 
 
-def _guest_count(guests: Mapping[str, int]) -> str:
-    text = _count(guests['ghsched'], 'guest')
+def _format_guest_count(guests: Mapping[str, int]) -> str:
+    text = _format_count(guests['ghsched'], 'guest')
     if guests['static'] != guests['ghsched']:
         text += f' ({guests["static"]} without the keys)'
     return text
 
 
-def _search_part(plan: DensityPlan) -> str:
+def _render_search_result(plan: DensityPlan) -> str:
     assert plan.found is not None  # noqa: S101
     text = (f'Best keys of {plan.found.tried} that were tried (simulated)\n'
-            f'{_keys(plan.found_keys)}: density {plan.found.curve.density}, '
+            f'{_format_keys(plan.found_keys)}: '
+            f'density {plan.found.curve.density}, '
             f'bound by {plan.found.curve.binds}')
     if plan.found_guests is not None:
-        text += ('; Placement has room for '
-                 + _count(plan.found_guests, 'such guest') + ' on the host')
+        text += (
+            '; Placement has room for '
+            + _format_count(plan.found_guests, 'such guest') + ' on the host')
     return text
 
 
-def _keys(keys: Any) -> str:
+def _format_keys(keys: Any) -> str:
     return ' '.join(f'{key}={value}' for key, value in keys.items()) or 'none'
 
 
-def _p99(points: Sequence[Any], number: int | None) -> str | None:
+def _format_p99(points: Sequence[Any], number: int | None) -> str | None:
     return next((f'{point.p99:.3f}' for point in points
                  if point.n == number), None)
 
 
-def _ratio(ratio: Ratio) -> str:
+def _format_ratio(ratio: Ratio) -> str:
     return f'{ratio.value:.2f}'
 
 
 FORMATS: dict[str, Callable[[Plan, Sequence[DensityPlan]], str]] = {
-    'json': as_json, 'table': as_table}
+    'json': render_json, 'table': render_text}

@@ -12,7 +12,7 @@
 
 """Plan of how many more guests of each flavor fit, and what they lack.
 
-:func:`plan` reads a cloud, :func:`plan_hosts` takes hosts as they are
+:func:`plan_cloud` reads a cloud, :func:`plan_hosts` takes hosts as they are
 described; the rest is the same. Every answer is Placement's: the hosts are
 copied into one of the planner's own, which is filled there.
 """
@@ -37,11 +37,11 @@ from ghsched_placement.planner import cloud
 from ghsched_placement.planner.cloud import Progress
 from ghsched_placement.planner import fill
 from ghsched_placement.planner.flavors import Flavor
-from ghsched_placement.planner.hosts import alike
 from ghsched_placement.planner.hosts import Group
+from ghsched_placement.planner.hosts import group_equal_hosts
 from ghsched_placement.planner.hosts import Host
 from ghsched_placement.planner import limits
-from ghsched_placement.planner.more import buys
+from ghsched_placement.planner.more import count_more_guests
 from ghsched_placement.planner.more import More
 from ghsched_placement.planner import need as needs
 from ghsched_placement.planner.private import PrivatePlacement
@@ -155,13 +155,13 @@ class Settings:
     weigher: choose.Weigher = 'fragmentation'
 
 
-def plan(client: Reader, flavors: Sequence[Flavor],
-         mix: Mapping[str, int] | None = None,
-         settings: Settings | None = None,
-         progress: Progress = cloud.silent,
-         placement: PrivatePlacement | None = None,
-         away: Mapping[str, str] | None = None,
-         rooms: Mapping[str, tuple[NodeRoom, ...]] | None = None) -> Plan:
+def plan_cloud(
+        client: Reader, flavors: Sequence[Flavor],
+        mix: Mapping[str, int] | None = None, settings: Settings | None = None,
+        progress: Progress = cloud.ignore_progress,
+        placement: PrivatePlacement | None = None,
+        away: Mapping[str, str] | None = None,
+        rooms: Mapping[str, tuple[NodeRoom, ...]] | None = None) -> Plan:
     """Plan how many guests of each flavor fit into a cloud.
 
     :param client: client of the cloud's Placement API; only read requests are
@@ -175,9 +175,10 @@ def plan(client: Reader, flavors: Sequence[Flavor],
         not answer.
     """
     settings = settings or Settings()
-    _needs(flavors, settings)
+    _build_needs(flavors, settings)
     away = away or {}
-    every = cloud.read(client, cloud.part(progress, 0.0, 0.5))
+    every = cloud.read_hosts(
+        client, cloud.make_step_progress(progress, 0.0, 0.5))
     hosts = [dataclasses.replace(
         host, cells=(rooms or {}).get(host.root.uuid, ()))
         for host in every if host.root.uuid not in away]
@@ -185,112 +186,113 @@ def plan(client: Reader, flavors: Sequence[Flavor],
                   for host in every if host.root.uuid in away)
     if notes and not hosts:
         raise PlannerError('no host is left: ' + '; '.join(notes))
-    shared = cloud.shared_classes(hosts, client)
+    shared = cloud.list_shared_classes(hosts, client)
     settings = dataclasses.replace(
         settings, without=(*settings.without, *shared))
     found = plan_hosts(hosts, flavors, mix, settings,
-                       cloud.part(progress, 0.5, 1.0), placement)
+                       cloud.make_step_progress(progress, 0.5, 1.0), placement)
     return dataclasses.replace(found, notes=(*notes, *found.notes))
 
 
 def plan_hosts(hosts: Sequence[Host], flavors: Sequence[Flavor],
                mix: Mapping[str, int] | None = None,
                settings: Settings | None = None,
-               progress: Progress = cloud.silent,
+               progress: Progress = cloud.ignore_progress,
                placement: PrivatePlacement | None = None) -> Plan:
     """Plan how many guests of each flavor fit into hosts read from host files.
     """
     settings = settings or Settings()
-    found = _needs(flavors, settings, all(
+    found = _build_needs(flavors, settings, all(
         names.OWNER_TRAIT in host.root.traits for host in hosts))
     unknown = sorted(set(mix or {}) - found.keys())
     if unknown:
-        raise PlannerError(f'mix: {unknown[0]!r} is not one of the flavors')
+        raise PlannerError(f'mix: {unknown[0]!r} is none of the flavors')
     if not hosts:
-        raise PlannerError('no compute host is given')
-    groups = alike(hosts)
+        raise PlannerError('there is no compute host')
+    groups = group_equal_hosts(hosts)
     with (contextlib.nullcontext(placement) if placement
           else PrivatePlacement()) as ours:
         stage = Stage(ours)
         alone = []
         parts = len(found) + bool(mix)
         for number, need in enumerate(found.values()):
-            alone.append(_alone(
-                stage, need, groups, settings, cloud.part(
+            alone.append(_plan_flavor(
+                stage, need, groups, settings, cloud.make_step_progress(
                     progress, number / parts, (number + 1) / parts)))
-        mixed = mix and _mixed(
-            stage, mix, found, groups, cloud.part(
+        mixed = mix and _plan_mix(
+            stage, mix, found, groups, cloud.make_step_progress(
                 progress, len(found) / parts, 1.0),
-            choose.by_gradient(mix, found)
-            if settings.weigher == 'gradient' else choose.by_score)
+            choose.make_gradient_chooser(mix, found)
+            if settings.weigher == 'gradient' else choose.choose_by_score)
     progress(1.0, 'done')
     return Plan(len(hosts), len(groups), tuple(alone), mixed or None,
-                tuple(_notes(hosts, flavors, mix, settings)))
+                tuple(_list_notes(hosts, flavors, mix, settings)))
 
 
-def _needs(flavors: Iterable[Flavor], settings: Settings,
-           owned: bool = True) -> dict[str, needs.Need]:
+def _build_needs(flavors: Iterable[Flavor], settings: Settings,
+                 owned: bool = True) -> dict[str, needs.Need]:
     found: dict[str, needs.Need] = {}
     for flavor in flavors:
         if flavor.name in found:
-            raise PlannerError(f'flavor {flavor.name}: is given twice')
-        found[flavor.name] = needs.of(flavor, settings.accounting,
-                                      settings.aliases, settings.without,
-                                      owned)
+            raise PlannerError(f'flavor {flavor.name}: is there twice')
+        found[flavor.name] = needs.build_need(
+            flavor, settings.accounting, settings.aliases, settings.without,
+            owned)
     if not found:
-        raise PlannerError('no flavor is given')
+        raise PlannerError('there is no flavor to plan with')
     return found
 
 
-def _alone(stage: Stage, need: needs.Need, groups: Sequence[Group],
-           settings: Settings, progress: Progress) -> FlavorPlan:
+def _plan_flavor(stage: Stage, need: needs.Need, groups: Sequence[Group],
+                 settings: Settings, progress: Progress) -> FlavorPlan:
     progress(0.0, f'flavor {need.flavor.name}')
     states = [State(group.host) for group in groups]
-    fill.alone(stage, need, states)
-    bought = (buys(stage, need, states, progress) if settings.more
+    fill.fill_each_host(stage, need, states)
+    bought = (count_more_guests(stage, need, states, progress) if settings.more
               else [()] * len(states))
     found = tuple(
-        _host_plan(state, group.names, need, bought[number], True)
+        _make_host_plan(state, group.names, need, bought[number], True)
         for number, (state, group) in enumerate(zip(states, groups,
                                                     strict=True)))
     return FlavorPlan(need.flavor, sum(host.guests * len(host.hosts)
                                        for host in found), found)
 
 
-def _mixed(stage: Stage, mix: Mapping[str, int],
-           found: Mapping[str, needs.Need], groups: Sequence[Group],
-           progress: Progress, chooses: choose.Choose) -> MixPlan:
+def _plan_mix(stage: Stage, mix: Mapping[str, int],
+              found: Mapping[str, needs.Need], groups: Sequence[Group],
+              progress: Progress, chooses: choose.Choose) -> MixPlan:
     states = [State(group.host) for group in groups for _ in group.names]
     names = [name for group in groups for name in group.names]
-    result = fill.together(stage, mix, found, states, progress, chooses)
+    result = fill.fill_with_mix(stage, mix, found, states, progress, chooses)
     alike_now: dict[object, list[int]] = {}
     for number, state in enumerate(states):
         key = (id(state.host), frozenset(state.by_flavor.items()),
-               state.key())
+               state.make_comparison_key())
         alike_now.setdefault(key, []).append(number)
     need = found[result.stopped_by]
     return MixPlan(dict(mix), result.guests, result.stopped_by, tuple(
-        _host_plan(states[numbers[0]],
+        _make_host_plan(states[numbers[0]],
                    tuple(names[number] for number in numbers), need, (),
                    False)
         for numbers in alike_now.values()))
 
 
-def _host_plan(state: State, names: tuple[str, ...], need: needs.Need,
-               bought: tuple[More, ...], single: bool) -> HostPlan:
+def _make_host_plan(state: State, names: tuple[str, ...], need: needs.Need,
+                    bought: tuple[More, ...], single: bool) -> HostPlan:
     empty = State(state.host)
     return HostPlan(
-        hosts=names, guests=state.guests, nodes=len(state.nodes()),
-        whole_before=limits.whole_nodes(empty),
-        whole_after=limits.whole_nodes(state),
-        lacks=limits.lacks(state, need),
-        uses=limits.uses(state, dict(need.aliases)),
-        pooled=limits.pooled(empty, need) if single else None, more=bought,
-        by_flavor=dict(state.by_flavor))
+        hosts=names, guests=state.guests, nodes=len(state.list_nodes()),
+        whole_before=limits.count_unused_nodes(empty),
+        whole_after=limits.count_unused_nodes(state),
+        lacks=limits.list_lacks(state, need),
+        uses=limits.list_inventory_uses(state, dict(need.aliases)),
+        pooled=limits.count_pooled_guests(empty, need) if single else None,
+        more=bought, by_flavor=dict(state.by_flavor))
 
 
-def _notes(hosts: Sequence[Host], flavors: Sequence[Flavor],
-           mix: Mapping[str, int] | None, settings: Settings) -> list[str]:
+def _list_notes(
+        hosts: Sequence[Host], flavors: Sequence[Flavor],
+        mix: Mapping[str, int] | None, settings: Settings) -> list[str]:
     notes = []
     without = [host.name for host in hosts if not host.cells]
     if without:

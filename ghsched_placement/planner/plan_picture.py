@@ -46,8 +46,8 @@ _PLANNED, _BEFORE, _FREE = '#0072b2', '#999999', '#e8e8e8'
 _Part = tuple[float, Callable[[Any], None]]
 
 
-def draw(plan: Plan, densities: Sequence[DensityPlan],
-         file_format: str = 'svg') -> bytes:
+def draw_plan(plan: Plan, densities: Sequence[DensityPlan],
+              file_format: str = 'svg') -> bytes:
     """Draw a capacity plan as a picture; return the content of the image file.
 
     :param file_format: file format, one of FORMATS.
@@ -59,7 +59,7 @@ def draw(plan: Plan, densities: Sequence[DensityPlan],
     except ImportError:
         raise PlannerError('matplotlib, which draws pictures, is not '
                            "installed: pip install 'ghsched[plan]'") from None
-    parts = _list_parts(plan, densities)
+    parts = _list_charts(plan, densities)
     content = io.BytesIO()
     with matplotlib.rc_context({
             'svg.hashsalt': 'ghsched', 'svg.fonttype': 'none',
@@ -77,7 +77,7 @@ def draw(plan: Plan, densities: Sequence[DensityPlan],
     return content.getvalue()
 
 
-def _list_parts(plan: Plan, densities: Sequence[DensityPlan]) -> list[_Part]:
+def _list_charts(plan: Plan, densities: Sequence[DensityPlan]) -> list[_Part]:
     """Return the charts in the picture of a capacity plan, from top to bottom.
     """
     guests = [(flavor.flavor.name, flavor.guests) for flavor in plan.flavors]
@@ -94,7 +94,7 @@ def _list_parts(plan: Plan, densities: Sequence[DensityPlan]) -> list[_Part]:
             use.node is None, use.resource, use.node or 0))
         if uses:
             parts.append((_FRAME + _BAR * len(uses), functools.partial(
-                _draw_nodes, uses=uses,
+                _draw_inventories, uses=uses,
                 title=f'{host.hosts[0]} full of {flavor.flavor.name}')))
     return parts + [(_CHART + _FRAME, functools.partial(
         _draw_curves, plan=density)) for density in densities]
@@ -117,7 +117,7 @@ def _draw_guests(axes: Any, title: str,
     _label_bars(axes, title, [name for name, _count in guests])
 
 
-def _draw_nodes(axes: Any, title: str, uses: Sequence[Use]) -> None:
+def _draw_inventories(axes: Any, title: str, uses: Sequence[Use]) -> None:
     """Draw a chart with a bar of used and free shares per inventory of a host.
     """
     rows = range(len(uses))
@@ -157,9 +157,10 @@ def _draw_curves(axes: Any, plan: DensityPlan) -> None:
     """
     for curve in plan.report.curves:
         colour = _COLOURS[curve.scenario]
-        axes.plot([point.n for point in curve.points],
-                  [point.p99 for point in curve.points], color=colour,
-                  linestyle=_DASHES[curve.scenario], label=_describe(curve))
+        axes.plot(
+            [point.n for point in curve.points],
+            [point.p99 for point in curve.points], color=colour,
+            linestyle=_DASHES[curve.scenario], label=_describe_curve(curve))
         last = curve.points[curve.density - 1]
         axes.plot(last.n, last.p99, 'o', color=colour)
     axes.axhline(LINE, color='#000000', linestyle='-.', linewidth=1, label=(
@@ -174,7 +175,7 @@ def _draw_curves(axes: Any, plan: DensityPlan) -> None:
                 frameon=False)
 
 
-def _describe(curve: Curve) -> str:
+def _describe_curve(curve: Curve) -> str:
     """Return the chart legend's text for a latency curve."""
     return (f'{SCENARIOS[curve.scenario]}: density {curve.density}'
             + ('' if curve.first_failing else

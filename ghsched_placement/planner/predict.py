@@ -69,7 +69,8 @@ class Predicted:
     reasons: tuple[str, ...] = ()
 
 
-def check(targets: Iterable[Target], against: Machine | None) -> None:
+def check_machine_names(
+        targets: Iterable[Target], against: Machine | None) -> None:
     """Raise an error if another machine has the name of the compared one.
 
     :param against: machine to compare the others with; None for none.
@@ -82,11 +83,12 @@ def check(targets: Iterable[Target], against: Machine | None) -> None:
                                'change "name" in one of their files')
 
 
-def predict(plan: Plan, targets: Sequence[Target],
-            flavors: Sequence[Flavor], settings: Settings,
-            placement: PrivatePlacement, against: Machine | None = None,
-            search: bool = False, progress: Progress = cloud.silent,
-            ) -> Predicted:
+def predict_densities(
+        plan: Plan, targets: Sequence[Target],
+        flavors: Sequence[Flavor], settings: Settings,
+        placement: PrivatePlacement, against: Machine | None = None,
+        search: bool = False, progress: Progress = cloud.ignore_progress,
+) -> Predicted:
     """Predict container densities for the published test and each flavor.
 
     A density is the number of containers that run well on a machine.
@@ -103,7 +105,7 @@ def predict(plan: Plan, targets: Sequence[Target],
                     None if target.machine == against else against,
                     search, placement) for target in targets]
     told = [one for number, machine in enumerate(asked)
-            for one in machine.densities(cloud.part(
+            for one in machine.yield_densities(cloud.make_step_progress(
                 progress, number / len(asked), (number + 1) / len(asked)))]
     return Predicted(
         tuple(one for one in told if isinstance(one, DensityPlan)),
@@ -122,36 +124,39 @@ class _Asked:
     search: bool
     placement: PrivatePlacement
 
-    def densities(self, progress: Progress) -> Iterator[DensityPlan | str]:
+    def yield_densities(
+            self, progress: Progress) -> Iterator[DensityPlan | str]:
         """Yield each container density prediction, or why there is none."""
         machine = self.target.machine
         what, parts = f'density on {machine.name}', len(self.flavors) + 1
         progress(0.0, what)
         try:
-            yield density.published(machine, self.against, self.search)
+            yield density.predict_published_test(
+                machine, self.against, self.search)
         except PlannerError as error:
             yield str(error)
         for number, flavor in enumerate(self.flavors):
             progress((number + 1) / parts, f'{what}, {flavor.name}')
-            yield self._of_flavor(number)
+            yield self._predict_flavor(number)
 
-    def _of_flavor(self, number: int) -> DensityPlan | str:
-        need = needs.of(self.flavors[number], self.settings.accounting,
-                        {**(self.settings.aliases or {}),
-                         **self.target.aliases}, self.settings.without)
-        guests = self._guests(number, need)
+    def _predict_flavor(self, number: int) -> DensityPlan | str:
+        need = needs.build_need(self.flavors[number], self.settings.accounting,
+                                {**(self.settings.aliases or {}),
+                                 **self.target.aliases}, self.settings.without)
+        guests = self._count_guests(number, need)
         try:
-            found = density.of_flavor(
+            found = density.predict_flavor(
                 self.target.machine, need, guests, self.against, self.search,
-                self._guests_without(need))
+                self._count_guests_without_ghsched(need))
         except density.NotPredicted as error:
             return str(error)
         if found.found is None:
             return found
-        return replace(found, found_guests=self._room(need,
-                                                      found.found_keys))
+        return replace(
+            found, found_guests=self._count_guests_with_keys(need,
+                                                             found.found_keys))
 
-    def _guests(self, number: int, need: needs.Need) -> int:
+    def _count_guests(self, number: int, need: needs.Need) -> int:
         """Return how many guests of a flavor fit on the empty host.
 
         :param number: index of the flavor.
@@ -160,27 +165,28 @@ class _Asked:
                    if not set(kind.hosts).isdisjoint(self.target.counted)]
         if counted:
             return max(counted)
-        return self._count(need.flavor, need)
+        return self._plan_guests(need.flavor, need)
 
-    def _guests_without(self, need: needs.Need) -> int | None:
+    def _count_guests_without_ghsched(self, need: needs.Need) -> int | None:
         """Return how many guests of a flavor fit without ghsched extra specs.
         """
         if not any(key.startswith(_SEARCHED)
                    for key in need.flavor.extra_specs):
             return None
-        return self._room(need, {})
+        return self._count_guests_with_keys(need, {})
 
-    def _room(self, need: needs.Need, keys: Mapping[str, str]) -> int:
+    def _count_guests_with_keys(
+            self, need: needs.Need, keys: Mapping[str, str]) -> int:
         """Return how many guests fit on the empty host with other extra specs.
 
         :param keys: ghsched extra specs that replace those of the flavor.
         """
         specs = {key: value for key, value in need.flavor.extra_specs.items()
                  if not key.startswith(_SEARCHED)}
-        return self._count(replace(
+        return self._plan_guests(replace(
             need.flavor, extra_specs={**specs, **keys}), need)
 
-    def _count(self, flavor: Flavor, need: needs.Need) -> int:
+    def _plan_guests(self, flavor: Flavor, need: needs.Need) -> int:
         again = planner.plan_hosts(
             [self.target.host], [flavor], settings=Settings(
                 need.accounting, need.aliases, more=False,

@@ -62,9 +62,9 @@ class PrivatePlacement:
             # The child has the same packages, wherever they come from.
             env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)})
         self._lock = threading.Lock()
-        self._known: set[str] = set(client.read(self, '/traits')['traits'])
+        self._known: set[str] = set(client.get_json(self, '/traits')['traits'])
         self._known.update(
-            entry['name'] for entry in client.read(
+            entry['name'] for entry in client.get_json(
                 self, '/resource_classes')['resource_classes'])
         return self
 
@@ -75,25 +75,26 @@ class PrivatePlacement:
         self._process.communicate()
 
     def get(self, url: str, *, microversion: str) -> client.Response:
-        return self._ask('GET', url, None, microversion)
+        return self._send('GET', url, None, microversion)
 
     def put(self, url: str, *, json: Any,
             microversion: str) -> client.Response:
-        return self._ask('PUT', url, json, microversion)
+        return self._send('PUT', url, json, microversion)
 
     def post(self, url: str, *, json: Any,
              microversion: str) -> client.Response:
-        return self._ask('POST', url, json, microversion)
+        return self._send('POST', url, json, microversion)
 
-    def load(self, providers: Sequence[Mapping[str, Any]]) -> None:
+    def load_providers(self, providers: Sequence[Mapping[str, Any]]) -> None:
         """Replace all resource providers in the planner's private Placement.
 
         Standard resource classes and traits unknown to this Placement release
         are left out.
         """
         for provider in providers:
-            self.learn(provider['inventories'], provider['traits'])
-        self._ask('load', [
+            self.create_classes_and_traits(
+                provider['inventories'], provider['traits'])
+        self._send('load', [
             {**provider,
              'inventories': {name: record for name, record
                              in provider['inventories'].items()
@@ -103,7 +104,8 @@ class PrivatePlacement:
              'traits': sorted(self._known.intersection(provider['traits']))}
             for provider in providers])
 
-    def learn(self, classes: Iterable[str], traits: Iterable[str]) -> None:
+    def create_classes_and_traits(
+            self, classes: Iterable[str], traits: Iterable[str]) -> None:
         """Create custom resource classes and traits in the private Placement.
         """
         unknown = [('resource_classes', name) for name in classes]
@@ -111,11 +113,11 @@ class PrivatePlacement:
         for kind, name in unknown:
             if name.startswith('CUSTOM_') and name not in self._known:
                 path = f'/{kind}/{name}'
-                client.document('PUT', path, self.put(
+                client.parse_response('PUT', path, self.put(
                     path, json=None, microversion=client.MICROVERSION))
                 self._known.add(name)
 
-    def _ask(self, *asked: Any) -> client.Response:
+    def _send(self, *asked: Any) -> client.Response:
         process = self._process
         assert process.stdin and process.stdout  # noqa: S101
         try:

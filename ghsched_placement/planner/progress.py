@@ -38,7 +38,7 @@ class Bar:
     def __call__(self, share: float, what: str) -> None:
         if not self._shown or time.monotonic() - self._start < DELAY:
             return
-        line = bar(share, what)
+        line = render_bar(share, what)
         self._stream.write('\r' + line.ljust(self._drawn))
         self._stream.flush()
         self._drawn = len(line)
@@ -51,7 +51,7 @@ class Bar:
             self._drawn = 0
 
 
-def bar(share: float, what: str) -> str:
+def render_bar(share: float, what: str) -> str:
     """Render a progress bar such as ``[#####.....]  50 % what``."""
     share = min(1.0, max(0.0, share))
     full = round(share * WIDTH)

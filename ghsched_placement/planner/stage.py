@@ -48,7 +48,7 @@ class Stage:
         #: State and place of a provider, by its UUID here.
         self._where: dict[str, tuple[int, int]] = {}
 
-    def hold(self, states: Sequence[State]) -> None:
+    def load_hosts(self, states: Sequence[State]) -> None:
         """Load hosts and their guests into the planner's private Placement.
 
         Guests get allocations as nova-scheduler would claim them.
@@ -57,33 +57,33 @@ class Stage:
         """
         self._states, self._where = states, {}
         providers = [one for number, state in enumerate(states)
-                     for one in self._providers(number, state)]
-        self._placement.load(providers)
-        self.claim()
+                     for one in self._yield_providers(number, state)]
+        self._placement.load_providers(providers)
+        self.write_claims()
 
-    def claim(self) -> None:
+    def write_claims(self) -> None:
         """Write allocations of guests placed since the last call to Placement.
 
         :raises PlannerError: when Placement refuses the allocations.
         """
-        claims = _claims(self._states)
+        claims = _make_claims(self._states)
         if claims:
             path = '/allocations'
-            client.document('POST', path, self._placement.post(
+            client.parse_response('POST', path, self._placement.post(
                 path, json=claims, microversion=client.MICROVERSION))
         for state in self._states:
             state.claimed = dict(state.taken)
 
-    def _providers(self, number: int,
-                   state: State) -> Iterator[dict[str, Any]]:
-        here = {provider.uuid: _uuid(number, place) for place, provider
+    def _yield_providers(self, number: int,
+                         state: State) -> Iterator[dict[str, Any]]:
+        here = {provider.uuid: _make_uuid(number, place) for place, provider
                 in enumerate(state.host.providers)}
         for place, provider in enumerate(state.host.providers):
             self._where[here[provider.uuid]] = number, place
             yield {
                 'uuid': here[provider.uuid], 'name': here[provider.uuid],
                 'parent': here[provider.parent] if provider.parent else None,
-                'inventories': {name: state.record((place, name))
+                'inventories': {name: state.get_inventory((place, name))
                                 for name in provider.inventories},
                 'used': {name: provider.used.get(name, 0)
                          + state.claimed.get((place, name), 0)
@@ -92,8 +92,8 @@ class Stage:
 
     # -- what Placement offers ------------------------------------------------
 
-    def offers(self, need: Need, locality: str,
-               sizes: vfs.Sizes) -> list[list[Way]]:
+    def list_placements(self, need: Need, locality: str,
+                        sizes: vfs.Sizes) -> list[list[Way]]:
         """Return the possible placements of one more guest on each host.
 
         One list per host, best first, in the order of
@@ -102,60 +102,63 @@ class Stage:
         :param locality: how near the VFs must be to the guest's NUMA nodes.
         :param sizes: division of the VFs among PFs.
         """
-        answer = self._get(need.query(locality, sizes))
+        answer = self._query_placement(
+            need.make_planner_query(locality, sizes))
         of_host: list[list[dict[str, Any]]] = [[] for _ in self._states]
         for candidate in answer['allocation_requests']:
             number, _ = self._where[next(iter(candidate['allocations']))]
             of_host[number].append(candidate)
-        return [self._ways(number, found, need, need.wanted(locality))
+        return [self._list_ways(number, found, need,
+                                need.make_ranking_criteria(locality))
                 for number, found in enumerate(of_host)]
 
-    def _ways(self, number: int, found: list[dict[str, Any]], need: Need,
-              wanted: candidates.Wanted) -> list[Way]:
+    def _list_ways(self, number: int, found: list[dict[str, Any]], need: Need,
+                   wanted: candidates.Wanted) -> list[Way]:
         candidates.map_vfs_to_pfs(found, wanted.vfs)
         state, guest = self._states[number], need.guest
 
         def has_room(guest_node: int, node: int) -> bool:
             return not state.host.cells or not guest.needs or not (
-                state.short_of(node, guest.needs[guest_node],
-                               guest.page_size))
+                state.find_shortages(node, guest.needs[guest_node],
+                                     guest.page_size))
         placed, _ = node_assignment.assign_host_nodes(
-            found, wanted, self._host(number), has_room,
+            found, wanted, self._make_candidates_host(number), has_room,
             steps=matching.Steps(_STEPS))
-        ways = (Way(item.get_host_node_order(), self._takes(candidate))
+        ways = (Way(item.get_host_node_order(), self._list_amounts(candidate))
                 for item in placed for candidate in item.candidates)
         return list(dict.fromkeys(ways))
 
-    def _takes(self, candidate: Mapping[str, Any],
-               ) -> tuple[tuple[Slot, int], ...]:
+    def _list_amounts(self, candidate: Mapping[str, Any]
+                      ) -> tuple[tuple[Slot, int], ...]:
         return tuple(sorted(
             ((self._where[provider][1], name), amount)
             for provider, entry in candidate['allocations'].items()
             for name, amount in entry['resources'].items()))
 
-    def _host(self, number: int) -> candidates.Host:
-        return self._states[number].host.for_candidates(
-            lambda place: _uuid(number, place))
+    def _make_candidates_host(self, number: int) -> candidates.Host:
+        return self._states[number].host.to_candidates_host(
+            lambda place: _make_uuid(number, place))
 
-    def pfs(self, need: Need) -> dict[str, list[vfs.Pf]]:
+    def list_pfs(self, need: Need) -> dict[str, list[vfs.Pf]]:
         """Return the PFs that can serve the VFs of a flavor, by PCI alias."""
         found: dict[str, list[vfs.Pf]] = {}
-        for wish, item in zip(need.policy.vfs, need.devices({}),
+        for wish, item in zip(need.policy.vfs, need.list_vf_devices({}),
                               strict=True):
             if wish.alias not in found:
                 asked = item.resource_class, item.required
-                answer = self._get(vfs.query(*asked))
+                answer = self._query_placement(vfs.query(*asked))
                 found[wish.alias] = vfs.read(answer['provider_summaries'],
                                              *asked)
         return found
 
-    def _get(self, query: Sequence[tuple[str, str]]) -> Any:
-        self._placement.learn(*_named(query))
-        return client.read(self._placement, '/allocation_candidates?'
-                           + parse.urlencode(query))
+    def _query_placement(self, query: Sequence[tuple[str, str]]) -> Any:
+        self._placement.create_classes_and_traits(*_list_names(query))
+        return client.get_json(self._placement, '/allocation_candidates?'
+                               + parse.urlencode(query))
 
 
-def _named(query: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:
+def _list_names(
+        query: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:
     """Return the resource classes and the traits in a Placement query."""
     classes, traits = [], []
     for key, value in query:
@@ -167,11 +170,11 @@ def _named(query: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:
     return classes, traits
 
 
-def _uuid(number: int, place: int) -> str:
+def _make_uuid(number: int, place: int) -> str:
     return str(uuid.uuid5(_NAMESPACE, f'{number}/{place}'))
 
 
-def _claims(states: Sequence[State]) -> dict[str, Any]:
+def _make_claims(states: Sequence[State]) -> dict[str, Any]:
     """Return the POST /allocations body with newly placed guests' resources.
 
     Guests are merged into as few consumers as ``max_unit`` allows, because
@@ -181,10 +184,11 @@ def _claims(states: Sequence[State]) -> dict[str, Any]:
     for number, state in enumerate(states):
         for slot, taken in state.taken.items():
             amount = taken - state.claimed.get(slot, 0)
-            parts = _parts(amount, state.record(slot)) if amount else []
+            parts = _split_amount(
+                amount, state.get_inventory(slot)) if amount else []
             consumers += [{} for _ in range(len(parts) - len(consumers))]
             for consumer, part in zip(consumers, parts, strict=False):
-                consumer.setdefault(_uuid(number, slot[0]),
+                consumer.setdefault(_make_uuid(number, slot[0]),
                                     {})[slot[1]] = part
     return {str(uuid.uuid4()): {
         'allocations': {provider: {'resources': resources}
@@ -193,7 +197,7 @@ def _claims(states: Sequence[State]) -> dict[str, Any]:
         'user_id': 'ghsched'} for consumer in consumers}
 
 
-def _parts(amount: int, record: Mapping[str, int | float]) -> list[int]:
+def _split_amount(amount: int, record: Mapping[str, int | float]) -> list[int]:
     """Split a resource amount into allocations that Placement accepts.
 
     :param record: inventory record with ``max_unit`` and ``step_size``.

@@ -66,7 +66,7 @@ class State:
         self.claimed: dict[Slot, int] = {}
         self._rooms = {room.node: room for room in host.cells}
         self._free = {
-            (place, name): tree.free(self.record((place, name)),
+            (place, name): tree.free(self.get_inventory((place, name)),
                                      provider.used.get(name, 0))
             for place, provider in enumerate(host.providers)
             for name in provider.inventories}
@@ -76,7 +76,7 @@ class State:
         """Number of guests placed on the host so far."""
         return sum(self.by_flavor.values())
 
-    def with_more(self, more: Mapping[Slot, int]) -> 'State':
+    def add_units(self, more: Mapping[Slot, int]) -> 'State':
         """Return a copy of the host's state with enlarged inventories.
 
         :param more: number of units to add, by inventory.
@@ -85,50 +85,53 @@ class State:
         other.by_flavor = dict(self.by_flavor)
         other._rooms = dict(self._rooms)
         for slot, amount in self.taken.items():
-            other._take(slot, amount)
+            other._take_amount(slot, amount)
         other.claimed = dict(self.claimed)
         return other
 
-    def key(self) -> Any:
+    def make_comparison_key(self) -> Any:
         """Comparison key, equal for states of a host with the same usage."""
         return (frozenset(self.taken.items()),
                 frozenset(self._rooms.values()))
 
-    def record(self, slot: Slot) -> tree.Inventory:
+    def get_inventory(self, slot: Slot) -> tree.Inventory:
         """Return a Placement inventory record, including added units."""
         record = self.host.providers[slot[0]].inventories[slot[1]]
         more = self.more.get(slot, 0)
         return {**record, 'total': record['total'] + more,
                 'max_unit': record['max_unit'] + more} if more else record
 
-    def free(self, slot: Slot) -> int:
+    def get_free_amount(self, slot: Slot) -> int:
         """Return the free amount of an inventory; 0 for a missing inventory.
         """
         return self._free.get(slot, 0)
 
-    def place(self, need: Need, way: Way) -> tuple[int, ...] | None:
+    def find_host_nodes(self, need: Need, way: Way) -> tuple[int, ...] | None:
         """Return host NUMA nodes for one more guest; None if it does not fit.
 
         :param way: possible placement, as Placement has offered it.
         """
-        if any(amount > self.free(slot) for slot, amount in way.takes):
+        if any(amount > self.get_free_amount(slot) for slot,
+               amount in way.takes):
             return None
         guest = need.guest.needs
         if not self.host.cells or not guest:
             return way.nodes
         nodes = way.nodes or tuple(
-            node.number for node in list_likely_nodes(self.nodes(), guest))
+            node.number
+            for node in list_likely_nodes(self.list_nodes(), guest))
         if len(nodes) < len(guest) or not all(
-                self.short_of(node, part, need.guest.page_size) == []
+                self.find_shortages(node, part, need.guest.page_size) == []
                 for node, part in zip(nodes, guest, strict=True)):
             return None
         return nodes
 
-    def take(self, need: Need, way: Way, nodes: tuple[int, ...]) -> None:
+    def place_guest(
+            self, need: Need, way: Way, nodes: tuple[int, ...]) -> None:
         """Place a guest on the given host NUMA nodes and take its resources.
         """
         for slot, amount in way.takes:
-            self._take(slot, amount)
+            self._take_amount(slot, amount)
         for node, part in zip(nodes, need.guest.needs, strict=False):
             if node in self._rooms:
                 self._rooms[node] = self._rooms[node].take_guest_node(
@@ -136,31 +139,32 @@ class State:
         name = need.flavor.name
         self.by_flavor[name] = self.by_flavor.get(name, 0) + 1
 
-    def _take(self, slot: Slot, amount: int) -> None:
+    def _take_amount(self, slot: Slot, amount: int) -> None:
         self.taken[slot] = self.taken.get(slot, 0) + amount
         self._free[slot] -= amount
 
     # -- NUMA nodes -----------------------------------------------------------
 
-    def short_of(self, node: int, part: GuestNode,
-                 page_size: PageSize = None) -> list[Shortage]:
+    def find_shortages(self, node: int, part: GuestNode,
+                       page_size: PageSize = None) -> list[Shortage]:
         """Return the CPUs and memory a host NUMA node lacks for a guest node.
         """
         room = self._rooms.get(node)
         return [] if room is None else room.find_shortages(part, page_size)
 
-    def nodes(self) -> list[HostNode]:
+    def list_nodes(self) -> list[HostNode]:
         """Return the host's NUMA nodes as input of the fragmentation score.
 
         For a host whose CPUs and memory are unknown, the nodes' free bandwidth
         takes the place of CPUs.
         """
-        devices = self._devices()
+        devices = self._list_free_devices()
         if not self.host.cells:
-            return [self._by_bandwidth(place, node, devices.get(node, {}))
+            return [self._make_bandwidth_node(place, node,
+                                              devices.get(node, {}))
                     for place, node in self.host.node_of.items()]
         found = []
-        floating = self._floating_on_each()
+        floating = self._count_floating_vcpus()
         for node, room in self._rooms.items():
             found.append(HostNode(
                 number=node, memory_free=room.memory_free,
@@ -170,7 +174,7 @@ class State:
                 devices=devices.get(node, {})))
         return found
 
-    def _floating_on_each(self) -> int:
+    def _count_floating_vcpus(self) -> int:
         """Return the vCPUs per host NUMA node of guests without NUMA topology.
         """
         placed = sum(self._rooms[cell.node].vcpus_used - cell.vcpus_used
@@ -178,34 +182,35 @@ class State:
         floating = max(0, self.taken.get((0, orc.VCPU), 0) - placed)
         return -(-floating // len(self.host.cells))
 
-    def _by_bandwidth(self, place: int, node: int,
-                      devices: Mapping[str, int]) -> HostNode:
+    def _make_bandwidth_node(self, place: int, node: int,
+                             devices: Mapping[str, int]) -> HostNode:
         slot = place, names.MEM_BW_PCT
         stock = self.host.providers[place].get_stock(names.MEM_BW_PCT)
         return HostNode(number=node, devices=devices, shared=Share(
-            stock.capacity if stock else 0, self.free(slot)))
+            stock.capacity if stock else 0, self.get_free_amount(slot)))
 
-    def _devices(self) -> dict[int, dict[str, int]]:
+    def _list_free_devices(self) -> dict[int, dict[str, int]]:
         """Return the number of free PCI devices, by host NUMA node and class.
         """
         found: dict[int, dict[str, int]] = {}
         for place, node in self.host.node_below.items():
             for name in self.host.providers[place].inventories:
                 if node is not None:
-                    found.setdefault(node, {})[f'{place}/{name}'] = self.free(
-                        (place, name))
+                    found.setdefault(
+                        node, {})[f'{place}/{name}'] = self.get_free_amount(
+                            (place, name))
         return found
 
-    def score(self, need: Need, nodes: tuple[int, ...]) -> float:
+    def score_placement(self, need: Need, nodes: tuple[int, ...]) -> float:
         """Return how well a guest fits on host NUMA nodes, 0 (worst) to 1.
 
         The score is that of the scheduler's GhschedFragmentationWeigher.
         """
-        every = self.nodes()
+        every = self.list_nodes()
         known = {node.number: node for node in every}
         if need.guest.cells:
             parts = [Part(known[number], part) for number, part
-                     in zip(nodes, self._parts(need), strict=False)
+                     in zip(nodes, self._list_guest_nodes(need), strict=False)
                      if number in known]
         else:
             # A guest without a NUMA topology is on all nodes alike.
@@ -215,10 +220,10 @@ class State:
             parts = [Part(node, each) for node in every]
         pools = frozenset(name for node in every for name in node.devices)
         return fragmentation.score_placement(
-            every, parts, need.device_needs(pools),
+            every, parts, need.list_device_needs(pools),
             len(need.guest.cells) or 1).value
 
-    def _parts(self, need: Need) -> tuple[GuestNode, ...]:
+    def _list_guest_nodes(self, need: Need) -> tuple[GuestNode, ...]:
         if self.host.cells:
             return need.guest.needs
         return tuple(GuestNode(shared=need.bandwidth.get(number, 0))

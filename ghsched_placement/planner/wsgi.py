@@ -80,8 +80,8 @@ class Application:
         """Create the tables of the Placement database."""
         migration.create_schema(db_api.get_placement_engine())
 
-    def request(self, method: str, path: str, body: Any = None,
-                microversion: str = 'latest') -> tuple[int, str]:
+    def send_request(self, method: str, path: str, body: Any = None,
+                     microversion: str = 'latest') -> tuple[int, str]:
         """Call Placement's WSGI application; return status and body."""
         self._app = self._app or deploy.loadapp(self._config)
         request = webob.Request.blank(path, method=method, headers={
@@ -93,7 +93,7 @@ class Application:
         response = request.get_response(self._app)
         return response.status_int, response.text if response.body else ''
 
-    def load(self, providers: Sequence[Mapping[str, Any]]) -> None:
+    def load_providers(self, providers: Sequence[Mapping[str, Any]]) -> None:
         """Replace all resource providers of Placement by the given ones.
 
         They are written directly to the database, because each takes 20 ms
@@ -105,24 +105,25 @@ class Application:
         """
         engine = db_api.get_placement_engine()
         with engine.begin() as connection:
-            classes = _ids(connection, models.ResourceClass)
-            traits = _ids(connection, models.Trait)
+            classes = _read_ids(connection, models.ResourceClass)
+            traits = _read_ids(connection, models.Trait)
             for model in (models.Allocation, models.Consumer,
                           models.Inventory, models.ResourceProviderTrait,
                           models.ResourceProvider):
                 connection.execute(sqlalchemy.delete(model))
-            for model, rows in _rows(providers, classes, traits).items():
+            for model, rows in _make_rows(providers, classes, traits).items():
                 if rows:
                     connection.execute(sqlalchemy.insert(model), rows)
 
 
-def _ids(connection: Any, model: Any) -> dict[str, int]:
+def _read_ids(connection: Any, model: Any) -> dict[str, int]:
     return {name: number for number, name in connection.execute(
         sqlalchemy.select(model.id, model.name))}
 
 
-def _rows(providers: Sequence[Mapping[str, Any]], classes: Mapping[str, int],
-          traits: Mapping[str, int]) -> dict[Any, list[dict[str, Any]]]:
+def _make_rows(
+        providers: Sequence[Mapping[str, Any]], classes: Mapping[str, int],
+        traits: Mapping[str, int]) -> dict[Any, list[dict[str, Any]]]:
     """Convert resource providers to rows of Placement's database, by model."""
     number = {provider['uuid']: place
               for place, provider in enumerate(providers, start=1)}
@@ -150,7 +151,7 @@ def _rows(providers: Sequence[Mapping[str, Any]], classes: Mapping[str, int],
     return found
 
 
-def serve(requests: Iterable[str], answers: TextIO) -> None:
+def serve_requests(requests: Iterable[str], answers: TextIO) -> None:
     """Answer Placement requests that are read as one JSON document per line.
 
     A request is ``["load", providers]`` or ``[method, path, body,
@@ -161,14 +162,14 @@ def serve(requests: Iterable[str], answers: TextIO) -> None:
     for line in requests:
         asked = json.loads(line)
         if asked[0] == 'load':
-            application.load(asked[1])
+            application.load_providers(asked[1])
             answer: tuple[int, str] = (204, '')
         else:
-            answer = application.request(*asked)
+            answer = application.send_request(*asked)
         answers.write(json.dumps(answer) + '\n')
         answers.flush()
 
 
 if __name__ == '__main__':
     logging.disable(logging.WARNING)
-    serve(sys.stdin, sys.stdout)
+    serve_requests(sys.stdin, sys.stdout)

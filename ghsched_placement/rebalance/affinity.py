@@ -106,7 +106,7 @@ class Ties:
     time: float = 0.0
     by_pair: Mapping[Pair, Tie] = field(default_factory=dict)
 
-    def strength(self, one: str, other: str) -> float:
+    def get_strength(self, one: str, other: str) -> float:
         """Return the traffic between two guests in bytes per second.
 
         0 if no traffic between them has been measured lately.
@@ -170,7 +170,7 @@ def update_ties(ties: Ties, sent: Mapping[Pair, float], now: float,
     elapsed = now - ties.time
     if elapsed <= 0:
         return ties
-    rates = _rates(sent, elapsed)
+    rates = _sum_rates(sent, elapsed)
     left = 2.0 ** (-elapsed / settings.half_life)
     found = {}
     for key in ties.by_pair.keys() | rates.keys():
@@ -201,7 +201,8 @@ def select_strongest_ties(ties: Ties, names: Iterable[str], most: int) -> Ties:
                                   in ties.by_pair.items() if key in kept})
 
 
-def _rates(sent: Mapping[Pair, float], seconds: float) -> dict[Pair, float]:
+def _sum_rates(
+        sent: Mapping[Pair, float], seconds: float) -> dict[Pair, float]:
     summed: dict[Pair, list[float]] = {}
     for (one, other), count in sent.items():
         if one != other and count > 0:
@@ -280,14 +281,14 @@ def add_declared_ties(members: Iterable[Member], ties: Ties,
     found = dict(ties.by_pair)
     for one, other in _pair_declared_members(members):
         key = make_pair(one, other)
-        if ties.strength(one, other) < strength:
+        if ties.get_strength(one, other) < strength:
             found[key] = Tie(strength, ties.time)
     return Ties(ties.time, found)
 
 
 def sum_ties_in_group(group: Group, ties: Ties) -> dict[str, float]:
     """Return each member's traffic with its group of guests, in bytes/s."""
-    return {uuid: math.fsum(ties.strength(uuid, other)
+    return {uuid: math.fsum(ties.get_strength(uuid, other)
                             for other in group.members - {uuid})
             for uuid in sorted(group.members)}
 
@@ -304,11 +305,11 @@ def classify_strengths(strengths: Mapping[str, float]) -> dict[str, Level]:
     if low == high:
         return dict.fromkeys(strengths,
                              Level.STRONG if high else Level.WEAK)
-    return {name: _level((value - low) / (high - low))
+    return {name: _classify_part((value - low) / (high - low))
             for name, value in strengths.items()}
 
 
-def _level(part: float) -> Level:
+def _classify_part(part: float) -> Level:
     return Level(min(3, 1 + int(3 * part)))
 
 

@@ -25,9 +25,9 @@ from ghsched_placement.rebalance.move_plan import Settings
 from ghsched_placement.rebalance.move_plan import Spot
 from ghsched_placement.rebalance.move_plan import State
 from ghsched_placement.rebalance.pair_search import Budget
+from ghsched_placement.rebalance.pair_search import list_bottlenecks
 from ghsched_placement.rebalance.pair_search import PAIR_STEPS
 from ghsched_placement.rebalance.pair_search import PairSearch
-from ghsched_placement.rebalance.pair_search import worst_first
 
 
 class Affinity(Policy):
@@ -47,41 +47,42 @@ class Affinity(Policy):
         pairs = PairSearch(state, budget, self._pair_steps)
         found: list[Move] = []
         while budget.left > 0:
-            moves = (tuple(itertools.islice(_relieve(state, budget), 1))
-                     or pairs.find()
-                     or tuple(itertools.islice(_gather(state, budget), 1)))
+            moves = (
+                tuple(itertools.islice(_plan_relief(state, budget), 1))
+                or pairs.find_best_pair()
+                or tuple(itertools.islice(_plan_gathering(state, budget), 1)))
             if not moves:
                 break
             for move in moves:
-                state.apply(move)
-                budget.take(move)
+                state.apply_move(move)
+                budget.count_move(move)
                 found.append(move)
         return tuple(found)
 
 
-def _relieve(state: State, budget: Budget) -> Iterator[Move]:
+def _plan_relief(state: State, budget: Budget) -> Iterator[Move]:
     """Yield moves of guests off overloaded host NUMA nodes.
 
     The node with the highest load comes first.
     """
-    for spot in worst_first(state):
+    for spot in list_bottlenecks(state):
         guests = [state.guests[uuid] for uuid in state.at[spot]]
-        guests.sort(key=lambda guest: (state.belonging(guest, spot),
+        guests.sort(key=lambda guest: (state.get_traffic_with(guest, spot),
                                        guest.uuid))
         empty = {spot for spot in state.nodes if not state.at[spot]}
         # Who wants nearly all of a node may have one that nobody else is on.
-        for spots, below in ((state.nodes.keys(), state.calm), (
-                empty, state.calm * state.pressure(spot))):
+        for spots, below in ((state.nodes.keys(), state.calm_load), (
+                empty, state.calm_load * state.get_relative_load(spot))):
             for guest in guests:
-                if not guest.cpu or budget.rests(guest):
+                if not guest.cpu or budget.is_guest_resting(guest):
                     continue
-                move = _best(state, budget, guest, spots, below)
+                move = _find_best_move(state, budget, guest, spots, below)
                 if move:
                     yield move
 
 
-def _best(state: State, budget: Budget, guest: Guest, spots: Iterable[Spot],
-          below: float) -> Move | None:
+def _find_best_move(state: State, budget: Budget, guest: Guest,
+                    spots: Iterable[Spot], below: float) -> Move | None:
     """Return the most profitable move of a guest off an overloaded NUMA node.
 
     None if no move is allowed and pays.
@@ -90,15 +91,16 @@ def _best(state: State, budget: Budget, guest: Guest, spots: Iterable[Spot],
     :param below: relative load that the destination must stay below.
     """
     reason = f'{guest.spot} is a bottleneck'
-    moves = (state.move(guest, spot, reason) for spot in spots
-             if state.fits(guest, spot, below) and (
-                 spot.host == guest.spot.host or not budget.full(spot.host)))
+    moves = (state.make_paying_move(guest, spot, reason) for spot in spots
+             if state.can_take(guest, spot, below)
+             and (spot.host == guest.spot.host
+                  or not budget.is_host_full(spot.host)))
     return max(filter(None, moves), default=None, key=lambda move: (
-        move.gain - move.cost, move.inside, -state.pressure(move.destination),
-        move.destination))
+        move.gain - move.cost, move.inside,
+        -state.get_relative_load(move.destination), move.destination))
 
 
-def _gather(state: State, budget: Budget) -> Iterator[Move]:
+def _plan_gathering(state: State, budget: Budget) -> Iterator[Move]:
     """Yield moves of guests to the host node of the guests they talk to.
 
     The most profitable move comes first.
@@ -106,20 +108,23 @@ def _gather(state: State, budget: Budget) -> Iterator[Move]:
     found = []
     for uuid in sorted(state.group):
         guest = state.guests.get(uuid)
-        if guest is None or budget.rests(guest):
+        if guest is None or budget.is_guest_resting(guest):
             continue
-        spot = _home(state, guest)
-        if spot is None or not state.fits(guest, spot, state.calm) or (
-                spot.host != guest.spot.host and budget.full(spot.host)):
+        spot = _find_preferred_node(state, guest)
+        if spot is None or (
+                not state.can_take(guest, spot, state.calm_load)
+                or (spot.host != guest.spot.host
+                    and budget.is_host_full(spot.host))):
             continue
-        move = state.move(guest, spot, f'what it talks to is on {spot}')
+        move = state.make_paying_move(
+            guest, spot, f'what it talks to is on {spot}')
         if move:
             found.append(move)
     yield from sorted(found, key=lambda move: (move.cost - move.gain,
                                                move.guest))
 
 
-def _home(state: State, guest: Guest) -> Spot | None:
+def _find_preferred_node(state: State, guest: Guest) -> Spot | None:
     """Return the host node with whose guests a guest has the most traffic.
 
     Only guests of its own group count. None if the guest is on that node

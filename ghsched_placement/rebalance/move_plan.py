@@ -240,7 +240,7 @@ class State:
                        for spot, node in self.nodes.items()}
         self.peers: dict[str, dict[str, float]] = {}
         for (one, other) in cloud.ties.by_pair:
-            strength = cloud.ties.strength(one, other)
+            strength = cloud.ties.get_strength(one, other)
             if strength and one in self.guests and other in self.guests:
                 self.peers.setdefault(one, {})[other] = strength
                 self.peers.setdefault(other, {})[one] = strength
@@ -249,19 +249,19 @@ class State:
         self.at: dict[Spot, set[str]] = {spot: set() for spot in self.nodes}
         for guest in self.guests.values():
             self.at[guest.spot].add(guest.uuid)
-            self._use(guest, guest.spot, 1)
+            self._count_usage(guest, guest.spot, 1)
 
-    def _use(self, guest: Guest, spot: Spot, sign: int) -> None:
+    def _count_usage(self, guest: Guest, spot: Spot, sign: int) -> None:
         self.cpu[spot] += sign * (math.nan if guest.cpu is None
                                   else guest.cpu)
         self.bandwidth[spot] += sign * guest.bandwidth
 
-    def apply(self, move: Move) -> None:
+    def apply_move(self, move: Move) -> None:
         """Record a planned move: count its guest on the destination NUMA node.
         """
         guest = self.guests[move.guest]
         for spot, sign in ((move.origin, -1), (move.destination, 1)):
-            self._use(guest, spot, sign)
+            self._count_usage(guest, spot, sign)
             self.memory[spot] -= sign * guest.memory
             self.guarantee[spot] -= sign * guest.guarantee
             self.groups[spot.host] -= sign * guest.groups
@@ -273,8 +273,8 @@ class State:
         self.guests[move.guest] = dataclasses.replace(
             guest, spot=move.destination)
 
-    def pressure(self, spot: Spot, cpu: float = 0.0, bandwidth: float = 0.0
-                 ) -> float:
+    def get_relative_load(self, spot: Spot, cpu: float = 0.0,
+                          bandwidth: float = 0.0) -> float:
         """Return the load of a host node relative to its overload limit (1).
 
         It is the higher one of CPU and memory bandwidth load, NaN if unknown.
@@ -282,11 +282,11 @@ class State:
         :param cpu: further CPUs to assume in use on the node.
         :param bandwidth: further bytes per second to assume in use.
         """
-        parts = self._parts(spot, cpu, bandwidth)
+        parts = self._get_relative_loads(spot, cpu, bandwidth)
         return math.nan if math.isnan(parts[0]) else max(parts)
 
-    def _parts(self, spot: Spot, cpu: float, bandwidth: float
-               ) -> tuple[float, float]:
+    def _get_relative_loads(self, spot: Spot, cpu: float, bandwidth: float
+                            ) -> tuple[float, float]:
         node = self.nodes[spot]
         by_cpu = (self.cpu[spot] + cpu) / (node.cpus * self.settings.cpu)
         by_memory = 0.0 if not node.capacity else (
@@ -295,17 +295,17 @@ class State:
         return by_cpu, by_memory
 
     @property
-    def calm(self) -> float:
+    def calm_load(self) -> float:
         """Relative load below which a host NUMA node is not overloaded."""
         return 1 - self.settings.hysteresis
 
-    def bottleneck(self, spot: Spot) -> bool:
+    def is_overloaded(self, spot: Spot) -> bool:
         """Return whether a host node is overloaded after the planned moves."""
-        return self.pressure(spot) >= (
-            self.calm if self.nodes[spot].bottleneck else 1)
+        return self.get_relative_load(spot) >= (
+            self.calm_load if self.nodes[spot].bottleneck else 1)
 
-    def lost(self, spot: Spot, cpu: float = 0.0, bandwidth: float = 0.0
-             ) -> float:
+    def get_lost_cpus(self, spot: Spot, cpu: float = 0.0,
+                      bandwidth: float = 0.0) -> float:
         """Return the part of a host node's CPU demand above its load limit.
 
         In CPUs; 0 if the node is below the limit.
@@ -314,22 +314,22 @@ class State:
         :param bandwidth: further bytes per second to assume in use.
         """
         wanted = self.cpu[spot] + cpu
-        beyond = max(part - self.calm for part in (
-            *self._parts(spot, cpu, bandwidth), self.calm))
-        return wanted * beyond / (beyond + self.calm)
+        beyond = max(part - self.calm_load for part in (
+            *self._get_relative_loads(spot, cpu, bandwidth), self.calm_load))
+        return wanted * beyond / (beyond + self.calm_load)
 
-    def fits(self, guest: Guest, spot: Spot, below: float) -> bool:
+    def can_take(self, guest: Guest, spot: Spot, below: float) -> bool:
         """Return whether a host NUMA node can take a guest without overload.
 
         :param below: relative load that the node must stay below.
         """
-        return (self.accepts(guest, spot)
+        return (self.is_move_possible(guest, spot)
                 and not self.nodes[spot].bottleneck
-                and self.pressure(spot, guest.cpu or 0.0, guest.bandwidth)
-                < below)
+                and self.get_relative_load(spot, guest.cpu or 0.0,
+                                           guest.bandwidth) < below)
 
-    def accepts(self, guest: Guest, spot: Spot,
-                leaving: Guest | None = None) -> bool:
+    def is_move_possible(self, guest: Guest, spot: Spot,
+                         leaving: Guest | None = None) -> bool:
         """Return whether Nova would let a guest move to a host NUMA node.
 
         The load of the node is ignored.
@@ -342,14 +342,14 @@ class State:
         inside = spot.host == guest.spot.host
         if not (guest.inside if inside else guest.between):
             return False
-        if not inside and not self._host_takes(guest, node):
+        if not inside and not self._can_host_enforce(guest, node):
             return False
         freed = leaving.memory if leaving else 0.0
         return (self.memory[spot] + freed >= guest.memory
-                and self._counts(guest, spot, leaving))
+                and self._has_free_resources(guest, spot, leaving))
 
-    def _counts(self, guest: Guest, spot: Spot, leaving: Guest | None
-                ) -> bool:
+    def _has_free_resources(
+            self, guest: Guest, spot: Spot, leaving: Guest | None) -> bool:
         """Return whether a host NUMA node has the resources free for a guest.
 
         Bandwidth guarantees and other amounts counted by Placement.
@@ -363,7 +363,7 @@ class State:
                     left.get(name, 0.0) + freed.get(name, 0.0) >= amount
                     for name, amount in guest.counted.items()))
 
-    def _host_takes(self, guest: Guest, node: Node) -> bool:
+    def _can_host_enforce(self, guest: Guest, node: Node) -> bool:
         """Return whether a host can enforce the bandwidth policy of a guest.
 
         It needs the guest's traits and enough free control groups.
@@ -371,14 +371,14 @@ class State:
         return (guest.traits <= node.traits
                 and self.groups[node.spot.host] >= guest.groups)
 
-    def belonging(self, guest: Guest, spot: Spot) -> float:
+    def get_traffic_with(self, guest: Guest, spot: Spot) -> float:
         """Return a guest's traffic with the guests on a host node, in bytes/s.
         """
         return math.fsum(strength for peer, strength
                          in self.peers.get(guest.uuid, {}).items()
                          if self.guests[peer].spot == spot)
 
-    def traffic(self, guest: Guest, spot: Spot) -> float:
+    def get_traffic_cpus(self, guest: Guest, spot: Spot) -> float:
         """Return the modelled CPUs that a guest spends on network traffic.
 
         :param spot: host NUMA node where the guest is assumed to run.
@@ -392,16 +392,17 @@ class State:
                 found += strength * self.settings.across
         return found
 
-    def gain(self, guest: Guest, spot: Spot) -> float:
+    def get_saved_cpus(self, guest: Guest, spot: Spot) -> float:
         """Return the CPUs saved by moving a guest to a host NUMA node."""
         cpu = guest.cpu or 0.0
-        relief = (self.lost(guest.spot)
-                  - self.lost(guest.spot, -cpu, -guest.bandwidth))
-        burden = (self.lost(spot, cpu, guest.bandwidth) - self.lost(spot))
-        return relief - burden + (self.traffic(guest, guest.spot)
-                                  - self.traffic(guest, spot))
+        relief = (self.get_lost_cpus(guest.spot)
+                  - self.get_lost_cpus(guest.spot, -cpu, -guest.bandwidth))
+        burden = (self.get_lost_cpus(spot, cpu, guest.bandwidth)
+                  - self.get_lost_cpus(spot))
+        return relief - burden + (self.get_traffic_cpus(guest, guest.spot)
+                                  - self.get_traffic_cpus(guest, spot))
 
-    def cost(self, guest: Guest, spot: Spot) -> float:
+    def get_move_cost(self, guest: Guest, spot: Spot) -> float:
         """Return the CPU seconds that moving a guest to a host node takes.
 
         Infinite if the migration would never end.
@@ -416,14 +417,15 @@ class State:
         return (guest.memory / rate
                 * (1 + settings.slowed * (guest.cpu or 0.0)))
 
-    def move(self, guest: Guest, spot: Spot, reason: str) -> Move | None:
+    def make_paying_move(
+            self, guest: Guest, spot: Spot, reason: str) -> Move | None:
         """Return a guest's move to a host NUMA node; None if it does not pay.
 
         It pays if the CPU time saved exceeds the cost by the margin in the
         settings.
         """
-        gain = self.gain(guest, spot) * self.settings.horizon
-        cost = self.cost(guest, spot)
+        gain = self.get_saved_cpus(guest, spot) * self.settings.horizon
+        cost = self.get_move_cost(guest, spot)
         # Also false for what is not known.
         if not gain > cost * self.settings.margin:
             return None

@@ -30,8 +30,8 @@ TOO_LITTLE = 'a move would gain too little'
 LIMITED = 'its host has had its moves of the period'
 
 
-def nothing_to_move(cloud: Cloud, settings: Settings,
-                    history: Iterable[Moved] = (), now: float = 0.0) -> str:
+def explain_no_moves(cloud: Cloud, settings: Settings,
+                     history: Iterable[Moved] = (), now: float = 0.0) -> str:
     """Return text that explains why a rebalance plan has no moves.
 
     :param history: recent moves, which delay further ones.
@@ -47,7 +47,7 @@ def nothing_to_move(cloud: Cloud, settings: Settings,
         return ('Nothing to move, because no server with one NUMA node runs '
                 'whose load is known.')
     state = State(cloud, settings)
-    spots = sorted(spot for spot in state.nodes if state.bottleneck(spot))
+    spots = sorted(spot for spot in state.nodes if state.is_overloaded(spot))
     if not spots:
         return ('Nothing to move, because no NUMA node whose load is known '
                 'is a bottleneck, and no server would gain by being nearer to '
@@ -55,36 +55,36 @@ def nothing_to_move(cloud: Cloud, settings: Settings,
     resting = {one.guest for one in moved
                if now - one.time < settings.cool_down}
     found = Counter(
-        RESTING if uuid in resting else reason(state, state.guests[uuid])
+        RESTING if uuid in resting else explain_stay(state, state.guests[uuid])
         for spot in spots for uuid in state.at[spot])
-    return (f'Nothing to move, because {_named(spots)}, and '
-            + (_counted(found) if found else 'no server there can be moved')
-            + '.')
+    return (f'Nothing to move, because {_format_bottlenecks(spots)}, and '
+            + (_format_reasons(found) if found
+               else 'no server there can be moved') + '.')
 
 
-def reason(state: State, guest: Guest) -> str:
+def explain_stay(state: State, guest: Guest) -> str:
     """Return why a server is not moved off an overloaded NUMA node."""
     if not (guest.inside or guest.between):
         return FIXED
     # A node that nobody is on may become as full as is better than here.
-    worse = state.calm * state.pressure(guest.spot)
+    worse = state.calm_load * state.get_relative_load(guest.spot)
     rooms = [spot for spot in state.nodes
-             if state.fits(guest, spot, state.calm)
-             or not state.at[spot] and state.fits(guest, spot, worse)]
+             if state.can_take(guest, spot, state.calm_load)
+             or not state.at[spot] and state.can_take(guest, spot, worse)]
     if not rooms:
         return NO_ROOM
-    pays = any(state.move(guest, spot, '') for spot in rooms)
+    pays = any(state.make_paying_move(guest, spot, '') for spot in rooms)
     return LIMITED if pays else TOO_LITTLE
 
 
-def _named(spots: list[Spot]) -> str:
+def _format_bottlenecks(spots: list[Spot]) -> str:
     shown = ', '.join(map(str, spots[:5]))
     more = f' and {len(spots) - 5} more' if len(spots) > 5 else ''
     return (f'{shown}{more} are bottlenecks' if len(spots) > 1
             else f'{shown} is a bottleneck')
 
 
-def _counted(reasons: Counter[str]) -> str:
+def _format_reasons(reasons: Counter[str]) -> str:
     """Return text with each reason and the number of servers it applies to."""
     total = sum(reasons.values())
     parts = '; '.join(f'{count}: {text}'

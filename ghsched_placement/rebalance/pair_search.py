@@ -49,24 +49,25 @@ class Budget:
         self._most = settings.per_host
         self._by_host: dict[str, int] = {}
         for moved in recent:
-            self._count(moved.hosts)
+            self._count_hosts(moved.hosts)
 
-    def _count(self, hosts: Iterable[str]) -> None:
+    def _count_hosts(self, hosts: Iterable[str]) -> None:
         for host in hosts:
             self._by_host[host] = self._by_host.get(host, 0) + 1
 
-    def take(self, move: Move) -> None:
+    def count_move(self, move: Move) -> None:
         self.left -= 1
         self._resting.add(move.guest)
-        self._count({move.origin.host, move.destination.host})
+        self._count_hosts({move.origin.host, move.destination.host})
 
-    def rests(self, guest: Guest) -> bool:
-        return guest.uuid in self._resting or self.full(guest.spot.host)
+    def is_guest_resting(self, guest: Guest) -> bool:
+        return guest.uuid in self._resting or self.is_host_full(
+            guest.spot.host)
 
-    def full(self, host: str) -> bool:
+    def is_host_full(self, host: str) -> bool:
         return self._by_host.get(host, 0) >= self._most
 
-    def allows(self, *ways: tuple[Spot, Spot]) -> bool:
+    def allows_moves(self, *ways: tuple[Spot, Spot]) -> bool:
         """Return whether the limits on the number of moves permit some moves.
 
         :param ways: origin and destination node of each move.
@@ -78,10 +79,10 @@ class Budget:
             for host, count in hosts.items())
 
 
-def worst_first(state: State) -> list[Spot]:
+def list_bottlenecks(state: State) -> list[Spot]:
     """Return the overloaded host NUMA nodes, the highest load first."""
-    return sorted((spot for spot in state.nodes if state.bottleneck(spot)),
-                  key=lambda spot: (-state.pressure(spot), spot))
+    return sorted((spot for spot in state.nodes if state.is_overloaded(spot)),
+                  key=lambda spot: (-state.get_relative_load(spot), spot))
 
 
 class PairSearch:
@@ -99,7 +100,7 @@ class PairSearch:
         self._is_vain = False
         self._rooms: dict[str, list[Spot]] = {}
 
-    def find(self) -> tuple[Move, ...]:
+    def find_best_pair(self) -> tuple[Move, ...]:
         """Return the best pair of moves that relieves an overloaded NUMA node.
 
         The node with the highest load for which any pair pays is relieved.
@@ -109,14 +110,15 @@ class PairSearch:
             return ()
         self._rooms = {}
         state = self._state
-        open_nodes = sorted((spot for spot, node in state.nodes.items()
-                             if node.open and not node.bottleneck
-                             and not math.isnan(state.pressure(spot))),
-                            key=lambda spot: (state.pressure(spot), spot))
-        takers = {spot: self._movable(spot)
+        open_nodes = sorted(
+            (spot for spot, node in state.nodes.items()
+             if node.open and not node.bottleneck
+             and not math.isnan(state.get_relative_load(spot))),
+            key=lambda spot: (state.get_relative_load(spot), spot))
+        takers = {spot: self._list_movable_guests(spot)
                   for spot in open_nodes[:PAIR_NODES]}
-        for origin in worst_first(state):
-            best = max(self._pairs(origin, takers), default=(),
+        for origin in list_bottlenecks(state):
+            best = max(self._yield_pairs(origin, takers), default=(),
                        key=lambda pair: (
                            sum(move.gain - move.cost for move in pair),
                            [(move.guest, move.destination)
@@ -126,14 +128,14 @@ class PairSearch:
         self._is_vain = True
         return ()
 
-    def _movable(self, spot: Spot) -> list[Guest]:
+    def _list_movable_guests(self, spot: Spot) -> list[Guest]:
         found = [self._state.guests[uuid]
                  for uuid in sorted(self._state.at[spot])]
-        return [guest for guest in found
-                if guest.cpu is not None and not self._budget.rests(guest)]
+        return [guest for guest in found if guest.cpu is not None
+                and not self._budget.is_guest_resting(guest)]
 
-    def _pairs(self, origin: Spot, takers: Mapping[Spot, Sequence[Guest]]
-               ) -> Iterator[tuple[Move, ...]]:
+    def _yield_pairs(self, origin: Spot, takers: Mapping[Spot, Sequence[Guest]]
+                     ) -> Iterator[tuple[Move, ...]]:
         """Yield pairs of moves that relieve an overloaded host NUMA node.
 
         The first guest moves off that node, the second one makes room for it.
@@ -143,7 +145,7 @@ class PairSearch:
             overloaded.
         """
         state = self._state
-        for guest in self._movable(origin):
+        for guest in self._list_movable_guests(origin):
             for taker, others in takers.items():
                 if taker == origin:
                     continue
@@ -151,17 +153,20 @@ class PairSearch:
                     self._steps -= 1
                     if self._steps < 0:
                         return
-                    if not state.pressure(
+                    if not state.get_relative_load(
                             taker, (guest.cpu or 0.0) - (other.cpu or 0.0),
-                            guest.bandwidth - other.bandwidth) < state.calm:
+                            guest.bandwidth
+                            - other.bandwidth) < state.calm_load:
                         continue
-                    if not state.accepts(guest, taker, other):
+                    if not state.is_move_possible(guest, taker, other):
                         continue
-                    for room in (origin, *self._find_rooms(other, takers)):
-                        yield from self._pay(guest, taker, other, room)
+                    for room in (
+                            origin, *self._list_cheapest_rooms(other, takers)):
+                        yield from self._yield_paying_moves(
+                            guest, taker, other, room)
 
-    def _find_rooms(self, guest: Guest,
-                    takers: Collection[Spot]) -> list[Spot]:
+    def _list_cheapest_rooms(self, guest: Guest,
+                             takers: Collection[Spot]) -> list[Spot]:
         """Return up to four host nodes that can take a guest, cheapest first.
 
         :param takers: host NUMA nodes that are not overloaded.
@@ -171,28 +176,30 @@ class PairSearch:
             state = self._state
             self._rooms[guest.uuid] = sorted(
                 (spot for spot in takers
-                 if state.fits(guest, spot, state.calm)),
-                key=lambda spot: (state.cost(guest, spot),
-                                  state.pressure(spot), spot))[:4]
+                 if state.can_take(guest, spot, state.calm_load)),
+                key=lambda spot: (state.get_move_cost(guest, spot),
+                                  state.get_relative_load(spot), spot))[:4]
         return self._rooms[guest.uuid]
 
-    def _pay(self, guest: Guest, taker: Spot, other: Guest, room: Spot
-             ) -> Iterator[tuple[Move, ...]]:
+    def _yield_paying_moves(self, guest: Guest, taker: Spot, other: Guest,
+                            room: Spot) -> Iterator[tuple[Move, ...]]:
         """Yield the moves of two guests if both are allowed and save CPUs.
 
         :param taker: node of the other guest, to which the first one moves.
         :param room: node to which the other guest moves.
         """
         state, origin = self._state, guest.spot
-        if not self._budget.allows((origin, taker), (taker, room)):
+        if not self._budget.allows_moves((origin, taker), (taker, room)):
             return
-        is_other_first = state.accepts(other, room)
+        is_other_first = state.is_move_possible(other, room)
         if not is_other_first and not (
-                room == origin and state.accepts(guest, taker)
-                and state.accepts(other, room, guest)):
+                room == origin and state.is_move_possible(guest, taker)
+                and state.is_move_possible(other, room, guest)):
             return
-        gain = self._gain(guest, taker, other, room) * state.settings.horizon
-        costs = state.cost(guest, taker), state.cost(other, room)
+        gain = self._compute_gain(
+            guest, taker, other, room) * state.settings.horizon
+        costs = state.get_move_cost(guest, taker), state.get_move_cost(
+            other, room)
         cost = sum(costs)
         if not gain > cost * state.settings.margin:
             return
@@ -206,8 +213,8 @@ class PairSearch:
                  shares[1], costs[1], guest.uuid))
         yield moves[::-1] if is_other_first else moves
 
-    def _gain(self, guest: Guest, taker: Spot, other: Guest, room: Spot
-              ) -> float:
+    def _compute_gain(self, guest: Guest, taker: Spot, other: Guest, room: Spot
+                      ) -> float:
         """Return the CPUs that moving two guests saves in total.
 
         :param taker: node of the other guest, to which the first one moves.
@@ -221,28 +228,29 @@ class PairSearch:
             sums = change.setdefault(spot, [0.0, 0.0])
             sums[0] += sign * (one.cpu or 0.0)
             sums[1] += sign * one.bandwidth
-        if not state.pressure(origin, *change[origin]) < state.pressure(
-                origin):
+        if not state.get_relative_load(
+                origin, *change[origin]) < state.get_relative_load(origin):
             return 0.0
-        gain = math.fsum(state.lost(spot) - state.lost(spot, *sums)
-                         for spot, sums in change.items())
-        before = self._traffic(guest, other)
+        gain = math.fsum(
+            state.get_lost_cpus(spot) - state.get_lost_cpus(spot, *sums)
+            for spot, sums in change.items())
+        before = self._compute_traffic(guest, other)
         moved = (dataclasses.replace(guest, spot=taker),
                  dataclasses.replace(other, spot=room))
         try:
             state.guests.update((one.uuid, one) for one in moved)
-            return gain + before - self._traffic(*moved)
+            return gain + before - self._compute_traffic(*moved)
         finally:
             state.guests.update({guest.uuid: guest, other.uuid: other})
 
-    def _traffic(self, guest: Guest, other: Guest) -> float:
+    def _compute_traffic(self, guest: Guest, other: Guest) -> float:
         """Return the CPUs that two guests spend on network traffic (modelled).
 
         Traffic between the two counts once.
         """
         state = self._state
-        found = (state.traffic(guest, guest.spot)
-                 + state.traffic(other, other.spot))
+        found = (state.get_traffic_cpus(guest, guest.spot)
+                 + state.get_traffic_cpus(other, other.spot))
         strength = state.peers.get(guest.uuid, {}).get(other.uuid, 0.0)
         if guest.spot.host != other.spot.host:
             return found - strength * state.settings.far

@@ -85,7 +85,7 @@ class _Cloud:
     hosts: Mapping[str, capacity.Host]
     guests: Mapping[str, Running]
 
-    def after(self, guest: Running, spot: Spot) -> '_Cloud':
+    def move_guest(self, guest: Running, spot: Spot) -> '_Cloud':
         """Return a copy of the cloud with a guest on another host NUMA node.
         """
         origin = occupancy.remove_guest(
@@ -97,9 +97,9 @@ class _Cloud:
                               guest.uuid: replace(guest, spot=spot)})
 
 
-def plan(hosts: Sequence[capacity.Host], guests: Sequence[Running],
-         wish: fitting.Wish, count: int = 1,
-         settings: Settings | None = None) -> Plan:
+def plan_room(hosts: Sequence[capacity.Host], guests: Sequence[Running],
+              wish: fitting.Wish, count: int = 1,
+              settings: Settings | None = None) -> Plan:
     """Plan moves of guests that make room for new guests of a flavor.
 
     The plan is empty if the new guests fit already, or if no moves help.
@@ -116,12 +116,12 @@ def plan(hosts: Sequence[capacity.Host], guests: Sequence[Running],
     moves: list[Move] = []
     while sum(fits.values()) < count:
         search = _Search(wish, settings or Settings(), fits)
-        found = search.cheapest(cloud)
+        found = search.find_cheapest_moves(cloud)
         if found is None:
             return Plan(fits=sum(fits.values()), is_cut=search.is_cut)
         steps, cloud = found
         moves += steps
-        for name in _hosts_of(steps):
+        for name in _list_hosts(steps):
             fits[name] = fitting.check_host(cloud.hosts[name], wish).guests
     return Plan(tuple(moves), sum(fits.values()))
 
@@ -130,7 +130,7 @@ class _OutOfSteps(Exception):
     """The search has looked at hosts as often as it may."""
 
 
-def _hosts_of(moves: Iterable[Move]) -> frozenset[str]:
+def _list_hosts(moves: Iterable[Move]) -> frozenset[str]:
     return frozenset(spot.host for move in moves
                      for spot in (move.origin, move.destination))
 
@@ -152,8 +152,8 @@ class _Search:
         self._best_cost = math.inf
         self.is_cut = False
 
-    def cheapest(self, cloud: _Cloud
-                 ) -> tuple[tuple[Move, ...], _Cloud] | None:
+    def find_cheapest_moves(self, cloud: _Cloud
+                            ) -> tuple[tuple[Move, ...], _Cloud] | None:
         """Return the fewest moves that let one more guest fit.
 
         Return them with the state of the cloud after them; None if there are
@@ -164,15 +164,15 @@ class _Search:
             for is_inside in (True, False):
                 self._steps = 0
                 try:
-                    self._extend(cloud, (), number, is_inside)
+                    self._try_further_moves(cloud, (), number, is_inside)
                 except _OutOfSteps:
                     self.is_cut = True
                 if self._best:
                     return self._best
         return None
 
-    def _extend(self, cloud: _Cloud, before: tuple[Move, ...], number: int,
-                is_inside: bool) -> None:
+    def _try_further_moves(self, cloud: _Cloud, before: tuple[Move, ...],
+                           number: int, is_inside: bool) -> None:
         """Try each further move after some moves; store the cheapest solution.
 
         :param cloud: state of the cloud after the moves so far.
@@ -180,27 +180,29 @@ class _Search:
         :param number: number of moves to add.
         :param is_inside: whether guests must stay on their hosts.
         """
-        touched = _hosts_of(before)
+        touched = _list_hosts(before)
         spent = sum(move.cost for move in before)
         resting = {move.guest for move in before}
         for guest in sorted(cloud.guests.values(), key=lambda one: (
-                self._cost(one, one.spot), one.uuid)):
-            if spent + self._cost(guest, guest.spot) >= self._best_cost:
+                self._get_move_cost(one, one.spot), one.uuid)):
+            if spent + self._get_move_cost(
+                    guest, guest.spot) >= self._best_cost:
                 return
             if guest.uuid in resting or is_inside and (
                     touched and guest.spot.host not in touched
                     or not self._could_fit(cloud.hosts[guest.spot.host])):
                 continue
-            for spot in self._spots(cloud, guest, is_inside):
+            for spot in self._yield_spots(cloud, guest, is_inside):
                 move = Move(guest.uuid, guest.spot, spot, 'makes room', 0.0,
-                            self._cost(guest, spot))
-                if touched and not touched & _hosts_of([move]):
+                            self._get_move_cost(guest, spot))
+                if touched and not touched & _list_hosts([move]):
                     continue
-                after, moves = cloud.after(guest, spot), (*before, move)
+                after, moves = cloud.move_guest(guest, spot), (*before, move)
                 if number > 1:
-                    self._extend(after, moves, number - 1, is_inside)
-                elif spent + move.cost < self._best_cost and self._gains(
-                        after, touched | _hosts_of([move])):
+                    self._try_further_moves(
+                        after, moves, number - 1, is_inside)
+                elif spent + move.cost < self._best_cost and self._makes_room(
+                        after, touched | _list_hosts([move])):
                     self._best = moves, after
                     self._best_cost = spent + move.cost
 
@@ -218,8 +220,8 @@ class _Search:
             for name, amount in self._wish.amounts.items()
             for stock in [host.root.get_stock(name)])
 
-    def _spots(self, cloud: _Cloud, guest: Running,
-               is_inside: bool) -> Iterator[Spot]:
+    def _yield_spots(self, cloud: _Cloud, guest: Running,
+                     is_inside: bool) -> Iterator[Spot]:
         """Yield the host NUMA nodes to which a guest can be moved.
 
         :param cloud: state of the cloud after the moves so far.
@@ -228,7 +230,7 @@ class _Search:
         host = occupancy.remove_guest(
             cloud.hosts[guest.spot.host], guest.wish, (guest.spot.node,))
         for node in host.nodes if guest.inside else ():
-            if node.number not in (None, guest.spot.node) and self._check(
+            if node.number not in (None, guest.spot.node) and self._check_fit(
                     replace(host, nodes=(node,)), guest.wish).guests:
                 yield Spot(host.name, int(node.number or 0))
         if is_inside or not guest.between:
@@ -237,29 +239,29 @@ class _Search:
         for other in cloud.hosts.values():
             if other.name == host.name or tried == DESTINATIONS:
                 continue
-            verdict = self._check(other, guest.wish)
+            verdict = self._check_fit(other, guest.wish)
             if verdict.guests and not verdict.needs_shared_group:
                 tried += 1
                 yield Spot(other.name, verdict.nodes[0])
 
-    def _gains(self, cloud: _Cloud, hosts: frozenset[str]) -> bool:
+    def _makes_room(self, cloud: _Cloud, hosts: frozenset[str]) -> bool:
         """Return whether the moves let more new guests fit on some hosts.
 
         :param cloud: state of the cloud after the moves.
         :param hosts: names of these hosts.
         """
-        return sum(self._check(cloud.hosts[name], self._wish).guests
+        return sum(self._check_fit(cloud.hosts[name], self._wish).guests
                    for name in hosts) > sum(self._fits[name]
                                             for name in hosts)
 
-    def _check(self, host: capacity.Host,
-               wish: fitting.Wish) -> fitting.Verdict:
+    def _check_fit(self, host: capacity.Host,
+                   wish: fitting.Wish) -> fitting.Verdict:
         self._steps += 1
         if self._steps > STEPS:
             raise _OutOfSteps
         return fitting.check_host(host, wish)
 
-    def _cost(self, guest: Running, spot: Spot) -> float:
+    def _get_move_cost(self, guest: Running, spot: Spot) -> float:
         """Return the CPU seconds that moving a guest to a host node takes."""
         rate = (self._settings.inside_rate if spot.host == guest.spot.host
                 else self._settings.between_rate)
@@ -277,7 +279,8 @@ def is_movable(wish: fitting.Wish, guest_nodes: int) -> bool:
             and not isinstance(wish.page_size, str))
 
 
-def missing(hosts: Sequence[capacity.Host], wish: fitting.Wish) -> str:
+def describe_missing(
+        hosts: Sequence[capacity.Host], wish: fitting.Wish) -> str:
     """Return text on the resources that a flavor lacks on the best host.
 
     The best host is the one with the most free bandwidth.

@@ -109,7 +109,7 @@ class NumaStrategy(base.BaseStrategy):
         model = self.compute_model
         uuids = {str(node['hypervisor_hostname']): uuid
                  for uuid, node in client.list_compute_nodes().items()}
-        cloud = scoped(found, model, uuids)
+        cloud = restrict_to_scope(found, model, uuids)
         moves = command.load_policy(self.input_parameters.policy).plan(
             cloud, chosen,
             measured.list_recent_moves(client, cloud, chosen, now), now)
@@ -131,8 +131,8 @@ class NumaStrategy(base.BaseStrategy):
             connection.Connection(session=self.osc.session), workers=1)
 
 
-def scoped(cloud: move_plan.Cloud, model: Any,
-           uuids: Mapping[str, str]) -> move_plan.Cloud:
+def restrict_to_scope(cloud: move_plan.Cloud, model: Any,
+                      uuids: Mapping[str, str]) -> move_plan.Cloud:
     """Restrict a cloud to the scope of a Watcher audit.
 
     A host outside the scope receives no servers. A server that is outside,

@@ -38,7 +38,7 @@ import simulated_placement
 from ghsched_nova.host_files import planner_hosts
 from ghsched_nova.host_files import planner_inputs
 from ghsched_placement.planner.flavors import Flavor
-from ghsched_placement.planner.flavors import parse
+from ghsched_placement.planner.flavors import parse_flavor
 from ghsched_placement.planner.hosts import Host
 from ghsched_placement.planner import need as needs
 from ghsched_placement.planner import plan
@@ -91,18 +91,18 @@ def _processor_time() -> float:
 def plain(fleet: Sequence[Host], flavor: Flavor, aliases: dict[str, str],
           guests: int) -> float:
     """Seconds for one guest: candidates of all hosts, and a claim."""
-    need = needs.of(flavor, aliases=aliases)
+    need = needs.build_need(flavor, aliases=aliases)
     states = [State(host) for host in fleet]
     with PrivatePlacement() as placement:
         stage = Stage(placement)
-        stage.hold(states)
+        stage.load_hosts(states)
         begin = time.monotonic()
         for _ in range(guests):
-            offers = stage.offers(need, 'any', {})
+            offers = stage.list_placements(need, 'any', {})
             number = next(n for n, ways in enumerate(offers) if ways)
-            nodes = states[number].place(need, offers[number][0])
-            states[number].take(need, offers[number][0], nodes or ())
-            stage.claim()
+            nodes = states[number].find_host_nodes(need, offers[number][0])
+            states[number].place_guest(need, offers[number][0], nodes or ())
+            stage.write_claims()
         return (time.monotonic() - begin) / guests
 
 
@@ -117,7 +117,7 @@ def main() -> int:
     arguments = parser.parse_args()
     (known,) = planner_inputs.described([arguments.file])
     aliases = planner_inputs.aliases([known])
-    flavors = [parse(text) for text in FLAVORS]
+    flavors = [parse_flavor(text) for text in FLAVORS]
     print(f'Python {platform.python_version()}, '
           f'{simulated_placement.processor()}; {arguments.hosts} simulated '
           f'hosts as {known.file.name}, {len(flavors)} flavors and a mix')

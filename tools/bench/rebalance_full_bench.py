@@ -78,8 +78,8 @@ class Rest:
 
 def _full(state: move_plan.State) -> dict[move_plan.Spot, float]:
     """Return the pressure of each NUMA node that is a bottleneck."""
-    return {spot: state.pressure(spot) for spot in state.nodes
-            if state.pressure(spot) >= 1}
+    return {spot: state.get_relative_load(spot) for spot in state.nodes
+            if state.get_relative_load(spot) >= 1}
 
 
 def rest(cloud: move_plan.Cloud, name: str) -> Rest:
@@ -100,12 +100,12 @@ def rest(cloud: move_plan.Cloud, name: str) -> Rest:
             found.moves += 1
             found.returns += (move.guest, move.destination) in been
             been.add((move.guest, move.destination))
-            state.apply(move)
+            state.apply_move(move)
         cloud = dataclasses.replace(
             cloud, guests=tuple(state.guests.values()),
             nodes=tuple(dataclasses.replace(
                 node, memory=state.memory[spot],
-                bottleneck=state.bottleneck(spot))
+                bottleneck=state.is_overloaded(spot))
                 for spot, node in state.nodes.items()))
         state = move_plan.State(cloud, host)
     end = _full(state)

@@ -87,7 +87,7 @@ class Placement(wsgi.Application):
 
         :raises RuntimeError: with the answer, when Placement refuses.
         """
-        status, text = self.request(method, path, body)
+        status, text = self.send_request(method, path, body)
         if status >= 400:
             raise RuntimeError(f'{method} {path}: {text}')
         return json.loads(text) if text else None

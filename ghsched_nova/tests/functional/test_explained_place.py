@@ -81,10 +81,10 @@ class ExplainedPlaceTest(test_planner.PlacementTestCase):
     def taken(self, need, host):
         """The host nodes and the locality, as the planner finds them."""
         stage, state = Stage(self.placement), State(host)
-        stage.hold([state])
-        for locality, sizes in need.tries(lambda: stage.pfs(need)):
-            for way in stage.offers(need, locality, sizes)[0]:
-                nodes = state.place(need, way)
+        stage.load_hosts([state])
+        for locality, sizes in need.tries(lambda: stage.list_pfs(need)):
+            for way in stage.list_placements(need, locality, sizes)[0]:
+                nodes = state.find_host_nodes(need, way)
                 if nodes is not None:
                     return nodes, locality if need.policy.vfs else None
         return None

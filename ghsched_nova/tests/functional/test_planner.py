@@ -65,7 +65,7 @@ def host(name='kunpeng920', number=0, **changes):
 
 
 def flavor(text, name='f'):
-    return flavors.parse(f'{name}:{text}')
+    return flavors.parse_flavor(f'{name}:{text}')
 
 
 def used(one, amounts):
@@ -299,10 +299,10 @@ class ExactTest(PlacementTestCase):
         """Claim guest after guest, with all that Placement offers then."""
         stage = Stage(self.placement)
         while True:
-            stage.hold([state])
+            stage.load_hosts([state])
             offered = ((way, state.place(need, way)) for locality, sizes
-                       in need.tries(lambda: stage.pfs(need))
-                       for way in stage.offers(need, locality, sizes)[0])
+                       in need.tries(lambda: stage.list_pfs(need)) for way
+                       in stage.list_placements(need, locality, sizes)[0])
             found = next(((way, nodes) for way, nodes in offered
                           if nodes is not None), None)
             if found is None:
@@ -319,20 +319,20 @@ class ExactTest(PlacementTestCase):
                 **{(place, ALIASES['nic']): chance.randrange(60)
                    for place in one.node_below},
                 (0, 'MEMORY_MB'): chance.randrange(400000)})
-            need = needs.of(flavor(text), aliases=ALIASES)
+            need = needs.build_need(flavor(text), aliases=ALIASES)
             state = State(busy)
-            fill.alone(Stage(self.placement), need, [state])
+            fill.fill_each_host(Stage(self.placement), need, [state])
             self.assertEqual(self.one_by_one(need, State(busy)),
                              state.guests, text)
             self.assertGreater(state.guests, 0)
 
     def test_placement_refuses_the_next(self):
-        need = needs.of(flavor(self.FLAVORS[0]))
+        need = needs.build_need(flavor(self.FLAVORS[0]))
         state = State(host())
         stage = Stage(self.placement)
-        fill.alone(stage, need, [state])
-        stage.hold([state])
-        self.assertEqual([[]], stage.offers(need, 'any', {}))
+        fill.fill_each_host(stage, need, [state])
+        stage.load_hosts([state])
+        self.assertEqual([[]], stage.list_placements(need, 'any', {}))
 
     def test_one_more_buys_what_a_larger_host_has(self):
         one = hostfile.load(str(HOSTS / 'kunpeng920.yaml'))
@@ -353,15 +353,15 @@ class LoadTest(PlacementTestCase):
         one = used(one, {(0, 'VCPU'): 7,
                          (place_of(one, 3), 'CUSTOM_MEM_BW_PCT'): 20})
         load(self.placement, [one])
-        (found,) = cloud.read(self.placement, workers=1)
-        self.assertEqual(one.shape()[1], found.shape()[1])
+        (found,) = cloud.read_hosts(self.placement, workers=1)
+        self.assertEqual(one.shape()[1], found.make_comparison_key()[1])
         self.assertEqual(one.node_of, found.node_of)
 
     def test_more_than_one_guest_may_have_is_claimed_in_parts(self):
         # 320 CPUs, four times over: no consumer may have more than 320.
-        need = needs.of(flavor('vcpus=300,ram=1024'))
+        need = needs.build_need(flavor('vcpus=300,ram=1024'))
         state = State(host())
-        fill.alone(Stage(self.placement), need, [state])
+        fill.fill_each_host(Stage(self.placement), need, [state])
         self.assertEqual(4, state.guests)
 
 
@@ -402,21 +402,22 @@ class CloudTest(PlacementTestCase):
         self.client = ReadOnly(self.placement)
 
     def test_a_cloud_is_only_read_and_its_use_counts(self):
-        found = plan.plan(self.client, [flavor(
+        found = plan.plan_cloud(self.client, [flavor(
             f'{ONE_NODE},ghsched:mem_bw_min=60')], {'f': 1})
         self.assertEqual(7, found.flavors[0].guests)
         self.assertEqual({'f': 7}, found.mix.guests)
         self.assertIn(plan.NO_CELLS.format('host0, host1'), found.notes)
         before = [one.shape()[1] for one in self.hosts]
-        self.assertEqual(before, [one.shape()[1] for one in cloud.read(
-            self.placement, workers=1)])
+        self.assertEqual(
+            before, [one.make_comparison_key()[1]
+                     for one in cloud.read_hosts(self.placement, workers=1)])
 
     def test_cpus_of_numa_nodes_bind_where_the_cloud_reports_them(self):
         rooms = {host.root.uuid: (
             NodeRoom(0, cpus=2, memory=65536), *(
                 NodeRoom(node, cpus=2, vcpus_used=1, memory=65536)
                 for node in (1, 2, 3))) for host in self.hosts}
-        found = plan.plan(self.client, [flavor(
+        found = plan.plan_cloud(self.client, [flavor(
             f'{ONE_NODE},ghsched:mem_bw_min=10')], rooms=rooms)
         self.assertEqual([1, 1], [one.guests * len(one.hosts)
                                   for one in found.flavors[0].hosts])
@@ -426,13 +427,13 @@ class CloudTest(PlacementTestCase):
     def test_a_host_that_takes_no_guest_does_not_count(self):
         one, other = (host.root.uuid for host in self.hosts)
         wanted = [flavor(f'{ONE_NODE},ghsched:mem_bw_min=60')]
-        found = plan.plan(self.client, wanted,
-                          away={one: 'nova-compute is down'})
+        found = plan.plan_cloud(self.client, wanted,
+                                away={one: 'nova-compute is down'})
         self.assertEqual(1, found.hosts)
         self.assertEqual('host0 does not count: nova-compute is down',
                          found.notes[0])
         self.assertIn('no host is left', str(self.assertRaises(
-            client.PlannerError, plan.plan, self.client, wanted,
+            client.PlannerError, plan.plan_cloud, self.client, wanted,
             away={one: 'down', other: 'down'})))
 
     def test_only_compute_hosts_are_filled(self):
@@ -444,7 +445,7 @@ class CloudTest(PlacementTestCase):
         load(self.placement, [*self.hosts, dataclasses.replace(
             self.hosts[0], name='agent', providers=(agent,))])
         self.assertEqual(['host0', 'host1'], [
-            one.name for one in cloud.read(self.placement, workers=1)])
+            one.name for one in cloud.read_hosts(self.placement, workers=1)])
 
     def test_shared_disks_are_reported_and_not_asked_for(self):
         def without_disk(one):
@@ -463,7 +464,7 @@ class CloudTest(PlacementTestCase):
         load(self.placement, [
             *map(without_disk, self.hosts),
             dataclasses.replace(self.hosts[0], providers=(pool,))])
-        found = plan.plan(self.client, [flavor(
+        found = plan.plan_cloud(self.client, [flavor(
             f'{ONE_NODE},disk=10,ghsched:mem_bw_min=60')])
         self.assertEqual(7, found.flavors[0].guests)
         self.assertIn('DISK_GB', found.notes[1])
@@ -478,13 +479,13 @@ class CloudTest(PlacementTestCase):
                         microversion=microversion)
         one = '6e7c0d1e-65d5-5b55-9f0c-2a9f5f1f9d13'
         self.client.get = get
-        found = cloud.read(self.client, workers=1)
+        found = cloud.read_hosts(self.client, workers=1)
         self.assertEqual([len(self.hosts[0].providers),
                           len(self.hosts[1].providers) - 1],
                          [len(each.providers) for each in found])
 
     def test_an_error_of_the_cloud_is_reported(self):
-        error = self.assertRaises(client.PlannerError, client.read,
+        error = self.assertRaises(client.PlannerError, client.get_json,
                                   self.client, '/nowhere')
         self.assertIn('GET /nowhere: 404', str(error))
 

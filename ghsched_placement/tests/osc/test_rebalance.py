@@ -210,7 +210,7 @@ class ReadTest(base.TestCase):
             affinity.Bounds())
         self.assertEqual({frozenset('tu'), frozenset('vw')},
                          {group.members for group in found.groups})
-        self.assertEqual(5e6, found.ties.strength('u', 't'))
+        self.assertEqual(5e6, found.ties.get_strength('u', 't'))
 
     def test_the_latest_measurement_of_a_host_counts(self):
         servers = [server('t'), server('u')]
@@ -271,7 +271,7 @@ class CommandTest(base.TestCase):
 
     def test_a_policy_that_is_not_installed(self):
         with self.assertRaisesRegex(exceptions.CommandError,
-                                    'installed are affinity'):
+                                    'there are affinity'):
             command.load_policy('nobody')
 
     def test_nova_is_asked_to_migrate_to_a_service(self):

@@ -84,7 +84,7 @@ def clouds(draw):
 def judged(state):
     """The cloud as its hosts would find it next, with the same loads."""
     nodes = tuple(dataclasses.replace(
-        node, bottleneck=state.bottleneck(spot), memory=state.memory[spot],
+        node, bottleneck=state.is_overloaded(spot), memory=state.memory[spot],
         guarantee=state.guarantee[spot], left=state.left[spot],
         groups=state.groups[spot.host])
         for spot, node in state.nodes.items())
@@ -95,9 +95,10 @@ def crowded(state):
     """Return the pressure beyond the end of a bottleneck, the fullest node
     first.
     """
-    return sorted((round(max(0.0, state.pressure(spot) - state.calm), 9)
-                   for spot in state.nodes
-                   if not math.isnan(state.pressure(spot))), reverse=True)
+    return sorted(
+        (round(max(0.0, state.get_relative_load(spot) - state.calm_load), 9)
+         for spot in state.nodes
+         if not math.isnan(state.get_relative_load(spot))), reverse=True)
 
 
 def steps(moves):
@@ -118,24 +119,24 @@ class RulesTest(base.TestCase):
         state = move_plan.State(cloud, SETTINGS)
         for moves in steps(POLICY.plan(cloud, SETTINGS)):
             before = crowded(state)
-            was = {move.origin: (state.pressure(move.origin),
-                                 state.bottleneck(move.origin))
+            was = {move.origin: (state.get_relative_load(move.origin),
+                                 state.is_overloaded(move.origin))
                    for move in moves}
             near = {move.guest: (
-                state.belonging(state.guests[move.guest], move.origin),
-                state.belonging(state.guests[move.guest], move.destination))
-                for move in moves}
+                state.get_traffic_with(state.guests[move.guest], move.origin),
+                state.get_traffic_with(state.guests[move.guest],
+                                       move.destination)) for move in moves}
             for move in moves:
                 self.check_move(state, move)
-                state.apply(move)
+                state.apply_move(move)
                 self.check_room(state, move)
             self.assertLessEqual(crowded(state), before)
             if len(moves) == 1:
                 pressure, was_bottleneck = was[moves[0].origin]
                 here, there = near[moves[0].guest]
                 self.assertLess(
-                    state.pressure(moves[0].destination),
-                    state.calm * max(1, was_bottleneck * pressure))
+                    state.get_relative_load(moves[0].destination),
+                    state.calm_load * max(1, was_bottleneck * pressure))
                 self.assertTrue(was_bottleneck or there > here)
             else:
                 self.check_pair(state, moves, was)
@@ -168,10 +169,11 @@ class RulesTest(base.TestCase):
         left, = (move for move in moves if move is not room)
         self.assertEqual(left.destination, room.origin)
         self.assertTrue(was[left.origin][1])
-        self.assertLess(state.pressure(left.origin), was[left.origin][0])
+        self.assertLess(
+            state.get_relative_load(left.origin), was[left.origin][0])
         for spot in {left.destination, room.destination} - {left.origin}:
             self.assertFalse(state.nodes[spot].bottleneck)
-            self.assertLess(state.pressure(spot), state.calm)
+            self.assertLess(state.get_relative_load(spot), state.calm_load)
 
     @given(clouds())
     def test_no_more_than_the_limits(self, cloud):
@@ -206,7 +208,7 @@ class RulesTest(base.TestCase):
                 return
             state = move_plan.State(cloud, settings)
             for move in moves:
-                state.apply(move)
+                state.apply_move(move)
                 self.assertNotIn((move.guest, move.destination), left)
                 left.add((move.guest, move.origin))
             nodes, guests = judged(state)
@@ -286,14 +288,15 @@ class DecisionTest(base.TestCase):
         guests = [Guest(f'{number:03}', spot, 2, memory=1024)
                   for number, spot in enumerate([A0, A1, B0, B1] * 40)]
         cloud = made([self.node(spot) for spot in (A0, A1, B0, B1)], guests)
-        pressure, compared = move_plan.State.pressure, []
+        pressure, compared = move_plan.State.get_relative_load, []
 
         def count_calls(state, *args):
             compared[-1] += 1
             return pressure(state, *args)
         for limit in (0, 100, 200):
             compared.append(0)
-            with mock.patch.object(move_plan.State, 'pressure', count_calls):
+            with mock.patch.object(
+                    move_plan.State, 'get_relative_load', count_calls):
                 self.assertEqual(
                     (), affinity_policy.Affinity(limit).plan(cloud, SETTINGS))
         self.assertEqual([100, 100], [more - less for less, more
@@ -371,7 +374,7 @@ class NothingToMoveTest(base.TestCase):
         cloud = made(nodes, guests)
         history = more.pop('history', ())
         self.assertEqual((), POLICY.plan(cloud, SETTINGS, history, 1000.0))
-        self.assertIn(expected, no_move_reasons.nothing_to_move(
+        self.assertIn(expected, no_move_reasons.explain_no_moves(
             cloud, SETTINGS, history, 1000.0))
 
     def test_calm_cloud_has_no_bottleneck(self):
@@ -411,7 +414,7 @@ class NothingToMoveTest(base.TestCase):
     def test_reason_never_says_that_a_move_would_pay(self, cloud):
         """The policy itself judges: it would have made the move."""
         if not POLICY.plan(cloud, SETTINGS):
-            found = no_move_reasons.nothing_to_move(cloud, SETTINGS)
+            found = no_move_reasons.explain_no_moves(cloud, SETTINGS)
             self.assertNotIn(no_move_reasons.LIMITED, found)
             self.assertTrue(found.startswith('Nothing to move, because '))
             self.assertTrue(found.endswith('.'))

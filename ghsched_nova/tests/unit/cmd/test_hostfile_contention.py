@@ -66,7 +66,7 @@ class SectionTest(test_hostfile.LoadTestCase):
                                  ('intel-rdt', 'Skylake'),
                                  ('intel-mba-mbps', 'Skylake'),
                                  ('amd-qos', 'Skylake')):
-            found = shipped.closest(dialect)
+            found = shipped.load_closest_curve(dialect)
             self.assertIn(machine, found.source)
             self.assertEqual('published', found.basis)
         self.assertIn('Graviton3', self.load(document()).contention.curve
@@ -103,14 +103,15 @@ class ShippedTest(base.TestCase):
     @ddt.data('kunpeng920', 'amd-epyc9755')
     def test_the_fitted_demand_is_that_of_the_fit(self, name):
         machine = hostfile.load(str(HOSTS / f'{name}.yaml')).contention
-        self.assertEqual('fitted', machine.parameter('demand_mb').basis)
-        self.assertAlmostEqual(calibrate.demand(machine),
+        self.assertEqual('fitted', machine.get_parameter('demand_mb').basis)
+        self.assertAlmostEqual(calibrate.fit_demand(machine),
                                machine['demand_mb'], delta=0.1)
 
     def test_the_fitted_latency_is_that_of_the_fit(self):
         machine = hostfile.load(str(HOSTS / 'kunpeng920.yaml')).contention
-        self.assertAlmostEqual(calibrate.BIND_GAIN,
-                               calibrate.bind_gain(machine), places=3)
+        self.assertAlmostEqual(
+            calibrate.BIND_GAIN,
+            calibrate.get_binding_speedup(machine), places=3)
 
     def test_the_figures_of_the_guide_are_those_of_the_model(self):
         """tools/contention-tables writes them."""
@@ -118,7 +119,7 @@ class ShippedTest(base.TestCase):
                     for name in ('kunpeng920', 'amd-epyc9755')]
         self.assertEqual(
             (GUIDE / 'contention-figures.inc').read_text(),
-            tables.render(*machines))
+            tables.render_tables(*machines))
 
     def test_the_ranges_of_the_guide_are_of_the_shipped_curves(self):
         """Their figures take a minute; contention-tables --check has it."""
@@ -128,7 +129,8 @@ class ShippedTest(base.TestCase):
         of = tool()
         machine = hostfile.load(str(HOSTS / 'kunpeng920.yaml')).contention
         found = ranges.Range((1,), (1,), (1.0,))
-        with mock.patch.object(ranges, 'draw', return_value=found):
+        with mock.patch.object(
+                ranges, 'predict_random_densities', return_value=found):
             expected = tables.render_ranges(machine, of.curves(), of.DRAWS)
         self.assertEqual(
             names(expected),
@@ -137,7 +139,8 @@ class ShippedTest(base.TestCase):
     def test_draws_are_those_of_the_ranges_of_the_guide(self):
         """Run tools/contention-tables after a change of these values."""
         machine = hostfile.load(str(HOSTS / 'kunpeng920.yaml')).contention
-        found = ranges.draw(machine, list(tool().curves().values()), 3)
+        found = ranges.predict_random_densities(
+            machine, list(tool().curves().values()), 3)
         self.assertEqual(((28, 28, 60), (28, 28, 108)),
                          (found.densities, found.by_latency))
         self.assertEqual([1.0, 1.037, 1.037],

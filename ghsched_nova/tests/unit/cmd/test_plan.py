@@ -178,7 +178,7 @@ class NotesTest(base.TestCase):
         def notes(**specs):
             flavor = Flavor('f', 1, 1024, extra_specs={
                 f'ghsched:{name}': text for name, text in specs.items()})
-            return plan._notes([], [flavor], None, plan.Settings())
+            return plan._list_notes([], [flavor], None, plan.Settings())
         self.assertEqual([], notes(mem_bw_min='10'))
         self.assertEqual([plan.BURSTS], notes(mem_bw_burst='10'))
 
@@ -186,7 +186,7 @@ class NotesTest(base.TestCase):
 class DensityTest(base.TestCase):
 
     def test_the_published_test_and_what_the_model_gives(self):
-        found = density.published(machine(KUNPENG), machine(EPYC))
+        found = density.predict_published_test(machine(KUNPENG), machine(EPYC))
         curves = found.report.curves
         self.assertEqual(['none', 'static', 'ghsched'],
                          [curve.scenario for curve in curves])
@@ -199,31 +199,31 @@ class DensityTest(base.TestCase):
         self.assertEqual(2 * len(found.fitted), len(found.shifts))
 
     def need(self, **changes):
-        return needs.of(Flavor(**{**vars(REFERENCE), **changes}),
-                        aliases={'nic': 'CUSTOM_NIC'})
+        return needs.build_need(Flavor(**{**vars(REFERENCE), **changes}),
+                                aliases={'nic': 'CUSTOM_NIC'})
 
     def test_the_reference_flavor_is_the_published_test(self):
         ours = machine(KUNPENG)
-        found = density.of_flavor(ours, self.need(), 2)
-        self.assertEqual(density.published(ours).report.curves,
+        found = density.predict_flavor(ours, self.need(), 2)
+        self.assertEqual(density.predict_published_test(ours).report.curves,
                          found.report.curves)
 
     def test_ratios_of_a_flavor_are_those_of_the_densities_shown(self):
-        found = density.of_flavor(machine(KUNPENG), self.need(), 2)
+        found = density.predict_flavor(machine(KUNPENG), self.need(), 2)
         none, static, ours = (curve.density for curve in found.report.curves)
         self.assertEqual([ours / none, ours / static],
                          [ratio.value for ratio in found.report.ratios])
 
     def test_as_many_guests_as_the_host_has_room_for(self):
-        found = density.of_flavor(machine(KUNPENG), self.need())
+        found = density.predict_flavor(machine(KUNPENG), self.need())
         self.assertEqual(60, len(found.report.curves[0].points))
 
     def test_without_keys_there_may_be_more_guests(self):
         whole = self.need(vcpus=40, ram=64 * 1024, extra_specs={
             'hw:numa_nodes': '1', 'ghsched:vfs': 'nic:8',
             'ghsched:mem_bw_min': '100'})
-        found = density.of_flavor(machine(KUNPENG), whole, 4, search=True,
-                                  guests_without=8)
+        found = density.predict_flavor(machine(KUNPENG), whole, 4, search=True,
+                                       guests_without=8)
         self.assertEqual([64, 64, 32], [
             len(curve.points) for curve in found.report.curves])
         self.assertLess(found.report.ratios[1].value, 1)
@@ -231,7 +231,7 @@ class DensityTest(base.TestCase):
 
     def test_guests_without_vfs_have_a_density_and_a_note(self):
         plain = self.need(extra_specs={'hw:numa_nodes': '2'})
-        found = density.of_flavor(machine(KUNPENG), plain, 2, search=True)
+        found = density.predict_flavor(machine(KUNPENG), plain, 2, search=True)
         none, static, ours = found.report.curves
         self.assertLess(none.density, static.density)
         self.assertEqual(static.points, ours.points)
@@ -239,15 +239,16 @@ class DensityTest(base.TestCase):
         self.assertNotIn('ghsched:device_numa', found.found_keys)
         self.assertEqual({'far_latency', 'demand_mb'},
                          {one.name for _machine, one in found.fitted})
-        self.assertEqual((), density.published(machine(KUNPENG)).notes)
+        self.assertEqual(
+            (), density.predict_published_test(machine(KUNPENG)).notes)
 
     def test_guests_that_share_cpus_are_not_all_in_the_model(self):
         many = self.need(vcpus=80, ram=16 * 1024,
                          extra_specs={'hw:numa_nodes': '1'})
-        found = density.of_flavor(machine(KUNPENG), many, 16)
+        found = density.predict_flavor(machine(KUNPENG), many, 16)
         self.assertEqual(4, found.guests['ghsched'])
         self.assertIn(density.NOT_ALL.format(16, 4), found.notes)
-        self.assertEqual((density.NO_VFS,), density.of_flavor(
+        self.assertEqual((density.NO_VFS,), density.predict_flavor(
             machine(KUNPENG), many).notes)
 
     def test_the_reason_is_said_where_nothing_is_predicted(self):
@@ -258,21 +259,21 @@ class DensityTest(base.TestCase):
             with self.assertRaisesRegex(
                     density.NotPredicted,
                     f'density of ref on kunpeng920: not .*{reason}'):
-                density.of_flavor(machine(KUNPENG), self.need(**changes),
-                                  guests)
+                density.predict_flavor(machine(KUNPENG), self.need(**changes),
+                                       guests)
         with self.assertRaisesRegex(density.NotPredicted, 'MEM_BW_MIN'):
-            density.of_flavor(machine(EPYC), self.need(), 0)
+            density.predict_flavor(machine(EPYC), self.need(), 0)
 
     def test_keys_that_the_machine_can_not_hold_are_refused(self):
         with self.assertRaisesRegex(PlannerError, 'MEM_BW_MIN'):
-            density.of_flavor(machine(EPYC), self.need(), 2)
+            density.predict_flavor(machine(EPYC), self.need(), 2)
 
     def test_keys_as_extra_specs(self):
         policy = self.need(extra_specs={
             'hw:numa_nodes': '2', 'ghsched:mem_bw_min.0': '20',
             'ghsched:mem_bw_max': '80', 'ghsched:mem_bw_hardlimit': 'false',
             'ghsched:mem_bw_priority': '5'}).policy
-        specs = density.extra_specs(policy)
+        specs = density.make_extra_specs(policy)
         again = self.need(extra_specs={'hw:numa_nodes': '2', **specs}).policy
         self.assertEqual(policy, again)
 
@@ -280,7 +281,7 @@ class DensityTest(base.TestCase):
 class OutputTest(base.TestCase):
 
     def test_nodes_that_lack_the_same_are_on_one_line(self):
-        text = output.as_table(example(), ())
+        text = output.render_text(example(), ())
         self.assertIn('node 0-1,3: 40 % of memory bandwidth free, 60 needed',
                       text)
         self.assertIn('Flavor bw60: 8 more guests', text)
@@ -291,18 +292,18 @@ class OutputTest(base.TestCase):
 
     def test_one_of_something_is_not_many(self):
         self.assertIn('| 1 control group ',
-                      output.as_table(example(), ()))
+                      output.render_text(example(), ()))
         self.assertEqual('1 VF of nic', lack.describe_amount(1, 'VFs of nic'))
         self.assertEqual('10 % of memory bandwidth',
                          lack.describe_amount(10, lack.BANDWIDTH))
 
     def test_a_table_is_not_longer_than_people_read(self):
-        text = output.as_table(example(kinds=200), ())
+        text = output.render_text(example(kinds=200), ())
         self.assertLess(len(text.splitlines()), 150)
         self.assertIn('188 more kinds of hosts; JSON has them all', text)
 
     def test_json_has_all(self):
-        document = json.loads(output.as_json(example(kinds=200), ()))
+        document = json.loads(output.render_json(example(kinds=200), ()))
         (flavor,) = document['flavors']
         self.assertEqual(200, len(flavor['hosts']))
         self.assertEqual({'node': 0, 'resource': lack.BANDWIDTH,
@@ -314,8 +315,9 @@ class OutputTest(base.TestCase):
                          document['mix']['hosts'][0]['by_flavor'])
 
     def test_every_figure_of_the_model_is_labelled(self):
-        found = density.published(machine(KUNPENG), machine(EPYC), True)
-        text = output.as_table(example(), [found])
+        found = density.predict_published_test(
+            machine(KUNPENG), machine(EPYC), True)
+        text = output.render_text(example(), [found])
         titles = [line for line in text.splitlines()
                   if line.startswith(('Density', 'ghsched on', 'Ratios',
                                       'Best keys'))]
@@ -324,7 +326,7 @@ class OutputTest(base.TestCase):
             self.assertIn('(simulated)', title)
         self.assertIn('without control the p99 of redis fails at 28', text)
         self.assertNotIn('kunpeng920, none', text)
-        document = json.loads(output.as_json(example(), [found]))
+        document = json.loads(output.render_json(example(), [found]))
         (told,) = document['densities']
         self.assertIs(True, told['simulated'])
         self.assertEqual(6, len(told['sensitivity']))
@@ -333,36 +335,36 @@ class OutputTest(base.TestCase):
         self.assertEqual(found.found_keys, told['search']['keys'])
 
     def test_fitted_parameters_are_reported_in_full_once(self):
-        first = density.published(machine(KUNPENG))
+        first = density.predict_published_test(machine(KUNPENG))
         second = dataclasses.replace(first, subject='a', notes=('a caveat',))
-        text = output.as_table(example(), [first, second])
+        text = output.render_text(example(), [first, second])
         self.assertEqual(1, text.count('| fitted to '))
         self.assertIn('Fitted parameters: far_latency of kunpeng920', text)
         self.assertIn('"Density of published test on kunpeng920"',
                       ' '.join(text.split()))
         self.assertIn('\n- a caveat', text)
-        document = json.loads(output.as_json(example(), [second]))
+        document = json.loads(output.render_json(example(), [second]))
         self.assertEqual(['a caveat'], document['densities'][0]['notes'])
 
     def test_how_many_guests_a_density_is_of(self):
-        found = density.published(machine(KUNPENG))
+        found = density.predict_published_test(machine(KUNPENG))
         self.assertEqual({2}, set(found.guests.values()))
-        text = output.as_table(example(), [dataclasses.replace(
+        text = output.render_text(example(), [dataclasses.replace(
             found, guests={'none': 4, 'static': 3, 'ghsched': 1})])
         self.assertIn('8192 MB in 1 guest (3 without the keys), keys:', text)
 
     def test_goals_of_the_project_are_not_in_the_output(self):
-        found = density.published(machine(KUNPENG), machine(EPYC))
-        for text in (output.as_table(example(), [found]),
-                     output.as_json(example(), [found])):
+        found = density.predict_published_test(machine(KUNPENG), machine(EPYC))
+        for text in (output.render_text(example(), [found]),
+                     output.render_json(example(), [found])):
             self.assertNotIn('goal', text)
 
 
 class PictureTest(base.TestCase):
 
     def test_svg_has_the_text_of_all_parts(self):
-        found = density.published(machine(KUNPENG))
-        root = etree.fromstring(plan_picture.draw(example(), [found]))
+        found = density.predict_published_test(machine(KUNPENG))
+        root = etree.fromstring(plan_picture.draw_plan(example(), [found]))
         self.assertEqual('{http://www.w3.org/2000/svg}svg', root.tag)
         texts = ' '.join(root.itertext())
         for part in ('bw60, in the mix', 'node 0, % of memory bandwidth',
@@ -371,11 +373,11 @@ class PictureTest(base.TestCase):
             self.assertIn(part, texts)
 
     def test_equal_plans_are_equal_files_of_each_format(self):
-        found = density.published(machine(KUNPENG))
+        found = density.predict_published_test(machine(KUNPENG))
         for file_format, begin in (('svg', b'<?xml'), ('png', b'\x89PNG'),
                                    ('pdf', b'%PDF')):
-            first, second = (plan_picture.draw(example(), [found],
-                                               file_format) for _ in '12')
+            first, second = (plan_picture.draw_plan(example(), [found],
+                                                    file_format) for _ in '12')
             self.assertEqual(begin, first[:len(begin)])
             self.assertEqual(first, second)
 
@@ -383,11 +385,11 @@ class PictureTest(base.TestCase):
         odd = plan.Plan(1, 1, (plan.FlavorPlan(
             Flavor('<&> $x$', 1, 1), 0, (host_plan('h'),)),))
         self.assertIn('<&> $x$', ' '.join(etree.fromstring(
-            plan_picture.draw(odd, [])).itertext()))
+            plan_picture.draw_plan(odd, [])).itertext()))
 
     def test_missing_matplotlib_is_a_refusal_with_its_name(self):
         with mock.patch.dict(sys.modules, matplotlib=None):
-            error = self.assertRaises(PlannerError, plan_picture.draw,
+            error = self.assertRaises(PlannerError, plan_picture.draw_plan,
                                       example(), [])
         self.assertIn("pip install 'ghsched[plan]'", str(error))
 
@@ -412,8 +414,8 @@ class ProgressTest(base.TestCase):
 
     @given(st.floats(-1, 2), st.text(max_size=5))
     def test_any_share_gives_a_bar_of_one_width(self, share, what):
-        line = progress.bar(share, what)
-        self.assertEqual(len(progress.bar(0, what)), len(line))
+        line = progress.render_bar(share, what)
+        self.assertEqual(len(progress.render_bar(0, what)), len(line))
 
 
 class UsageTest(base.TestCase):
@@ -435,7 +437,7 @@ class UsageTest(base.TestCase):
     def test_mistakes_end_with_2_and_a_reason(self):
         small = ('--flavor', 'a:vcpus=1,ram=1')
         self.assertIn('required', self.refused(*small))
-        self.assertIn('not one of the flavors', self.refused(
+        self.assertIn('none of the flavors', self.refused(
             '--hosts', KUNPENG, *small, '--mix', 'b=1'))
         self.assertIn('PCI alias gpu', self.refused(
             '--hosts', KUNPENG, '--flavor',
@@ -448,7 +450,7 @@ class UsageTest(base.TestCase):
         self.assertIn('--against: no host file', self.refused(
             '--hosts', str(HOSTS / 'intel-2s.yaml'), *small, '--against',
             EPYC))
-        self.assertIn('is given twice', self.refused(
+        self.assertIn('is there twice', self.refused(
             '--hosts', KUNPENG, *small, *small))
 
     def test_picture_with_the_suffix_of_another_format_is_refused(self):

@@ -41,13 +41,13 @@ class ShippedTest(base.TestCase):
         self.assertEqual(set(PUBLISHED),
                          {path.stem for path in shipped.DIRECTORY.iterdir()})
         for name, known in PUBLISHED.items():
-            found = shipped.load(name)
+            found = shipped.load_curve(name)
             self.assertEqual('published', found.basis)
             self.assertIn('Mess', found.source)
             for writes, points in known['published'].items():
                 for bandwidth, latency in points:
                     with self.subTest(name, writes=writes, at=bandwidth):
-                        mine = known['idle_ns'] * found.latency(
+                        mine = known['idle_ns'] * found.get_latency(
                             bandwidth / known['peak_gb'], float(writes))
                         self.assertLess(abs(mine / latency - 1), 0.05)
 
@@ -56,10 +56,10 @@ class ShippedTest(base.TestCase):
                 ('mess-graviton3', 0.0, (1.02, 1.08, 1.18, 1.36)),
                 ('mess-graviton3', 0.2, (1.05, 1.14, 1.36, 1.79)),
                 ('mess-skylake', 0.22, (1.08, 1.18, 1.29, 1.83))):
-            found = shipped.load(name)
+            found = shipped.load_curve(name)
             for utilisation, latency in zip((0.1, 0.3, 0.5, 0.7), expected,
                                             strict=True):
-                self.assertLess(abs(found.latency(utilisation, writes)
+                self.assertLess(abs(found.get_latency(utilisation, writes)
                                     / latency - 1), 0.05)
 
 
@@ -82,26 +82,29 @@ class LatencyTest(base.TestCase):
 
     @given(curves(), st.floats(0, 1))
     def test_more_use_never_makes_it_shorter(self, found, writes):
-        latencies = [found.latency(part / 20, writes) for part in range(21)]
+        latencies = [
+            found.get_latency(part / 20, writes) for part in range(21)]
         self.assertAlmostEqual(1.0, latencies[0])
         for low, high in itertools.pairwise(latencies):
             self.assertLessEqual(low, high + 1e-9)
 
     @given(curves(), st.floats(0, 1))
     def test_the_queue_waits_as_long_as_the_curve_says(self, found, busy):
-        same = queueing.busy_as(busy, found)
-        self.assertAlmostEqual(found.latency(busy), 1 / (1 - same), 6)
+        same = queueing.get_queue_utilisation(busy, found)
+        self.assertAlmostEqual(found.get_latency(busy), 1 / (1 - same), 6)
 
     def test_without_a_curve_it_is_the_queue(self):
-        self.assertEqual(0.4, queueing.busy_as(0.4, None))
-        self.assertEqual(queueing.BUSIEST, queueing.busy_as(1.0, None))
+        self.assertEqual(0.4, queueing.get_queue_utilisation(0.4, None))
+        self.assertEqual(
+            queueing.BUSIEST, queueing.get_queue_utilisation(1.0, None))
 
     def test_between_parts_of_writes(self):
-        found = shipped.load('mess-graviton3')
-        low, middle, high = (found.latency(0.7, writes)
+        found = shipped.load_curve('mess-graviton3')
+        low, middle, high = (found.get_latency(0.7, writes)
                              for writes in (0.0, 0.1, 0.2))
         self.assertAlmostEqual((low + high) / 2, middle)
-        self.assertEqual(found.latency(0.7, 0.42), found.latency(0.7, 0.9))
+        self.assertEqual(
+            found.get_latency(0.7, 0.42), found.get_latency(0.7, 0.9))
 
 
 class RefusalTest(base.TestCase):
@@ -121,8 +124,7 @@ class RefusalTest(base.TestCase):
         for latency, reason in (
                 ([[0, 1]], 'two pairs'), ([[0, 2], [1, 3]], 'begin with'),
                 ([[0, 1], [2, 3]], 'ascend'), ([[0, 1], [1, 0.5]], 'ascend'),
-                ([[0, 1], [1]], 'not a pair'),
-                ([[0, 1], ['x', 2]], 'not a number')):
+                ([[0, 1], [1]], 'no pair'), ([[0, 1], ['x', 2]], 'no number')):
             self.assertIn(reason, self.refused(points=[
                 {'writes': 0, 'latency': latency}]))
         self.assertIn('twice', self.refused(points=[
@@ -134,19 +136,21 @@ class RangesTest(base.TestCase):
     def test_a_draw_is_in_its_ranges_and_says_the_same_again(self):
         machine = hostfile.load(
             str(HOSTS / 'kunpeng920.yaml')).contention
-        choices = [None, shipped.load('mess-skylake')]
+        choices = [None, shipped.load_curve('mess-skylake')]
         one, again = (
-            ranges.drawn(machine, random.Random(3), choices)  # noqa: S311
+            ranges.draw_machine(
+                machine, random.Random(3), choices)  # noqa: S311
             for _time in range(2))
         self.assertNotEqual(machine['capacity_mb'], one['capacity_mb'])
         for name, (low, high) in ranges.RANGES.items():
             self.assertTrue(low <= one[name] <= high)
         self.assertIn(one.curve, choices)
         self.assertEqual(one, again)
-        found = ranges.draw(machine, choices, 1, baselines=['static'])
+        found = ranges.predict_random_densities(
+            machine, choices, 1, baselines=['static'])
         self.assertIn(found.part_at_goal, (0.0, 1.0))
         self.assertLessEqual(found.densities[0], found.by_latency[0])
 
     def test_nearest_rank(self):
-        self.assertEqual([1, 2, 3], [ranges.percentile([1, 2, 3], percent)
+        self.assertEqual([1, 2, 3], [ranges.get_percentile([1, 2, 3], percent)
                                      for percent in (5, 50, 95)])

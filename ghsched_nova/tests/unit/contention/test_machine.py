@@ -31,19 +31,19 @@ class FromMappingTest(base.TestCase):
     def test_good(self):
         machine = figures.machine(fit={'containers': 28, 'passes': False})
         self.assertEqual(36000.0, machine['far_mb'])
-        self.assertEqual('fitted', machine.parameter('demand_mb').basis)
+        self.assertEqual('fitted', machine.get_parameter('demand_mb').basis)
         self.assertEqual(28, machine.fit.containers)
         self.assertEqual((0, 0, 1, 1),
                          tuple(node.socket for node in machine.nodes))
 
     def test_mistakes_are_named(self):
         for change, reason in (
-                ({'nodes': []}, 'nodes: must be a list that is not empty'),
+                ({'nodes': []}, 'nodes: must be a list with something'),
                 ({'nodes': [7]}, 'nodes[0]: must be a mapping'),
                 ({'nodes': [{'id': -1}]}, 'nodes[0].id: must be a whole'),
-                ({'nodes': figures.mapping()['nodes'] * 2}, 'is given twice'),
+                ({'nodes': figures.mapping()['nodes'] * 2}, 'is there twice'),
                 ({'nics': [9]}, 'nics: the host has no NUMA node 9'),
-                ({'controls': ['x']}, "controls: 'x' is not one of MEM_BW"),
+                ({'controls': ['x']}, "controls: 'x' is none of MEM_BW"),
                 ({'fit': {'containers': 1, 'passes': True}}, 'fit: '),
                 ({'fit': 28}, 'fit: must be a mapping'),
                 ({'far_mb': None}, 'far_mb: is missing'),
@@ -70,12 +70,12 @@ class MachineTest(base.TestCase):
 
     def test_another_value(self):
         machine = figures.machine()
-        self.assertEqual(9.0, machine.with_value('far_mb', 9.0)['far_mb'])
+        self.assertEqual(9.0, machine.replace_value('far_mb', 9.0)['far_mb'])
         self.assertEqual(36000.0, machine['far_mb'])
 
     def test_links(self):
         machine = figures.machine()
-        self.assertIsNone(machine.link(1, 1))
-        self.assertEqual(('near', 0, 1), machine.link(0, 1))
-        self.assertEqual(('far', 0, 1), machine.link(0, 3))
-        self.assertEqual(machine.link(1, 2), machine.link(0, 3))
+        self.assertIsNone(machine.get_link(1, 1))
+        self.assertEqual(('near', 0, 1), machine.get_link(0, 1))
+        self.assertEqual(('far', 0, 1), machine.get_link(0, 3))
+        self.assertEqual(machine.get_link(1, 2), machine.get_link(0, 3))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from ghsched_placement.contention import queueing
 from ghsched_placement.contention.share import Claim
-from ghsched_placement.contention.share import share
+from ghsched_placement.contention.share import share_bandwidth
 from ghsched_placement.tests import base
 
 CAPACITY = 100.0
@@ -32,17 +32,18 @@ def some(most):
 
 
 def waits(*asked):
-    return queueing.waits(CAPACITY, asked, share(CAPACITY, asked))
+    return queueing.get_group_delays(
+        CAPACITY, asked, share_bandwidth(CAPACITY, asked))
 
 
 class WaitTest(base.TestCase):
 
     def test_one_class_waits_as_in_an_open_queue(self):
-        self.assertAlmostEqual(1.0, queueing.wait(0.5))
+        self.assertAlmostEqual(1.0, queueing.get_mean_delay(0.5))
         self.assertAlmostEqual(1.0, waits(Claim(20), Claim(30))[0])
 
     def test_a_full_server_is_taken_for_nearly_full(self):
-        self.assertAlmostEqual(49.0, queueing.wait(1.0))
+        self.assertAlmostEqual(49.0, queueing.get_mean_delay(1.0))
         self.assertAlmostEqual(49.0, waits(Claim(200))[0])
 
     def test_the_higher_priority_waits_less(self):
@@ -75,8 +76,8 @@ class WaitTest(base.TestCase):
                   Claim(20, priority=2))
         before, after = (Claim(30, minimum=20, priority=priority)
                          for priority in (1, 2))
-        self.assertLess(share(CAPACITY, [before, *others])[0],
-                        share(CAPACITY, [after, *others])[0])
+        self.assertLess(share_bandwidth(CAPACITY, [before, *others])[0],
+                        share_bandwidth(CAPACITY, [after, *others])[0])
         self.assertLess(waits(after, *others)[0], waits(before, *others)[0])
 
     @given(some(250), st.integers(0, 7))

@@ -41,14 +41,15 @@ class PropertyTest(base.TestCase):
 
     @given(flows, controls)
     def test_nodes_and_links_carry_no_more_than_they_can(self, asked, held):
-        load = traffic.solve(MACHINE, asked, held)
+        load = traffic.solve_traffic(MACHINE, asked, held)
         nodes, links = Counter(), Counter()
         for outcome in load.outcomes:
             flow = outcome.flow
             self.assertLessEqual(outcome.achieved, flow.demand + NEAR)
             for node in {flow.origin, flow.memory}:
                 nodes[node] += outcome.achieved
-            links[MACHINE.link(flow.origin, flow.memory)] += outcome.achieved
+            links[MACHINE.get_link(flow.origin,
+                                   flow.memory)] += outcome.achieved
         self.assertLessEqual(max(nodes.values(), default=0),
                              MACHINE['capacity_mb'] + NEAR)
         for link, amount in links.items():
@@ -59,7 +60,7 @@ class PropertyTest(base.TestCase):
     @given(flows, controls)
     def test_hard_caps_hold_at_the_memory(self, asked, held):
         got = Counter()
-        for outcome in traffic.solve(MACHINE, asked, held).outcomes:
+        for outcome in traffic.solve_traffic(MACHINE, asked, held).outcomes:
             got[outcome.flow.group, outcome.flow.memory] += outcome.achieved
         for where, control in held.items():
             if control.maximum < 100 and control.hardlimit:
@@ -72,7 +73,7 @@ class PropertyTest(base.TestCase):
         local = [Flow(flow.group, flow.memory, flow.memory, flow.demand)
                  for flow in asked]
         wanted, got = Counter(), Counter()
-        for outcome in traffic.solve(MACHINE, local, held).outcomes:
+        for outcome in traffic.solve_traffic(MACHINE, local, held).outcomes:
             where = outcome.flow.group, outcome.flow.memory
             wanted[where] += outcome.flow.demand
             got[where] += outcome.achieved
@@ -87,8 +88,9 @@ class PropertyTest(base.TestCase):
         local = [Flow(flow.group, flow.memory, flow.memory, flow.demand)
                  for flow in asked]
         mine = Flow('mine', 0, 0, 50000)
-        before = traffic.solve(MACHINE, [mine, *local], held).outcomes[0]
-        after = traffic.solve(
+        before = traffic.solve_traffic(
+            MACHINE, [mine, *local], held).outcomes[0]
+        after = traffic.solve_traffic(
             MACHINE, [mine, *local, Flow('other', 0, 0, more)],
             held).outcomes[0]
         self.assertLessEqual(after.achieved, before.achieved + NEAR)
@@ -102,8 +104,9 @@ class PropertyTest(base.TestCase):
         raised = {**held, where: replace(
             control, priority=max(control.priority, priority))}
         for before, after in zip(
-                traffic.solve(MACHINE, asked, held).outcomes,
-                traffic.solve(MACHINE, asked, raised).outcomes, strict=True):
+                traffic.solve_traffic(MACHINE, asked, held).outcomes,
+                traffic.solve_traffic(MACHINE, asked, raised).outcomes,
+                strict=True):
             if (before.flow.group, before.flow.memory) == where:
                 self.assertGreaterEqual(after.achieved + NEAR,
                                         before.achieved)
@@ -112,17 +115,17 @@ class PropertyTest(base.TestCase):
 
     @given(flows, controls)
     def test_no_access_is_faster_than_on_an_idle_machine(self, asked, held):
-        for outcome in traffic.solve(MACHINE, asked, held).outcomes:
+        for outcome in traffic.solve_traffic(MACHINE, asked, held).outcomes:
             self.assertGreaterEqual(
                 outcome.latency + 1e-9,
-                traffic.distance(MACHINE, outcome.flow.origin,
-                                 outcome.flow.memory))
+                traffic.get_idle_latency(MACHINE, outcome.flow.origin,
+                                         outcome.flow.memory))
 
 
 class SolveTest(base.TestCase):
 
     def solve(self, *asked, **held):
-        return traffic.solve(MACHINE, asked, {
+        return traffic.solve_traffic(MACHINE, asked, {
             (group, 0): control for group, control in held.items()})
 
     def test_an_idle_machine_costs_the_distance_alone(self):

@@ -68,10 +68,10 @@ class DensityTest(base.TestCase):
         with mock.patch.object(osc.clients, 'get_client',
                                return_value=client), \
                 mock.patch.object(osc, 'PrivatePlacement'), \
-                mock.patch.object(osc.planner, 'plan', plan), \
+                mock.patch.object(osc.planner, 'plan_cloud', plan), \
                 mock.patch.object(command, 'targets', return_value=(
                     ('machine',) if prediction else ())), \
-                mock.patch.object(osc, 'predict', return_value=(
+                mock.patch.object(osc, 'predict_densities', return_value=(
                     prediction or predict.Predicted())), \
                 mock.patch.object(progress, 'DELAY', -1), \
                 contextlib.redirect_stderr(stream):
@@ -105,8 +105,9 @@ class DensityTest(base.TestCase):
         self.assertEqual((osc.COLUMNS, 1), (columns, len(rows)))
 
     def test_predictions_for_a_machine(self):
-        found = dataclasses.replace(predicted.published(figures.machine()),
-                                    notes=('a caveat',))
+        found = dataclasses.replace(
+            predicted.predict_published_test(figures.machine()),
+            notes=('a caveat',))
         reason, caveat, fitted = self.logged(
             self.answer,
             prediction=predict.Predicted((found, found), ('none',)))

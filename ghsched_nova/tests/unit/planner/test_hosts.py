@@ -39,7 +39,7 @@ class HostTest(base.TestCase):
 
     def test_each_provider_is_after_its_parent(self):
         one = samples.host(vfs=(1, 1))
-        again = hosts.ordered(one.providers[::-1], one.root.uuid)
+        again = hosts.sort_parents_first(one.providers[::-1], one.root.uuid)
         seen = set()
         for provider in again:
             self.assertTrue(provider.parent is None
@@ -51,16 +51,16 @@ class HostTest(base.TestCase):
 class AlikeTest(base.TestCase):
 
     def test_names_do_not_matter(self):
-        (group,) = hosts.alike([samples.host('b', vfs=(3,)),
-                                samples.host('a', vfs=(3,))])
+        (group,) = hosts.group_equal_hosts([samples.host('b', vfs=(3,)),
+                                            samples.host('a', vfs=(3,))])
         self.assertEqual(('b', 'a'), group.names)
 
     def test_used_amounts_by_place(self):
         kinds = [samples.host('a'), samples.host('b', used={
             ('_NUMA0', BANDWIDTH): 5}), samples.host('c', used={
                 ('_NUMA1', BANDWIDTH): 5}), samples.host('d', cells=False)]
-        self.assertEqual(4, len(hosts.alike(kinds)))
+        self.assertEqual(4, len(hosts.group_equal_hosts(kinds)))
 
     def test_an_amount_of_zero_is_none(self):
-        self.assertEqual(1, len(hosts.alike([
+        self.assertEqual(1, len(hosts.group_equal_hosts([
             samples.host('a'), samples.host('b', used={('', 'VCPU'): 0})])))

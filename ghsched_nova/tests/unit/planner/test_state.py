@@ -30,13 +30,14 @@ BANDWIDTH = 'CUSTOM_MEM_BW_PCT'
 
 
 def need(text='ghsched:mem_bw_min=40', vcpus=1):
-    return needs.of(flavors.parse(
+    return needs.build_need(flavors.parse_flavor(
         f'f:vcpus={vcpus},ram=512,hw:numa_nodes=1,{text}'),
         aliases={'nic': samples.NIC})
 
 
 def way(node, wanted):
-    amounts = {(0, name): amount for name, amount in wanted.of_root.items()}
+    amounts = {
+        (0, name): amount for name, amount in wanted.root_amounts.items()}
     amounts[node + 1, BANDWIDTH] = 40
     return Way((node,), tuple(sorted(amounts.items())))
 
@@ -46,43 +47,43 @@ class PlaceTest(base.TestCase):
     def test_until_an_inventory_is_used_up(self):
         state, wanted = State(samples.host()), need()
         for _ in range(2):
-            nodes = state.place(wanted, way(0, wanted))
+            nodes = state.find_host_nodes(wanted, way(0, wanted))
             self.assertEqual((0,), nodes)
-            state.take(wanted, way(0, wanted), nodes)
-        self.assertIsNone(state.place(wanted, way(0, wanted)))
-        self.assertEqual((1,), state.place(wanted, way(1, wanted)))
+            state.place_guest(wanted, way(0, wanted), nodes)
+        self.assertIsNone(state.find_host_nodes(wanted, way(0, wanted)))
+        self.assertEqual((1,), state.find_host_nodes(wanted, way(1, wanted)))
         self.assertEqual(2, state.guests)
 
     def test_until_the_cpus_of_the_node_are_gone(self):
         state, wanted = State(samples.host()), need(vcpus=3)
-        state.take(wanted, way(0, wanted), (0,))
-        self.assertIsNone(state.place(wanted, way(0, wanted)))
+        state.place_guest(wanted, way(0, wanted), (0,))
+        self.assertIsNone(state.find_host_nodes(wanted, way(0, wanted)))
         self.assertEqual([('CPUs', 3, 1, 4)],
-                         state.short_of(0, wanted.guest.needs[0]))
+                         state.find_shortages(0, wanted.guest.needs[0]))
 
     def test_cpus_are_not_looked_at_where_they_are_not_known(self):
         state, wanted = State(samples.host(cells=False)), need(vcpus=3)
-        state.take(wanted, way(0, wanted), (0,))
-        self.assertEqual((0,), state.place(wanted, way(0, wanted)))
+        state.place_guest(wanted, way(0, wanted), (0,))
+        self.assertEqual((0,), state.find_host_nodes(wanted, way(0, wanted)))
 
     def test_nova_chooses_where_nothing_of_ours_does(self):
         state = State(samples.host(vfs=(4, 0)))
-        wanted = needs.of(flavors.parse(
+        wanted = needs.build_need(flavors.parse_flavor(
             'f:vcpus=2,ram=512,hw:numa_nodes=1'))
         free = Way((), ())
         # Nodes with devices are the last that Nova takes.
-        self.assertEqual((1,), state.place(wanted, free))
+        self.assertEqual((1,), state.find_host_nodes(wanted, free))
         for _ in range(2):
-            state.take(wanted, free, (1,))
-        self.assertEqual((0,), state.place(wanted, free))
+            state.place_guest(wanted, free, (1,))
+        self.assertEqual((0,), state.find_host_nodes(wanted, free))
 
     def test_more_of_an_inventory(self):
         state, wanted = State(samples.host()), need()
         for _ in range(2):
-            state.take(wanted, way(0, wanted), (0,))
-        grown = state.with_more({(1, BANDWIDTH): 20})
-        self.assertEqual(40, grown.free((1, BANDWIDTH)))
-        self.assertEqual(20, state.free((1, BANDWIDTH)))
+            state.place_guest(wanted, way(0, wanted), (0,))
+        grown = state.add_units({(1, BANDWIDTH): 20})
+        self.assertEqual(40, grown.get_free_amount((1, BANDWIDTH)))
+        self.assertEqual(20, state.get_free_amount((1, BANDWIDTH)))
         self.assertEqual(2, grown.guests)
 
 
@@ -94,12 +95,13 @@ class ClassTest(base.TestCase):
 
     def need(self, kind):
         specs = sample_flavors.flavor(sample_flavors.KEY_OF_CLASS[kind])
-        return needs.of(flavors.parse('f:vcpus=1,ram=512,' + ','.join(
-            f'{key}={value}' for key, value in specs.items())))
+        return needs.build_need(flavors.parse_flavor(
+            'f:vcpus=1,ram=512,' + ','.join(f'{key}={value}' for key,
+                                            value in specs.items())))
 
     def state(self, kind, left):
         """A host whose nodes have so much left of a class."""
-        total = State(samples.host(**self.offered)).free((1, kind))
+        total = State(samples.host(**self.offered)).get_free_amount((1, kind))
         self.assertGreater(total, 0)
         return State(samples.host(used={
             (f'_NUMA{node}', kind): total - left for node in (0, 1)},
@@ -108,11 +110,12 @@ class ClassTest(base.TestCase):
     @ddt.data(*sorted(names.NODE_CLASSES))
     def test_class_that_nodes_have_too_little_of_is_named(self, kind):
         wanted = self.need(kind)
-        amount = wanted.counted[0][kind]
-        found = limits.misfits(self.state(kind, amount - 1), wanted, 0, 1)
+        amount = wanted.node_amounts[0][kind]
+        found = limits.list_guest_node_lacks(
+            self.state(kind, amount - 1), wanted, 0, 1)
         self.assertEqual([lack.WORDS[kind]],
                          [one.resource for one in found])
-        self.assertEqual([], limits.misfits(
+        self.assertEqual([], limits.list_guest_node_lacks(
             self.state(kind, amount), wanted, 0, 1))
 
 
@@ -120,10 +123,10 @@ class LacksTest(base.TestCase):
 
     def test_the_host_before_its_nodes(self):
         state = State(samples.host(groups=1))
-        state.take(need(), way(0, need()), (0,))
+        state.place_guest(need(), way(0, need()), (0,))
         self.assertEqual(
             (lack.Lack(None, lack.GROUPS, 0, 1),),
-            limits.lacks(state, need()))
+            limits.list_lacks(state, need()))
 
     def test_a_combination(self):
         # VFs are on one node, bandwidth is left on the other.
@@ -134,34 +137,34 @@ class LacksTest(base.TestCase):
         self.assertEqual(
             {lack.Lack(0, lack.BANDWIDTH, 10, 40),
              lack.Lack(1, 'VFs of nic', 0, 2)},
-            set(limits.lacks(state, wanted)))
+            set(limits.list_lacks(state, wanted)))
 
     def test_bursts_and_ways(self):
         # Nothing is kept for them.
         self.assertEqual(
             {lack.Lack(node, lack.BURSTS, 0, 20) for node in (0, 1)},
-            set(limits.lacks(State(samples.host()), need(
+            set(limits.list_lacks(State(samples.host()), need(
                 'ghsched:mem_bw_burst=20'))))
         state = State(samples.host(groups=8, bursts={0: 30, 1: 30}))
         taken = need('ghsched:mem_bw_burst=20')
-        self.assertEqual(6, limits.pooled(state, need(
+        self.assertEqual(6, limits.count_pooled_guests(state, need(
             'ghsched:mem_bw_burst=10')))
         self.assertEqual([lack.Lack(
             0, f'{lack.BURSTS} for one guest', 30, 31,
             'at most 30 % of memory bandwidth as bursts for one guest, '
-            '31 needed')], limits.misfits(State(samples.host(
+            '31 needed')], limits.list_guest_node_lacks(State(samples.host(
                 bursts={0: 30, 1: 30}, promised=60)), need(
                     'ghsched:mem_bw_burst=31'), 0, 0))
-        self.assertEqual([], limits.misfits(state, taken, 0, 0))
+        self.assertEqual([], limits.list_guest_node_lacks(state, taken, 0, 0))
 
     def test_promised_bursts_are_usage(self):
         state = State(samples.host(bursts={0: 30, 1: 30}, promised=60))
-        self.assertIn(
-            limits.Use(0, lack.BURSTS, 60, 0, 0), limits.uses(state, {}))
+        self.assertIn(limits.Use(0, lack.BURSTS, 60, 0, 0),
+                      limits.list_inventory_uses(state, {}))
 
     def test_pooled_is_without_nodes(self):
         state = State(samples.host(nodes=2))
-        self.assertEqual(3, limits.pooled(state, need(
+        self.assertEqual(3, limits.count_pooled_guests(state, need(
             'ghsched:mem_bw_min=60')))
 
 
@@ -177,18 +180,19 @@ class NeedTest(base.TestCase):
         self.assertIn('ghsched:mem_bw_min', str(error))
 
     def test_classes_that_are_not_counted_are_not_asked_for(self):
-        wanted = needs.of(flavors.parse('f:vcpus=1,ram=1,disk=5'),
-                          without=['DISK_GB'])
-        self.assertEqual({'VCPU': 1, 'MEMORY_MB': 1}, wanted.of_root)
+        wanted = needs.build_need(
+            flavors.parse_flavor('f:vcpus=1,ram=1,disk=5'),
+            without=['DISK_GB'])
+        self.assertEqual({'VCPU': 1, 'MEMORY_MB': 1}, wanted.root_amounts)
 
     def test_no_two_aliases_have_one_suffix(self):
         long = 'n' * 80
         aliases = ['a-b', 'a_b', 'ä', long + '1', long + '2']
-        wanted = needs.of(flavors.parse(
+        wanted = needs.build_need(flavors.parse_flavor(
             'f:vcpus=2,ram=512,hw:numa_nodes=2,ghsched:vfs='
             + ','.join(f'{alias}:4' for alias in aliases)),
             aliases=dict.fromkeys(aliases, samples.NIC))
-        asked = wanted.asked('node', {(0, 'a-b'): (1, 1)})
+        asked = wanted.make_ghsched_request('node', {(0, 'a-b'): (1, 1)})
         suffixes = [group.suffix for group in asked.groups]
         self.assertEqual(len(suffixes), len(set(suffixes)))
         for suffix in suffixes:
@@ -196,7 +200,7 @@ class NeedTest(base.TestCase):
             self.assertRegex(suffix, '^[A-Za-z0-9_-]{1,64}$')
 
     def test_dedicated_cpus_and_emulator_threads(self):
-        wanted = needs.of(flavors.parse(
+        wanted = needs.build_need(flavors.parse_flavor(
             'f:vcpus=4,ram=2048,hw:numa_nodes=2,hw:cpu_policy=mixed,'
             'hw:cpu_dedicated_mask=0-2,hw:emulator_threads_policy=isolate'))
         self.assertEqual([(3, 0), (1, 1)], [
@@ -209,5 +213,5 @@ class ClaimTest(base.TestCase):
         for amount, most, step, parts in (
                 (7, 4, 1, [4, 3]), (8, 8, 1, [8]), (12, 5, 2, [4, 4, 4]),
                 (9, 3, 3, [3, 3, 3])):
-            self.assertEqual(parts, stage._parts(
+            self.assertEqual(parts, stage._split_amount(
                 amount, {'max_unit': most, 'step_size': step}))

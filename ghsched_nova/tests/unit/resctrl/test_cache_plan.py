@@ -212,7 +212,7 @@ class MomentTest(CacheTestCase):
 
 
 class OthersTest(CacheTestCase):
-    """Groups of another program."""
+    """Groups of somebody else."""
 
     def reread(self):
         """Take the caches from what the kernel shows now."""

@@ -195,7 +195,7 @@ class MeterTest(base.TestCase):
     def look(self, count, now, addresses=None):
         self.source.counts['a', 'b'] = count
         self.meter.look(addresses or self.all, now)
-        return self.meter.ties.strength('b', 'a')
+        return self.meter.ties.get_strength('b', 'a')
 
     def test_bytes_sent_before_the_first_measurement_do_not_count(self):
         self.assertEqual(0, self.look(10 ** 9, 10))

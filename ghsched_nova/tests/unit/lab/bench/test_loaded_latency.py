@@ -48,9 +48,9 @@ class CurveTest(base.TestCase):
         found = curves.LatencyCurve.from_mapping(
             yaml.safe_load(text)['latency_curve'])
         self.assertEqual('measured', found.basis)
-        self.assertAlmostEqual(1.1, found.latency(0.5, 0.0))
-        self.assertAlmostEqual(2.0, found.latency(0.9, 0.0))
-        self.assertAlmostEqual(200 / 90, found.latency(0.8, 0.5), 2)
+        self.assertAlmostEqual(1.1, found.get_latency(0.5, 0.0))
+        self.assertAlmostEqual(2.0, found.get_latency(0.9, 0.0))
+        self.assertAlmostEqual(200 / 90, found.get_latency(0.8, 0.5), 2)
 
     def test_unsorted_values_are_left_out(self):
         self.assertEqual(
