@@ -130,7 +130,7 @@ def check_integer(value: object, most: int = 2 ** 16, least: int = 0) -> int:
     :raises ValueError: when the value is out of range.
     """
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f'{value!r} is no number')
+        raise TypeError(f'{value!r} is not a number')
     if not least <= value <= most:
         raise ValueError(f'{value} is not in {least}..{most}')
     return value

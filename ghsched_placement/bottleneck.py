@@ -85,7 +85,7 @@ def make_limits(percent: Mapping[str, int],
     """
     for name in percent:
         if name not in RESOURCES:
-            raise ValueError(f'{name!r} is none of {", ".join(RESOURCES)}')
+            raise ValueError(f'{name!r} is not one of {", ".join(RESOURCES)}')
     return Limits({name: value / 100 for name, value
                    in {**DEFAULTS, **percent}.items() if value},
                   hysteresis / 100)

@@ -57,7 +57,7 @@ def parse_change_arguments(arguments: argparse.Namespace) -> dict[str,
         found[extra_spec] = text
     if not found:
         raise policies.PolicyError(
-            'server set', 'nothing to change is given, see --help')
+            'server set', 'no change is given, see --help')
     # The values alone, without the guest.
     changes.merge_extra_specs({}, found)
     return found

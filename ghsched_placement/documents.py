@@ -85,7 +85,7 @@ class Loader(yaml.SafeLoader):
         mapping = super().construct_mapping(node, deep)
         if isinstance(node, yaml.MappingNode) and (
                 len(mapping) < len(node.value)):
-            raise _refused('a key is there twice', node.start_mark)
+            raise _refused('a key is given twice', node.start_mark)
         return mapping
 
     def construct_yaml_int(self, node: Any) -> Any:

@@ -124,7 +124,7 @@ def _devices(extra_spec: str, text: str) -> Devices:
                             'count from 1 to 9999')
         if match[1] in (alias for alias, _count in found):
             raise PolicyError(extra_spec,
-                              f'the alias {match[1]!r} is there twice')
+                              f'the alias {match[1]!r} is given twice')
         found.append((match[1], int(match[2])))
     return tuple(found)
 

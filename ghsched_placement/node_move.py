@@ -159,8 +159,8 @@ def _check_devices(devices: Iterable[str]) -> None:
     found = sorted(devices)
     if found:
         raise NotMovable(
-            'its memory is pinned for the passthrough devices '
-            f'{", ".join(found)} and cannot be moved while it runs')
+            'memory that is pinned for the passthrough devices '
+            f'{", ".join(found)} cannot be moved while the server runs')
 
 
 def _add_freed_cpus(cell: HostCell, node: int, guest: Sequence[GuestCell],

@@ -128,7 +128,7 @@ def _one_of(key: str, extra_specs: Mapping[str, str],
     """
     value = extra_specs.get(key, '')
     if value and value not in choices:
-        raise TopologyError(f'{key}: {value!r} is none of '
+        raise TopologyError(f'{key}: {value!r} is not one of '
                             + ', '.join(choices))
     return value
 
@@ -265,8 +265,8 @@ def _page_size(extra_specs: Mapping[str, str]) -> PageSize:
         size = -1
     if size < 0:
         raise TopologyError(
-            f'hw:mem_page_size: {text!r} is none of small, large and any, and '
-            'no size such as 2048 (KiB), 2MB or 1GB')
+            f'hw:mem_page_size: {text!r} is not one of small, large and any, '
+            'and not a size such as 2048 (KiB), 2MB or 1GB')
     return size
 
 
@@ -275,7 +275,7 @@ def _check_pages(cells: Sequence[Cell], size: PageSize) -> None:
         if isinstance(size, int) and size and cell.memory_mb * 1024 % size:
             raise TopologyError(
                 f'hw:mem_page_size: {cell.memory_mb} MB of RAM on guest NUMA '
-                f'node {node} are no multiple of {size} KiB')
+                f'node {node} are not a multiple of {size} KiB')
 
 
 # -- NUMA nodes ---------------------------------------------------------------

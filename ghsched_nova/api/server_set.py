@@ -140,8 +140,8 @@ def handle_action(context: Any, uuid: str, asked: Any) -> webob.Response:
     try:
         if context is None:
             raise exception.Forbidden(
-                'nova-api has no context: the filter of ghsched must stand '
-                'behind keystonecontext')
+                'the request has no context: put the filter of ghsched after '
+                'keystonecontext in the pipeline of nova-api')
         document = _run_action(context, uuid, asked)
         return _make_json_response(200, document if context.is_admin
                                    else _remove_host_name(document))

@@ -231,7 +231,7 @@ def parser() -> argparse.ArgumentParser:
 def _parse_port(text: str) -> int:
     """Parse a command-line argument as a TCP port number."""
     if not (text.isascii() and text.isdigit() and int(text) < 65536):
-        raise argparse.ArgumentTypeError(f'{text!r} is no port')
+        raise argparse.ArgumentTypeError(f'{text!r} is not a port')
     return int(text)
 
 

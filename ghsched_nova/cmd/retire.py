@@ -98,8 +98,8 @@ def load_configuration(
     if options.compute_driver.startswith(_OURS) and not dry_run:
         raise domains.HostError(
             f'compute_driver = {options.compute_driver} is still in '
-            'nova.conf; stop nova-compute and put the stock driver there '
-            '(libvirt.LibvirtDriver) first')
+            'nova.conf; stop nova-compute and set compute_driver = '
+            'libvirt.LibvirtDriver first')
     try:
         return shared.placement_client(), options.ghsched
     except shared.PLACEMENT_DOWN as error:

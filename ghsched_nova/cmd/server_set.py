@@ -109,8 +109,8 @@ def change_server(arguments: argparse.Namespace) -> Any:
     try:
         server = str(uuid.UUID(arguments.server))
     except ValueError:
-        raise errors.Refused(f'{arguments.server!r} is no UUID of a server'
-                             ) from None
+        raise errors.Refused(
+            f'{arguments.server!r} is not the UUID of a server') from None
     load_nova_conf(arguments.config_file)
     # Nova reads its configuration while it is imported.
     from ghsched_nova.live import records
@@ -147,16 +147,16 @@ def read_nova_conf(program: str, files: Sequence[str] | None,
         from nova import conf as nova_conf
         from nova import config
     except ImportError as error:
-        raise NotHere(f'this needs Nova, as where nova-manage runs: {error}'
-                      ) from error
+        raise NotHere('cannot import Nova, run this where nova-manage runs: '
+                      f'{error}') from error
     from oslo_config import cfg
     try:
         config.parse_args([program], default_config_files=files, **more)
     except cfg.Error as error:
-        raise NotHere(f'nova.conf cannot be read: {error}') from error
+        raise NotHere(f'cannot read nova.conf: {error}') from error
     except Exception as error:
         # Of the transport_url, which has many ways to be wrong.
-        raise NotHere(f'nova.conf cannot be used: {error}') from error
+        raise NotHere(f'invalid nova.conf: {error}') from error
     # Nova has none; a command ends where Placement or Keystone are silent.
     nova_conf.CONF.set_default('timeout', PLACEMENT_TIMEOUT_S,
                                group='placement')

@@ -85,14 +85,14 @@ def _parse_seconds(text: str) -> float:
         seconds = 0.0
     if not 0.05 <= seconds <= 86400:
         raise argparse.ArgumentTypeError(
-            f'{text!r} is no number of seconds from 0.05 to 86400')
+            f'{text!r} is not a number of seconds from 0.05 to 86400')
     return seconds
 
 
 def _parse_count(text: str) -> int:
     """Parse a command-line argument as a positive number."""
     if not (text.isascii() and text.isdigit() and 0 < int(text) < 10 ** 9):
-        raise argparse.ArgumentTypeError(f'{text!r} is no count')
+        raise argparse.ArgumentTypeError(f'{text!r} is not a count')
     return int(text)
 
 

@@ -189,7 +189,7 @@ def parse_by_node(section: Any, option: str) -> dict[int, int]:
             continue
         if not str(node).isdecimal():
             raise ValueError(
-                f'[ghsched]{option}: {node!r} is no NUMA node number; write '
-                'it as 0:10,1:10')
+                f'[ghsched]{option}: {node!r} is not a NUMA node number; '
+                'write it as 0:10,1:10')
         found[int(node)] = int(number)
     return found

@@ -156,8 +156,8 @@ def _check_wanted(wish: Wish, nodes: Sequence[int]) -> None:
     """
     cells = wish.need.guest.cells
     if len(nodes) != len(cells):
-        raise Refused(f'the guest has {len(cells)} NUMA nodes, and host NUMA '
-                      f'nodes are given for {len(nodes)}')
+        raise Refused(f'the guest has {len(cells)} NUMA nodes, but host '
+                      f'NUMA nodes are given for {len(nodes)}')
     for guest_node, host_node in enumerate(nodes):
         if wish.host.node(host_node) is None:
             known = cpulist.render_cpus(node.id for node in wish.host.nodes)

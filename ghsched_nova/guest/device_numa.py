@@ -100,8 +100,8 @@ class Decision:
 def _check_mode(mode: str) -> None:
     """Refuse an unknown value of the extra spec for device NUMA nodes."""
     if mode not in MODES:
-        raise DeviceNumaError(f'device_numa is one of {", ".join(MODES)}; '
-                              f'not {mode!r}')
+        raise DeviceNumaError('device_numa must be one of '
+                              f'{", ".join(MODES)}, not {mode!r}')
 
 
 def assign_devices(
@@ -259,12 +259,12 @@ def _refuse_unsupported_machine(root: etree._Element) -> None:
     kind = pci.machine_type(root)
     if kind not in MACHINES:
         raise DeviceNumaError(
-            f'a guest of machine type {kind} cannot be shown the NUMA node '
-            'of its devices; use q35 or, on Arm, virt (image property '
+            f'machine type {kind} cannot show a guest the NUMA nodes of its '
+            'devices; use q35 or, on Arm, virt (image property '
             'hw_machine_type)')
     if not pci.has_acpi(root):
-        raise DeviceNumaError('the guest has no ACPI, which would tell it '
-                              'the NUMA node of its devices')
+        raise DeviceNumaError('the guest has no ACPI, which tells a guest the '
+                              'NUMA nodes of its devices')
     if not pci.cell_numbers(root):
         raise DeviceNumaError('the guest has no NUMA nodes (hw:numa_nodes)')
 
@@ -497,7 +497,7 @@ def _parse_device(xml: str) -> etree._Element:
     tag = 'interface' if xml.lstrip().startswith('<interface') else 'hostdev'
     device = pci.parse(xml, tag)
     if not pci.is_passthrough(device):
-        raise DeviceNumaError(f'the <{tag}> is no PCI device of the host')
+        raise DeviceNumaError(f'the <{tag}> is not a PCI device of the host')
     return device
 
 

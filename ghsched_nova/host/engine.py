@@ -175,7 +175,7 @@ class HostEngine(host_facts.HostFacts):
         if not self.needs_group(running) and not self.caps_all:
             return False
         if running.domain.id < 0:
-            raise fs.GroupError('the domain does not run any more')
+            raise fs.GroupError('the domain is no longer running')
         if (running.shared_group or self._partitioned
                 or running.reserves_l3_ways
                 or self.caps_all and not running.controlled):

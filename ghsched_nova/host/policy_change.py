@@ -164,10 +164,10 @@ def change_policy(host: engine.HostEngine, domain: Domain,
     live, stored = domain.live, domain.stored
     before = metadata.read_policy(live)
     if before is None or not before.policy.controlled:
-        raise NotChanged('the domain has no policy that could change')
+        raise NotChanged('the domain has no policy to change')
     if before.host_nodes != host_nodes:
         raise NotChanged(
-            f'the domain runs on the host NUMA nodes {before.host_nodes} and '
+            f'the domain runs on the host NUMA nodes {before.host_nodes}, '
             f'not on {host_nodes}')
     # Refuse a policy that the host cannot enforce before anything is written.
     effective_values(host, policy)

@@ -251,7 +251,7 @@ def _pfs(sections: Sequence[_Section],
             'address': section['address'].lower()}))
         if pf.address in found:
             raise schema.Mistake(f'pfs[{place}].address: {pf.address} is '
-                                 'there twice')
+                                 'given twice')
         if pf.node not in nodes:
             raise schema.Mistake(f'pfs[{place}].node: the host has no NUMA '
                                  f'node {pf.node}')
@@ -273,7 +273,7 @@ def _nodes(sections: Sequence[_Section]) -> tuple[
         number, name = section['id'], f'nodes[{place}]'
         cpus = _cpus(f'{name}.cpus', section['cpus'])
         if number in nodes:
-            raise schema.Mistake(f'{name}.id: node {number} is there twice')
+            raise schema.Mistake(f'{name}.id: node {number} is given twice')
         if cpus & taken:
             raise schema.Mistake(
                 f'{name}.cpus: {cpulist.render_cpus(cpus & taken)}'

@@ -85,7 +85,7 @@ def _reason(place: list[str | int], error: Any) -> str:
             return (f'{_name(place)}: {value} is not between '
                     f'{error.schema["minimum"]} and {error.schema["maximum"]}')
         case 'enum':
-            return (f'{_name(place)}: {_shown(value)} is none of '
+            return (f'{_name(place)}: {_shown(value)} is not one of '
                     + ', '.join(map(str, rule)))
     return f'{_name(place)}: {_shown(value)} is not of the form {rule}'
 

@@ -109,5 +109,5 @@ def _check_number(value: object, limit: int) -> int:
     """
     if isinstance(value, bool) or not isinstance(value, int) or (
             not 0 <= value < limit):
-        raise TypeError(f'{reprlib.repr(value)} is no number below {limit}')
+        raise TypeError(f'{reprlib.repr(value)} is not a number below {limit}')
     return value

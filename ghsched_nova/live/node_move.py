@@ -225,7 +225,7 @@ class NodeMove:
         cells = self.records.read_place().cells
         if [cell.host_node for cell in cells] != [
                 cell.host_node for cell in plan.request.move.after]:
-            raise errors.Refused(f'{silent}; the server is where it was')
+            raise errors.Refused(f'{silent}; the server has not been moved')
 
     def _release_old_nodes(self, plan: Plan) -> None:
         try:
@@ -243,9 +243,9 @@ class NodeMove:
         """Return what is left to do by hand if a guest's NUMA nodes are
         unknown.
         """
-        there = (f'the server is on one of both places on the host '
-                 f'{plan.guest.host}, or between them; when its nova-compute '
-                 'runs, it brings the server to one of them')
+        there = (f'the server is on its old or its new NUMA nodes of the host '
+                 f'{plan.guest.host}, or between them; its nova-compute moves '
+                 'it to one of them when it runs again')
         if plan.held == plan.wanted:
             return [there]
         return [f'{there}. Placement holds both places; "openstack ghsched '
@@ -265,12 +265,12 @@ class NodeMove:
         place = self.records.read_place()
         guest = place.guest
         if not guest.running:
-            raise errors.Refused('the server does not run; only a running '
-                                 'one is moved between NUMA nodes')
+            raise errors.Refused('the server is not running; only a running '
+                                 'one can be moved between NUMA nodes')
         if not place.cells:
             raise errors.Refused(
-                'the server has no NUMA nodes (hw:numa_nodes): Nova has not '
-                'placed it on any of the host')
+                'the server has no NUMA nodes (hw:numa_nodes), so Nova has '
+                'not placed it on NUMA nodes of its host')
         move = node_move.plan_move(place.cells, place.host, wish,
                                    place.devices)
         held, wanted = self._room(place, [cell.host_node

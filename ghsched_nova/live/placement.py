@@ -85,8 +85,8 @@ class Shares:
                                      if provider in strange}))
             raise errors.Refused(
                 f'Placement holds {held} for the guest on providers that are '
-                f'none of its host NUMA nodes: {sorted(strange)}; put its '
-                'allocation right first')
+                f'none of its host NUMA nodes: {sorted(strange)}; correct its '
+                'allocation first')
         return {(provider, name): now.get((provider, name), 0)
                 for provider in self._nodes for name in self._classes}
 

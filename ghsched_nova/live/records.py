@@ -141,7 +141,7 @@ class NovaRecords:
                 exception.InstanceNotFound) as error:
             self._token = ''
             raise errors.Refused(
-                'something else happens with the server just now: '
+                'another operation is in progress on the server: '
                 f'{error}') from error
         return self._token
 
@@ -152,7 +152,7 @@ class NovaRecords:
         try:
             instance = self._instance()
             if not is_locked(instance, token):
-                return ''    # it is somebody else's
+                return ''    # it is another request's
             _clear_lock(instance)
             instance.save(expected_task_state=[LOCKED])
         except (exception.InstanceUpdateConflict, exception.InstanceNotFound,
@@ -173,8 +173,8 @@ class NovaRecords:
         instance = self._instance()
         if not is_locked(instance, self._token):
             raise errors.Refused(
-                'the task state of the server was taken away from here, it '
-                f'is {instance.task_state} now and of somebody else')
+                'another request has taken over the task state of the server, '
+                f'which is {instance.task_state} now')
         before = dict(instance.flavor.extra_specs)
         try:
             self._save_request(before, extra_specs)
@@ -226,7 +226,7 @@ class NovaRecords:
         if (not is_locked(instance, self._token) if self._token
                 else instance.task_state is not None):
             raise errors.RefusedByState(
-                'something else happens with the server just now (its task '
+                'another operation is in progress on the server (its task '
                 f'state is {instance.task_state}); try again when it is done')
 
     def _check_host(self, instance: Any) -> None:
@@ -249,7 +249,7 @@ class NovaRecords:
                 expected_attrs=['flavor', 'numa_topology',
                                 'system_metadata'])
         except exception.InstanceNotFound as error:
-            raise errors.Gone('there is no such server any more') from error
+            raise errors.Gone('the server no longer exists') from error
         # Nova marks fields as changed while reading them, and save() would
         # overwrite the topology that nova-compute writes during a move.
         instance.obj_reset_changes(['numa_topology'], recursive=True)

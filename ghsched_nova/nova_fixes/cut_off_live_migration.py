@@ -15,7 +15,7 @@
 libvirt copies a guest without nova-compute, and removes it from the source
 when it runs on the destination. Nova hears of that from libvirt only: a
 nova-compute that is started afterwards resets the server to a host where it
-does not run any more (``ComputeManager._reset_live_migration``), and with
+is no longer running (``ComputeManager._reset_live_migration``), and with
 ``resume_guests_state_on_host_boot`` starts it there a second time. Of one that
 was not copied the migration still holds what the server had, and the server
 what it was to have on the other host.

@@ -14,7 +14,7 @@
 
 The guests that have ways to themselves get theirs first, see
 :mod:`ghsched_nova.resctrl.cache`; the kernel's default group and the groups
-of all other guests are kept out of them. Groups of somebody else are left as
+of all other guests are kept out of them. Groups of another program are left as
 they are.
 
 A group that shares what is left holds all of it, unless somebody has given it

@@ -20,7 +20,7 @@ and ``tasks`` (:class:`Actual`, read by :mod:`ghsched_nova.resctrl.survey`).
 :mod:`ghsched_nova.resctrl.reconcile` carries out what is to be done.
 
 Groups are told apart by their names (:mod:`ghsched_nova.resctrl.naming`).
-Those of somebody else are not read, not written and not removed.
+Those of another program are not read, not written and not removed.
 
 Several guests can share a group that nova-compute makes. Each of them then
 brings the values that the group is to hold for all of them. Inside, each has
@@ -341,11 +341,11 @@ def check(wanted: Wanted) -> None:
     domains = [*wanted.domains, *(guest.domain for guest in wanted.guests)]
     for domain in domains:
         if not naming.is_uuid(domain.uuid):
-            raise ValueError(f'{domain.uuid!r} is no UUID')
+            raise ValueError(f'{domain.uuid!r} is not a UUID')
         if '/' in domain.name or '\0' in domain.name:
-            raise ValueError(f'{domain.name!r} is no name of a domain')
+            raise ValueError(f'{domain.name!r} is not the name of a domain')
         if domain.id < 0:
-            raise ValueError(f'{domain.id} is no number of a domain')
+            raise ValueError(f'{domain.id} is not a number of a domain')
     for guest in wanted.guests:
         _check_guest(guest)
     for name in wanted.removable:
@@ -380,17 +380,17 @@ def _check_cache(cache: Cache | None) -> None:
             or cache.region & ~cache.mask or min(cache.domains) < 0
             or any(taken & ~cache.mask
                    for taken in cache.exclusive.values())):
-        raise ValueError(f'{cache} is no cache')
+        raise ValueError(f'{cache} is not a cache')
 
 
 def _check_values(desired: resolve.Desired) -> None:
     for line, values in desired.items():
         if not _LINE.fullmatch(line):
-            raise ValueError(f'{line!r} is no line of a schemata')
+            raise ValueError(f'{line!r} is not a line of a schemata')
         for domain, value in values.items():
             if domain < 0 or not 0 <= value < 2 ** 32:
-                raise ValueError(f'{line}:{domain}={value} is no value of a '
-                                 'schemata')
+                raise ValueError(f'{line}:{domain}={value} is not a value of '
+                                 'a schemata')
 
 
 # -- names --------------------------------------------------------------------

@@ -21,7 +21,7 @@ one policy, and ``ghsched-default``, of those without one; and
 in the kernel's default group. libvirt's are
 ``qemu-<id>-<name>``, with ``-vcpus_<list>`` behind it unless the group is for
 the whole process (libvirt 12.8 and later, for a ``<memorytune>`` without
-``vcpus``). All others belong to somebody else.
+``vcpus``). All others belong to another program.
 
 nova-compute makes groups itself where libvirt cannot. libvirt up to 12.8 reads
 every line of the root group whose name begins with ``MB`` as the ``MB`` line

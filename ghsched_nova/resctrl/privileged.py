@@ -192,7 +192,7 @@ def _measure(root: _Root, lines: Sequence[_Line], domain: _Number
 def _remove_own(root: _Root, uuid: _Uuid) -> bool:
     # It becomes part of a path.
     if not naming.is_uuid(uuid):
-        raise ValueError(f'{uuid!r} is no UUID')
+        raise ValueError(f'{uuid!r} is not a UUID')
     return fs.remove_group(Path(root), uuid)
 
 

@@ -204,7 +204,7 @@ def ways(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
         if not asked.l3_ways:
             continue
         where = (f'{keys.L3_WAYS.extra_spec}={asked.l3_ways} of guest NUMA '
-                 f'node {guest_node} cannot be held')
+                 f'node {guest_node} cannot be enforced')
         cache = host.cache
         if cache is None:
             raise PolicyNotHeld(f'{where}: the L3 of this host cannot be '
@@ -251,7 +251,7 @@ def default_class(host: resctrl_host.ResctrlHost, maximum: int
     held = host.capabilities()
     if not held & {'MEM_BW_HARDLIMIT', 'MEM_BW_SOFTLIMIT'}:
         raise PolicyNotHeld(
-            'a cap for guests without a policy cannot be held: '
+            'a cap for guests without a policy cannot be enforced: '
             f'[ghsched]bandwidth_cap must say how the {host.dialect.title} '
             'of this host holds one')
     priority = host.dialect.knob('priority')
@@ -271,7 +271,7 @@ def _node_settings(host: resctrl_host.ResctrlHost,
                                               'line')
         raise PolicyNotHeld(
             f'ghsched:mem_bw_* of guest NUMA node {guest_node} cannot be '
-            f'held on host NUMA node {host_node}: {reason}')
+            f'enforced on host NUMA node {host_node}: {reason}')
     _check_knobs(host.dialect, asked)
     return [DomainSetting(
         domain=domain, host_node=host_node, guest_node=guest_node,
@@ -303,8 +303,9 @@ def _check_knobs(dialect: dialects.Dialect,
     )
     for needed, capability, key, value, why in needs:
         if needed and capability not in capabilities:
-            raise PolicyNotHeld(f'{key.extra_spec}={value} cannot be held: '
-                                f'the {dialect.title} of this host {why}')
+            raise PolicyNotHeld(
+                f'{key.extra_spec}={value} cannot be enforced: the '
+                f'{dialect.title} of this host {why}')
 
 
 def _join_settings(host: resctrl_host.ResctrlHost, first: DomainSetting,
@@ -347,7 +348,7 @@ def _round_up(host: resctrl_host.ResctrlHost, knob: knobs.Knob, key: keys.Key,
         found = scale.at_least(value)
         if found is None:
             raise PolicyNotHeld(
-                f'{key.extra_spec}={value} cannot be held: {knob.line} of '
+                f'{key.extra_spec}={value} cannot be enforced: {knob.line} of '
                 f'this host shows {scale.highest} at most')
         return found
     if knob.stepped:
@@ -531,7 +532,7 @@ def plan_writes(current: schemata.Schemata, desired: Desired,
         if _number(difference.found) is None:
             raise PolicyNotHeld(
                 f'the group shows {difference.found!r} as {difference.line} '
-                f'of domain {difference.domain}, which is no number')
+                f'of domain {difference.domain}, which is not a number')
         by_line.setdefault(difference.line, []).append(
             (difference.domain, str(to_write(
                 writes, difference.line, difference.wanted))))

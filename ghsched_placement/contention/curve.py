@@ -87,7 +87,7 @@ class LatencyCurve:
                 set(mapping) != {'basis', 'source', 'points'}):
             raise CurveError('must be a mapping of basis, source and points')
         if mapping['basis'] not in BASES:
-            raise CurveError(f'basis: {mapping["basis"]!r} is none of '
+            raise CurveError(f'basis: {mapping["basis"]!r} is not one of '
                              + ', '.join(BASES))
         if not isinstance(mapping['source'], str) or (
                 not mapping['source'].strip()):
@@ -95,11 +95,11 @@ class LatencyCurve:
         given = mapping['points']
         if not isinstance(given, Sequence) or isinstance(given, str) or (
                 not given):
-            raise CurveError('points: must be a list with something in it')
+            raise CurveError('points: must be a list that is not empty')
         lines = sorted(itertools.starmap(_parse_line, enumerate(given)),
                        key=lambda line: line.writes)
         if len({line.writes for line in lines}) < len(lines):
-            raise CurveError('points: a part of writes is there twice')
+            raise CurveError('points: a part of writes is given twice')
         return cls(mapping['basis'], mapping['source'].strip(), tuple(lines))
 
     def get_latency(self, utilisation: float, writes: float = WRITES) -> float:
@@ -133,7 +133,7 @@ def _parse_line(number: int, given: Any) -> Line:
     for pair in pairs:
         if not isinstance(pair, Sequence) or isinstance(pair, str) or (
                 len(pair) != 2):
-            raise CurveError(f'{where}.latency: {pair!r} is no pair')
+            raise CurveError(f'{where}.latency: {pair!r} is not a pair')
         points.append((_parse_number(f'{where}.latency', pair[0]),
                        _parse_number(f'{where}.latency', pair[1])))
     _check_points(where, points)
@@ -152,5 +152,5 @@ def _check_points(where: str, points: Sequence[tuple[float, float]]) -> None:
 def _parse_number(where: str, value: Any) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or (
             not 0 <= value < 1e6):
-        raise CurveError(f'{where}: {value!r} is no number from 0 on')
+        raise CurveError(f'{where}: {value!r} is not a number from 0 on')
     return float(value)

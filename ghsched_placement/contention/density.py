@@ -149,7 +149,7 @@ def get_default_policy(machine: Machine,
 def _get_policy(machine: Machine, scenario: str, keys: Keys | None,
                 workload: Workload) -> GuestPolicy | None:
     if scenario not in SCENARIOS:
-        raise ValueError(f'{scenario!r} is none of ' + ', '.join(SCENARIOS))
+        raise ValueError(f'{scenario!r} is not one of ' + ', '.join(SCENARIOS))
     if scenario != 'ghsched':
         return None
     if keys is None:

@@ -181,7 +181,7 @@ class Machine:
 
 def _parse_nodes(given: Any) -> tuple[Node, ...]:
     if not isinstance(given, Sequence) or isinstance(given, str) or not given:
-        raise MachineError('nodes: must be a list with something in it')
+        raise MachineError('nodes: must be a list that is not empty')
     nodes = []
     for place, entry in enumerate(given):
         where = f'nodes[{place}]'
@@ -199,7 +199,7 @@ def _parse_nodes(given: Any) -> tuple[Node, ...]:
         if left:
             raise MachineError(f'{where}.{min(map(str, left))}: unknown key')
     if len({node.id for node in nodes}) < len(nodes):
-        raise MachineError('nodes: a node is there twice')
+        raise MachineError('nodes: a node is given twice')
     return tuple(sorted(nodes, key=lambda node: node.id))
 
 
@@ -218,7 +218,7 @@ def _parse_controls(given: Any) -> frozenset[str]:
         raise MachineError('controls: must be a list')
     unknown = sorted(set(map(str, given)) - set(CONTROLS))
     if unknown:
-        raise MachineError(f'controls: {unknown[0]!r} is none of '
+        raise MachineError(f'controls: {unknown[0]!r} is not one of '
                            + ', '.join(CONTROLS))
     return frozenset(map(str, given))
 
@@ -264,7 +264,7 @@ def _parse_parameter(name: str, given: Any, lowest: float) -> Parameter:
         raise MachineError(f'{name}.value: must be a number from {lowest:g}, '
                            f'is {value!r}')
     if basis not in BASES:
-        raise MachineError(f'{name}.basis: {basis!r} is none of '
+        raise MachineError(f'{name}.basis: {basis!r} is not one of '
                            + ', '.join(BASES))
     if not isinstance(given['source'], str) or not given['source'].strip():
         raise MachineError(f'{name}.source: must say where the value comes '

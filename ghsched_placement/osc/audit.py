@@ -87,10 +87,10 @@ class Audit(base.Lister):
             return
         if not sys.stdin.isatty():
             raise exceptions.CommandError(
-                'nothing was done: there is nobody to ask, say --yes')
+                'nothing was done: no terminal to confirm on, pass --yes')
         if input('Do all of this? [y/N] ').strip().lower() not in (
                 'y', 'yes'):
-            raise exceptions.CommandError('nothing was done')
+            raise exceptions.CommandError('nothing was done: not confirmed')
 
     def _apply_repairs(self, client: clients.Client,
                        plans: Sequence[repair.Repair],

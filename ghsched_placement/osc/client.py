@@ -79,9 +79,9 @@ class Client(nova_reader.NovaReader):
         missing = sorted(set(wanted) - {host.name for host in found})
         if missing:
             raise exceptions.CommandError(
-                f'{", ".join(missing)}: Placement has nothing of ghsched for '
-                'this host. Does nova-compute run there with compute_driver = '
-                'ghsched.GhschedLibvirtDriver?')
+                f'{", ".join(missing)}: Placement has no provider of ghsched '
+                'for this host. Does nova-compute run there with '
+                'compute_driver = ghsched.GhschedLibvirtDriver?')
         return found
 
     def list_holdings(self, host: capacity.Host
@@ -151,8 +151,9 @@ class Client(nova_reader.NovaReader):
         ours = response.text.startswith('{"ghsched"')
         if response.status_code == 400 and not ours:
             raise exceptions.CommandError(
-                'nova-api of this cloud has no filter of ghsched (see '
-                f'"Change a guest that runs" in the manual){instead}')
+                'nova-api of this cloud runs without the paste filter of '
+                'ghsched (see "Change a guest that runs" in the manual)'
+                f'{instead}')
         if response.status_code < 500 and ours:
             raise base.Refused(f'refused: {http.get_message(response)}')
         raise exceptions.CommandError(
@@ -246,8 +247,8 @@ class Client(nova_reader.NovaReader):
             {'name': name}))['resource_providers']
         if not found:
             raise exceptions.CommandError(
-                f'Placement knows no compute host {name}; "openstack ghsched '
-                'host list" shows those that it knows')
+                f'no compute host {name} in Placement; "openstack ghsched '
+                'host list" lists them')
         return str(found[0]['root_provider_uuid'])
 
     def _list_our_roots(self) -> set[str]:

@@ -173,7 +173,7 @@ def select_hosts(found: Sequence[capacity.Host], name: str | None
         return found
     named = [host for host in found if host.name == name]
     if not named:
-        raise exceptions.CommandError(f'there is no host {name}')
+        raise exceptions.CommandError(f'no host {name}')
     return named
 
 

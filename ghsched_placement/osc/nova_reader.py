@@ -175,7 +175,7 @@ class NovaReader:
         found = self.get_server(self._find(self._find_server, 'server',
                                            name).id)
         if found is None:
-            raise exceptions.CommandError(f'the server {name} is gone')
+            raise exceptions.CommandError(f'server {name} no longer exists')
         return found
 
     def _find_server(self, name: str, ignore_missing: bool) -> Any:
@@ -358,10 +358,10 @@ class NovaReader:
             return find(name, ignore_missing=False)
         except sdk_exceptions.NotFoundException:
             raise exceptions.CommandError(
-                f'there is no {what} {name}') from None
+                f'no {what} {name}') from None
         except sdk_exceptions.DuplicateResource:
             raise exceptions.CommandError(
-                f'there is more than one {what} {name}; give its '
+                f'more than one {what} has the name {name}; pass its '
                 'UUID') from None
 
     def _compute(self, path: str, microversion: str, gone: Any = None) -> Any:

@@ -62,7 +62,7 @@ def load_policy(name: str) -> move_plan.Policy:
     known: Any = stevedore.ExtensionManager(move_plan.POLICIES)
     if name not in known:
         raise exceptions.CommandError(
-            f'there is no policy {name}; there are '
+            f'no policy {name}; installed are '
             + ', '.join(sorted(known.names())))
     return cast(move_plan.Policy, known[name].plugin())
 
@@ -138,8 +138,8 @@ def plan_moves(client: clients.Client,
         client, affinity.Bounds(members=parsed_args.group_members))
     if not any(node.cpu is not None for node in cloud.nodes):
         raise exceptions.CommandError(
-            'no host has measured its load yet; nova-compute does so with '
-            'each report')
+            'no host has reported its load yet; nova-compute does so with '
+            'each periodic report')
     now = time.time()
     history = measured.list_recent_moves(client, cloud, limits, now)
 
@@ -313,9 +313,9 @@ def ask_for_consent() -> None:
     """
     if not sys.stdin.isatty():
         raise exceptions.CommandError(
-            'nothing was done: there is nobody to ask, say --yes')
+            'nothing was done: no terminal to confirm on, pass --yes')
     if input('Do all of this? [y/N] ').strip().lower() not in ('y', 'yes'):
-        raise exceptions.CommandError('nothing was done')
+        raise exceptions.CommandError('nothing was done: not confirmed')
 
 
 def move_inside(client: clients.Client, move: move_plan.Move) -> Outcome:

@@ -106,7 +106,7 @@ def read_request(client: clients.Client, name: str, count: int,
     :raises CommandError: when the flavor or the image is invalid.
     """
     if count < 1:
-        raise exceptions.CommandError('--count is less than 1')
+        raise exceptions.CommandError('--count must be at least 1')
     flavor = client.get_flavor(name)
     size = flavors.get_size(flavor)
     specs = flavors.merge_image_properties(flavor.extra_specs,

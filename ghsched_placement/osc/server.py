@@ -104,7 +104,7 @@ def observe_server(client: clients.Client, record: Mapping[str, Any],
             f'the flavor of {server.name}: {server.problem}')
     if server.policy is None:
         raise base.Refused(
-            f'the flavor of {server.name} asks for nothing of ghsched')
+            f'the flavor of {server.name} has no extra spec of ghsched')
     known = server.host not in ('None', '')
     host = server.host if known else None
     if None in nodes or (host is None and not server.moving):

@@ -83,7 +83,7 @@ def build_flavor(name: str, mapping: Mapping[str, Any]) -> Flavor:
     for key in left:
         if ':' not in str(key) and key != 'group_policy':
             raise PlannerError(
-                f'flavor {name}: {key}: unknown; it is none of '
+                f'flavor {name}: {key}: unknown; it is not one of '
                 f'{", ".join(_SIZES)} and no extra spec')
     for key in ('vcpus', 'ram'):
         if not sizes.get(key):
@@ -104,7 +104,7 @@ def parse_mix(text: str, flavors: Mapping[str, Flavor]) -> dict[str, int]:
         if not equals or not _NUMBER.fullmatch(number) or not int(number):
             raise PlannerError(f'mix: {part!r} is not NAME=N with N from 1')
         if name not in flavors:
-            raise PlannerError(f'mix: {name!r} is none of the flavors '
+            raise PlannerError(f'mix: {name!r} is not one of the flavors '
                                + ', '.join(flavors))
         if name in mix:
             raise PlannerError(f'mix: {name} is given twice')

@@ -206,9 +206,9 @@ def plan_hosts(hosts: Sequence[Host], flavors: Sequence[Flavor],
         names.OWNER_TRAIT in host.root.traits for host in hosts))
     unknown = sorted(set(mix or {}) - found.keys())
     if unknown:
-        raise PlannerError(f'mix: {unknown[0]!r} is none of the flavors')
+        raise PlannerError(f'mix: {unknown[0]!r} is not one of the flavors')
     if not hosts:
-        raise PlannerError('there is no compute host')
+        raise PlannerError('no compute host is given')
     groups = group_equal_hosts(hosts)
     with (contextlib.nullcontext(placement) if placement
           else PrivatePlacement()) as ours:
@@ -234,12 +234,12 @@ def _build_needs(flavors: Iterable[Flavor], settings: Settings,
     found: dict[str, needs.Need] = {}
     for flavor in flavors:
         if flavor.name in found:
-            raise PlannerError(f'flavor {flavor.name}: is there twice')
+            raise PlannerError(f'flavor {flavor.name}: is given twice')
         found[flavor.name] = needs.build_need(
             flavor, settings.accounting, settings.aliases, settings.without,
             owned)
     if not found:
-        raise PlannerError('there is no flavor to plan with')
+        raise PlannerError('no flavor is given')
     return found
 
 

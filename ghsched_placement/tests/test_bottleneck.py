@@ -81,7 +81,7 @@ class NodeTest(base.TestCase):
         self.assertEqual((), found.nodes[0].bottlenecks)
 
     def test_unknown_resources_are_named(self):
-        with self.assertRaisesRegex(ValueError, 'cpu_lod.* is none of'):
+        with self.assertRaisesRegex(ValueError, 'cpu_lod.* is not one of'):
             bottleneck.make_limits({'cpu_lod': 1})
 
     @given(st.lists(NODES, min_size=1, max_size=5))

@@ -86,23 +86,23 @@ class RefusalTest(base.TestCase):
 
     def test_a_cpu_policy_names_the_key_and_the_reason(self):
         self.check(
-            ({'cpu_policy': 'x'}, "hw:cpu_policy: 'x' is none of"),
+            ({'cpu_policy': 'x'}, "hw:cpu_policy: 'x' is not one of"),
             ({'cpu_policy': 'mixed'}, 'mixed needs hw:cpu_dedicated_mask'),
             ({'cpu_policy': 'mixed', 'cpu_realtime_mask': '^0'},
              'mixed needs hw:cpu_dedicated_mask, or hw:cpu_realtime'),
             ({'cpu_policy': 'mixed', 'cpu_dedicated_mask': '0-3'},
              'must name some of the 4 vCPUs'),
             ({'cpu_realtime': 'yes'}, 'hw:cpu_realtime'),
-            ({'emulator_threads_policy': 'x'}, "'x' is none of share"),
+            ({'emulator_threads_policy': 'x'}, "'x' is not one of share"),
             ({'cpu_dedicated_mask': '0'}, 'needs hw:cpu_policy=mixed'),
             ({'cpu_thread_policy': 'isolate'}, 'needs hw:cpu_policy='),
             ({'emulator_threads_policy': 'isolate'}, 'isolate needs'))
 
     def test_pages_name_the_key_and_the_reason(self):
         self.check(
-            ({'mem_page_size': 'foo'}, "'foo' is none of small, large"),
+            ({'mem_page_size': 'foo'}, "'foo' is not one of small, large"),
             ({'mem_page_size': '1GB', 'memory_mb': 4608},
-             '4608 MB of RAM on guest NUMA node 0 are no multiple of '
+             '4608 MB of RAM on guest NUMA node 0 are not a multiple of '
              '1048576 KiB'),
             ({'mem_page_size': '1GB', 'numa_nodes': '2',
               'memory_mb': 5120}, '2560 MB of RAM on guest NUMA node 0'),

@@ -224,7 +224,7 @@ def from_json(text: str) -> Report:
 
 
 def _no_number(text: str) -> float:
-    raise ValueError(f'{text} is no number of JSON')
+    raise ValueError(f'{text} is not a number of JSON')
 
 
 def _pairs(items: list[list[Any]]) -> tuple[tuple[Any, Any], ...]:

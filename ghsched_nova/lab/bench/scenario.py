@@ -58,7 +58,7 @@ class Parameter:
             return text == 'yes'
         if isinstance(self.default, str):
             if self.choices and text not in self.choices:
-                raise errors.BenchError(f'{self.name}: {text!r} is none of '
+                raise errors.BenchError(f'{self.name}: {text!r} is not one of '
                                         + ', '.join(self.choices))
             return text
         return self._number(text, type(self.default))

@@ -585,7 +585,7 @@ class RefusedTest(LiveChangeTestCase):
                 'ghsched_nova.live.records.NovaRecords.save', late):
             error = self.assertRaises(errors.LeftOver, self.change,
                                       mem_bw_min=40)
-        self.assertIn('of somebody else', str(error))
+        self.assertIn('of another request', str(error))
         instance = self.instance(self.server)
         self.assertEqual(task_states.RESIZE_PREP, instance.task_state)
         # The host does nothing for who has lost the lock, and keeps the new

@@ -70,7 +70,7 @@ class CapacityTest(openstack_base.CommandTestCase):
     def test_a_host_that_is_none(self):
         self.start_host()
         error = self.said(2, capacity.ShowCapacity, 'host_z')
-        self.assertIn('knows no compute host host_z', error)
+        self.assertIn('no compute host host_z in Placement', error)
 
     def test_a_cloud_without_ghsched(self):
         self.assertEqual([], self.json_of(capacity.ShowCapacity))
@@ -261,7 +261,7 @@ class ServerTest(openstack_base.CommandTestCase):
         self.start_host()
         booted = self.boot(self.flavor())
         error = self.said(1, server.ShowServerBandwidth, booted['id'])
-        self.assertIn('asks for nothing of ghsched', error)
+        self.assertIn('has no extra spec of ghsched', error)
 
     def test_a_guest_that_is_only_measured(self):
         self.flags(cpu_shared_set='0-3', cpu_dedicated_set='4-7',
@@ -296,7 +296,7 @@ class ServerTest(openstack_base.CommandTestCase):
 
     def test_no_such_server(self):
         error = self.said(2, server.ShowServerBandwidth, 'nobody')
-        self.assertIn('there is no server nobody\n', error)
+        self.assertIn('no server nobody\n', error)
 
 
 class FlavorTest(openstack_base.CommandTestCase):
@@ -397,7 +397,7 @@ class FlavorTest(openstack_base.CommandTestCase):
         self.assertEqual({'host_b'}, set(self.check(
             wanted, '--host', 'host_b')))
         error = self.said(2, flavor.CheckFlavor, wanted, '--host', 'host_c')
-        self.assertIn('there is no host host_c', error)
+        self.assertIn('no host host_c', error)
 
     def test_a_disabled_host(self):
         self.start_host()

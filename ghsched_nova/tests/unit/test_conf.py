@@ -131,10 +131,11 @@ class CheckedTest(base.TestCase):
 
     def test_each_option_that_is_wrong_is_named(self):
         for line, words in (
-                ('reserved_bandwidth = node0:10', "'node0' is no NUMA node"),
+                ('reserved_bandwidth = node0:10',
+                 "'node0' is not a NUMA node"),
                 ('reserved_bandwidth = 0:101', 'less than or equal'),
                 ('reserved_bandwidth = 10', 'NAME:VALUE'),
-                ('node_bandwidth = x:5', "'x' is no NUMA node"),
+                ('node_bandwidth = x:5', "'x' is not a NUMA node"),
                 ('default_bandwidth_max = lots', 'lots'),
                 ('control_threads = some', 'some')):
             error = self.assertRaises(
@@ -162,7 +163,7 @@ class CheckedTest(base.TestCase):
                 conf.check_options,
                 self.section(f'[ghsched]\n{option} = *:10\n'),
             )
-            self.assertIn("'*' is no NUMA node", str(error))
+            self.assertIn("'*' is not a NUMA node", str(error))
 
     def test_default_is_what_the_shipped_curves_leave(self):
         ends = []

@@ -94,7 +94,7 @@ class SetBandwidthTest(base.TestCase):
     def test_a_cloud_without_the_filter_is_explained(self):
         told = self.refused(Response(
             400, {'badRequest': {'message': 'no such action'}}))
-        self.assertIn('no filter of ghsched', told)
+        self.assertIn('without the paste filter', told)
         self.assertIn('"ghsched server set" works without it', told)
 
     def test_a_move_is_asked_for_by_the_same_action(self):
@@ -137,9 +137,9 @@ class RefusalTest(base.TestCase):
 
     def test_names_that_nobody_or_two_have(self):
         for error, words in (
-                (sdk_exceptions.NotFoundException, 'there is no server x'),
+                (sdk_exceptions.NotFoundException, 'no server x'),
                 (sdk_exceptions.DuplicateResource,
-                 'there is more than one server x; give its UUID')):
+                 'more than one server has the name x; pass its UUID')):
             def find(name, ignore_missing=True, error=error, **how):
                 if not ignore_missing:
                     raise error()

@@ -271,7 +271,7 @@ class CommandTest(base.TestCase):
 
     def test_a_policy_that_is_not_installed(self):
         with self.assertRaisesRegex(exceptions.CommandError,
-                                    'there are affinity'):
+                                    'installed are affinity'):
             command.load_policy('nobody')
 
     def test_nova_is_asked_to_migrate_to_a_service(self):

@@ -63,7 +63,7 @@ def parse(text: str) -> tuple[Row, ...]:
     """
     rows = [row for block in _blocks(text) for row in _rows(block)]
     if not rows:
-        raise errors.ParseError('sysstat', 'there is no line of values', text)
+        raise errors.ParseError('sysstat', 'no line of values', text)
     return tuple(row for row in rows if row.time != _AVERAGE)
 
 

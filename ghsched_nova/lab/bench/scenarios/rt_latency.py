@@ -56,7 +56,7 @@ def settings(values: Values) -> list[Setting]:
     policies = values.text('policies').split(',')
     for policy in policies:
         if policy not in POLICIES:
-            raise errors.BenchError(f'policies: {policy!r} is none of '
+            raise errors.BenchError(f'policies: {policy!r} is not one of '
                                     + ', '.join(POLICIES))
     locked = {'both': (False, True), 'yes': (True,), 'no': (False,)}
     return [(policy, lock) for policy in policies

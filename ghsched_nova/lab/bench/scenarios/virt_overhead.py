@@ -163,7 +163,7 @@ def _parts(values: Values) -> list[_Part]:
     names = values.text('parts').split(',')
     for name in names:
         if name not in _PARTS:
-            raise errors.BenchError(f'parts: {name!r} is none of '
+            raise errors.BenchError(f'parts: {name!r} is not one of '
                                     + ', '.join(_PARTS))
     return [_PARTS[name] for name in names]
 

@@ -489,7 +489,7 @@ class RefusalTest(base.TestCase):
 
     def test_a_guarantee_on_intel(self):
         document = self.refused(
-            'mem_bw_min=20 cannot be held.*Intel.*guaranteed share',
+            'mem_bw_min=20 cannot be enforced.*Intel.*guaranteed share',
             'hw:numa_nodes=1', 'ghsched:mem_bw_min=20', host='intel-2s')
         self.assertIn('CUSTOM_GHSCHED_MEM_BW_MIN',
                       document['placement_query']['query'])
@@ -517,7 +517,7 @@ class RefusalTest(base.TestCase):
 
     def test_a_wrong_node(self):
         for nodes, pattern in (('7', 'no NUMA node 7, it has 0-3'),
-                               ('0,1', 'has 1 NUMA nodes, and .* for 2')):
+                               ('0,1', 'has 1 NUMA nodes, but .* for 2')):
             self.refused(pattern, 'hw:numa_nodes=1', extra=('--node', nodes))
         self.refused('node 2 is given twice', 'hw:numa_nodes=2',
                      extra=('--node', '2,2'))

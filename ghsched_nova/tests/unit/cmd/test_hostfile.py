@@ -99,7 +99,7 @@ class LoadTest(LoadTestCase):
                 ('speed', 1, 'unknown key')):
             self.refused(changed([{**pf, key: value}], 'pfs'),
                          f'pfs[0].{key}', reason)
-        self.refused(changed([pf, pf], 'pfs'), 'is there twice')
+        self.refused(changed([pf, pf], 'pfs'), 'is given twice')
         other = {**pf, 'address': '0000:82:00.0', 'resource_class': 'OTHER'}
         self.refused(changed([pf, other], 'pfs'), 'CUSTOM_VF elsewhere')
 
@@ -154,7 +154,7 @@ class RefusalTest(LoadTestCase):
 
     def test_no_yaml(self):
         self.refused('name: [', 'not YAML')
-        self.refused('name: a\nname: b\n', 'a key is there twice')
+        self.refused('name: a\nname: b\n', 'a key is given twice')
         self.refused('', 'the file: must be a mapping, is empty')
         self.refused('- a', 'the file: must be a mapping, is a list')
         self.refused('name: !!python/object:os.system x', 'not YAML')
@@ -190,18 +190,19 @@ class RefusalTest(LoadTestCase):
                 ([], ('nodes',), 'nodes: must be a list'),
                 ([7], ('nodes',), 'nodes[0]: must be a mapping, is a number'),
                 (True, ('nodes', 0, 'id'), 'nodes[0].id: must be a whole'),
-                (0, ('nodes', 0, 'id'), 'nodes[1].id: node 0 is there twice'),
+                (0, ('nodes', 0, 'id'), 'nodes[1].id: node 0 is given twice'),
                 ('0-2', ('nodes', 1, 'cpus'),
                  'nodes[1].cpus: 2 is on another node'),
                 ('a', ('nodes', 0, 'cpus'), "nodes[0].cpus: 'a'"),
                 ([9], ('nodes', 0, 'domains'), 'leave it out or say [1]'),
-                ('amd', ('resctrl', 'dialect'), "'amd' is none of amd-qos"),
-                (['MBX'], ('resctrl', 'lines'), "lines[0]: 'MBX' is none of"),
+                ('amd', ('resctrl', 'dialect'), "'amd' is not one of amd-qos"),
+                (['MBX'], ('resctrl', 'lines'),
+                 "lines[0]: 'MBX' is not one of"),
                 (['MBMIN'], ('resctrl', 'lines'), 'lines: must name MB'),
                 (0, ('resctrl', 'num_closids'), '0 is not between 1 and'),
                 (9, ('resctrl', 'priority_default'), '9 is not between 0 and'),
                 ('x', ('ghsched', 'memorytune_attributes'),
-                 'none of none, basic'),
+                 'not one of none, basic'),
                 ({7: 1}, ('ghsched', 'reserved_bandwidth'),
                  'reserved_bandwidth.7: the host has no such'),
                 ({0: 101}, ('ghsched', 'bandwidth_bursts'),

@@ -437,7 +437,7 @@ class UsageTest(base.TestCase):
     def test_mistakes_end_with_2_and_a_reason(self):
         small = ('--flavor', 'a:vcpus=1,ram=1')
         self.assertIn('required', self.refused(*small))
-        self.assertIn('none of the flavors', self.refused(
+        self.assertIn('not one of the flavors', self.refused(
             '--hosts', KUNPENG, *small, '--mix', 'b=1'))
         self.assertIn('PCI alias gpu', self.refused(
             '--hosts', KUNPENG, '--flavor',
@@ -450,7 +450,7 @@ class UsageTest(base.TestCase):
         self.assertIn('--against: no host file', self.refused(
             '--hosts', str(HOSTS / 'intel-2s.yaml'), *small, '--against',
             EPYC))
-        self.assertIn('is there twice', self.refused(
+        self.assertIn('is given twice', self.refused(
             '--hosts', KUNPENG, *small, *small))
 
     def test_picture_with_the_suffix_of_another_format_is_refused(self):

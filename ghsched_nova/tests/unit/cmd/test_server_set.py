@@ -73,7 +73,7 @@ class CommandTest(base.TestCase):
                 ('ghsched:mem_bw_max: is given twice',
                  ['--mem-bw-max', '40', '--unset', 'mem_bw_max']),
                 ('ghsched:vfs: ', ['--unset', 'vfs']),
-                ('nothing to change', [])):
+                ('no change is given', [])):
             status, _out, err = self.call(*arguments)
             self.assertEqual(1, status)
             self.assertIn(words, err)
@@ -82,7 +82,7 @@ class CommandTest(base.TestCase):
     def test_a_name_is_no_uuid(self):
         status, _out, err = self.call('--mem-bw-max', '40', server='web')
         self.assertEqual(1, status)
-        self.assertIn("'web' is no UUID", err)
+        self.assertIn("'web' is not the UUID", err)
 
     def test_wrong_usage(self):
         self.assertEqual(2, self.call('--mem-bw-much', '4')[0])

@@ -124,7 +124,8 @@ class RefusalTest(base.TestCase):
         for latency, reason in (
                 ([[0, 1]], 'two pairs'), ([[0, 2], [1, 3]], 'begin with'),
                 ([[0, 1], [2, 3]], 'ascend'), ([[0, 1], [1, 0.5]], 'ascend'),
-                ([[0, 1], [1]], 'no pair'), ([[0, 1], ['x', 2]], 'no number')):
+                ([[0, 1], [1]], 'not a pair'),
+                ([[0, 1], ['x', 2]], 'not a number')):
             self.assertIn(reason, self.refused(points=[
                 {'writes': 0, 'latency': latency}]))
         self.assertIn('twice', self.refused(points=[

@@ -149,7 +149,7 @@ class PredictTest(base.TestCase):
 
     def test_mistakes(self):
         for words, call in (
-                ("'x' is none of",
+                ("'x' is not one of",
                  lambda: density.predict_latencies(MACHINE, 'x')),
                 ('no guest of 999', lambda: density.predict_latencies(
                     MACHINE, 'static', workload=Workload(vcpus=999))),

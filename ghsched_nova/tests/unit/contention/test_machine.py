@@ -38,12 +38,12 @@ class FromMappingTest(base.TestCase):
 
     def test_mistakes_are_named(self):
         for change, reason in (
-                ({'nodes': []}, 'nodes: must be a list with something'),
+                ({'nodes': []}, 'nodes: must be a list that is not empty'),
                 ({'nodes': [7]}, 'nodes[0]: must be a mapping'),
                 ({'nodes': [{'id': -1}]}, 'nodes[0].id: must be a whole'),
-                ({'nodes': figures.mapping()['nodes'] * 2}, 'is there twice'),
+                ({'nodes': figures.mapping()['nodes'] * 2}, 'is given twice'),
                 ({'nics': [9]}, 'nics: the host has no NUMA node 9'),
-                ({'controls': ['x']}, "controls: 'x' is none of MEM_BW"),
+                ({'controls': ['x']}, "controls: 'x' is not one of MEM_BW"),
                 ({'fit': {'containers': 1, 'passes': True}}, 'fit: '),
                 ({'fit': 28}, 'fit: must be a mapping'),
                 ({'far_mb': None}, 'far_mb: is missing'),

@@ -439,8 +439,8 @@ class SparePortsTest(base.TestCase):
         place = '<address type="pci" bus="0x09"/>'
         self.assertIn(place, dn.set_device_address(hostdev(1), place))
         for reason, xml in (
-                ('no PCI device', '<interface type="bridge"/>'),
-                ('no PCI device', '<hostdev mode="subsystem" type="usb"/>'),
+                ('not a PCI device', '<interface type="bridge"/>'),
+                ('not a PCI device', '<hostdev mode="subsystem" type="usb"/>'),
                 ('not a hostdev', '<disk/>'),
                 ('already', dn.set_device_address(hostdev(1), place))):
             with self.assertRaisesRegex(dn.DeviceNumaError, reason):

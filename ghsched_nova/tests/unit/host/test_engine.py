@@ -216,7 +216,7 @@ class GuestsTest(EngineTestCase):
             error = self.assertRaises(
                 fs.GroupError, self.engine.reconcile_guest,
                 running(1, domain_id=-1, shared=shared))
-            self.assertIn('does not run any more', str(error))
+            self.assertIn('is no longer running', str(error))
         self.call.assert_not_called()
 
     def test_a_guest_ends_whatever_privsep_raises(self):

@@ -88,7 +88,7 @@ class CheckTest(NodeMoveTestCase):
         self.shares.check_room.assert_not_called()
 
     def test_immovable_servers_are_refused_before_the_host_is_asked(self):
-        self.refused('does not run', running=False)
+        self.refused('is not running', running=False)
         self.refused('has no NUMA node 7', {0: 7})
         self.place = dataclasses.replace(PLACE, devices=('0000:81:00.1',))
         self.refused('0000:81:00.1')
@@ -176,7 +176,7 @@ class RunTest(NodeMoveTestCase):
             error = self.assertRaises(errors.LeftOver, self.run_it,
                                       extra_specs=extra_specs)
             self.assertNotIn('Placement', str(error))
-            self.assertIn('nova-compute runs', str(error))
+            self.assertIn('its nova-compute moves it', str(error))
             self.assertEqual([], self.puts)
 
     def test_a_silent_host_is_asked_what_it_did(self):
@@ -190,7 +190,7 @@ class RunTest(NodeMoveTestCase):
 
     def test_a_silent_host_that_did_nothing_will_not_later(self):
         self.host.move_nodes.side_effect = errors.HostSilent('silent')
-        self.assertIn('where it was', str(
+        self.assertIn('has not been moved', str(
             self.assertRaises(errors.Refused, self.run_it)))
         self.assertEqual({FROM: 30, TO: 0}, self.held)
 

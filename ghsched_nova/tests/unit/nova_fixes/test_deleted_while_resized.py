@@ -26,7 +26,7 @@ class Instance:
     """A server as nova-api has it, and its record.
 
     :param stored: task state in the record once the resize is confirmed.
-    :param taken: task state that somebody else saves before we do.
+    :param taken: task state that another request saves before we do.
     """
 
     def __init__(self, task_state, specs, stored=None, taken=None):

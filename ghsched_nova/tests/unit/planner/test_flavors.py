@@ -88,7 +88,7 @@ class MixTest(base.TestCase):
 
     def test_mistakes_are_named(self):
         for text, reason in (('a', 'is not NAME=N'), ('a=0', 'N from 1'),
-                             ('c=1', 'is none of'), ('a=1,a=2', 'twice')):
+                             ('c=1', 'is not one of'), ('a=1,a=2', 'twice')):
             error = self.assertRaises(PlannerError, flavors.parse_mix, text,
                                       self.KNOWN)
             self.assertIn(reason, str(error))

@@ -82,4 +82,4 @@ class HeldBurstsTest(base.TestCase):
         error = self.assertRaises(
             resolve.PolicyNotHeld, self.held, test_emulated.read('intel'),
             0, 20)
-        self.assertIn('ghsched:mem_bw_burst=20 cannot be held', str(error))
+        self.assertIn('ghsched:mem_bw_burst=20 cannot be enforced', str(error))

@@ -105,7 +105,7 @@ class AssignTest(base.TestCase):
 
 
 class ExclusiveTest(base.TestCase):
-    """Groups of somebody else that are exclusive."""
+    """Groups of another program that are exclusive."""
 
     INFO = {'L3/cbm_mask': 'fff\n', 'L3/min_cbm_bits': '1\n',
             'L3/shareable_bits': 'c00\n'}

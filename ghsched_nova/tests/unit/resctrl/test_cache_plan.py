@@ -212,7 +212,7 @@ class MomentTest(CacheTestCase):
 
 
 class OthersTest(CacheTestCase):
-    """Groups of somebody else."""
+    """Groups of another program."""
 
     def reread(self):
         """Take the caches from what the kernel shows now."""

@@ -304,7 +304,7 @@ class WritesTest(base.TestCase):
             self.assertEqual(text, wrong.found)
             exc = self.assertRaises(resolve.PolicyNotHeld, resolve.plan_writes,
                                     current, {'MB': {0: 1}})
-            self.assertIn('is no number', exc.reason)
+            self.assertIn('is not a number', exc.reason)
 
 
 class ToleranceTest(base.TestCase):
