@@ -234,6 +234,7 @@ class ResctrlFS(mfusepy.Operations):
         self._texts: dict[int, bytes] = {}
         self._mounted = time.time()
         self._root_mode: int | None = None
+        self._root_owner = (0, 0)
 
     def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
         with self._mutex:
@@ -244,11 +245,13 @@ class ResctrlFS(mfusepy.Operations):
         made = entry.group.created if entry.group else self._mounted
         when = int(made * 1e9)
         kind = stat.S_IFREG if entry.children is None else stat.S_IFDIR
-        mode = entry.mode
-        if path == '/' and self._root_mode is not None:
-            mode = self._root_mode
+        mode, (uid, gid) = entry.mode, (0, 0)
+        if path == '/':
+            uid, gid = self._root_owner
+            if self._root_mode is not None:
+                mode = self._root_mode
         return {
-            'st_mode': kind | mode, 'st_uid': 0, 'st_gid': 0,
+            'st_mode': kind | mode, 'st_uid': uid, 'st_gid': gid,
             'st_nlink': 1 if entry.children is None else 2, 'st_size': 0,
             'st_atime': when, 'st_mtime': when, 'st_ctime': when,
         }
@@ -339,6 +342,14 @@ class ResctrlFS(mfusepy.Operations):
         return 0
 
     def chown(self, path: str, uid: int, gid: int) -> int:
+        """Change the owner and group of the root, and ignore that of others.
+
+        :param uid: owner; -1 leaves it as it is, as in ``gid``.
+        """
+        if path == '/':
+            owner, group = self._root_owner
+            self._root_owner = (owner if uid == -1 else uid,
+                                group if gid == -1 else gid)
         return 0
 
     def utimens(self, path: str, times: Any = None) -> int:

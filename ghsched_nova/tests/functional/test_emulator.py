@@ -125,6 +125,14 @@ class FilesTest(EmulatorTestCase):
         self.assertEqual(0o644, mode)
         self.assertEqual(0, os.stat(self.path('schemata')).st_size)
 
+    def test_root_directory_can_be_closed_to_others(self):
+        os.chmod(self.resctrl.path, 0o750)
+        os.chown(self.resctrl.path, -1, 4711)
+        status = os.stat(self.resctrl.path)
+        self.assertEqual((0o750, 0, 4711), (
+            status.st_mode & 0o777, status.st_uid, status.st_gid))
+        self.assertEqual(0, os.stat(self.path('schemata')).st_gid)
+
     def test_log_has_every_operation(self):
         self.write('schemata', 'MB:0=50\n')
         self.refused(errno.EINVAL, self.write, 'schemata', 'MB:0=0\n')
