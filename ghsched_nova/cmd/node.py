@@ -53,6 +53,8 @@ def read_facts(files: Sequence[str] | None,
     section = found.ghsched
     bandwidth, invalid = {}, ''
     try:
+        # Nova's services read all of them at their start.
+        dict(section)
         bandwidth = conf.parse_by_node(section, 'node_bandwidth')
         conf.tree_config(section)
     except (cfg.Error, ValueError) as error:

@@ -22,6 +22,7 @@ from pathlib import Path
 import sys
 from typing import Any
 
+from ghsched_nova.cmd import configured
 from ghsched_nova.cmd import domains
 from ghsched_nova.cmd import server_set
 from ghsched_nova.host import desired
@@ -88,6 +89,8 @@ def load_configuration(
     :raises HostError: when nova-compute is still configured for the driver of
         ghsched and would report the inventories again.
     """
+    if files is None:
+        files = configured.list_default_files()
     try:
         server_set.read_nova_conf('nova-compute', files, init_rpc=False)
     except server_set.NotHere as error:
@@ -95,11 +98,12 @@ def load_configuration(
     from ghsched_nova.nova_seams import shared
     logging.getLogger('keystoneauth').setLevel(logging.ERROR)
     options = shared.config()
-    if options.compute_driver.startswith(_OURS) and not dry_run:
+    driver = options.compute_driver or ''
+    if driver.startswith(_OURS) and not dry_run:
         raise domains.HostError(
-            f'compute_driver = {options.compute_driver} is still in '
-            'nova.conf; stop nova-compute and set compute_driver = '
-            'libvirt.LibvirtDriver first')
+            f'compute_driver = {driver} is still set in {", ".join(files)}; '
+            'stop nova-compute, then remove ghsched-compute.conf or set '
+            'compute_driver = libvirt.LibvirtDriver')
     try:
         return shared.placement_client(), options.ghsched
     except shared.PLACEMENT_DOWN as error:

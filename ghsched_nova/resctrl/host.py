@@ -332,9 +332,14 @@ def read_info(resctrl: Path) -> dict[str, str]:
     files that ghsched does not need is empty.
 
     :param resctrl: mount point of resctrl.
-    :raises ResctrlUnavailable: if resctrl is not mounted there.
+    :raises ResctrlUnavailable: if resctrl is not mounted there, or this
+        process may not open it.
     """
     top = resctrl / 'info'
+    if os.path.isdir(resctrl) and not os.access(resctrl, os.X_OK):
+        raise ResctrlUnavailable(
+            f'{resctrl} is closed to the user of this process; give it the '
+            f'group of nova-compute (chgrp nova {resctrl})')
     if not os.path.isdir(top):  # False for a dead mount, too
         raise ResctrlUnavailable(
             f'there is no {top}; is resctrl mounted? '

@@ -287,6 +287,11 @@ class CommandTest(base.TestCase):
             self.assertEqual([name] * 2, list(map(node.find_program, titles)),
                              titles)
 
+    def test_option_that_ends_services_at_their_start_is_named(self):
+        self.write('[ghsched]\nresctrl_magic = 0x65735546\n')
+        facts = node.read_facts([str(self.file)], self.top)
+        self.assertIn('resctrl_magic', facts.invalid)
+
     def test_how_often_placement_tries(self):
         own = self.top / 'placement.conf'
         self.write('[placement]\nallocation_conflict_retry_count = 3\n')

@@ -213,17 +213,35 @@ class HostCommandTest(base.TestCase):
 
 class RetireTest(base.TestCase):
 
+    def setUp(self):
+        super().setUp()
+        self.options = types.SimpleNamespace(compute_driver=None, ghsched=1)
+        shared = 'ghsched_nova.nova_seams.shared'
+        self.read = self.enterContext(
+            mock.patch.object(retire.server_set, 'read_nova_conf'))
+        self.enterContext(mock.patch(f'{shared}.config',
+                                     return_value=self.options))
+        self.enterContext(mock.patch(f'{shared}.placement_client',
+                                     return_value='client'))
+
     def test_a_host_that_would_report_it_all_again_is_left_alone(self):
-        options = types.SimpleNamespace(
-            compute_driver='ghsched.GhschedLibvirtDriver')
+        self.options.compute_driver = 'ghsched.GhschedLibvirtDriver'
         err = io.StringIO()
-        with (mock.patch.object(retire.server_set, 'read_nova_conf'),
-              mock.patch('ghsched_nova.nova_seams.shared.config',
-                         return_value=options),
-              contextlib.redirect_stderr(err)):
-            self.assertEqual(2, host.main(['retire']))
-        self.assertIn('is still in nova.conf; stop nova-compute',
+        with contextlib.redirect_stderr(err):
+            self.assertEqual(2, host.main(['retire', '--config-file', 'own']))
+        self.assertIn('is still set in own; stop nova-compute',
                       err.getvalue())
+
+    def test_host_without_compute_driver_is_accepted(self):
+        self.assertEqual(('client', 1),
+                         retire.load_configuration(['own'], dry_run=False))
+
+    def test_files_of_nova_compute_are_read_by_default(self):
+        files = ['/etc/nova/nova.conf', '/etc/nova/ghsched-compute.conf']
+        with mock.patch.object(configured, 'list_default_files',
+                               return_value=files):
+            retire.load_configuration(None, dry_run=False)
+        self.assertEqual(files, self.read.call_args.args[1])
 
 
 class LibvirtTest(base.TestCase):

@@ -14,6 +14,7 @@
 from pathlib import Path
 import shutil
 import tempfile
+from unittest import mock
 
 from hypothesis import given
 from hypothesis import settings
@@ -213,6 +214,14 @@ class MachinesTest(base.TestCase):
             exc = self.assertRaises(resctrl_host.ResctrlUnavailable,
                                     captured.read_machine, machine)
             self.assertIn(reason, exc.reason)
+
+    def test_resctrl_closed_to_nova_compute_is_refused_with_the_cure(self):
+        # Root may open everything, so a mode would not close it to root.
+        with mock.patch.object(resctrl_host.os, 'access', return_value=False):
+            exc = self.assertRaises(resctrl_host.ResctrlUnavailable,
+                                    captured.read_machine,
+                                    'kunpeng920b-openeuler24.03')
+        self.assertIn('(chgrp nova', exc.reason)
 
     def test_nothing_is_to_be_done_on_a_machine_as_it_came(self):
         # So the defaults are those of the kernels.
