@@ -13,63 +13,23 @@
 
 """The emulator shows what Linux' own MPAM driver shows, and registers hold.
 
-``vectors/mpam_driver.json.gz`` is what the driver (``drivers/resctrl``) and
-the check of values (``fs/resctrl``) of Linux 7.3-rc7 did with registers in
-memory; ``tools/judge/mpam_driver/record.py`` recorded it. What a register
-holds is no word of the driver's.
+What was recorded is described in ``tests/fixtures/mpam_driver.py``. What a
+register holds is no word of the driver's.
 """
 
-import dataclasses
 from fractions import Fraction
-import gzip
-import json
-from pathlib import Path
 
 from ghsched_nova.lab.emulator import conversions
 from ghsched_nova.lab.emulator import kernel
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.tests.fixtures import emulated
+from ghsched_nova.tests.fixtures import mpam_driver
+from ghsched_nova.tests.fixtures.mpam_driver import percent_of
 from ghsched_placement.tests import base
 
-FILE = Path(__file__).parent / 'vectors' / 'mpam_driver.json.gz'
 MASK = 0xffff
 #: Percentages that the kernel takes and holds as the least, by machine.
 OVERFLOWS = {'4': {99, 100}, '4 narrowed': {99, 100}}
-
-
-@dataclasses.dataclass(frozen=True)
-class Step:
-    """A write to a group, what is shown of it then, and its registers."""
-
-    what: str
-    partid: int
-    text: str
-    taken: bool
-    bandwidth: int
-    portions: int
-    mbw_max: int
-    mbw_min: int
-    cpbm: int
-    priority: int
-    internal: int
-    errors: int
-
-
-def recorded():
-    """Return (name, bits, machine, steps) of each machine."""
-    found = json.loads(gzip.decompress(FILE.read_bytes()))
-    return [(name, int(name.split()[0]), machine,
-             [Step(*step) for step in machine['steps']])
-            for name, machine in found.items()]
-
-
-def percent_of(register, bits):
-    """Return the percentage that a value of MBW_MAX stands for.
-
-    It names one of 2^bits equal bands by its lower end, and traffic up to the
-    upper end is let through (Arm IHI 0099, the fixed-point fractional format).
-    """
-    return Fraction(100 * (register + (1 << 16 - bits)), 1 << 16)
 
 
 def overflows(step, bits, machine):
@@ -91,7 +51,7 @@ class DriverTest(base.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.recorded = recorded()
+        cls.recorded = mpam_driver.recorded()
 
     def test_widths_and_writes_are_as_many_as_were_recorded(self):
         self.assertEqual(
@@ -198,3 +158,29 @@ class DriverTest(base.TestCase):
             int(model.read('/info/L3/shareable_bits'), 16))
         for name, _bits, machine, _steps in self.recorded:
             self.assertEqual(MASK, int(machine['shareable_bits'], 16), name)
+
+
+class EngineTest(base.TestCase):
+    """The host engine starts guests and repairs their caps on the driver.
+
+    ``tools/judge/mpam_driver/engine.py`` does the same with the driver in a
+    process, for as many guests as one likes.
+    """
+
+    def test_registers_of_guests_are_what_the_engine_promises(self):
+        for bits in mpam_driver.WIDTHS:
+            for narrowed in (False, True):
+                driver = mpam_driver.RecordedDriver(bits, narrowed)
+                found = mpam_driver.check(
+                    mpam_driver.run('each run', bits, narrowed), bits, driver)
+                self.assertEqual([], found.wrong, (bits, narrowed))
+                self.assertEqual(mpam_driver.GUESTS, found.guests)
+
+    def test_register_that_another_wrote_is_found(self):
+        driver = mpam_driver.RecordedDriver(7, False)
+        promised, asked = mpam_driver.run('each run', 7, False)
+        held = next(one for one in promised if one.maximum < 90)
+        found = mpam_driver.check(
+            (promised, [*asked, (held.domain, held.partid, 95, 95)]), 7,
+            driver)
+        self.assertEqual(1, len(found.wrong))
