@@ -36,6 +36,10 @@ from ghsched_nova.resctrl import preconditions
 _REMEDY = ('boot the kernel that this host had before, or move the server to '
            'another host with a cold migration')
 _RESCTRL = 'do what the check of resctrl says; until then: ' + _REMEDY
+_START = {
+    'refuse': 'nova-compute does not start it',
+    'start': 'nova-compute starts it without protection',
+}
 
 
 def read_checks(files: Sequence[str] | None, uri: str) -> list[checks.Check]:
@@ -102,9 +106,8 @@ def _check_guest(
         if not (running.controlled or running.measured):
             return checks.Check(title, 'ok', 'needs no control group')
         if isinstance(host, str):
-            return checks.Check(
-                title, 'error', f'its policy cannot be enforced: {host}',
-                _RESCTRL)
+            return checks.Check(title, 'error', _describe(host, section),
+                                _RESCTRL)
         guest = desired.make_desired_state(host, running, together)
         desired.add_iommu_groups(guest, running, host, section)
     except metadata.MetadataError as error:
@@ -112,6 +115,13 @@ def _check_guest(
                             f'{error}', 'define the domain again: start the '
                             'server with a hard reboot')
     except desired.NOT_DESIRED as error:
-        return checks.Check(title, 'error', 'its policy cannot be enforced: '
-                            f'{error}', _REMEDY)
+        return checks.Check(title, 'error', _describe(error, section),
+                            _REMEDY)
     return checks.Check(title, 'ok', 'the kernel can enforce its policy')
+
+
+def _describe(reason: str | Exception, section: Any) -> str:
+    """Return why a policy cannot be enforced, and whether the guest starts."""
+    rule = section.unprotected_guests
+    return (f'its policy cannot be enforced: {reason}; {_START[rule]} '
+            f'([ghsched]unprotected_guests={rule})')

@@ -115,6 +115,20 @@ OPTS: list[cfg.Opt] = [
              'NVIDIA, openEuler 22.03). If unset, such a host takes no guest '
              'with a limit. Used by nova-compute.'),
     cfg.StrOpt(
+        'unprotected_guests', default='refuse',
+        choices=[('refuse', 'do not start the guest; the server goes to '
+                            'ERROR'),
+                 ('start', 'start the guest without guarantee and limit, and '
+                           'report it as not protected')],
+        help='What happens to a guest of this host that starts again (after '
+             'a reboot of the host, by a hard reboot, by "openstack server '
+             'start") while the host cannot enforce its memory bandwidth: '
+             'the kernel is another one, or resctrl is not mounted. With '
+             'start, nova-compute enforces the policy of the running guest '
+             'with the first report at which the host can. New guests and '
+             'guests that arrive from another host are refused in any case. '
+             'Used by nova-compute.'),
+    cfg.StrOpt(
         'memorytune_attributes', default='auto',
         choices=[('auto', 'ask libvirt by defining a domain and reading it '
                           'back, and the kernel whether libvirt can read '

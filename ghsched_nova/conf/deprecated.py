@@ -103,6 +103,13 @@ OPTS: list[cfg.Opt] = [
              'guest, among Placement\'s allocation candidates and with room '
              'for it, are tried before the host is passed over. Used by '
              'nova-scheduler.'),
+    cfg.IntOpt(
+        'scheduler_index_hosts', default=100, min=0,
+        deprecated_for_removal=True,
+        deprecated_reason=_UNNEEDED,
+        help='Minimum number of hosts of a cloud for scheduler_index to take '
+             'effect. In a smaller one a full search is cheap and weighs all '
+             'hosts. Used by nova-scheduler.'),
     cfg.FloatOpt(
         'bandwidth_weight_multiplier', default=1.0,
         deprecated_for_removal=True,

@@ -24,11 +24,6 @@ OPTS: list[cfg.Opt] = [
              'index does not support or finds no host for, the whole cloud '
              'is searched, so the index refuses no request. Used by '
              'nova-scheduler if it is started as ghsched-nova-scheduler.'),
-    cfg.IntOpt(
-        'scheduler_index_hosts', default=100, min=0,
-        help='Minimum number of hosts of a cloud for scheduler_index to take '
-             'effect. In a smaller one a full search is cheap and weighs all '
-             'hosts. Used by nova-scheduler.'),
     cfg.StrOpt(
         'scheduler_metrics_directory', default='',
         help='Directory in which each nova-scheduler process writes a file of '

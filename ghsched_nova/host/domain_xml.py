@@ -71,20 +71,15 @@ class DomainXml:
         :raises ResctrlUnavailable: if the host has no bandwidth control.
         :raises PolicyNotHeld: if the host cannot enforce the policy.
         """
-        realtime = tuple(host_nodes[:len(policy.rt_permille)])
         if not policy.controlled and not policy.monitor:
-            return metadata.write_policy(xml, metadata.DomainPolicy(
-                policy, (), realtime_nodes=realtime))
+            return self.render_unprotected(xml, policy, host_nodes)
         host = self._facts.host()
         settings = resolve.resolve(host, policy, host_nodes)
-        shared = (self._facts.shares and policy.controlled
-                  and not policy.partitions)
-        domain = metadata.DomainPolicy(
-            policy, tuple(host_nodes[:len(policy.nodes)]), shared, realtime)
+        domain = self._make_policy(policy, host_nodes)
         xml = metadata.write_policy(xml, domain)
         nodes = memorytune.make_node_tunes(
             setting.memorytune for setting in settings)
-        if shared or not self._libvirt_uses_resctrl(
+        if domain.shared or not self._libvirt_uses_resctrl(
                 host.libvirt_makes_groups(self.libvirt.extended) if nodes
                 else host.dialect.libvirt_monitors):
             return xml      # nova-compute makes the group, and measures in it
@@ -92,6 +87,32 @@ class DomainXml:
         tune = memorytune.MemoryTune(vcpus=None if whole else _vcpus(xml),
                                      nodes=nodes, monitor=policy.monitor)
         return memorytune.render(xml, tune, self.libvirt.extended)
+
+    def render_unprotected(self, xml: str, policy: GuestPolicy,
+                           host_nodes: Sequence[int]) -> str:
+        """Return a domain XML with the policy of a guest in the metadata, and
+        without limits.
+
+        nova-compute creates the guest's control group with the first report
+        at which the host can enforce the policy.
+
+        :param xml: domain XML as Nova made it.
+        :param host_nodes: host NUMA node of each guest NUMA node.
+        """
+        return metadata.write_policy(xml, self._make_policy(policy,
+                                                            host_nodes))
+
+    def _make_policy(self, policy: GuestPolicy,
+                     host_nodes: Sequence[int]) -> metadata.DomainPolicy:
+        """Return a guest's policy with its host NUMA nodes for the metadata.
+        """
+        realtime = tuple(host_nodes[:len(policy.rt_permille)])
+        if not policy.controlled and not policy.monitor:
+            return metadata.DomainPolicy(policy, (), realtime_nodes=realtime)
+        shared = (self._facts.shares and policy.controlled
+                  and not policy.partitions)
+        return metadata.DomainPolicy(
+            policy, tuple(host_nodes[:len(policy.nodes)]), shared, realtime)
 
     def retune(self, xml: str) -> str:
         """Return a domain XML with ``<memorytune>`` updated to its metadata's

@@ -219,6 +219,8 @@ class Collector(registry.Collector):
         yield _vfio(self._source.vfio_interrupts(), guests)
         if found is not None:
             yield from _resctrl_metrics(found, guests)
+        else:
+            yield from _unprotected_guests([], {}, guests)
         yield from load_metrics.to_metrics(self._source.load(
             guests, view.make_snapshot(usage, guests) if usage else None),
             guests)

@@ -17,6 +17,7 @@ guest's CPUs run.
 """
 
 from collections.abc import Callable
+from collections.abc import Sequence
 import contextlib
 from typing import Any
 
@@ -40,6 +41,8 @@ from ghsched_nova.nova_seams import shared
 from ghsched_nova import pci_requests
 from ghsched_nova.virt import driver_base as base
 from ghsched_nova.virt import refusal
+from ghsched_nova.virt import unprotected
+from ghsched_placement import policy as policies
 
 LOG = logging.getLogger(__name__)
 
@@ -55,6 +58,7 @@ class StartingDriver(base.DriverBase):
         if 'libvirtd-restart-deadlock' in fixes.APPLIED:
             libvirtd_restart_deadlock.let_libvirt_call_back(self._host)
 
+    @unprotected.arrival()
     def spawn(self, context: Any, instance: Any, image_meta: Any,
               injected_files: Any, admin_password: Any, allocations: Any,
               *args: Any, **kwargs: Any) -> Any:
@@ -79,6 +83,7 @@ class StartingDriver(base.DriverBase):
             raise exception.InstanceDeployFailure(
                 reason=str(error)) from error
 
+    @unprotected.arrival()
     def finish_migration(self, context: Any, migration: Any, instance: Any,
                          disk_info: Any, network_info: Any, image_meta: Any,
                          resize_instance: Any, allocations: Any,
@@ -113,7 +118,8 @@ class StartingDriver(base.DriverBase):
             domain_xml = self._ghsched.domain_xml
             xml = domain_xml.place_devices(
                 self._threads.render(
-                    domain_xml.render(xml, policy, nodes), policy), policy,
+                    self._render_limits(xml, policy, nodes, instance),
+                    policy), policy,
                 [device_numa.Device(device.address, device.numa_node)
                  for device in base.claimed_devices(instance)], nodes)
             version = self._libvirt_version()
@@ -123,6 +129,21 @@ class StartingDriver(base.DriverBase):
                 version)
         except refusal.NOT_HELD as error:
             raise refusal.log_refusal(error, instance) from error
+
+    def _render_limits(self, xml: str, policy: policies.GuestPolicy,
+                       nodes: Sequence[int], instance: Any) -> str:
+        """Return a domain XML with a guest's policy and its bandwidth limits.
+
+        Without the limits if this host cannot enforce them and may start the
+        guest nevertheless.
+        """
+        try:
+            return self._ghsched.domain_xml.render(xml, policy, nodes)
+        except unprotected.CAUSES as error:
+            if not unprotected.may_start(error, instance):
+                raise
+            return self._ghsched.domain_xml.render_unprotected(xml, policy,
+                                                               nodes)
 
     def _libvirt_version(self) -> tuple[int, ...]:
         text = versionutils.convert_version_to_str(
@@ -238,7 +259,7 @@ class StartingDriver(base.DriverBase):
         :raises nova.exception.ComputeResourcesUnavailable: with the reason.
         """
         try:
-            self._reconcile_guest(guest)
+            self._enforce_or_report(guest, instance)
         except Exception as error:
             if not self._ghsched.needs_group(
                     desired.make_running(guest.get_xml_desc())):
@@ -252,6 +273,23 @@ class StartingDriver(base.DriverBase):
             if not isinstance(error, refusal.NOT_HELD):
                 raise
             raise refusal.log_refusal(error, instance) from error
+
+    def _enforce_or_report(self, guest: Any, instance: Any) -> None:
+        """Enforce a guest's policy, or report a guest that may start without
+        protection.
+
+        Each periodic report of nova-compute then tries to enforce the policy.
+        """
+        running = desired.make_running(guest.get_xml_desc(), guest.id)
+        try:
+            self._ghsched.reconcile_guest(running)
+        except unprotected.CAUSES as error:
+            if not (self._ghsched.needs_group(running)
+                    and unprotected.may_start(error, instance)):
+                raise
+            self._ghsched.not_held[instance.uuid] = str(error)
+            self._notify_not_held()
+        self._threads.reconcile_guest(running)
 
 
 def _stop_guest(guest: Any, instance: Any) -> None:

@@ -289,6 +289,16 @@ class ScrapeTest(ExporterTestCase):
             self.assertEqual(count, self.scrape()[self.key(
                 'ghsched_guest_not_protected', **GUEST)])
 
+    def test_guest_on_a_host_without_resctrl_is_counted(self):
+        host = self.host('openeuler66', QEMU)
+        self.serve(host)
+        key = self.key('ghsched_guest_not_protected', **GUEST)
+        self.assertEqual(0, self.scrape()[key])
+        shutil.rmtree(host.root / 'info')
+        found = self.scrape()
+        self.assertEqual((0, 1), (found[self.key('ghsched_resctrl_up')],
+                                  found[key]))
+
     def test_one_that_shares_its_group_is_protected(self):
         self.share(trees.UUID)
         self.assertEqual(0, self.scrape()[self.key(

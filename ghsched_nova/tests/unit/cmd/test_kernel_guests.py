@@ -59,14 +59,15 @@ class KernelGuestsTest(base.TestCase):
         self.enterContext(mock.patch.object(
             domains, 'list_defined', lambda uri: self.defined))
 
-    def boot(self, dialect):
+    def boot(self, dialect, options=''):
         """Return exit status and checks by guest after a boot of a kernel."""
         top = Path(self.enterContext(tempfile.TemporaryDirectory()))
         if dialect:
             emulated.write_tree(emulated.model(dialect), top, 200000)
         (top / 'nova.conf').write_text(
             f'[DEFAULT]\nstate_path = {top}\n[ghsched]\n'
-            f'resctrl_path = {top}/resctrl\nsysfs_path = {top}/sysfs\n')
+            f'resctrl_path = {top}/resctrl\nsysfs_path = {top}/sysfs\n'
+            + options)
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             ended = main.main(['doctor', '--kernel', '--format', 'json',
@@ -101,6 +102,16 @@ class KernelGuestsTest(base.TestCase):
         self.assertEqual({'resctrl', 'capped', 'guaranteed', 'measured'},
                          set(found))
         self.assertTrue(found['resctrl']['remedy'])
+
+    def test_rule_of_the_operator_says_whether_the_guest_starts(self):
+        for rule, words in (('', 'does not start it'),
+                            ('refuse', 'does not start it'),
+                            ('start', 'starts it without protection')):
+            options = f'unprotected_guests = {rule}\n' if rule else ''
+            for dialect in ('amd', ''):
+                _ended, found = self.boot(dialect, options)
+                self.assertIn('nova-compute ' + words,
+                              found['guaranteed']['text'])
 
     def test_policy_that_cannot_be_read_is_named(self):
         broken = self.defined[0]

@@ -1,0 +1,73 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The operator's rule for guests whose policy the host cannot enforce.
+
+After a reboot into another kernel a host may be unable to enforce policies
+that it enforced before. ``[ghsched]unprotected_guests`` says whether guests
+of the host then start. New guests and guests that arrive are refused in any
+case: other hosts can take them.
+"""
+
+from collections.abc import Iterator
+import contextlib
+import contextvars
+from typing import Any
+
+from oslo_log import log as logging
+
+from ghsched_nova.guest import memorytune
+from ghsched_nova.host import desired
+from ghsched_nova.nova_seams import shared
+from ghsched_nova.resctrl import fs
+from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import resolve
+
+LOG = logging.getLogger(__name__)
+
+START = 'start'
+
+#: Exceptions that mean that the kernel or libvirt of this host cannot enforce
+#: a bandwidth policy.
+CAUSES = (resctrl_host.ResctrlUnavailable, resolve.PolicyNotHeld,
+          fs.GroupError, desired.DomainError, memorytune.MemoryTuneError)
+
+#: Whether the guest that this thread starts is new on this host.
+_arrives = contextvars.ContextVar('ghsched_guest_arrives', default=False)
+
+
+@contextlib.contextmanager
+def arrival() -> Iterator[None]:
+    """Within this context, may_start() refuses every guest.
+
+    Also a decorator, for methods that start guests which are new on this host.
+    """
+    token = _arrives.set(True)
+    try:
+        yield
+    finally:
+        _arrives.reset(token)
+
+
+def may_start(error: Exception, instance: Any) -> bool:
+    """Whether a guest of this host may start without its bandwidth policy; log
+    if it may.
+
+    :param error: reason why the policy cannot be enforced.
+    """
+    if (_arrives.get() or not isinstance(error, CAUSES)
+            or shared.config().ghsched.unprotected_guests != START):
+        return False
+    LOG.error('ghsched: cannot enforce the policy of a guest, starting the '
+              'guest without it because of [ghsched]unprotected_guests: %s',
+              error, instance=instance)
+    return True
