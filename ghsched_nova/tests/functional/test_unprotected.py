@@ -40,7 +40,7 @@ class UnprotectedTestCase(nova_base.GhschedTestCase):
         return self.driver._host.get_guest(self.instance(self.server))
 
     def boot_host(self):
-        """Let Nova start the guest, as nova-compute does after a reboot."""
+        """Start the guest by Nova, as nova-compute does after a reboot."""
         for domain in self.active():
             domain.destroy()
         self.driver.resume_state_on_host_boot(
@@ -53,7 +53,7 @@ class UnprotectedTestCase(nova_base.GhschedTestCase):
                 if domain.isActive()]
 
     def lose_guarantees(self):
-        """Let the kernel have no line for guarantees."""
+        """Remove the line for guarantees from the kernel."""
         path = f'{self.kernel.path}/schemata'
         with open(path) as stream:
             rows = [row for row in stream if 'MBMIN' not in row]
