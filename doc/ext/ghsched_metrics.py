@@ -13,10 +13,13 @@
 """Sphinx extension: the metrics, from the table that the exporter uses.
 
 ``.. ghsched-metrics::`` becomes a table of
-:data:`ghsched_nova.monitor.metrics.METRICS`.
+:data:`ghsched_nova.monitor.metrics.METRICS`, and
+``.. ghsched-metrics:: MODULE`` one of the metrics of another module there.
 """
 
+from collections.abc import Iterable
 from collections.abc import Iterator
+import importlib
 from typing import Any
 
 from docutils import nodes
@@ -27,12 +30,12 @@ from sphinx.util.docutils import SphinxDirective
 from ghsched_nova.monitor import metrics
 
 
-def table() -> Iterator[str]:
-    """The lines of the table of all metrics."""
+def table(described: Iterable[metrics.Described]) -> Iterator[str]:
+    """Yield the lines of the table of some metrics."""
     yield from ('.. list-table::', '   :header-rows: 1', '',
                 '   * - Metric', '     - Type', '     - Labels',
                 '     - Meaning')
-    for metric in metrics.METRICS:
+    for metric in described:
         labels = ', '.join(f'``{label}``' for label in metric.labels)
         yield f'   * - ``{metric.sent}``'
         yield f'     - {"counter" if metric.counter else "gauge"}'
@@ -43,11 +46,16 @@ def table() -> Iterator[str]:
 class MetricsDirective(SphinxDirective):
     """All metrics, in the order of the table."""
 
+    optional_arguments = 1
+
     def run(self) -> list[nodes.Node]:
-        self.env.note_dependency(metrics.__file__)
+        module = importlib.import_module(
+            'ghsched_nova.monitor.' + (self.arguments or ['metrics'])[0])
+        source = str(module.__file__)
+        self.env.note_dependency(source)
         found = nodes.container()
         self.state.nested_parse(
-            StringList(list(table()), source=metrics.__file__), 0, found)
+            StringList(list(table(module.METRICS)), source=source), 0, found)
         return found.children
 
 

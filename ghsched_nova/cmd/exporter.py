@@ -34,13 +34,16 @@ from wsgiref import simple_server
 
 import prometheus_client
 
+from ghsched_nova.cmd import cloud_exporter
 from ghsched_nova.cmd import console
 from ghsched_nova.monitor import burst_metrics
+from ghsched_nova.monitor import cloud_metrics
 from ghsched_nova.monitor import metrics
 from ghsched_nova.monitor import repair_metrics
 from ghsched_nova.monitor import shared_work
 from ghsched_nova.monitor import top_source
 from ghsched_placement import exits
+from ghsched_placement.planner import client
 
 ADDRESS = '127.0.0.1'
 PORT = 9889
@@ -181,6 +184,12 @@ def make_application(source: top_source.Source, bursts: Path | None = None,
         registry.register(burst_metrics.Collector(bursts))
     if repairs is not None:
         registry.register(repair_metrics.Collector(repairs))
+    return make_registry_application(registry)
+
+
+def make_registry_application(registry: prometheus_client.CollectorRegistry
+                              ) -> Callable[..., Any]:
+    """Return the WSGI application that serves the metrics of a registry."""
     scraped: Callable[..., Any] = prometheus_client.make_wsgi_app(registry)
 
     def application(environ: Any, start_response: Any) -> Any:
@@ -202,8 +211,17 @@ def make_server(source: top_source.Source, address: str = ADDRESS,
     :param repairs: file of nova-compute with the state of repairs.
     :raises OSError: when the server cannot listen on the address.
     """
+    return listen(make_application(source, bursts, repairs), address, port)
+
+
+def listen(application: Callable[..., Any], address: str,
+           port: int) -> simple_server.WSGIServer:
+    """Return an HTTP server of a WSGI application that listens already.
+
+    :raises OSError: when the server cannot listen on the address.
+    """
     return simple_server.make_server(
-        address, port, make_application(source, bursts, repairs),
+        address, port, application,
         server_class=_Server6 if ':' in address else _Server,
         handler_class=_Handler)
 
@@ -225,6 +243,7 @@ def parser() -> argparse.ArgumentParser:
              'connect to it can read the metrics')
     options.add_argument('--port', type=_parse_port, default=PORT,
                          help='port to listen on (default: %(default)s)')
+    cloud_exporter.add_options(options)
     return options
 
 
@@ -237,12 +256,20 @@ def _parse_port(text: str) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve Prometheus metrics until interrupted; return the exit status."""
-    arguments = parser().parse_args(argv)
+    options = parser()
+    arguments = options.parse_args(argv)
     try:
-        listening = make_server(
-            top_source.make_source(arguments, energy=True),
-            arguments.address, arguments.port, arguments.bursts,
-            arguments.repairs)
+        listening = (
+            _make_cloud_server(arguments) if arguments.cloud
+            else make_server(
+                top_source.make_source(arguments, energy=True),
+                arguments.address, arguments.port, arguments.bursts,
+                arguments.repairs))
+    except argparse.ArgumentTypeError as error:
+        options.error(str(error))
+    except client.PlannerError as error:
+        print(f'ghsched-exporter: {error}', file=sys.stderr)
+        return exits.COULD_NOT
     except OSError as error:
         print(f'ghsched-exporter: cannot listen on {arguments.address} port '
               f'{arguments.port}: {error}', file=sys.stderr)
@@ -253,6 +280,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     with listening, contextlib.suppress(KeyboardInterrupt):
         listening.serve_forever()
     return exits.DONE
+
+
+def _make_cloud_server(arguments: argparse.Namespace
+                       ) -> simple_server.WSGIServer:
+    """Return an HTTP server for the metrics of a cloud, which it reads.
+
+    :raises PlannerError: when the cloud is unknown or a module is missing.
+    :raises ArgumentTypeError: when an option is malformed.
+    :raises OSError: when the server cannot listen on the address.
+    """
+    cloud = cloud_exporter.make_reader(arguments)
+    registry = prometheus_client.CollectorRegistry()
+    registry.register(cloud_metrics.Collector(cloud.get_reading))
+    listening = listen(make_registry_application(registry), arguments.address,
+                       arguments.port)
+    cloud.start()
+    return listening
 
 
 def _raise_interrupt(_number: int, _frame: Any) -> NoReturn:

@@ -407,11 +407,17 @@ def make_metric(name: str, samples: Iterable[tuple[Sequence[str], float]]
     """Return the Prometheus metric of this name, with its help text and these
     samples.
     """
-    described = _BY_NAME[name]
+    return fill_metric(_BY_NAME[name], samples)
+
+
+def fill_metric(described: Described,
+                samples: Iterable[tuple[Sequence[str], float]]
+                ) -> core.Metric:
+    """Return a Prometheus metric with its help text and these samples."""
     kind = (core.CounterMetricFamily if described.counter
             else core.GaugeMetricFamily)
     found: core.CounterMetricFamily | core.GaugeMetricFamily = kind(
-        name, described.text, labels=described.labels)
+        described.name, described.text, labels=described.labels)
     merged = {tuple(map(_text, values)): number for values, number in samples}
     for values, number in merged.items():
         found.add_metric(values, number)

@@ -27,8 +27,9 @@ from ghsched_placement import exits
 from ghsched_placement.osc import columns
 from ghsched_placement.osc import tables
 
-_COULD_NOT = (exceptions.CommandError, sdk_exceptions.SDKException,
-              ksa_exceptions.ClientException)
+#: Errors of requests to the services of a cloud.
+SERVICE_ERRORS = (exceptions.CommandError, sdk_exceptions.SDKException,
+                  ksa_exceptions.ClientException)
 
 
 class Refused(exceptions.CommandError):
@@ -50,7 +51,7 @@ class _Ending:
         try:
             ended: int = super().run(parsed_args)   # type: ignore[misc]
             return ended or self.status
-        except _COULD_NOT as error:
+        except SERVICE_ERRORS as error:
             self.log.error('%s', format_error(error))
             self.log.debug('because of:', exc_info=True)
             return (exits.FOUND if isinstance(error, Refused)

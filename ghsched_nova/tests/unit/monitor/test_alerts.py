@@ -22,6 +22,7 @@ import subprocess
 import yaml
 
 from ghsched_nova.monitor import burst_metrics
+from ghsched_nova.monitor import cloud_metrics
 from ghsched_nova.monitor import load_metrics
 from ghsched_nova.monitor import metrics
 from ghsched_placement.tests import base
@@ -44,6 +45,7 @@ class AlertsTest(base.TestCase):
         text = (RULES / 'ghsched.rules.yaml').read_text()
         exported = (inspect.getsource(metrics)
                     + inspect.getsource(load_metrics)
+                    + inspect.getsource(cloud_metrics)
                     + ' '.join(one.name for one in burst_metrics.Collector(
                         Path('none')).collect()))
         for name in set(re.findall(r'\bghsched_[a-z_]+', text)):

@@ -1,0 +1,136 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``ghsched-exporter --cloud``: the figures of a cloud for Prometheus.
+
+A thread of its own reads the cloud; a scrape is answered from memory.
+"""
+
+import argparse
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from ghsched_nova.host_files import planner_inputs
+from ghsched_nova.monitor import cloud_metrics
+
+if TYPE_CHECKING:
+    from ghsched_placement.osc import cloud_cache
+
+LOG = logging.getLogger(__name__)
+
+#: Seconds between two refreshes.
+INTERVAL_S = 300
+LEAST_INTERVAL_S = 10
+#: Seconds until the next refresh while hosts wait to be read.
+_BACKLOG_PAUSE_S = 5.0
+
+
+def add_options(options: argparse.ArgumentParser) -> None:
+    """Add the options of the cloud's figures to a command-line parser."""
+    group = options.add_argument_group('figures of a cloud')
+    group.add_argument(
+        '--cloud', metavar='NAME',
+        help='export the figures of this cloud of clouds.yaml (or "envvars") '
+             'in place of those of this host; it is only read')
+    group.add_argument(
+        '--flavor', metavar='NAME[=N]', action='append', default=[],
+        help='count how many more guests of this flavor fit; N is the number '
+             'that should fit (default: 1; repeat for several)')
+    group.add_argument(
+        '--vf-class', metavar='ALIAS=CLASS', action='append', default=[],
+        help='resource class in Placement of the VFs of a [pci]alias (repeat '
+             'for several; not needed if all VFs of the cloud have one class)')
+    group.add_argument(
+        '--accounting', choices=('min', 'max'), default='min',
+        help='value of [ghsched]bandwidth_accounting (default: min)')
+    group.add_argument(
+        '--interval', type=_parse_interval, default=INTERVAL_S,
+        metavar='SECONDS',
+        help='ask the cloud for changes so often (default: %(default)s)')
+
+
+def _parse_interval(text: str) -> int:
+    """Parse a command-line argument as seconds between two refreshes."""
+    if not (text.isascii() and text.isdigit()
+            and LEAST_INTERVAL_S <= int(text) <= 86400):
+        raise argparse.ArgumentTypeError(
+            f'{text!r} is not from {LEAST_INTERVAL_S} to 86400')
+    return int(text)
+
+
+class CloudReader:
+    """Reader of a cloud, refreshed by a thread of its own.
+
+    :param cache: state of the cloud.
+    :param connection: connection of the cache, which counts requests.
+    :param interval: seconds between two refreshes.
+    """
+
+    def __init__(self, cache: 'cloud_cache.CloudCache',
+                 connection: 'cloud_cache.ReadOnlyConnection',
+                 interval: float) -> None:
+        self._cache = cache
+        self._connection = connection
+        self._interval = interval
+        self._errors = 0
+
+    def get_reading(self) -> cloud_metrics.Reading:
+        """Return the last known state of the cloud."""
+        cloud = self._cache.cloud
+        return cloud_metrics.Reading(
+            cloud, None if cloud.read_at is None
+            else time.monotonic() - cloud.read_at,
+            self._connection.requests, self._errors)
+
+    def start(self) -> None:
+        """Start the thread that refreshes the state of the cloud."""
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def refresh(self) -> float:
+        """Refresh the state once; return the seconds until the next time.
+
+        An error of a service is logged and counted.
+        """
+        from ghsched_placement.osc import cloud_cache
+
+        try:
+            self._cache.refresh()
+        except cloud_cache.ERRORS as error:
+            LOG.warning('cannot read the cloud, keeping its last state: '
+                        '%(error)s', {'error': error})
+            self._errors += 1
+            return self._interval
+        return (min(_BACKLOG_PAUSE_S, self._interval)
+                if self._cache.cloud.unread else self._interval)
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(self.refresh())
+
+
+def make_reader(arguments: argparse.Namespace) -> CloudReader:
+    """Return the reader of the cloud that command-line options select.
+
+    :raises PlannerError: when the cloud is unknown or a module is missing.
+    :raises ArgumentTypeError: when an option is malformed.
+    """
+    connection = planner_inputs.connect(arguments.cloud)
+    from ghsched_placement.osc import cloud_cache
+    from ghsched_placement.osc import flavor as flavors
+
+    cache, reading = cloud_cache.make_cache(connection, cloud_cache.Settings(
+        tuple(map(cloud_cache.parse_watched, arguments.flavor)),
+        arguments.accounting,
+        tuple(map(flavors.parse_vf_class, arguments.vf_class))))
+    return CloudReader(cache, reading, arguments.interval)

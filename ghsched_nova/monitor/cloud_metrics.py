@@ -1,0 +1,172 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Metrics of ``ghsched-exporter --cloud``: a cloud at one glance (pure)."""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from prometheus_client import core
+from prometheus_client import registry
+
+from ghsched_nova.monitor import metrics
+from ghsched_placement import capacity
+from ghsched_placement import cloud_figures
+
+_AMOUNT = ('host', 'node', 'resource_class')
+
+#: All metrics of a cloud, in the order of the manual.
+METRICS = (
+    metrics.Described(
+        'ghsched_cloud_capacity',
+        'Amount of a resource class that Placement can allocate.', _AMOUNT,
+        details='Without a node: of the host as a whole. '
+                '``CUSTOM_MEM_BW_PCT`` is in percent of the bandwidth of a '
+                'host NUMA node.'),
+    metrics.Described(
+        'ghsched_cloud_allocated',
+        'Amount of a resource class that is promised to guests.', _AMOUNT,
+        details='The exporters of the hosts measure what is used of it.'),
+    metrics.Described(
+        'ghsched_cloud_free',
+        'Amount of a resource class that is left.', _AMOUNT),
+    metrics.Described(
+        'ghsched_cloud_fragmentation_percent',
+        'Share of a host\'s free bandwidth that is on NUMA nodes in use.',
+        ('host',)),
+    metrics.Described(
+        'ghsched_cloud_host_available',
+        'Whether nova-compute of a host is up and enabled.', ('host',)),
+    metrics.Described(
+        'ghsched_cloud_flavor_guests',
+        'Number of guests of a watched flavor that still fit.', ('flavor',),
+        details='As ``openstack ghsched flavor check`` counts them, without '
+                'its last question to Placement.'),
+    metrics.Described(
+        'ghsched_cloud_flavor_least_guests',
+        'Number of guests of a watched flavor that should fit.',
+        ('flavor',)),
+    metrics.Described(
+        'ghsched_cloud_flavor_hosts',
+        'Number of hosts on which a guest of a watched flavor fits.',
+        ('flavor',)),
+    metrics.Described(
+        'ghsched_cloud_flavor_lacking_hosts',
+        'Number of hosts on which no guest of a watched flavor fits, by the '
+        'resource that they lack.', ('flavor', 'resource'),
+        details='A host that lacks several counts for each.'),
+    metrics.Described(
+        'ghsched_cloud_requests',
+        'Requests to the APIs of the cloud.', ('service',), True),
+    metrics.Described(
+        'ghsched_cloud_errors',
+        'Attempts to read the cloud that failed.', (), True),
+    metrics.Described(
+        'ghsched_cloud_age_seconds',
+        'Time since the cloud was read.',
+        details='Without a sample before it was read once.'),
+    metrics.Described(
+        'ghsched_cloud_unread_hosts',
+        'Number of hosts that have changed and are yet to be read.'),
+)
+_BY_NAME = {metric.name: metric for metric in METRICS}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """State of a cloud, and what it took to read it.
+
+    :param age: seconds since the cloud was read; None before that.
+    :param requests: number of requests, by service.
+    :param errors: number of failed attempts.
+    """
+
+    cloud: cloud_figures.Cloud
+    age: float | None = None
+    requests: Mapping[str, int] | None = None
+    errors: int = 0
+
+
+class Collector(registry.Collector):
+    """Prometheus collector of the last known state of a cloud.
+
+    :param read: function that returns the state without asking the cloud.
+    """
+
+    def __init__(self, read: Callable[[], Reading]) -> None:
+        self._read = read
+
+    def describe(self) -> list[core.Metric]:
+        """Return an empty list: registering the collector reads nothing."""
+        return []
+
+    def collect(self) -> list[core.Metric]:
+        """Return all metrics of the cloud."""
+        reading = self._read()
+        cloud = reading.cloud
+        return [
+            *_list_amounts(cloud.hosts), *_describe_hosts(cloud),
+            *_describe_flavors(cloud.flavors),
+            _make('requests', (((name,), count) for name, count in
+                               sorted((reading.requests or {}).items()))),
+            _make('errors', [((), reading.errors)]),
+            _make('age_seconds', [((), age) for age in (reading.age,)
+                                  if age is not None]),
+            _make('unread_hosts', [((), cloud.unread)])]
+
+
+def _list_amounts(hosts: Iterable[capacity.Host]) -> Iterator[core.Metric]:
+    """Yield the metrics of capacity, allocated and free amounts."""
+    found = [((one.host, '' if one.node is None else str(one.node),
+               one.resource_class), one)
+             for host in hosts for one in cloud_figures.list_amounts(host)]
+    yield _make('capacity', ((labels, one.capacity) for labels, one in found))
+    yield _make('allocated', ((labels, one.allocated)
+                              for labels, one in found))
+    yield _make('free', ((labels, one.free) for labels, one in found))
+
+
+def _describe_hosts(cloud: cloud_figures.Cloud) -> Iterator[core.Metric]:
+    """Yield the metrics of each host as a whole."""
+    broken = ((host.name, capacity.compute_fragmentation(host))
+              for host in cloud.hosts)
+    yield _make('fragmentation_percent', (
+        ((name,), percent) for name, percent in broken
+        if percent is not None))
+    yield _make('host_available', (
+        ((host.name,), host.name not in cloud.unavailable)
+        for host in cloud.hosts))
+
+
+def _describe_flavors(rooms: Sequence[cloud_figures.FlavorRoom]
+                      ) -> Iterator[core.Metric]:
+    """Yield the metrics of the watched flavors."""
+    for name, values in (
+            ('guests', [room.guests for room in rooms]),
+            ('least_guests', [room.least for room in rooms]),
+            ('hosts', [room.hosts for room in rooms])):
+        yield _make(f'flavor_{name}', (
+            ((room.flavor,), value)
+            for room, value in zip(rooms, values, strict=True)))
+    yield _make('flavor_lacking_hosts', (
+        ((room.flavor, resource), hosts) for room in rooms
+        for resource, hosts in sorted(room.lacking.items())))
+
+
+def _make(name: str, samples: Iterable[tuple[Sequence[str], float]]
+          ) -> core.Metric:
+    """Return the metric ``ghsched_cloud_NAME`` with these samples."""
+    return metrics.fill_metric(_BY_NAME[f'ghsched_cloud_{name}'], samples)

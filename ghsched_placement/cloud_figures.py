@@ -1,0 +1,121 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Figures of a cloud's hosts, and how many guests of flavors fit (pure)."""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections import Counter
+from dataclasses import dataclass
+from dataclasses import field
+
+from ghsched_placement import capacity
+from ghsched_placement import fitting
+
+
+@dataclass(frozen=True)
+class Amount:
+    """Inventory of one resource class on a host, or on one of its NUMA nodes.
+
+    :param node: number of the host NUMA node; None for the host as a whole.
+    :param capacity: amount that can be allocated in total.
+    :param allocated: amount that Placement has promised to guests.
+    """
+
+    host: str
+    node: int | None
+    resource_class: str
+    capacity: int
+    allocated: int
+    free: int
+
+
+@dataclass(frozen=True)
+class FlavorRoom:
+    """Room of a cloud for guests of one flavor.
+
+    :param least: number of guests that should fit.
+    :param guests: number of guests that fit now, over all hosts.
+    :param hosts: number of hosts on which at least one fits.
+    :param lacking: number of hosts on which none fits, by the resource that
+        the host lacks; a host that lacks several counts for each.
+    """
+
+    flavor: str
+    least: int
+    guests: int = 0
+    hosts: int = 0
+    lacking: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """State of a cloud at one time.
+
+    :param unavailable: names of hosts that take no servers now.
+    :param unread: number of hosts that have changed and were not read yet.
+    :param read_at: when the cloud was asked for changes, in seconds of the
+        monotonic clock.
+    """
+
+    hosts: tuple[capacity.Host, ...] = ()
+    unavailable: frozenset[str] = frozenset()
+    flavors: tuple[FlavorRoom, ...] = ()
+    unread: int = 0
+    read_at: float | None = None
+
+
+def list_amounts(host: capacity.Host) -> Iterator[Amount]:
+    """Yield the amounts of each resource class, by host and by NUMA node."""
+    for name in sorted(host.root.inventories):
+        yield from _sum_stocks(host, None, name,
+                               [host.root.get_stock(name)])
+    for node in host.nodes:
+        for name, stock in sorted(node.stocks.items()):
+            yield from _sum_stocks(host, node.number, name, [stock])
+        yield from _sum_vfs(host, node.number, node.pfs)
+    yield from _sum_vfs(host, None, host.elsewhere)
+
+
+def _sum_vfs(host: capacity.Host, node: int | None,
+             pfs: Iterable[capacity.Pf]) -> Iterator[Amount]:
+    """Yield the amounts of VFs of each resource class."""
+    found: dict[str, list[capacity.Stock | None]] = {}
+    for pf in pfs:
+        found.setdefault(pf.resource_class, []).append(pf.stock)
+    for name, stocks in sorted(found.items()):
+        yield from _sum_stocks(host, node, name, stocks)
+
+
+def _sum_stocks(host: capacity.Host, node: int | None, name: str,
+                stocks: Iterable[capacity.Stock | None]) -> Iterator[Amount]:
+    """Yield the sum of some inventories; nothing if there are none."""
+    there = [stock for stock in stocks if stock is not None]
+    if there:
+        yield Amount(host.name, node, name,
+                     sum(stock.capacity for stock in there),
+                     sum(stock.used for stock in there),
+                     sum(max(0, stock.free) for stock in there))
+
+
+def sum_verdicts(flavor: str, least: int,
+                 verdicts: Iterable[fitting.Verdict]) -> FlavorRoom:
+    """Return the room of a cloud for a flavor, from the verdicts of its hosts.
+
+    :param least: number of guests that should fit.
+    """
+    found = list(verdicts)
+    lacking = Counter(resource for verdict in found if not verdict.guests
+                      for resource in {one.resource for one in verdict.lacks})
+    return FlavorRoom(flavor, least, sum(one.guests for one in found),
+                      sum(one.guests > 0 for one in found), dict(lacking))

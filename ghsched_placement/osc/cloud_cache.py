@@ -1,0 +1,418 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""State of a cloud, kept up to date with few requests.
+
+Placement raises the generation of a provider with each inventory, trait and
+new allocation, and lists the generations of all providers in one answer. It
+does not raise it when an allocation is deleted
+(``placement.objects.allocation.delete_all``), so hosts of servers and
+migrations that Nova has changed are read again too. Each other host is
+checked once an hour by one request: any guest changes the usage of the compute
+node's own provider.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from collections.abc import Set
+from collections import Counter
+from dataclasses import dataclass
+import datetime
+import logging
+import threading
+import time
+from typing import Any
+
+from ghsched_placement import capacity
+from ghsched_placement import cloud_figures
+from ghsched_placement import fitting
+from ghsched_placement import lack
+from ghsched_placement.osc import base
+from ghsched_placement.osc import client as clients
+from ghsched_placement.osc import flavor as flavors
+from ghsched_placement.osc import node_rooms
+from ghsched_placement.osc import observe
+from ghsched_placement import policy as policies
+
+LOG = logging.getLogger(__name__)
+
+#: Seconds after which a host without a known change is checked.
+CHECK_INTERVAL_S = 3600.0
+#: Hosts that one refresh reads at most; the others wait for the next.
+HOSTS_READ = 200
+#: Hosts that one refresh checks at most.
+HOSTS_CHECKED = 500
+#: Hosts that are kept at most.
+HOSTS_KEPT = 20000
+#: Flavors that are watched at most.
+FLAVORS_WATCHED = 100
+#: Seconds that the time of the last refresh is set back, for changes that
+#: reach Placement after Nova has recorded them.
+_OVERLAP_S = 60.0
+
+
+class ReadOnlyService:
+    """API of a service that answers GET requests alone, and counts them.
+
+    :param adapter: adapter of openstacksdk.
+    :param count: function that counts a request.
+    """
+
+    def __init__(self, adapter: Any, count: Callable[[], None]) -> None:
+        self._adapter = adapter
+        self._count = count
+
+    def get(self, path: str, **how: Any) -> Any:
+        """Return the service's response to a GET request."""
+        self._count()
+        return self._adapter.get(path, **how)
+
+
+class ReadOnlyConnection:
+    """Connection of openstacksdk that can only read Nova and Placement.
+
+    :param connection: connection of openstacksdk.
+    """
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+        self._requests = Counter[str]()
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the session and the like of the real connection."""
+        if name not in ('session', 'endpoint_for'):
+            raise AttributeError(name)
+        return getattr(self._connection, name)
+
+    @property
+    def placement(self) -> ReadOnlyService:
+        return self._make_service('placement')
+
+    @property
+    def compute(self) -> ReadOnlyService:
+        return self._make_service('compute')
+
+    @property
+    def requests(self) -> dict[str, int]:
+        """Number of requests that were sent, by service."""
+        with self._lock:
+            return dict(self._requests)
+
+    def _make_service(self, name: str) -> ReadOnlyService:
+        def count() -> None:
+            with self._lock:
+                self._requests[name] += 1
+        return ReadOnlyService(getattr(self._connection, name), count)
+
+
+class CloudClient(clients.Client):
+    """Reads single hosts of a cloud, and lists what has changed."""
+
+    def list_provider_trees(self) -> dict[str, list[dict[str, Any]]]:
+        """Return the provider records of hosts that run the ghsched driver.
+
+        They are by UUID of the compute node; each has its generation.
+        """
+        ours = self._list_our_roots()
+        found: dict[str, list[dict[str, Any]]] = {}
+        for record in self._placement(
+                '/resource_providers')['resource_providers']:
+            root = record['root_provider_uuid']
+            if root in ours:
+                found.setdefault(root, []).append(record)
+        return found
+
+    def read_host(self, records: Iterable[Mapping[str, Any]]
+                  ) -> capacity.Host | None:
+        """Return one host from the records of its providers; None if gone."""
+        found = capacity.build_hosts(
+            provider for provider in map(self._read_provider, records)
+            if provider is not None)
+        return found[0] if found else None
+
+    def has_usages(self, provider: capacity.Provider) -> bool:
+        """Return whether a provider still has the usages that were read."""
+        answer = self._placement(
+            f'/resource_providers/{provider.uuid}/usages',
+            gone={'usages': None})
+        return bool(answer['usages'] == provider.used)
+
+    def list_changed_hosts(self, since: str) -> set[str]:
+        """Return the names of compute nodes whose servers have changed.
+
+        :param since: time in ISO 8601 format.
+        """
+        servers = self._read_pages(
+            '/servers/detail', 'servers', '2.47',
+            {'all_tenants': '1', 'changes-since': since})
+        found = {str(one.get(observe.HYPERVISOR)) for one in servers}
+        for one in self.list_recent_migrations(since):
+            found |= {str(one.get('source_node')), str(one.get('dest_node'))}
+        return found
+
+
+@dataclass(frozen=True)
+class Watched:
+    """Flavor of which a number of guests should fit.
+
+    :param least: that number.
+    """
+
+    flavor: str
+    least: int = 1
+
+
+def parse_watched(text: str) -> Watched:
+    """Parse ``NAME`` or ``NAME=N``, a flavor and how many should fit."""
+    name, _, least = text.rpartition('=')
+    if name and least.isascii() and least.isdigit():
+        return Watched(name, int(least[:9]))
+    return Watched(text)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Choices of an operator for the figures of a cloud.
+
+    :param accounting: value of ``[ghsched]bandwidth_accounting``.
+    :param classes: resource class of the VFs of each PCI alias.
+    """
+
+    watched: tuple[Watched, ...] = ()
+    accounting: policies.Accounting = 'min'
+    classes: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """Host as it was read from Placement.
+
+    :param generations: generation of each provider, by UUID.
+    :param checked: when it was read or checked, of the monotonic clock.
+    """
+
+    host: capacity.Host
+    generations: Mapping[str, int]
+    checked: float
+
+
+class CloudCache:
+    """State of a cloud; one thread refreshes it, all may read ``cloud``.
+
+    :ivar cloud: the state; replaced as a whole by each refresh.
+    """
+
+    def __init__(self, client: CloudClient, settings: Settings,
+                 clock: Callable[[], float] = time.monotonic) -> None:
+        self._client = client
+        self._settings = settings
+        self._clock = clock
+        self._entries: dict[str, _Entry] = {}
+        self._changed: set[str] = set()
+        self._verdicts: dict[str, _Verdicts] = {}
+        self.cloud = cloud_figures.Cloud()
+
+    def refresh(self) -> None:
+        """Read what has changed since the last refresh.
+
+        :raises CommandError: when a service refuses or does not answer.
+        """
+        now = self._clock()
+        if self.cloud.read_at is not None:
+            self._changed |= self._client.list_changed_hosts(_format_time(
+                now - self.cloud.read_at + _OVERLAP_S))
+        trees = dict(sorted(self._client.list_provider_trees().items())
+                     [:HOSTS_KEPT])
+        nodes = self._client.list_compute_nodes()
+        self._entries = {root: entry for root, entry in self._entries.items()
+                         if root in trees}
+        stale = self._list_stale(trees)
+        stale += self._check_others(trees.keys() - set(stale), now)
+        self._read(stale[:HOSTS_READ], trees, nodes, now)
+        self._changed &= {_get_name(trees[root])
+                          for root in stale[HOSTS_READ:]}
+        self._drop_verdicts({*stale[:HOSTS_READ]})
+        away = self._client.list_unavailable(nodes)
+        self.cloud = cloud_figures.Cloud(
+            tuple(sorted((entry.host for entry in self._entries.values()),
+                         key=lambda host: host.name)),
+            frozenset(entry.host.name for root, entry
+                      in self._entries.items() if root in away),
+            tuple(self._judge_flavors(away)),
+            len(stale[HOSTS_READ:]), now)
+
+    def _list_stale(self, trees: Mapping[str, Sequence[Mapping[str, Any]]]
+                    ) -> list[str]:
+        """Return the hosts that have changed, by UUID of the compute node."""
+        return [root for root, records in sorted(trees.items())
+                if root not in self._entries
+                or self._entries[root].generations != _map_generations(records)
+                or _get_name(records) in self._changed]
+
+    def _check_others(self, roots: Iterable[str], now: float) -> list[str]:
+        """Check hosts without a known change for one; return who has changed.
+        """
+        due = sorted((self._entries[root].checked, root) for root in roots
+                     if now - self._entries[root].checked >= CHECK_INTERVAL_S)
+        asked = [root for _time, root in due[:HOSTS_CHECKED]]
+        same = self._client.map_all(lambda root: self._client.has_usages(
+            self._entries[root].host.root), asked)
+        for root, unchanged in zip(asked, same, strict=True):
+            entry = self._entries[root]
+            self._entries[root] = _Entry(entry.host, entry.generations, now)
+            if not unchanged:
+                self._changed.add(entry.host.name)
+        return [root for root, unchanged in zip(asked, same, strict=True)
+                if not unchanged]
+
+    def _read(self, roots: Sequence[str],
+              trees: Mapping[str, Sequence[Mapping[str, Any]]],
+              nodes: Mapping[str, Mapping[str, Any]], now: float) -> None:
+        """Read hosts from Placement, and their NUMA nodes' room from Nova."""
+        found = self._client.map_all(
+            lambda root: self._client.read_host(trees[root]), roots)
+        there = [host for host in found if host is not None]
+        rooms = node_rooms.read_rooms(self._client, there, nodes)
+        for host in rooms.add_rooms(there):
+            self._entries[host.uuid] = _Entry(
+                host, _map_generations(trees[host.uuid]), now)
+
+    def _drop_verdicts(self, read: Set[str]) -> None:
+        """Drop the verdicts of hosts that are gone or were read again.
+
+        :param read: UUIDs of the latter.
+        """
+        for verdicts in self._verdicts.values():
+            for root in [*verdicts.by_host]:
+                if root in read or root not in self._entries:
+                    del verdicts.by_host[root]
+
+    def _judge_flavors(self, away: Mapping[str, str]
+                       ) -> Iterator[cloud_figures.FlavorRoom]:
+        """Yield the room of the cloud for each watched flavor.
+
+        :param away: reason why a host takes no servers, by UUID.
+        """
+        watched = self._settings.watched[:FLAVORS_WATCHED]
+        records = ({one['name']: one for one in self._client.list_flavors()}
+                   if watched else {})
+        owned = bool(watched) and self._client.is_owner_trait_required()
+        for one in watched:
+            yield cloud_figures.sum_verdicts(
+                one.flavor, one.least,
+                self._judge_flavor(one.flavor, records.get(one.flavor), owned,
+                                   away))
+
+    def _judge_flavor(self, name: str, record: Mapping[str, Any] | None,
+                      owned: bool, away: Mapping[str, str]
+                      ) -> Iterator[fitting.Verdict]:
+        """Yield the verdict of each host on a flavor."""
+        try:
+            questions = self._make_questions(record, owned)
+        except base.Refused as error:
+            LOG.warning('flavor %(name)s: no guest fits: %(error)s',
+                        {'name': name, 'error': error})
+            yield _make_flavor_refusal(str(error))
+            return
+        known = self._verdicts.get(name)
+        if known is None or known.questions != questions:
+            known = self._verdicts[name] = _Verdicts(questions, {})
+        for root, entry in self._entries.items():
+            if root in away:
+                yield flavors.make_refusal(entry.host, away[root])
+                continue
+            if root not in known.by_host:
+                known.by_host[root] = _judge_host(entry.host, questions)
+            yield known.by_host[root]
+
+    def _make_questions(self, record: Mapping[str, Any] | None, owned: bool
+                        ) -> list[flavors.Question]:
+        """Return what a flavor asks of hosts, for each number of guest nodes.
+
+        :param record: flavor in Nova's API; None if Nova has none.
+        :raises Refused: when the flavor does not exist or is invalid.
+        """
+        if record is None:
+            raise base.Refused('Nova has no flavor of that name')
+        size = flavors.Size(
+            record['vcpus'], record['ram'],
+            record['disk'] + record.get('OS-FLV-EXT-DATA:ephemeral', 0),
+            record.get('swap') or 0)
+        specs = record['extra_specs']
+        shapes = flavors.list_shapes(size, specs)
+        policy, _guest = flavors.parse_flavor(size, shapes[0])
+        classes = {
+            **flavors.guess_classes(policy, (
+                entry.host for entry in self._entries.values())),
+            **dict(self._settings.classes)}
+        return [flavors.make_question(size, shape, classes,
+                                      self._settings.accounting, owned)
+                for shape in shapes]
+
+
+@dataclass(frozen=True)
+class _Verdicts:
+    """Verdicts of hosts on a flavor, by UUID of the compute node."""
+
+    questions: Sequence[flavors.Question]
+    by_host: dict[str, fitting.Verdict]
+
+
+def _judge_host(host: capacity.Host, questions: Iterable[flavors.Question]
+                ) -> fitting.Verdict:
+    """Return the verdict for the fewest guest NUMA nodes that fit a host."""
+    for wish, _asked, _joining in questions:
+        verdict = fitting.check_host(host, wish)
+        if verdict.guests:
+            break
+    return verdict
+
+
+def _make_flavor_refusal(reason: str) -> fitting.Verdict:
+    """Return the verdict that no host takes a guest of a wrong flavor."""
+    return fitting.Verdict('', lacks=(lack.Lack(None, 'valid flavor',
+                                                reason=reason),))
+
+
+def _map_generations(records: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Return the generations of provider records, by UUID."""
+    return {one['uuid']: one['generation'] for one in records}
+
+
+def _get_name(records: Iterable[Mapping[str, Any]]) -> str:
+    """Return the name of the compute node among its provider records."""
+    return next((str(one['name']) for one in records
+                 if one['uuid'] == one['root_provider_uuid']), '')
+
+
+def _format_time(seconds_ago: float) -> str:
+    """Return a time in the past in ISO 8601 format."""
+    return (datetime.datetime.now(datetime.UTC) - datetime.timedelta(
+        seconds=seconds_ago)).strftime('%Y-%m-%dT%H:%M:%SZ')
+
+
+#: Errors of services, after which the cloud is asked again later.
+ERRORS = (*base.SERVICE_ERRORS, OSError)
+
+
+def make_cache(connection: Any, settings: Settings
+               ) -> tuple[CloudCache, ReadOnlyConnection]:
+    """Return an empty cache of a cloud, and the connection that it reads by.
+
+    :param connection: connection of openstacksdk.
+    """
+    reading = ReadOnlyConnection(connection)
+    return CloudCache(CloudClient(reading), settings), reading
