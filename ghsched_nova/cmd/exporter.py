@@ -40,6 +40,7 @@ from ghsched_nova.monitor import burst_metrics
 from ghsched_nova.monitor import cloud_metrics
 from ghsched_nova.monitor import metrics
 from ghsched_nova.monitor import repair_metrics
+from ghsched_nova.monitor import service_metrics
 from ghsched_nova.monitor import shared_work
 from ghsched_nova.monitor import top_source
 from ghsched_placement import exits
@@ -171,12 +172,15 @@ class _Handler(simple_server.WSGIRequestHandler):
 
 
 def make_application(source: top_source.Source, bursts: Path | None = None,
-                     repairs: Path | None = None) -> Callable[..., Any]:
+                     repairs: Path | None = None,
+                     service_levels: Path | None = None
+                     ) -> Callable[..., Any]:
     """Return the WSGI application that serves metrics to Prometheus.
 
     :param source: source of the measurements.
     :param bursts: file of nova-compute with the state of bursts.
     :param repairs: file of nova-compute with the state of repairs.
+    :param service_levels: file of nova-compute with those of servers.
     """
     registry = prometheus_client.CollectorRegistry()
     registry.register(metrics.Collector(source))
@@ -184,6 +188,8 @@ def make_application(source: top_source.Source, bursts: Path | None = None,
         registry.register(burst_metrics.Collector(bursts))
     if repairs is not None:
         registry.register(repair_metrics.Collector(repairs))
+    if service_levels is not None:
+        registry.register(service_metrics.Collector(service_levels))
     return make_registry_application(registry)
 
 
@@ -203,15 +209,19 @@ def make_registry_application(registry: prometheus_client.CollectorRegistry
 
 def make_server(source: top_source.Source, address: str = ADDRESS,
                 port: int = PORT, bursts: Path | None = None,
-                repairs: Path | None = None) -> simple_server.WSGIServer:
+                repairs: Path | None = None,
+                service_levels: Path | None = None
+                ) -> simple_server.WSGIServer:
     """Return an HTTP server for Prometheus metrics that listens already.
 
     :param port: TCP port; 0 for any free one.
     :param bursts: file of nova-compute with the state of bursts.
     :param repairs: file of nova-compute with the state of repairs.
+    :param service_levels: file of nova-compute with those of servers.
     :raises OSError: when the server cannot listen on the address.
     """
-    return listen(make_application(source, bursts, repairs), address, port)
+    return listen(make_application(source, bursts, repairs, service_levels),
+                  address, port)
 
 
 def listen(application: Callable[..., Any], address: str,
@@ -237,6 +247,10 @@ def parser() -> argparse.ArgumentParser:
         '--repairs', type=Path, metavar='FILE',
         help='export the numbers of repairs that nova-compute has made, from '
              'ghsched-repairs.json in its state_path')
+    options.add_argument(
+        '--service-levels', type=Path, metavar='FILE',
+        help='export what servers were promised and got, from '
+             'ghsched-service-levels.json in the state_path of nova-compute')
     options.add_argument(
         '--address', default=ADDRESS,
         help='address to listen on (default: %(default)s); everybody who can '
@@ -264,7 +278,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             else make_server(
                 top_source.make_source(arguments, energy=True),
                 arguments.address, arguments.port, arguments.bursts,
-                arguments.repairs))
+                arguments.repairs, arguments.service_levels))
     except argparse.ArgumentTypeError as error:
         options.error(str(error))
     except client.PlannerError as error:

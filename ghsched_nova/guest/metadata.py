@@ -40,6 +40,9 @@ _BOOLEAN = {'true': True, 'false': False}
 #: (nova/virt/libvirt/config.py, LibvirtConfigGuestMetaNovaOwner).
 _PROJECT = ('metadata/{http://openstack.org/xmlns/libvirt/nova/1.1}instance/'
             '{*}owner/{*}project')
+#: Element of the instance's flavor there (LibvirtConfigGuestMetaNovaFlavor).
+_FLAVOR = ('metadata/{http://openstack.org/xmlns/libvirt/nova/1.1}instance/'
+           '{*}flavor')
 #: Attributes of a node element that belong to its policy.
 _VALUES = frozenset(NodePolicy(l3_ways=1, burst=1).to_mapping())
 #: Value of the group attribute if a domain shares its control group.
@@ -203,6 +206,17 @@ def read_project_id(domain: etree._Element) -> str:
     """
     element = domain.find(_PROJECT)
     return '' if element is None else str(element.get('uuid', ''))
+
+
+def read_flavor_name(domain: etree._Element) -> str:
+    """Return the name of the Nova flavor of a domain.
+
+    Empty if the domain was not created by Nova.
+
+    :param domain: root element of the domain XML.
+    """
+    element = domain.find(_FLAVOR)
+    return '' if element is None else str(element.get('name', ''))
 
 
 def remap_host_nodes(xml: str, new_node: Mapping[int, int]) -> str:

@@ -129,17 +129,20 @@ def measurable_guests(running: Iterable[desired.Running]
 
 def guests_with_policies(
         running: Iterable[desired.Running]) -> list[view.Guest]:
-    """Return policy and project of running guests, to attribute bandwidth to
+    """Return policy and owner of running guests, to attribute bandwidth to
     them.
     """
     found = []
     for one in running:
-        policy, project = None, ''
+        policy, project, flavor = None, '', ''
         try:
             policy = one.policy
-            project = metadata.read_project_id(one.root) if policy else ''
+            if policy:
+                project = metadata.read_project_id(one.root)
+                flavor = metadata.read_flavor_name(one.root)
         except (metadata.MetadataError, etree.XMLSyntaxError):
             pass
         found.append(view.Guest(one.domain.name, one.domain.uuid,
-                                one.domain.id, policy, project=project))
+                                one.domain.id, policy, project=project,
+                                flavor=flavor))
     return found

@@ -100,6 +100,7 @@ class Guest:
     :param server: name of the server in Nova; empty if unknown.
     :param devices: host PCI addresses of its passthrough devices.
     :param project: UUID of its project in Nova; empty if unknown.
+    :param flavor: name of its flavor in Nova; empty if unknown.
     """
 
     name: str
@@ -111,6 +112,7 @@ class Guest:
     server: str = ''
     devices: tuple[str, ...] = ()
     project: str = ''
+    flavor: str = ''
 
     @property
     def title(self) -> str:

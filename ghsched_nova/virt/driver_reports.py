@@ -28,6 +28,7 @@ from ghsched_nova.host import desired
 from ghsched_nova.host import headroom_report
 from ghsched_nova.host import load_use
 from ghsched_nova.host import pci_providers
+from ghsched_nova.host import service_level_use
 from ghsched_nova.host import traffic_report
 from ghsched_nova.host import uncounted_guests
 from ghsched_nova.nova_seams import compute
@@ -68,6 +69,8 @@ class ReportingDriver(base.DriverBase):
         self._burst_use = burst_use.BurstUse(
             shared.config().ghsched,
             Path(shared.config().state_path) / burst_use.FILE)
+        self._service_levels = service_level_use.ServiceLevelUse(
+            Path(shared.config().state_path) / service_level_use.FILE)
         self._diagnostics = guest_diagnostics.GuestDiagnostics(
             bandwidth_use.BandwidthUse(shared.config().ghsched),
             self._ghsched, lambda: self._load_use.load,
@@ -172,8 +175,11 @@ class ReportingDriver(base.DriverBase):
         bandwidth = self._bandwidth_use.measure(
             load_use.guests_with_policies(running))
         self._burst_use.measure(bandwidth, time.time())
-        return self._with_headroom(self._load_use.add_to_stats(
-            resources, running, bandwidth))
+        resources = self._load_use.add_to_stats(resources, running, bandwidth)
+        self._service_levels.measure(
+            bandwidth, self._load_use.load, self._ghsched.not_held,
+            self._ghsched.uncounted, time.time())
+        return self._with_headroom(resources)
 
     def _notify_bottleneck(self, change: bottleneck.Change,
                            payload: dict[str, Any]) -> None:

@@ -122,6 +122,8 @@ STRESSED = {
     'ghsched_nova.virt.rpc.PolicyEndpoint':
         _HOST + 'EndpointStressTest'
         '.test_void_calls_under_native_threads_are_refused',
+    'ghsched_nova.host.service_level_use.ServiceLevelUse':
+        _REPORT + 'test_service_levels_under_native_threads_count_periods',
     'ghsched_nova.host.scheduling.ThreadKeeper':
         _REPORT + 'test_classes_under_native_threads_are_tried_once',
     'ghsched_nova.host.traffic_report.GuestTraffic':

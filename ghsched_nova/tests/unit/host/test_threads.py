@@ -30,6 +30,7 @@ from ghsched_nova.host import load_use
 from ghsched_nova.host import protection_events
 from ghsched_nova.host import readings
 from ghsched_nova.host import scheduling
+from ghsched_nova.host import service_level_use
 from ghsched_nova.host import traffic_report
 from ghsched_nova.live import move_messages
 from ghsched_nova.resctrl import model
@@ -39,6 +40,7 @@ from ghsched_nova.tests.fixtures import moving_host
 from ghsched_nova.tests.unit.host import engine_base
 from ghsched_nova.tests.unit.host import test_burst_use
 from ghsched_nova.tests.unit.host import test_guest_move
+from ghsched_nova.tests.unit.host import test_service_level_use
 from ghsched_nova.traffic import flow_source as sources
 from ghsched_nova.virt import rpc
 from ghsched_placement.tests import base
@@ -132,17 +134,40 @@ class ReportStressTest(base.TestCase):
             test_burst_use.guest(0, project='a'),
             test_burst_use.guest(0, project='b'))
 
-        def look(_chance):
+        def watch(_chance):
             assert set(use.records) <= {0} and set(use.offered) <= {0}
 
         self.assertEqual([], threads.stress(
-            [lambda _chance: use.measure(period, 3600.0)] * 4 + [look] * 2,
+            [lambda _chance: use.measure(period, 3600.0)] * 4 + [watch] * 2,
             2))
         self.assertEqual('', self.log.output)
         hour, = use.records[0].hours
         self.assertEqual(8 * threads.SCALE, hour.periods)
         self.assertEqual(use.records, burst_use.BurstUse(
             self.section, self.top / burst_use.FILE).records)
+
+    def test_service_levels_under_native_threads_count_periods(self):
+        use = service_level_use.ServiceLevelUse(self.top / 'levels')
+        found = test_service_level_use.snapshot(
+            test_service_level_use.guest(100.0))
+        clock = iter(range(1000, 10 ** 9))
+
+        def watch(_chance):
+            assert set(use.levels) <= {('u', 0)}
+
+        with mock.patch.object(service_level_use.service_level, 'find_cause',
+                               return_value=None):
+            self.assertEqual([], threads.stress(
+                [lambda _chance: use.measure(found, None, (), (),
+                                             next(clock))] * 4 + [watch] * 2,
+                2))
+        self.assertEqual('', self.log.output)
+        level, = use.levels.values()
+        # A report that is overtaken by a later one adds nothing.
+        self.assertLessEqual(level.periods, 8 * threads.SCALE - 1)
+        self.assertLessEqual(level.seconds, level.seen - 1000)
+        self.assertEqual(use.levels, service_level_use.ServiceLevelUse(
+            self.top / 'levels').levels)
 
     def test_load_use_under_native_threads_samples_one_at_a_time(self):
         inside, told = [], []
@@ -188,14 +213,14 @@ class ReportStressTest(base.TestCase):
         found = traffic_report.GuestTraffic(self.section)
         guest = SimpleNamespace(name='one', get_xml_desc=lambda: '<domain/>')
 
-        def look(_chance):
+        def watch(_chance):
             found.measure(['<domain/>'])
 
         def ask(_chance):
             assert set(found.add_to_diagnostics({'x': 'y'}, guest)) >= {'x'}
 
         with mock.patch.object(traffic_report, '_make_meter', meter):
-            self.assertEqual([], threads.stress([look] * 3 + [ask] * 2, 10))
+            self.assertEqual([], threads.stress([watch] * 3 + [ask] * 2, 10))
         self.assertEqual('', self.log.output)
         self.assertEqual(1, len(made))
 

@@ -25,6 +25,7 @@ from ghsched_nova.monitor import burst_metrics
 from ghsched_nova.monitor import cloud_metrics
 from ghsched_nova.monitor import load_metrics
 from ghsched_nova.monitor import metrics
+from ghsched_nova.monitor import service_metrics
 from ghsched_placement.tests import base
 
 RULES = Path(__file__).parents[4] / 'etc' / 'ghsched' / 'prometheus'
@@ -46,6 +47,7 @@ class AlertsTest(base.TestCase):
         exported = (inspect.getsource(metrics)
                     + inspect.getsource(load_metrics)
                     + inspect.getsource(cloud_metrics)
+                    + inspect.getsource(service_metrics)
                     + ' '.join(one.name for one in burst_metrics.Collector(
                         Path('none')).collect()))
         for name in set(re.findall(r'\bghsched_[a-z_]+', text)):

@@ -1,0 +1,142 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Service levels of the host's servers, measured with each report."""
+
+from collections.abc import Collection
+from collections.abc import Iterator
+from collections.abc import Mapping
+from pathlib import Path
+import threading
+
+from oslo_log import log as logging
+
+from ghsched_nova import atomic_file
+from ghsched_nova.monitor import view
+from ghsched_placement import load
+from ghsched_placement import service_level
+from ghsched_placement.service_level import Key
+from ghsched_placement.service_level import Owner
+from ghsched_placement.service_level import Period
+
+LOG = logging.getLogger(__name__)
+
+#: Name of the file in Nova's state_path.
+FILE = 'ghsched-service-levels.json'
+
+#: Seconds that one period counts at most: after a pause of nova-compute the
+#: rate of the time before is not known.
+PERIOD_MAX_S = 600.0
+
+
+class ServiceLevelUse:
+    """Record of the service levels of this host's servers; thread-safe.
+
+    :param path: file that preserves the record over restarts of nova-compute.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._measuring = threading.Lock()
+        # Replaced as a whole, so that readers do not wait for the disk.
+        self.levels: service_level.Levels = service_level.from_file(path)
+        self._last: float | None = None
+
+    def measure(self, snapshot: view.Snapshot | None,
+                measured: load.Load | None, not_held: Collection[str],
+                uncounted: Collection[str], now: float) -> None:
+        """Add the time since the last report to the record; never raises.
+
+        :param snapshot: bandwidth since the last report; None if unknown.
+        :param measured: load since the last report; None if unknown.
+        :param not_held: UUIDs of guests whose policy is not held.
+        :param uncounted: UUIDs of guests whose share Placement lacks.
+        :param now: seconds since 1970.
+        """
+        try:
+            with self._measuring:
+                last = self._last
+                if last is not None and now <= last:
+                    return      # overtaken by a later report
+                self._last = now
+                if snapshot is None or last is None:
+                    return
+                levels = service_level.add_periods(
+                    self.levels, dict(list_periods(
+                        snapshot, measured, not_held, uncounted)),
+                    min(now - last, PERIOD_MAX_S), now)
+                self.levels = levels
+                if levels:
+                    atomic_file.write_file(self._path,
+                                           service_level.to_json(levels))
+        except Exception as error:
+            LOG.warning('ghsched: cannot record the service levels of '
+                        'servers, retrying with the next report: %r', error)
+
+
+def list_periods(snapshot: view.Snapshot, measured: load.Load | None,
+                 not_held: Collection[str], uncounted: Collection[str]
+                 ) -> Iterator[tuple[Key, tuple[Owner, Period]]]:
+    """Yield the period of each server on each host NUMA node of its policy."""
+    used = {node: usage for usage in snapshot.nodes for node in usage.nodes}
+    busy = _map_busy(measured)
+    for usage in snapshot.guests:
+        guest = usage.guest
+        for row in usage.nodes:
+            if row.asked is None or len(row.nodes) != 1 or not (
+                    row.asked.minimum or row.asked.maximum < 100):
+                continue
+            node, = row.nodes
+            yield Key(guest.uuid, node), (
+                Owner(guest.server or guest.name, guest.project,
+                      guest.flavor),
+                _make_period(
+                    row, used.get(node), busy.get((guest.uuid, node)),
+                    bool(usage.held) and guest.uuid not in not_held,
+                    guest.uuid in uncounted))
+
+
+def _make_period(row: view.GuestNode, node: view.NodeUsage | None,
+                 busy: float | None, protected: bool,
+                 uncounted: bool) -> Period:
+    """Return the period of a server on one host NUMA node."""
+    asked = row.asked
+    if asked is None:
+        raise ValueError('a server without a policy has no service level')
+    capacity = node.capacity if node is not None else None
+    return Period(
+        asked.minimum, asked.maximum, None if uncounted else asked.minimum,
+        row.effective.minimum if row.effective else None,
+        _to_percent(row.used.rate, capacity),
+        _to_percent(node.used.rate, capacity) if node is not None else None,
+        busy, protected)
+
+
+def _to_percent(rate: float | None, capacity: int | None) -> float | None:
+    """Return bytes per second in percent of a capacity; None if unknown."""
+    if rate is None or not capacity:
+        return None
+    return round(100 * rate / capacity, 3)
+
+
+def _map_busy(measured: load.Load | None
+              ) -> Mapping[tuple[str, int], float]:
+    """Return the busy time of guests' vCPUs by guest and host NUMA node.
+
+    Of several guest nodes on one host node it is that of the busiest.
+    """
+    found: dict[tuple[str, int], float] = {}
+    for one in (measured.guests if measured is not None else ()):
+        if one.host_node is not None and one.cpu_load is not None:
+            key = one.guest, one.host_node
+            found[key] = max(found.get(key, 0.0), one.cpu_load)
+    return found

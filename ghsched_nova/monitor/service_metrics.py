@@ -1,0 +1,116 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Service levels of servers as metrics of ``ghsched-exporter``.
+
+nova-compute measures them and writes them to a file
+(:mod:`ghsched_placement.service_level`); this collector reads it.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from prometheus_client import core
+from prometheus_client import registry
+
+from ghsched_nova.monitor import metrics
+from ghsched_placement import service_level
+
+_SERVER = ('project', 'server', 'flavor', 'node')
+
+#: All metrics of service levels, in the order of the manual.
+METRICS = (
+    metrics.Described(
+        'ghsched_server_asked_percent',
+        'Share of a node\'s bandwidth that the flavor of a server '
+        'guarantees.', _SERVER),
+    metrics.Described(
+        'ghsched_server_allocated_percent',
+        'Share of a node\'s bandwidth that a server has in Placement.',
+        _SERVER, details='No sample where Placement lacks it.'),
+    metrics.Described(
+        'ghsched_server_held_percent',
+        'Share of a node\'s bandwidth that the control group of a server '
+        'guarantees.', _SERVER,
+        details='No sample where the kernel has no guarantees.'),
+    metrics.Described(
+        'ghsched_server_got_percent',
+        'Share of a node\'s bandwidth that a server used in the last period.',
+        _SERVER),
+    metrics.Described(
+        'ghsched_server_minutes',
+        'Minutes of this month in which the bandwidth of a server was '
+        'measured.', _SERVER, True,
+        'It begins again with each month (UTC), as the next three do.'),
+    metrics.Described(
+        'ghsched_server_short_minutes',
+        'Minutes of this month in which a server was short of bandwidth, by '
+        'cause.', (*_SERVER, 'cause'), True),
+    metrics.Described(
+        'ghsched_server_periods',
+        'Periods of this month in which the bandwidth of a server was '
+        'measured.', _SERVER, True),
+    metrics.Described(
+        'ghsched_server_short_periods',
+        'Periods of this month in which a server was short of bandwidth, by '
+        'cause.', (*_SERVER, 'cause'), True),
+)
+_BY_NAME = {metric.name: metric for metric in METRICS}
+
+_OF_PERIOD: tuple[tuple[str, Callable[[service_level.Period],
+                                      float | None]], ...] = (
+    ('asked', lambda period: period.asked),
+    ('allocated', lambda period: period.allocated),
+    ('held', lambda period: period.held),
+    ('got', lambda period: period.got))
+
+
+class Collector(registry.Collector):
+    """Prometheus collector of service levels, read from a file at each scrape.
+
+    Without the file there are no samples.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def describe(self) -> list[core.Metric]:
+        """Return an empty list: registering the collector reads nothing."""
+        return []
+
+    def collect(self) -> list[core.Metric]:
+        """Return the metrics of all servers in the file."""
+        levels = service_level.from_file(self._path)
+        rows = [((level.owner.project, key.server, level.owner.flavor,
+                  str(key.node)), level)
+                for key, level in sorted(levels.items())]
+        return [
+            *(_make(f'{name}_percent', [
+                (labels, value) for labels, level in rows
+                if (value := get(level.last)) is not None])
+              for name, get in _OF_PERIOD),
+            _make('minutes', [(labels, level.seconds / 60)
+                              for labels, level in rows]),
+            _make('short_minutes', [
+                ((*labels, cause), level.short.get(cause, 0.0) / 60)
+                for labels, level in rows for cause in service_level.Cause]),
+            _make('periods', [(labels, level.periods)
+                              for labels, level in rows]),
+            _make('short_periods', [
+                ((*labels, cause), level.short_periods.get(cause, 0))
+                for labels, level in rows for cause in service_level.Cause])]
+
+
+def _make(name: str, samples: list[tuple[tuple[str, ...], float]]
+          ) -> core.Metric:
+    """Return the metric ``ghsched_server_NAME`` with these samples."""
+    return metrics.fill_metric(_BY_NAME[f'ghsched_server_{name}'], samples)

@@ -1,0 +1,118 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+from pathlib import Path
+
+import fixtures
+
+from ghsched_nova.host import service_level_use
+from ghsched_nova.monitor import rates
+from ghsched_nova.monitor import view
+from ghsched_placement import load
+from ghsched_placement.policy import NodePolicy
+from ghsched_placement import service_level
+from ghsched_placement.tests import base
+
+OK = rates.State.OK
+
+
+def guest(used, uuid='u', node=0, minimum=30, held=30.0, group=True,
+          maximum=100):
+    row = view.GuestNode(
+        (node,), NodePolicy(minimum, maximum),
+        view.Effective(minimum=held, maximum=maximum) if group else None,
+        rates.NOTHING if used is None else rates.Figure(OK, used))
+    return view.GuestUsage(
+        view.Guest('instance-1', uuid, 1, project='p', flavor='f'), (),
+        (row,), row.used,
+        (view.Group('g', 1, True, ''),) if group else ())
+
+
+def snapshot(*guests, used=500.0, capacity=1000):
+    node = view.NodeUsage((0,), rates.Figure(OK, used), rates.ZERO,
+                          rates.ZERO, rates.ZERO, capacity, 0)
+    return view.Snapshot('', 'rate_mb', (node,), guests, (), rates.ZERO)
+
+
+def busy(share, uuid='u'):
+    return load.Load(1.0, 60.0, (), (
+        load.GuestNode(uuid, 0, 0, 2, 1024, cpu_load=share),))
+
+
+class PeriodsTest(base.TestCase):
+
+    def period(self, usage, measured=None, not_held=(), uncounted=(),
+               **of_host):
+        found = dict(service_level_use.list_periods(
+            snapshot(usage, **of_host), measured, not_held, uncounted))
+        return found.get(('u', 0), (None, None))[1]
+
+    def test_figures_are_in_percent_of_the_node(self):
+        self.assertEqual(
+            service_level.Period(30, 80, 30, 29.0, 12.5, 50.0, 0.75, True),
+            self.period(guest(125.0, held=29.0, maximum=80), busy(0.75)))
+
+    def test_unknown_figures_are_none(self):
+        found = self.period(guest(None, group=False), capacity=None)
+        self.assertEqual(
+            (None, None, None, None, False),
+            (found.got, found.node_used, found.held, found.busy,
+             found.protected))
+
+    def test_policy_that_is_not_held_and_share_that_placement_lacks(self):
+        found = self.period(guest(1.0), not_held={'u'}, uncounted={'u'})
+        self.assertEqual((False, None), (found.protected, found.allocated))
+
+    def test_server_without_a_promise_has_no_period(self):
+        self.assertIsNone(self.period(guest(1.0, minimum=0)))
+
+
+class UseTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.log = self.useFixture(fixtures.FakeLogger(level=30))
+        self.path = Path(self.useFixture(fixtures.TempDir()).path, 'levels')
+        self.use = service_level_use.ServiceLevelUse(self.path)
+
+    def measure(self, now, *guests, **of_host):
+        self.use.measure(snapshot(*guests, **of_host), busy(1.0), (), (), now)
+
+    def test_time_between_reports_is_counted_and_kept_in_the_file(self):
+        for now in (1000.0, 1060.0, 1130.0):
+            self.measure(now, guest(100.0), used=990.0)
+        level = self.use.levels['u', 0]
+        self.assertEqual((130.0, {'host_moved': 60.0, 'node_full': 70.0}),
+                         (level.seconds, level.short))
+        self.assertEqual(service_level.Owner('instance-1', 'p', 'f'),
+                         level.owner)
+        self.assertEqual(self.use.levels, service_level_use.ServiceLevelUse(
+            self.path).levels)
+
+    def test_pause_of_nova_compute_is_not_counted_as_one_period(self):
+        self.measure(1000.0, guest(100.0))
+        self.measure(1000.0 + 86400, guest(100.0))
+        self.assertEqual(service_level_use.PERIOD_MAX_S,
+                         self.use.levels['u', 0].seconds)
+
+    def test_host_without_bandwidth_writes_nothing(self):
+        for now in (1000.0, 1060.0):
+            self.use.measure(None, None, (), (), now)
+        self.assertFalse(self.path.exists())
+
+    def test_error_is_logged_and_not_raised(self):
+        self.use = service_level_use.ServiceLevelUse(Path('/none/levels'))
+        for now in (1000.0, 1060.0):
+            self.measure(now, guest(100.0))
+        self.assertIn('cannot record the service levels of servers, retrying '
+                      'with the next report', self.log.output)
+        self.assertEqual(60.0, self.use.levels['u', 0].seconds)

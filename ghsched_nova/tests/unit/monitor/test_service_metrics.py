@@ -1,0 +1,54 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+from pathlib import Path
+
+import fixtures
+import prometheus_client
+
+from ghsched_nova.monitor import service_metrics
+from ghsched_placement import service_level
+from ghsched_placement.service_level import Cause
+from ghsched_placement.tests import base
+
+LABELS = {'project': 'p', 'server': 'u', 'flavor': 'f', 'node': '1'}
+
+
+class ServiceMetricsTest(base.TestCase):
+
+    def value(self, path, name, **labels):
+        registry = prometheus_client.CollectorRegistry()
+        registry.register(service_metrics.Collector(path))
+        return registry.get_sample_value(f'ghsched_server_{name}',
+                                         {**LABELS, **labels})
+
+    def test_values_of_the_file_for_each_server(self):
+        path = Path(self.useFixture(fixtures.TempDir()).path, 'levels.json')
+        path.write_text(service_level.to_json({
+            service_level.Key('u', 1): service_level.Level(
+                service_level.Owner('web', 'p', 'f'), 7, 1000.0,
+                service_level.Period(30, 80, None, 28, 12.5), 600.0, 0.0, 10,
+                {Cause.NODE_FULL: 2}, {Cause.NODE_FULL: 120.0})}))
+        for expected, name, labels in (
+                (30, 'asked_percent', {}), (None, 'allocated_percent', {}),
+                (28, 'held_percent', {}), (12.5, 'got_percent', {}),
+                (10, 'minutes_total', {}), (10, 'periods_total', {}),
+                (2, 'short_minutes_total', {'cause': 'node_full'}),
+                (2, 'short_periods_total', {'cause': 'node_full'}),
+                (0, 'short_minutes_total', {'cause': 'own_cap'})):
+            self.assertEqual(expected, self.value(path, name, **labels), name)
+
+    def test_file_that_is_missing_or_malformed_has_no_sample(self):
+        path = Path(self.useFixture(fixtures.TempDir()).path, 'levels.json')
+        self.assertIsNone(self.value(path, 'asked_percent'))
+        path.write_text('{"version": 1, "levels": [1]}')
+        self.assertIsNone(self.value(path, 'asked_percent'))

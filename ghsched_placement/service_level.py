@@ -1,0 +1,302 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Service level of servers: the bandwidth they got, and why not more (pure).
+
+A server is short in a period when its vCPUs were busy and it moved less than
+its guarantee, or as much as its cap allows. Each period that is short has one
+cause, the first that applies in the order of :class:`Cause`.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+import dataclasses
+from dataclasses import dataclass
+from dataclasses import field
+import enum
+import json
+from pathlib import Path
+import time
+from typing import Any
+from typing import NamedTuple
+
+from ghsched_placement import burst
+from ghsched_placement import wire
+
+VERSION = 1
+
+#: Busy time of vCPUs from which on a server is taken to want its bandwidth.
+BUSY = 0.25
+#: Part of a guarantee that counts as all of it.
+ENOUGH = 0.95
+#: Part of a cap from which on the cap is reached.
+CAP_REACHED = 0.95
+#: Percent by which a kernel may round a guarantee down.
+ROUNDING = 2.0
+#: Hours of history that are kept of a server.
+HOURS_KEPT = 48
+#: Servers on a node that are kept at most; the newest stay.
+LEVELS_KEPT = 2048
+#: Seconds after its last period that a server is kept.
+KEPT_S = 86400.0
+
+
+class Cause(enum.StrEnum):
+    """Cause why a server was short in a period; the first that applies."""
+
+    #: The control group does not hold the server's policy.
+    NOT_PROTECTED = 'not_protected'
+    #: The server has reached the cap of its flavor.
+    OWN_CAP = 'own_cap'
+    #: The server has just come to a host NUMA node that is full or unknown.
+    HOST_MOVED = 'host_moved'
+    #: The host NUMA node delivers no more bandwidth.
+    NODE_FULL = 'node_full'
+    #: The use of the host NUMA node is not known.
+    UNKNOWN = 'unknown'
+
+
+class Key(NamedTuple):
+    """Server on a host NUMA node."""
+
+    server: str
+    node: int
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Name, project and flavor of a server; empty if unknown."""
+
+    name: str = ''
+    project: str = ''
+    flavor: str = ''
+
+
+@dataclass(frozen=True)
+class Period:
+    """Bandwidth of a server on a host NUMA node in one period.
+
+    All shares are percent of the node's theoretical bandwidth; None if
+    unknown.
+
+    :param asked: guarantee of the flavor.
+    :param cap: cap of the flavor; 100 without one.
+    :param allocated: share in Placement.
+    :param held: guarantee in the control group; None as well where the kernel
+        has no guarantees.
+    :param got: share that the server used.
+    :param node_used: share that all groups used.
+    :param busy: busy time of the server's vCPUs, 0 to 1.
+    :param protected: whether the control group holds the policy.
+    """
+
+    asked: float = 0.0
+    cap: float = 100.0
+    allocated: float | None = None
+    held: float | None = None
+    got: float | None = None
+    node_used: float | None = None
+    busy: float | None = None
+    protected: bool = True
+
+
+def find_cause(period: Period, moved: bool) -> Cause | None:
+    """Return why a server was short in a period; None if it was not.
+
+    :param moved: whether the server has just come to the host NUMA node.
+    """
+    got = period.got
+    if got is None or (period.busy is not None and period.busy < BUSY):
+        return None
+    capped = period.cap < 100 and got >= CAP_REACHED * period.cap
+    if got >= ENOUGH * period.asked:
+        return Cause.OWN_CAP if capped else None
+    if not period.protected or (
+            period.held is not None
+            and period.held < period.asked - ROUNDING):
+        return Cause.NOT_PROTECTED
+    if capped:
+        return Cause.OWN_CAP
+    if period.node_used is not None and period.node_used < 100 * burst.FULL:
+        return None     # nobody kept it from using more
+    if moved:
+        return Cause.HOST_MOVED
+    return Cause.UNKNOWN if period.node_used is None else Cause.NODE_FULL
+
+
+@dataclass(frozen=True)
+class Hour:
+    """Bandwidth of a server in one hour.
+
+    :param number: hours since 1970.
+    :param seconds: time that was measured.
+    :param got: mean share that the server used, in percent.
+    :param short: seconds in which it was short.
+    """
+
+    number: int
+    seconds: float = 0.0
+    got: float = 0.0
+    short: float = 0.0
+
+
+@dataclass(frozen=True)
+class Level:
+    """Service level of a server on a host NUMA node in one month.
+
+    :param month: year times 12 plus month, of UTC.
+    :param seen: when its last period ended, in seconds since 1970.
+    :param last: the last period.
+    :param seconds: time that was measured in the month.
+    :param unmeasured: seconds in which its use was not known.
+    :param periods: periods that were measured in the month.
+    :param short_periods: periods in which it was short, by cause.
+    :param short: seconds in which it was short, by cause.
+    :param hours: the last hours, the oldest first.
+    """
+
+    owner: Owner = Owner()
+    month: int = 0
+    seen: float = 0.0
+    last: Period = Period()
+    seconds: float = 0.0
+    unmeasured: float = 0.0
+    periods: int = 0
+    short_periods: Mapping[str, int] = field(default_factory=dict)
+    short: Mapping[str, float] = field(default_factory=dict)
+    hours: tuple[Hour, ...] = ()
+
+
+Levels = Mapping[Key, Level]
+
+
+def add_periods(before: Levels, periods: Mapping[Key, tuple[Owner, Period]],
+                seconds: float, now: float) -> dict[Key, Level]:
+    """Return the service levels of a host with one more period added.
+
+    :param seconds: length of the period.
+    :param now: end of the period, in seconds since 1970.
+    """
+    found = {key: level for key, level in before.items()
+             if now - level.seen <= KEPT_S}
+    for key, (owner, period) in periods.items():
+        old = found.get(key)
+        found[key] = dataclasses.replace(
+            _add_period(_begin_month(old or Level(), now), period, seconds,
+                        now, old is None), owner=owner)
+    newest = sorted(found, key=lambda key: found[key].seen, reverse=True)
+    return {key: found[key] for key in newest[:LEVELS_KEPT]}
+
+
+def _begin_month(level: Level, now: float) -> Level:
+    """Return a level of the current month, with sums of 0 if it is a new one.
+    """
+    utc = time.gmtime(now)
+    month = 12 * utc.tm_year + utc.tm_mon - 1
+    if level.month == month:
+        return level
+    return Level(month=month, hours=level.hours)
+
+
+def _add_period(level: Level, period: Period, seconds: float, now: float,
+                moved: bool) -> Level:
+    """Return a level with one period added."""
+    level = dataclasses.replace(level, seen=now, last=period)
+    if period.got is None:
+        return dataclasses.replace(level,
+                                   unmeasured=level.unmeasured + seconds)
+    cause = find_cause(period, moved)
+    short = 0.0 if cause is None else seconds
+    level = dataclasses.replace(
+        level, seconds=level.seconds + seconds, periods=level.periods + 1,
+        hours=_add_to_hours(level.hours, burst.to_hour(now), seconds,
+                            period.got, short))
+    if cause is None:
+        return level
+    return dataclasses.replace(
+        level,
+        short={**level.short, cause: level.short.get(cause, 0.0) + seconds},
+        short_periods={**level.short_periods,
+                       cause: level.short_periods.get(cause, 0) + 1})
+
+
+def _add_to_hours(hours: tuple[Hour, ...], number: int, seconds: float,
+                  got: float, short: float) -> tuple[Hour, ...]:
+    """Return the hours with one period added; the oldest are dropped."""
+    last = hours[-1] if hours and hours[-1].number == number else Hour(number)
+    total = last.seconds + seconds
+    mean = (last.got * last.seconds + got * seconds) / total if total else 0.0
+    kept = [hour for hour in hours if number - HOURS_KEPT < hour.number
+            < number]
+    return (*kept, Hour(number, total, round(mean, 3), last.short + short))
+
+
+# -- JSON ---------------------------------------------------------------------
+
+
+def to_json(levels: Levels) -> str:
+    """Return the service levels of a host as JSON."""
+    return json.dumps({'version': VERSION, 'levels': [
+        [*key, {**dataclasses.asdict(level), 'hours': [
+            list(dataclasses.astuple(hour)) for hour in level.hours]}]
+        for key, level in levels.items()]}, separators=(',', ':'))
+
+
+def from_json(text: str) -> dict[Key, Level]:
+    """Parse the service levels of a host; empty if the text is malformed."""
+    return wire.parse(text, VERSION, _parse_levels) or {}
+
+
+def from_file(path: Path | None) -> dict[Key, Level]:
+    """Read the service levels of a host from a JSON file.
+
+    Empty without a path, or if the file cannot be read.
+    """
+    try:
+        return from_json(path.read_text()) if path else {}
+    except (OSError, UnicodeDecodeError):
+        return {}
+
+
+def _parse_levels(found: Mapping[str, Any]) -> dict[Key, Level]:
+    return {Key(str(server), int(node)): _parse_level(level)
+            for server, node, level in found['levels'][:LEVELS_KEPT]}
+
+
+def _parse_level(found: Mapping[str, Any]) -> Level:
+    """Parse the level of one server; ignore unknown keys and causes."""
+    causes = {str(cause) for cause in Cause}
+    return Level(
+        Owner(**_select(Owner, found['owner'], str)), int(found['month']),
+        float(found['seen']), _parse_period(found['last']),
+        float(found['seconds']), float(found['unmeasured']),
+        int(found['periods']),
+        {cause: int(count) for cause, count
+         in found['short_periods'].items() if cause in causes},
+        {cause: float(seconds) for cause, seconds in found['short'].items()
+         if cause in causes},
+        tuple(Hour(int(number), *map(float, values)) for number, *values
+              in found['hours'][-HOURS_KEPT:]))
+
+
+def _parse_period(found: Mapping[str, Any]) -> Period:
+    """Parse the last period of a server."""
+    values = _select(Period, found, lambda value: (
+        value if value is None or isinstance(value, bool) else float(value)))
+    return Period(**values)
+
+
+def _select(kind: type, found: Mapping[str, Any], parse: Any
+            ) -> dict[str, Any]:
+    """Return the values of a dataclass's fields, parsed."""
+    names: Iterable[str] = (one.name for one in dataclasses.fields(kind))
+    return {name: parse(found[name]) for name in names if name in found}
