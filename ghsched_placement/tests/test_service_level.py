@@ -78,7 +78,7 @@ class DayTest(base.TestCase):
     """A day of one server, minute by minute, that the test has staged."""
 
     #: What happens, in turn: figures of the period, and its true cause.
-    STAGES = (
+    STAGES: tuple[tuple[dict[str, object], str | None], ...] = (
         ({}, None), ({'node_used': 97}, 'node_full'),
         ({'busy': 0.0, 'got': 0, 'node_used': 99}, None),
         ({'protected': False}, 'not_protected'),
