@@ -92,7 +92,8 @@ def add_parser(commands: Any) -> None:
 
 
 def _add_counting_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options on how many guests fit to a command-line parser."""
+    """Add the command-line options that say which guests are counted on hosts.
+    """
     parser.add_argument('--mix', metavar='NAME=N,...',
                         help='fill the hosts with the flavors in this '
                              'proportion as well')
@@ -119,7 +120,8 @@ def _add_counting_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_density_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options on container densities to a command-line parser."""
+    """Add the command-line options for the prediction of container densities.
+    """
     parser.add_argument('--density', action='store_true',
                         help='predict how many containers the guests can run '
                              'before their latency degrades (simulated), for '

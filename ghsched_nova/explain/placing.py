@@ -138,7 +138,7 @@ def _check_host(wish: Wish) -> None:
 
 
 def _check_nodes(wish: Wish) -> None:
-    """Refuse a guest if one of its NUMA nodes fits on no host NUMA node."""
+    """Refuse a guest whose NUMA nodes do not each fit on a host NUMA node."""
     cells, nodes = wish.need.guest.cells, wish.nodes
     known = [node.id for node in wish.host.nodes]
     if nodes is not None:
@@ -173,7 +173,7 @@ def _check_wanted(wish: Wish, nodes: Sequence[int]) -> None:
 
 
 def _check_some(wish: Wish, guest_node: int) -> None:
-    """Refuse a guest if one of its NUMA nodes fits on no host NUMA node.
+    """Refuse one guest NUMA node that fits on none of the host's NUMA nodes.
 
     :param guest_node: number of the guest NUMA node.
     """

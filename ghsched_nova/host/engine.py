@@ -155,7 +155,9 @@ class HostEngine(host_facts.HostFacts):
 
     @property
     def has_sharing_changed(self) -> bool:
-        """Whether shared groups have changed since :meth:`describe`."""
+        """Whether shared groups have changed since the last report to
+        Placement.
+        """
         return self._sharing != self._described
 
     def _log_once(self, message: str) -> None:
@@ -241,7 +243,9 @@ class HostEngine(host_facts.HostFacts):
 
     def _cache(self, host: resctrl_host.ResctrlHost | None,
                guests: Iterable[model.Guest]) -> Cache | None:
-        """Return the L3 caches if guests reserve ways, or did recently."""
+        """Return the host's L3 caches; None unless guests reserve or reserved
+        ways.
+        """
         if not self._partitioned and not any(guest.ways for guest in guests):
             return None
         try:

@@ -119,8 +119,8 @@ class HostFacts:
 
     @property
     def caps_all(self) -> bool:
-        """Whether this host caps the bandwidth of all guests without a policy
-        together.
+        """Whether this host has one common bandwidth cap for guests without a
+        policy.
         """
         return bool(self.section.default_bandwidth_max < 100)
 

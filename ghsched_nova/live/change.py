@@ -121,7 +121,8 @@ class Host(Protocol):
         """
 
     def policy_of(self, guest: Guest, void: str) -> Packed | None:
-        """Return a guest's bandwidth policy, and cancel a call of :meth:`set`.
+        """Return a guest's bandwidth policy on its host; cancel a pending
+        change.
 
         :param void: ID of the call to cancel.
         """

@@ -66,7 +66,7 @@ class Unknown(Exception):
 
 
 def install_in_compute() -> None:
-    """Repair a live migration that went on while nova-compute was stopped.
+    """Patch nova-compute to finish or roll back migrations that it has missed.
 
     At its start Nova's ``ComputeManager._reset_live_migration`` resets the
     server to the source host, even if libvirt has copied the guest to the
@@ -350,7 +350,7 @@ def finish_live_migration(manager: Any, context: Any, instance: Any,
 
 @seam('nova.virt.libvirt.guest.Guest.get_job_info', ('self',))
 def is_copied(guest: Any) -> bool:
-    """Whether libvirt has a job, such as a migration, for a guest.
+    """Whether libvirt is copying a guest, for a migration or another job.
 
     :param guest: ``nova.virt.libvirt.guest.Guest``.
     :raises Exception: libvirt cannot answer.

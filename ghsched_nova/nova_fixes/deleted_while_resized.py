@@ -35,7 +35,8 @@ _DELETING = (task_states.DELETING, task_states.SOFT_DELETING)
 
 
 def install_in_api() -> None:
-    """Repair deletion of a server in VERIFY_RESIZE: keep its task state.
+    """Patch nova-api to keep the task state of a server deleted in
+    VERIFY_RESIZE.
 
     nova-api confirms the resize before it deletes the server, and the
     confirmation clears the task state ``deleting``. A nova-compute that

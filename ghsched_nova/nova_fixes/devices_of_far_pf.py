@@ -44,7 +44,7 @@ _is_ours = contextvars.ContextVar('ghsched_devices_of_far_pf', default=False)
 
 
 def install_in_scheduler() -> None:
-    """Repair Nova's count of free devices in nova-scheduler's PCI checks.
+    """Patch nova-scheduler to count only the devices that Placement offers.
 
     ``PciDeviceStats._filter_pools`` accepts a PF near the guest with enough
     free VFs, although Placement has allocated VFs of another PF. For flavors
@@ -57,7 +57,7 @@ def install_in_scheduler() -> None:
 
 
 def install_in_compute() -> None:
-    """Repair Nova's count of free devices in nova-compute's claims.
+    """Patch nova-compute to claim only devices that Placement has allocated.
 
     ``PciDeviceStats._filter_pools`` accepts a PF near the guest with enough
     free VFs, although Placement has allocated VFs of another PF; the claim
@@ -72,7 +72,7 @@ def install_in_compute() -> None:
 
 @contextlib.contextmanager
 def acting_for(flavor: Any) -> Iterator[None]:
-    """Limit PCI pools to Placement's choice within this context.
+    """Within this context, limit Nova's PCI pools to Placement's choice.
 
     Only if the flavor has an extra spec of ghsched.
     """

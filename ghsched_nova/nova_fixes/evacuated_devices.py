@@ -30,7 +30,7 @@ seam = registry.in_processes(registry.COMPUTE)
 
 
 def install_in_compute() -> None:
-    """Repair ``Instance.get_pci_devices`` for evacuated servers.
+    """Patch nova-compute to list only the local devices of evacuated servers.
 
     Until a lost host is back, Nova's records still allocate its devices to the
     evacuated server; Nova then raises KeyError, or takes them for devices of

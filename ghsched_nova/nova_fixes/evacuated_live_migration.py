@@ -49,8 +49,8 @@ _EVACUATING = ('accepted', 'pre-migrating')
 
 
 def install_in_api() -> None:
-    """Repair evacuations of servers whose host was lost during a live
-    migration.
+    """Patch nova-api to cancel live migrations of a server before it
+    evacuates.
 
     nova-conductor may mistake the record of that live migration for the record
     of the evacuation. For servers with an extra spec of ghsched nova-api first
@@ -62,8 +62,7 @@ def install_in_api() -> None:
 
 
 def install_in_compute() -> None:
-    """Repair nova-compute's start of a live migration that an evacuation has
-    cancelled.
+    """Patch nova-compute not to start live migrations that are cancelled.
 
     A host that was lost reads old requests when it is back. For servers with
     an extra spec of ghsched it ignores those of cancelled live migrations.

@@ -38,7 +38,7 @@ _OF_MIGRATION = ('migration_context', 'numa_topology', 'pci_requests',
 
 
 def install_in_compute() -> None:
-    """Repair the rollback of live migrations while Placement does not answer.
+    """Patch nova-compute to roll back live migrations if Placement is down.
 
     An error of ``ComputeManager._revert_allocation`` ends Nova's rollback, and
     the server stays migrating or is set to ``ERROR``. For servers with an
@@ -80,7 +80,7 @@ def revert(original: Callable[..., Any], manager: Any, context: Any,
       ('self', 'revert'))
 @contextlib.contextmanager
 def saved_as_it_is(instance: Any) -> Iterator[None]:
-    """Omit the destination's claim when an instance is saved, in this context.
+    """Within this context, save an instance without the destination's claim.
 
     During a rollback nova-compute of the destination gives the driver the
     instance with the NUMA topology and devices of the destination

@@ -28,7 +28,8 @@ seam = registry.in_processes(registry.COMPUTE)
 
 
 def install_in_compute() -> None:
-    """Repair the allocation of a server whose rebuild on its own host fails.
+    """Patch nova-compute to keep the allocation of a server that fails to
+    rebuild.
 
     ``ComputeManager.rebuild_instance`` handles each failure as that of an
     evacuation, and removes the server's allocation in Placement. For servers

@@ -34,7 +34,8 @@ _KEEPS = '_ghsched_keeps_flavor'
 
 
 def install_in_compute() -> None:
-    """Repair the flavor of a server whose resize fails on its new host.
+    """Patch nova-compute to keep the new flavor if a resize fails on the new
+    host.
 
     The server has the claim and the allocation of the new flavor, but
     ``ComputeManager._finish_resize`` resets it to the old flavor. A server

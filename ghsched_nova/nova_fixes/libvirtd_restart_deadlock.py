@@ -28,7 +28,7 @@ seam = registry.in_processes(registry.COMPUTE)
 
 
 def install_in_compute() -> None:
-    """Do nothing: the driver applies this repair to its libvirt connection.
+    """Patch nothing in nova-compute: the driver applies this bug fix itself.
 
     The connection does not exist yet when nova-compute starts.
     """

@@ -53,7 +53,8 @@ CanJoin: TypeAlias = Callable[[policies.GuestPolicy, Sequence[int]], bool]
 
 
 def install_in_compute() -> None:
-    """Repair claims of live migrations that lack the scheduler's NUMA limits.
+    """Patch nova-compute to claim live migrations within the chosen NUMA
+    nodes.
 
     Nova 31 to 33 lose the limits (bug 2153425), and so does each release when
     an administrator forces the host. For servers with an extra spec of ghsched

@@ -40,7 +40,8 @@ _OF_PROVIDER = 'Inventory and/or allocations changed'
 
 
 def install_in_api() -> None:
-    """Repair deletion of allocations: retry after a conflict in Placement.
+    """Patch nova-api to retry deleting an allocation after a Placement
+    conflict.
 
     Nova retries other changes after a 409 with
     ``placement.concurrent_update``, but not a deletion, and sets the server to

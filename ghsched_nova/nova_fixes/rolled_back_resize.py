@@ -47,8 +47,7 @@ _OF_FLAVOR = ('flavorid', 'memory_mb', 'vcpus', 'root_gb', 'ephemeral_gb',
 
 
 def install_in_api() -> None:
-    """Repair the RequestSpec of a server whose resize was rolled back or
-    reverted.
+    """Patch nova-api to correct RequestSpecs after failed or reverted resizes.
 
     Nova leaves the flavor or the PCI requests of the failed resize in the
     RequestSpec, and the next move asks Placement for the wrong resources. For

@@ -39,7 +39,7 @@ class Fix:
     until: int | None = None
 
     def module(self) -> Any:
-        """Import and return the module that repairs an error of Nova.
+        """Import and return the module of a Nova bug fix.
 
         A service imports only the repairs that it applies.
         """
@@ -47,7 +47,8 @@ class Fix:
         return importlib.import_module(f'ghsched_nova.nova_fixes.{name}')
 
     def names(self, process: str | None = None) -> frozenset[str]:
-        """Return the dotted names of Nova's functions that a repair relies on.
+        """Return the dotted names of the Nova functions that a bug fix relies
+        on.
 
         :param process: the service whose names are returned; None for all
             services.

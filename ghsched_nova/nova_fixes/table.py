@@ -51,14 +51,14 @@ class State:
 
 
 def own_names() -> frozenset[str]:
-    """Return the dotted names of Nova's functions that only repairs rely on.
+    """Return the dotted names of Nova functions that only bug fixes rely on.
     """
     return frozenset(seam.name for seam in registry.SEAMS.values() if all(
         user.startswith('ghsched_nova.nova_fixes.') for user in seam.users))
 
 
 def unknown(chosen: Collection[str]) -> Iterator[str]:
-    """Yield the values of ``[ghsched]nova_fixes`` that name no repair of Nova.
+    """Yield the values of ``[ghsched]nova_fixes`` that name no Nova bug fix.
     """
     return (word for word in chosen
             if word not in _BY_NAME and word not in (AUTO, NONE))
@@ -66,7 +66,7 @@ def unknown(chosen: Collection[str]) -> Iterator[str]:
 
 def state(fix: Fix, chosen: Collection[str], release: int,
           differ: Collection[signatures.Mismatch]) -> State:
-    """Return whether a repair of Nova is applied, and the reason if not.
+    """Return whether a Nova bug fix is applied, and the reason if not.
 
     :param chosen: values of ``[ghsched]nova_fixes``.
     :param release: major version number of Nova.
@@ -84,7 +84,7 @@ def state(fix: Fix, chosen: Collection[str], release: int,
 
 
 def state_here(fix: Fix, process: str | None = None) -> State:
-    """Return whether a repair of Nova is applied, and the reason if not.
+    """Return whether this host applies a Nova bug fix, and the reason if not.
 
     The installed Nova and the configuration decide.
 
@@ -96,7 +96,7 @@ def state_here(fix: Fix, process: str | None = None) -> State:
 
 
 def applies(name: str, process: str) -> bool:
-    """Whether this service applies a repair of Nova.
+    """Whether a service of this host applies a Nova bug fix.
 
     A repair that does not fit the installed Nova is logged.
     """
@@ -112,7 +112,7 @@ APPLIED: set[str] = set()
 
 
 def install(process: str) -> None:
-    """Apply the repairs of Nova for one service; a repeated call changes
+    """Apply the Nova bug fixes to one service; a repeated call changes
     nothing.
     """
     function = f'install_in_{process.removeprefix("nova-")}'
@@ -123,7 +123,7 @@ def install(process: str) -> None:
 
 
 def acts_on(name: str, instance: Any) -> bool:
-    """Whether this process applies a repair of Nova to a server."""
+    """Whether this process applies a Nova bug fix to a server."""
     return name in APPLIED and servers.is_ours(instance)
 
 

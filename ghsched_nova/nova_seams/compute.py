@@ -55,7 +55,7 @@ def provide_driver(module: types.ModuleType) -> None:
 @seam('nova.virt.libvirt.host.Host.get_guest', ('self', 'instance'))
 @seam('nova.virt.libvirt.guest.Guest.launch', ('self', 'pause'))
 def around_launch(host: Any, function: Callable[..., Any]) -> None:
-    """Wrap the start of domains that libvirt already defines by a function.
+    """Call a function in place of each launch of an existing libvirt domain.
 
     ``LibvirtDriver._soft_reboot`` and ``_resume_guest_after_snapshot`` call
     ``launch()`` of the guest that ``get_guest()`` returned, and its CPUs run

@@ -139,8 +139,8 @@ class NodeRoom:
 
     def without(self, need: NodeNeed, claimed: bool,
                 counted: bool) -> 'NodeRoom':
-        """Subtract a guest NUMA node from the free resources of a host NUMA
-        node.
+        """Return the free resources that a guest NUMA node leaves on a host
+        NUMA node.
 
         :param claimed: whether to subtract the CPUs, memory and devices that
             Nova counts.
@@ -200,7 +200,7 @@ class View:
     refused: Mapping[Need, float] = field(default_factory=dict)
 
     def fit(self, need: Need) -> tuple[int, ...] | None:
-        """Choose a host NUMA node for each guest NUMA node; None if none fits.
+        """Choose a host NUMA node for each guest NUMA node, or return None.
 
         The largest guest node is assigned first, to the host node that it
         fills most. The answer None is exact.
@@ -336,8 +336,8 @@ class Host:
         return self._update(self.view.row, now)
 
     def claim(self, consumer: str, need: Need, now: float) -> None:
-        """Subtract a placed guest from a host until the host's report counts
-        the guest.
+        """Subtract a guest's resources from a host until the host reports the
+        guest.
         """
         nodes = self.view.fit(need)
         if nodes is not None:

@@ -28,8 +28,7 @@ from ghsched_placement import auto_nodes
 
 @contextlib.contextmanager
 def claiming_instance(instance: Any) -> Iterator[None]:
-    """Return a context in which nova-compute claims an instance without a
-    host.
+    """Return the context in which nova-compute claims an instance's resources.
 
     The claim takes the devices and the guest NUMA topology that nova-scheduler
     chose.
@@ -43,7 +42,7 @@ def claiming_instance(instance: Any) -> Iterator[None]:
 @contextlib.contextmanager
 def claiming_move(instance: Any, flavor: Any, image: Any,
                   is_live: bool) -> Iterator[None]:
-    """Return a context in which nova-compute claims the move of an instance.
+    """Return the context in which nova-compute claims resources for a move.
 
     The claim takes the devices and the guest NUMA topology that nova-scheduler
     chose.

@@ -41,7 +41,7 @@ class GhschedResourceTracker(resource_tracker.ResourceTracker):
            'limits'))
     def instance_claim(self, context: Any, instance: Any, *args: Any,
                        **kwargs: Any) -> Any:
-        """Claim the resources of an instance without a host.
+        """Claim resources of this compute host for an instance.
 
         The claim takes the devices and the guest NUMA topology that
         nova-scheduler chose.
