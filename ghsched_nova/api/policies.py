@@ -28,6 +28,7 @@ from ghsched_nova.nova_seams import shared
 SET = 'os_compute_api:ghsched:server-set'
 DRY_RUN = 'os_compute_api:ghsched:dry-run'
 MOVE = 'os_compute_api:ghsched:move-nodes'
+LIST_REFUSALS = 'os_compute_api:ghsched:list-refusals'
 
 _OPERATIONS: Any = [{'method': 'POST', 'path': '/servers/{server_id}/action '
                                                '(ghsched)'}]
@@ -52,7 +53,12 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
             MOVE, f'rule:{SET}',
             'Move a server to other NUMA nodes of its host. That names nodes '
             'and CPUs of the host, and moves all memory of the server.',
-            _OPERATIONS, scope_types=_SCOPES)]
+            _OPERATIONS, scope_types=_SCOPES),
+        policy.DocumentedRuleDefault(
+            LIST_REFUSALS, 'rule:context_is_admin',
+            'List the flavors for which no host was found lately, of all '
+            'projects.', [{'method': 'GET', 'path': '/ghsched/refusals'}],
+            scope_types=_SCOPES)]
 
 
 @functools.lru_cache(maxsize=1)

@@ -44,6 +44,7 @@ import webob
 from ghsched_nova.api import limits
 from ghsched_nova.api import nova_changes
 from ghsched_nova.api import policies as rules
+from ghsched_nova.api import refusals
 from ghsched_nova.live import errors
 from ghsched_nova.live import records
 from ghsched_nova.live import servers
@@ -59,6 +60,7 @@ LOG = logging.getLogger(__name__)
 ACTION = 'ghsched'
 _LEGACY_VERSION = 'X-OpenStack-Nova-API-Version'
 _PATH = re.compile(r'(?:/[^/]+)?/servers/([0-9A-Fa-f-]{32,36})/action/?')
+_REFUSALS_PATH = re.compile(r'(?:/[^/]+)?/ghsched/refusals/?')
 
 
 def filter_factory(_global: Mapping[str, str], **_local: str
@@ -91,6 +93,11 @@ class Filter:
                     'nova.context'), found[1], asked)
                 response.headers.update(make_version_headers(request.headers))
                 return response(environ, start)
+        if request.method == 'GET' and _REFUSALS_PATH.fullmatch(
+                request.path_info):
+            response = list_refusals(environ.get('nova.context'))
+            response.headers.update(make_version_headers(request.headers))
+            return response(environ, start)
         return self._application(environ, start)
 
 
@@ -135,13 +142,31 @@ def parse_extra_specs(asked: Any) -> tuple[dict[str, str | None], bool]:
     return specs, asked.get('dry_run') is True
 
 
+def list_refusals(context: Any) -> webob.Response:
+    """Return the response to a request for the flavors that were refused."""
+    try:
+        _check_context(context)
+        rules.authorize(context, rules.LIST_REFUSALS, {})
+    except exception.Forbidden as error:
+        return _make_refusal(403, error.format_message())
+    return _make_json_response(200, refusals.collect_refusals(context))
+
+
+def _check_context(context: Any) -> None:
+    """Refuse a request that Keystone's filter has not seen.
+
+    :raises nova.exception.Forbidden: if the request has no context.
+    """
+    if context is None:
+        raise exception.Forbidden(
+            'the request has no context: put the filter of ghsched after '
+            'keystonecontext in the pipeline of nova-api')
+
+
 def handle_action(context: Any, uuid: str, asked: Any) -> webob.Response:
     """Change or move a server as an API request asks; return the response."""
     try:
-        if context is None:
-            raise exception.Forbidden(
-                'the request has no context: put the filter of ghsched after '
-                'keystonecontext in the pipeline of nova-api')
+        _check_context(context)
         document = _run_action(context, uuid, asked)
         return _make_json_response(200, document if context.is_admin
                                    else _remove_host_name(document))

@@ -39,6 +39,7 @@ from ghsched_nova.cmd import console
 from ghsched_nova.monitor import burst_metrics
 from ghsched_nova.monitor import cloud_metrics
 from ghsched_nova.monitor import metrics
+from ghsched_nova.monitor import refusal_metrics
 from ghsched_nova.monitor import repair_metrics
 from ghsched_nova.monitor import service_metrics
 from ghsched_nova.monitor import shared_work
@@ -173,14 +174,15 @@ class _Handler(simple_server.WSGIRequestHandler):
 
 def make_application(source: top_source.Source, bursts: Path | None = None,
                      repairs: Path | None = None,
-                     service_levels: Path | None = None
-                     ) -> Callable[..., Any]:
+                     service_levels: Path | None = None,
+                     refusals: Path | None = None) -> Callable[..., Any]:
     """Return the WSGI application that serves metrics to Prometheus.
 
     :param source: source of the measurements.
     :param bursts: file of nova-compute with the state of bursts.
     :param repairs: file of nova-compute with the state of repairs.
     :param service_levels: file of nova-compute with those of servers.
+    :param refusals: file of nova-scheduler with its refusals.
     """
     registry = prometheus_client.CollectorRegistry()
     registry.register(metrics.Collector(source))
@@ -190,6 +192,8 @@ def make_application(source: top_source.Source, bursts: Path | None = None,
         registry.register(repair_metrics.Collector(repairs))
     if service_levels is not None:
         registry.register(service_metrics.Collector(service_levels))
+    if refusals is not None:
+        registry.register(refusal_metrics.Collector(refusals))
     return make_registry_application(registry)
 
 
@@ -210,18 +214,19 @@ def make_registry_application(registry: prometheus_client.CollectorRegistry
 def make_server(source: top_source.Source, address: str = ADDRESS,
                 port: int = PORT, bursts: Path | None = None,
                 repairs: Path | None = None,
-                service_levels: Path | None = None
-                ) -> simple_server.WSGIServer:
+                service_levels: Path | None = None,
+                refusals: Path | None = None) -> simple_server.WSGIServer:
     """Return an HTTP server for Prometheus metrics that listens already.
 
     :param port: TCP port; 0 for any free one.
     :param bursts: file of nova-compute with the state of bursts.
     :param repairs: file of nova-compute with the state of repairs.
     :param service_levels: file of nova-compute with those of servers.
+    :param refusals: file of nova-scheduler with its refusals.
     :raises OSError: when the server cannot listen on the address.
     """
-    return listen(make_application(source, bursts, repairs, service_levels),
-                  address, port)
+    return listen(make_application(source, bursts, repairs, service_levels,
+                                   refusals), address, port)
 
 
 def listen(application: Callable[..., Any], address: str,
@@ -252,6 +257,10 @@ def parser() -> argparse.ArgumentParser:
         help='export what servers were promised and got, from '
              'ghsched-service-levels.json in the state_path of nova-compute')
     options.add_argument(
+        '--refusals', type=Path, metavar='FILE',
+        help='export by flavor how many requests nova-scheduler has refused, '
+             'from ghsched-refusals.json in its state_path')
+    options.add_argument(
         '--address', default=ADDRESS,
         help='address to listen on (default: %(default)s); everybody who can '
              'connect to it can read the metrics')
@@ -278,7 +287,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             else make_server(
                 top_source.make_source(arguments, energy=True),
                 arguments.address, arguments.port, arguments.bursts,
-                arguments.repairs, arguments.service_levels))
+                arguments.repairs, arguments.service_levels,
+                arguments.refusals))
     except argparse.ArgumentTypeError as error:
         options.error(str(error))
     except client.PlannerError as error:

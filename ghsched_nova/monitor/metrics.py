@@ -131,6 +131,16 @@ METRICS = (
         'With ``--repairs``. The kinds are those of ``ghsched-host plan``; '
         'what is done when a guest starts does not count.'),
     Described(
+        'ghsched_refusals',
+        'Requests for which nova-scheduler found no host, by flavor.',
+        ('flavor', 'name'), True,
+        'With ``--refusals``. The 100 flavors that were refused last have a '
+        'sample.'),
+    Described(
+        'ghsched_last_refusal_timestamp_seconds',
+        'Time of the last request for which nova-scheduler found no host, by '
+        'flavor.', ('flavor', 'name'), details='With ``--refusals``.'),
+    Described(
         'ghsched_guest_vfio_interrupts',
         'Interrupts of a passthrough device of a guest that the host has '
         'handled.', ('device', *_GUEST), True,

@@ -155,3 +155,17 @@ def authorize(enforcer: policy.Enforcer, context: Any, rule: str,
                            exc=exception.PolicyNotAuthorized, action=rule)
     except policy.InvalidScope:
         raise exception.PolicyNotAuthorized(action=rule) from None
+
+
+@seam('nova.context.scatter_gather_all_cells',
+      ('context', 'fn', 'args', 'kwargs'))
+@seam('nova.context.is_cell_failure_sentinel', ('record',))
+@seam('nova.objects.service.ServiceList.get_by_binary',
+      ('context', 'binary', 'include_disabled'))
+def list_scheduler_hosts(context: Any) -> set[str]:
+    """Return the hosts that run nova-scheduler, of the cells that answer."""
+    answers = nova_context.scatter_gather_all_cells(
+        context, objects.ServiceList.get_by_binary, 'nova-scheduler')
+    return {service.host for services in answers.values()
+            if not nova_context.is_cell_failure_sentinel(services)
+            for service in services if not service.forced_down}

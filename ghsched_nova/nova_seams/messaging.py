@@ -18,6 +18,7 @@ from typing import Any
 from nova.compute import rpcapi as compute_rpcapi
 from nova import context as nova_context
 from nova import rpc
+from nova.scheduler import rpcapi as scheduler_rpcapi
 
 from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import shared
@@ -26,6 +27,9 @@ seam = registry.in_processes(registry.API, registry.COMPUTE)
 
 #: Where nova-compute listens on the message bus.
 COMPUTE_TOPIC: str = compute_rpcapi.RPC_TOPIC
+
+#: Where nova-scheduler listens.
+SCHEDULER_TOPIC: str = scheduler_rpcapi.RPC_TOPIC
 
 #: Seconds to wait for a TCP connection to one host of the message bus, and
 #: the port of RabbitMQ where a transport_url names none.

@@ -25,6 +25,7 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 import itertools
+from pathlib import Path
 import threading
 import time
 from typing import Any
@@ -42,6 +43,7 @@ from ghsched_nova.scheduler import filters
 from ghsched_nova.scheduler.host_index import Need
 from ghsched_nova.scheduler.indexed import IndexedScheduler
 from ghsched_nova.scheduler import numa_choice
+from ghsched_nova.scheduler import refusal_log
 from ghsched_nova.scheduler import request_filter
 from ghsched_placement import candidates
 from ghsched_placement import cloud_lack
@@ -151,6 +153,10 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         super().__init__(*args, **kwargs)
         self.host_manager.enabled_filters = scheduler.watch_filters(
             self.host_manager.enabled_filters, self._seen.note)
+        self._refusal_log = refusal_log.RefusalLog(
+            Path(shared.config().state_path))
+        scheduler.add_endpoint(self, refusal_log.RefusalEndpoint(
+            self._refusal_log))
         if shared.config().ghsched.scheduler_index:
             self._indexed = IndexedScheduler(self.host_manager)
 
@@ -182,6 +188,8 @@ class GhschedSchedulerManager(manager.SchedulerManager):
                     context, *args, **{**kwargs, 'spec_obj': tried}))
         except exception.NoValidHost as error:
             _add_event(context, spec, error.kwargs.get('reason', ''))
+            if spec is not None and not scheduler.is_rebuild(spec):
+                self._refusal_log.count_refusal(spec)
             raise
         except Exception:
             self._seen.claims.release(context)

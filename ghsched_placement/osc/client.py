@@ -19,6 +19,7 @@ and of the environment.
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
+import json
 from typing import Any
 from urllib import parse
 
@@ -31,6 +32,7 @@ from ghsched_placement import names
 from ghsched_placement.osc import base
 from ghsched_placement.osc import http
 from ghsched_placement.osc import nova_reader
+from ghsched_placement import refusal_record
 from ghsched_placement import repair
 
 #: Placement: same_subtree and groups without resources.
@@ -58,6 +60,25 @@ class Client(nova_reader.NovaReader):
         """API adapter for Placement of the openstacksdk connection."""
         with http.translate_unreachable(self._connection, 'placement'):
             return self._connection.placement
+
+    def list_refusals(self) -> tuple[tuple[refusal_record.Refused, ...],
+                                     tuple[str, ...]]:
+        """Return the flavors that nova-scheduler has refused.
+
+        :returns: the refusals, and the hosts whose nova-scheduler did not
+            answer.
+        :raises CommandError: when nova-api lacks the filter of ghsched.
+        """
+        answer = http.get_json(self._connection, 'compute',
+                               '/ghsched/refusals', _COMPUTE, gone={})
+        if not answer:
+            raise exceptions.CommandError(
+                'nova-api of this cloud has no filter of ghsched, or an older '
+                'one; see "Change a guest that runs" in the manual')
+        return refusal_record.from_json(json.dumps({
+            'version': refusal_record.VERSION,
+            'refused': answer.get('refusals')})), tuple(
+            map(str, answer.get('silent') or ()))
 
     def list_hosts(self, wanted: Sequence[str] = ()) -> tuple[capacity.Host,
                                                               ...]:

@@ -72,6 +72,12 @@ class Question:
         """
         return self._plan(staying, only).moves
 
+    @property
+    def fits_now(self) -> bool:
+        """Whether the requested number of servers fits without any move."""
+        return sum(fitting.check_host(host, self.wish).guests
+                   for host in self.hosts) >= self.count
+
     def explain_no_moves(self, only: str | None = None) -> str:
         """Return a sentence on why no moves would make room for a flavor."""
         plan = self._plan(frozenset(), only)

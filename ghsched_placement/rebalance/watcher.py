@@ -20,13 +20,17 @@ Moves inside a host are no action of Watcher: they are left to that command.
 """
 
 from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
 import time
 from typing import Any
 
 from openstack import connection
+from oslo_log import log as logging
+from watcher import conf
 from watcher.decision_engine.goal import base as goals
 from watcher.decision_engine.goal.efficacy import specs
+from watcher.decision_engine.loading import default as loading
 from watcher.decision_engine.strategy.strategies import base
 
 from ghsched_placement.osc import client as clients
@@ -34,6 +38,8 @@ from ghsched_placement.osc import measured
 from ghsched_placement.osc import rebalance as command
 from ghsched_placement.rebalance import affinity
 from ghsched_placement.rebalance import move_plan
+
+LOG = logging.getLogger(__name__)
 
 NAME = 'ghsched_numa'
 _TITLE = 'NUMA nodes without bottlenecks'
@@ -113,7 +119,7 @@ class NumaStrategy(base.BaseStrategy):
         moves = command.load_policy(self.input_parameters.policy).plan(
             cloud, chosen,
             measured.list_recent_moves(client, cloud, chosen, now), now)
-        for move in moves:
+        for move in drop_dependent(moves, count_parallel_migrations()):
             self.add_action_migrate(
                 model.get_instance_by_uuid(move.guest), 'live',
                 model.get_node_by_uuid(uuids[move.origin.host]),
@@ -142,8 +148,7 @@ def restrict_to_scope(cloud: move_plan.Cloud, model: Any,
     :param uuids: UUIDs of compute nodes, by name.
     """
     hosts = model.get_all_compute_nodes()
-    servers = {uuid for uuid, instance in model.get_all_instances().items()
-               if not (instance.watcher_exclude or instance.locked)}
+    servers = list_movable_servers(model)
     return dataclasses.replace(
         cloud,
         nodes=tuple(dataclasses.replace(
@@ -153,3 +158,61 @@ def restrict_to_scope(cloud: move_plan.Cloud, model: Any,
             guest, inside=False, between=guest.between
             and guest.uuid in servers and uuids.get(guest.spot.host) in hosts)
             for guest in cloud.guests))
+
+
+def list_movable_servers(model: Any) -> set[str]:
+    """Return the UUIDs of the servers that a Watcher audit may move.
+
+    :param model: Watcher's cluster data model.
+    """
+    return {uuid for uuid, instance in model.get_all_instances().items()
+            if not (instance.watcher_exclude or instance.locked)}
+
+
+def count_parallel_migrations() -> int | None:
+    """Return how many migrations Watcher's planner starts at the same time.
+
+    None for a planner other than Watcher's default one, which keeps the order
+    of actions.
+    """
+    planner = loading.DefaultPlannerLoader().load(
+        conf.CONF.watcher_planner.planner)
+    found = getattr(planner.config, 'parallelization', {}).get('migrate')
+    return None if found is None else max(1, int(found))
+
+
+def drop_dependent(moves: Sequence[move_plan.Move], parallel: int | None
+                   ) -> tuple[move_plan.Move, ...]:
+    """Return the moves of a plan without those that Watcher would make too
+    early.
+
+    Watcher starts some migrations at a time, in the order of the plan. A move
+    to a host that another one of them leaves would not wait for the room that
+    is made there. Of a pair of moves both are left out.
+
+    :param parallel: number of migrations that are started at the same time;
+        None for an unknown order.
+    """
+    kept = tuple(moves)
+    while late := _find_early_move(kept, parallel or max(1, len(kept))):
+        LOG.warning(
+            'ghsched: leaving out the migration of %(server)s, which must '
+            'wait for another one; Watcher keeps the order with migrate:1 in '
+            '[watcher_planners.weight]parallelization',
+            {'server': late.guest})
+        kept = tuple(one for one in kept
+                     if one.guest not in (late.guest, late.partner))
+    return kept
+
+
+def _find_early_move(moves: Sequence[move_plan.Move], parallel: int
+                     ) -> move_plan.Move | None:
+    """Return the first move that is started with one that it must wait for.
+
+    :param parallel: number of migrations that are started at the same time.
+    """
+    for number, move in enumerate(moves):
+        together = moves[number - number % parallel:number]
+        if any(one.origin.host == move.destination.host for one in together):
+            return move
+    return None

@@ -20,6 +20,7 @@ from nova import context as nova_context
 from nova import objects
 from nova.tests.fixtures import libvirt as fakelibvirt
 
+from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import openstack_base
 from ghsched_nova.tests.functional import test_lifecycle
 from ghsched_placement import names
@@ -29,6 +30,8 @@ from ghsched_placement.osc import flavor
 from ghsched_placement.osc import host
 from ghsched_placement.osc import http
 from ghsched_placement.osc import leftovers
+from ghsched_placement.osc import rebalance
+from ghsched_placement.osc import refusals
 from ghsched_placement.osc import server
 
 
@@ -297,6 +300,42 @@ class ServerTest(openstack_base.CommandTestCase):
     def test_no_such_server(self):
         error = self.said(2, server.ShowServerBandwidth, 'nobody')
         self.assertIn('no server nobody\n', error)
+
+
+class RefusalTest(openstack_base.CommandTestCase):
+    """nova-api asks nova-scheduler over the message bus."""
+
+    def test_flavor_that_was_refused_is_listed_and_has_moves_that_help(self):
+        self.assertEqual(
+            (0, 'nova-scheduler has refused no request.\n'),
+            self.command(refusals.ListRefusals))
+        for name in ('host_a', 'host_b'):
+            self.start_host(name)
+        for _node in range(4):
+            self.boot(self.flavor(vcpus=2))
+        wanted = self.flavor(vcpus=4)
+        for _time in range(2):
+            self.boot(wanted, state='ERROR')
+        row, = self.json_of(refusals.ListRefusals)
+        self.assertEqual((wanted, 2), (row['Flavor'], row['Refusals']))
+        moves = self.json_of(rebalance.PlanRebalance, '--for', row['Flavor'])
+        self.assertEqual(1, len(moves))
+
+    def test_flavor_whose_resize_was_refused_is_listed(self):
+        self.start_host()
+        server = self.boot(self.flavor(vcpus=2))
+        wanted = self.flavor(vcpus=9)
+        # nova-conductor's cast is a call in these tests.
+        self.assertRaises(
+            nova_base.ApiException, self.api.post_server_action,
+            server['id'], {'resize': {'flavorRef': wanted}})
+        row, = self.json_of(refusals.ListRefusals)
+        self.assertEqual((wanted, 1), (row['Flavor'], row['Refusals']))
+
+    def test_who_is_no_admin_sees_no_refusals(self):
+        error = self.said(2, refusals.ListRefusals,
+                          api=self.api_fixture.reader_api)
+        self.assertIn('This command is for admins', error)
 
 
 class FlavorTest(openstack_base.CommandTestCase):

@@ -76,6 +76,7 @@ EXTRAS = {
     **dict.fromkeys(NOVA_SIDE, {'nova'}),
     'ghsched_nova.cmd.domains': {'libvirt'},
     'ghsched_placement.rebalance.watcher': {'watcher'},
+    'ghsched_placement.rebalance.watcher_room': {'watcher'},
     'ghsched_nova.lab.bench': {'bench', 'osc'},
     'ghsched_nova.lab.emulator': {'testing'},
     'ghsched_nova.host_files': {'osc'},
@@ -377,7 +378,7 @@ class RuleMachineryTest(base.TestCase):
 #: What nova-scheduler loads of ours; a new one is added with its reason.
 SCHEDULER_LOADS = frozenset(
     'ghsched_nova' + name for name in (
-        '', '.conf', '.conf.bandwidth',
+        '', '.atomic_file', '.conf', '.conf.bandwidth',
         '.conf.deprecated', '.conf.host', '.conf.scheduler',
         '.nova_fixes', '.nova_fixes.devices_of_far_pf',
         '.nova_fixes.rows', '.nova_fixes.servers', '.nova_fixes.table',

@@ -239,8 +239,9 @@ class ManualTest(base.TestCase):
         named = self.named(r'ghsched:([a-z][a-z0-9_]*[a-z0-9])\b')
         self.assertIn('mem_bw_min', named)
         # A mistake to show, an element of XML and rules of Nova's policy.
-        self.assertEqual({'mem_bw_mim', 'policy', 'server', 'dry', 'move'},
-                         set(named) - {key.name for key in keys.KEYS})
+        self.assertEqual(
+            {'mem_bw_mim', 'policy', 'server', 'dry', 'move', 'list'},
+            set(named) - {key.name for key in keys.KEYS})
 
     def test_all_options_of_ghsched_are_there(self):
         named = self.named(r'\[ghsched\]\s*`*([a-z][a-z0-9_]*)')

@@ -111,6 +111,29 @@ class FilterTest(base.TestCase):
         self.assertEqual(plans.plan().guest.host,
                          found.json['server']['host'])
 
+    def list_refusals(self, path='/ghsched/refusals', method='GET'):
+        with mock.patch('ghsched_nova.api.refusals.collect_refusals',
+                        return_value={'refusals': [], 'silent': ['a']}):
+            return self.ask(b'', path, method)
+
+    def test_refusals_are_for_those_whom_the_rules_allow(self):
+        for path in ('/ghsched/refusals', '/project/ghsched/refusals'):
+            found = self.list_refusals(path)
+            self.assertEqual((200, ['a']), (found.status_int,
+                                            found.json['silent']))
+        self.become('reader')
+        self.assertEqual(403, self.list_refusals().status_int)
+        self.allow(LIST_REFUSALS='role:reader')
+        self.assertEqual(200, self.list_refusals().status_int)
+        self.context = None
+        self.assertEqual(403, self.list_refusals().status_int)
+
+    def test_other_requests_than_for_refusals_go_on_to_nova(self):
+        for path, method in (('/ghsched/refusals', 'POST'),
+                             ('/ghsched/refusals/1', 'GET'),
+                             ('/servers/ghsched/refusals', 'PUT')):
+            self.assertEqual(202, self.list_refusals(path, method).status_int)
+
     def test_the_answer_has_the_microversion_that_was_asked_for(self):
         body = {'ghsched': {'extra_specs': {'ghsched:mem_bw_min': '20'}}}
         legacy = 'X-OpenStack-Nova-API-Version'
@@ -209,7 +232,8 @@ class FilterTest(base.TestCase):
         for rule in policies.list_rules():
             self.assertTrue(rule.description)
             self.assertEqual(['project'], rule.scope_types)
-            self.assertEqual('POST', rule.operations[0]['method'])
+            self.assertEqual('GET' if rule.name == policies.LIST_REFUSALS
+                             else 'POST', rule.operations[0]['method'])
 
     def test_locked_server_is_changed_by_admins_alone(self):
         self.server.locked = True

@@ -32,6 +32,7 @@ from ghsched_placement.osc import flavor
 from ghsched_placement.osc import host
 from ghsched_placement.osc import leftovers
 from ghsched_placement.osc import rebalance
+from ghsched_placement.osc import refusals
 from ghsched_placement.osc import server
 from ghsched_placement.osc import server_change
 from ghsched_placement.tests import base
@@ -114,6 +115,7 @@ class WidthTest(base.TestCase):
         flavor.CheckFlavor: flavor.COLUMNS,
         host.ListHosts: host.LIST,
         leftovers.ListLeftovers: leftovers.COLUMNS,
+        refusals.ListRefusals: refusals.COLUMNS,
         server_change.MoveServerNodes: move_report.HEADER,
         server_change.SetServer: change_report.HEADER,
         rebalance.ApplyRebalance: rebalance.RESULT,

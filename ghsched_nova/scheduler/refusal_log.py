@@ -1,0 +1,116 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The file with the refusals of a host's nova-scheduler processes.
+
+All processes add to one file, so whoever asks one of them learns of all.
+"""
+
+from collections.abc import Iterator
+import contextlib
+import fcntl
+from pathlib import Path
+import time
+from typing import Any
+
+from oslo_log import log as logging
+import oslo_messaging
+
+from ghsched_nova import atomic_file
+from ghsched_placement import refusal_record
+
+LOG = logging.getLogger(__name__)
+
+#: Name of the file in nova's state_path.
+FILE = 'ghsched-refusals.json'
+
+#: oslo.messaging: our namespace on the topic of nova-scheduler.
+NAMESPACE = 'ghsched'
+RPC_VERSION = '1.0'
+
+#: Attempts to lock the file, and seconds between two of them.
+_LOCK_ATTEMPTS = 50
+_LOCK_INTERVAL_S = 0.01
+
+
+class RefusalLog:
+    """Record of refusals in a file, for all processes of a host.
+
+    :param directory: ``[DEFAULT]state_path``.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / FILE
+
+    def count_refusal(self, spec: Any) -> None:
+        """Count the refusal of a scheduling request; never raise.
+
+        :param spec: the request.
+        """
+        try:
+            flavor = spec.flavor
+            with self._lock():
+                atomic_file.write_file(
+                    self._path, refusal_record.to_json(
+                        refusal_record.add_refusal(
+                            self._read(), flavor.flavorid, flavor.name,
+                            time.time())))
+        except Exception as error:
+            LOG.warning('ghsched: cannot count the refusal of a request: '
+                        '%(error)r', {'error': error})
+
+    def read(self) -> tuple[refusal_record.Refused, ...]:
+        """Return the refusals that are in the file; empty if it cannot be
+        read.
+        """
+        try:
+            return self._read()
+        except (OSError, UnicodeDecodeError) as error:
+            LOG.warning('ghsched: cannot read the record of refusals: '
+                        '%(error)s', {'error': error})
+            return ()
+
+    def _read(self) -> tuple[refusal_record.Refused, ...]:
+        return refusal_record.from_json(
+            self._path.read_text() if self._path.exists() else '')
+
+    @contextlib.contextmanager
+    def _lock(self) -> Iterator[None]:
+        """Within this context, no other process or thread changes the file.
+
+        :raises TimeoutError: if another one holds the lock for too long.
+        """
+        with self._path.with_suffix('.lock').open('a') as file:
+            for _attempt in range(_LOCK_ATTEMPTS):
+                with contextlib.suppress(BlockingIOError):
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                time.sleep(_LOCK_INTERVAL_S)
+            else:
+                raise TimeoutError(f'{file.name} is locked')
+            yield
+
+
+class RefusalEndpoint:
+    """RPC method of nova-scheduler for nova-api.
+
+    :param log: the record of this host.
+    """
+
+    target = oslo_messaging.Target(namespace=NAMESPACE, version=RPC_VERSION)
+
+    def __init__(self, log: RefusalLog) -> None:
+        self._log = log
+
+    def list_refusals(self, _context: Any) -> str:
+        """Return the record of refusals of this host as JSON text."""
+        return refusal_record.to_json(self._log.read())

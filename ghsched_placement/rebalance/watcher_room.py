@@ -1,0 +1,172 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Room for refused flavors as a goal and a strategy of Watcher.
+
+nova-scheduler counts the requests that it refuses by flavor
+(:mod:`ghsched_placement.refusal_record`). An audit takes the flavors that were
+refused lately and plans what ``openstack ghsched rebalance plan --for`` plans,
+with live migrations only: moves inside a host are no action of Watcher.
+"""
+
+from collections.abc import Collection
+from collections.abc import Mapping
+import dataclasses
+import time
+from typing import Any
+
+from openstack import connection
+from osc_lib import exceptions
+from watcher.decision_engine.goal import base as goals
+from watcher.decision_engine.goal.efficacy import specs
+from watcher.decision_engine.strategy.strategies import base
+
+from ghsched_placement.osc import client as clients
+from ghsched_placement.osc import rebalance_room
+from ghsched_placement.rebalance import move_plan
+from ghsched_placement.rebalance import watcher
+from ghsched_placement import refusal_record
+
+NAME = 'ghsched_room'
+_TITLE = 'Room for flavors that were refused'
+
+#: Maximum number of flavors that an audit plans for until it finds moves.
+_MAX_FLAVORS = 10
+
+
+class RoomGoal(goals.Goal):
+    """Flavors that were refused fit again."""
+
+    @classmethod
+    def get_name(cls) -> str:
+        return NAME
+
+    @classmethod
+    def get_display_name(cls) -> str:
+        return _TITLE
+
+    @classmethod
+    def get_translatable_display_name(cls) -> str:
+        return _TITLE
+
+    @classmethod
+    def get_efficacy_specification(cls) -> Any:
+        return specs.Unclassified()
+
+
+class RoomStrategy(base.BaseStrategy):
+    """Live migrations after which a refused flavor fits."""
+
+    @classmethod
+    def get_name(cls) -> str:
+        return NAME
+
+    @classmethod
+    def get_display_name(cls) -> str:
+        return 'Make room for flavors that were refused (ghsched)'
+
+    @classmethod
+    def get_translatable_display_name(cls) -> str:
+        return cls.get_display_name()
+
+    @classmethod
+    def get_goal_name(cls) -> str:
+        return NAME
+
+    @classmethod
+    def get_config_opts(cls) -> list[Any]:
+        """Return an empty list: the strategy has no configuration options."""
+        return []
+
+    @classmethod
+    def get_schema(cls) -> dict[str, Any]:
+        return {'properties': {
+            'since': {
+                'description': 'Seconds within which a flavor was refused.',
+                'type': 'number', 'minimum': 1, 'default': 3600},
+            'count': {
+                'description': 'Number of servers to make room for.',
+                'type': 'integer', 'minimum': 1, 'maximum': 100,
+                'default': 1}}}
+
+    def pre_execute(self) -> None:
+        self._pre_execute()
+
+    def do_execute(self, audit: Any = None) -> None:
+        """Plan the moves for the first refused flavor that moves help."""
+        client = self._client()
+        record, _silent = client.list_refusals()
+        recent = refusal_record.list_recent(
+            record, time.time() - self.input_parameters.since)
+        uuids = {str(node['hypervisor_hostname']): uuid
+                 for uuid, node in client.list_compute_nodes().items()}
+        for refused in recent[:_MAX_FLAVORS]:
+            moves = self._plan(client, refused, uuids)
+            for move in moves:
+                self.add_action_migrate(
+                    self.compute_model.get_instance_by_uuid(move.guest),
+                    'live', *(self.compute_model.get_node_by_uuid(
+                        uuids[spot.host])
+                        for spot in (move.origin, move.destination)))
+            if moves:
+                return
+
+    def _plan(self, client: clients.Client, refused: refusal_record.Refused,
+              uuids: Mapping[str, str]) -> tuple[move_plan.Move, ...]:
+        """Return the live migrations after which a flavor fits.
+
+        There are none if it fits now, if no moves help, or if the flavor has
+        been deleted.
+
+        :param uuids: UUIDs of compute nodes, by name.
+        """
+        try:
+            question = rebalance_room.read_request(
+                client, refused.flavor, self.input_parameters['count'], None)
+        except exceptions.CommandError:
+            return ()
+        if question.fits_now:
+            return ()
+        found = limit_to_scope(question, self.compute_model, uuids)
+        moves = found.plan_moves(only='between')
+        kept = watcher.drop_dependent(moves,
+                                      watcher.count_parallel_migrations())
+        # A part of the moves makes no room.
+        return kept if kept == moves else ()
+
+    def post_execute(self) -> None:
+        self.solution.model = self.compute_model
+
+    def _client(self) -> clients.Client:
+        """Return the API client of ghsched, with Watcher's credentials.
+
+        It starts no threads under eventlet.
+        """
+        return clients.Client(
+            connection.Connection(session=self.osc.session), workers=1)
+
+
+def limit_to_scope(question: rebalance_room.Question, model: Any,
+                   uuids: Mapping[str, str]) -> rebalance_room.Question:
+    """Restrict a question to the hosts and servers of a Watcher audit.
+
+    :param model: Watcher's cluster data model.
+    :param uuids: UUIDs of compute nodes, by name.
+    """
+    hosts: Collection[str] = model.get_all_compute_nodes()
+    servers = watcher.list_movable_servers(model)
+    return dataclasses.replace(
+        question, hosts=tuple(host for host in question.hosts
+                              if uuids.get(host.name) in hosts),
+        guests=tuple(guest for guest in question.guests
+                     if guest.uuid in servers
+                     and uuids.get(guest.spot.host) in hosts))
