@@ -90,8 +90,8 @@ part_keys() {
         "$VENV/bin/python" -m stestr \
         --test-path ghsched_nova/tests/functional run \
         test_every_key.JourneyTest
-    stage 'flavor check and boots of random flavors' 30 \
-        env GHSCHED_CHECK_STEPS=500 GHSCHED_CHECK_SEED="$RANDOM" \
+    stage 'flavor check and boots in random clouds' 60 \
+        env GHSCHED_CHECK_CLOUDS=100 GHSCHED_CHECK_SEED="$RANDOM" \
         OS_TEST_TIMEOUT=1700 "$VENV/bin/python" -m stestr \
         --test-path ghsched_nova/tests/functional run test_flavor_check
 }
