@@ -274,7 +274,8 @@ def list_shapes(size: Size, extra_specs: Mapping[str, str]
     """Return a flavor's extra specs for each number of guest NUMA nodes.
 
     Only the given extra specs, unless the flavor leaves the number of guest
-    NUMA nodes to the scheduler.
+    NUMA nodes to the scheduler. A number whose nodes would not have whole
+    memory pages is left out, unless no other is left.
 
     :raises CommandError: when the range of numbers is invalid.
     """
@@ -285,9 +286,20 @@ def list_shapes(size: Size, extra_specs: Mapping[str, str]
         auto_nodes.check_auto_keys(extra_specs)
     except policies.PolicyError as error:
         raise base.Refused(f'the flavor: {error}') from None
-    return [auto_nodes.set_node_count(extra_specs, count) for count
-            in auto_nodes.list_node_counts(extra_specs, size.vcpus,
-                                           size.memory_mb)]
+    shapes = [auto_nodes.set_node_count(extra_specs, count) for count
+              in auto_nodes.list_node_counts(extra_specs, size.vcpus,
+                                             size.memory_mb)]
+    return [shape for shape in shapes
+            if _can_be_split(size, shape)] or shapes
+
+
+def _can_be_split(size: Size, extra_specs: Mapping[str, str]) -> bool:
+    """Whether Nova can split a guest of a flavor into its NUMA nodes."""
+    try:
+        topology.split(size.vcpus, size.memory_mb, extra_specs)
+    except topology.TopologyError:
+        return False
+    return True
 
 
 def make_question(size: Size, extra_specs: Mapping[str, str],

@@ -408,6 +408,27 @@ class FlavorTest(base.TestCase):
                 flavor.parse_vf_class(text)
 
 
+class ShapeTest(base.TestCase):
+    """Numbers of guest NUMA nodes of a flavor with ghsched:numa=auto."""
+
+    def counts(self, memory, **more):
+        return [shape['hw:numa_nodes'] for shape in flavor.list_shapes(
+            flavor.Size(2, memory), {'ghsched:numa': 'auto', **more})]
+
+    def test_number_that_would_break_huge_pages_is_left_out(self):
+        pages = {'hw:mem_page_size': '1GB'}
+        self.assertEqual(['1'], self.counts(1024, **pages))
+        self.assertEqual(['1', '2'], self.counts(2048, **pages))
+        self.assertEqual(['1', '2'], self.counts(1024))
+
+    def test_flavor_that_no_number_suits_is_refused_for_its_pages(self):
+        error = self.assertRaises(
+            exceptions.CommandError, flavor.parse_flavor,
+            flavor.Size(2, 1000), {'ghsched:numa': 'auto',
+                                   'hw:mem_page_size': '1GB'})
+        self.assertIn('hw:mem_page_size', str(error))
+
+
 class PlainTest(base.TestCase):
     """Cells of CSV and of bare values."""
 
