@@ -286,9 +286,10 @@ def list_shapes(size: Size, extra_specs: Mapping[str, str]
         auto_nodes.check_auto_keys(extra_specs)
     except policies.PolicyError as error:
         raise base.Refused(f'the flavor: {error}') from None
-    shapes = [auto_nodes.set_node_count(extra_specs, count) for count
-              in auto_nodes.list_node_counts(extra_specs, size.vcpus,
-                                             size.memory_mb)]
+    shapes: list[Mapping[str, str]] = [
+        auto_nodes.set_node_count(extra_specs, count) for count
+        in auto_nodes.list_node_counts(extra_specs, size.vcpus,
+                                       size.memory_mb)]
     return [shape for shape in shapes
             if _can_be_split(size, shape)] or shapes
 

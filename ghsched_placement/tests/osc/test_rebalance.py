@@ -322,12 +322,7 @@ class CommandTest(base.TestCase):
                              command.move_inside(cloud, inside))
 
 
-class ApplyTest(base.TestCase):
-    """Moves are decided again after one that was refused."""
-
-    def way(self, guest, origin=0, destination=1):
-        return move_plan.Move(guest, Spot('a', origin), Spot('a', destination),
-                              'why', 100.0, 2.0)
+class ApplyTestCase(base.TestCase):
 
     def apply(self, plans, outcomes):
         """[(guest, result)] of a plan.
@@ -344,6 +339,14 @@ class ApplyTest(base.TestCase):
                                      for move in moves},
                 command._Replan(plans.__getitem__), 10.0))
         return [(row[0], row[-1]) for row in rows], applying.status
+
+
+class ApplyTest(ApplyTestCase):
+    """Moves are decided again after one that was refused."""
+
+    def way(self, guest, origin=0, destination=1):
+        return move_plan.Move(guest, Spot('a', origin), Spot('a', destination),
+                              'why', 100.0, 2.0)
 
     def test_refusal_that_changed_nothing_leaves_the_other_moves(self):
         every = [self.way(guest) for guest in 'tuvw']
@@ -379,6 +382,50 @@ class ApplyTest(base.TestCase):
         rows, status = self.apply({frozenset(): [self.way('t')]}, {})
         self.assertEqual([('t', 'moved')], rows)
         self.assertFalse(status)
+
+
+class ApplyPairTest(ApplyTestCase):
+    """u makes room on the host b for t; then t leaves a bottleneck."""
+
+    PAIR = (move_plan.Move('u', Spot('b', 0), Spot('c', 0), 'makes room on b',
+                           10.0, 2.0, 't'),
+            move_plan.Move('t', Spot('a', 0), Spot('b', 0), 'a bottleneck',
+                           10.0, 2.0, 'u'))
+
+    def apply_pair(self, again, **outcomes):
+        """Return what becomes of each guest, the exit status and all moves
+        that Nova was asked for.
+
+        :param again: moves that are planned without the guest that stays.
+        """
+        asked = []
+
+        def migrate(_client, move, _timeout):
+            asked.append((move.guest, move.destination.host))
+            return outcomes.get(move.guest, command.Outcome())
+        with mock.patch.object(command, 'migrate_between', migrate):
+            rows, status = self.apply(again | {frozenset(): self.PAIR}, {})
+        return rows, status, asked
+
+    def test_moves_of_a_pair_are_made_one_after_the_other(self):
+        rows, status, asked = self.apply_pair({})
+        self.assertEqual([('u', 'moved'), ('t', 'moved')], rows)
+        self.assertEqual([('u', 'c'), ('t', 'b')], asked)
+        self.assertFalse(status)
+
+    def test_second_move_is_left_out_when_the_first_is_refused(self):
+        rows, status, asked = self.apply_pair(
+            {frozenset('u'): []}, u=command.Outcome('no', unchanged=True))
+        self.assertEqual([('u', 'nothing was changed: no'),
+                          ('t', 'left out, because u stays')], rows)
+        self.assertEqual((1, [('u', 'c')]), (status, asked))
+
+    def test_first_move_stays_made_when_the_second_is_refused(self):
+        rows, status, asked = self.apply_pair(
+            {frozenset('t'): []}, t=command.Outcome('no', unchanged=True))
+        self.assertEqual([('u', 'moved'), ('t', 'nothing was changed: no')],
+                         rows)
+        self.assertEqual((1, [('u', 'c'), ('t', 'b')]), (status, asked))
 
 
 class RoomTest(base.TestCase):
