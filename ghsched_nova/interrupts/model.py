@@ -207,8 +207,7 @@ def select_steerable(guests: Iterable[Guest], interrupts: Iterable[Interrupt],
 def plan_actions(found: Iterable[tuple[Guest, Interrupt]],
                  routes: Mapping[int, Route],
                  host: Host) -> tuple[tuple[Action, ...], tuple[Problem, ...]]:
-    """Return the changes that move interrupts to housekeeping CPUs, and a
-    problem for each device whose interrupts cannot be moved.
+    """Plan how to move device interrupts to housekeeping CPUs; list problems.
 
     An interrupt that already goes to some of these CPUs is not changed,
     because irqbalance may have chosen them.
@@ -233,8 +232,8 @@ def plan_actions(found: Iterable[tuple[Guest, Interrupt]],
 
 
 def _make_problem(guest: Guest, interrupt: Interrupt, route: Route) -> Problem:
-    """Return the problem that an interrupt cannot be moved because its NUMA
-    node has no housekeeping CPUs.
+    """Return the problem that a NUMA node has no housekeeping CPU for
+    interrupts.
     """
     where = 'the host' if route.node is None else f'NUMA node {route.node}'
     return Problem(

@@ -129,8 +129,8 @@ def remap_node(node: int, old: Nodes, new: Nodes) -> int:
 
 def plan_node_sets(moved: Mapping[int, int], nodes: Iterable[int]
                    ) -> tuple[Nodes, ...]:
-    """Return the successive values of ``cpuset.mems`` that make the kernel
-    rebind a guest's memory to its new host NUMA nodes.
+    """Return values for ``cpuset.mems`` that move a guest's memory step by
+    step.
 
     :param moved: new host node by old one.
     :param nodes: all host nodes of the guest before the move.
@@ -154,8 +154,8 @@ def plan_node_sets(moved: Mapping[int, int], nodes: Iterable[int]
 
 
 def _is_reachable(way: Sequence[Nodes], wanted: Mapping[int, int]) -> bool:
-    """Whether successive values of ``cpuset.mems`` make the kernel rebind
-    memory from each NUMA node to its wanted node.
+    """Whether a series of ``cpuset.mems`` values moves memory to the wanted
+    nodes.
 
     :param way: values of ``cpuset.mems``, in order.
     :param wanted: wanted node by present node.

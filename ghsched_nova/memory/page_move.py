@@ -110,8 +110,8 @@ class Memory:
                 time.sleep(max(0.0, begun + due - time.monotonic()))
 
     def _settle(self, guest: privileged.Guest) -> None:
-        """Move the remaining pages of a guest to the NUMA node to which they
-        are bound; retry pages that the kernel could not move.
+        """Move a guest's remaining pages to their NUMA node, with several
+        attempts.
 
         :raises NotBound: if pages are still on other nodes.
         """
@@ -130,9 +130,7 @@ class Memory:
 
 
 def _strays(guest: privileged.Guest) -> list[numa_maps.Area]:
-    """Return the memory areas of a guest that have pages on another NUMA node
-    than the one they are bound to.
-    """
+    """Return the guest memory areas with pages on a wrong host NUMA node."""
     return [area for area in privileged.read_bound_areas(
         guest) if area.strays]
 

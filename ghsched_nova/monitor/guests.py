@@ -172,8 +172,7 @@ class Libvirt:
 
 
 def _wrap_in_domain(element: str) -> str:
-    """Return a libvirt domain document with this metadata element, to which
-    its XML namespace is added again.
+    """Return a libvirt domain XML that contains only a metadata element.
 
     libvirt strips the namespace (virXMLExtractNamespaceXML), but the policy
     parser needs it.

@@ -256,8 +256,7 @@ def _resctrl_metrics(found: reader.Round,
 
 
 def _without_nested(owned: Owned) -> Owned:
-    """Return the resctrl groups without those monitoring groups whose parent
-    control group belongs to the same guest.
+    """Drop the monitoring groups whose parent group belongs to the same guest.
 
     :param owned: groups, each with its guest.
     """

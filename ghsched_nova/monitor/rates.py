@@ -130,8 +130,7 @@ def parse_energy(text: bytes) -> float | None:
 def compute_bandwidths(before: Mapping[_Key, Reading],
                        now: Mapping[_Key, Reading],
                        unit: Unit) -> dict[_Key, Figure]:
-    """Return the bandwidth for each current reading of a monitor file, from
-    the difference to the previous reading if it is a counter.
+    """Return the bandwidth of each monitor file between two readings of it.
 
     :param before: previous readings by file.
     :param now: current readings by file.

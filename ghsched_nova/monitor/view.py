@@ -299,8 +299,8 @@ def make_snapshot(usage: Usage, guests: Sequence[Guest]) -> Snapshot:
 
 
 def _without_nested(groups: Sequence[GroupUsage]) -> list[GroupUsage]:
-    """Return the resctrl groups without those monitoring groups whose parent
-    control group is listed as well.
+    """Drop the monitoring groups whose parent control group is in the list,
+    too.
     """
     names = {one.group.name for one in groups if one.group.control}
     return [one for one in groups
@@ -502,8 +502,7 @@ def effective(host: topology.Host, lines: schemata.Schemata, node: int,
 
 def _cap(host: topology.Host, caps: Mapping[int, int], node: int,
          of: Collection[int]) -> tuple[float | None, int | None]:
-    """Return the bandwidth cap on a host NUMA node in percent and in bytes per
-    second; None for what is unknown or without a cap.
+    """Return a NUMA node's bandwidth cap in percent and in bytes/s, if known.
 
     :param caps: values of the MB line by resctrl domain.
     :param of: host NUMA nodes of the guest; empty if unknown.

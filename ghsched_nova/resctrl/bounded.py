@@ -65,8 +65,8 @@ _Values = tuple[tuple[int, str], ...]
 
 def _split_lowered_values(line: schemata.Line, held: schemata.Schemata | None
                           ) -> tuple[_Values, _Values]:
-    """Return the (domain, value) pairs of a schemata line that are below the
-    values the control group has now, and the remaining pairs.
+    """Split a line's new values into those below the current ones and the
+    rest.
     """
     found = held.line(line.name) if held else None
     before = dict(found.values) if found else {}
@@ -88,8 +88,7 @@ def _writes(action: model.Action, name: str,
 
 def _lower_default_group(actual: model.Actual,
                          wanted: model.Wanted) -> Iterator[model.Action]:
-    """Yield writes that lower the default control group's values to those of a
-    new group, in domains where a guest has a guarantee.
+    """Yield writes that lower the default group where guests have guarantees.
     """
     for name, reset in wanted.bounded.items():
         line = actual.root.line(name) if actual.root else None

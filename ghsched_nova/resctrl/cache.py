@@ -268,8 +268,7 @@ def _kept(cache: Cache, wanted: Mapping[str, int],
 
 def _add_outermost_masks(cache: Cache, masks: Mapping[str, int],
                          wanted: Mapping[str, int]) -> dict[str, int]:
-    """Return the bit masks of exclusive L3 cache ways by control group, with a
-    mask added for each further group in the outermost free ways.
+    """Add a mask of the outermost free L3 ways for each further control group.
 
     :param masks: bit masks of the groups that have one already.
     :param wanted: number of exclusive ways of each further group.

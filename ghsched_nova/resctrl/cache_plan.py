@@ -138,8 +138,7 @@ _Masks = dict[int, dict[str, int]]
 def _assign_masks(cache: caches.Cache, groups: Mapping[str, model.Guest],
                   held: Mapping[str, schemata.Schemata]
                   ) -> tuple[_Masks, list[model.Problem]]:
-    """Return the L3 cache bit masks by cache and control group, and a problem
-    for each guest for which too few ways are left.
+    """Assign L3 cache masks to control groups; list the guests without enough.
     """
     masks: _Masks = {}
     lacking: dict[str, int] = {}

@@ -493,8 +493,8 @@ def scales_of(dialect: dialects.Dialect, minimum: int, granularity: int,
 def _unmeasured(dialect: dialects.Dialect, granularity: int,
                 readings: Mapping[str, rounding.Readings]
                 ) -> tuple[str, ...]:
-    """Return the names of schemata lines for which it must be measured what
-    the kernel shows after a write, and which have not been measured.
+    """Return the schemata lines whose rounding by the kernel is still
+    unmeasured.
     """
     return tuple(
         knob.line for knob in dialect.knobs if knob.line not in readings

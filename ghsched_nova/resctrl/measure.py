@@ -33,8 +33,8 @@ def measure(root: Path, lines: Sequence[str], domain: int,
             files: fs.Files | None = None,
             lock_timeout: float = fs.LOCK_TIMEOUT
             ) -> dict[str, rounding.Readings]:
-    """Return the percentages that the kernel shows in schemata lines after
-    each of 0 to 100 was written, by line.
+    """Measure which percentage the kernel applies for each of 0 to 100, by
+    line.
 
     A temporary control group is created for the measurement.
 

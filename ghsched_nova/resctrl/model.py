@@ -461,8 +461,8 @@ def monitor(group: str, uuid: str) -> str:
 
 def for_each(guests: Iterable[Guest],
              problems: Iterable[Problem]) -> Iterator[Problem]:
-    """Yield problems; a problem of a control group that guests share is
-    repeated for each of these guests.
+    """Yield problems; repeat that of a shared control group for each of its
+    guests.
     """
     by_group = members(guests, ())
     for problem in problems:

@@ -126,8 +126,7 @@ def remove_own(root: Path, uuid: str) -> bool:
 
 def reconcile(root: Path, run_path: Path,
               wanted: model.Wanted) -> reconciling.Report:
-    """Bring the resctrl groups of the host into the desired state through the
-    privileged helper, and return the report.
+    """Bring the host's resctrl groups into the desired state as root.
 
     :raises fs.GroupError: if resctrl is not mounted or locked, or the helper
         does not answer.
@@ -171,8 +170,7 @@ def _packed_problems(problems: Sequence[model.Problem]
 
 def measure(root: Path, lines: Sequence[str],
             domain: int) -> dict[str, rounding.Readings]:
-    """Return the percentages that schemata lines show after each of 0 to 100
-    was written, measured through the privileged helper.
+    """Measure through the privileged helper how the kernel rounds percentages.
 
     :raises fs.GroupError: if resctrl cannot be used.
     :raises ValueError: for a malformed line or domain.

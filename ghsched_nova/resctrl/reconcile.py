@@ -99,8 +99,8 @@ class Place:
 
 def look(place: Place, wanted: model.Wanted,
          files: fs.Files | None = None) -> Report:
-    """Return the report of a resctrl reconciliation without changing anything:
-    what would be changed, and the problems.
+    """Return the changes that a resctrl reconciliation would make, and
+    problems.
 
     :raises GroupError: if resctrl is not mounted, or its lock is not free.
     """

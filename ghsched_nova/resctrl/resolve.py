@@ -222,8 +222,8 @@ def ways(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
 
 def together(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
              guests: int) -> guest_policy.GuestPolicy:
-    """Return the bandwidth policy of a control group that several guests with
-    the same policy share: guarantees and caps are multiplied.
+    """Multiply a bandwidth policy by the number of guests that share its
+    group.
 
     The policy is unchanged on hosts where limits hold for each CPU core.
 
@@ -240,8 +240,7 @@ def together(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
 
 def default_class(host: resctrl_host.ResctrlHost, maximum: int
                   ) -> tuple[guest_policy.GuestPolicy, tuple[int, ...]]:
-    """Return the bandwidth cap for all guests without a policy of their own,
-    as a policy, and the host NUMA nodes where it applies.
+    """Return policy and NUMA nodes of the cap for all guests without a policy.
 
     The cap is hard if the host supports that, with the lowest priority.
 

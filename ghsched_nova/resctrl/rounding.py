@@ -109,8 +109,8 @@ def round_up(value: int, granularity: int) -> int:
 
 @functools.cache
 def mpam_scale(granularity: int, minimum: int) -> Scale:
-    """Return the percentages that a mainline MPAM bandwidth control can show,
-    each with the value to write for it, without measuring.
+    """Compute which percentages Linux' MPAM driver can hold, and what to
+    write.
 
     :param granularity: bandwidth_gran of the host.
     :param minimum: min_bandwidth of the host.

@@ -159,8 +159,7 @@ def _measuring(files: fs.Files, root: Path,
 
 def _of_process(process: int, proc: Path,
                 others: Mapping[int, Mapping[int, str]]) -> dict[int, str]:
-    """Return the names of a QEMU's threads by thread id, including the kernel
-    threads that work for it.
+    """Return the names of QEMU's threads and of kernel threads that serve it.
 
     :param others: kernel threads by process id.
     """
@@ -245,8 +244,8 @@ def _with_strangers(group: model.Group, mine: Mapping[int, str],
 
 
 def _process_in(proc: Path, tids: Iterable[int], uuid: str) -> int:
-    """Return the id of the one QEMU process to which the vCPU threads among
-    these threads belong; 0 if there is not exactly one.
+    """Return the PID of the one QEMU process that has vCPUs among some
+    threads.
 
     :param tids: thread ids in the guest's resctrl group.
     :param uuid: guest UUID, which the command line of QEMU must contain.

@@ -48,8 +48,7 @@ def check_threads(guests: Iterable[model.Guest], run_path: Path) -> Report:
 
 def reconcile(guests: Iterable[model.Guest], run_path: Path,
               set_class: SetClass | None = None) -> Report:
-    """Set the scheduling class and CPUs of guest threads that differ from the
-    required ones; return the changes and problems.
+    """Correct scheduling classes and CPUs of guests' threads; return a report.
 
     :param set_class: function that makes a change; the privileged helper by
         default.

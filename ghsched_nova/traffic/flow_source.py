@@ -74,8 +74,8 @@ class Source(abc.ABC):
 
 def sent(before: Mapping[str, Flow], flows: Iterable[Flow],
          floors: Mapping[str, float]) -> dict[affinity.Pair, float]:
-    """Return the bytes transferred between pairs of IP addresses since an
-    earlier reading of the connections.
+    """Return the bytes sent between pairs of IP addresses since the last
+    reading.
 
     A smaller byte count than before means a new connection with the same key.
 
