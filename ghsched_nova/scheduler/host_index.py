@@ -17,8 +17,13 @@ time and nothing else. Resources that a host does not report are taken to be
 enough.
 
 The threads of nova-scheduler share one index. A lock guards what changes, and
-is held for one host at a time. Readers walk over immutable views of the hosts
-and hold no lock.
+is held for one host at a time, or to copy a list of hosts. Readers walk over
+immutable views of the hosts and hold no lock.
+
+Where few hosts have room, a walk goes by the classes of hosts
+(:mod:`ghsched_nova.scheduler.room_classes`) and passes over hosts that cannot.
+A host that changes its class meanwhile may be left out: it counts as a gain if
+it has more than before.
 """
 
 import collections
@@ -26,6 +31,7 @@ from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Hashable
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,15 +39,21 @@ from dataclasses import field
 from dataclasses import replace
 import functools
 import itertools
+import math
 import random
 import threading
 from typing import Any
 
+from ghsched_nova.scheduler import room_classes
+from ghsched_nova.scheduler.room_classes import RoomClass
 from ghsched_placement import headroom
 from ghsched_placement import matching
 
 #: Number of feasible hosts at which a walk ends; the best are proposed.
 POOL = 32
+
+#: Number of hosts that a walk looks at before it goes by the classes of hosts.
+PROBES = 256
 
 #: Seconds after which a claim that its host has never reported is dropped.
 CLAIM_AGE = 180.0
@@ -58,6 +70,9 @@ _PLACED = 10000
 
 #: Maximum number of gains that are remembered.
 _GAINS = 10000
+
+#: Part of the hosts by which a walk over classes steps on.
+_GOLDEN = (math.sqrt(5) - 1) / 2
 
 #: Vendor and product of a device, as Nova's PCI pools have them.
 Device = tuple[str, str]
@@ -99,6 +114,12 @@ class Need:
     steered: bool = False
     label: Hashable = None
     unreported: bool = False
+
+    @functools.cached_property
+    def levels(self) -> room_classes.Needs:
+        """Levels of CPUs and bandwidth that the guest needs of a host."""
+        return room_classes.make_needs(
+            (node.pinned, node.bandwidth) for node in self.nodes)
 
     @functools.cached_property
     def by_size(self) -> tuple[int, ...]:
@@ -229,6 +250,12 @@ class View:
         return sorted(places,
                       key=lambda place: _cost(self.rooms[place], need))
 
+    @functools.cached_property
+    def room_class(self) -> RoomClass:
+        """Class of the host by the CPUs and bandwidth that are left."""
+        return room_classes.classify(
+            (room.pinned, room.bandwidth) for room in self.rooms)
+
     def is_refused(self, need: Need, now: float) -> bool:
         """Whether a host has recently refused a request for the same
         resources.
@@ -282,12 +309,14 @@ class Host:
     Not safe for threads: :class:`Index` calls the methods under its lock.
 
     :ivar view: resources that are left; replaced as a whole.
+    :ivar room_class: class under which the index has the host.
     """
 
     def __init__(self, row: Row) -> None:
         self._claims: dict[str, _Claim] = {}
         self._bandwidth: dict[int, int] = {}
         self._groups: int | None = None
+        self.room_class: RoomClass | None = None
         self._read_headroom(row.left)
         self.view = View(row, ())
         self._update(row, 0.0)
@@ -430,6 +459,7 @@ class Index:
         self._lock = threading.Lock()
         self._hosts: dict[str, Host] = {}
         self._walk: tuple[Host, ...] = ()
+        self._classes: dict[RoomClass, dict[str, Host]] = {}
         self._gained: collections.deque[str] = collections.deque(
             maxlen=_GAINS)
         self._placed: dict[str, str] = {}    # consumer -> host
@@ -458,7 +488,10 @@ class Index:
                 changed += self._report(row, now)
         with self._lock:
             for uuid in gone:
-                changed += self._hosts.pop(uuid, None) is not None
+                host = self._hosts.pop(uuid, None)
+                if host is not None:
+                    changed += 1
+                    self._unfile(host)
             if changed:
                 self._walk = tuple(self._hosts.values())
 
@@ -469,11 +502,29 @@ class Index:
         """
         known = self._hosts.get(row.uuid)
         if known is None:
-            self._hosts[row.uuid] = Host(row)
+            host = self._hosts[row.uuid] = Host(row)
+            self._file(host)
             self._gain(row.uuid)
         elif known.view.row.updated != row.updated:
             self._gain(row.uuid, known.report(row, now))
+            self._file(known)
         return known is None
+
+    def _file(self, host: Host) -> None:
+        """Put a host whose free resources have changed into its class."""
+        now = host.view.room_class
+        if now != host.room_class:
+            self._unfile(host)
+            host.room_class = now
+            self._classes.setdefault(now, {})[host.view.row.uuid] = host
+
+    def _unfile(self, host: Host) -> None:
+        """Remove a host from its class, and the class with its last host."""
+        if host.room_class is not None:
+            hosts = self._classes[host.room_class]
+            del hosts[host.view.row.uuid]
+            if not hosts:
+                del self._classes[host.room_class]
 
     def set_unavailable(self, names: Collection[str]) -> None:
         """Set which hosts of the scheduler's index are disabled or down."""
@@ -511,7 +562,8 @@ class Index:
                 tried: Collection[str], now: float) -> list[View]:
         """Return hosts whose free resources seem to suffice for a request.
 
-        The search starts at a random host.
+        The search starts at a random host, and passes over the classes of
+        hosts that have no room for the request.
 
         :param allowed: function that returns whether a host may be proposed.
         :param tried: UUIDs of hosts that were already proposed for the
@@ -519,19 +571,60 @@ class Index:
         """
         with self._lock:
             hosts, unavailable = self._walk, self._unavailable
-        start = self._chance.randrange(len(hosts)) if hosts else 0
-        found: list[View] = []
-        for place in itertools.chain(range(start, len(hosts)), range(start)):
-            view = hosts[place].view
+        found: dict[str, View] = {}
+        seen: set[str] = set()
+        for host in itertools.chain(self._probe(hosts),
+                                    self._walk_by_class(need)):
+            view = host.view
             row = view.row
-            if (row.name in unavailable or row.uuid in tried
-                    or view.is_refused(need, now)
-                    or not allowed(row) or view.fit(need) is None):
+            if row.uuid in seen:
                 continue
-            found.append(view)
-            if len(found) == POOL:
-                break
-        return found
+            seen.add(row.uuid)
+            if (row.name not in unavailable and row.uuid not in tried
+                    and not view.is_refused(need, now)
+                    and allowed(row) and view.fit(need) is not None):
+                found[row.uuid] = view
+                if len(found) == POOL:
+                    break
+        return list(found.values())
+
+    def _probe(self, hosts: Sequence[Host]) -> Iterable[Host]:
+        """Return some hosts in a row from a random one on.
+
+        They are enough for a request that most hosts have room for.
+        """
+        if not hosts:
+            return ()
+        start = self._chance.randrange(len(hosts))
+        end = start + min(PROBES, len(hosts))
+        return itertools.chain(hosts[start:end],
+                               hosts[:max(0, end - len(hosts))])
+
+    def _walk_by_class(self, need: Need) -> Iterator[Host]:
+        """Yield the hosts of all classes that may have room for a request.
+
+        The classes take turns from a random host on, so that the first hosts
+        are no more alike than those of the whole cloud.
+        """
+        with self._lock:
+            known = list(self._classes)
+        wanted = need.levels
+        chosen = [one for one in known if one.may_hold(wanted)]
+        hosts: list[Host] = []
+        with self._lock:
+            for one in chosen:
+                hosts += self._classes.get(one, {}).values()
+        count = len(hosts)
+        if not count:
+            return
+        # A step of no common divisor reaches every host once.
+        step = max(1, round(count * _GOLDEN))
+        while math.gcd(step, count) > 1:
+            step += 1
+        place = self._chance.randrange(count)
+        for _number in range(count):
+            yield hosts[place]
+            place = (place + step) % count
 
     def claim(self, uuid: str, consumer: str, need: Need,
               now: float) -> None:
@@ -543,6 +636,7 @@ class Index:
             if host is not None:
                 self._placed[consumer] = uuid
                 host.claim(consumer, need, now)
+                self._file(host)
                 if len(self._placed) > _PLACED:
                     del self._placed[next(iter(self._placed))]
 
@@ -556,6 +650,7 @@ class Index:
         host = self._hosts.get(uuid)
         if host is not None:
             self._gain(uuid, host.release(consumer))
+            self._file(host)
 
     def correct(self, uuid: str, bandwidth: Mapping[int, int],
                 groups: int | None, asked: float, now: float) -> None:
@@ -568,6 +663,7 @@ class Index:
             host = self._hosts.get(uuid)
             if host is not None:
                 self._gain(uuid, host.correct(bandwidth, groups, asked, now))
+                self._file(host)
 
     def refuse(self, uuids: Iterable[str], need: Need, now: float) -> None:
         """Exclude hosts from requests for the same resources for a while."""
