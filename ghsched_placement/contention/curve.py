@@ -117,6 +117,23 @@ class LatencyCurve:
         part = (writes - low.writes) / (high.writes - low.writes)
         return max(1.0, first + part * (high.get_latency(utilisation) - first))
 
+    def get_deliverable_part(self, writes: float = WRITES) -> float:
+        """Return the highest utilisation that the memory was measured at.
+
+        The memory delivers that fraction of its bandwidth in theory.
+
+        :param writes: fraction of the accesses that are writes; a fraction
+            beyond those of the lines has the end of the nearest line.
+        """
+        ends = [line.points[-1][0] for line in self.lines]
+        number = bisect_right([line.writes for line in self.lines], writes)
+        low, high = max(0, number - 1), min(number, len(ends) - 1)
+        if high == low:
+            return ends[low]
+        first, last = self.lines[low].writes, self.lines[high].writes
+        part = max(0.0, writes - first) / (last - first)
+        return ends[low] + part * (ends[high] - ends[low])
+
 
 def _parse_line(number: int, given: Any) -> Line:
     where = f'points[{number}]'

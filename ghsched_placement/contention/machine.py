@@ -25,6 +25,8 @@ from typing import Any
 
 from ghsched_placement.contention.curve import CurveError
 from ghsched_placement.contention.curve import LatencyCurve
+from ghsched_placement.contention.queueing import Enforcement
+from ghsched_placement.contention.queueing import SCOPES
 from ghsched_placement import names
 
 #: How a figure came to be.
@@ -105,6 +107,7 @@ class Machine:
     :param parameters: one for each figure of the section.
     :param fit: None when no density of the machine is known.
     :param curve: latency of its memory by use; None for a queue (M/M/1).
+    :param enforcement: how its memory controllers apply bandwidth controls.
     """
 
     name: str
@@ -114,6 +117,7 @@ class Machine:
     parameters: tuple[Parameter, ...]
     fit: Fit | None = None
     curve: LatencyCurve | None = None
+    enforcement: Enforcement = Enforcement()
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> 'Machine':
@@ -121,9 +125,12 @@ class Machine:
 
         Keys: ``name``, ``nodes`` (a list of ``id``, ``threads``,
         ``memory_mb`` and, optionally, ``socket``), optionally ``nics``,
-        ``controls``, ``fit`` (``containers`` and ``passes``) and
-        ``latency_curve`` (see :mod:`ghsched_placement.contention.curve`), and
-        a mapping of ``value``, ``basis`` and ``source`` for each of
+        ``controls``, ``fit`` (``containers`` and ``passes``),
+        ``latency_curve`` (see :mod:`ghsched_placement.contention.curve`) and
+        ``enforcement`` (``scope`` and ``cap_window_us`` of an
+        :class:`~ghsched_placement.contention.queueing.Enforcement`, with
+        ``basis`` and ``source``), and a mapping of ``value``, ``basis`` and
+        ``source`` for each of
         ``capacity_mb`` (of a node), ``near_mb`` (between two nodes of a
         socket, each way), ``far_mb`` (between two sockets, each way),
         ``near_latency`` and ``far_latency`` (of an access over them, a local
@@ -140,11 +147,13 @@ class Machine:
         controls = _parse_controls(left.pop('controls', CONTROLS))
         fit = _parse_fit(left.pop('fit', None))
         curve = _parse_curve(left.pop('latency_curve', None))
+        enforcement = _parse_enforcement(left.pop('enforcement', None))
         parameters = tuple(_parse_parameter(key, left.pop(key, None), lowest)
                            for key, lowest in _LOWEST.items())
         if left:
             raise MachineError(f'{min(map(str, left))}: unknown key')
-        machine = cls(name, nodes, nics, controls, parameters, fit, curve)
+        machine = cls(name, nodes, nics, controls, parameters, fit, curve,
+                      enforcement)
         if machine['dma_mb'] > machine['demand_mb']:
             raise MachineError('dma_mb: is part of demand_mb and cannot be '
                                'more')
@@ -243,6 +252,22 @@ def _parse_curve(given: Any) -> LatencyCurve | None:
         return LatencyCurve.from_mapping(given)
     except CurveError as error:
         raise MachineError(f'latency_curve: {error}') from None
+
+
+def _parse_enforcement(given: Any) -> Enforcement:
+    if given is None:
+        return Enforcement()
+    if not isinstance(given, Mapping) or (
+            set(given) != {'scope', 'cap_window_us', 'basis', 'source'}):
+        raise MachineError('enforcement: must be a mapping of scope, '
+                           'cap_window_us, basis and source')
+    if given['scope'] not in SCOPES:
+        raise MachineError(f'enforcement.scope: {given["scope"]!r} is not '
+                           'one of ' + ', '.join(SCOPES))
+    window = _parse_parameter('enforcement.cap_window_us', {
+        'value': given['cap_window_us'], 'basis': given['basis'],
+        'source': given['source']}, 0.0)
+    return Enforcement(given['scope'], window.value)
 
 
 def _parse_whole_number(where: str, value: Any) -> int:

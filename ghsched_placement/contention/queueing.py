@@ -34,19 +34,45 @@ Where the latency of a machine is known by its use (a
 :class:`~ghsched_placement.contention.curve.LatencyCurve`), each utilisation is
 replaced by the one at which the queue has this latency. Of one class it is
 then that of the curve, and classes go before each other as above.
+
+How a memory controller applies the controls is an :class:`Enforcement`.
 """
 
 from collections.abc import Mapping
 from collections.abc import Sequence
 from collections import defaultdict
+from dataclasses import dataclass
+from dataclasses import replace
 import math
 
 from ghsched_placement.contention.curve import LatencyCurve
 from ghsched_placement.contention.share import Claim
+from ghsched_placement.contention.share import share_bandwidth
 
 #: No server is taken for busier than this. A process waits for its own
 #: accesses and sends no more in the meantime, so real queues are not endless.
 BUSIEST = 0.98
+
+#: Places at which guarantees and priorities order accesses: the queues of the
+#: memory controller too, or only those in front of it.
+CONTROLLER, ENTRANCE = 'controller', 'entrance'
+SCOPES = (CONTROLLER, ENTRANCE)
+
+
+@dataclass(frozen=True)
+class Enforcement:
+    """How a memory controller applies the controls of its groups.
+
+    :param scope: one of :data:`SCOPES`. At the entrance alone a guarantee or
+        priority divides bandwidth, and saves no waiting in the controller.
+    :param cap_window_us: time over which a hard cap is counted; 0 for a cap
+        that spaces accesses evenly. Within a window a group takes all that
+        it can get until its cap is used up, and then nothing.
+    """
+
+    scope: str = CONTROLLER
+    cap_window_us: float = 0.0
+
 
 #: Kind of traffic, priority; the higher goes first.
 _Class = tuple[int, int]
@@ -72,18 +98,73 @@ def get_queue_utilisation(
     return waiting / (1 + waiting)
 
 
+def get_deliverable_bandwidth(capacity: float,
+                              curve: LatencyCurve | None) -> float:
+    """Return the bandwidth that a memory delivers, in MB/s.
+
+    :param capacity: bandwidth of the memory in theory, in MB/s.
+    :param curve: latency curve of the memory; None delivers all of it.
+    """
+    if curve is None:
+        return capacity
+    return capacity * curve.get_deliverable_part()
+
+
 def get_group_delays(
         capacity: float, claims: Sequence[Claim], got: Sequence[float],
-        curve: LatencyCurve | None = None) -> tuple[float, ...]:
+        curve: LatencyCurve | None = None,
+        enforcement: Enforcement = Enforcement()) -> tuple[float, ...]:
     """Return the mean queueing delay of each control group on a host node.
 
     In service times.
 
-    :param capacity: bandwidth of the node, in MB/s.
+    :param capacity: bandwidth of the node in theory, in MB/s.
     :param claims: bandwidth claims of the control groups on the node.
     :param got: MB/s that each claim gets.
     :param curve: latency curve of the memory; None models a queue.
     """
+    even = _get_even_delays(capacity, claims, got, curve, enforcement.scope)
+    if not enforcement.cap_window_us:
+        return even
+    windowed = _get_windowed_delays(capacity, claims, got, curve,
+                                    enforcement.scope)
+    return tuple(map(max, even, windowed))
+
+
+def _get_windowed_delays(
+        capacity: float, claims: Sequence[Claim], got: Sequence[float],
+        curve: LatencyCurve | None, scope: str) -> list[float]:
+    """Return the mean delays with hard caps that are counted over a window.
+
+    The capped groups run without a cap for a part of the time and not at all
+    for the rest, and a delay is the mean over time.
+    """
+    capped = [claim.hardlimit and claim.demand > claim.maximum
+              for claim in claims]
+    running = [replace(claim, maximum=math.inf) if held else claim
+               for claim, held in zip(claims, capped, strict=True)]
+    paused = [replace(claim, demand=0.0) if held else claim
+              for claim, held in zip(claims, capped, strict=True)]
+    limit = get_deliverable_bandwidth(capacity, curve)
+    at_once = share_bandwidth(limit, running)
+    part = min(1.0, _sum_chosen(got, capped)
+               / (_sum_chosen(at_once, capped) or math.inf))
+    while_running, while_paused = (
+        _get_even_delays(capacity, now, share_bandwidth(limit, now), curve,
+                         scope) for now in (running, paused))
+    return [part * first + (1 - part) * second for first, second
+            in zip(while_running, while_paused, strict=True)]
+
+
+def _sum_chosen(amounts: Sequence[float], chosen: Sequence[bool]) -> float:
+    return math.fsum(amount for amount, is_chosen
+                     in zip(amounts, chosen, strict=True) if is_chosen)
+
+
+def _get_even_delays(
+        capacity: float, claims: Sequence[Claim], got: Sequence[float],
+        curve: LatencyCurve | None, scope: str) -> tuple[float, ...]:
+    """Return the mean queueing delay of each group with evenly spaced caps."""
     parts = [_split_by_class(claim, amount)
              for claim, amount in zip(claims, got, strict=True)]
     loads: dict[_Class, float] = defaultdict(float)
@@ -91,6 +172,9 @@ def get_group_delays(
         for kind, amount in part.items():
             loads[kind] += amount / capacity
     by_class = _get_delays_by_class(loads, curve)
+    if scope == ENTRANCE:
+        busy = get_queue_utilisation(math.fsum(loads.values()), curve)
+        by_class = dict.fromkeys(by_class, get_mean_delay(busy))
     return tuple(_get_mean_delay(claim, by_class) for claim in claims)
 
 

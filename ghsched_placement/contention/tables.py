@@ -27,6 +27,7 @@ from ghsched_placement.contention import density
 from ghsched_placement.contention.density import Curve
 from ghsched_placement.contention.density import Report
 from ghsched_placement.contention.density import Shift
+from ghsched_placement.contention import leave_one_out
 from ghsched_placement.contention.machine import BASES
 from ghsched_placement.contention.machine import Machine
 from ghsched_placement.contention import ranges
@@ -167,12 +168,14 @@ def _render_shifts(title: str, shifts: Sequence[Shift]) -> str:
 
 
 def render_ranges(machine: Machine,
-                  curves: Mapping[str, LatencyCurve | None],
-                  count: int) -> str:
+                  curves: Mapping[str, LatencyCurve | None], count: int,
+                  every: Sequence[LatencyCurve | None] = ()) -> str:
     """Render a table of the predicted density range of each latency curve.
 
     :param curves: latency curves by name; None stands for a queue.
     :param count: number of random draws for each curve.
+    :param every: curves that the last row draws from; those with a row of
+        their own if empty.
     """
     def row(name: str, chosen: Sequence[LatencyCurve | None],
             baseline: str) -> Row:
@@ -183,15 +186,39 @@ def render_ranges(machine: Machine,
                     (found.densities, 0), (found.by_latency, 0),
                     (found.over_static, 2))), f'{found.part_at_goal:.0%}')
 
-    choices = [(name, [curve]) for name, curve in curves.items()]
+    choices: list[tuple[str, Sequence[LatencyCurve | None]]] = [
+        (name, [curve]) for name, curve in curves.items()]
+    choices.append(('all', [*(every or curves.values())]))
     rows = [row(name, chosen, baseline) for baseline in ranges.BASELINES
-            for name, chosen in (*choices, ('all', [*curves.values()]))]
+            for name, chosen in choices]
     return ('.. Written by tools/contention-tables.\n\n' + _render_list_table(
         f'{machine.name} with ghsched at 5, 50 and 95 % of {count} draws '
         '(simulated)',
         ('Latency curve', 'Baseline', 'Density', 'By latency alone',
          'Over the best static bind',
          f'Part of the draws that reach {ranges.GOAL}'), rows))
+
+
+def render_leave_one_out(curves: Mapping[str, LatencyCurve]) -> str:
+    """Render a table of how well other machines predict each machine.
+
+    :param curves: measured latency curve of each machine.
+    """
+    def cell(ones: Sequence[leave_one_out.Comparison], number: int) -> str:
+        if number >= len(ones):
+            return ''
+        one = ones[number]
+        return f'{one.error:+.0%}' + ('' if one.is_covered else ' *')
+
+    places = range(len(leave_one_out.UTILISATIONS) - 1)
+    rows = [(name, *(cell(ones, number) for number in places),
+             f'{max(abs(one.error) for one in ones):.0%}')
+            for name, ones in leave_one_out.compare_machines(curves).items()]
+    return ('.. Written by tools/contention-tables.\n\n' + _render_list_table(
+        'Error of the median of the other machines, by utilisation; '
+        '* is outside the range of the other machines',
+        ('Machine', *(f'{leave_one_out.UTILISATIONS[number]:.0%}'
+                      for number in places), 'Largest'), rows))
 
 
 _BASELINES = {'none': 'anywhere', 'static': 'bound'}

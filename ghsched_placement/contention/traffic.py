@@ -113,7 +113,8 @@ class Outcome:
 class Load:
     """Outcomes of all flows, and the use of nodes and links.
 
-    :param nodes: utilisation of each node, 0 to 1.
+    :param nodes: utilisation of each node, as a fraction of its bandwidth in
+        theory.
     :param links: utilisation of each link that is used.
     """
 
@@ -214,8 +215,10 @@ def _make_node_stage(machine: Machine, node: int, flows: Sequence[Flow],
         (controls.get((group, node), _FREE) if here else _FREE).make_claim(
             capacity, math.fsum(arriving[number] for number in numbers))
         for (group, here), numbers in users.items()]
-    got = sharing.share_bandwidth(capacity, claims)
-    waiting = queueing.get_group_delays(capacity, claims, got, machine.curve)
+    got = sharing.share_bandwidth(
+        queueing.get_deliverable_bandwidth(capacity, machine.curve), claims)
+    waiting = queueing.get_group_delays(capacity, claims, got, machine.curve,
+                                        machine.enforcement)
     part, wait = {}, {}
     for asked, amount, waits, numbers in zip(
             claims, got, waiting, users.values(), strict=True):

@@ -23,14 +23,16 @@ from hypothesis import strategies as st
 
 from ghsched_nova.host_files import hostfile
 from ghsched_placement.contention import curve
+from ghsched_placement.contention import leave_one_out
 from ghsched_placement.contention import queueing
 from ghsched_placement.contention import ranges
 from ghsched_placement.contention import shipped
 from ghsched_placement.tests import base
 
 HOSTS = Path(__file__).parents[4] / 'etc' / 'ghsched' / 'hosts'
-#: Figures of github.com/bsc-mem/Mess-simulator, memory_curve, up to the
-#: highest bandwidth: GB/s and ns by part of writes.
+#: Figures of Mess-simulator (memory_curve) and Mess-Results of
+#: github.com/bsc-mem, and of Intel Memory Latency Checker, up to the highest
+#: bandwidth: GB/s and ns by part of writes.
 PUBLISHED = json.loads(
     (Path(__file__).parent / 'mess.json').read_text(encoding='utf-8'))
 
@@ -43,7 +45,7 @@ class ShippedTest(base.TestCase):
         for name, known in PUBLISHED.items():
             found = shipped.load_curve(name)
             self.assertEqual('published', found.basis)
-            self.assertIn('Mess', found.source)
+            self.assertRegex(found.source, 'Mess|Memory Latency Checker')
             for writes, points in known['published'].items():
                 for bandwidth, latency in points:
                     with self.subTest(name, writes=writes, at=bandwidth):
@@ -105,6 +107,62 @@ class LatencyTest(base.TestCase):
         self.assertAlmostEqual((low + high) / 2, middle)
         self.assertEqual(
             found.get_latency(0.7, 0.42), found.get_latency(0.7, 0.9))
+
+
+class DeliverableTest(base.TestCase):
+
+    def test_deliverable_is_where_each_line_ends(self):
+        found = shipped.load_curve('mess-graviton3')
+        self.assertEqual([0.889, 0.828, 0.785, 0.785],
+                         [found.get_deliverable_part(writes)
+                          for writes in (0.0, 0.2, 0.42, 0.9)])
+        self.assertAlmostEqual((0.889 + 0.828) / 2,
+                               found.get_deliverable_part(0.1))
+        skylake = shipped.load_curve('mess-skylake')
+        self.assertEqual(0.785, skylake.get_deliverable_part(0.0))
+
+
+class LeaveOneOutTest(base.TestCase):
+    """Measured machines that others predict; no figure is the model's."""
+
+    def test_prediction_is_the_median_of_the_other_machines(self):
+        def line(*heights):
+            return curve.LatencyCurve.from_mapping({
+                'basis': 'measured', 'source': 'a test', 'points': [
+                    {'writes': 0, 'latency': [[0, 1], *heights]}]})
+        found = leave_one_out.compare_machines({
+            'a': line([0.25, 3]), 'b': line([1, 2]), 'c': line([1, 4]),
+            'd': line([0.05, 9])}, 0)
+        self.assertEqual([0.1, 0.2], [one.utilisation for one in found['a']])
+        one = found['a'][0]
+        self.assertAlmostEqual(1.8, one.measured)
+        self.assertAlmostEqual((1.1 + 1.3) / 2, one.predicted)
+        self.assertAlmostEqual((1.1, 1.3), (one.low, one.high))
+        self.assertFalse(one.is_covered)
+        self.assertAlmostEqual(1.2 / 1.8 - 1, one.error)
+        self.assertTrue(found['c'][0].is_covered)
+        self.assertEqual((), found['d'])
+
+    def test_six_machines_are_predicted_within_ten_percent(self):
+        found = leave_one_out.compare_machines({
+            path.stem: shipped.load_curve(path.stem)
+            for path in shipped.DIRECTORY.iterdir()})
+        near = {name for name, ones in found.items()
+                if all(abs(one.error) <= 0.10 for one in ones)}
+        self.assertLessEqual({
+            'mess-a64fx', 'mess-graviton3', 'mess-skylake',
+            'mess-xeon-8460y', 'mess-xeon-8480'}, near)
+        self.assertGreaterEqual(len(near), 6, near)
+        for name in near:
+            self.assertGreaterEqual(len(found[name]), 5)
+
+    def test_a_steep_machine_is_covered_at_low_use(self):
+        # 1.09 at 6.8 % of the bandwidth, which no Mess curve has.
+        steep = shipped.load_curve('mlc-xeon-4110')
+        self.assertLess(abs(steep.get_latency(0.068, 0) / 1.09 - 1), 0.01)
+        self.assertLess(max(shipped.load_curve(path.stem).get_latency(0.068)
+                            for path in shipped.DIRECTORY.iterdir()
+                            if path.stem.startswith('mess')), 1.07)
 
 
 class RefusalTest(base.TestCase):

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from ghsched_nova.tests.fixtures import figures
 from ghsched_placement.contention.machine import Machine
 from ghsched_placement.contention.machine import MachineError
+from ghsched_placement.contention import queueing
 from ghsched_placement.tests import base
 
 JUNK = st.recursive(
@@ -24,6 +25,9 @@ JUNK = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
         st.sampled_from(['id', 'value', 'basis', 'source', 'containers']),
         inner, max_size=3), max_leaves=5)
+
+ENFORCEMENT = {'scope': 'entrance', 'cap_window_us': 10, 'basis': 'assumed',
+               'source': 'a test'}
 
 
 class FromMappingTest(base.TestCase):
@@ -35,6 +39,13 @@ class FromMappingTest(base.TestCase):
         self.assertEqual(28, machine.fit.containers)
         self.assertEqual((0, 0, 1, 1),
                          tuple(node.socket for node in machine.nodes))
+
+    def test_enforcement_is_exact_unless_given(self):
+        self.assertEqual(queueing.Enforcement('controller', 0.0),
+                         figures.machine().enforcement)
+        self.assertEqual(
+            queueing.Enforcement('entrance', 10.0),
+            figures.machine(enforcement=ENFORCEMENT).enforcement)
 
     def test_mistakes_are_named(self):
         for change, reason in (
@@ -53,12 +64,19 @@ class FromMappingTest(base.TestCase):
                 ({'far_mb': figures.figure(7, 'guessed')}, "'guessed' is"),
                 ({'far_mb': dict(figures.figure(7), source=' ')}, 'must say'),
                 ({'dma_mb': figures.figure(999)}, 'is part of demand_mb'),
+                ({'enforcement': 7}, 'enforcement: must be a mapping'),
+                ({'enforcement': dict(ENFORCEMENT, scope='x')},
+                 "enforcement.scope: 'x' is not one of controller, entrance"),
+                ({'enforcement': dict(ENFORCEMENT, cap_window_us=-1)},
+                 'enforcement.cap_window_us.value: must be a number from 0'),
+                ({'enforcement': dict(ENFORCEMENT, source='')}, 'must say'),
                 ({'far': figures.figure(7)}, 'far: unknown key')):
             error = self.assertRaises(MachineError, figures.machine, **change)
             self.assertIn(reason, str(error))
             self.assertIsInstance(error, ValueError)
 
-    @given(st.sampled_from([*figures.mapping(), 'fit', 'controls']), JUNK)
+    @given(st.sampled_from([*figures.mapping(), 'fit', 'controls',
+                            'enforcement']), JUNK)
     def test_junk_is_taken_or_refused_and_nothing_else(self, key, junk):
         try:
             Machine.from_mapping(figures.mapping(**{key: junk}))

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from ghsched_placement.contention import queueing
 from ghsched_placement.contention.share import Claim
 from ghsched_placement.contention.share import share_bandwidth
+from ghsched_placement.contention import shipped
 from ghsched_placement.tests import base
 
 CAPACITY = 100.0
@@ -87,6 +88,47 @@ class WaitTest(base.TestCase):
                   *asked[1:]]
         self.assertLessEqual(waits(*raised)[0],
                              waits(*asked)[0] * (1 + 1e-9))
+
+    def test_deliverable_is_what_the_curve_reaches(self):
+        self.assertEqual(
+            100.0, queueing.get_deliverable_bandwidth(100.0, None))
+        self.assertAlmostEqual(
+            82.8, queueing.get_deliverable_bandwidth(
+                100.0, shipped.load_curve('mess-graviton3')))
+
+    def test_priority_at_the_entrance_saves_no_wait_in_the_controller(self):
+        asked = Claim(30, minimum=30, priority=7), Claim(30)
+        entrance = queueing.get_group_delays(
+            CAPACITY, asked, share_bandwidth(CAPACITY, asked),
+            enforcement=queueing.Enforcement(queueing.ENTRANCE))
+        self.assertAlmostEqual(0.6 / 0.4, entrance[0])
+        self.assertAlmostEqual(0.6 / 0.4, entrance[1])
+        self.assertLess(waits(*asked)[0], entrance[0])
+
+    def test_cap_counted_over_a_window_costs_the_time_without_it(self):
+        # Half of the time the streams take all that is there (0.98 busy),
+        # and the other half nothing: the mean of both waits.
+        asked = Claim(10), Claim(1000, maximum=50)
+        found = self.windowed(*asked)
+        part = 50 / (100 * 1000 / 1010)
+        self.assertAlmostEqual(part * 49 + (1 - part) * 0.1 / 0.9, found[0])
+        self.assertGreater(found[0], waits(*asked)[0])
+
+    def windowed(self, *asked):
+        return queueing.get_group_delays(
+            CAPACITY, asked, share_bandwidth(CAPACITY, asked),
+            enforcement=queueing.Enforcement(cap_window_us=100))
+
+    @given(some(250))
+    def test_windows_never_shorten_a_wait_or_change_one_without_caps(
+            self, asked):
+        even, windowed = waits(*asked), self.windowed(*asked)
+        held = any(one.hardlimit and one.demand > one.maximum
+                   for one in asked)
+        for one, other in zip(even, windowed, strict=True):
+            self.assertGreaterEqual(other, one)
+            if not held:
+                self.assertAlmostEqual(one, other)
 
     @given(some(250))
     def test_waits_are_finite_and_not_negative(self, asked):

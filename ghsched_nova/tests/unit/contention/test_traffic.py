@@ -17,6 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_nova.tests.fixtures import figures
+from ghsched_placement.contention import queueing
+from ghsched_placement.contention import shipped
 from ghsched_placement.contention import traffic
 from ghsched_placement.contention.traffic import Control
 from ghsched_placement.contention.traffic import Flow
@@ -172,3 +174,23 @@ class SolveTest(base.TestCase):
         self.assertLess(before.achieved, 5000)
         self.assertAlmostEqual(20000, after.achieved)
         self.assertLess(after.latency, before.latency / 10)
+
+    def test_memory_gives_no_more_than_its_curve_reaches(self):
+        machine = replace(MACHINE, curve=shipped.load_curve('mess-graviton3'))
+        load = traffic.solve_traffic(machine, [Flow('a', 0, 0, 400000)])
+        self.assertAlmostEqual(0.828 * machine['capacity_mb'],
+                               load.outcomes[0].achieved)
+        self.assertAlmostEqual(0.828, load.nodes[0])
+
+    def test_enforcement_of_the_machine_counts(self):
+        asked = Flow('a', 0, 0, 20000), Flow('n', 0, 0, 400000)
+        cap = {('n', 0): Control(maximum=50)}
+
+        def latency(held, **values):
+            machine = replace(MACHINE,
+                              enforcement=queueing.Enforcement(**values))
+            return traffic.solve_traffic(
+                machine, asked, held).outcomes[0].latency
+        self.assertLess(latency(cap), latency(cap, cap_window_us=10))
+        first = {**cap, ('a', 0): Control(minimum=30)}
+        self.assertLess(latency(first), latency(first, scope='entrance'))

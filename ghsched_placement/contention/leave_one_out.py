@@ -1,0 +1,88 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Error of predicting a machine's memory latency from other machines (pure).
+
+The prediction for a machine whose curve is not known is the median of the
+other machines' latencies at the same utilisation, and its range reaches from
+the lowest of these latencies to the highest.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+from dataclasses import dataclass
+import statistics
+
+from ghsched_placement.contention.curve import LatencyCurve
+from ghsched_placement.contention.curve import WRITES
+
+#: Utilisations of the memory at which machines are compared.
+UTILISATIONS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+
+#: Number of other machines that a prediction needs.
+_OTHERS = 2
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Measured and predicted memory latency of a machine at one utilisation.
+
+    All latencies are relative to the idle latency.
+
+    :param predicted: median of the other machines.
+    :param low: lowest latency of the other machines, and likewise ``high``.
+    """
+
+    utilisation: float
+    measured: float
+    predicted: float
+    low: float
+    high: float
+
+    @property
+    def error(self) -> float:
+        """Relative error of the predicted latency."""
+        return self.predicted / self.measured - 1
+
+    @property
+    def is_covered(self) -> bool:
+        """Whether the measured latency is in the range of other machines."""
+        return self.low <= self.measured <= self.high
+
+
+def compare_machines(
+        curves: Mapping[str, LatencyCurve], writes: float = WRITES
+) -> dict[str, tuple[Comparison, ...]]:
+    """Predict each machine's memory latency from all other machines.
+
+    A machine is compared as far as its measured curve reaches.
+
+    :param curves: measured latency curve of each machine.
+    :param writes: fraction of the accesses that are writes.
+    """
+    return {name: tuple(_compare_machine(name, curves, writes))
+            for name in curves}
+
+
+def _compare_machine(name: str, curves: Mapping[str, LatencyCurve],
+                     writes: float) -> Iterator[Comparison]:
+    own = curves[name]
+    for utilisation in UTILISATIONS:
+        others = [curve.get_latency(utilisation, writes)
+                  for other, curve in curves.items()
+                  if other != name
+                  and utilisation <= curve.get_deliverable_part(writes)]
+        if (utilisation > own.get_deliverable_part(writes)
+                or len(others) < _OTHERS):
+            return
+        yield Comparison(utilisation, own.get_latency(utilisation, writes),
+                         statistics.median(others), min(others), max(others))
