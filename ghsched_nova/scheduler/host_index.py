@@ -39,13 +39,11 @@ from dataclasses import field
 from dataclasses import replace
 import functools
 import itertools
-import math
 import random
 import threading
 from typing import Any
 
 from ghsched_nova.scheduler import room_classes
-from ghsched_nova.scheduler.room_classes import RoomClass
 from ghsched_placement import headroom
 from ghsched_placement import matching
 
@@ -70,9 +68,6 @@ _PLACED = 10000
 
 #: Maximum number of gains that are remembered.
 _GAINS = 10000
-
-#: Part of the hosts by which a walk over classes steps on.
-_GOLDEN = (math.sqrt(5) - 1) / 2
 
 #: Vendor and product of a device, as Nova's PCI pools have them.
 Device = tuple[str, str]
@@ -114,12 +109,6 @@ class Need:
     steered: bool = False
     label: Hashable = None
     unreported: bool = False
-
-    @functools.cached_property
-    def levels(self) -> room_classes.Needs:
-        """Levels of CPUs and bandwidth that the guest needs of a host."""
-        return room_classes.make_needs(
-            (node.pinned, node.bandwidth) for node in self.nodes)
 
     @functools.cached_property
     def by_size(self) -> tuple[int, ...]:
@@ -250,12 +239,6 @@ class View:
         return sorted(places,
                       key=lambda place: _cost(self.rooms[place], need))
 
-    @functools.cached_property
-    def room_class(self) -> RoomClass:
-        """Class of the host by the CPUs and bandwidth that are left."""
-        return room_classes.classify(
-            (room.pinned, room.bandwidth) for room in self.rooms)
-
     def is_refused(self, need: Need, now: float) -> bool:
         """Whether a host has recently refused a request for the same
         resources.
@@ -309,14 +292,12 @@ class Host:
     Not safe for threads: :class:`Index` calls the methods under its lock.
 
     :ivar view: resources that are left; replaced as a whole.
-    :ivar room_class: class under which the index has the host.
     """
 
     def __init__(self, row: Row) -> None:
         self._claims: dict[str, _Claim] = {}
         self._bandwidth: dict[int, int] = {}
         self._groups: int | None = None
-        self.room_class: RoomClass | None = None
         self._read_headroom(row.left)
         self.view = View(row, ())
         self._update(row, 0.0)
@@ -459,7 +440,7 @@ class Index:
         self._lock = threading.Lock()
         self._hosts: dict[str, Host] = {}
         self._walk: tuple[Host, ...] = ()
-        self._classes: dict[RoomClass, dict[str, Host]] = {}
+        self._classes: room_classes.Classes[Host] = room_classes.Classes()
         self._gained: collections.deque[str] = collections.deque(
             maxlen=_GAINS)
         self._placed: dict[str, str] = {}    # consumer -> host
@@ -491,7 +472,7 @@ class Index:
                 host = self._hosts.pop(uuid, None)
                 if host is not None:
                     changed += 1
-                    self._unfile(host)
+                    self._classes.remove(uuid)
             if changed:
                 self._walk = tuple(self._hosts.values())
 
@@ -511,20 +492,9 @@ class Index:
         return known is None
 
     def _file(self, host: Host) -> None:
-        """Put a host whose free resources have changed into its class."""
-        now = host.view.room_class
-        if now != host.room_class:
-            self._unfile(host)
-            host.room_class = now
-            self._classes.setdefault(now, {})[host.view.row.uuid] = host
-
-    def _unfile(self, host: Host) -> None:
-        """Remove a host from its class, and the class with its last host."""
-        if host.room_class is not None:
-            hosts = self._classes[host.room_class]
-            del hosts[host.view.row.uuid]
-            if not hosts:
-                del self._classes[host.room_class]
+        self._classes.file(
+            host.view.row.uuid, host, room_classes.classify(
+                (room.pinned, room.bandwidth) for room in host.view.rooms))
 
     def set_unavailable(self, names: Collection[str]) -> None:
         """Set which hosts of the scheduler's index are disabled or down."""
@@ -573,8 +543,11 @@ class Index:
             hosts, unavailable = self._walk, self._unavailable
         found: dict[str, View] = {}
         seen: set[str] = set()
-        for host in itertools.chain(self._probe(hosts),
-                                    self._walk_by_class(need)):
+        start = self._chance.randrange(len(hosts)) if hosts else 0
+        # The first hosts are enough for most requests.
+        for host in itertools.chain(
+                room_classes.take_run(hosts, start, PROBES),
+                self._walk_by_class(need)):
             view = host.view
             row = view.row
             if row.uuid in seen:
@@ -588,43 +561,21 @@ class Index:
                     break
         return list(found.values())
 
-    def _probe(self, hosts: Sequence[Host]) -> Iterable[Host]:
-        """Return some hosts in a row from a random one on.
-
-        They are enough for a request that most hosts have room for.
-        """
-        if not hosts:
-            return ()
-        start = self._chance.randrange(len(hosts))
-        end = start + min(PROBES, len(hosts))
-        return itertools.chain(hosts[start:end],
-                               hosts[:max(0, end - len(hosts))])
-
     def _walk_by_class(self, need: Need) -> Iterator[Host]:
-        """Yield the hosts of all classes that may have room for a request.
+        """Return the hosts of all classes that may have room for a request.
 
         The classes take turns from a random host on, so that the first hosts
         are no more alike than those of the whole cloud.
         """
         with self._lock:
-            known = list(self._classes)
-        wanted = need.levels
-        chosen = [one for one in known if one.may_hold(wanted)]
-        hosts: list[Host] = []
+            known = self._classes.list_classes()
+        needs = room_classes.make_needs(
+            (node.pinned, node.bandwidth) for node in need.nodes)
+        chosen = [one for one in known if one.may_hold(needs)]
         with self._lock:
-            for one in chosen:
-                hosts += self._classes.get(one, {}).values()
-        count = len(hosts)
-        if not count:
-            return
-        # A step of no common divisor reaches every host once.
-        step = max(1, round(count * _GOLDEN))
-        while math.gcd(step, count) > 1:
-            step += 1
-        place = self._chance.randrange(count)
-        for _number in range(count):
-            yield hosts[place]
-            place = (place + step) % count
+            hosts = self._classes.list_members(chosen)
+        start = self._chance.randrange(len(hosts)) if hosts else 0
+        return room_classes.take_turns(hosts, start)
 
     def claim(self, uuid: str, consumer: str, need: Need,
               now: float) -> None:

@@ -19,9 +19,19 @@ does not.
 """
 
 from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 import itertools
+import math
+from typing import Generic
 from typing import NamedTuple
+from typing import TypeVar
+
+_Member = TypeVar('_Member')
+
+#: Part of the members by which a walk steps on.
+_GOLDEN = (math.sqrt(5) - 1) / 2
 
 #: Percent of bandwidth between two levels.
 _BANDWIDTH_STEP = 5
@@ -69,6 +79,65 @@ class Needs:
 
     each: tuple[Level, ...]
     both: Level | None
+
+
+class Classes(Generic[_Member]):
+    """Members by class. Not safe for threads."""
+
+    def __init__(self) -> None:
+        self._members: dict[RoomClass, dict[str, _Member]] = {}
+        self._class_of: dict[str, RoomClass] = {}
+
+    def file(self, uuid: str, member: _Member, known: RoomClass) -> None:
+        """Put a member into its class, and remove it from an earlier one."""
+        if self._class_of.get(uuid) != known:
+            self.remove(uuid)
+            self._class_of[uuid] = known
+            self._members.setdefault(known, {})[uuid] = member
+
+    def remove(self, uuid: str) -> None:
+        """Remove a member, and the class with its last member."""
+        known = self._class_of.pop(uuid, None)
+        if known is not None:
+            del self._members[known][uuid]
+            if not self._members[known]:
+                del self._members[known]
+
+    def list_classes(self) -> list[RoomClass]:
+        """Return the classes that have members."""
+        return list(self._members)
+
+    def list_members(self, chosen: Iterable[RoomClass]) -> list[_Member]:
+        """Return the members of some classes."""
+        found: list[_Member] = []
+        for known in chosen:
+            found += self._members.get(known, {}).values()
+        return found
+
+
+def take_run(members: Sequence[_Member], start: int,
+             count: int) -> Iterator[_Member]:
+    """Return some members in a row, the first after the last.
+
+    :param start: place of the first member.
+    """
+    end = start + min(count, len(members))
+    return itertools.chain(members[start:end],
+                           members[:max(0, end - len(members))])
+
+
+def take_turns(members: Sequence[_Member], start: int) -> Iterator[_Member]:
+    """Yield every member once, neighbours far from each other.
+
+    :param start: place of the first member.
+    """
+    count = len(members)
+    # A step of no common divisor reaches every member.
+    step = max(1, round(count * _GOLDEN))
+    while math.gcd(step, count) > 1:
+        step += 1
+    for number in range(count):
+        yield members[(start + number * step) % count]
 
 
 def make_level(pinned: int, bandwidth: int | None) -> Level:

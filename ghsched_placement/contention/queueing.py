@@ -61,7 +61,7 @@ SCOPES = (CONTROLLER, ENTRANCE)
 
 @dataclass(frozen=True)
 class Enforcement:
-    """How a memory controller applies the controls of its groups.
+    """Way in which a memory controller applies the controls of its groups.
 
     :param scope: one of :data:`SCOPES`. At the entrance alone a guarantee or
         priority divides bandwidth, and saves no waiting in the controller.

@@ -97,11 +97,11 @@ def measure(index: Index, need: Need, count: int
     looked = 0
     fit = host_index.View.fit
 
-    def counted(view: host_index.View, need: Need) -> object:
+    def count_and_fit(view: host_index.View, need: Need) -> object:
         nonlocal looked
         looked += 1
         return fit(view, need)
-    with mock.patch.object(host_index.View, 'fit', counted):
+    with mock.patch.object(host_index.View, 'fit', count_and_fit):
         index.propose(need, lambda _row: True, (), 0.0)
     return statistics.median(times), looked, len(found)
 
@@ -123,8 +123,9 @@ def main() -> None:
     by_class.report(rows, (), 0.0)
     took = time.process_time() - began
     linear.report(rows, (), 0.0)
+    classes = len(by_class._classes.list_classes())
     print(f'{options.hosts} hosts, {options.fill:.0%} of the CPUs held: '
-          f'{len(by_class._classes)} classes, {took:.2f} s to build')
+          f'{classes} classes, {took:.2f} s to build')
     for name, need in NEEDS.items():
         quick, looked, found = measure(by_class, need, options.count)
         slow, all_looked, _found = measure(linear, need, options.count)

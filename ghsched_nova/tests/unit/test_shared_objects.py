@@ -85,6 +85,7 @@ STRESSED = {
         '.test_most_devices_under_native_threads_never_shrink',
     'ghsched_nova.scheduler.host_index.Host': _INDEX,
     'ghsched_nova.scheduler.host_index.Index': _INDEX,
+    'ghsched_nova.scheduler.room_classes.Classes': _INDEX,
     'ghsched_nova.scheduler.index_feed.Feed':
         _SCHEDULER + 'FeedStressTest'
         '.test_feed_under_native_threads_equals_the_database',

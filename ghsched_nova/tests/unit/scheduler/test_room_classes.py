@@ -79,6 +79,15 @@ class RoomClassTest(base.TestCase):
                             room_classes.classify([(32, 90), (32, 90)]))
 
 
+class TurnsTest(base.TestCase):
+
+    @given(st.integers(0, 200), st.data())
+    def test_every_member_has_one_turn(self, count, data):
+        start = data.draw(st.integers(0, max(0, count - 1)))
+        self.assertEqual(list(range(count)), sorted(
+            room_classes.take_turns(range(count), start)))
+
+
 class WalkTest(base.TestCase):
     """Steps of a walk; no test depends on the clock."""
 
@@ -88,11 +97,11 @@ class WalkTest(base.TestCase):
         self.looked = []
         fit = host_index.View.fit
 
-        def counted(view, need):
+        def count_and_fit(view, need):
             self.looked.append(view.row.uuid)
             return fit(view, need)
         self.useFixture(fixtures.MockPatchObject(
-            host_index.View, 'fit', counted))
+            host_index.View, 'fit', count_and_fit))
 
     def fill(self, count, free=((2, 10), (8, 0))):
         self.index.report([row(f'full{number}', free)
@@ -146,7 +155,7 @@ class WalkTest(base.TestCase):
         self.assertEqual({'a'}, self.propose((8, 50)))
         self.index.report([], ['a'], 3)
         self.assertEqual(set(), self.propose((8, 50)))
-        self.assertEqual(1, len(self.index._classes))
+        self.assertEqual(1, len(self.index._classes.list_classes()))
 
     def test_every_host_is_in_its_class_whatever_happens(self):
         chance = random.Random(5)  # noqa: S311
@@ -167,8 +176,9 @@ class WalkTest(base.TestCase):
                                    step, step)
             elif chance.random() < .3:
                 self.index.report([], [name], step)
-            filed = {uuid: known for known, hosts
-                     in self.index._classes.items() for uuid in hosts}
+            filed = {host.view.row.uuid: known
+                     for known in self.index._classes.list_classes()
+                     for host in self.index._classes.list_members([known])}
             self.assertEqual({
                 view.row.uuid: room_classes.classify(
                     (room.pinned, room.bandwidth) for room in view.rooms)
