@@ -72,6 +72,7 @@ FIXES = (
     Fix('failed-rebuild', (_COMPUTE,)),
     Fix('failed-resize-flavor', (_COMPUTE,)),
     Fix('libvirtd-restart-deadlock', (_COMPUTE,), servers='none'),
+    Fix('live-migrated-devices', (_COMPUTE,)),
     # A conductor of an older release names no limits to a host of 34 either.
     Fix('live-migration-limits', (_COMPUTE,), bug=2153425),
     Fix('placement-retries', (_API, _COMPUTE)),
