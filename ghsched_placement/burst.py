@@ -154,8 +154,8 @@ class Measured:
 
     :param promised: percent, on average.
     :param mean: share of it that is used.
-    :param variance: of one guest's share.
-    :param correlation: of the guests with each other.
+    :param variance: variance of one guest's share.
+    :param correlation: correlation of the guests with each other.
     :param guests: effective number of guests (of equal ones).
     :param over: part of the periods in which they used all of the pool.
     """

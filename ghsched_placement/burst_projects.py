@@ -120,7 +120,7 @@ class Uses:
         :class:`burst.Hour`.
     :param hour: number of the hour of the last period.
     :param periods: number of periods, of which older ones count less.
-    :param projects: in order of their UUIDs.
+    :param projects: use by project, in the order of their UUIDs.
     """
 
     since: int = 0

@@ -61,7 +61,7 @@ TOO_FAR = Lack(
 class VfRequest:
     """PCI request of Nova for VFs of one guest NUMA node.
 
-    :param request_id: of the InstancePCIRequest.
+    :param request_id: ID of Nova's InstancePCIRequest.
     """
 
     guest_node: int
@@ -135,8 +135,8 @@ class Placed:
 
     :param nodes: host NUMA node by guest NUMA node; empty when nothing is
         requested that is on a node.
-    :param candidates: of Placement, those with the fewest PFs first. They
-        differ in the PFs of VFs only.
+    :param candidates: Placement's candidates, those with the fewest PFs
+        first. They differ in the PFs of VFs only.
     :param others: providers of the other request groups by suffix, such as
         those of ``pci_passthrough:alias``.
     :param far: number of VFs off their node, and off its socket.

@@ -265,8 +265,7 @@ def _find_missing_resources(policy: GuestPolicy, accounting: Accounting,
 
 
 def _get_counted_key(accounting: Accounting) -> str:
-    """Return the extra spec whose bandwidth Placement counts: mem_bw_min or
-    max.
+    """Return the extra spec of the bandwidth that Placement counts.
     """
     key = keys.MEM_BW_MIN if accounting == 'min' else keys.MEM_BW_MAX
     return key.extra_spec

@@ -57,7 +57,7 @@ def parse_cpus(text: str) -> frozenset[int]:
 def render_cpus(cpus: Iterable[int]) -> str:
     """Render CPU numbers as libvirt's canonical text, such as ``0-3,8``.
 
-    Two neighbours are a range, too (``0-1``).
+    Two consecutive numbers are written as a range (``0-1``).
     """
     ranges: list[list[int]] = []
     for cpu in sorted(set(cpus)):

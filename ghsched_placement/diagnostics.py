@@ -78,7 +78,7 @@ class GuestNode:
     def differs(self, minimum: int, maximum: int) -> bool:
         """Whether a guest's control group is known not to enforce its limits.
 
-        False if it is not known.
+        False if the limits of the group are unknown.
 
         :param minimum: guaranteed percent of bandwidth.
         :param maximum: cap, percent of bandwidth.

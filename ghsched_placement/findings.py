@@ -47,7 +47,7 @@ class Server:
     """Server of a host as Nova and its host report it.
 
     :param host: name of its compute node's provider.
-    :param policy: of its flavor; None without one.
+    :param policy: bandwidth policy of its flavor; None without one.
     :param problem: reason that the flavor's policy is invalid.
     :param nodes: host NUMA node of each guest NUMA node; empty where that is
         not known.

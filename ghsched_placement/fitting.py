@@ -64,7 +64,7 @@ class Wish:
         aliases are not counted.
     :param needs: CPUs and memory of each guest NUMA node; empty: not counted
         by NUMA node.
-    :param page_size: of the memory pages that the guest asks for.
+    :param page_size: size of the memory pages that the guest asks for.
     """
 
     policy: GuestPolicy

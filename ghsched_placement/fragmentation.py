@@ -86,10 +86,10 @@ class DeviceNeed:
 class HostNode:
     """A host NUMA node before the guest is placed.
 
-    :param number: of the node, as the host counts.
+    :param number: number of the host NUMA node.
     :param pinned: CPUs for guests with dedicated CPUs.
     :param shared: vCPUs that may float, with the allocation ratio in.
-    :param memory: of the page size that the guest asks for.
+    :param memory: memory of the page size that the guest asks for.
     :param devices: free passthrough devices by PCI pool. Those of a pool
         that no node is known of are counted on each node.
     :param guarded: whether the guest, placed here, would take a node from

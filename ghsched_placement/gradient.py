@@ -51,8 +51,8 @@ KINDS = 16
 class Kind:
     """Guests that take the same.
 
-    :param nodes: of each guest NUMA node.
-    :param group: whether they take a control group.
+    :param nodes: amounts of each guest NUMA node.
+    :param group: whether the guests take a control group.
     """
 
     nodes: tuple[Amounts, ...]
@@ -63,7 +63,7 @@ class Kind:
 class Room:
     """Free amounts of a host and of its NUMA nodes.
 
-    :param free: of each NUMA node, by its number.
+    :param free: free amounts by host NUMA node.
     :param total: what the nodes have in all; what a node has none of does not
         count.
     :param groups: free control groups; None where nobody knows.

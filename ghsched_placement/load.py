@@ -105,8 +105,8 @@ class GuestNode:
 
     :param guest: UUID.
     :param node: its number in the guest.
-    :param host_node: that it is on; None for a guest that floats over
-        several.
+    :param host_node: host NUMA node that it is on; None for a guest that
+        floats over several.
     :param vcpus: how many it has.
     :param memory: MiB.
     :param cpu_load: busy time of its vCPUs, the mean of them.

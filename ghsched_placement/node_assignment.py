@@ -160,7 +160,7 @@ Rows: TypeAlias = tuple[_Row, ...]
 class _Guest:
     """Request groups of a guest NUMA node.
 
-    :param suffix: of the group whose provider is the host node; empty if
+    :param suffix: suffix of the group that gives the host node; empty if
         nothing is requested on the guest node.
     :param may_lack: whether a candidate may lack that group.
     :param vfs: suffixes, one per VF.

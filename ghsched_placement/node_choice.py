@@ -41,7 +41,7 @@ STEPS = 10
 class Taken:
     """CPUs and memory of a host NUMA node that Nova has given to guests.
 
-    :param vcpus: of guests that are bound to it.
+    :param vcpus: vCPUs of guests that are bound to the host NUMA node.
     """
 
     vcpus: int

@@ -99,7 +99,7 @@ class PlacementClient:
     def has_provider(self, trait: str) -> bool:
         """Whether any resource provider in Placement has a trait.
 
-        False, too, if Placement does not know the trait.
+        Also False if Placement does not know the trait.
         """
         try:
             return bool(self.get('/resource_providers', [
@@ -113,8 +113,8 @@ class PlacementClient:
                         limit: int) -> dict[str, Any]:
         """Return Placement's allocation candidates for a query.
 
-        None are returned for a trait or resource class that Placement does not
-        know.
+        The list is empty if Placement does not know a trait or a resource
+        class of the query.
         """
         try:
             return self.get('/allocation_candidates',

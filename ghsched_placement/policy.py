@@ -297,8 +297,9 @@ def check_flavor(extra_specs: Mapping[str, str],
 
 def parse(extra_specs: Mapping[str, str],
           guest_nodes: int, vcpus: int = 0) -> GuestPolicy | None:
-    """Parse the guest policy in a flavor's ghsched extra specs; None if
-    absent.
+    """Parse the guest policy in a flavor's ghsched extra specs.
+
+    None if the flavor has no ghsched extra specs.
 
     :param extra_specs: all extra specs of the flavor.
     :param guest_nodes: number of guest NUMA nodes, 0 if the guest has no NUMA

@@ -126,8 +126,7 @@ def parameters(flavor: Flavor, request: requests.Request,
 
 
 def not_shown(extra_specs: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the extra specs whose part of Nova's query is not computed here.
-    """
+    """Return the extra specs that the computed Placement query leaves out."""
     return tuple(sorted(filter(_NOT_SHOWN.fullmatch, extra_specs)))
 
 

@@ -127,9 +127,9 @@ def compute_healed(host: capacity.Host, server: Server, held: Amounts,
                    accounting: Accounting = 'min') -> Repair | None:
     """Return the repair that makes a server's allocation match its flavor.
 
-    None if nothing is wrong or the right amounts are unknown. None, too, for a
-    server without any allocation: use nova-manage placement heal_allocations
-    first.
+    None if nothing is wrong, if the right amounts are unknown, or if the
+    server has no allocation at all. In the last case, run nova-manage
+    placement heal_allocations first.
 
     :param held: the allocation, by provider UUID and resource class.
     """

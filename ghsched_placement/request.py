@@ -83,7 +83,7 @@ class Request:
 class Devices:
     """VFs of one kind for one guest NUMA node, as Nova asks for them.
 
-    :param request_id: of Nova's InstancePCIRequest.
+    :param request_id: ID of Nova's InstancePCIRequest.
     :param resources: resource class of one VF.
     :param required: traits of the PF that they are of.
     :param sizes: how many to take from one PF each.

@@ -70,7 +70,7 @@ class Guest:
         threads.
     :param shared: guest CPUs that share host CPUs.
     :param dedicated: guest CPU numbers with a host CPU of their own.
-    :param page_size: of the memory pages that it asks for.
+    :param page_size: size of the memory pages that the guest asks for.
     """
 
     vcpus: int

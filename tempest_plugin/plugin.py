@@ -25,16 +25,16 @@ class GhschedTempestPlugin(plugins.TempestPlugin):
     """The plugin ``ghsched_tests`` of ``tempest list-plugins``."""
 
     def load_tests(self):
-        """Directory of the tests, and the top that their names start from."""
+        """Return the directory of the tests and the one they import from."""
         return str(_PACKAGE / 'tests'), str(_PACKAGE.parent)
 
     def register_opts(self, conf):
-        """Add our options to tempest's."""
+        """Register ghsched's options with tempest."""
         conf.register_opt(config.service_option, group='service_available')
         conf.register_group(config.group)
         conf.register_opts(config.options, config.group)
 
     def get_opt_lists(self):
-        """Our options, for the sample of tempest.conf."""
+        """Return ghsched's options, for the sample tempest.conf."""
         return [('service_available', [config.service_option]),
                 (config.group.name, config.options)]

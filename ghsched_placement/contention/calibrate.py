@@ -35,9 +35,9 @@ _TURNS = 40
 
 def fit_demand(machine: Machine, workload: Workload = REFERENCE,
                baseline: str = 'none') -> float:
-    """Return the bandwidth per container that explains a published density.
+    """Return the MB/s per container that explain a published density.
 
-    In MB/s. The density is the number of containers that run well on the
+    The density is the number of containers that run well on the
     machine.
 
     :param baseline: scenario of the published density: ``none`` where the
@@ -72,7 +72,7 @@ def fit_machine(machine: Machine, workload: Workload = REFERENCE,
 def get_binding_speedup(machine: Machine) -> float:
     """Return the speed-up of memory accesses by binding guests to NUMA nodes.
 
-    The mean latency between all nodes, relative to a local access.
+    It is the mean latency between all nodes, relative to a local access.
     """
     numbers = [node.id for node in machine.nodes]
     return sum(traffic.get_idle_latency(machine, here, there)

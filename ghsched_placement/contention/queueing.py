@@ -116,7 +116,7 @@ def get_group_delays(
         enforcement: Enforcement = Enforcement()) -> tuple[float, ...]:
     """Return the mean queueing delay of each control group on a host node.
 
-    In service times.
+    The delays are in service times.
 
     :param capacity: bandwidth of the node in theory, in MB/s.
     :param claims: bandwidth claims of the control groups on the node.

@@ -59,7 +59,7 @@ GOAL = 60
 class Range:
     """Quantiles of the predictions of many draws (simulated).
 
-    :param densities: of ghsched, as far as there is room; ascending.
+    :param densities: densities with ghsched, ascending, limited by room.
     :param by_latency: the same were there room for all that the latency
         allows.
     :param over_static: ghsched over the best static bind, by latency.

@@ -100,8 +100,8 @@ class Outcome:
     """Achieved bandwidth and latency of one flow.
 
     :param achieved: MB/s.
-    :param latency: of an access; that of a local one on an idle machine
-        is 1.
+    :param latency: latency of an access, relative to a local one on an
+        idle machine.
     """
 
     flow: Flow

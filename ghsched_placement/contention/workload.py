@@ -59,9 +59,9 @@ class Workload:
     The defaults are the published test: two guests of 160 vCPUs, 240 GB, two
     NUMA nodes and 40 VFs, with containers of 2 vCPUs and 8 GB.
 
-    :param memory_mb: of a guest, MiB; and likewise of a container.
+    :param memory_mb: memory of a guest, in MiB.
     :param nodes: NUMA nodes of a guest.
-    :param vfs: of a guest, one for each container; 0 where containers have
+    :param vfs: VFs of a guest, one for each container; 0 where containers have
         none, and reach the network through the host. What the host does for
         that is not counted.
     :param neighbour_mb: MB/s that others, whom nobody controls, want of each
@@ -113,7 +113,7 @@ class Path:
     """A part of the accesses of one container.
 
     :param group: control group of its guest.
-    :param part: of all accesses, 0 to 1.
+    :param part: fraction of all accesses, 0 to 1.
     """
 
     group: str
@@ -144,7 +144,7 @@ def place_guests(machine: Machine, workload: Workload,
                  scenario: str) -> tuple[tuple[int, ...], ...]:
     """Return the host NUMA nodes of each guest that fits on a machine.
 
-    One host node for each guest node. A guest goes to the nodes with the most
+    Each guest node has one host node. A guest gets the nodes with the most
     free memory, in one socket if possible. In the scenario without binding
     (``none``), each guest uses all nodes.
     """

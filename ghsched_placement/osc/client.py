@@ -51,7 +51,7 @@ ACTION_TIMEOUT_S = (5, 2000)
 class Client(nova_reader.NovaReader):
     """Reads a cloud, and changes no more than allocations.
 
-    :param connection: of openstacksdk.
+    :param connection: connection of openstacksdk.
     :param workers: requests at the same time; 1: no threads.
     """
 

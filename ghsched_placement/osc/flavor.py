@@ -273,9 +273,9 @@ def list_shapes(size: Size, extra_specs: Mapping[str, str]
                 ) -> list[Mapping[str, str]]:
     """Return a flavor's extra specs for each number of guest NUMA nodes.
 
-    Only the given extra specs, unless the flavor leaves the number of guest
-    NUMA nodes to the scheduler. A number whose nodes would not have whole
-    memory pages is left out, unless no other is left.
+    They are the given extra specs alone, unless the flavor leaves the number
+    of guest NUMA nodes to the scheduler. A number whose nodes would not have
+    whole memory pages is left out, unless no other is left.
 
     :raises CommandError: when the range of numbers is invalid.
     """

@@ -210,7 +210,8 @@ def _describe_bursts(node: capacity.Node,
 def _sum_guarantees(seen: observe.Observed, number: int | None) -> int | None:
     """Return the percent of bandwidth guaranteed to guests on a host node.
 
-    As set in resctrl, not as in Placement. None if unknown.
+    The guarantees are those set in resctrl, not the allocations in Placement.
+    None if they are unknown.
     """
     told = [(server.uuid, server.effective) for server in seen.servers
             if server.effective is not None]

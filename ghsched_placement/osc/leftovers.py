@@ -47,7 +47,7 @@ class Leftover:
     """A provider, file or record to remove before the package is removed.
 
     :param where: service that has it.
-    :param kind: of thing, in the words of that service.
+    :param kind: kind of leftover, in the words of that service.
     :param remedy: command or page of the manual that removes it.
     """
 

@@ -268,7 +268,7 @@ def parse_moves(migrations: Iterable[Mapping[str, Any]]
                 ) -> tuple[move_plan.Moved, ...]:
     """Convert Nova's migration records to moves of a rebalance plan.
 
-    Live migrations only, also failed ones.
+    Only live migrations are converted, including those that failed.
     """
     return tuple(move_plan.Moved(
         one['instance_uuid'],

@@ -26,9 +26,9 @@ from ghsched_placement import names
 class Shown:
     """A resource class of NUMA nodes, as commands show it.
 
-    :param title: of columns.
-    :param unit: of columns, with a blank before it; empty for a number.
-    :param field: of JSON.
+    :param title: title of table columns.
+    :param unit: unit in table columns, with a blank before it; or empty.
+    :param field: name of the JSON field.
     """
 
     resource_class: str
@@ -63,10 +63,7 @@ COLUMNS = tuple(one.make_column(figure) for one in PLAIN
 
 
 def list_figures(node: capacity.Node) -> Iterator[int | None]:
-    """Yield total, used and free amounts of L3 ways and real-time CPU.
-
-    Of a host NUMA node.
-    """
+    """Yield a host node's total, used and free L3 ways and real-time CPU."""
     for one in PLAIN:
         stock = node.stocks.get(one.resource_class)
         yield from ((None,) * len(_FIGURES) if stock is None else
@@ -99,7 +96,7 @@ def describe_amounts(document: Mapping[str, Any]) -> Iterator[str]:
 def describe_held(held: Mapping[int, Mapping[str, int]]) -> str:
     """Return text on a guest's allocations on each host NUMA node.
 
-    Without those of bandwidth.
+    Allocations of bandwidth are left out.
 
     :param held: amount by field name, by host NUMA node.
     """

@@ -113,7 +113,7 @@ class _Silence:
 class NovaReader:
     """Asks Nova about servers, hosts, flavors and migrations.
 
-    :param connection: of openstacksdk.
+    :param connection: connection of openstacksdk.
     :param workers: requests at the same time; 1: no threads.
     """
 

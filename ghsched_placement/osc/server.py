@@ -172,7 +172,7 @@ def _list_measured_rows(guest: Guest, told: Iterable[diagnostics.GuestNode]
                         ) -> Iterator[tuple[Any, ...]]:
     """Yield a table row for each host NUMA node that a server uses.
 
-    For a server without NUMA topology.
+    The rows are those of a server without a NUMA topology.
     """
     rows: list[diagnostics.GuestNode | None] = [*told]
     for real in rows or [None]:

@@ -173,7 +173,7 @@ def _refresh_offers(stage: Stage, flavor: _Flavor,
 def _get_used_share(states: Sequence[State]) -> float:
     """Return the used fraction, 0 to 1, of the hosts' scarcest resource.
 
-    The average over all hosts, for the progress display.
+    It is the average over all hosts, for the progress display.
     """
     shares = []
     for state in states:

@@ -100,7 +100,7 @@ class Group:
     """Hosts that are alike.
 
     :param host: one of them.
-    :param names: of all of them, in their order.
+    :param names: names of all hosts of the group, in their order.
     """
 
     host: Host

@@ -186,8 +186,8 @@ class Use:
 
     :param node: host NUMA node; None for the host as a whole.
     :param capacity: all that can be allocated.
-    :param before: in use before the plan.
-    :param planned: taken by guests of the plan.
+    :param before: amount in use before the plan.
+    :param planned: amount that guests of the plan take.
     """
 
     node: int | None

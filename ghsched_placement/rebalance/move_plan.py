@@ -72,7 +72,7 @@ class Node:
     :param left: what one guest can still be given of all else that Placement
         counts on a node, by resource class.
     :param groups: control groups that are left on its host.
-    :param traits: of its host.
+    :param traits: traits of its host.
     """
 
     spot: Spot
@@ -104,7 +104,7 @@ class Guest:
     :param counted: all else that Placement counts of its node, by resource
         class.
     :param groups: control groups that it needs on another host.
-    :param traits: that another host must have.
+    :param traits: traits that another host must have.
     """
 
     uuid: str
@@ -308,7 +308,7 @@ class State:
                       bandwidth: float = 0.0) -> float:
         """Return the part of a host node's CPU demand above its load limit.
 
-        In CPUs; 0 if the node is below the limit.
+        The result is in CPUs, and 0 if the node is below the limit.
 
         :param cpu: further CPUs to assume in use on the node.
         :param bandwidth: further bytes per second to assume in use.
@@ -352,7 +352,7 @@ class State:
             self, guest: Guest, spot: Spot, leaving: Guest | None) -> bool:
         """Return whether a host NUMA node has the resources free for a guest.
 
-        Bandwidth guarantees and other amounts counted by Placement.
+        These are bandwidth guarantees and all else that Placement counts.
 
         :param leaving: other guest that leaves that node first, or None.
         """

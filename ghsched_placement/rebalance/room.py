@@ -68,7 +68,7 @@ class Running:
 class Plan:
     """Moves after which guests of a flavor fit.
 
-    :param moves: in the order in which they are to be made.
+    :param moves: moves in the order in which they are to be made.
     :param fits: number of guests of the flavor that fit afterwards.
     :param is_cut: whether the search ended at its limit of steps.
     """

@@ -20,7 +20,7 @@ from ghsched_placement import names
 
 
 def held(providers: Any, *wanted: str) -> bool:
-    """Whether one host of the cloud can hold all of these.
+    """Return whether some host of the cloud has all given capabilities.
 
     :param providers: tempest's client for resource providers.
     :param wanted: keys of :data:`ghsched_placement.names.CAPABILITY_TRAITS`.

@@ -56,13 +56,13 @@ class Seen:
 
 
 def passed(xml: ElementTree.Element) -> list[Passed]:
-    """The passthrough devices in a domain's XML."""
+    """Return the passthrough devices in a libvirt domain's XML."""
     return [Passed(_host_address(device), _guest_node(xml, device))
             for path in _HOSTDEVS for device in xml.findall(path)]
 
 
 def backing_node(xml: ElementTree.Element, guest_node: int) -> int | None:
-    """The host NUMA node that a guest node's memory is bound to."""
+    """Return the host NUMA node to which a guest node's memory is bound."""
     memnode = xml.find(f'./numatune/memnode[@cellid="{guest_node}"]')
     return None if memnode is None else int(memnode.get('nodeset', ''))
 
@@ -77,7 +77,7 @@ def _host_address(device: ElementTree.Element) -> str:
 
 def _guest_node(xml: ElementTree.Element,
                 device: ElementTree.Element) -> int | None:
-    """Follow the buses up to a host bridge that names its node."""
+    """Return the guest NUMA node of a device, by the host bridge above it."""
     controllers = {one.get('index'): one for one in xml.findall(
         "./devices/controller[@type='pci']")}
     own = device.find('./numa')
@@ -93,12 +93,12 @@ def _guest_node(xml: ElementTree.Element,
 
 
 def is_ready(console: str) -> bool:
-    """Whether a guest has said what it saw when it booted."""
+    """Return whether a guest's console shows all devices of its boot."""
     return READY in map(str.strip, _whole_lines(console))
 
 
 def seen(console: str) -> list[Seen]:
-    """The PCI devices that a guest sees now."""
+    """Return the PCI devices that a guest reports on its console."""
     found: dict[str, Seen] = {}
     for words in _reports(_whole_lines(console)):
         kind, address, *rest = words
@@ -112,12 +112,12 @@ def seen(console: str) -> list[Seen]:
 
 
 def _whole_lines(console: str) -> list[str]:
-    """The last line may still be written."""
+    """Return the complete lines of a console, all but the last."""
     return console.split('\n')[:-1]
 
 
 def _reports(lines: Iterable[str]) -> Iterable[list[str]]:
-    """The words of the lines about devices.
+    """Yield the words of each console line that reports a device.
 
     An emulated serial port that is short of time may send a part of an earlier
     line once more, just before the next one.

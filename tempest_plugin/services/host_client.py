@@ -57,7 +57,7 @@ class HostClient:
         self._timeout = timeout
 
     def run(self, *command: str) -> str:
-        """Standard output of a command on the host.
+        """Run a command on the host and return its standard output.
 
         :raises HostCommandFailed: when it fails, or takes too long.
         """
@@ -76,22 +76,22 @@ class HostClient:
         return done.stdout
 
     def domain_xml(self, domain: str) -> ElementTree.Element:
-        """The live XML of a libvirt domain."""
+        """Return the live XML of a libvirt domain."""
         # The host is the one under test, and it is ours.
         return ElementTree.fromstring(  # noqa: S314
             self.run('virsh', '-c', self._uri, 'dumpxml', domain))
 
     def vcpu_threads(self, domain: str) -> frozenset[int]:
-        """Thread ids of a domain's virtual CPUs, as QEMU reports them."""
+        """Return the thread IDs of a domain's vCPUs, as QEMU reports them."""
         answer = json.loads(self.run(
             'virsh', '-c', self._uri, 'qemu-monitor-command', domain,
             '{"execute": "query-cpus-fast"}'))
         return frozenset(cpu['thread-id'] for cpu in answer['return'])
 
     def control_groups(self) -> dict[str, frozenset[int]]:
-        """The threads in each control group, by the group's directory.
+        """Return the threads of each resctrl control group, by directory.
 
-        The kernel's default group, which is the root, is not among them.
+        The default group of the kernel is left out.
         """
         lines = self.run(
             'find', self._resctrl, '-mindepth', '2', '-maxdepth', '2',
@@ -100,9 +100,9 @@ class HostClient:
         return parse_tasks(lines.splitlines())
 
     def group_of(self, threads: frozenset[int]) -> str:
-        """Directory of the control group that holds all these threads.
+        """Return the directory of the control group of some threads.
 
-        :raises LookupError: when no one group does.
+        :raises LookupError: when no control group has all of them.
         """
         groups = self.control_groups()
         for group, members in groups.items():
@@ -112,13 +112,13 @@ class HostClient:
                           f'{sorted(threads)}; there are {groups}')
 
     def schemata(self, group: str) -> dict[str, dict[int, str]]:
-        """The values in a group's schemata, by resource and domain id."""
+        """Read a control group's schemata, by resource and domain ID."""
         return parse_schemata(self.run('cat', f'{group}/schemata'))
 
     def pci_device(self, address: str) -> 'HostDevice':
-        """A PCI device of the host.
+        """Read a PCI device of the host from sysfs.
 
-        :raises HostCommandFailed: when it is not there.
+        :raises HostCommandFailed: when the host has no such device.
         """
         device = f'/sys/bus/pci/devices/{address}'
         answer = self.run(
@@ -133,13 +133,13 @@ class HostClient:
             driver=None if driver == '-' else driver)
 
     def granularity(self) -> int:
-        """The step of the memory bandwidth cap, in percent."""
+        """Read the step of the memory bandwidth cap, in percent."""
         return int(self.run(
             'cat', f'{self._resctrl}/info/MB/bandwidth_gran'))
 
 
 def parse_tasks(lines: Iterable[str]) -> dict[str, frozenset[int]]:
-    """Lines ``DIRECTORY/tasks:THREAD`` -> threads by directory."""
+    """Parse lines ``DIRECTORY/tasks:THREAD`` to threads by directory."""
     groups: dict[str, set[int]] = {}
     for line in lines:
         path, _, thread = line.rpartition(':')
@@ -148,7 +148,7 @@ def parse_tasks(lines: Iterable[str]) -> dict[str, frozenset[int]]:
 
 
 def parse_schemata(text: str) -> dict[str, dict[int, str]]:
-    """Lines ``RESOURCE:ID=VALUE;ID=VALUE`` -> values."""
+    """Parse schemata, lines of ``RESOURCE:ID=VALUE;ID=VALUE``."""
     result = {}
     for line in filter(None, map(str.strip, text.splitlines())):
         resource, _, values = line.partition(':')
