@@ -18,7 +18,8 @@
 # through all moves between two hosts (keys), benchmarks (bench), all moves
 # between two hosts of a cloud (moves) and of guests that share groups (sharing),
 # an upgrade (upgrade), Watcher (watcher), every operation with every fault
-# (pairs), random ones (soak), moves on the virtual compute node and interrupts
+# (pairs), random ones (soak), simulated memory beside the contention model
+# (judge: DRAMsim3 at $DRAMSIM3_TREE, or a clone), moves on the virtual compute node and interrupts
 # of its VFs (vnode). The last line counts.
 #
 # usage: tools/nightly.sh [MINUTES] [PART]...
@@ -39,7 +40,8 @@ if [[ ${1:-} =~ ^[0-9]+$ ]]; then
     shift
 fi
 ALL=(releases newest properties fuzz killed keys bench moves sharing upgrade
-    watcher pairs soak vnode)
+    watcher pairs soak judge vnode)
+DRAMSIM3_URL=https://github.com/umd-memsys/DRAMsim3
 NOVA_URL=https://opendev.org/openstack/nova
 [ $# -gt 0 ] || set -- "${ALL[@]}"
 for part; do
@@ -139,6 +141,19 @@ part_pairs() {
 
 part_soak() {
     stage 'soak' $((minutes + 30)) bash tools/soak.sh --minutes "$minutes"
+}
+
+part_judge() {
+    local tree=${DRAMSIM3_TREE:-} out=$GHSCHED_HOME/judge
+    if [ -z "$tree" ]; then
+        tree=$GHSCHED_HOME/dramsim3
+        rm -rf "$tree"
+        stage 'clone of DRAMsim3' 15 git clone -q "$DRAMSIM3_URL" "$tree" ||
+            return
+    fi
+    stage 'simulated memory, short' 30 "$VENV/bin/python" \
+        tools/judge/memory/memory_judge.py all "$tree" "$out" --short \
+        --cells '^ddr4 want' --out "$out/recorded.json"
 }
 
 part_vnode() {

@@ -1,0 +1,209 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""Compare the contention model's ranges with a recording of memory_judge.py.
+
+The range of the model is what the shipped latency curves of measured machines
+give, and the simulated memory's own curve, which is that of its cells without
+controls: whole machines add their queues to those of the memory. The range is
+widened by the error with which measured machines predict each other. No rule
+for a control is fitted: a cell gives its demands and controls, and the
+unloaded cell of its memory the part of a request that waits for memory.
+"""
+
+from dataclasses import dataclass
+import itertools
+import math
+from pathlib import Path
+import re
+import sys
+
+import memory_judge as judge
+
+TOP = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(TOP))
+
+from ghsched_placement.contention import curve as curves  # noqa: E402
+from ghsched_placement.contention import queueing  # noqa: E402
+from ghsched_placement.contention import server  # noqa: E402
+from ghsched_placement.contention.share import Claim  # noqa: E402
+from ghsched_placement.contention.share import share_bandwidth  # noqa: E402
+from ghsched_placement.contention import shipped  # noqa: E402
+
+#: Relative error of a latency that other machines predict.
+ERROR = 0.10
+
+#: Streams that get less than they want by more than this factor have all that
+#: the memory delivers.
+_SATURATED = 1.02
+
+#: Figures of a cell, and their titles.
+FIGURES = {'latency': 'latency', 'streams': 'streams get',
+           'p99_closed': 'p99 closed', 'p99_open': 'p99 open'}
+
+
+@dataclass(frozen=True)
+class Row:
+    """Figure of a cell: the simulation's runs and the model's range."""
+
+    cell: str
+    figure: str
+    mean: float
+    interval: tuple[float, float]
+    model: tuple[float, float]
+
+    @property
+    def agrees(self):
+        """Whether the interval of the runs meets the range of the model."""
+        return (self.interval[0] <= self.model[1]
+                and self.model[0] <= self.interval[1])
+
+    @property
+    def holds(self):
+        """Whether the mean of the runs is in the range of the model."""
+        return self.model[0] <= self.mean <= self.model[1]
+
+
+def claims(cell, demand):
+    """Return the model's claims of the servers and of the streams.
+
+    :param demand: bandwidth of the servers without streams.
+    """
+    return [Claim(demand, minimum=cell.option('server_guarantee'),
+                  priority=int(cell.option('server_priority', 3))),
+            Claim(min(cell.option('demand', 1), 1.0)
+                  if cell.option('streams', 1) else 0.0,
+                  maximum=cell.option('stream_cap', math.inf))]
+
+
+def predict(cell, curve, demand):
+    """Return the servers' memory latency and the streams' bandwidth.
+
+    Bandwidth is a fraction of the bandwidth in theory.
+    """
+    asked = claims(cell, demand)
+    got = share_bandwidth(
+        queueing.get_deliverable_bandwidth(1.0, curve), asked)
+    enforcement = queueing.Enforcement(
+        queueing.CONTROLLER if cell.option('inside') else queueing.ENTRANCE,
+        cell.option('stream_window_us'))
+    waiting = queueing.get_group_delays(1.0, asked, got, curve, enforcement)
+    return (1 + waiting[0]) * asked[0].demand / got[0], got[1]
+
+
+def measured():
+    """Return the shipped latency curves of measured machines."""
+    return [shipped.load_curve(path.stem)
+            for path in sorted(shipped.DIRECTORY.iterdir())]
+
+
+def simulated(memory, recorded):
+    """Return the latency curve of a simulated memory; None if it lacks cells.
+
+    As in the model, servers want as much when they are slow as when alone.
+    """
+    cells = recorded['cells']
+    points = {0.0: 1.0}
+    for cell in judge.CELLS:
+        if cell.name in cells and re.fullmatch(f'{memory} want (all|..%)',
+                                               cell.name):
+            wanted = min(cell.option('demand'),
+                         mean(cells[cell.name], 'streams') * _SATURATED)
+            points[wanted + mean(cells[f'{memory} alone'], 'servers')] = max(
+                1.0, mean(cells[cell.name], 'latency'))
+    return curves.LatencyCurve('measured', 'simulated', (
+        curves.Line(curves.WRITES, tuple(sorted(points.items()))),)) if (
+            len(points) > 1) else None
+
+
+def mean(runs, figure):
+    """Return the mean of a figure over the runs of a cell."""
+    return judge.interval([run[figure] for run in runs])[0]
+
+
+def ranges(cell, alone, known):
+    """Return the model's range of each figure of a cell.
+
+    :param alone: mean figures of the unloaded cell of the same memory.
+    :param known: latency curves that may be those of the memory.
+    """
+    predicted = [predict(cell, curve, alone['servers']) for curve in known]
+    latencies, streams = zip(*predicted, strict=True)
+    lowest = max(1.0, min(latencies) * (1 - ERROR))
+    highest = max(latencies) * (1 + ERROR)
+    low, high = (server.get_service_growth(alone['stalled'], latency)
+                 for latency in (lowest, highest))
+    return {'latency': (lowest, highest),
+            'streams': (min(streams) * (1 - ERROR),
+                        max(streams) * (1 + ERROR)),
+            'p99_closed': (low, high),
+            'p99_open': (low, server.get_open_growth(judge.BUSY, high))}
+
+
+def rows(recorded):
+    """Yield a row for each figure of each recorded cell with streams."""
+    found = recorded['cells']
+    machines = measured()
+    own = {memory: simulated(memory, recorded) for memory in judge.MEMORIES}
+    for cell in judge.CELLS:
+        if cell.name not in found or not cell.option('streams', 1):
+            continue
+        alone = {name: mean(found[f'{cell.memory} alone'], name)
+                 for name in ('servers', 'stalled')}
+        model = ranges(cell, alone, [
+            *machines, *filter(None, [own[cell.memory]])])
+        # Runs with few requests have no p99 of a closed loop.
+        known = found[cell.name][0]
+        for figure in (name for name in FIGURES if name in known):
+            middle, *ends = judge.interval(
+                [run[figure] for run in found[cell.name]])
+            yield Row(cell.name, figure, middle, tuple(ends), model[figure])
+
+
+def render(recorded):
+    """Render the comparison as a table in reStructuredText."""
+    lines = ['.. Written by tools/contention-tables.', '',
+             '.. list-table:: Simulated memory and the range of the model '
+             '(both simulated)', '   :header-rows: 1', '', '   * - Cell']
+    lines += [f'     - {title.capitalize()}' for title in FIGURES.values()]
+    for name, group in itertools.groupby(rows(recorded),
+                                         key=lambda row: row.cell):
+        lines.append(f'   * - {name}')
+        of_cell = {row.figure: _cell(row) for row in group}
+        lines += [f'     - {of_cell.get(figure, "")}'.rstrip()
+                  for figure in FIGURES]
+    return '\n'.join(lines) + '\n'
+
+
+def _cell(row):
+    """Return a figure of a cell with the model's range, as text."""
+    low, high = (f'{end:.2f}' if math.isfinite(end) else 'no limit'
+                 for end in row.model)
+    spread = (row.interval[1] - row.interval[0]) / 2
+    return (f'{row.mean:.2f} ± {spread:.2f} ({low} to {high})'
+            + ('' if row.holds else ' \\*'))
+
+
+def show(recorded):
+    """Print the comparison as a table, and return an error or None."""
+    compared = list(rows(recorded))
+    print(f'{"cell":45} {"figure":12} {"simulated":>22} {"model":>16}')
+    for row in compared:
+        low, high = row.interval
+        mark = '' if row.holds else '  outside'
+        print(f'{row.cell:45} {FIGURES[row.figure]:12} '
+              f'{row.mean:6.2f} ({low:5.2f} to {high:5.2f}) '
+              f'{row.model[0]:6.2f} to {row.model[1]:6.2f}{mark}')
+    missed = [row for row in compared if not row.agrees]
+    print(f'{len(compared)} figures, {sum(row.holds for row in compared)} '
+          f'in the range of the model, {len(missed)} beyond it by more than '
+          'the interval of the runs')
+    return f'{len(missed)} figures disagree' if missed else None
