@@ -27,7 +27,8 @@ import pymysql
 _VOLATILE = ('created_at', 'updated_at', 'generation', 'id', 'report_count',
              'last_seen_up', 'version', 'free_ram_mb', 'free_disk_gb',
              'disk_available_least', 'current_workload', 'running_vms',
-             'memory_mb_used', 'local_gb_used', 'vcpus_used', 'launched_at')
+             'memory_mb_used', 'local_gb_used', 'vcpus_used', 'launched_at',
+             'stats')
 #: Actions of users and periodic tasks are a log of what has been done.
 _LOGS = ('instance_actions', 'instance_actions_events', 'task_log',
          'instance_faults')
