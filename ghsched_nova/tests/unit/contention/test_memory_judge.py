@@ -73,6 +73,16 @@ class RecordedTest(base.TestCase):
                 f'ddr4 want all, cap 50% in windows of {window} us'),
                 1.3 * even)
 
+    def test_single_run_is_held_to_its_latencies(self):
+        single = {'cells': {
+            name: [dict(run, p99_closed=9.0) for run in runs[:1]]
+            for name, runs in RECORDED['cells'].items()
+            if name.startswith(('ddr4 alone', 'ddr4 want'))}}
+        with mock.patch('builtins.print'):
+            self.assertIsNone(memory_compare.show(single))
+            single['cells']['ddr4 want all, cap 50%'][0]['latency'] = 9.0
+            self.assertIn('disagree', memory_compare.show(single))
+
     def test_guide_has_the_recording(self):
         """tools/contention-tables writes it."""
         self.assertEqual(
