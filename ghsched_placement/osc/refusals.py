@@ -31,7 +31,7 @@ class ListRefusals(base.Lister):
     that make room for a flavor.
     """
 
-    nothing = 'nova-scheduler has refused no request.'
+    nothing = 'No request has been refused.'
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:

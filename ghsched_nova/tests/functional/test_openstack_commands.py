@@ -307,7 +307,7 @@ class RefusalTest(openstack_base.CommandTestCase):
 
     def test_flavor_that_was_refused_is_listed_and_has_moves_that_help(self):
         self.assertEqual(
-            (0, 'nova-scheduler has refused no request.\n'),
+            (0, 'No request has been refused.\n'),
             self.command(refusals.ListRefusals))
         for name in ('host_a', 'host_b'):
             self.start_host(name)

@@ -41,6 +41,7 @@ HARMLESS = {
     ('ghsched_nova/tests/fixtures/mount.py', 'join(_STOP_TIMEOUT)'):
         'what has not ended is killed',
     ('ghsched_nova/tests/fixtures/mount.py', 'time.monotonic'): _GIVES_UP,
+    ('ghsched_nova/tests/fixtures/mpam_driver.py', 'timeout=600'): _GIVES_UP,
     ('ghsched_nova/tests/fixtures/privsep_attacks.py', 'time.monotonic'):
         'compared with GIVE_UP_S',
     ('ghsched_nova/tests/fixtures/privsep_attacks.py', 'timeout=1.0'):
@@ -52,10 +53,6 @@ HARMLESS = {
     ('ghsched_nova/tests/unit/cmd/test_exporter.py', 'time.monotonic'):
         _GIVES_UP,
     ('ghsched_nova/tests/unit/cmd/test_top.py', 'time.monotonic'): _GIVES_UP,
-    ('ghsched_nova/tests/unit/contention/test_queueing.py', 'wait(0.5)'):
-        'a function of the part of the time that a queue is busy',
-    ('ghsched_nova/tests/unit/contention/test_queueing.py', 'wait(1.0)'):
-        'a function of the part of the time that a queue is busy',
     ('ghsched_nova/tests/unit/monitor/test_reader.py', 'join(0.2)'):
         'the thread is not to end',
     ('ghsched_nova/tests/unit/resctrl/test_fs.py', 'wait(0.3)'):

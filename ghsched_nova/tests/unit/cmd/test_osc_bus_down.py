@@ -44,7 +44,7 @@ FLAVOR = {'id': '1', 'name': 'x', 'original_name': 'x', 'vcpus': 1,
           'extra_specs': {'hw:numa_nodes': '1', 'ghsched:mem_bw_min': '30'}}
 
 #: Commands that find nothing to do in this cloud.
-WITHOUT_ROWS = {'PlanRebalance', 'ApplyRebalance'}
+WITHOUT_ROWS = {'PlanRebalance', 'ApplyRebalance', 'ListRefusals'}
 #: Commands that change what only nova-compute can change.
 CHANGES = {'SetServer', 'MoveServerNodes'}
 #: Commands whose answer has figures that only the host knows.
