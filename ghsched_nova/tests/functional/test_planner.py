@@ -300,14 +300,15 @@ class ExactTest(PlacementTestCase):
         stage = Stage(self.placement)
         while True:
             stage.load_hosts([state])
-            offered = ((way, state.place(need, way)) for locality, sizes
-                       in need.tries(lambda: stage.list_pfs(need)) for way
-                       in stage.list_placements(need, locality, sizes)[0])
+            offered = (
+                (way, state.find_host_nodes(need, way)) for locality, sizes
+                in need.yield_vf_requests(lambda: stage.list_pfs(need)) for way
+                in stage.list_placements(need, locality, sizes)[0])
             found = next(((way, nodes) for way, nodes in offered
                           if nodes is not None), None)
             if found is None:
                 return state.guests
-            state.take(need, *found)
+            state.place_guest(need, *found)
 
     def test_the_count_is_the_same(self):
         chance = random.Random(5)  # noqa: S311
@@ -354,7 +355,8 @@ class LoadTest(PlacementTestCase):
                          (place_of(one, 3), 'CUSTOM_MEM_BW_PCT'): 20})
         load(self.placement, [one])
         (found,) = cloud.read_hosts(self.placement, workers=1)
-        self.assertEqual(one.shape()[1], found.make_comparison_key()[1])
+        self.assertEqual(
+            one.make_comparison_key()[1], found.make_comparison_key()[1])
         self.assertEqual(one.node_of, found.node_of)
 
     def test_more_than_one_guest_may_have_is_claimed_in_parts(self):
@@ -367,7 +369,7 @@ class LoadTest(PlacementTestCase):
 
 def load(placement, hosts):
     """Load a Placement with the providers of these hosts."""
-    placement.load([
+    placement.load_providers([
         {'uuid': one.uuid, 'name': one.name, 'parent': one.parent,
          'inventories': one.inventories, 'used': one.used,
          'traits': sorted(one.traits)}
@@ -407,7 +409,7 @@ class CloudTest(PlacementTestCase):
         self.assertEqual(7, found.flavors[0].guests)
         self.assertEqual({'f': 7}, found.mix.guests)
         self.assertIn(plan.NO_CELLS.format('host0, host1'), found.notes)
-        before = [one.shape()[1] for one in self.hosts]
+        before = [one.make_comparison_key()[1] for one in self.hosts]
         self.assertEqual(
             before, [one.make_comparison_key()[1]
                      for one in cloud.read_hosts(self.placement, workers=1)])
