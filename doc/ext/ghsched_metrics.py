@@ -37,7 +37,7 @@ def table(described: Iterable[metrics.Described]) -> Iterator[str]:
                 '     - Meaning')
     for metric in described:
         labels = ', '.join(f'``{label}``' for label in metric.labels)
-        yield f'   * - ``{metric.sent}``'
+        yield f'   * - ``{metric.exported_name}``'
         yield f'     - {"counter" if metric.counter else "gauge"}'
         yield f'     - {labels}'
         yield f'     - {metric.text} {metric.details}'.rstrip()

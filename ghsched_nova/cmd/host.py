@@ -163,7 +163,7 @@ def _run_plan(arguments: argparse.Namespace) -> int:
     """
     groups, changed = _apply_and_print(
         arguments,
-        reconcile.look,
+        reconcile.preview,
         threads.check_threads,
         interrupts.InterruptKeeper.check,
         None,
@@ -213,7 +213,7 @@ def _apply_and_print(
     before = host.groups()
     running = domains.list_running(arguments.connect)
     wanted, refused = host.wanted(running, before)
-    model.check(wanted)
+    model.check_wanted(wanted)
     report = reconcile.Report(foreign=tuple(sorted(naming.foreign(before))))
     if wanted.guests or wanted.removable:
         report = work(reconcile.Place(Path(section.resctrl_path),

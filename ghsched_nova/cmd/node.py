@@ -87,7 +87,7 @@ def read_missing(
     root: Path, sysfs: Path, proc: Path = Path('/proc')
 ) -> tuple[preconditions.Missing, ...]:
     """Return the preconditions of resctrl that this host does not meet."""
-    return preconditions.missing(_read_kernel(root, sysfs, proc))
+    return preconditions.list_unmet(_read_kernel(root, sysfs, proc))
 
 
 def read_options(files: Sequence[str] | None) -> cfg.ConfigOpts:
@@ -160,12 +160,12 @@ def _read_kernel(root: Path, sysfs: Path, proc: Path) -> preconditions.Kernel:
         machine=system.machine, release=system.release,
         filesystems=_read_text(proc / 'filesystems') or '',
         config=_read_kernel_config(proc, system.release),
-        tables={path.name for path in sysfs_files.entries(tables)}
+        tables={path.name for path in sysfs_files.list_directory(tables)}
         if tables.is_dir() else None,
         cpuinfo=_read_text(proc / 'cpuinfo') or '',
         cmdline=_read_text(proc / 'cmdline') or '',
         mounted=(root / 'schemata').is_file(), path=str(root),
-        info={path.name for path in sysfs_files.entries(root / 'info')})
+        info={path.name for path in sysfs_files.list_directory(root / 'info')})
 
 
 def _read_kernel_config(proc: Path, release: str) -> str | None:
@@ -194,7 +194,7 @@ def _describe_foreign_controls(
     for name, group in _read_groups(root):
         if naming.is_guests(name):
             yield from (f'control group {name}: {text}'
-                        for text in detection.limits(group))
+                        for text in detection.describe_reduced_caps(group))
 
 
 def _describe_overlaps(
@@ -208,7 +208,7 @@ def _describe_overlaps(
     if cache is None or '' not in groups:
         return
     for name in filter(naming.is_guests, sorted(groups)):
-        domains = caches.own_domains(cache, groups[name], groups[''])
+        domains = caches.list_private_domains(cache, groups[name], groups[''])
         for other in sorted(naming.foreign(groups) - {''}):
             text = caches.shared_ways(cache, domains, groups[name],
                                       groups[other])

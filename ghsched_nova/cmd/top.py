@@ -127,10 +127,10 @@ def _read_first_sample(top: top_screen.Top, source: top_source.Source,
                        delay: float) -> None:
     """Read the counters once and wait, because a rate needs two samples."""
     if top.loaded:
-        top.read()
+        top.read_frame()
         time.sleep(top_source.LOAD_PERIOD)
-    elif source.reader.host().monitor.unit == 'counter_bytes':
-        source.reader.usage()
+    elif source.reader.get_host().monitor.unit == 'counter_bytes':
+        source.reader.measure_usage()
         time.sleep(min(delay, 1.0))
 
 
@@ -148,8 +148,8 @@ def _iterate_rounds(count: int | None) -> Iterator[bool]:
 def _run_batch(top: top_screen.Top, delay: float, count: int | None) -> None:
     """Print frames with the current load one after the other."""
     for last in _iterate_rounds(count):
-        top.read()
-        print(top.text(), end='\n' if last or top.as_json else '\n\n',
+        top.read_frame()
+        print(top.render_frame(), end='\n' if last or top.as_json else '\n\n',
               flush=True)
         if not last:
             time.sleep(delay)
@@ -168,14 +168,14 @@ def _run_interactive(
         for last in _iterate_rounds(count):
             problem = ''
             try:
-                top.read()
+                top.read_frame()
             except topology.MonitorUnavailable as error:
                 problem = str(error)    # it may be mounted again
             if not _show_frame(top, problem, write, 0 if last else delay,
                                wakened):
                 return
     # The other screen is gone, and the last frame with it.
-    print(problem or top.text())
+    print(problem or top.render_frame())
 
 
 def _show_frame(

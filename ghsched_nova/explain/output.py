@@ -197,7 +197,7 @@ def _providers(explanation: Explanation) -> list[dict[str, Any]]:
 def _effective(setting: resolve.DomainSetting,
                dialect: dialects.Dialect) -> dict[str, Any]:
     """Return the limits that a host enforces for a guest NUMA node."""
-    held = setting.held.as_dict()
+    held = setting.effective_bandwidth.as_dict()
     if held['hardlimit'] is None:
         held['hardlimit'] = dialect.hardlimit_fixed
     return held

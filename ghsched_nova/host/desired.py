@@ -139,7 +139,7 @@ class Running:
         if found is None or not found.shared or not found.policy.controlled:
             return None
         return Sharing(
-            naming.shared_name(found.policy.nodes, found.host_nodes),
+            naming.render_shared_name(found.policy.nodes, found.host_nodes),
             tuple((node,
                    names.make_share_trait(found.policy.fingerprint, guest))
                   for guest, node in enumerate(found.host_nodes)))
@@ -218,16 +218,22 @@ def make_desired_state(host: resctrl_host.ResctrlHost, running: Running,
     group = running.shared_group if maker == 'ghsched' else ''
     held = policy.policy
     if group:
-        held = resolve.together(host, held, together.get(group, 1))
+        held = resolve.scale_shared_policy(host, held, together.get(group, 1))
     settings = resolve.resolve(host, held, policy.host_nodes)
     most, online = _count_vcpus(running.root)
     vcpus = frozenset(range(most)) if vcpus is None else vcpus
     if not vcpus:
         raise DomainError('the domain has no vCPU to control')
-    return model.Guest(running.domain, vcpus, min(online, len(vcpus)),
-                       resolve.desired_lines(host, settings), maker,
-                       shared=group, monitor=policy.policy.monitor,
-                       ways=resolve.ways(host, held, policy.host_nodes))
+    return model.Guest(
+        running.domain,
+        vcpus,
+        min(online, len(vcpus)),
+        resolve.desired_lines(host, settings),
+        maker,
+        shared=group,
+        monitor=policy.policy.monitor,
+        ways=resolve.resolve_ways(host, held, policy.host_nodes),
+    )
 
 
 def add_iommu_groups(
@@ -245,7 +251,7 @@ def add_iommu_groups(
     :raises NOT_DESIRED: if the traffic of a device cannot be controlled.
     """
     if (not host.dialect.devices or not section.control_devices
-            or guest.only_measured):
+            or guest.is_only_measured):
         return guest
     return replace(guest, devices=frozenset(
         read_iommu_group(Path(section.sysfs_path), address)
@@ -280,7 +286,7 @@ def make_default_state(host: resctrl_host.ResctrlHost, running: Running,
     if (root.find('cputune/memorytune/node') is not None
             or root.find('cputune/cachetune/cache') is not None):
         return None
-    policy, nodes = resolve.default_class(host, maximum)
+    policy, nodes = resolve.make_default_policy(host, maximum)
     settings = resolve.resolve(host, policy, nodes)
     most, online = _count_vcpus(root)
     return model.Guest(

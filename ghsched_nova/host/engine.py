@@ -195,10 +195,10 @@ class HostEngine(host_facts.HostFacts):
         report = _privileged().reconcile(
             self.root, self.run_path, model.Wanted(
                 (guest,), (running.domain,),
-                others=resolve.other_domains(host),
+                others=resolve.reset_other_domains(host),
                 all_threads=self.all_threads,
-                tolerance=host.tolerance, writes=host.writes,
-                staged=host.dialect.staged, bounded=host.bounded))
+                tolerance=host.tolerance, writes=host.written_values,
+                staged=host.dialect.staged, bounded=host.bounded_lines))
         _log_actions(report)
         for problem in report.problems:
             raise fs.GroupError(
@@ -233,12 +233,14 @@ class HostEngine(host_facts.HostFacts):
         return model.Wanted(
             tuple(guests), tuple(domain.domain for domain in running),
             frozenset(filter(naming.is_guests, before)),
-            resolve.other_domains(host) if host else {},
+            resolve.reset_other_domains(host) if host else {},
             self.all_threads, bool(self.section.control_devices),
             host.spare_monitors if host else 0,
             host.monitors_per_group if host else 0,
-            host.tolerance if host else {}, host.writes if host else {},
-            bool(host and host.dialect.staged), host.bounded if host else {},
+            host.tolerance if host else {},
+            host.written_values if host else {},
+            bool(host and host.dialect.staged),
+            host.bounded_lines if host else {},
             cache=self._cache(host, guests)), list(dict.fromkeys(problems))
 
     def _cache(self, host: resctrl_host.ResctrlHost | None,
@@ -356,14 +358,17 @@ class HostEngine(host_facts.HostFacts):
                  host_nodes: Sequence[int]) -> bool:
         """Whether a guest can share an existing control group of this host."""
         nodes = host_nodes[:len(policy.nodes)]
-        return (self.shares and not policy.partitions
-                and len(nodes) == len(policy.nodes)
-                and naming.shared_name(policy.nodes, nodes) in self.groups())
+        return (
+            self.shares
+            and not policy.partitions
+            and len(nodes) == len(policy.nodes)
+            and naming.render_shared_name(policy.nodes, nodes) in self.groups()
+        )
 
     def count_group_guests(self, uuid: str, policy: GuestPolicy,
                            host_nodes: Sequence[int]) -> int:
         """Count a shared control group's guests; always include ``uuid``."""
-        group = naming.shared_name(policy.nodes, host_nodes)
+        group = naming.render_shared_name(policy.nodes, host_nodes)
         others = desired.map_shared_groups(
             domain for domain in self.running() if domain.domain.id >= 0
             and domain.domain.uuid != uuid)

@@ -58,5 +58,5 @@ def read_host_topology(sysfs: Path, configured: dict[int, int],
                    or files.rated_bandwidth(path)
                    for node, path in nodes.items()},
         cpus={cpu: host_topology.Place(*place)
-              for cpu, place in files.places(sysfs)},
+              for cpu, place in files.list_cpu_places(sysfs)},
         clusters=clusters)

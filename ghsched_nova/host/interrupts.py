@@ -128,7 +128,7 @@ def steered_guests(running: Iterable[desired.Running]) -> list[model.Guest]:
 def _read_isolated_cpus(root: Path) -> frozenset[int]:
     """Return the CPUs that the kernel command line isolates (isolcpus)."""
     try:
-        return cpulist.parse_cpus(sysfs.text(
+        return cpulist.parse_cpus(sysfs.read_text(
             root / 'devices' / 'system' / 'cpu' / 'isolated') or '')
     except cpulist.CpuListError:
         return frozenset()

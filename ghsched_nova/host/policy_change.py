@@ -110,7 +110,10 @@ def effective_values(host: engine.HostEngine,
     settings = resolve.resolve(found, asked, host_nodes)
     if guests > 1:
         settings = resolve.resolve(
-            found, resolve.together(found, asked, guests), host_nodes)
+            found,
+            resolve.scale_shared_policy(found, asked, guests),
+            host_nodes,
+        )
     return [_setting_to_dict(setting) for setting in settings]
 
 
@@ -138,7 +141,7 @@ def count_group_guests(host: engine.HostEngine, uuid: str, live: str | None,
 def _setting_to_dict(setting: resolve.DomainSetting) -> dict[str, Any]:
     return {
         'guest_node': setting.guest_node, 'host_node': setting.host_node,
-        'domain': setting.domain, **setting.held.as_dict()}
+        'domain': setting.domain, **setting.effective_bandwidth.as_dict()}
 
 
 def is_same(host: engine.HostEngine, domain: Domain,

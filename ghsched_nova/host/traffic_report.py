@@ -54,7 +54,7 @@ class GuestTraffic:
             with self._measuring:
                 if self._meter is None:
                     self._meter = _make_meter(self._section)
-                self._meter.look(frozenset().union(
+                self._meter.update_ties(frozenset().union(
                     *map(addresses.fixed_addresses, guests)), time.monotonic())
         except Exception as error:
             # Logged once, although each report fails the same way.

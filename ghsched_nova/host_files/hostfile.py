@@ -30,8 +30,8 @@ from typing import Any
 from ghsched_nova.host_files import host_pfs
 from ghsched_nova.host_files import schema
 from ghsched_nova.resctrl import dialects
+from ghsched_nova.resctrl.host import read_scales
 from ghsched_nova.resctrl.host import ResctrlHost
-from ghsched_nova.resctrl.host import scales_of
 from ghsched_nova.resctrl import rounding
 from ghsched_placement.contention.machine import CONTROLS
 from ghsched_placement.contention.machine import Machine
@@ -323,7 +323,7 @@ def _resctrl(section: _Section, domains: Mapping[int, tuple[int, ...]],
         raise schema.Mistake(
             f'resctrl.bandwidth_gran: no control of {dialect.title} has a '
             f'granularity of {step[0]} and a lowest cap of {step[1]}')
-    return replace(host, scales=scales_of(
+    return replace(host, scales=read_scales(
         dialect, host.min_bandwidth, host.granularity))
 
 
@@ -334,7 +334,7 @@ def _dialect(section: _Section) -> dialects.Dialect:
     if 'lines' in section:
         schema.check(section['lines'], {'items': {
             'enum': [knob.line for knob in dialect.knobs]}}, 'resctrl.lines')
-        dialect = dialect.narrowed(frozenset(section['lines']))
+        dialect = dialect.limited_to_lines(frozenset(section['lines']))
     if len([knob for knob in dialect.knobs if knob.role == 'maximum']) != 1:
         raise schema.Mistake('resctrl.lines: must name ' + ' or '.join(
             knob.line for knob in dialects.BY_NAME[section['dialect']].knobs
@@ -342,7 +342,7 @@ def _dialect(section: _Section) -> dialects.Dialect:
     if 'cap' not in section:
         return dialect
     # Only where the kernel does not say.
-    if dialect.hardlimit_fixed is not None or dialect.knob('hardlimit'):
+    if dialect.hardlimit_fixed is not None or dialect.find_knob('hardlimit'):
         raise schema.Mistake('resctrl.cap: unknown key')
     return replace(dialect, hardlimit_fixed=section['cap'] == 'hard')
 
@@ -384,7 +384,10 @@ def _priority(section: _Section, dialect: dialects.Dialect) -> int | None:
 
     None if the host has no control of priorities.
     """
-    knob, given = dialect.knob('priority'), section.get('priority_default')
+    knob, given = (
+        dialect.find_knob('priority'),
+        section.get('priority_default'),
+    )
     if knob is None:
         if given is not None:
             raise schema.Mistake('resctrl.priority_default: unknown key')

@@ -69,7 +69,7 @@ class Libvirt:
         answer, with the cause in :attr:`problem`.
         """
         try:
-            return self._asked.result()
+            return self._asked.get_result()
         except shared_work.NoAnswer as error:
             self.problem = f'libvirt ({self._uri}): {error}'
             return ()
@@ -117,9 +117,9 @@ class Libvirt:
         policy, problem = self._policy(domain)
         return self._clock(), view.Guest(
             domain.name(), *key, policy, problem,
-            server=self._server_name(domain), **self._hardware(domain))
+            server=self._server_name(domain), **self._parse_hardware(domain))
 
-    def _hardware(self, domain: Any) -> dict[str, Any]:
+    def _parse_hardware(self, domain: Any) -> dict[str, Any]:
         """Return the NUMA cells and PCI devices of a libvirt domain by field
         name of Guest; fields that cannot be parsed are left out.
         """

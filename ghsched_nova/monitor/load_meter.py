@@ -57,7 +57,7 @@ class LoadMeter:
         :param guests: running guests.
         :param bandwidth: memory bandwidth measured over about the same time.
         """
-        if (self._sample is not None and self._reader.now
+        if (self._sample is not None and self._reader.current_time
                 - self._sample.when < self._period):
             return ()
         now = self._reader.sample(guests)

@@ -144,7 +144,7 @@ class _Between:
     stalled: float | None
 
     @property
-    def memory(self) -> tuple[int, int] | None:
+    def total_and_remote_memory(self) -> tuple[int, int] | None:
         """Bytes of memory of a guest: in total, and on host NUMA nodes where
         none of its vCPUs ran; None if unknown.
         """
@@ -238,7 +238,9 @@ def _demand(old: Guest | None, vcpu: int, thread: Thread,
     return _Demand(node, running / 1e9, waiting / 1e9)
 
 
-def _waiting(demands: Iterable[_Demand], period: float) -> float | None:
+def _mean_wait_ratio(
+    demands: Iterable[_Demand], period: float
+) -> float | None:
     """Return the mean share of time that vCPUs waited for a CPU, weighted by
     their CPU demand.
 
@@ -267,7 +269,7 @@ def _guest_node(one: _Between, cell: cells.Cell, period: float,
         cell.memory // 1024,
         cpu_load=sum(demand.running for demand in mine) / period / len(mine)
         if complete else None,
-        cpu_wait=_waiting(mine, period) if complete else None,
+        cpu_wait=_mean_wait_ratio(mine, period) if complete else None,
         bandwidth=None if node is None else bandwidth.guests.get(
             (one.guest.uuid, node)),
         memory_wait=one.stalled,
@@ -275,7 +277,7 @@ def _guest_node(one: _Between, cell: cells.Cell, period: float,
 
 
 def _remote(guests: Iterable[_Between]) -> float | None:
-    amounts = [one.memory for one in guests]
+    amounts = [one.total_and_remote_memory for one in guests]
     known = [amount for amount in amounts if amount is not None]
     total = sum(whole for whole, _far in known)
     return sum(far for _whole, far in known) / total if total else None
@@ -292,20 +294,20 @@ def _host_node(number: int, before: Sample, now: Sample,
     here = [one for one in guests if number in one.on]
     used, capacity = (bandwidth.used.get(number),
                       bandwidth.capacity.get(number))
-    io_load, io_wait = _io(number, before, now)
+    io_load, io_wait = _measure_disks(number, before, now)
     total, free = node.memory or (None, None)
     return HostNode(
         number, cpus=len(node.cpus), vcpus=_placed(number, now.guests),
         memory=None if total is None else total // 1024,
         memory_free=None if free is None else free // 1024,
         cpu_load=_busy(node.cpus, before, now),
-        cpu_wait=_waiting((demand for one in here
-                           for demand in one.demands.values()
-                           if demand.node == number), period),
+        cpu_wait=_mean_wait_ratio((demand for one in here
+                                   for demand in one.demands.values()
+                                   if demand.node == number), period),
         bandwidth=used, capacity=capacity,
         memory_load=used / capacity if used is not None and capacity
         else None,
-        memory_wait=_stalled(here, before, now),
+        memory_wait=_largest_stall_ratio(here, before, now),
         reclaim=_rate(load_files.count_reclaimed(old.vmstat),
                       load_files.count_reclaimed(node.vmstat), period),
         refaults=_rate(load_files.count_refaults(old.vmstat),
@@ -329,8 +331,8 @@ def _busy(cpus: Iterable[int], before: Sample, now: Sample) -> float | None:
     return min(1.0, busy / total) if total else None
 
 
-def _stalled(here: Iterable[_Between], before: Sample,
-             now: Sample) -> float | None:
+def _largest_stall_ratio(here: Iterable[_Between], before: Sample,
+                         now: Sample) -> float | None:
     """Return the largest share of time that a guest on a host NUMA node waited
     for memory; None if unknown.
 
@@ -345,8 +347,8 @@ def _stalled(here: Iterable[_Between], before: Sample,
     return of_host if of_host == 0 or len(now.nodes) == 1 else None
 
 
-def _io(number: int, before: Sample,
-        now: Sample) -> tuple[float | None, float | None]:
+def _measure_disks(number: int, before: Sample,
+                   now: Sample) -> tuple[float | None, float | None]:
     """Return the load of the busiest disk and the longest mean request queue
     of the disks of a host NUMA node.
 

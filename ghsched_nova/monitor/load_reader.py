@@ -111,7 +111,7 @@ class LoadReader:
         self._memory_reads = 0
 
     @property
-    def now(self) -> float:
+    def current_time(self) -> float:
         """Current time in seconds of the monotonic clock of load samples."""
         return self._clock()
 
@@ -159,7 +159,7 @@ class LoadReader:
     # -- guests ---------------------------------------------------------------
 
     def _guest(self, known: RunningGuest, now: float) -> load_rates.Guest:
-        process = self._process(known)
+        process = self._find_process(known)
         if process is None:
             return load_rates.Guest(known.uuid, known.id, known.cells)
         threads = {}
@@ -179,10 +179,10 @@ class LoadReader:
             self._processes.pop((known.uuid, known.id), None)
         return load_rates.Guest(
             known.uuid, known.id, known.cells, threads,
-            self._memory(process, now), load_files.parse_stall_time(
+            self._read_memory(process, now), load_files.parse_stall_time(
                 _read_file(f'{process.group}/memory.pressure')))
 
-    def _process(self, known: RunningGuest) -> _Process | None:
+    def _find_process(self, known: RunningGuest) -> _Process | None:
         """Return the QEMU process of a guest with its vCPU threads; None if
         the process is not found.
 
@@ -207,8 +207,8 @@ class LoadReader:
         self._processes[key] = process
         return process
 
-    def _memory(self, process: _Process,
-                now: float) -> Mapping[int, int] | None:
+    def _read_memory(self, process: _Process,
+                     now: float) -> Mapping[int, int] | None:
         """Return the memory of a guest in bytes by host NUMA node; None if
         unknown.
 
@@ -231,10 +231,10 @@ def _disk_nodes(sysfs: Path) -> Iterator[tuple[str, int]]:
     A disk has no ``numa_node`` file; the PCI function above it has one.
     """
     top = sysfs.resolve()
-    for entry in sysfs_files.entries(sysfs / 'block'):
+    for entry in sysfs_files.list_directory(sysfs / 'block'):
         path = (entry / 'device').resolve()
         while path not in (top, path.parent):
-            word = (sysfs_files.text(path / 'numa_node') or '').strip()
+            word = (sysfs_files.read_text(path / 'numa_node') or '').strip()
             if word.isdecimal():
                 yield entry.name, int(word)
                 break

@@ -70,7 +70,7 @@ class Described:
     details: str = ''
 
     @property
-    def sent(self) -> str:
+    def exported_name(self) -> str:
         """Name of the metric as it is exported: counters get the suffix
         ``_total``.
         """
@@ -200,7 +200,7 @@ class Collector(registry.Collector):
 
         :raises NoAnswer: if the host is not read in time.
         """
-        return self._collected.result()
+        return self._collected.get_result()
 
     def _collect(self) -> list[core.Metric]:
         begin = time.monotonic()
@@ -215,12 +215,12 @@ class Collector(registry.Collector):
     def _host_metrics(self) -> Iterator[core.Metric]:
         problem, found, usage = False, None, None
         try:
-            usage = self._source.reader.usage()
-            found = self._source.reader.last
+            usage = self._source.reader.measure_usage()
+            found = self._source.reader.last_round
         except topology.MonitorUnavailable:
             self._errors['resctrl'] += 1
         guests = self._source.guests()
-        if self._source.problem:
+        if self._source.libvirt_error:
             problem = True
             self._errors['libvirt'] += 1
         yield _single('ghsched_resctrl_up', found is not None)
@@ -231,7 +231,7 @@ class Collector(registry.Collector):
             yield from _resctrl_metrics(found, guests)
         else:
             yield from _unprotected_guests([], {}, guests)
-        yield from load_metrics.to_metrics(self._source.load(
+        yield from load_metrics.to_metrics(self._source.measure_load(
             guests, view.make_snapshot(usage, guests) if usage else None),
             guests)
 
@@ -246,16 +246,16 @@ def _resctrl_metrics(found: reader.Round,
     yield make_metric('ghsched_node_capacity_bytes_per_second', [
         ((str(node),), rate)
         for node, rate in sorted(found.host.capacity.items())])
-    yield from _figures(found, _without_nested(owned))
-    yield _occupancy(found, _without_nested(owned))
-    yield _energy(found, _without_nested(owned))
-    sharers = _sharers(owned, guests)
+    yield from _figures(found, _drop_nested_groups(owned))
+    yield _occupancy(found, _drop_nested_groups(owned))
+    yield _energy(found, _drop_nested_groups(owned))
+    sharers = _map_sharers(owned, guests)
     yield from _effective_limits(found.host, owned, sharers)
     yield from _requested_limits(guests)
     yield from _unprotected_guests(owned, sharers, guests)
 
 
-def _without_nested(owned: Owned) -> Owned:
+def _drop_nested_groups(owned: Owned) -> Owned:
     """Drop the monitoring groups whose parent group belongs to the same guest.
 
     :param owned: groups, each with its guest.
@@ -286,7 +286,7 @@ def _figures(found: reader.Round, owned: Owned) -> Iterator[core.Metric]:
     else:
         yield make_metric('ghsched_memory_bytes', samples)
     yield make_metric('ghsched_unread_figures', [
-        ((state.word,), unread[state]) for state in _NO_NUMBER])
+        ((state.label,), unread[state]) for state in _NO_NUMBER])
 
 
 def _occupancy(found: reader.Round, owned: Owned) -> core.Metric:
@@ -316,8 +316,8 @@ def _energy(found: reader.Round, owned: Owned) -> core.Metric:
     return make_metric('ghsched_core_energy_joules', samples)
 
 
-def _sharers(owned: Owned, guests: Iterable[view.Guest]
-             ) -> dict[str, list[view.Guest]]:
+def _map_sharers(owned: Owned, guests: Iterable[view.Guest]
+                 ) -> dict[str, list[view.Guest]]:
     """Return the guests of each control group that guests share, by name of
     the group.
 
@@ -355,7 +355,7 @@ def _effective_limits(host: topology.Host, owned: Owned,
         for one in sharers.get(group.name, [guest]):
             nodes = one.host_nodes if one else ()
             for node in sorted(host.control):
-                held = view.effective(host, group.lines, node, nodes)
+                held = view.effective_limits(host, group.lines, node, nodes)
                 if held is not None:
                     rows.append(((group.name, str(node), *_labels(one)),
                                  held))
@@ -427,12 +427,14 @@ def fill_metric(described: Described,
             else core.GaugeMetricFamily)
     found: core.CounterMetricFamily | core.GaugeMetricFamily = kind(
         described.name, described.text, labels=described.labels)
-    merged = {tuple(map(_text, values)): number for values, number in samples}
+    merged = {
+        tuple(map(_escape_label, values)): number for values, number in samples
+    }
     for values, number in merged.items():
         found.add_metric(values, number)
     return found
 
 
-def _text(label: str) -> str:
+def _escape_label(label: str) -> str:
     """Return a metric label as valid UTF-8, with invalid bytes escaped."""
     return label.encode(errors='backslashreplace').decode()

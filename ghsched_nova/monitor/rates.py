@@ -64,7 +64,7 @@ class State(enum.IntEnum):
     ERROR = 5
 
     @property
-    def word(self) -> str:
+    def label(self) -> str:
         """Word for the state of a bandwidth counter in output and metric
         labels.
         """

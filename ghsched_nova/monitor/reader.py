@@ -108,13 +108,13 @@ class Reader:
         self._last: Round | None = None
 
     @property
-    def last(self) -> Round | None:
+    def last_round(self) -> Round | None:
         """Readings from which the last bandwidth was computed; None before the
         first.
         """
         return self._last
 
-    def host(self) -> topology.Host:
+    def get_host(self) -> topology.Host:
         """Return the properties of the monitored host; they are read again
         after a new mount of resctrl.
 
@@ -135,14 +135,14 @@ class Reader:
             self._host, self._mount, self._looked = host, mount, now
             return host
 
-    def read(self) -> Round:
+    def read_round(self) -> Round:
         """Read the monitor files of all resctrl groups once and return the
         readings.
 
         :raises MonitorUnavailable: if the host reports no bandwidth (any
             more).
         """
-        host = self.host()
+        host = self.get_host()
         fs.wait_for_writer(self._resctrl)
         places = topology.find_places(self._resctrl, host)
         caches = (topology.find_places(self._resctrl, host, host.occupancy)
@@ -182,7 +182,7 @@ class Reader:
                     found[group.name, group.number, package.domain] = joules
         return found
 
-    def usage(self) -> view.Usage:
+    def measure_usage(self) -> view.Usage:
         """Return the bandwidth of all resctrl groups since the previous call.
 
         Counters have no rate in the first call; their state is FIRST.
@@ -190,7 +190,7 @@ class Reader:
         :raises MonitorUnavailable: if the host reports no bandwidth.
         """
         with self._lock:
-            now = self.read()
+            now = self.read_round()
             before, self._last = self._last, now
         figures = rates.compute_bandwidths(before.readings if before else {},
                                            now.readings, now.host.monitor.unit)

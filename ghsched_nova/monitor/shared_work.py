@@ -46,7 +46,7 @@ class SharedWork(Generic[_Result]):
         self._running: futures.Future[_Result] | None = None
         self._begun = 0.0
 
-    def result(self) -> _Result:
+    def get_result(self) -> _Result:
         """Return the result of the shared function: of the run in progress,
         else of a new run.
 

@@ -113,7 +113,7 @@ def as_json(snapshot: view.Snapshot, when: float, problem: str = '',
 
 
 def _json_figure(figure: rates.Figure) -> dict[str, Any]:
-    return {'bytes_per_second': figure.rate, 'state': figure.state.word}
+    return {'bytes_per_second': figure.rate, 'state': figure.state.label}
 
 
 def _json_guest(usage: view.GuestUsage) -> dict[str, Any]:
@@ -232,7 +232,9 @@ class Page:
     def __len__(self) -> int:
         return len(self.head) + 1 + len(self.entries)
 
-    def lines(self, first: int = 0, count: int | None = None) -> list[Line]:
+    def render_lines(
+        self, first: int = 0, count: int | None = None
+    ) -> list[Line]:
         """Return a range of the text lines of a ghsched-top page.
 
         :param first: index of the first line.
@@ -336,19 +338,19 @@ def _node_lines(snapshot: view.Snapshot) -> list[str]:
 def _total_row(snapshot: view.Snapshot) -> Row:
     nodes = snapshot.nodes
     capacities = [node.capacity for node in nodes if node.capacity]
-    return ['all', _figure(snapshot.used),
+    return ['all', _format_figure(snapshot.used),
             _percent(snapshot.used, sum(capacities)
                      if len(capacities) == len(nodes) else None),
-            *(_figure(rates.sum_figures(parts)) for parts in (
+            *(_format_figure(rates.sum_figures(parts)) for parts in (
                 [node.default for node in nodes],
                 [node.guests for node in nodes],
                 [node.others for node in nodes])), '-']
 
 
 def _node_row(node: view.NodeUsage) -> Row:
-    return [_nodes(node.nodes), _figure(node.used),
-            _percent(node.used, node.capacity), _figure(node.default),
-            _figure(node.guests), _figure(node.others),
+    return [_nodes(node.nodes), _format_figure(node.used),
+            _percent(node.used, node.capacity), _format_figure(node.default),
+            _format_figure(node.guests), _format_figure(node.others),
             str(node.guaranteed)]
 
 
@@ -382,7 +384,7 @@ def _row(entry: _Entry, capacity: dict[topology.Nodes, int | None]) -> Row:
     minimum, maximum, hard, priority = asked
     held_minimum, held_maximum, cap, held_hard, held_priority = held
     return [to_printable(entry.name), _nodes(entry.nodes) if entry.nodes or not
-            entry.word else '-', entry.word or _figure(entry.figure),
+            entry.word else '-', entry.word or _format_figure(entry.figure),
             _percent(entry.figure, capacity.get(entry.nodes)),
             minimum, held_minimum, maximum, held_maximum, cap, hard,
             held_hard, priority, held_priority]
@@ -412,13 +414,13 @@ def _nodes(nodes: topology.Nodes) -> str:
     return cpulist.render_cpus(nodes) or '?'
 
 
-def _figure(figure: rates.Figure) -> str:
+def _format_figure(figure: rates.Figure) -> str:
     """Return a bandwidth as text in MB/s; a ``+`` marks a sum whose other
     parts are unknown.
     """
     if figure.rate is None:
         return ('-' if figure.state is rates.State.MISSING
-                else figure.state.word)
+                else figure.state.label)
     more = '' if figure.state is rates.State.OK else '+'
     return f'{figure.rate / _MB:.1f}{more}'
 

@@ -77,26 +77,26 @@ class Top:
         self._load: load.Load | None = None
         self._when = 0.0
 
-    def read(self) -> None:
+    def read_frame(self) -> None:
         """Read new bandwidth and load figures to show.
 
         :raises MonitorUnavailable: if the host reports no bandwidth.
         """
-        self._snapshot = self._source.snapshot()
+        self._snapshot = self._source.measure_bandwidth()
         if self.loaded:
-            self._load = self._source.load(
+            self._load = self._source.measure_load(
                 [usage.guest for usage in self._snapshot.guests],
                 self._snapshot)
         self._when = time.time()
 
-    def text(self) -> str:
+    def render_frame(self) -> str:
         """Return the current figures as text, without a newline at the end."""
         if self._snapshot is None:
             return ''
         if self.as_json:
             return top_output.as_json(self._snapshot, self._when,
-                                      self._source.problem, self._load)
-        return '\n'.join(line.text for line in self._page().lines())
+                                      self._source.libvirt_error, self._load)
+        return '\n'.join(line.text for line in self._page().render_lines())
 
     def screen(self, columns: int, lines: int, colour: bool = False,
                problem: str = '') -> str:
@@ -111,7 +111,7 @@ class Top:
         else:
             page = self._page()
             self.skip = max(0, min(self.skip, len(page) - self._room))
-            rows = page.lines(self.skip, self._room)
+            rows = page.render_lines(self.skip, self._room)
         rows = [line._replace(text=top_output.clip_columns(
             line.text, self.shift, columns)) for line in rows[:lines - 1]]
         last = f'/{self._asking}'
@@ -127,7 +127,7 @@ class Top:
         return top_output.make_page(
             self._snapshot,
             time.strftime('%H:%M:%S', time.localtime(self._when)),
-            self._source.problem, self.order, self.reverse, self.match,
+            self._source.libvirt_error, self.order, self.reverse, self.match,
             self.loaded, self._load)
 
     def handle_key(self, key: str) -> bool:

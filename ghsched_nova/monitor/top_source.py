@@ -54,13 +54,13 @@ class Source:
     proc: Path = Path('/proc')
     bursts: Path | None = None
 
-    def snapshot(self) -> view.Snapshot:
+    def measure_bandwidth(self) -> view.Snapshot:
         """Return the memory bandwidth of host NUMA nodes and running guests
         since the previous call.
 
         :raises MonitorUnavailable: if the host reports no bandwidth.
         """
-        usage = self.reader.usage()
+        usage = self.reader.measure_usage()
         return dataclasses.replace(
             view.make_snapshot(usage, self.guests()), short={
                 node: record.chance for node, record in
@@ -70,8 +70,8 @@ class Source:
     def guests(self) -> tuple[view.Guest, ...]:
         return self.libvirt.guests() if self.libvirt else ()
 
-    def load(self, guests: Iterable[view.Guest],
-             snapshot: view.Snapshot | None) -> load.Load | None:
+    def measure_load(self, guests: Iterable[view.Guest],
+                     snapshot: view.Snapshot | None) -> load.Load | None:
         """Return the CPU load and wait time of the host NUMA nodes; None
         before there are two samples.
 
@@ -97,7 +97,7 @@ class Source:
         return interrupts.count_by_device(text)
 
     @property
-    def problem(self) -> str:
+    def libvirt_error(self) -> str:
         """Reason why libvirt could not list the guests; empty if it could."""
         return self.libvirt.problem if self.libvirt else ''
 

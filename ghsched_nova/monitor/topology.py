@@ -113,7 +113,7 @@ def read_host(resctrl: Path, sysfs: Path,
     configured = configured or {}
     info = _read_info(resctrl)
     dialect = _dialect(resctrl, info)
-    monitor = _monitor(dialect, info)
+    monitor = _select_monitor(dialect, info)
     if monitor is None:
         raise MonitorUnavailable(
             'this host reports no memory bandwidth: neither info/L3_MON nor '
@@ -124,14 +124,16 @@ def read_host(resctrl: Path, sysfs: Path,
     capacity = {node: configured[node] * resctrl_host.TOLD_UNIT
                 if node in configured else sysfs_files.rated_bandwidth(path)
                 for node, path in nodes.items()}
-    control, no_cap = _control(resctrl, sysfs, configured, dialect, l3)
+    control, no_cap = _read_control_domains(
+        resctrl, sysfs, configured, dialect, l3
+    )
     return Host(
         title=dialect.title if dialect else 'an unknown kind of resctrl',
         dialect=dialect, monitor=monitor, l3=l3,
         capacity={node: rate for node, rate in capacity.items() if rate},
         control=control, no_cap=no_cap,
-        occupancy=_OCCUPANCY if _OCCUPANCY.announced(info) else None,
-        energy=_ENERGY if _ENERGY.announced(info) else None)
+        occupancy=_OCCUPANCY if _OCCUPANCY.is_announced(info) else None,
+        energy=_ENERGY if _ENERGY.is_announced(info) else None)
 
 
 def find_places(resctrl: Path, host: Host,
@@ -188,14 +190,14 @@ def _dialect(resctrl: Path,
              info: Mapping[str, str]) -> dialects.Dialect | None:
     try:
         root = schemata.read(
-            sysfs_files.text(resctrl / 'schemata') or '')
+            sysfs_files.read_text(resctrl / 'schemata') or '')
     except schemata.SchemataError:
         return None
-    return detection.detect(info, root, frozenset(_names(resctrl)))
+    return detection.detect_dialect(info, root, frozenset(_names(resctrl)))
 
 
-def _monitor(dialect: dialects.Dialect | None,
-             info: Mapping[str, str]) -> dialects.Monitor | None:
+def _select_monitor(dialect: dialects.Dialect | None,
+                    info: Mapping[str, str]) -> dialects.Monitor | None:
     """Return the files in which the host reports memory bandwidth; None if it
     does not report any.
 
@@ -205,10 +207,10 @@ def _monitor(dialect: dialects.Dialect | None,
     choice = ((dialect.monitor, dialect.other_monitor) if dialect
               else (dialects.INTEL.monitor,))
     return next((monitor for monitor in choice
-                 if monitor is not None and monitor.announced(info)), None)
+                 if monitor is not None and monitor.is_announced(info)), None)
 
 
-def _control(
+def _read_control_domains(
         resctrl: Path, sysfs: Path, configured: Mapping[int, int],
         dialect: dialects.Dialect | None,
         l3: Mapping[int, frozenset[int]]) -> tuple[dict[int, Nodes], int]:
@@ -227,7 +229,7 @@ def _control(
     except resctrl_host.ResctrlUnavailable:
         # The capacity of the nodes is unknown; caps in percent are shown all
         # the same.
-        knob = dialect.knob('maximum')
+        knob = dialect.find_knob('maximum')
         no_cap = knob.default if knob and knob.default else 100
         if dialect.domain_kind != 'l3':
             return {}, no_cap
@@ -252,4 +254,4 @@ def _l3_caches(sysfs: Path, cpus: frozenset[int]) -> frozenset[int]:
 
 
 def _names(path: Path) -> list[str]:
-    return [entry.name for entry in sysfs_files.entries(path)]
+    return [entry.name for entry in sysfs_files.list_directory(path)]

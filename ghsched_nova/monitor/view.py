@@ -241,15 +241,15 @@ class Owners:
         For a guest that libvirt did not list, a guest is made from the group's
         name.
         """
-        uuid = naming.guest_of(group.last_name)
+        uuid = naming.parse_guest_uuid(group.last_name)
         if uuid is not None:
             return self.by_uuid.get(uuid) or Guest(uuid, uuid)
-        machine = naming.machine(group.last_name)
+        machine = naming.parse_machine_name(group.last_name)
         if machine is None:
             return None
         number, part = machine
         guest = self.by_domain.get(number)
-        if guest is not None and naming.alike(part, guest.name):
+        if guest is not None and naming.is_similar_name(part, guest.name):
             return guest
         return Guest(part or f'domain {number}', domain_id=number)
 
@@ -287,7 +287,7 @@ def make_snapshot(usage: Usage, guests: Sequence[Guest]) -> Snapshot:
     control = {one.group.name: one for one in usage.groups
                if one.group.name and one.group.control}
     held = _Held(usage.host)
-    rows = tuple(_guest(held, guest, found, control)
+    rows = tuple(_make_guest_usage(held, guest, found, control)
                  for guest, found in by_guest.items())
     root = [one for one in usage.groups if not one.group.name]
     return Snapshot(
@@ -298,7 +298,7 @@ def make_snapshot(usage: Usage, guests: Sequence[Guest]) -> Snapshot:
         any(one.cached for one in usage.groups))
 
 
-def _without_nested(groups: Sequence[GroupUsage]) -> list[GroupUsage]:
+def _drop_nested_groups(groups: Sequence[GroupUsage]) -> list[GroupUsage]:
     """Drop the monitoring groups whose parent control group is in the list,
     too.
     """
@@ -319,8 +319,8 @@ def _cached(groups: Iterable[GroupUsage],
     return sum(known) if known else None
 
 
-def _guest(on: '_Held', guest: Guest, groups: Sequence[GroupUsage],
-           control: Mapping[str, GroupUsage]) -> GuestUsage:
+def _make_guest_usage(on: '_Held', guest: Guest, groups: Sequence[GroupUsage],
+                      control: Mapping[str, GroupUsage]) -> GuestUsage:
     """Return the requested, effective and used bandwidth of a guest.
 
     :param groups: resctrl groups of this guest alone.
@@ -329,7 +329,7 @@ def _guest(on: '_Held', guest: Guest, groups: Sequence[GroupUsage],
     shared = [control[name] for name in shared_groups(
         guest, [one.group for one in groups]) if name in control]
     held = shared[:1] or groups
-    measured = _without_nested(groups)
+    measured = _drop_nested_groups(groups)
     asked = _asked(guest)
     every = sorted({nodes for one in measured for nodes in one.used}
                    | {(node,) for node in asked
@@ -339,10 +339,18 @@ def _guest(on: '_Held', guest: Guest, groups: Sequence[GroupUsage],
     for nodes in every:
         wanted = [asked[node] for node in nodes if node in asked]
         row = GuestNode(
-            nodes, wanted[0] if wanted else None,
-            _strictest([on.effective(one.group.lines, nodes, asked)
-                        for one in held if one.group.lines is not None]),
-            _figure(measured, nodes), _cached(measured, nodes))
+            nodes,
+            wanted[0] if wanted else None,
+            _strictest_limits(
+                [
+                    on.find_limits(one.group.lines, nodes, asked)
+                    for one in held
+                    if one.group.lines is not None
+                ]
+            ),
+            _figure(measured, nodes),
+            _cached(measured, nodes),
+        )
         if not asked or wanted or row.used.rate:
             rows.append(row)
     return GuestUsage(
@@ -363,8 +371,8 @@ def shared_groups(guest: Guest, groups: Iterable[Group]) -> tuple[str, ...]:
     """
     found = []
     if guest.policy is not None and guest.policy.shared:
-        found.append(naming.shared_name(guest.policy.policy.nodes,
-                                        guest.policy.host_nodes))
+        found.append(naming.render_shared_name(guest.policy.policy.nodes,
+                                               guest.policy.host_nodes))
     found += [group.parent for group in groups
               if not group.control and naming.is_shared(group.parent)]
     return tuple(dict.fromkeys(found))
@@ -382,7 +390,7 @@ def _nodes(usage: Usage, root: Sequence[GroupUsage],
            others: Sequence[GroupUsage],
            rows: Sequence[GuestUsage]) -> tuple[NodeUsage, ...]:
     measured = [one for groups in by_guest.values()
-                for one in _without_nested(groups)]
+                for one in _drop_nested_groups(groups)]
     inside = [one for one in measured if not one.group.control]
     in_root = [one for one in inside if not one.group.parent]
     in_others = [one for one in inside if one.group.parent]
@@ -429,8 +437,8 @@ class _Held:
     _found: dict[tuple[int, topology.Nodes, tuple[int, ...]],
                  Effective | None] = field(default_factory=dict)
 
-    def effective(self, lines: schemata.Schemata, nodes: topology.Nodes,
-                  of: Collection[int]) -> Effective | None:
+    def find_limits(self, lines: schemata.Schemata, nodes: topology.Nodes,
+                    of: Collection[int]) -> Effective | None:
         """Return the bandwidth limits that a control group has on host NUMA
         nodes, cached for equal arguments.
 
@@ -453,16 +461,16 @@ def _effective_on_nodes(host: topology.Host, lines: schemata.Schemata,
     :param lines: schemata of the group.
     :param of: host NUMA nodes of the guest; empty if unknown.
     """
-    held = [effective(host, lines, node, of) for node
+    held = [effective_limits(host, lines, node, of) for node
             in [node for node in nodes if node in of] or nodes]
     parts = [one.rate for one in held if one and one.rate is not None]
-    least = _strictest(held)
+    least = _strictest_limits(held)
     return least and replace(
         least, rate=sum(parts) if len(parts) == len(held) else None)
 
 
-def effective(host: topology.Host, lines: schemata.Schemata, node: int,
-              of: Collection[int] = ()) -> Effective | None:
+def effective_limits(host: topology.Host, lines: schemata.Schemata, node: int,
+                     of: Collection[int] = ()) -> Effective | None:
     """Return the bandwidth limits that a control group has on a host NUMA
     node.
 
@@ -487,11 +495,11 @@ def effective(host: topology.Host, lines: schemata.Schemata, node: int,
             not host.dialect.absolute)
         found[knob.role] = {
             domain: round(knob.percent_of(values[domain]))
-            if share and not knob.in_percent else values[domain]
+            if share and not knob.is_percent else values[domain]
             for domain in domains if domain in values}
     if not found.get('maximum'):
         return None
-    maximum, rate = _cap(host, found['maximum'], node, of)
+    maximum, rate = _convert_cap(host, found['maximum'], node, of)
     return Effective(
         minimum=min(found.get('minimum', {}).values(), default=None),
         maximum=maximum, rate=rate,
@@ -500,8 +508,8 @@ def effective(host: topology.Host, lines: schemata.Schemata, node: int,
         priority=min(found.get('priority', {}).values(), default=None))
 
 
-def _cap(host: topology.Host, caps: Mapping[int, int], node: int,
-         of: Collection[int]) -> tuple[float | None, int | None]:
+def _convert_cap(host: topology.Host, caps: Mapping[int, int], node: int,
+                 of: Collection[int]) -> tuple[float | None, int | None]:
     """Return a NUMA node's bandwidth cap in percent and in bytes/s, if known.
 
     :param caps: values of the MB line by resctrl domain.
@@ -514,14 +522,14 @@ def _cap(host: topology.Host, caps: Mapping[int, int], node: int,
     if size is None:
         percent = min(caps.values())
         return percent, (capacity * percent // 100 if capacity else None)
-    rate = round(sum(cap * size * _node_share(host, domain, node, of)
+    rate = round(sum(cap * size * _share_of_node(host, domain, node, of)
                      for domain, cap in caps.items()))
     return (min(100, round(100 * rate / capacity, 2)) if capacity else None,
             rate)
 
 
-def _node_share(host: topology.Host, domain: int, node: int,
-                of: Collection[int]) -> Fraction:
+def _share_of_node(host: topology.Host, domain: int, node: int,
+                   of: Collection[int]) -> Fraction:
     """Return the share of a resctrl domain's bandwidth cap that applies to one
     host NUMA node.
 
@@ -543,7 +551,7 @@ def _hardlimit(dialect: dialects.Dialect,
     return all(values) if values else dialect.hardlimit_fixed
 
 
-def _strictest(found: Iterable[Effective | None]) -> Effective | None:
+def _strictest_limits(found: Iterable[Effective | None]) -> Effective | None:
     """Return the bandwidth limits with the lowest cap; None if there are no
     limits.
     """

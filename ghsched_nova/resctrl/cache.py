@@ -71,21 +71,23 @@ class Cache:
     exclusive: Mapping[int, int] = field(default_factory=dict)
 
     @property
-    def free(self) -> int:
+    def longest_free_mask(self) -> int:
         """Bit mask of the longest run of L3 cache ways that no control group
         in mode exclusive has on any cache.
         """
         return longest_free_run(self.mask, self.exclusive)
 
     @property
-    def is_low(self) -> bool:
+    def prefers_low_ways(self) -> bool:
         """Whether guests get the lowest of the free L3 cache ways first; False
         if they get the highest first.
         """
-        return bool(self.region & self.free & -self.free)
+        return bool(
+            self.region & self.longest_free_mask & -self.longest_free_mask
+        )
 
     @property
-    def ways(self) -> int:
+    def way_count(self) -> int:
         """Number of L3 cache ways that guests can have to themselves on each
         cache.
         """
@@ -208,7 +210,7 @@ def remaining_ways(cache: Cache, masks: Mapping[str, int], domain: int) -> int:
     """
     used = functools.reduce(operator.or_, masks.values(), 0)
     left = cache.mask
-    if used and cache.is_low:
+    if used and cache.prefers_low_ways:
         left &= ~mask_of_lowest(used.bit_length())
     elif used:
         left &= (used & -used) - 1
@@ -291,8 +293,8 @@ def _list_runs(cache: Cache, ways: int) -> list[int]:
     """
     first = (cache.region & -cache.region).bit_length() - 1
     spans = [mask_of_lowest(ways) << place
-             for place in range(first, first + cache.ways - ways + 1)]
-    return spans if cache.is_low else spans[::-1]
+             for place in range(first, first + cache.way_count - ways + 1)]
+    return spans if cache.prefers_low_ways else spans[::-1]
 
 
 def held_mask(held: schemata.Schemata, line: str, domain: int) -> int:
@@ -327,8 +329,8 @@ def shared_ways(cache: Cache, domains: Iterable[int], one: schemata.Schemata,
     return ' and '.join(found)
 
 
-def own_domains(cache: Cache, group: schemata.Schemata,
-                root: schemata.Schemata) -> list[int]:
+def list_private_domains(cache: Cache, group: schemata.Schemata,
+                         root: schemata.Schemata) -> list[int]:
     """Return the ids of the L3 caches on which a control group has ways, none
     of them shared with the root group.
     """
@@ -343,7 +345,7 @@ def outermost_key(cache: Cache, mask: int) -> int:
     """Return a sort key of L3 cache bit masks that puts the outermost mask
     first.
     """
-    return mask if cache.is_low else -mask
+    return mask if cache.prefers_low_ways else -mask
 
 
 def _private_caches(domains: frozenset[int], sysfs: Path,

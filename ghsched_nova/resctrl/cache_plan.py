@@ -49,14 +49,14 @@ def add_mask_writes(plan: model.Plan, actual: model.Actual,
     cache = wanted.cache
     if cache is None or actual.root is None:
         return plan
-    members = model.members(wanted.guests, actual.groups)
+    members = model.guests_by_group(wanted.guests, actual.groups)
     made = {action.group for action in plan.actions
             if action.kind == 'make group'}
     there = {name: actual.groups[name].schemata for name in members
              if name in actual.groups}
     groups = {name: guests[0] for name, guests in members.items()
               if (name in made or there.get(name) is not None)
-              and not guests[0].only_measured}
+              and not guests[0].is_only_measured}
     held = {name: (schemata.Schemata() if name in made
                    else there.get(name) or schemata.Schemata())
             for name in groups}
@@ -81,9 +81,9 @@ def add_mask_writes(plan: model.Plan, actual: model.Actual,
             actual.others, plan.actions))))
 
 
-def _insert_mask_writes(
-    actions: Sequence[model.Action], masks: Sequence[model.Action]
-) -> Iterator[model.Action]:
+def _insert_mask_writes(actions: Sequence[model.Action],
+                        masks: Sequence[model.Action]
+                        ) -> Iterator[model.Action]:
     """Yield the changes of a plan with the writes of L3 cache bit masks
     inserted before the changes that move threads.
     """
@@ -92,9 +92,9 @@ def _insert_mask_writes(
     yield from (one for one in actions if one.kind == 'move threads')
 
 
-def _without_removed(
-    groups: Mapping[str, schemata.Schemata], actions: Iterable[model.Action]
-) -> dict[str, schemata.Schemata]:
+def _without_removed(groups: Mapping[str, schemata.Schemata],
+                     actions: Iterable[model.Action]
+                     ) -> dict[str, schemata.Schemata]:
     """Return the control groups with their schemata, without groups that one
     of the planned changes removes.
     """

@@ -127,10 +127,12 @@ def map_measuring_groups(
     which the kernel measures their memory bandwidth.
     """
     return {
-        model.monitor(name, guest.domain.uuid) if naming.is_shared(name)
+        model.monitoring_group_path(name, guest.domain.uuid)
+        if naming.is_shared(name)
         else name: guest
-        for name, members in model.members(guests, names).items()
-        for guest in members}
+        for name, members in model.guests_by_group(guests, names).items()
+        for guest in members
+    }
 
 
 class _Ledger:

@@ -97,14 +97,14 @@ class Control:
     parent: str = ''
 
     @property
-    def linear(self) -> bool:
+    def is_linear(self) -> bool:
         """Whether the bandwidth that a schemata value allows is proportional
         to the value.
         """
         return self.kind == 'scalar' and 'linear' in self.flags
 
     @property
-    def whole(self) -> Fraction | None:
+    def full_value(self) -> Fraction | None:
         """Value of a schemata line that stands for all of the bandwidth; None
         if the line is not a share of the bandwidth.
         """
@@ -113,7 +113,7 @@ class Control:
         return Fraction(self.resolution, self.scale)
 
     @property
-    def bytes_per_s(self) -> Fraction | None:
+    def unit_bytes_per_s(self) -> Fraction | None:
         """Bytes per second for which the value 1 of a schemata line stands;
         None if the line is not in bytes per second.
         """
@@ -125,12 +125,12 @@ class Control:
         """Part of a bandwidth policy (e.g. cap or guarantee) that a schemata
         line holds; None if ghsched uses the line for none.
         """
-        if not self.linear or _REGION.fullmatch(self.name):
+        if not self.is_linear or _REGION.fullmatch(self.name):
             return None
         word = self.name.rpartition('_')[2]
         role = 'maximum' if self.name == self.resource else _ROLES.get(word)
-        if not self.whole and (role == 'minimum' or (
-                role == 'maximum' and not self.bytes_per_s)):
+        if not self.full_value and (role == 'minimum' or (
+                role == 'maximum' and not self.unit_bytes_per_s)):
             return None
         if role == 'hardlimit' and (self.minimum, self.maximum) != (0, 1):
             return None
@@ -183,11 +183,9 @@ def _control(top: str, info: Mapping[str, str]) -> Control | None:
 # -- descriptions -> knobs ----------------------------------------------------
 
 
-def add_described_knobs(
-    known: Sequence[knobs.Knob],
-    controls: Sequence[Control],
-    root: schemata.Schemata,
-) -> tuple[knobs.Knob, ...]:
+def add_described_knobs(known: Sequence[knobs.Knob],
+                        controls: Sequence[Control], root: schemata.Schemata
+                        ) -> tuple[knobs.Knob, ...]:
     """Return the known bandwidth controls of a host and those that the kernel
     describes below info/.
 
@@ -245,9 +243,9 @@ def _make_knob(control: Control, found: Sequence[knobs.Knob],
         return None
     knob = knobs.Knob(
         role, control.name, control.minimum, control.maximum, reset,
-        whole=control.whole or Fraction(100),
+        whole=control.full_value or Fraction(100),
         tolerance=1 if control.tolerance is None else control.tolerance)
-    return knob if role != 'minimum' or knob.shares() else None
+    return knob if role != 'minimum' or knob.list_percentages() else None
 
 
 def _has_same_domains(control: Control, found: Sequence[knobs.Knob],
@@ -271,7 +269,7 @@ def _default_value(control: Control, root: schemata.Schemata) -> int | None:
     A cap starts at its highest value. A guarantee starts at its lowest, or at
     its highest if the root group has that on all domains.
     """
-    if control.reset is not None or not control.linear:
+    if control.reset is not None or not control.is_linear:
         return control.reset
     if control.role == 'maximum':
         return control.maximum
@@ -300,9 +298,8 @@ def domain_kind(controls: Sequence[Control], line: str
                  if one.name == line), None)
 
 
-def with_described_maximum(
-    knob: knobs.Knob, controls: Sequence[Control]
-) -> knobs.Knob:
+def with_described_maximum(knob: knobs.Knob, controls: Sequence[Control]
+                           ) -> knobs.Knob:
     """Return a bandwidth control whose maximum value is the one that the
     kernel describes; unchanged if the maximum is not described or not
     variable.

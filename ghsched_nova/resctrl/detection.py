@@ -34,8 +34,8 @@ from ghsched_nova.resctrl import schemata
 from ghsched_placement import decimals
 
 
-def detect(info: Info, root: schemata.Schemata,
-           group_files: Set[str] = frozenset()) -> Dialect | None:
+def detect_dialect(info: Info, root: schemata.Schemata,
+                   group_files: Set[str] = frozenset()) -> Dialect | None:
     """Return the resctrl variant (dialect) of the host's kernel, with only
     those bandwidth controls that the host has.
 
@@ -44,13 +44,13 @@ def detect(info: Info, root: schemata.Schemata,
     :param group_files: names of the files in the root group.
     :returns: None if no dialect, or more than one, matches the host.
     """
-    fitting = candidates(info, root, group_files)
+    fitting = list_fitting_dialects(info, root, group_files)
     controls = tuple(
         described.filter_by_resource(described.parse_controls(info), 'MB')
     )
     if len(fitting) == 1 and _matches_described_cap(fitting[0], controls):
         lines = frozenset(line.name for line in root.lines)
-        found = _with_kernel_maximums(fitting[0].narrowed(lines), info)
+        found = _with_kernel_maximums(fitting[0].limited_to_lines(lines), info)
     else:
         found = _make_described_dialect(controls, root)
     knobs = described.add_described_knobs(
@@ -65,7 +65,7 @@ def detect(info: Info, root: schemata.Schemata,
         return None
     found = replace(found, knobs=knobs)
     return replace(found, domain_kind=described.domain_kind(
-        controls, found.main.line) or found.domain_kind)
+        controls, found.main_knob.line) or found.domain_kind)
 
 
 def _matches_described_cap(
@@ -76,8 +76,8 @@ def _matches_described_cap(
     """
     lines = {knob.line for knob in dialect.knobs if knob.role == 'maximum'}
     return all(
-        control.bytes_per_s == dialect.unit.size if dialect.absolute
-        else control.whole == PERCENT_WHOLE
+        control.unit_bytes_per_s == dialect.unit.size if dialect.absolute
+        else control.full_value == PERCENT_WHOLE
         for control in controls if control.name in lines)
 
 
@@ -89,13 +89,14 @@ def _make_described_dialect(controls: Sequence[described.Control],
     cap = next((control for control in sorted(
         controls, key=described.preference_key) if control.role == 'maximum'
         and not control.parent and root.line(control.name)), None)
-    size = cap.bytes_per_s if cap else None
+    size = cap.unit_bytes_per_s if cap else None
     return dialects.SELF_DESCRIBED if cap is None or size is None else replace(
         dialects.SELF_DESCRIBED, unit=Unit(f'{float(size):g} bytes/s', size))
 
 
-def candidates(info: Info, root: schemata.Schemata,
-               group_files: Set[str] = frozenset()) -> list[Dialect]:
+def list_fitting_dialects(
+    info: Info, root: schemata.Schemata, group_files: Set[str] = frozenset()
+) -> list[Dialect]:
     """Return the resctrl dialects that match a host and leave the fewest of
     its bandwidth lines unknown.
 
@@ -104,7 +105,7 @@ def candidates(info: Info, root: schemata.Schemata,
     """
     unknown = {dialect.name: len(unknown_lines(dialect, root))
                for dialect in dialects.ALL
-               if not mismatch(dialect, info, root, group_files)}
+               if not explain_mismatch(dialect, info, root, group_files)}
     return [dialect for dialect in dialects.ALL
             if unknown.get(dialect.name) == min(unknown.values(), default=0)]
 
@@ -115,10 +116,12 @@ def unknown_lines(dialect: Dialect, root: schemata.Schemata
     dialect does not know.
     """
     return tuple(line for line in root.lines if line.name.startswith('MB')
-                 and line.name not in dialect.lines)
+                 and line.name not in dialect.line_names)
 
 
-def notes(dialect: Dialect, root: schemata.Schemata) -> tuple[str, ...]:
+def describe_unused_controls(
+    dialect: Dialect, root: schemata.Schemata
+) -> tuple[str, ...]:
     """Return sentences for the administrator about bandwidth lines that
     ghsched does not know, and about lines that weaken caps.
 
@@ -129,10 +132,10 @@ def notes(dialect: Dialect, root: schemata.Schemata) -> tuple[str, ...]:
         'the root group holds '
         + (line.body or schemata.render_values(line.values) or 'nothing')
         for line in unknown_lines(dialect, root))
-    return unknown + tuple(limits(root))
+    return unknown + tuple(describe_reduced_caps(root))
 
 
-def limits(group: schemata.Schemata) -> Iterator[str]:
+def describe_reduced_caps(group: schemata.Schemata) -> Iterator[str]:
     """Yield a sentence for each schemata line whose value makes a control
     group get less bandwidth than its cap.
     """
@@ -151,20 +154,24 @@ def limits(group: schemata.Schemata) -> Iterator[str]:
                    'says')
 
 
-def why_unknown(info: Info, root: schemata.Schemata,
-                group_files: Set[str] = frozenset()) -> str:
+def explain_unknown_dialect(info: Info, root: schemata.Schemata,
+                            group_files: Set[str] = frozenset()) -> str:
     """Return the reason why each known resctrl dialect does not match a host,
     as one sentence.
     """
     reasons = [
         f'not {dialect.title}, because '
-        + (mismatch(dialect, info, root, group_files) or 'others fit as well')
-        for dialect in dialects.ALL]
+        + (
+            explain_mismatch(dialect, info, root, group_files)
+            or 'others fit as well'
+        )
+        for dialect in dialects.ALL
+    ]
     return '; '.join(reasons)
 
 
-def mismatch(dialect: Dialect, info: Info, root: schemata.Schemata,
-             group_files: Set[str] = frozenset()) -> str | None:
+def explain_mismatch(dialect: Dialect, info: Info, root: schemata.Schemata,
+                     group_files: Set[str] = frozenset()) -> str | None:
     """Return the reason why a resctrl dialect does not match a host; None if
     the dialect matches.
     """
@@ -261,7 +268,7 @@ def _foreign_value(dialect: Dialect, info: Info,
         if knob.role == 'maximum':
             caps.append(values is not None)
         for domain, value in (values or {}).items():
-            if not knob.shows(value):
+            if not knob.can_show(value):
                 lowest = knob.minimum if knob.lowest is None else knob.lowest
                 return (f'{knob.line} of domain {domain} is {value}, outside '
                         f'{lowest}..{knob.maximum}')

@@ -32,7 +32,7 @@ def add_device_moves(plan: model.Plan, actual: model.Actual,
     Devices leave a group before the group is removed, and join a guest's group
     after the guest's threads.
     """
-    groups = {guest.domain.uuid: model.group_of(guest, actual.groups)
+    groups = {guest.domain.uuid: model.find_group(guest, actual.groups)
               or guest.group for guest in wanted.guests}
     removed = {action.group for action in plan.actions
                if action.kind == 'remove group'}

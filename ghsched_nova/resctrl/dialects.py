@@ -75,7 +75,7 @@ class Monitor:
     file: str
     unit: Literal['rate_mb', 'counter_bytes']
 
-    def announced(self, info: Info) -> bool:
+    def is_announced(self, info: Info) -> bool:
         """Whether a host reports memory bandwidth in the files of this
         monitor.
 
@@ -164,18 +164,22 @@ class Dialect:
     own_rmids: bool = True
     staged: bool = False
 
-    def knob(self, role: Role) -> Knob | None:
+    def find_knob(self, role: Role) -> Knob | None:
         """Return the bandwidth control of a resctrl dialect for one part of a
         policy, e.g. the cap; None if the dialect has none.
         """
         return next((k for k in self.knobs if k.role == role), None)
 
     @property
-    def main(self) -> Knob:
+    def main_knob(self) -> Knob:
         """Bandwidth control of a resctrl dialect that holds caps; if caps are
         impossible, the one that holds guarantees.
         """
-        return self.knob('maximum') or self.knob('minimum') or self.knobs[0]
+        return (
+            self.find_knob('maximum')
+            or self.find_knob('minimum')
+            or self.knobs[0]
+        )
 
     @property
     def absolute(self) -> bool:
@@ -200,14 +204,14 @@ class Dialect:
         return frozenset(name for name, held in held.items() if held)
 
     @property
-    def lines(self) -> frozenset[str]:
+    def line_names(self) -> frozenset[str]:
         """Names of the bandwidth lines of a schemata file that a resctrl
         dialect knows.
         """
         return frozenset(knob.line for knob in self.knobs).union(
             self.passive, LIMITING)
 
-    def narrowed(self, lines: frozenset[str]) -> 'Dialect':
+    def limited_to_lines(self, lines: frozenset[str]) -> 'Dialect':
         """Return a resctrl dialect with only those bandwidth controls that are
         in the schemata of a host.
 

@@ -156,9 +156,13 @@ def locked(files: Files, root: Path, timeout: float) -> Iterator[None]:
         except TimeoutError:
             raise GroupError(
                 f'another process has held the lock for {timeout:g} seconds; '
-                'see /proc/locks for its process id', str(root)) from None
+                'see /proc/locks for its process id',
+                str(root),
+            ) from None
         except OSError as exc:
-            raise os_error('resctrl cannot be locked', root, exc) from exc
+            raise make_group_error(
+                'resctrl cannot be locked', root, exc
+            ) from exc
         if not os.path.isdir(root / 'info'):
             raise GroupError(
                 'there is no directory info; is resctrl still mounted?',
@@ -244,7 +248,7 @@ def last_status(files: Files, root: Path) -> str:
     return '' if status == 'ok' else status
 
 
-def os_error(reason: str, path: Path, exc: OSError) -> GroupError:
+def make_group_error(reason: str, path: Path, exc: OSError) -> GroupError:
     """Return a GroupError with the reason, the path and the errno of an
     OSError.
     """
@@ -265,7 +269,7 @@ def remove_group(root: Path, uuid: str, *, files: Files | None = None,
     with locked(files, root, lock_timeout):
         try:
             listed = files.read(path / 'tasks')
-            if tasks.vcpu_threads(tasks.threads(listed), proc):
+            if tasks.vcpu_threads(tasks.parse_threads(listed), proc):
                 return False
             write_devices(files, root, root,
                           sorted(tasks.iommu_groups(listed)))
@@ -273,5 +277,5 @@ def remove_group(root: Path, uuid: str, *, files: Files | None = None,
         except FileNotFoundError:
             return False
         except OSError as exc:
-            raise os_error('cannot be removed', path, exc) from exc
+            raise make_group_error('cannot be removed', path, exc) from exc
     return True

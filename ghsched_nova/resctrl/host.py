@@ -126,7 +126,7 @@ class ResctrlHost:
         one shows multiples of ``granularity``, or what was written.
     :param unmeasured: lines whose scale can be measured, and has not been.
     :param notes: sentences on controls that ghsched leaves alone, see
-        :func:`detection.notes`.
+        :func:`detection.describe_unused_controls`.
     """
 
     dialect: dialects.Dialect
@@ -159,12 +159,15 @@ class ResctrlHost:
             self.libvirt_reads)
 
     @property
-    def writes(self) -> dict[str, dict[int, int]]:
+    def written_values(self) -> dict[str, dict[int, int]]:
         """Value to write, by schemata line and the value that the kernel shows
         afterwards; only where the two differ.
         """
-        return {line: scale.rewritten for line, scale in self.scales.items()
-                if scale.rewritten}
+        return {
+            line: scale.values_to_write
+            for line, scale in self.scales.items()
+            if scale.values_to_write
+        }
 
     @property
     def tolerance(self) -> dict[str, int]:
@@ -176,7 +179,7 @@ class ResctrlHost:
                 or knob.measured and knob.line not in self.scales}
 
     @property
-    def bounded(self) -> dict[str, int]:
+    def bounded_lines(self) -> dict[str, int]:
         """Value of a new control group by schemata line, for lines whose
         values must not exceed a sum over all control groups.
         """
@@ -184,11 +187,11 @@ class ResctrlHost:
                 if knob.role == 'minimum' and knob.default}
 
     @property
-    def kept_share(self) -> int:
+    def unguaranteed_percent(self) -> int:
         """Percent of a host NUMA node's bandwidth that no guest can be
         guaranteed, because every possible control group has a share of it.
         """
-        knob = self.dialect.knob('minimum')
+        knob = self.dialect.find_knob('minimum')
         if knob is None or not knob.default:
             return 0
         highest = min(knob.whole, Fraction(knob.maximum))
@@ -231,11 +234,11 @@ class ResctrlHost:
         return held if self.monitored else held - {'MEM_BW_MONITOR'}
 
     @property
-    def guarantees(self) -> tuple[int, ...]:
+    def guaranteed_percentages(self) -> tuple[int, ...]:
         """Percentages of a host NUMA node's bandwidth that a guest can be
         guaranteed, ascending.
         """
-        knob = self.dialect.knob('minimum')
+        knob = self.dialect.find_knob('minimum')
         if knob is None:
             return tuple(range(1, 101))
         if knob.line in self.scales:
@@ -256,10 +259,15 @@ class ResctrlHost:
             nodes=tuple(sorted(self.domains_by_node)),
             control_groups=max(0, self.num_closids - 1 - reserved_groups),
             capabilities=self.capabilities(),
-            guarantees=self.guarantees, kept_share=self.kept_share,
-            l3_ways=dict.fromkeys(self.cache.domains_by_node, self.cache.ways)
-            if self.cache else {},
-            l3_ways_least=self.cache.least if self.cache else 1)
+            guarantees=self.guaranteed_percentages,
+            kept_share=self.unguaranteed_percent,
+            l3_ways=dict.fromkeys(
+                self.cache.domains_by_node, self.cache.way_count
+            )
+            if self.cache
+            else {},
+            l3_ways_least=self.cache.least if self.cache else 1,
+        )
 
 
 def read_host(resctrl: Path, sysfs: Path, told: Told = _NOTHING_TOLD,
@@ -276,50 +284,52 @@ def read_host(resctrl: Path, sysfs: Path, told: Told = _NOTHING_TOLD,
     """
     info = _read_control(resctrl)
     root = _read_root(resctrl)
-    dialect = _dialect(resctrl, info, root, told)
-    minimum, granularity = _steps(dialect, info)
-    caps = root.values(dialect.main.line) or {}
+    dialect = _detect_dialect(resctrl, info, root, told)
+    minimum, granularity = _read_lowest_cap(dialect, info)
+    caps = root.values(dialect.main_knob.line) or {}
     by_node, left_out = node_domains.map_nodes(dialect, frozenset(caps), sysfs)
-    speeds = (_speeds(by_node, left_out, sysfs, told) if dialect.absolute
-              else {})
+    speeds = (_node_bandwidths(by_node, left_out, sysfs, told)
+              if dialect.absolute else {})
     if not by_node:
         raise ResctrlUnavailable(node_domains.describe_no_node(left_out))
-    scales = scales_of(dialect, minimum, granularity, readings)
-    openeuler_reads = (schemata.openeuler_libvirt_reads(root) and _dense(caps)
-                       and _whole_steps(dialect, minimum, granularity, scales))
+    scales = read_scales(dialect, minimum, granularity, readings)
+    openeuler_reads = (
+        schemata.openeuler_libvirt_reads(root) and _has_dense_domains(caps)
+        and _can_libvirt_write_caps(dialect, minimum, granularity, scales))
     return ResctrlHost(
         dialect=dialect, num_closids=_closids(info),
         num_rmids=_rmids(dialect, info), min_bandwidth=minimum,
         granularity=granularity, domains_by_node=by_node,
         monitored=dialect.monitor is not None,
         priority_default=_root_priority(dialect, root), left_out=left_out,
-        libvirt_reads=openeuler_reads and schemata.libvirt_reads(root),
+        libvirt_reads=openeuler_reads and schemata.is_read_by_libvirt(root),
         openeuler_libvirt_reads=openeuler_reads,
-        no_cap=_no_cap(dialect, caps), node_bandwidth=speeds,
-        counters=_counters(dialect, info),
+        no_cap=_uncapped_value(dialect, caps), node_bandwidth=speeds,
+        counters=_count_assignable(dialect, info),
         cache=caches.read_caches(info, root, sysfs, told.l3_ways_shared),
         burst_ratio=told.burst_ratio, scales=scales,
-        unmeasured=_unmeasured(dialect, granularity, readings),
-        notes=detection.notes(dialect, root))
+        unmeasured=_lines_to_measure(dialect, granularity, readings),
+        notes=detection.describe_unused_controls(dialect, root))
 
 
-def _dialect(resctrl: Path, info: Mapping[str, str], root: schemata.Schemata,
-             told: Told) -> dialects.Dialect:
+def _detect_dialect(
+    resctrl: Path, info: Mapping[str, str], root: schemata.Schemata, told: Told
+) -> dialects.Dialect:
     """Return the resctrl variant (dialect) of the host's kernel, with the
     bandwidth monitor that the host has, if any.
     """
-    files = frozenset(path.name for path in sysfs_files.entries(resctrl)
+    files = frozenset(path.name for path in sysfs_files.list_directory(resctrl)
                       if os.path.isfile(path))
-    dialect = detection.detect(info, root, files)
+    dialect = detection.detect_dialect(info, root, files)
     if dialect is None:
         raise ResctrlUnavailable(
             f'the resctrl at {resctrl} is of an unknown kind: '
-            + detection.why_unknown(info, root, files))
+            + detection.explain_unknown_dialect(info, root, files))
     monitor = next(
         (monitor for monitor in (dialect.monitor, dialect.other_monitor)
-         if monitor is not None and monitor.announced(info)), None)
+         if monitor is not None and monitor.is_announced(info)), None)
     fixed = dialect.hardlimit_fixed
-    if fixed is None and told.cap and dialect.knob('hardlimit') is None:
+    if fixed is None and told.cap and dialect.find_knob('hardlimit') is None:
         fixed = told.cap == 'hard'
     return replace(dialect, monitor=monitor, hardlimit_fixed=fixed)
 
@@ -345,8 +355,8 @@ def read_info(resctrl: Path) -> dict[str, str]:
             f'there is no {top}; is resctrl mounted? '
             f'(mount -t resctrl resctrl {resctrl})')
     return {file.relative_to(top).as_posix():
-            '' if file.name in _NOT_READ else sysfs_files.text(file) or ''
-            for directory in sysfs_files.entries(top)
+            '' if file.name in _NOT_READ else sysfs_files.read_text(file) or ''
+            for directory in sysfs_files.list_directory(top)
             for file in _info_files(directory)}
 
 
@@ -354,7 +364,7 @@ def _info_files(directory: Path, depth: int = 0) -> Iterator[Path]:
     """Yield the paths of the files in a directory of resctrl's info/, and of
     those in its subdirectories that describe schemata lines.
     """
-    for path in sysfs_files.entries(directory):
+    for path in sysfs_files.list_directory(directory):
         if os.path.isfile(path):
             yield path
         elif 0 < depth < _DEPTH or path.name == 'resource_schemata':
@@ -379,7 +389,7 @@ def _read_control(resctrl: Path) -> dict[str, str]:
 def _read_root(resctrl: Path) -> schemata.Schemata:
     path = resctrl / 'schemata'
     fs.wait_for_writer(resctrl)
-    text = sysfs_files.text(path)
+    text = sysfs_files.read_text(path)
     if text is None:
         raise ResctrlUnavailable(f'{path} cannot be read')
     try:
@@ -420,8 +430,8 @@ def _rmids(dialect: dialects.Dialect, info: Mapping[str, str]) -> int:
                              lowest=0), *numbers])
 
 
-def _counters(dialect: dialects.Dialect,
-              info: Mapping[str, str]) -> dict[int, int]:
+def _count_assignable(dialect: dialects.Dialect,
+                      info: Mapping[str, str]) -> dict[int, int]:
     """Return the number of assignable bandwidth counters by resctrl domain.
 
     The mode in use is in brackets in mbm_assign_mode
@@ -441,14 +451,14 @@ def _counters(dialect: dialects.Dialect,
                                  ) from exc
 
 
-def _no_cap(dialect: dialects.Dialect, caps: Mapping[int, int]) -> int:
+def _uncapped_value(dialect: dialects.Dialect, caps: Mapping[int, int]) -> int:
     """Return the value of the MB schemata line that leaves a control group
     without a bandwidth cap.
 
     :param caps: values of the root group by domain.
     """
-    knob = dialect.knob('maximum')
-    if knob is None or not (knob.in_percent or dialect.absolute):
+    knob = dialect.find_knob('maximum')
+    if knob is None or not (knob.is_percent or dialect.absolute):
         return 100
     if knob.default is None:
         return max(caps.values(), default=0)
@@ -458,9 +468,9 @@ def _no_cap(dialect: dialects.Dialect, caps: Mapping[int, int]) -> int:
     return 1 << (highest - 1).bit_length()
 
 
-def scales_of(dialect: dialects.Dialect, minimum: int, granularity: int,
-              readings: Mapping[str, rounding.Readings] = _NO_READINGS
-              ) -> dict[str, rounding.Scale]:
+def read_scales(dialect: dialects.Dialect, minimum: int, granularity: int,
+                readings: Mapping[str, rounding.Readings] = _NO_READINGS
+                ) -> dict[str, rounding.Scale]:
     """Return the percentages that each schemata line can show, by line.
 
     :param minimum: lowest cap of the host.
@@ -476,13 +486,13 @@ def scales_of(dialect: dialects.Dialect, minimum: int, granularity: int,
                 readings[knob.line])
         elif knob.fraction:
             scales[knob.line] = rounding.mpam_scale(granularity, minimum)
-        elif knob.in_steps and not (
+        elif knob.is_coarse and not (
                 knob.role == 'maximum' and dialect.absolute):
             scales[knob.line] = rounding.Scale(
-                {share: share for share in knob.shares()})
+                {share: share for share in knob.list_percentages()})
         else:
             continue
-        highest = scales[knob.line].highest
+        highest = scales[knob.line].highest_percent
         if knob.role == 'maximum' and highest < 100:
             raise ResctrlUnavailable(
                 f'{knob.line} shows {highest} at most, whatever is written: '
@@ -490,9 +500,9 @@ def scales_of(dialect: dialects.Dialect, minimum: int, granularity: int,
     return scales
 
 
-def _unmeasured(dialect: dialects.Dialect, granularity: int,
-                readings: Mapping[str, rounding.Readings]
-                ) -> tuple[str, ...]:
+def _lines_to_measure(dialect: dialects.Dialect, granularity: int,
+                      readings: Mapping[str, rounding.Readings]
+                      ) -> tuple[str, ...]:
     """Return the schemata lines whose rounding by the kernel is still
     unmeasured.
     """
@@ -501,17 +511,21 @@ def _unmeasured(dialect: dialects.Dialect, granularity: int,
         and (knob.measured or knob.fraction and granularity > 1))
 
 
-def _whole_steps(dialect: dialects.Dialect, minimum: int, granularity: int,
-                 scales: Mapping[str, rounding.Scale]) -> bool:
+def _can_libvirt_write_caps(
+    dialect: dialects.Dialect,
+    minimum: int,
+    granularity: int,
+    scales: Mapping[str, rounding.Scale],
+) -> bool:
     """Whether libvirt can write every bandwidth cap that the host can hold.
 
     libvirt rejects a minimum of 0 and caps that are not a multiple of the
     granularity (src/util/virresctrl.c).
     """
-    knob = dialect.knob('maximum')
+    knob = dialect.find_knob('maximum')
     if not dialect.libvirt or minimum < 1 or knob is None:
         return False
-    if any(scale.rewritten for scale in scales.values()):
+    if any(scale.values_to_write for scale in scales.values()):
         return False
     cap = scales.get(knob.line)
     return cap is None or all(shown % granularity == 0
@@ -520,7 +534,7 @@ def _whole_steps(dialect: dialects.Dialect, minimum: int, granularity: int,
 
 def _root_priority(dialect: dialects.Dialect,
                    root: schemata.Schemata) -> int | None:
-    knob = dialect.knob('priority')
+    knob = dialect.find_knob('priority')
     if knob is None:
         return None
     # Where an admin gave the root group one priority per domain, the least
@@ -528,8 +542,8 @@ def _root_priority(dialect: dialects.Dialect,
     return min((root.values(knob.line) or {}).values(), default=knob.default)
 
 
-def _steps(dialect: dialects.Dialect,
-           info: Mapping[str, str]) -> tuple[int, int]:
+def _read_lowest_cap(dialect: dialects.Dialect,
+                     info: Mapping[str, str]) -> tuple[int, int]:
     """Return the lowest bandwidth cap of a host and the granularity of its
     caps.
 
@@ -538,13 +552,13 @@ def _steps(dialect: dialects.Dialect,
     if dialect.name in dialects.BY_NAME:
         return (_info_number(info, 'MB/min_bandwidth', lowest=0),
                 _info_number(info, 'MB/bandwidth_gran', lowest=1))
-    cap = dialect.knob('maximum')
+    cap = dialect.find_knob('maximum')
     if cap is None or dialect.absolute:
         return cap.minimum if cap else 0, 1
     return math.ceil(cap.percent_of(cap.minimum)), 1
 
 
-def _dense(caps: Mapping[int, int]) -> bool:
+def _has_dense_domains(caps: Mapping[int, int]) -> bool:
     """Whether the ids of resctrl domains are consecutive from 0, as libvirt
     requires.
 
@@ -553,8 +567,12 @@ def _dense(caps: Mapping[int, int]) -> bool:
     return set(caps) == set(range(len(caps)))
 
 
-def _speeds(by_node: dict[int, tuple[int, ...]], left_out: dict[int, str],
-            sysfs: Path, told: Told) -> dict[int, int]:
+def _node_bandwidths(
+    by_node: dict[int, tuple[int, ...]],
+    left_out: dict[int, str],
+    sysfs: Path,
+    told: Told,
+) -> dict[int, int]:
     """Return the memory bandwidth of host NUMA nodes in bytes per second;
     remove nodes of unknown bandwidth and record the reason.
 

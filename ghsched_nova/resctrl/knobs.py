@@ -96,28 +96,28 @@ class Knob:
     whole: Fraction = PERCENT_WHOLE
     tolerance: int = 0
 
-    def shows(self, value: int) -> bool:
+    def can_show(self, value: int) -> bool:
         """Whether a schemata line can show this value."""
         lowest = self.minimum if self.lowest is None else self.lowest
         return lowest <= value <= self.maximum
 
     @property
-    def in_percent(self) -> bool:
+    def is_percent(self) -> bool:
         """Whether the value of a schemata line is a percentage of the
         bandwidth.
         """
         return self.whole == PERCENT_WHOLE
 
     @property
-    def in_steps(self) -> bool:
+    def is_coarse(self) -> bool:
         """Whether a bandwidth cap or guarantee can have only some of the
         percentages from 0 to 100.
         """
         return self.role in ('maximum', 'minimum') and (
-            not self.in_percent or self.tolerance > 0
+            not self.is_percent or self.tolerance > 0
             or self.role == 'minimum' and self.maximum < 100)
 
-    def value_of(self, percent: int) -> int:
+    def percent_to_value(self, percent: int) -> int:
         """Return the value of a schemata line for a percentage of the
         bandwidth.
 
@@ -126,9 +126,9 @@ class Knob:
         """
         free = {'maximum': 100, 'minimum': 0}.get(self.role)
         if percent == free and self.default is not None and not (
-                self.in_percent and self.role == 'maximum'):
+                self.is_percent and self.role == 'maximum'):
             return self.default
-        if self.in_percent:
+        if self.is_percent:
             return percent
         exact = percent * self.whole / 100
         value = (math.ceil(exact) if self.role == 'maximum'
@@ -141,7 +141,7 @@ class Knob:
         """
         return 100 * value / self.whole
 
-    def shares(self) -> tuple[int, ...]:
+    def list_percentages(self) -> tuple[int, ...]:
         """Return the percentages of the bandwidth that a schemata line can
         hold, ascending.
         """

@@ -75,7 +75,9 @@ def _readings(files: fs.Files, group: Path, line: str,
             files.write(group / 'schemata', f'{line}:{domain}={percent}\n')
         except OSError as exc:
             if exc.errno != errno.EINVAL:
-                raise fs.os_error('cannot be measured', group, exc) from exc
+                raise fs.make_group_error(
+                    'cannot be measured', group, exc
+                ) from exc
             found[percent] = None
             continue
         found[percent] = _shown(files, group, line, domain)
@@ -87,7 +89,7 @@ def _shown(files: fs.Files, group: Path, line: str, domain: int) -> int:
         rows = schemata.read(files.read(group / 'schemata'))
         return (rows.values(line) or {})[domain]
     except OSError as exc:
-        raise fs.os_error('cannot be measured', group, exc) from exc
+        raise fs.make_group_error('cannot be measured', group, exc) from exc
     except (schemata.SchemataError, KeyError) as exc:
         raise fs.GroupError(
             f'shows no {line} of domain {domain}: {exc}', str(group)) from exc

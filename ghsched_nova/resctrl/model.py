@@ -105,7 +105,7 @@ class Guest:
     ways: Mapping[int, int] = field(default_factory=dict)
 
     @property
-    def only_measured(self) -> bool:
+    def is_only_measured(self) -> bool:
         """Whether the guest has no bandwidth policy and needs a monitoring
         group only.
         """
@@ -117,11 +117,11 @@ class Guest:
         """Name of the control group or monitoring group that the guest should
         have.
         """
-        if self.only_measured:
+        if self.is_only_measured:
             return naming.monitor_name(self.domain.uuid)
         if self.maker == 'ghsched':
             return self.shared or naming.group_name(self.domain.uuid)
-        machine = naming.machine_name(self.domain.id, self.domain.name)
+        machine = naming.render_machine_name(self.domain.id, self.domain.name)
         if self.maker == 'libvirt-process':
             return machine
         return f'{machine}-vcpus_{cpulist.render_cpus(self.vcpus)}'
@@ -147,7 +147,7 @@ class Wanted:
     :param tolerance: percent by which a line may differ from what it should
         show, by line, see :attr:`host.ResctrlHost.tolerance`.
     :param writes: what to write for values that are shown otherwise, see
-        :attr:`host.ResctrlHost.writes`.
+        :attr:`host.ResctrlHost.written_values`.
     :param staged: see :attr:`dialects.Dialect.staged`.
     :param bounded: value of a new group by line, where the values of all
         groups may add up to no more than there is, see
@@ -285,7 +285,7 @@ class Action:
                 or ', '.join(map(str, self.threads or self.devices)))
 
     @property
-    def measures_only(self) -> bool:
+    def is_for_monitoring(self) -> bool:
         """Whether a change of resctrl only serves the measuring of bandwidth,
         and no bandwidth policy.
         """
@@ -332,7 +332,7 @@ class Plan:
     overlaps: tuple[Problem, ...] = ()
 
 
-def check(wanted: Wanted) -> None:
+def check_wanted(wanted: Wanted) -> None:
     """Refuse a malformed description of the guests' resctrl groups before root
     applies it.
 
@@ -396,7 +396,7 @@ def _check_values(desired: resolve.Desired) -> None:
 # -- names --------------------------------------------------------------------
 
 
-def group_of(guest: Guest, names: Iterable[str]) -> str | None:
+def find_group(guest: Guest, names: Iterable[str]) -> str | None:
     """Return the name of the existing resctrl group that belongs to a guest;
     None if there is none.
 
@@ -404,15 +404,18 @@ def group_of(guest: Guest, names: Iterable[str]) -> str | None:
     """
     if guest.group in names:
         return guest.group
-    if guest.only_measured:
+    if guest.is_only_measured:
         return next((name for name in names
                      if is_libvirts_monitor(name, guest.domain)), None)
     if guest.maker != 'libvirt':
         return None
     # A libvirt that spells the name in another way.
     found = naming.find_groups(names, guest.domain.id, guest.vcpus)
-    alike = [name for name in found
-             if is_of(naming.machine(name), guest.domain)]
+    alike = [
+        name
+        for name in found
+        if is_libvirt_group(naming.parse_machine_name(name), guest.domain)
+    ]
     return alike[0] if len(alike) == 1 else None
 
 
@@ -424,20 +427,22 @@ def is_libvirts_monitor(name: str, domain: Domain) -> bool:
     ``<memorytune>``.
     """
     top, _slash, rest = name.rpartition('/')
-    return f'{top}/' == naming.MONITORS and is_of(naming.machine(rest), domain)
+    return f'{top}/' == naming.MONITORS and is_libvirt_group(
+        naming.parse_machine_name(rest), domain
+    )
 
 
-def is_of(machine: tuple[int, str] | None, domain: Domain) -> bool:
+def is_libvirt_group(machine: tuple[int, str] | None, domain: Domain) -> bool:
     """Whether libvirt would give a domain this group name.
 
     :param machine: domain id and remaining text of the group name.
     """
     return (machine is not None and machine[0] == domain.id
-            and naming.alike(machine[1], domain.name))
+            and naming.is_similar_name(machine[1], domain.name))
 
 
-def members(guests: Iterable[Guest],
-            names: Collection[str]) -> dict[str, list[Guest]]:
+def guests_by_group(guests: Iterable[Guest],
+                    names: Collection[str]) -> dict[str, list[Guest]]:
     """Return the guests by name of their resctrl group, whether the group
     exists already or not.
 
@@ -445,12 +450,12 @@ def members(guests: Iterable[Guest],
     """
     found: dict[str, list[Guest]] = {}
     for guest in guests:
-        found.setdefault(group_of(guest, names) or guest.group,
+        found.setdefault(find_group(guest, names) or guest.group,
                          []).append(guest)
     return found
 
 
-def monitor(group: str, uuid: str) -> str:
+def monitoring_group_path(group: str, uuid: str) -> str:
     """Return the path of a guest's monitoring group below the control group
     that the guest shares.
 
@@ -459,12 +464,12 @@ def monitor(group: str, uuid: str) -> str:
     return f'{group}/{naming.monitor_name(uuid)}'
 
 
-def for_each(guests: Iterable[Guest],
-             problems: Iterable[Problem]) -> Iterator[Problem]:
+def expand_problems(guests: Iterable[Guest],
+                    problems: Iterable[Problem]) -> Iterator[Problem]:
     """Yield problems; repeat that of a shared control group for each of its
     guests.
     """
-    by_group = members(guests, ())
+    by_group = guests_by_group(guests, ())
     for problem in problems:
         concerned = [] if problem.guest else by_group.get(problem.group, [])
         if concerned:

@@ -27,7 +27,7 @@ nova-compute makes groups itself where libvirt cannot. libvirt up to 12.8 reads
 every line of the root group whose name begins with ``MB`` as the ``MB`` line
 (``virResctrlAllocParseMemoryBandwidthLine``), and takes ``L3PRI`` for a cache
 (``virResctrlAllocParseCacheLine``). On a kernel with such lines
-(:func:`schemata.libvirt_reads`) it refuses to start a guest that has a
+(:func:`schemata.is_read_by_libvirt`) it refuses to start a guest that has a
 ``<node>`` in its ``<memorytune>``. openEuler's libvirt knows them; with any
 other :mod:`ghsched_nova.resctrl.reconcile` makes the group and puts the vCPU
 threads into it while the guest is paused.
@@ -78,7 +78,7 @@ def is_uuid(text: str) -> bool:
     return bool(_UUID.fullmatch(text))
 
 
-def machine_name(domain_id: int, name: str) -> str:
+def render_machine_name(domain_id: int, name: str) -> str:
     """Return the name that libvirt derives from the id and name of a domain,
     the first part of the domain's control group name.
 
@@ -101,7 +101,7 @@ def machine_name(domain_id: int, name: str) -> str:
 
 
 @functools.lru_cache(maxsize=4096)
-def machine(name: str) -> tuple[int, str] | None:
+def parse_machine_name(name: str) -> tuple[int, str] | None:
     """Return the domain id and the remaining text of a control group name that
     libvirt made; None for other names.
     """
@@ -109,7 +109,7 @@ def machine(name: str) -> tuple[int, str] | None:
     return (int(match[1]), match[2]) if match else None
 
 
-def alike(part: str, name: str) -> bool:
+def is_similar_name(part: str, name: str) -> bool:
     """Whether a control group name of libvirt may have been derived from this
     domain name.
 
@@ -151,7 +151,7 @@ def monitor_name(uuid: str) -> str:
     return MONITORS + group_name(uuid)
 
 
-def guest_of(name: str) -> str | None:
+def parse_guest_uuid(name: str) -> str | None:
     """Return the guest UUID that is part of a resctrl group's name; None if
     the name has no UUID.
     """
@@ -161,8 +161,8 @@ def guest_of(name: str) -> str | None:
     return name[len(PREFIX):]
 
 
-def shared_name(nodes: Sequence[NodePolicy],
-                host_nodes: Sequence[int]) -> str:
+def render_shared_name(nodes: Sequence[NodePolicy],
+                       host_nodes: Sequence[int]) -> str:
     """Return the name of the control group that guests with the same policy on
     the same host NUMA nodes share.
 
@@ -185,11 +185,11 @@ def own_uuid(name: str) -> str | None:
     """Return the guest UUID in the name of a resctrl group that nova-compute
     created for one guest; None for other names.
     """
-    uuid = guest_of(name)
+    uuid = parse_guest_uuid(name)
     return uuid if uuid and is_uuid(uuid) else None
 
 
-def is_ours(name: str) -> bool:
+def is_nova_group(name: str) -> bool:
     """Whether this is the name of a resctrl group that nova-compute
     creates.
     """
@@ -200,7 +200,7 @@ def is_guests(name: str) -> bool:
     """Whether this is the name of a resctrl group that nova-compute or libvirt
     creates for guests.
     """
-    return is_ours(name) or machine(name) is not None
+    return is_nova_group(name) or parse_machine_name(name) is not None
 
 
 def foreign(names: Iterable[str]) -> frozenset[str]:

@@ -41,7 +41,7 @@ def make_plan(actual: model.Actual, wanted: model.Wanted) -> model.Plan:
     """Return the changes of resctrl that turn the actual state of a host into
     the desired state.
     """
-    members = model.members(wanted.guests, actual.groups)
+    members = model.guests_by_group(wanted.guests, actual.groups)
     at_home = frozenset(tid for threads in actual.threads.values()
                         for tid in threads)
     actions = [
@@ -77,7 +77,7 @@ def make_plan(actual: model.Actual, wanted: model.Wanted) -> model.Plan:
 
 def _rank(item: tuple[str, Sequence[Guest]]) -> int:
     name, guests = item
-    return 2 if name == naming.DEFAULT else int(guests[0].only_measured)
+    return 2 if name == naming.DEFAULT else int(guests[0].is_only_measured)
 
 
 def _reach(steps: Iterable[Action | Problem],
@@ -102,12 +102,14 @@ def _is_foreign(name: str, running: Mapping[int, Domain]) -> bool:
 
     :param running: running libvirt domains by id.
     """
-    if naming.is_ours(name):
+    if naming.is_nova_group(name):
         return False
-    machine = naming.machine(name)
+    machine = naming.parse_machine_name(name)
     if machine is None:
         return True
-    return machine[0] in running and model.is_of(machine, running[machine[0]])
+    return machine[0] in running and model.is_libvirt_group(
+        machine, running[machine[0]]
+    )
 
 
 # -- groups that nobody needs -------------------------------------------------
@@ -162,13 +164,13 @@ def _left_by_us(name: str, group: Group, uuids: Set[str],
 
 def _left_by_libvirt(name: str, group: Group, running: Mapping[int, Domain],
                      unknown: Set[str]) -> str:
-    machine = naming.machine(name)
+    machine = naming.parse_machine_name(name)
     if machine is None or group.tasks or group.error:
         return ''
     number, part = machine
-    if number in running and model.is_of(machine, running[number]):
+    if number in running and model.is_libvirt_group(machine, running[number]):
         return ''
-    if any(naming.alike(part, name) for name in unknown):
+    if any(naming.is_similar_name(part, name) for name in unknown):
         return ''
     return f'libvirt left it: no domain {number} of this name runs'
 
@@ -192,7 +194,7 @@ def _plan_group(name: str, guests: Sequence[Guest], actual: model.Actual,
     group = actual.groups.get(name)
     try:
         if group is not None:
-            if not guests[0].only_measured:
+            if not guests[0].is_only_measured:
                 yield from _repair(guests[0], name, group, wanted)
             elif group.error:
                 raise _CanNot(group.error)
@@ -247,11 +249,11 @@ def _make_group(
     uuid = '' if guest.shared else guest.domain.uuid
     yield Action('make group', name,
                  'guests are to share it' if guest.shared
-                 else 'the guest is to be measured' if guest.only_measured
+                 else 'the guest is to be measured' if guest.is_only_measured
                  else 'the guest has no control group', uuid)
     for line, values in guest.desired.items():
         text = ';'.join(
-            f'{domain}={resolve.to_write(wanted.writes, line, value)}'
+            f'{domain}={resolve.value_to_write(wanted.writes, line, value)}'
             for domain, value in sorted(values.items())
             if value != wanted.others.get(line))
         if text:
@@ -263,8 +265,9 @@ def _repair(guest: Guest, name: str, group: Group,
             wanted: model.Wanted) -> Iterator[Action]:
     if group.schemata is None:
         raise _CanNot(group.error or 'its schemata was not read')
-    wrong = resolve.differences(group.schemata, guest.desired, wanted.others,
-                                wanted.tolerance)
+    wrong = resolve.find_differences(
+        group.schemata, guest.desired, wanted.others, wanted.tolerance
+    )
     if not wrong:
         return
     try:
@@ -348,13 +351,16 @@ def _plan_monitoring(
     :param shared: guests by shared control group.
     """
     spare = wanted.monitors - actual.monitors_of_others - sum(
-        guest.only_measured and guest.group not in actual.groups
+        guest.is_only_measured and guest.group not in actual.groups
         for guest in wanted.guests)
     for name, guests in shared.items():
         here = {guest.domain.uuid for guest in guests}
         for uuid in sorted(_monitors(actual, name).keys() - here):
-            yield Action('remove group', model.monitor(name, uuid),
-                         f'guest {uuid} does not share the group')
+            yield Action(
+                'remove group',
+                model.monitoring_group_path(name, uuid),
+                f'guest {uuid} does not share the group',
+            )
         spare -= len(_monitors(actual, name).keys() & here)
     for name, guests in sorted(shared.items(),
                                key=lambda item: item[0] == naming.DEFAULT):
@@ -362,7 +368,7 @@ def _plan_monitoring(
         room = min(spare, wanted.monitors_per_group - len(there))
         for guest in _choose_monitored(guests, there.keys(), room):
             uuid = guest.domain.uuid
-            path = model.monitor(name, uuid)
+            path = model.monitoring_group_path(name, uuid)
             if not _find_vcpu_threads(guest, actual):
                 continue
             if uuid not in there:

@@ -80,7 +80,7 @@ class Missing:
     remedy: str
 
 
-def missing(kernel: Kernel) -> tuple[Missing, ...]:
+def list_unmet(kernel: Kernel) -> tuple[Missing, ...]:
     """Return the kernel, firmware and mount preconditions of bandwidth control
     that a host does not meet, in order.
     """
@@ -110,7 +110,7 @@ def _control() -> Missing:
         'switches the control off, and how resctrl is mounted')
 
 
-def _built(config: str, option: str) -> bool | None:
+def _is_built(config: str, option: str) -> bool | None:
     """Whether a kernel was built with a configuration option; None if the
     option is unknown to the kernel.
 
@@ -129,9 +129,9 @@ def _is_openeuler(kernel: Kernel) -> bool:
 def _option(kernel: Kernel) -> Iterator[Missing]:
     if kernel.config is None or _is_openeuler(kernel):
         return
-    built = _built(kernel.config, 'RESCTRL_FS')
+    built = _is_built(kernel.config, 'RESCTRL_FS')
     # Before Linux 6.16 the file system was a part of the driver for x86.
-    old = built is None and _built(kernel.config, 'X86_CPU_RESCTRL')
+    old = built is None and _is_built(kernel.config, 'X86_CPU_RESCTRL')
     if not built and not old and kernel.machine not in _X86 or built is False:
         yield Missing(
             'kernel option', f'the kernel {kernel.release} is built without '
@@ -144,7 +144,7 @@ def _driver(kernel: Kernel) -> Iterator[Missing]:
         return
     lacking = [f'CONFIG_{option}' for option
                in _DRIVERS.get(kernel.machine, ())
-               if not _built(kernel.config, option)]
+               if not _is_built(kernel.config, option)]
     if lacking:
         yield Missing(
             'kernel driver', f'the kernel {kernel.release} is built without '
@@ -162,7 +162,7 @@ def _firmware(kernel: Kernel) -> Iterator[Missing]:
 
 def _command_line(kernel: Kernel) -> Iterator[Missing]:
     words = kernel.cmdline.split()
-    off = 'arm64.nompam' if 'arm64.nompam' in words else _rdt_off(words)
+    off = 'arm64.nompam' if 'arm64.nompam' in words else _find_rdt_off(words)
     if off:
         yield Missing(
             'command line', f'the kernel was booted with {off}, which '
@@ -176,7 +176,7 @@ def _command_line(kernel: Kernel) -> Iterator[Missing]:
                 f'add {word} to the command line of the kernel, and boot')
 
 
-def _rdt_off(words: Iterable[str]) -> str:
+def _find_rdt_off(words: Iterable[str]) -> str:
     """Return the kernel boot parameter that disables Intel bandwidth control
     (MBA); empty if no parameter does.
 

@@ -152,7 +152,7 @@ def reconcile(root: Path, run_path: Path,
 @privsep.entrypoint(privsep.context, timeout=300.0)
 def _reconcile(root: _Root, run_path: _RunPath, packed: _Wanted) -> _Report:
     wanted = _unpacked_wanted(packed)
-    model.check(wanted)
+    model.check_wanted(wanted)
     report = reconciling.reconcile(
         reconciling.Place(Path(root), Path(run_path)), wanted)
     return ([(one.kind, one.group, one.reason, one.guest, one.line,

@@ -97,8 +97,8 @@ class Place:
     lock_timeout: float = fs.LOCK_TIMEOUT
 
 
-def look(place: Place, wanted: model.Wanted,
-         files: fs.Files | None = None) -> Report:
+def preview(place: Place, wanted: model.Wanted,
+            files: fs.Files | None = None) -> Report:
     """Return the changes that a resctrl reconciliation would make, and
     problems.
 
@@ -136,19 +136,21 @@ def reconcile(place: Place, wanted: model.Wanted,
             plan = _plan(files, place, wanted)
             if work.lacking and work.may_try_again(plan):
                 rounds = _ROUNDS
-    return Report(tuple(work.done), tuple(model.for_each(wanted.guests, (
-        *work.problems,
-        *(problem for problem in plan.problems if not work.gave_up(problem)),
-        *plan.intruded,
-        *(_undone(action) for action in plan.actions
-          if not action.measures_only and not work.gave_up(action))))),
+    return Report(tuple(work.done), tuple(model.expand_problems(
+        wanted.guests, (
+            *work.problems,
+            *(problem for problem in plan.problems
+              if not work.gave_up(problem)),
+            *plan.intruded,
+            *(_undone(action) for action in plan.actions
+              if not action.is_for_monitoring and not work.gave_up(action))))),
         plan.foreign, plan.unmeasured, plan.overlaps)
 
 
 def _plan(files: fs.Files, place: Place,
           wanted: model.Wanted) -> model.Plan:
-    actual = survey.survey(files, place.root, wanted, place.run_path,
-                           place.proc)
+    actual = survey.survey_groups(files, place.root, wanted, place.run_path,
+                                  place.proc)
     made = plan.make_plan(actual, wanted)
     made = cache_plan.add_mask_writes(made, actual, wanted)
     made = staged.add_unchanged_lines(made, actual, wanted)
@@ -163,7 +165,7 @@ def _undone(action: model.Action) -> model.Problem:
         f'{action.kind} was done, and is still needed: {action.reason}')
 
 
-def _within(group: Path, error: fs.GroupError) -> str:
+def _strip_group_name(group: Path, error: fs.GroupError) -> str:
     """Return the text of a resctrl error with paths relative to the control
     group.
 
@@ -211,7 +213,7 @@ class _Work:
             except fs.GroupError as error:
                 self._give_up(action, error)
         for group in sorted(self.made - self.inhabited):
-            self._take_back(group)
+            self._remove_incomplete(group)
 
     def gave_up(self, what: model.Action | model.Problem) -> bool:
         needed = {'', what.guest}
@@ -256,7 +258,7 @@ class _Work:
             target = path if action.kind == 'move devices' else self.root
             fs.write_devices(self.files, self.root, target, action.devices)
         else:
-            action = replace(action, threads=self._move(path, action))
+            action = replace(action, threads=self._move_threads(path, action))
             if not action.threads:
                 return
             self.inhabited.add(action.group)
@@ -317,16 +319,18 @@ class _Work:
         except FileNotFoundError:
             pass
         except OSError as exc:
-            raise fs.os_error('cannot be removed', path, exc) from exc
+            raise fs.make_group_error('cannot be removed', path, exc) from exc
 
-    def _move(self, path: Path, action: model.Action) -> tuple[int, ...]:
+    def _move_threads(
+        self, path: Path, action: model.Action
+    ) -> tuple[int, ...]:
         """Move threads into a resctrl group; return the ids of the threads
         that were moved and had not ended.
         """
         moved = []
         for tid in action.threads:
             try:
-                for group in self._way(path, action):
+                for group in self._list_groups_on_way(path, action):
                     fs.write(self.files, self.root, group / 'tasks',
                              f'{tid}\n')
             except fs.GroupError as error:
@@ -340,7 +344,9 @@ class _Work:
                 errno=errno.ESRCH)
         return tuple(moved)
 
-    def _way(self, path: Path, action: model.Action) -> tuple[Path, ...]:
+    def _list_groups_on_way(
+        self, path: Path, action: model.Action
+    ) -> tuple[Path, ...]:
         """Return the resctrl groups into which a thread must be moved in turn
         to reach a group.
 
@@ -360,16 +366,16 @@ class _Work:
             _RELEASE if action.kind == _RELEASE
             else action.guest if moving
             else '' if action.group in self.made else action.part)))
-        problems = [] if action.measures_only else [model.Problem(
+        problems = [] if action.is_for_monitoring else [model.Problem(
             action.guest, action.group,
-            _within(self.root / action.group, error))]
+            _strip_group_name(self.root / action.group, error))]
         self.problems += problems
         if action.kind == 'make group' and error.errno == errno.ENOSPC:
             self.lacking.setdefault(action.group, []).extend(problems)
         if action.group in self.made and not moving:
-            self._take_back(action.group)
+            self._remove_incomplete(action.group)
 
-    def _take_back(self, group: str) -> None:
+    def _remove_incomplete(self, group: str) -> None:
         """Remove a resctrl group that was created in this run and could not be
         completed.
         """

@@ -107,7 +107,7 @@ class DomainSetting:
         return min(100, round(self.maximum * self.scale, 2))
 
     @property
-    def held(self) -> bandwidth.Bandwidth:
+    def effective_bandwidth(self) -> bandwidth.Bandwidth:
         """Bandwidth settings in effect for a guest in a resctrl domain, with
         the cap in percent.
         """
@@ -123,7 +123,7 @@ class DomainSetting:
                 'hardlimit': self.hardlimit, 'priority': self.priority,
                 'min_bandwidth': self.minimum}
 
-    def value(self, role: knobs.Role) -> int | None:
+    def value_for_role(self, role: knobs.Role) -> int | None:
         """Return the value for one part of the bandwidth policy, e.g. the cap;
         None if the host does not support that part.
         """
@@ -176,7 +176,7 @@ def resolve(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
         raise PolicyNotHeld(
             f'the guest has {len(policy.nodes)} NUMA nodes, and host NUMA '
             f'nodes are given for {len(host_nodes)}')
-    ways(host, policy, host_nodes)
+    resolve_ways(host, policy, host_nodes)
     settings: dict[int, DomainSetting] = {}
     for guest_node, host_node in enumerate(host_nodes):
         for setting in _node_settings(host, policy.nodes[guest_node],
@@ -190,8 +190,11 @@ def resolve(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
     return tuple(settings[domain] for domain in sorted(settings))
 
 
-def ways(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
-         host_nodes: Sequence[int]) -> dict[int, int]:
+def resolve_ways(
+    host: resctrl_host.ResctrlHost,
+    policy: guest_policy.GuestPolicy,
+    host_nodes: Sequence[int],
+) -> dict[int, int]:
     """Return the number of exclusive L3 cache ways that a guest gets, by L3
     cache.
 
@@ -213,15 +216,18 @@ def ways(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
         if not domains:
             raise PolicyNotHeld(f'{where} on host NUMA node {host_node}: it '
                                 'has no L3 of its own')
-        if not cache.least <= asked.l3_ways <= cache.ways:
+        if not cache.least <= asked.l3_ways <= cache.way_count:
             raise PolicyNotHeld(f'{where}: guests of this host can have '
-                                f'{cache.least} to {cache.ways} ways')
+                                f'{cache.least} to {cache.way_count} ways')
         found.update(dict.fromkeys(domains, asked.l3_ways))
     return found
 
 
-def together(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
-             guests: int) -> guest_policy.GuestPolicy:
+def scale_shared_policy(
+    host: resctrl_host.ResctrlHost,
+    policy: guest_policy.GuestPolicy,
+    guests: int,
+) -> guest_policy.GuestPolicy:
     """Multiply a bandwidth policy by the number of guests that share its
     group.
 
@@ -238,8 +244,8 @@ def together(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
         for node in policy.nodes))
 
 
-def default_class(host: resctrl_host.ResctrlHost, maximum: int
-                  ) -> tuple[guest_policy.GuestPolicy, tuple[int, ...]]:
+def make_default_policy(host: resctrl_host.ResctrlHost, maximum: int
+                        ) -> tuple[guest_policy.GuestPolicy, tuple[int, ...]]:
     """Return policy and NUMA nodes of the cap for all guests without a policy.
 
     The cap is hard if the host supports that, with the lowest priority.
@@ -253,7 +259,7 @@ def default_class(host: resctrl_host.ResctrlHost, maximum: int
             'a cap for guests without a policy cannot be enforced: '
             f'[ghsched]bandwidth_cap must say how the {host.dialect.title} '
             'of this host holds one')
-    priority = host.dialect.knob('priority')
+    priority = host.dialect.find_knob('priority')
     node = guest_policy.NodePolicy(
         maximum=maximum, hardlimit='MEM_BW_HARDLIMIT' in held,
         priority=priority.minimum if priority else None)
@@ -276,7 +282,7 @@ def _node_settings(host: resctrl_host.ResctrlHost,
         domain=domain, host_node=host_node, guest_node=guest_node,
         asked=asked, maximum=_maximum(host, asked, host_node),
         minimum=_minimum(host, asked),
-        hardlimit=(asked.hardlimit if host.dialect.knob('hardlimit')
+        hardlimit=(asked.hardlimit if host.dialect.find_knob('hardlimit')
                    else None),
         priority=_priority(host, asked),
         scale=_scale(host, host_node)) for domain in domains]
@@ -341,14 +347,14 @@ def _round_up(host: resctrl_host.ResctrlHost, knob: knobs.Knob, key: keys.Key,
     :param key: flavor key of the requested value, for the error message.
     :raises PolicyNotHeld: if the line can show no such value.
     """
-    value = max(value, floor, knob.minimum if knob.in_percent else 0)
+    value = max(value, floor, knob.minimum if knob.is_percent else 0)
     if knob.line in host.scales:
         scale = host.scales[knob.line]
-        found = scale.at_least(value)
+        found = scale.find_at_least(value)
         if found is None:
             raise PolicyNotHeld(
                 f'{key.extra_spec}={value} cannot be enforced: {knob.line} of '
-                f'this host shows {scale.highest} at most')
+                f'this host shows {scale.highest_percent} at most')
         return found
     if knob.stepped:
         # A multiple, not floor + N steps: libvirt refuses anything else,
@@ -359,7 +365,7 @@ def _round_up(host: resctrl_host.ResctrlHost, knob: knobs.Knob, key: keys.Key,
 
 def _maximum(host: resctrl_host.ResctrlHost, asked: guest_policy.NodePolicy,
              host_node: int) -> int:
-    knob = host.dialect.knob('maximum')
+    knob = host.dialect.find_knob('maximum')
     if knob is None:
         return asked.maximum
     if not host.dialect.absolute:
@@ -393,7 +399,7 @@ def _unit_and_domains(host: resctrl_host.ResctrlHost,
 
 def _minimum(host: resctrl_host.ResctrlHost,
              asked: guest_policy.NodePolicy) -> int | None:
-    knob = host.dialect.knob('minimum')
+    knob = host.dialect.find_knob('minimum')
     if knob is None:
         return None
     if not asked.minimum and not asked.burst:
@@ -414,7 +420,7 @@ def _round_down_burst(host: resctrl_host.ResctrlHost, knob: knobs.Knob,
     most = math.floor(min(100, asked.minimum + asked.burst
                           / host.burst_ratio))
     if knob.line in host.scales:
-        found = host.scales[knob.line].at_most(most)
+        found = host.scales[knob.line].find_at_most(most)
     else:
         found = most - most % (host.granularity if knob.stepped else 1)
     return found if found > asked.minimum else 0
@@ -422,7 +428,7 @@ def _round_down_burst(host: resctrl_host.ResctrlHost, knob: knobs.Knob,
 
 def _priority(host: resctrl_host.ResctrlHost,
               asked: guest_policy.NodePolicy) -> int | None:
-    knob = host.dialect.knob('priority')
+    knob = host.dialect.find_knob('priority')
     if knob is None:
         return None
     if asked.priority is None:
@@ -446,17 +452,17 @@ def desired_lines(host: resctrl_host.ResctrlHost,
     desired: dict[str, dict[int, int]] = {}
     for knob in host.dialect.knobs:
         for setting in settings if knob.role != 'kept' else ():
-            value = setting.value(knob.role)
+            value = setting.value_for_role(knob.role)
             if value is None:
                 continue
             if knob.role == 'minimum' or knob.role == 'maximum' and (
                     not host.dialect.absolute):
-                value = knob.value_of(value)
+                value = knob.percent_to_value(value)
             desired.setdefault(knob.line, {})[setting.domain] = value
     return desired
 
 
-def other_domains(host: resctrl_host.ResctrlHost) -> Others:
+def reset_other_domains(host: resctrl_host.ResctrlHost) -> Others:
     """Return the values, by schemata line, that a guest's control group must
     have in resctrl domains that the guest does not use.
 
@@ -471,7 +477,7 @@ def other_domains(host: resctrl_host.ResctrlHost) -> Others:
 
 def _default(host: resctrl_host.ResctrlHost,
              knob: knobs.Knob) -> int | None:
-    if knob.role == 'maximum' and (knob.in_percent or host.dialect.absolute):
+    if knob.role == 'maximum' and (knob.is_percent or host.dialect.absolute):
         return host.no_cap
     if knob.role == 'priority' and host.priority_default is not None:
         return host.priority_default
@@ -481,9 +487,9 @@ def _default(host: resctrl_host.ResctrlHost,
 # -- values -> writes ---------------------------------------------------------
 
 
-def differences(current: schemata.Schemata, desired: Desired,
-                others: Others = _NONE, tolerance: Tolerance = _EXACT
-                ) -> tuple[Difference, ...]:
+def find_differences(current: schemata.Schemata, desired: Desired,
+                     others: Others = _NONE, tolerance: Tolerance = _EXACT
+                     ) -> tuple[Difference, ...]:
     """Return the values of a control group that differ from the wanted ones.
 
     :param current: schemata of the group.
@@ -523,7 +529,7 @@ def plan_writes(current: schemata.Schemata, desired: Desired,
         value is not a number.
     """
     by_line: dict[str, list[tuple[int, str]]] = {}
-    for difference in differences(current, desired, others, tolerance):
+    for difference in find_differences(current, desired, others, tolerance):
         if difference.found is None:
             raise PolicyNotHeld(
                 f'the group has no {difference.line} of domain '
@@ -533,13 +539,13 @@ def plan_writes(current: schemata.Schemata, desired: Desired,
                 f'the group shows {difference.found!r} as {difference.line} '
                 f'of domain {difference.domain}, which is not a number')
         by_line.setdefault(difference.line, []).append(
-            (difference.domain, str(to_write(
+            (difference.domain, str(value_to_write(
                 writes, difference.line, difference.wanted))))
     return tuple(f'{name}:{schemata.render_values(tuple(values))}\n'
                  for name, values in by_line.items())
 
 
-def to_write(writes: Writes, line: str, value: int) -> int:
+def value_to_write(writes: Writes, line: str, value: int) -> int:
     """Return the value to write to a schemata line so that the kernel shows
     this value.
 

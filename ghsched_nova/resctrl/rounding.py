@@ -75,26 +75,26 @@ class Scale:
         return cls(dict(sorted(found.items())))
 
     @property
-    def highest(self) -> int:
+    def highest_percent(self) -> int:
         """Highest percentage that a schemata line can show."""
         return max(self.written, default=0)
 
     @property
-    def rewritten(self) -> dict[int, int]:
+    def values_to_write(self) -> dict[int, int]:
         """Value to write by percentage that a schemata line shows afterwards;
         only where the two differ.
         """
         return {shown: value for shown, value in self.written.items()
                 if shown != value}
 
-    def at_least(self, percent: int) -> int | None:
+    def find_at_least(self, percent: int) -> int | None:
         """Return the lowest percentage that a schemata line can show at or
         above this one; None if there is none.
         """
         return next((shown for shown in self.written if shown >= percent),
                     None)
 
-    def at_most(self, percent: float) -> int:
+    def find_at_most(self, percent: float) -> int:
         """Return the highest percentage that a schemata line can show at or
         below this one; 0 if there is none.
         """

@@ -174,7 +174,7 @@ def _number(name: str, value: str, base: int) -> int:
     return int(value, base)
 
 
-def libvirt_reads(root: Schemata) -> bool:
+def is_read_by_libvirt(root: Schemata) -> bool:
     """Whether upstream libvirt can parse the schemata of the host's root
     group.
     """

@@ -69,12 +69,9 @@ def add_unchanged_lines(plan: model.Plan, actual: model.Actual,
     return replace(plan, actions=tuple(actions))
 
 
-def _write_all_lines(
-    first: model.Action,
-    held: schemata.Schemata,
-    writes: resolve.Writes,
-    actions: Iterable[model.Action],
-) -> Iterator[model.Action]:
+def _write_all_lines(first: model.Action, held: schemata.Schemata,
+                     writes: resolve.Writes, actions: Iterable[model.Action]
+                     ) -> Iterator[model.Action]:
     """Yield a write for each schemata line of a resource in one control group,
     including lines whose values do not change.
 
@@ -108,7 +105,7 @@ def _written(writes: Mapping[str, Mapping[int, int]], line: str,
              text: str) -> str:
     if not (text.isascii() and text.isdigit() and line in writes):
         return text
-    return str(resolve.to_write(writes, line, int(text)))
+    return str(resolve.value_to_write(writes, line, int(text)))
 
 
 def _resource(line: str) -> str:

@@ -40,8 +40,8 @@ from ghsched_placement import decimals
 KERNEL_THREAD = 0x00200000
 
 
-def survey(files: fs.Files, root: Path, wanted: model.Wanted,
-           run_path: Path, proc: Path) -> model.Actual:
+def survey_groups(files: fs.Files, root: Path, wanted: model.Wanted,
+                  run_path: Path, proc: Path) -> model.Actual:
     """Return the actual resctrl groups and threads of guests, read from
     resctrl and procfs.
 
@@ -53,15 +53,15 @@ def survey(files: fs.Files, root: Path, wanted: model.Wanted,
     names = _names(files, root, wanted)
     found = dict.fromkeys(names, model.Group())
     threads: dict[str, Mapping[int, str]] = {}
-    others = _helpers(proc) if wanted.all_threads else {}
-    members = model.members(wanted.guests, names)
+    others = _read_helper_threads(proc) if wanted.all_threads else {}
+    members = model.guests_by_group(wanted.guests, names)
     claimed = {qemu.find_process(run_path, domain.name) or 0 for domain in
                (*wanted.domains, *(guest.domain for guest in wanted.guests))}
     for name, guests in members.items():
         there = name in names
         group = _group(files, root / name) if there else model.Group()
         of_guests = {
-            guest.domain.uuid: _of_process(
+            guest.domain.uuid: _name_threads(
                 _process_of(guest, group, claimed, run_path, proc), proc,
                 others) for guest in guests}
         threads |= of_guests
@@ -72,12 +72,13 @@ def survey(files: fs.Files, root: Path, wanted: model.Wanted,
     for name in loose:
         found[name] = _loose(files, root / name, proc)
     return model.Actual(
-        found, threads, _living(run_path, proc) if loose else frozenset(),
+        found, threads,
+        _list_running_domains(run_path, proc) if loose else frozenset(),
         _monitors_of_others(files, root, names) if wanted.one_supply else 0,
-        _group(files, root).schemata if wanted.cache or wanted.bounded
-        else None,
-        _others(files, root, wanted, names.keys() - members.keys()),
-        _counters(files, root, wanted, found))
+        (_group(files, root).schemata if wanted.cache or wanted.bounded
+         else None),
+        _read_other_groups(files, root, wanted, names.keys() - members.keys()),
+        _read_counters(files, root, wanted, found))
 
 
 def _names(files: fs.Files, root: Path,
@@ -86,12 +87,14 @@ def _names(files: fs.Files, root: Path,
         names = [name for name in files.directories(root)
                  if name not in naming.NOT_GROUPS]
     except OSError as exc:
-        raise fs.os_error('cannot be listed', root, exc) from exc
-    return dict.fromkeys([*names, *_measuring(files, root, wanted)])
+        raise fs.make_group_error('cannot be listed', root, exc) from exc
+    return dict.fromkeys(
+        [*names, *_list_measuring_groups(files, root, wanted)]
+    )
 
 
-def _others(files: fs.Files, root: Path, wanted: model.Wanted,
-            names: Iterable[str]) -> dict[str, schemata.Schemata]:
+def _read_other_groups(files: fs.Files, root: Path, wanted: model.Wanted,
+                       names: Iterable[str]) -> dict[str, schemata.Schemata]:
     """Return the schemata of control groups that no guest uses; empty if no
     guest has exclusive L3 cache ways.
 
@@ -107,8 +110,8 @@ def _others(files: fs.Files, root: Path, wanted: model.Wanted,
     return found
 
 
-def _counters(files: fs.Files, root: Path, wanted: model.Wanted,
-              found: Mapping[str, model.Group]) -> model.Counters | None:
+def _read_counters(files: fs.Files, root: Path, wanted: model.Wanted,
+                   found: Mapping[str, model.Group]) -> model.Counters | None:
     """Return the assignable bandwidth counters of a host; None if no guest is
     to be measured or the host needs no assignment of counters.
     """
@@ -129,15 +132,15 @@ def _process_of(guest: model.Guest, group: model.Group, claimed: set[int],
     """
     process = qemu.find_process(run_path, guest.domain.name) or 0
     if not process and not guest.shared:
-        process = _process_in(proc, group.tasks, guest.domain.uuid)
+        process = _find_process(proc, group.tasks, guest.domain.uuid)
         if process in claimed:
             process = 0
         claimed.add(process)
     return process
 
 
-def _measuring(files: fs.Files, root: Path,
-               wanted: model.Wanted) -> list[str]:
+def _list_measuring_groups(files: fs.Files, root: Path,
+                           wanted: model.Wanted) -> list[str]:
     """Return the existing monitoring groups, directly below the default group,
     that belong to guests.
     """
@@ -145,7 +148,9 @@ def _measuring(files: fs.Files, root: Path,
     known = frozenset(name for name in known
                       if name.startswith(naming.MONITORS)
                       and naming.own_uuid(name))
-    domains = [guest.domain for guest in wanted.guests if guest.only_measured]
+    domains = [
+        guest.domain for guest in wanted.guests if guest.is_only_measured
+    ]
     if not known and not domains:
         return []
     try:
@@ -157,13 +162,13 @@ def _measuring(files: fs.Files, root: Path,
                                     for domain in domains)]
 
 
-def _of_process(process: int, proc: Path,
-                others: Mapping[int, Mapping[int, str]]) -> dict[int, str]:
+def _name_threads(process: int, proc: Path,
+                  others: Mapping[int, Mapping[int, str]]) -> dict[int, str]:
     """Return the names of QEMU's threads and of kernel threads that serve it.
 
     :param others: kernel threads by process id.
     """
-    mine = _threads(proc, process) if process else {}
+    mine = _read_threads(proc, process) if process else {}
     if mine:
         mine.update(others.get(process, {}))
     return mine
@@ -172,16 +177,19 @@ def _of_process(process: int, proc: Path,
 def _group(files: fs.Files, path: Path) -> model.Group:
     try:
         listed = files.read(path / 'tasks')
-        inside = tasks.threads(listed)
+        inside = tasks.parse_threads(listed)
         devices = tasks.iommu_groups(listed)
         if _is_monitor(path):
             return model.Group(inside, devices=devices)
         text = files.read(path / 'schemata')
-        return model.Group(inside, schemata.read(text),
-                           devices=devices, monitors=_monitors(files, path))
+        return model.Group(
+            inside,
+            schemata.read(text),
+            devices=devices,
+            monitors=_read_monitoring_groups(files, path),
+        )
     except schemata.SchemataError as exc:
-        return model.Group(inside, error=f'schemata: {exc}',
-                           devices=devices)
+        return model.Group(inside, error=f'schemata: {exc}', devices=devices)
     except OSError as exc:
         return model.Group(error=f'cannot be read: {exc.strerror or exc}')
 
@@ -190,7 +198,9 @@ def _is_monitor(path: Path) -> bool:
     return f'{path.parent.name}/' == naming.MONITORS
 
 
-def _monitors(files: fs.Files, path: Path) -> dict[str, frozenset[int]]:
+def _read_monitoring_groups(
+    files: fs.Files, path: Path
+) -> dict[str, frozenset[int]]:
     """Return the thread ids in the monitoring groups of guests below a shared
     control group, by guest UUID.
     """
@@ -201,7 +211,7 @@ def _monitors(files: fs.Files, path: Path) -> dict[str, frozenset[int]]:
         for name in files.directories(top):
             uuid = naming.own_uuid(name)
             if uuid is not None:
-                found[uuid] = tasks.threads(
+                found[uuid] = tasks.parse_threads(
                     files.read(top / name / 'tasks'))
     return found
 
@@ -227,7 +237,7 @@ def _loose(files: fs.Files, path: Path, proc: Path) -> model.Group:
         listed = files.read(path / 'tasks')
     except OSError as exc:
         return model.Group(error=f'cannot be read: {exc.strerror or exc}')
-    inside = tasks.threads(listed)
+    inside = tasks.parse_threads(listed)
     return model.Group(inside, vcpu_threads=tasks.vcpu_threads(inside, proc),
                        devices=tasks.iommu_groups(listed))
 
@@ -243,7 +253,7 @@ def _with_strangers(group: model.Group, mine: Mapping[int, str],
 # -- processes ----------------------------------------------------------------
 
 
-def _process_in(proc: Path, tids: Iterable[int], uuid: str) -> int:
+def _find_process(proc: Path, tids: Iterable[int], uuid: str) -> int:
     """Return the PID of the one QEMU process that has vCPUs among some
     threads.
 
@@ -253,10 +263,10 @@ def _process_in(proc: Path, tids: Iterable[int], uuid: str) -> int:
     found = {process for tid in tasks.vcpu_threads(tids, proc)
              for process in tasks.process_of(proc, tid)}
     number = decimals.parse_decimal(found.pop() if len(found) == 1 else '')
-    return number if number and _is_of(proc, number, uuid) else 0
+    return number if number and _is_qemu_of_guest(proc, number, uuid) else 0
 
 
-def _is_of(proc: Path, process: int, uuid: str) -> bool:
+def _is_qemu_of_guest(proc: Path, process: int, uuid: str) -> bool:
     """Whether a process is the QEMU of a guest: its command line has the
     guest's UUID.
     """
@@ -267,7 +277,7 @@ def _is_of(proc: Path, process: int, uuid: str) -> bool:
         return False
 
 
-def _threads(proc: Path, process: int) -> dict[int, str]:
+def _read_threads(proc: Path, process: int) -> dict[int, str]:
     """Return the names of the threads of a process by thread id; empty if the
     process has ended.
     """
@@ -286,7 +296,7 @@ def _threads(proc: Path, process: int) -> dict[int, str]:
     return found
 
 
-def _helpers(proc: Path) -> dict[int, dict[int, str]]:
+def _read_helper_threads(proc: Path) -> dict[int, dict[int, str]]:
     """Return the vhost kernel threads, with their names, by the QEMU process
     for which they work.
 
@@ -314,7 +324,7 @@ def _is_of_kernel(proc: Path, tid: int) -> bool:
         return False
 
 
-def _living(run_path: Path, proc: Path) -> frozenset[str]:
+def _list_running_domains(run_path: Path, proc: Path) -> frozenset[str]:
     """Return the names of libvirt domains whose QEMU process is running.
 
     :param run_path: directory with libvirt's ``<domain name>.pid`` files.

@@ -38,7 +38,7 @@ def nodes(sysfs: Path) -> Iterator[tuple[int, Path]]:
     """Yield the number and the sysfs directory of each NUMA node of the
     host.
     """
-    for path in entries(sysfs / 'devices' / 'system' / 'node'):
+    for path in list_directory(sysfs / 'devices' / 'system' / 'node'):
         match = _NODE.fullmatch(path.name)
         if match:
             yield int(match[1]), path
@@ -59,7 +59,7 @@ def rated_bandwidth(node: Path) -> int:
     :param node: sysfs directory of the node.
     """
     for access in ('access1', 'access0'):
-        found = (text(node / access / 'initiators' / 'read_bandwidth')
+        found = (read_text(node / access / 'initiators' / 'read_bandwidth')
                  or '').strip()
         if _NUMBER.fullmatch(found) and int(found):
             return int(found) * _BANDWIDTH_UNIT
@@ -73,25 +73,25 @@ def rated_latency(node: Path) -> int:
     :param node: sysfs directory of the node.
     """
     for access in ('access1', 'access0'):
-        found = (text(node / access / 'initiators' / 'read_latency')
+        found = (read_text(node / access / 'initiators' / 'read_latency')
                  or '').strip()
         if _NUMBER.fullmatch(found) and int(found):
             return int(found)
     return 0
 
 
-def places(sysfs: Path) -> Iterator[tuple[int, tuple[int, ...]]]:
+def list_cpu_places(sysfs: Path) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Yield each CPU with its socket, die, cluster and core id.
 
     Unknown die and cluster ids are 0. CPUs without a socket or core id, e.g.
     offline ones, are left out.
     """
-    for path in entries(sysfs / 'devices' / 'system' / 'cpu'):
+    for path in list_directory(sysfs / 'devices' / 'system' / 'cpu'):
         match = _CPU.fullmatch(path.name)
         if not match:
             continue
         socket, die, cluster, core = (
-            (text(path / 'topology' / name) or '').strip()
+            (read_text(path / 'topology' / name) or '').strip()
             for name in ('physical_package_id', 'die_id', 'cluster_id',
                          'core_id'))
         if _NUMBER.fullmatch(socket) and _NUMBER.fullmatch(core):
@@ -107,7 +107,7 @@ def distances(sysfs: Path) -> dict[int, dict[int, int]]:
     found = {}
     paths = sorted(nodes(sysfs))
     for node, path in paths:
-        words = (text(path / 'distance') or '').split()
+        words = (read_text(path / 'distance') or '').split()
         if words and all(map(_NUMBER.fullmatch, words)):
             found[node] = dict(zip((number for number, _path in paths),
                                    map(int, words), strict=False))
@@ -123,7 +123,7 @@ def l3_caches(sysfs: Path, cpus: frozenset[int]) -> Iterator[int | None]:
         cpu = min(rest)
         cache = (sysfs / 'devices' / 'system' / 'cpu' / f'cpu{cpu}' / 'cache'
                  / 'index3')
-        number = (text(cache / 'id') or '').strip()
+        number = (read_text(cache / 'id') or '').strip()
         yield int(number) if _NUMBER.fullmatch(number) else None
         rest -= _cpu_list(cache / 'shared_cpu_list') | {cpu}
 
@@ -133,7 +133,7 @@ def _cpu_list(path: Path) -> frozenset[int]:
     is missing or malformed.
     """
     cpus: set[int] = set()
-    for part in (text(path) or '').strip().split(','):
+    for part in (read_text(path) or '').strip().split(','):
         match = _RANGE.fullmatch(part)
         if not match:
             return frozenset()
@@ -141,7 +141,7 @@ def _cpu_list(path: Path) -> frozenset[int]:
     return frozenset(cpus)
 
 
-def entries(path: Path) -> list[Path]:
+def list_directory(path: Path) -> list[Path]:
     """Return the sorted paths in a directory; empty if it cannot be read."""
     try:
         return sorted(path.iterdir())
@@ -149,7 +149,7 @@ def entries(path: Path) -> list[Path]:
         return []
 
 
-def text(path: Path) -> str | None:
+def read_text(path: Path) -> str | None:
     """Return the content of a file as text; None if the file cannot be
     read.
     """

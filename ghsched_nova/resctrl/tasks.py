@@ -26,7 +26,7 @@ _IOMMU_GROUP = re.compile(r'iommu_group:([0-9]{1,9})')
 _TID = re.compile(r'[0-9]{1,10}')
 
 
-def threads(tasks: str) -> frozenset[int]:
+def parse_threads(tasks: str) -> frozenset[int]:
     """Return the thread ids in the text of a resctrl ``tasks`` file; other
     entries are ignored.
     """

@@ -53,8 +53,9 @@ class Selection:
     floors: Mapping[str, int] = field(default_factory=dict)
 
 
-def select(lines: Iterable[str], addresses: frozenset[str],
-           is_late: Callable[[], bool] = lambda: False) -> Selection:
+def select_connections(lines: Iterable[str], addresses: frozenset[str],
+                       is_late: Callable[[], bool] = lambda: False
+                       ) -> Selection:
     """Return the connections of a conntrack table that have one of these IP
     addresses at an end.
 
@@ -66,7 +67,7 @@ def select(lines: Iterable[str], addresses: frozenset[str],
     :param addresses: IP addresses in their shortest form.
     :param is_late: function that returns True to stop reading.
     """
-    spelt = {_as_kernel(address): address for address in addresses}
+    spelt = {_format_as_kernel(address): address for address in addresses}
     most = min(MAX_FLOWS_OF_ADDRESS, MAX_FLOWS // max(1, len(addresses)))
     kept = {address: _Largest(most) for address in addresses}
     number, is_counted, is_complete = 0, False, True
@@ -75,15 +76,16 @@ def select(lines: Iterable[str], addresses: frozenset[str],
             is_complete = False
             break
         is_counted = is_counted or _BYTES in line
-        mine = {kept[spelt[end]] for end in _ends(line) if end in spelt}
+        mine = {kept[spelt[end]] for end in _parse_sources(line)
+                if end in spelt}
         # Most lines of a long table are not taken: they are not read either.
-        if mine and _count(line) > min(one.floor for one in mine):
-            flow = _flow(line)
+        if mine and _parse_byte_count(line) > min(one.floor for one in mine):
+            flow = _parse_flow(line)
             if flow is not None:
                 for one in mine:
-                    one.add(flow)
+                    one.keep_flow(flow)
     for one in kept.values():
-        one.shorten()
+        one.drop_smallest()
     found = {key: flow for one in kept.values()
              for key, flow in one.flows.items()}
     return Selection(
@@ -102,16 +104,16 @@ class _Largest:
         self.flows: dict[str, Flow] = {}
         self.floor = 0
 
-    def add(self, flow: Flow) -> None:
+    def keep_flow(self, flow: Flow) -> None:
         """Add a connection of an IP address; of two with the same key, the one
         with more bytes is kept.
         """
         before = self.flows.get(flow.key, flow)
         self.flows[flow.key] = max(before, flow, key=lambda one: one.count)
         if len(self.flows) > 2 * self._most:
-            self.shorten()
+            self.drop_smallest()
 
-    def shorten(self) -> None:
+    def drop_smallest(self) -> None:
         """Drop the connections of an IP address with the fewest bytes, if
         there are too many.
         """
@@ -122,19 +124,19 @@ class _Largest:
             self.floor = max(self.floor, ordered[self._most].count)
 
 
-def _as_kernel(address: str) -> str:
+def _format_as_kernel(address: str) -> str:
     """Return an IP address as the kernel writes it in conntrack tables."""
     return ipaddress.ip_address(address).exploded
 
 
-def _ends(line: str) -> list[str]:
+def _parse_sources(line: str) -> list[str]:
     """Return the source addresses of the client and of the server in a
     conntrack line.
     """
     return [part.partition(' ')[0] for part in line.split(' src=')[1:]]
 
 
-def _count(line: str) -> int:
+def _parse_byte_count(line: str) -> int:
     """Return the sum of bytes in both directions of a conntrack line; -1 if
     the line has no valid byte counts.
     """
@@ -154,7 +156,7 @@ def _fields(line: str) -> Iterator[tuple[str, str]]:
             yield name, value
 
 
-def _flow(line: str) -> Flow | None:
+def _parse_flow(line: str) -> Flow | None:
     """Return the connection that a conntrack line describes; None if the line
     does not have two valid addresses.
     """
@@ -171,4 +173,4 @@ def _flow(line: str) -> Flow | None:
     first = dict(reversed(fields))
     key = ' '.join([words[2] if len(words) > 2 else '', *ends,
                     *(first.get(name, '') for name in _KEYS)])
-    return Flow(key, ends[0], ends[1], _count(line))
+    return Flow(key, ends[0], ends[1], _parse_byte_count(line))

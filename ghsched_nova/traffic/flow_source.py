@@ -72,8 +72,8 @@ class Source(abc.ABC):
         """
 
 
-def sent(before: Mapping[str, Flow], flows: Iterable[Flow],
-         floors: Mapping[str, float]) -> dict[affinity.Pair, float]:
+def count_new_bytes(before: Mapping[str, Flow], flows: Iterable[Flow],
+                    floors: Mapping[str, float]) -> dict[affinity.Pair, float]:
     """Return the bytes sent between pairs of IP addresses since the last
     reading.
 
@@ -112,7 +112,7 @@ class Meter:
         self._addresses: frozenset[str] = frozenset()
         self.ties: affinity.Ties | None = None
 
-    def look(self, addresses: frozenset[str], now: float) -> None:
+    def update_ties(self, addresses: frozenset[str], now: float) -> None:
         """Read the network connections of these IP addresses, and update the
         strength of traffic between pairs of addresses.
 
@@ -126,8 +126,11 @@ class Meter:
             known = [flow for flow in flows.values()
                      if {flow.source, flow.destination} & self._addresses]
             ties = affinity.update_ties(
-                self.ties, sent(self._before, known, self._floors), now,
-                self._settings)
+                self.ties,
+                count_new_bytes(self._before, known, self._floors),
+                now,
+                self._settings,
+            )
             self.ties = affinity.select_strongest_ties(ties, addresses,
                                                        MAX_PEERS)
         self._before, self._addresses = flows, addresses

@@ -62,7 +62,7 @@ def connections(addresses: Iterable[str]) -> conntrack_table.Selection:
 def _connections(addresses: list[_Address]) -> _Selection:
     end = time.monotonic() + READ_TIMEOUT
     with open(TABLE, encoding='ascii', errors='replace') as stream:
-        found = conntrack_table.select(
+        found = conntrack_table.select_connections(
             iter(functools.partial(stream.readline, _LINE), ''),
             frozenset(addresses), lambda: time.monotonic() > end)
     return ([(flow.key, flow.source, flow.destination, flow.count)

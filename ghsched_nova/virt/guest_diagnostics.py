@@ -168,7 +168,7 @@ class GuestDiagnostics:
             if domain.shared and policy.controlled:
                 guests = self._host.count_group_guests(
                     usage.guest.uuid, policy, domain.host_nodes)
-                policy = resolve.together(host, policy, guests)
+                policy = resolve.scale_shared_policy(host, policy, guests)
             return check_groups(host, policy, domain.host_nodes, usage)
         except desired.NOT_DESIRED:
             return {}
@@ -190,7 +190,7 @@ def leftover_groups(groups: Iterable[str],
         numbers.add(domain.id)
     found = []
     for name in groups:
-        owner, machine = naming.own_uuid(name), naming.machine(name)
+        owner, machine = naming.own_uuid(name), naming.parse_machine_name(name)
         if (owner is not None and owner not in uuids) or (
                 machine is not None and machine[0] not in numbers):
             found.append(name)
@@ -212,8 +212,13 @@ def check_groups(host: resctrl_host.ResctrlHost, policy: GuestPolicy,
     wanted = resolve.desired_lines(
         host, resolve.resolve(host, policy, host_nodes))
     lines = [group.lines for group in usage.held if group.lines is not None]
-    wrong = {difference.domain for one in lines for difference
-             in resolve.differences(one, wanted, tolerance=host.tolerance)}
+    wrong = {
+        difference.domain
+        for one in lines
+        for difference in resolve.find_differences(
+            one, wanted, tolerance=host.tolerance
+        )
+    }
     return {node: wrong.isdisjoint(host.domains_by_node[node])
             for node in host_nodes} if lines else {}
 

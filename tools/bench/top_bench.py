@@ -80,7 +80,7 @@ def read(paths: list[str]) -> None:
 
 
 def refresh(shown: top_screen.Top, output: int) -> None:
-    shown.read()
+    shown.read_frame()
     os.write(output, shown.screen(120, 50).encode())
 
 
@@ -113,7 +113,7 @@ def measure(host: trees.Host, count: int) -> dict[str, list[float]]:
                 registry))))
     os.close(output)
     grow(host.root, 2 * turn * 10 ** 6)
-    if not source.snapshot().used.rate:
+    if not source.measure_bandwidth().used.rate:
         raise RuntimeError('the counters grew and nothing is shown')
     return {what: times[WARM_UP:] for what, times in found.items()}
 

@@ -69,8 +69,8 @@ class OwnGroupTest(base.TestCase):
         wanted = model.Wanted(
             (model.Guest(domain, frozenset(VCPUS), len(VCPUS), desired,
                          'ghsched'),), (domain,),
-            others=resolve.other_domains(host), tolerance=host.tolerance,
-            writes=host.writes, staged=host.dialect.staged)
+            others=resolve.reset_other_domains(host), tolerance=host.tolerance,
+            writes=host.written_values, staged=host.dialect.staged)
         place = reconcile.Place(root, self.top)
         first = reconcile.reconcile(place, wanted)
         self.assertEqual((), first.problems)

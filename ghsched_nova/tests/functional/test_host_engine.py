@@ -141,7 +141,7 @@ class EmulatedTestCase(base.TestCase):
         return model.Wanted(
             (model.Guest(domain, frozenset(VCPUS), len(VCPUS), desired,
                          'libvirt'),), (domain,),
-            others=resolve.other_domains(self.host))
+            others=resolve.reset_other_domains(self.host))
 
     def reconcile_one(self, desired, files=None,
                       lock_timeout=fs.LOCK_TIMEOUT):
@@ -311,8 +311,11 @@ class ReconcileTest(EmulatedTestCase):
     def wanted(self, guests=None):
         guests = self.guests if guests is None else guests
         return model.Wanted(
-            guests, tuple(guest.domain for guest in guests),
-            frozenset(os.listdir(self.root)), resolve.other_domains(self.host))
+            guests,
+            tuple(guest.domain for guest in guests),
+            frozenset(os.listdir(self.root)),
+            resolve.reset_other_domains(self.host),
+        )
 
     def reconcile(self, guests=None):
         return reconcile.reconcile(

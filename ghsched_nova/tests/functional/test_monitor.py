@@ -69,10 +69,10 @@ class BusyGuestTest(base.TestCase):
         process.stdout.readline()
         (group / 'tasks').write_text(f'{process.pid}\n')
         source = reader.Reader(root, self.sysfs(machine))
-        source.usage()
+        source.measure_usage()
         before = _cpu_seconds(process.pid), time.monotonic()
         time.sleep(1.0)
-        shown = view.make_snapshot(source.usage(), ())
+        shown = view.make_snapshot(source.measure_usage(), ())
         busy = ((_cpu_seconds(process.pid) - before[0])
                 / (time.monotonic() - before[1]))
         return shown, busy

@@ -121,7 +121,7 @@ class HostTest(base.TestCase):
             (f'ghsched-{UUID}', f'mon_groups/ghsched-{UUID}',
              'ghsched-shared-544221f0cfbf437a'),
             (naming.group_name(UUID), naming.monitor_name(UUID),
-             naming.shared_name(guest.nodes, (1, 0))))
+             naming.render_shared_name(guest.nodes, (1, 0))))
 
     def test_a_domain_is_read(self):
         self.assertEqual(

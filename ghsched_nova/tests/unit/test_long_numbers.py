@@ -75,7 +75,7 @@ class TreeTest(base.TestCase):
         for read, documented in (
                 (lambda: resctrl_host.read_host(root, sysfs).description(),
                  resctrl_host.ResctrlUnavailable),
-                (reader.Reader(root, sysfs, occupancy=True).usage,
+                (reader.Reader(root, sysfs, occupancy=True).measure_usage,
                  topology.MonitorUnavailable)):
             try:
                 read()

@@ -183,7 +183,7 @@ class ScrapeTest(ExporterTestCase):
             self.assertEqual(2, exporter.main([
                 '--no-libvirt', '--resctrl', str(host.root), '--sysfs',
                 str(host.top / 'sysfs')]))
-        self.assertTrue(made.call_args.args[0].reader.read().energy)
+        self.assertTrue(made.call_args.args[0].reader.read_round().energy)
 
     def test_energy_that_cannot_be_read_has_no_sample(self):
         host = self.host('intel-snc-cdp', QEMU)
@@ -263,7 +263,9 @@ class ScrapeTest(ExporterTestCase):
         """Guest 7 and others in a group of 40 %, some measured there."""
         policy = metadata.DomainPolicy(
             GuestPolicy((NodePolicy(20, 60, False),)), (1,), shared=True)
-        name = naming.shared_name(policy.policy.nodes, policy.host_nodes)
+        name = naming.render_shared_name(
+            policy.policy.nodes, policy.host_nodes
+        )
         host = self.host('openeuler66', name)
         host.model.write(f'/{name}/schemata', 'MB:1=40\n')
         for uuid in members:

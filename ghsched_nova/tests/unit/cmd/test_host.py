@@ -57,7 +57,7 @@ class HostCommandTest(base.TestCase):
         self.domains = [self.running(guest) for guest in self.world.guests]
         self.enterContext(mock.patch.object(
             host.domains, 'list_running', lambda uri: self.domains))
-        for name in ('look', 'reconcile'):
+        for name in ('preview', 'reconcile'):
             self.enterContext(mock.patch.object(
                 host.reconcile, name, self.on_model(name)))
         self.enterContext(mock.patch.object(
@@ -143,9 +143,13 @@ class HostCommandTest(base.TestCase):
         guest = self.world.guests[0]
         overlap = model.Problem(guest.domain.uuid, guest.group,
                                 'control group pqos has 3 ways of L3 0')
-        self.enterContext(mock.patch.object(
-            host.reconcile, 'look', lambda _place, _wanted: reconcile.Report(
-                overlaps=(overlap,))))
+        self.enterContext(
+            mock.patch.object(
+                host.reconcile,
+                'preview',
+                lambda _place, _wanted: reconcile.Report(overlaps=(overlap,)),
+            )
+        )
         status, document = self.document('plan')
         self.assertEqual(0, status)
         self.assertEqual([{'guest': guest.domain.uuid, 'group': guest.group,
@@ -187,7 +191,7 @@ class HostCommandTest(base.TestCase):
         def locked(*_args):
             raise fs.GroupError('another process has the lock')
 
-        self.enterContext(mock.patch.object(host.reconcile, 'look', locked))
+        self.enterContext(mock.patch.object(host.reconcile, 'preview', locked))
         status, out, err = self.call('plan')
         self.assertEqual((2, ''), (status, out))
         self.assertEqual('ghsched-host: another process has the lock\n', err)

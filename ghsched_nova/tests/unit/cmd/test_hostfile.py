@@ -244,7 +244,7 @@ class RefusalTest(LoadTestCase):
         document = yaml.safe_load(text)
         document['resctrl']['lines'] = ['MBMAX', 'MBHDL']
         host = self.load(yaml.safe_dump(document)).resctrl
-        self.assertEqual('MBMAX', host.dialect.knob('maximum').line)
+        self.assertEqual('MBMAX', host.dialect.find_knob('maximum').line)
 
     @given(st.sampled_from([('name',), ('nodes',), ('nodes', 0),
                             ('nodes', 0, 'cpus'), ('nodes', 1, 'domains'),

@@ -52,7 +52,7 @@ OWN = f'ghsched-{trees.UUID}'
 def as_lines(*args, **kwargs):
     """The text of what is shown."""
     page = top_output.make_page(*args, **kwargs)
-    return [line.text for line in page.lines()]
+    return [line.text for line in page.render_lines()]
 
 
 class TopTestCase(base.TestCase):
@@ -533,7 +533,7 @@ class OrderTest(base.TestCase):
             shown = view.Snapshot('x', 'rate_mb', (), (replace(
                 usage, nodes=(replace(row, effective=held),)),), (),
                 rates.ZERO)
-            *_above, line = top_output.make_page(shown, 'now').lines()
+            *_above, line = top_output.make_page(shown, 'now').render_lines()
             self.assertEqual(alarm, line.alarm, held)
 
     def test_servers_are_known_by_their_names_and_found(self):
@@ -550,11 +550,11 @@ class OrderTest(base.TestCase):
             self.usage(f'a{number:03}', 1.0, 1, 100)
             for number in range(50)), (), rates.ZERO)
         page = top_output.make_page(shown, 'now')
-        whole = page.lines()
+        whole = page.render_lines()
         self.assertEqual(len(page), len(whole))
         for first, count in ((0, 3), (0, 10), (4, 20), (30, 99)):
             self.assertEqual(whole[first:first + count],
-                             page.lines(first, count))
+                             page.render_lines(first, count))
 
     def test_keys(self):
         shown = top_screen.Top(None)

@@ -96,7 +96,7 @@ class DesiredTest(base.TestCase):
                              running(xml, policy=policy).measured)
         guest = read(policy=alone)
         self.assertEqual('mon_groups/ghsched-' + DOMAIN.uuid, guest.group)
-        self.assertEqual((True, {}), (guest.only_measured, guest.desired))
+        self.assertEqual((True, {}), (guest.is_only_measured, guest.desired))
 
     @given(st.text(max_size=40), st.text(max_size=40))
     def test_no_xml_brings_it_down(self, vcpus, count):
@@ -111,4 +111,4 @@ class DesiredTest(base.TestCase):
                                                desired.Running(DOMAIN, xml))
         except (desired.DomainError, desired.etree.XMLSyntaxError):
             return
-        model.check(model.Wanted((guest,)))
+        model.check_wanted(model.Wanted((guest,)))

@@ -152,7 +152,7 @@ class LiveTest(base.TestCase):
     def held(self):
         """Caps of the node's domains, in the group and as stored."""
         group, = self.world.groups()
-        knob = self.host.dialect.knob('maximum')
+        knob = self.host.dialect.find_knob('maximum')
         values = self.world.schemata(group).values(knob.line)
         tune = [int(one.get('bandwidth')) for one in etree.fromstring(
             self.guest.stored).findall('cputune/memorytune/node')]

@@ -67,7 +67,7 @@ class GuestTrafficTest(base.TestCase):
         self.count = 0
         self.useFixture(fixtures.MonkeyPatch(
             f'{privileged.__name__}.connections',
-            lambda addresses: conntrack_table.select(
+            lambda addresses: conntrack_table.select_connections(
                 [LINE.format(self.count)], addresses)))
         self.clock = iter(range(0, 1000, 10))
         patched = mock.patch.object(virt_traffic.time, 'monotonic',

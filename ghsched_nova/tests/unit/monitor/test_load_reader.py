@@ -138,13 +138,13 @@ class MeterTest(base.TestCase):
 
     class _Reader:
         def __init__(self):
-            self.now = 0.0
+            self.current_time = 0.0
             self.busy = 0
 
         def sample(self, _guests):
             return load_rates.Sample(
-                self.now, {0: load_rates.Node(frozenset({0}))},
-                {0: load_files.Times(self.busy, int(self.now * 100))})
+                self.current_time, {0: load_rates.Node(frozenset({0}))},
+                {0: load_files.Times(self.busy, int(self.current_time * 100))})
 
     def setUp(self):
         super().setUp()
@@ -153,7 +153,7 @@ class MeterTest(base.TestCase):
             self.reader, bottleneck.make_limits({}), period=30)
 
     def _after(self, seconds, share):
-        self.reader.now += seconds
+        self.reader.current_time += seconds
         self.reader.busy += int(seconds * 100 * share)
         return self.meter.measure(())
 

@@ -22,7 +22,7 @@ class SharedWorkTest(base.TestCase):
 
     def test_result_of_work_that_ends_is_given(self):
         work = shared_work.SharedWork(lambda: 3, 60.0)
-        self.assertEqual([3, 3], [work.result(), work.result()])
+        self.assertEqual([3, 3], [work.get_result(), work.get_result()])
 
     def test_result_of_work_that_raises_raises(self):
         def fail():
@@ -30,7 +30,7 @@ class SharedWorkTest(base.TestCase):
 
         work = shared_work.SharedWork(fail, 60.0)
         for _call in range(2):
-            error = self.assertRaises(TimeoutError, work.result)
+            error = self.assertRaises(TimeoutError, work.get_result)
             self.assertEqual('its own', str(error))
 
     def test_result_of_work_that_goes_on_raises_for_all_and_runs_once(self):
@@ -47,7 +47,7 @@ class SharedWorkTest(base.TestCase):
         waits = self.useFixture(fixtures.MockPatchObject(
             shared_work.futures, 'wait', wraps=shared_work.futures.wait)).mock
         for _call in range(50):
-            self.assertRaises(shared_work.NoAnswer, work.result)
+            self.assertRaises(shared_work.NoAnswer, work.get_result)
         left = [call.args[1] for call in waits.call_args_list]
         self.assertEqual(50, len(left))
         # The time-out begins with the work and not with each caller.
@@ -56,7 +56,7 @@ class SharedWorkTest(base.TestCase):
         self.assertLessEqual(threading.active_count(), before + 1)
         ends.set()
         self.assertEqual('late', shared_work.SharedWork(
-            lambda: 'late', 60.0).result())
+            lambda: 'late', 60.0).get_result())
 
     def test_result_for_many_threads_is_of_work_after_they_asked_or_of_then(
             self):
@@ -76,7 +76,7 @@ class SharedWorkTest(base.TestCase):
         def ask():
             for _turn in range(50):
                 before = len(count)
-                result = shared.result()
+                result = shared.get_result()
                 found.append(before <= result)
 
         self._in_threads(ask, 8)

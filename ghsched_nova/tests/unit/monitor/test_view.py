@@ -145,7 +145,7 @@ class SnapshotTest(base.TestCase):
                   for name in 'abc']
         guests = [dataclasses.replace(guest, policy=dataclasses.replace(
             guest.policy, shared=True)) for guest in guests]
-        shared = naming.shared_name(guests[0].policy.policy.nodes, [0])
+        shared = naming.render_shared_name(guests[0].policy.policy.nodes, [0])
         found = shown(
             [group('', n0=1), group(shared, lines=LINES, n0=9),
              *(group(f'{shared}/mon_groups/ghsched-{name}', shared, n0=rate)
@@ -216,7 +216,7 @@ class SnapshotTest(base.TestCase):
 class EffectiveTest(base.TestCase):
 
     def effective(self, text, host=HOST, node=0, of=()):
-        return view.effective(host, schemata.parse(text), node, of)
+        return view.effective_limits(host, schemata.parse(text), node, of)
 
     def amd(self, **changes):
         return dataclasses.replace(
@@ -330,7 +330,7 @@ class LibvirtTest(base.TestCase):
         source.guests()
         self.module.fails = True
         self.assertEqual((), source.guests())
-        self.assertIn('test:///', source.problem)
+        self.assertIn('test:///', source.libvirt_error)
         self.module.fails = False
         self.assertEqual(1, len(source.guests()))
-        self.assertEqual(('', 2), (source.problem, self.module.opened))
+        self.assertEqual(('', 2), (source.libvirt_error, self.module.opened))

@@ -110,7 +110,7 @@ class Case(world.World):
         self.files.wait = lambda _seconds: None
         self.promised = collections.Counter()
         described_host = self.host.description()
-        self.most = 100 - described_host.kept_share
+        self.most = 100 - described_host.unguaranteed_percent
         for number in range(draw.randint(1, 5)):
             if number < self.host.num_closids - 1:
                 self.put(number, described_host)
@@ -120,8 +120,8 @@ class Case(world.World):
                             self.draw.randrange(2))
         least = draw.choice((0, draw.randint(1, 70), 100 // (number + 1)))
         share = seen.round_to_held(least) if least else 0
-        if ('MEM_BW_MIN' not in held or not seen.guarantees
-                or least > max(seen.guarantees)
+        if ('MEM_BW_MIN' not in held or not seen.guaranteed_percentages
+                or least > max(seen.guaranteed_percentages)
                 or self.promised[node] + share > self.most):
             least = share = 0
         self.promised[node] += share

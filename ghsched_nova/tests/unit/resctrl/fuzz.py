@@ -255,7 +255,7 @@ class Judge:
 
     def sums(self):
         """Guarantees in a domain do not exceed it."""
-        knob = self.case.host.dialect.knob('minimum')
+        knob = self.case.host.dialect.find_knob('minimum')
         if knob is None:
             return
         total = collections.Counter()
@@ -296,7 +296,7 @@ class Judge:
             return self.nearest(knob.line, asked.minimum, value)
         if host.dialect.absolute:
             return self.delivers(asked, node, value)
-        guarantee = host.dialect.knob('minimum')
+        guarantee = host.dialect.find_knob('minimum')
         held = (rows.values(guarantee.line)[domain] if guarantee else 0)
         return self.nearest(knob.line, asked.maximum, value) or (
             held > asked.maximum and self.nearest(knob.line, held, value))

@@ -30,7 +30,7 @@ from ghsched_placement.tests import base
 def guaranteeing():
     """The emulated hosts with a guarantee."""
     hosts = map(test_emulated.read, test_emulated.SPEAKS)
-    return [host for host in hosts if host.dialect.knob('minimum')]
+    return [host for host in hosts if host.dialect.find_knob('minimum')]
 
 
 class HeldBurstsTest(base.TestCase):
@@ -73,7 +73,7 @@ class HeldBurstsTest(base.TestCase):
 
     def test_guests_that_share_a_group_have_all_of_theirs(self):
         host = test_emulated.read('openeuler66')
-        both = resolve.together(host, GuestPolicy(
+        both = resolve.scale_shared_policy(host, GuestPolicy(
             (NodePolicy(10, burst=20),)), 2)
         setting, = resolve.resolve(host, both, (0,))
         self.assertEqual(33, setting.minimum)

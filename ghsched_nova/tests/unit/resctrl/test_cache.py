@@ -42,7 +42,7 @@ def histories(draw):
     one = a_cache(width, taken)
     steps = []
     for _step in range(draw(st.integers(1, 6))):
-        wanted, left = {}, one.ways
+        wanted, left = {}, one.way_count
         for name in draw(st.sets(st.sampled_from('abcdef'))):
             ways = draw(st.integers(1, max(1, left)))
             if ways <= left:
@@ -173,7 +173,7 @@ class ReadTest(base.TestCase):
                            'L3/shareable_bits': '0\n'},
                           'L3:0=ffff;1=ffff;2=ffff\n', [[0, 1], [2, 2]])
         self.assertEqual({0: (0, 1), 1: (2,)}, found.domains_by_node)
-        self.assertEqual(14, found.ways)
+        self.assertEqual(14, found.way_count)
 
     def test_a_cache_of_two_nodes_is_offered_on_neither(self):
         self.assertIsNone(self.read({'L3/cbm_mask': 'fff\n'}, 'L3:0=fff\n',

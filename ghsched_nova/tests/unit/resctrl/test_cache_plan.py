@@ -47,7 +47,7 @@ class CacheTestCase(base.TestCase):
     def give(self, number, count):
         policy = GuestPolicy(nodes=(NodePolicy(l3_ways=count),))
         self.world.guests[number] = replace(
-            self.world.guests[number], ways=resolve.ways(
+            self.world.guests[number], ways=resolve.resolve_ways(
                 self.world.host, policy, (number % 2,)))
 
     def settle(self, **more):

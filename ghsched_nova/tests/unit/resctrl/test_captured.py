@@ -80,14 +80,16 @@ class CapturedTest(base.TestCase):
         nodes = [data.draw(captured.policies_of(host))] * len(places)
         desired = resolve.desired_lines(host, resolve.resolve(
             host, GuestPolicy(nodes=tuple(nodes)), places))
-        defaults = resolve.other_domains(host)
+        defaults = resolve.reset_other_domains(host)
         after = text
         for line in resolve.plan_writes(schemata.read(text), desired,
                                         defaults):
             self.check_line(host, schemata.parse(line).lines[0])
             after = _written(after, line)
-        self.assertEqual((), resolve.differences(schemata.read(after), desired,
-                                                 defaults))
+        self.assertEqual(
+            (),
+            resolve.find_differences(schemata.read(after), desired, defaults),
+        )
         self.assertEqual((), resolve.plan_writes(schemata.read(after), desired,
                                                  defaults))
         self.assertEqual(_others(text, host), _others(after, host))
@@ -98,7 +100,7 @@ class CapturedTest(base.TestCase):
                     if knob.line == line.name)
         for _domain, text in line.values:
             value = int(text)
-            self.assertTrue(knob.shows(value), line)
+            self.assertTrue(knob.can_show(value), line)
             if knob.fraction:
                 self.assertIn(value, rounding.mpam_scale(
                     host.granularity, host.min_bandwidth).written)

@@ -209,7 +209,7 @@ class SumsTest(base.TestCase):
         held = [resolve.resolve(host, GuestPolicy(
             nodes=(NodePolicy(minimum=share),)), (0,))[0].minimum
             for share in taken]
-        known = shown(machine, host.dialect.knob('minimum').line)
+        known = shown(machine, host.dialect.find_knob('minimum').line)
         self.assertEqual(set(), set(held) - known)
         self.assertLessEqual(sum(held), 100 - reserved)
 

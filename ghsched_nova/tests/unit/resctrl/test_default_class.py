@@ -52,7 +52,7 @@ class DefaultWorld(world.World):
             writes=wanted.writes, staged=wanted.staged, **more)
 
     def capped(self, guest):
-        policy, nodes = resolve.default_class(self.host, self.maximum)
+        policy, nodes = resolve.make_default_policy(self.host, self.maximum)
         return model.Guest(
             guest.domain, guest.vcpus, guest.online, resolve.desired_lines(
                 self.host, resolve.resolve(self.host, policy, nodes)),
@@ -123,7 +123,7 @@ class DefaultClassTest(base.TestCase):
             self.settled()
             self.assertEqual([], self.world.wrong(), dialect)
             self.assertEqual((), self.settled().actions)
-            knob = self.world.host.dialect.knob('maximum')
+            knob = self.world.host.dialect.find_knob('maximum')
             held = self.world.schemata(naming.DEFAULT).values(knob.line)
             for domains in self.world.host.domains_by_node.values():
                 for domain in domains:
@@ -131,6 +131,7 @@ class DefaultClassTest(base.TestCase):
 
     def test_how_a_cap_is_held_must_be_known(self):
         host = captured.openeuler(dialect=dialects.MPAM)
-        error = self.assertRaises(resolve.PolicyNotHeld, resolve.default_class,
-                                  host, 30)
+        error = self.assertRaises(
+            resolve.PolicyNotHeld, resolve.make_default_policy, host, 30
+        )
         self.assertIn('[ghsched]bandwidth_cap', error.reason)

@@ -114,13 +114,13 @@ class ParseTest(base.TestCase):
     def test_examples_of_the_list_have_their_amounts(self):
         (intel,) = described.parse_controls(_info('MB', INTEL_MB))
         self.assertEqual((Fraction(100), None, 'maximum'), (
-            intel.whole, intel.bytes_per_s, intel.role))
+            intel.full_value, intel.unit_bytes_per_s, intel.role))
         amd, gmb = sorted(described.parse_controls(
             _info('MB', AMD_MB) | _info('GMB', AMD_GMB)),
             key=lambda one: one.resolution, reverse=True)
         self.assertEqual((None, 125 * 10 ** 6, 'maximum'), (
-            amd.whole, amd.bytes_per_s, amd.role))
-        self.assertEqual((10 ** 9, 'NODE'), (gmb.bytes_per_s, gmb.scope))
+            amd.full_value, amd.unit_bytes_per_s, amd.role))
+        self.assertEqual((10 ** 9, 'NODE'), (gmb.unit_bytes_per_s, gmb.scope))
 
 
 class RolesTest(base.TestCase):
@@ -137,7 +137,7 @@ class RolesTest(base.TestCase):
             knob.role: knob.line for knob in host.dialect.knobs})
         self.assertIn('MEM_BW_MIN', host.description().capabilities)
         self.assertEqual({'MB_MIN': 256}, host.tolerance)
-        self.assertEqual(0, host.kept_share)
+        self.assertEqual(0, host.unguaranteed_percent)
 
     def test_intel_regions_are_left_alone(self):
         host = self._of('intel-regions')
@@ -154,16 +154,16 @@ class RolesTest(base.TestCase):
         host = self._of('amd-gmb')
         self.assertEqual({'maximum': 'MB', 'kept': 'GMB'}, {
             knob.role: knob.line for knob in host.dialect.knobs})
-        self.assertEqual(4096, resolve.other_domains(host)['GMB'])
+        self.assertEqual(4096, resolve.reset_other_domains(host)['GMB'])
         self.assertEqual((), host.notes)
 
     def test_riscv_holds_guarantees_alone(self):
         host = self._of('riscv')
         self.assertEqual({'MEM_BW_MIN', 'MEM_BW_MONITOR'}, {
             name for name in host.capabilities() if name.startswith('MEM')})
-        self.assertEqual({'MB_MIN': 1}, host.bounded)
+        self.assertEqual({'MB_MIN': 1}, host.bounded_lines)
         # 64 of 819 blocks are those that each group has.
-        self.assertEqual(8, host.kept_share)
+        self.assertEqual(8, host.unguaranteed_percent)
         error = self.assertRaises(
             resolve.PolicyNotHeld, resolve.resolve, host, GuestPolicy(
                 nodes=(NodePolicy(maximum=50),)), (0,))
@@ -172,7 +172,9 @@ class RolesTest(base.TestCase):
     def test_a_new_architecture_is_known_by_its_description_alone(self):
         info = _info('MB_MAX', INTEL_MB | {'resolution': '1000',
                                            'max': '1000', 'scope': 'NODE'})
-        found = detection.detect(info, schemata.parse('MB_MAX:0=1000;1=1000'))
+        found = detection.detect_dialect(
+            info, schemata.parse('MB_MAX:0=1000;1=1000')
+        )
         self.assertEqual(('self-described', 'numa', ['MB_MAX']), (
             found.name, found.domain_kind, [k.line for k in found.knobs]))
 
@@ -196,7 +198,7 @@ class RolesTest(base.TestCase):
                 ('GMB', share | {'scope': 'L3'}, '0=100', 'kept'),
                 ('MB_NODE', share, '0=100;1=100', None)):
             name = path.rpartition('/')[2]
-            found = detection.detect(
+            found = detection.detect_dialect(
                 _info('MB_MAX', share) | _info(path, files),
                 schemata.parse(f'{top}{name}:{row}\n'))
             self.assertEqual(
@@ -205,7 +207,7 @@ class RolesTest(base.TestCase):
 
     def test_a_unit_that_nobody_knows_is_left_alone(self):
         info = _info('MB_MAX', INTEL_MB | {'unit': 'furlongs'})
-        self.assertIsNone(detection.detect(
+        self.assertIsNone(detection.detect_dialect(
             info, schemata.parse('MB_MAX:0=1000;1=1000')))
 
     def test_amd_has_the_highest_value_that_is_described(self):
@@ -221,7 +223,7 @@ class RolesTest(base.TestCase):
             emulated.write_tree(emulated.model('mpam-described'), Path(top))
             host = topology.read_host(
                 Path(top) / 'resctrl', Path(top) / 'sysfs')
-        found = view.effective(host, schemata.parse(
+        found = view.effective_limits(host, schemata.parse(
             'MB:5=60;71=100\nMB_MIN:5=24248;71=0'), 0)
         self.assertEqual((37, 60), (found.minimum, found.maximum))
 

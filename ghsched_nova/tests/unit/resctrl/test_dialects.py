@@ -62,7 +62,7 @@ class CapabilitiesTest(base.TestCase):
     def test_openeuler_without_a_hardlimit_line_promises_neither(self):
         # What such hardware does with a cap while bandwidth is idle is not
         # documented.
-        held = dialects.OPENEULER_66.narrowed(
+        held = dialects.OPENEULER_66.limited_to_lines(
             frozenset({'MB', 'MBPRI'})).capabilities()
         self.assertEqual({'MEM_BW_MAX', 'MEM_BW_PRIORITY', 'MEM_BW_MONITOR'},
                          held)
@@ -75,12 +75,12 @@ class CapabilitiesTest(base.TestCase):
 class DetectTest(base.TestCase):
 
     def _detect(self, info, text):
-        return detection.detect(info, schemata.parse(text))
+        return detection.detect_dialect(info, schemata.parse(text))
 
     def _why(self, info, text):
         root = schemata.parse(text)
-        self.assertIsNone(detection.detect(info, root))
-        return detection.why_unknown(info, root)
+        self.assertIsNone(detection.detect_dialect(info, root))
+        return detection.explain_unknown_dialect(info, root)
 
     def test_openeuler_is_known_by_its_lines(self):
         found = self._detect({}, 'MB:0=100\nMBHDL:0=1\nMBPRI:0=3\nMBMIN:0=0')
@@ -89,7 +89,7 @@ class DetectTest(base.TestCase):
     def test_only_the_knobs_that_are_there_are_kept(self):
         found = self._detect({}, 'MB:0=100\nMBPRI:0=3')
         self.assertEqual(['MB', 'MBPRI'], [k.line for k in found.knobs])
-        self.assertIsNone(found.knob('minimum'))
+        self.assertIsNone(found.find_knob('minimum'))
 
     def test_intel_is_known_by_its_throttle_mode(self):
         self.assertEqual(dialects.INTEL,
@@ -103,7 +103,7 @@ class DetectTest(base.TestCase):
         for event, lines, dialect in (
                 (set(), 'MB:0=100', dialects.INTEL),
                 (set(), 'MB:0=4294967295', dialects.INTEL_MBPS)):
-            self.assertEqual(dialect, detection.detect(
+            self.assertEqual(dialect, detection.detect_dialect(
                 info(10, 10), schemata.parse(lines), event))
         for steps_ in ((1, 1), (13, 13), (10, 1), (10, 0)):
             self.assertNotEqual(dialects.INTEL, self._detect(
@@ -118,12 +118,12 @@ class DetectTest(base.TestCase):
             root = schemata.parse(f'MB:0=100;1={value}')
             self.assertIn(
                 f'MB of domain 1 is {value}, outside 1..100',
-                detection.mismatch(dialects.INTEL, INTEL_INFO, root))
+                detection.explain_mismatch(dialects.INTEL, INTEL_INFO, root))
 
     def test_the_software_controller_is_known_by_its_file(self):
         for value in (1, 100, 101, 4294967295):
             root = schemata.parse(f'MB:0={value}')
-            self.assertEqual(dialects.INTEL_MBPS, detection.detect(
+            self.assertEqual(dialects.INTEL_MBPS, detection.detect_dialect(
                 INTEL_INFO, root, {'mba_MBps_event'}))
 
     def test_or_by_a_cap_above_100(self):
@@ -148,7 +148,7 @@ class DetectTest(base.TestCase):
             for more in ('MB/features', 'MB_MON/mon_features',
                          'MB/thread_throttle_mode'):
                 self.assertIn(
-                    f'there is an info/{more}', detection.mismatch(
+                    f'there is an info/{more}', detection.explain_mismatch(
                         dialects.MPAM, info | {more: ''},
                         schemata.parse('MB:3=100')))
         for step, minimum in ((10, 9), (7, 5), ('x', 1), (0, 1)):
@@ -165,7 +165,7 @@ class DetectTest(base.TestCase):
             self._detect(_mpam(1, 1), 'MB:0=100\nMB_HLIM:0=0\nL3_MAX:1=100'))
         found = self._detect(_mpam(1, 1) | {'MB/max_lim': '2'}, 'MB:0=100')
         self.assertEqual(('nvidia-mpam', None),
-                         (found.name, found.knob('hardlimit')))
+                         (found.name, found.find_knob('hardlimit')))
 
     def test_openeuler_5_10_by_its_features(self):
         info = {'MB/features': 'mbPrio@3\nmbHdl@1\nmbMax@100\n'}
@@ -174,12 +174,12 @@ class DetectTest(base.TestCase):
         self.assertEqual('openeuler-5.10', found.name)
         self.assertEqual(['MBMAX', 'MBHDL', 'MBPRI'],
                          [knob.line for knob in found.knobs])
-        self.assertEqual(3, found.knob('priority').maximum)
+        self.assertEqual(3, found.find_knob('priority').maximum)
 
     def test_features_that_make_no_sense_are_passed_over(self):
         for text in ('mbPrio', 'mbPrio@', 'mbPrio@x', 'mbPrio@99', '@@', ''):
             found = self._detect({'MB/features': text}, 'MB:0=1\nMBPRI:0=1')
-            self.assertEqual(7, found.knob('priority').maximum)
+            self.assertEqual(7, found.find_knob('priority').maximum)
 
     def test_openeuler_5_10_without_a_cap(self):
         info = {'MB/features': 'mbMin@100'}
@@ -194,9 +194,14 @@ class DetectTest(base.TestCase):
                 text = f'MB:0=100\n{more}{line}:0=1'
                 found = self._detect(info, text)
                 self.assertEqual(
-                    (f'the line {line} is not known to ghsched and never '
-                     'written; the root group holds 0=1',),
-                    detection.notes(found, schemata.parse(text)))
+                    (
+                        f'the line {line} is not known to ghsched and never '
+                        'written; the root group holds 0=1',
+                    ),
+                    detection.describe_unused_controls(
+                        found, schemata.parse(text)
+                    ),
+                )
 
     def test_the_dialect_that_knows_most_lines_is_chosen(self):
         # Without max_lim mainline MPAM would fit as well.
@@ -208,8 +213,12 @@ class DetectTest(base.TestCase):
 
     def test_openeuler_5_10_is_not_6_6(self):
         root = schemata.parse('MB:0=100\nMBPRI:0=3')
-        self.assertIn('there is an info/MB/features', detection.mismatch(
-            dialects.OPENEULER_66, {'MB/features': 'mbPrio@7'}, root))
+        self.assertIn(
+            'there is an info/MB/features',
+            detection.explain_mismatch(
+                dialects.OPENEULER_66, {'MB/features': 'mbPrio@7'}, root
+            ),
+        )
 
     @given(st.dictionaries(
         st.sampled_from(sorted(
@@ -227,16 +236,18 @@ class DetectTest(base.TestCase):
     def test_a_host_speaks_one_dialect_or_none(self, info, lines, event):
         root = schemata.parse('\n'.join(f'{n}:0={v}' for n, v in lines))
         files = {'mba_MBps_event'} if event else set()
-        fitting = detection.candidates(info, root, files)
-        found = detection.detect(info, root, files)
+        fitting = detection.list_fitting_dialects(info, root, files)
+        found = detection.detect_dialect(info, root, files)
         names_ = [dialect.name for dialect in fitting]
         if found:
             self.assertEqual(names_, [found.name])
         else:
             self.assertNotEqual(1, len(names_))
         for dialect in fitting:
-            self.assertIsNone(detection.mismatch(dialect, info, root, files))
-        self.assertTrue(detection.why_unknown(info, root, files))
+            self.assertIsNone(
+                detection.explain_mismatch(dialect, info, root, files)
+            )
+        self.assertTrue(detection.explain_unknown_dialect(info, root, files))
 
 
 class CompletenessTest(base.TestCase):

@@ -167,8 +167,8 @@ class RoundTripTest(OneGuestTestCase):
                                     places)
         desired = resolve.desired_lines(host, settings_)
         self._hold(held, desired)
-        self.assertEqual((), resolve.differences(
-            held.schemata(GROUP), desired, resolve.other_domains(host)))
+        self.assertEqual((), resolve.find_differences(
+            held.schemata(GROUP), desired, resolve.reset_other_domains(host)))
         for setting in settings_:
             self.assertGreaterEqual(setting.maximum_percent,
                                     setting.asked.maximum)
@@ -219,7 +219,7 @@ class RoundTripTest(OneGuestTestCase):
                 self._lower(held, host, desired)
 
     def _lower(self, held, host, desired):
-        line = host.dialect.knob('maximum').line
+        line = host.dialect.find_knob('maximum').line
         domain, value = next(iter(desired[line].items()))
         path = f'/{GROUP}/schemata'
         right = held.model.read(path)
@@ -297,7 +297,7 @@ class FuzzTest(OneGuestTestCase):
             self.assertTrue(exc.reason)
         else:
             self.assertGreaterEqual(host.description().control_groups, 0)
-            resolve.other_domains(host)
+            resolve.reset_other_domains(host)
 
     @settings(deadline=None, max_examples=200)
     @given(st.sampled_from(sorted(SPEAKS)), _JUNK)

@@ -107,7 +107,7 @@ class MachinesTest(base.TestCase):
         host = captured.read_machine('unknown-lines')
         self.assertEqual(16, host.num_closids)
         self.assertEqual(7, host.priority_default)
-        self.assertIsNone(host.dialect.knob('minimum'))
+        self.assertIsNone(host.dialect.find_knob('minimum'))
         self.assertNotIn('MEM_BW_MIN', host.description().capabilities)
         self.assertEqual({0: (0,), 1: (1,)}, host.domains_by_node)
         self.assertEqual({2: 'it has no CPU'}, host.left_out)
@@ -192,7 +192,7 @@ class MachinesTest(base.TestCase):
     def test_priorities_of_openeuler_5_10(self):
         host = captured.read_machine('kunpeng920-openeuler22.03')
         self.assertEqual((3, 7), (host.priority_default,
-                                  host.dialect.knob('priority').maximum))
+                                  host.dialect.find_knob('priority').maximum))
 
     def test_nodes_of_a_gpu_are_left_out(self):
         self.assertEqual(dict.fromkeys((2, 10), 'it has no CPU'),
@@ -232,8 +232,13 @@ class MachinesTest(base.TestCase):
                 continue
             text = (captured.MACHINES / machine
                     / 'resctrl/schemata').read_text()
-            self.assertEqual((), resolve.plan_writes(
-                schemata.read(text), {}, resolve.other_domains(host)), machine)
+            self.assertEqual(
+                (),
+                resolve.plan_writes(
+                    schemata.read(text), {}, resolve.reset_other_domains(host)
+                ),
+                machine,
+            )
 
     def test_a_refusal_names_the_file_system(self):
         for machine in ('broken-binary', 'broken-empty'):

@@ -246,11 +246,18 @@ class MeasuredTest(base.TestCase):
 
     def test_actions_for_a_guest_follow_its_policy(self):
         for group, measures_only in (
-                (MONITOR, False), ('ghsched-' + world.UUID.format(0), False),
-                (model.monitor(naming.DEFAULT, world.UUID.format(0)), True)):
+            (MONITOR, False),
+            ('ghsched-' + world.UUID.format(0), False),
+            (
+                model.monitoring_group_path(
+                    naming.DEFAULT, world.UUID.format(0)
+                ),
+                True,
+            ),
+        ):
             self.assertEqual(measures_only, model.Action(
-                'make group', group, 'why').measures_only)
+                'make group', group, 'why').is_for_monitoring)
 
 
 def drift_of(host, wanted):
-    return world.reconcile.look(host.place, wanted, host.files)
+    return world.reconcile.preview(host.place, wanted, host.files)

@@ -66,15 +66,17 @@ class OwnGroupTest(base.TestCase):
         self.assertIn('EBUSY', str(error))
 
     def test_groups_of_others_are_not_ours(self):
-        self.assertEqual(UUID, naming.guest_of(naming.group_name(UUID)))
+        self.assertEqual(
+            UUID, naming.parse_guest_uuid(naming.group_name(UUID))
+        )
         for name in ('info', 'mon_groups', 'qemu-1-a-vcpus_0', 'low_prio'):
-            self.assertIsNone(naming.guest_of(name))
+            self.assertIsNone(naming.parse_guest_uuid(name))
 
 
 class LibvirtReadsTest(base.TestCase):
 
     def reads(self, *lines):
-        return schemata.libvirt_reads(
+        return schemata.is_read_by_libvirt(
             schemata.parse(''.join(f'{line}:0=1\n' for line in lines)))
 
     def test_attributes_of_upstream_libvirt(self):

@@ -119,7 +119,7 @@ class ResolveTest(base.TestCase):
 
     def test_neither_limit_where_nobody_knows(self):
         whole = captured.openeuler()
-        host = captured.openeuler(dialect=whole.dialect.narrowed(
+        host = captured.openeuler(dialect=whole.dialect.limited_to_lines(
             frozenset({'MB', 'MBPRI'})))
         for hardlimit in (True, False):
             self.assertIn('ghsched:mem_bw_hardlimit', self._refused(
@@ -172,7 +172,9 @@ class BandwidthTest(base.TestCase):
             setting = self._settings(host, (NodePolicy(),), 0)[0]
             self.assertEqual((highest, 100), (setting.maximum,
                                               setting.maximum_percent))
-            self.assertEqual({'MB': highest}, resolve.other_domains(host))
+            self.assertEqual(
+                {'MB': highest}, resolve.reset_other_domains(host)
+            )
 
     def test_a_cap_is_not_above_the_highest_value(self):
         host = captured.read_machine('amd-epyc-milan',
@@ -242,7 +244,7 @@ class FractionTest(base.TestCase):
             self.assertEqual({'MB': {1: 50}, 'MB_HLIM': {1: int(hardlimit)}},
                              desired)
         # What a fresh group holds there is not documented.
-        self.assertEqual({'MB': 100}, resolve.other_domains(host))
+        self.assertEqual({'MB': 100}, resolve.reset_other_domains(host))
 
 
 class OpenEuler510Test(base.TestCase):
@@ -300,7 +302,7 @@ class WritesTest(base.TestCase):
     def test_a_value_that_is_no_number_is_not_written_over(self):
         for text in ('unset', '1x', '9' * 5000):
             current = schemata.parse(f'MB:0={text}\n')
-            wrong, = resolve.differences(current, {'MB': {0: 1}})
+            wrong, = resolve.find_differences(current, {'MB': {0: 1}})
             self.assertEqual(text, wrong.found)
             exc = self.assertRaises(resolve.PolicyNotHeld, resolve.plan_writes,
                                     current, {'MB': {0: 1}})
@@ -353,7 +355,7 @@ class ConvergenceTest(base.TestCase):
         policy = GuestPolicy(nodes=tuple(nodes))
         desired = resolve.desired_lines(
             host, resolve.resolve(host, policy, host_nodes))
-        others = resolve.other_domains(host)
+        others = resolve.reset_other_domains(host)
         model = captured.Model(host, self.DOMAINS, start)
         for line in resolve.plan_writes(schemata.parse(model.text()), desired,
                                         others, host.tolerance):
@@ -363,7 +365,7 @@ class ConvergenceTest(base.TestCase):
         self.assertEqual(
             (), resolve.plan_writes(after, desired, others, tolerance))
         self.assertEqual(
-            (), resolve.differences(after, desired, others, tolerance))
+            (), resolve.find_differences(after, desired, others, tolerance))
         for line, held in model.held.items():
             wanted = (dict.fromkeys(self.DOMAINS, others[line])
                       | desired[line])

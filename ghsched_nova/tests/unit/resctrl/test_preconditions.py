@@ -94,7 +94,9 @@ class MissingTest(base.TestCase):
     def test_each_precondition_that_is_missing_is_named(self):
         seen = []
         for host, change, name in FAULTS:
-            found = preconditions.missing(dataclasses.replace(host, **change))
+            found = preconditions.list_unmet(
+                dataclasses.replace(host, **change)
+            )
             self.assertEqual([name], [one.name for one in found],
                              (host.release, change))
             for one in found:
@@ -105,7 +107,7 @@ class MissingTest(base.TestCase):
             self.assertGreaterEqual(seen.count(name), 3, name)
 
     def test_all_that_is_missing_is_named_in_order(self):
-        found = preconditions.missing(dataclasses.replace(
+        found = preconditions.list_unmet(dataclasses.replace(
             ARM, filesystems='', config='', tables=frozenset(),
             cmdline='arm64.nompam'))
         self.assertEqual(
@@ -113,23 +115,23 @@ class MissingTest(base.TestCase):
             [one.name for one in found])
 
     def test_debian_on_arm_is_refused_with_the_missing_kernel_option(self):
-        (found,) = preconditions.missing(dataclasses.replace(
+        (found,) = preconditions.list_unmet(dataclasses.replace(
             ARM, release='7.2.13-arm64', filesystems='nodev\tproc',
             config=DEBIAN_ARM64))
         self.assertEqual('the kernel 7.2.13-arm64 is built without '
                          'CONFIG_RESCTRL_FS', found.text)
 
     def test_an_old_kernel_of_x86_needs_no_option_of_its_own(self):
-        self.assertEqual((), preconditions.missing(dataclasses.replace(
+        self.assertEqual((), preconditions.list_unmet(dataclasses.replace(
             X86, info=frozenset({'MB'}))))
-        (found,) = preconditions.missing(dataclasses.replace(
+        (found,) = preconditions.list_unmet(dataclasses.replace(
             X86, filesystems='', config='CONFIG_X86_CPU_RESCTRL=y\n'))
         self.assertEqual('file system', found.name)
 
     def test_the_last_word_on_the_command_line_counts(self):
         for words, off in (('rdt=!mba', True), ('rdt=!mba rdt=mba', False),
                            ('rdt=mba rdt=!mba', True), ('rdt=cmt', False)):
-            names = [one.name for one in preconditions.missing(
+            names = [one.name for one in preconditions.list_unmet(
                 dataclasses.replace(X86, cmdline=words))]
             self.assertEqual(off, 'command line' in names, words)
 
@@ -141,7 +143,7 @@ class MissingTest(base.TestCase):
             st.sampled_from(('MB', 'L3')))))
     def test_a_host_with_the_control_lacks_nothing_and_others_something(
             self, kernel):
-        found = preconditions.missing(kernel)
+        found = preconditions.list_unmet(kernel)
         self.assertEqual('MB' not in kernel.info, bool(found))
         self.assertLessEqual({one.name for one in found}, NAMES)
 

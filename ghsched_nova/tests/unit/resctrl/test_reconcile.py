@@ -489,7 +489,7 @@ class NamesTest(base.TestCase):
                                       'ghsched']))
     def test_a_guest_finds_its_group_and_nobody_takes_it(self, name, maker):
         guest = self.guest(name, maker)
-        self.assertEqual(guest.group, model.group_of(
+        self.assertEqual(guest.group, model.find_group(
             guest, ['other', guest.group]))
         self.assertTrue(naming.is_guests(guest.group))
         wanted = model.Wanted((), (guest.domain,), frozenset({guest.group}))
@@ -499,7 +499,7 @@ class NamesTest(base.TestCase):
 
     def test_invalid_desired_states_are_refused(self):
         good = self.guest('x')
-        model.check(model.Wanted((good,), (good.domain,)))
+        model.check_wanted(model.Wanted((good,), (good.domain,)))
         for bad in (self.guest('../x'), self.guest('x', number=-1),
                     self.guest('x', 'me'),
                     model.Guest(good.domain, frozenset(), 0, {}, 'libvirt'),
@@ -509,5 +509,5 @@ class NamesTest(base.TestCase):
                                 {'MB': {0: -1}}, 'libvirt'),
                     model.Guest(model.Domain('../..', 1, 'x'), good.vcpus, 1,
                                 {}, 'ghsched')):
-            self.assertRaises(ValueError, model.check,
+            self.assertRaises(ValueError, model.check_wanted,
                               model.Wanted((bad,)))

@@ -43,7 +43,7 @@ class FractionsTest(base.TestCase):
         for (granularity, minimum), bits in rounding.FRACTIONS.items():
             scale = rounding.mpam_scale(granularity, minimum)
             self.assertEqual(sorted(scale.written), list(scale.written))
-            self.assertEqual(100, scale.highest)
+            self.assertEqual(100, scale.highest_percent)
             for value, percent in scale.written.items():
                 self.assertTrue(minimum <= percent <= 100)
                 for driver in ('linux', 'linux-unrounded'):
@@ -55,19 +55,22 @@ class FractionsTest(base.TestCase):
             for asked in range(1, 101):
                 self.assertEqual(
                     min(value for value in reached if value >= asked),
-                    rounding.mpam_scale(granularity, minimum).at_least(asked))
+                    rounding.mpam_scale(granularity, minimum).find_at_least(
+                        asked
+                    ),
+                )
 
     def test_four_bits_show_100_for_less_than_100_alone(self):
         self.assertEqual(6, shown('linux', 4, 100))
         self.assertEqual(100, shown('linux-unrounded', 4, 100))
-        self.assertEqual(98, rounding.mpam_scale(7, 6).rewritten[100])
+        self.assertEqual(98, rounding.mpam_scale(7, 6).values_to_write[100])
 
     def test_each_percentage_is_shown_from_seven_bits_on(self):
         everything = {percent: percent for percent in range(1, 101)}
         for minimum in (0, 1):
             scale = rounding.mpam_scale(1, minimum)
             self.assertEqual(everything, scale.written)
-            self.assertEqual({}, scale.rewritten)
+            self.assertEqual({}, scale.values_to_write)
 
     def test_numbers_of_no_control_are_refused(self):
         self.assertRaises(KeyError, rounding.mpam_scale, 10, 10)
@@ -82,10 +85,10 @@ class ScaleTest(base.TestCase):
         known = {value for value in readings if value is not None}
         self.assertEqual(
             min((value for value in known if value >= asked), default=None),
-            scale.at_least(asked))
+            scale.find_at_least(asked))
         self.assertEqual(
             max((value for value in known if value <= asked), default=0),
-            scale.at_most(asked))
+            scale.find_at_most(asked))
         for value, written in scale.written.items():
             self.assertEqual(value, readings[written])
             same = [one for one, shown_ in enumerate(readings)

@@ -173,7 +173,7 @@ class ScarcityTest(base.TestCase):
 
     def test_without_a_control_group_no_monitoring_group_is_tried(self):
         made = self.world('ghsched')
-        shared = naming.shared_name((NodePolicy(maximum=41),), (0,))
+        shared = naming.render_shared_name((NodePolicy(maximum=41),), (0,))
         made.guests[0] = replace(made.guests[0], shared=shared)
         self.refuse(made, errno.ENOSPC, 10 ** 6, shared)
         made.reconcile(monitors=5, monitors_per_group=5)

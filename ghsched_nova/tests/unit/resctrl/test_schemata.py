@@ -87,7 +87,7 @@ class RoundTripTest(base.TestCase):
         self.assertEqual(text, schemata.render(parsed))
         self.assertEqual(given_.lines, tuple(
             line for line in parsed.lines if line.name))
-        self.assertTrue(schemata.libvirt_reads(schemata.parse(
+        self.assertTrue(schemata.is_read_by_libvirt(schemata.parse(
             '# MB_HW: 0=32\nMB:0=1\n# MB_HW: 0=32\n')))
 
     def test_a_hidden_line_with_control_characters_is_refused(self):
@@ -129,7 +129,7 @@ class LibvirtTest(base.TestCase):
                 ('MB:0=1\nMBPBM:0=1', False, False)):
             parsed = schemata.parse(lines)
             self.assertEqual((upstream, openeuler), (
-                schemata.libvirt_reads(parsed),
+                schemata.is_read_by_libvirt(parsed),
                 schemata.openeuler_libvirt_reads(parsed)), lines)
 
 

@@ -59,7 +59,7 @@ class SharingWorld(world.World):
         self.add(number, 'ghsched')
         self.guests[number] = dataclasses.replace(
             self.guests[number], monitor=monitor,
-            shared=naming.shared_name(policy.nodes, [node]))
+            shared=naming.render_shared_name(policy.nodes, [node]))
         return self.guests[number].group
 
     def wanted(self, without=(), **more):
@@ -68,8 +68,8 @@ class SharingWorld(world.World):
                          if number not in without)
         for number, guest in enumerate(self.guests):
             policy, node = self.policies[number]
-            held = resolve.together(self.host, policy,
-                                    counts[guest.shared] or 1)
+            held = resolve.scale_shared_policy(self.host, policy,
+                                               counts[guest.shared] or 1)
             self.guests[number] = dataclasses.replace(
                 guest, desired=resolve.desired_lines(
                     self.host, resolve.resolve(self.host, held, [node])))
@@ -363,10 +363,12 @@ class EveryDialectTest(SharingTestCase):
             self.world = self.new_world(dialect, guests=1)
             host, (policy, node) = self.world.host, self.world.policies[0]
             one, = resolve.resolve(host, policy, [node])[:1]
-            two, = resolve.resolve(host, resolve.together(host, policy, 2),
-                                   [node])[:1]
-            many, = resolve.resolve(host, resolve.together(host, policy, 99),
-                                    [node])[:1]
+            (two,) = resolve.resolve(
+                host, resolve.scale_shared_policy(host, policy, 2), [node]
+            )[:1]
+            (many,) = resolve.resolve(
+                host, resolve.scale_shared_policy(host, policy, 99), [node]
+            )[:1]
             if host.dialect.per_core:
                 self.assertEqual([one.maximum] * 2,
                                  [two.maximum, many.maximum])
@@ -382,9 +384,9 @@ class EveryDialectTest(SharingTestCase):
 class NameTest(base.TestCase):
 
     def test_it_says_that_a_group_is_shared(self):
-        name = naming.shared_name(GuestPolicy().nodes, [])
+        name = naming.render_shared_name(GuestPolicy().nodes, [])
         self.assertTrue(naming.is_shared(name))
-        self.assertIsNone(naming.guest_of(name))
+        self.assertIsNone(naming.parse_guest_uuid(name))
         for other in ('ghsched-shared-', name + '0', 'ghsched-shared',
                       naming.group_name(world.UUID.format(1))):
             self.assertFalse(naming.is_shared(other))
@@ -392,15 +394,15 @@ class NameTest(base.TestCase):
     def test_guest_nodes_may_be_the_other_way_round(self):
         node = world.NodePolicy
         first, second = node(minimum=10), node(minimum=20)
-        self.assertEqual(naming.shared_name([first, second], [0, 1]),
-                         naming.shared_name([second, first], [1, 0]))
-        self.assertNotEqual(naming.shared_name([first, second], [0, 1]),
-                            naming.shared_name([first, second], [1, 0]))
+        self.assertEqual(naming.render_shared_name([first, second], [0, 1]),
+                         naming.render_shared_name([second, first], [1, 0]))
+        self.assertNotEqual(naming.render_shared_name([first, second], [0, 1]),
+                            naming.render_shared_name([first, second], [1, 0]))
 
     def test_invalid_shared_groups_do_not_reach_root(self):
         domain = model.Domain(world.UUID.format(1), 1, 'g')
         for name in ('pqos', '../x', 'ghsched-' + domain.uuid):
             guest = model.Guest(domain, frozenset({0}), 1, {}, 'ghsched',
                                 shared=name)
-            self.assertRaises(ValueError, model.check,
+            self.assertRaises(ValueError, model.check_wanted,
                               model.Wanted((guest,)))

@@ -44,7 +44,7 @@ ADDED = ('MB_MIN:0=0', 'MB_MAX:0=65535', 'MB_HARDMAX:0=0', 'MB_HW:0=255',
          'MB_WGHT:72=255', 'MB_MIN:72=756', 'MB_NODE:0=100', 'MB_PROP:0=0',
          'MBN:0=100;18=100', 'GMB:0=4096', LOWERED, 'GSMBA:0=4096',
          '# MB_HW: 0=32', '# MB_MIN: 0=16, 1=16', '#MB_HW=127')
-KNOWN = frozenset().union(*(dialect.lines for dialect in dialects.ALL))
+KNOWN = frozenset().union(*(dialect.line_names for dialect in dialects.ALL))
 TOLD = resctrl_host.Told(node_bandwidth=dict.fromkeys(range(4), 204800))
 
 
@@ -114,7 +114,9 @@ class AddedLinesTest(base.TestCase):
         for text, lowered in (('GMB:0=4096;1=4096', ''), ('MB:0=1', ''),
                               ('GMB:0=4096;1=4095', '1=4095'),
                               ('GMB:0=8;1=4096', '0=8')):
-            notes = tuple(detection.limits(schemata.parse(text)))
+            notes = tuple(
+                detection.describe_reduced_caps(schemata.parse(text))
+            )
             self.assertEqual(bool(lowered), bool(notes), text)
             if lowered:
                 self.assertIn(f'the line GMB holds {lowered}, below its '

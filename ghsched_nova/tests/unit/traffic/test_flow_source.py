@@ -47,7 +47,7 @@ BOTH = frozenset({'10.0.0.6', 'fd00::5'})
 
 
 def select(text, addresses=BOTH):
-    return conntrack_table.select(text.splitlines(), addresses)
+    return conntrack_table.select_connections(text.splitlines(), addresses)
 
 
 def counted(text, addresses=BOTH):
@@ -101,7 +101,7 @@ class SelectTest(base.TestCase):
         most = conntrack_table.MAX_FLOWS_OF_ADDRESS
         lines = [*table(5 * most), *table(3, '10.255.0.9')]
         random.Random(5).shuffle(lines)     # noqa: S311
-        found = conntrack_table.select(
+        found = conntrack_table.select_connections(
             lines, frozenset({'10.0.0.6', '10.255.0.9'}))
         counts = sorted(flow.count for flow in found.flows
                         if flow.source == '10.0.0.6')
@@ -113,7 +113,7 @@ class SelectTest(base.TestCase):
     def test_select_many_addresses_share_the_bound(self):
         with mock.patch.object(conntrack_table, 'MAX_FLOWS', 100):
             own = [f'10.200.0.{number}' for number in range(10)]
-            found = conntrack_table.select(
+            found = conntrack_table.select_connections(
                 (line for one in own for line in table(50, one)),
                 frozenset(own))
         self.assertEqual(100, len(found.flows))
@@ -126,7 +126,7 @@ class SelectTest(base.TestCase):
             return len(looked) > 3
 
         lines = table(10 ** 9)
-        found = conntrack_table.select(lines, BOTH, is_late)
+        found = conntrack_table.select_connections(lines, BOTH, is_late)
         self.assertFalse(found.is_complete)
         self.assertLess(len(found.flows), 10 ** 4)
 
@@ -194,7 +194,7 @@ class MeterTest(base.TestCase):
 
     def look(self, count, now, addresses=None):
         self.source.counts['a', 'b'] = count
-        self.meter.look(addresses or self.all, now)
+        self.meter.update_ties(addresses or self.all, now)
         return self.meter.ties.get_strength('b', 'a')
 
     def test_bytes_sent_before_the_first_measurement_do_not_count(self):
@@ -211,21 +211,21 @@ class MeterTest(base.TestCase):
         self.assertEqual(20, self.look(200, 20))
 
     def test_a_connection_that_begins_is_counted(self):
-        self.meter.look(self.all, 10)
+        self.meter.update_ties(self.all, 10)
         self.assertEqual(20, self.look(200, 20))
 
     def test_look_at_a_flow_left_out_before_counts_what_is_beyond(self):
-        self.meter.look(self.all, 10)
+        self.meter.update_ties(self.all, 10)
         self.source.floors = {'a': 10 ** 9}
         self.look(0, 20)
         self.source.counts.clear()
-        self.meter.look(self.all, 30)
+        self.meter.update_ties(self.all, 30)
         self.source.floors = {}
         self.assertEqual(50, self.look(10 ** 9 + 500, 40))
 
     def test_look_after_a_part_was_read_counts_no_new_flow(self):
         self.source.floors = dict.fromkeys(self.all, float('inf'))
-        self.meter.look(self.all, 10)
+        self.meter.update_ties(self.all, 10)
         self.assertEqual(0, self.look(10 ** 9, 20))
 
     def test_look_at_many_peers_keeps_the_strongest(self):
@@ -233,7 +233,7 @@ class MeterTest(base.TestCase):
             for number in range(3 * flow_source.MAX_PEERS):
                 self.source.counts['a', f'peer {number}'] = (
                     10 ** 6 * look * (number + 1))
-            self.meter.look(frozenset('a'), look)
+            self.meter.update_ties(frozenset('a'), look)
         pairs = self.meter.ties.by_pair
         self.assertEqual(flow_source.MAX_PEERS, len(pairs))
         self.assertEqual(
@@ -246,6 +246,8 @@ class MeterTest(base.TestCase):
         before, total = {}, 0
         for count in sorted(counts):
             flow = Flow('k', 'a', 'b', count)
-            total += sum(flow_source.sent(before, [flow], {}).values())
+            total += sum(
+                flow_source.count_new_bytes(before, [flow], {}).values()
+            )
             before = {'k': flow}
         self.assertEqual(max(counts), total)

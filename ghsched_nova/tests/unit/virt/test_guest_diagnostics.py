@@ -104,7 +104,7 @@ class GuestDiagnosticsTest(GuestDiagnosticsTestCase):
     def test_a_group_that_guests_share(self):
         asked = NodePolicy(10, 20)
         self.ask(asked, shared=True)
-        name = naming.shared_name((asked,), (1,))
+        name = naming.render_shared_name((asked,), (1,))
         for guests, right in ((3, True), (2, False)):
             node = self.diagnose(
                 'openeuler66', ['MB:1=60', 'MBMIN:1=30'], name,
