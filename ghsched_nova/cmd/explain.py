@@ -61,7 +61,7 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Explain a flavor on a host of a host file; return the exit status."""
     try:
-        host = hostfile.load(arguments.host)
+        host = hostfile.load_host_file(arguments.host)
     except hostfile.HostFileError as error:
         print(f'ghsched explain: {error}', file=sys.stderr)
         return exits.COULD_NOT
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
         print('ghsched explain: --property: a key is given twice',
               file=sys.stderr)
         return exits.COULD_NOT
-    found = explanation.explain(explanation.Question(
+    found = explanation.explain_flavor(explanation.Question(
         host, arguments.vcpus, arguments.ram, arguments.disk, arguments.swap,
         specs, arguments.node, arguments.accounting))
     text = output.FORMATS[arguments.format](found)

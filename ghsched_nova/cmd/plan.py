@@ -174,28 +174,29 @@ def _render(answer: Answer, file_format: str) -> str:
 
 def _make_plan(arguments: argparse.Namespace, bar: Bar) -> Answer:
     """Return the capacity plan and the predicted container densities."""
-    given = planner_inputs.described(arguments.hosts or ())
-    connection = (planner_inputs.connect(arguments.cloud) if arguments.cloud
-                  else None)
-    flavors = planner_inputs.wanted(arguments.flavors, connection)
+    given = planner_inputs.load_hosts(arguments.hosts or ())
+    connection = (planner_inputs.connect_cloud(arguments.cloud)
+                  if arguments.cloud else None)
+    flavors = planner_inputs.load_flavors(arguments.flavors, connection)
     mix = (parse_mix(arguments.mix, {one.name: one for one in flavors})
            if arguments.mix else None)
     settings = Settings(
         arguments.accounting,
-        planner_inputs.aliases(given, arguments.aliases, flavors),
+        planner_inputs.map_aliases(given, arguments.aliases, flavors),
         arguments.more, weigher=arguments.weigher)
     targets = _select_targets(arguments, given)
-    against = (planner_inputs.target(arguments.against).machine
+    against = (planner_inputs.load_target(arguments.against).machine
                if arguments.against else None)
     check_machine_names(targets, against)
     filling = make_step_progress(bar, 0.0, 0.8 if targets else 1.0)
     with PrivatePlacement() as ours:
         if connection is not None:
-            found = planner.plan_cloud(planner_inputs.placement(connection),
-                                       flavors, mix, settings, filling, ours,
-                                       rooms=planner_inputs.rooms(connection))
+            found = planner.plan_cloud(
+                planner_inputs.get_placement(connection), flavors, mix,
+                settings, filling, ours,
+                rooms=planner_inputs.read_node_rooms(connection))
         else:
-            hosts = [planner_hosts.planned(one.file, name)
+            hosts = [planner_hosts.make_planner_host(one.file, name)
                      for one in given for name in one.names]
             found = planner.plan_hosts(hosts, flavors, mix, settings,
                                        filling, ours)
@@ -212,8 +213,8 @@ def _select_targets(
 ) -> tuple[Target, ...]:
     """Return the machines whose container densities are to be predicted."""
     if arguments.machines:
-        return planner_inputs.targets(arguments.machines, files)
-    found = tuple(planner_inputs.target_of(one) for one in files
+        return planner_inputs.load_targets(arguments.machines, files)
+    found = tuple(planner_inputs.make_target(one) for one in files
                   if one.file.contention)
     asked = [option for option in ('density', 'search', 'against')
              if getattr(arguments, option)]

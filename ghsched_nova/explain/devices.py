@@ -36,8 +36,12 @@ UNKNOWN = ('<!-- device NUMA: each passthrough device of the guest (ports, '
            'put behind an expander bus of its guest node -->')
 
 
-def fragment(host: HostFile, policy: GuestPolicy, guest: topology.Guest,
-             host_nodes: Sequence[int]) -> tuple[str, ...]:
+def render_device_numa(
+    host: HostFile,
+    policy: GuestPolicy,
+    guest: topology.Guest,
+    host_nodes: Sequence[int],
+) -> tuple[str, ...]:
     """Return the libvirt XML that shows a guest the NUMA nodes of its devices.
 
     :param host_nodes: host NUMA node of each guest NUMA node.
@@ -46,13 +50,13 @@ def fragment(host: HostFile, policy: GuestPolicy, guest: topology.Guest,
     """
     if policy.device_numa == device_numa.NONE:
         return ()
-    devices = list(_devices(host, policy, host_nodes))
+    devices = list(_choose_vfs(host, policy, host_nodes))
     if not devices:
         return (UNKNOWN,)
     decision = device_numa.assign_devices(
         devices, host_nodes, policy.device_numa
     )
-    xml = _domain(guest, devices)
+    xml = _make_domain_xml(guest, devices)
     placed = (device_numa.render_numa_element(xml, decision.guest_node_of)
               if host.extended else
               device_numa.render_expander(xml, decision.guest_node_of))
@@ -61,8 +65,8 @@ def fragment(host: HostFile, policy: GuestPolicy, guest: topology.Guest,
                         if (text := _text(one)) not in before))
 
 
-def _devices(host: HostFile, policy: GuestPolicy, host_nodes: Sequence[int]
-             ) -> Iterator[device_numa.Device]:
+def _choose_vfs(host: HostFile, policy: GuestPolicy, host_nodes: Sequence[int]
+                ) -> Iterator[device_numa.Device]:
     """Yield example VFs for a guest, nearest to its host NUMA nodes first."""
     left = {pf.address: pf.vfs for pf in host.pfs}
     numbers: dict[str, int] = {}
@@ -84,8 +88,8 @@ def _devices(host: HostFile, policy: GuestPolicy, host_nodes: Sequence[int]
                     pf.node)
 
 
-def _domain(guest: topology.Guest,
-            devices: Sequence[device_numa.Device]) -> str:
+def _make_domain_xml(guest: topology.Guest,
+                     devices: Sequence[device_numa.Device]) -> str:
     """Return the XML of an example guest with its NUMA nodes and devices."""
     root = etree.Element('domain', type='kvm')
     kind = etree.SubElement(etree.SubElement(root, 'os'), 'type',

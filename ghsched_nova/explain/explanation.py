@@ -102,7 +102,7 @@ class Explanation:
     devices: tuple[str, ...] = ()
 
 
-def explain(question: Question) -> Explanation:
+def explain_flavor(question: Question) -> Explanation:
     """Explain what a guest of a flavor would get on a host.
 
     The explanation ends at the first reason to refuse the guest. If the flavor
@@ -111,28 +111,28 @@ def explain(question: Question) -> Explanation:
     """
     specs = question.flavor_specs
     if not auto_nodes.is_auto(specs):
-        return _explain(question)
+        return _explain_nodes(question)
     try:
         policies.check_flavor(specs, specs)
     except policies.PolicyError:
-        return _explain(question)
+        return _explain_nodes(question)
     for count in auto_nodes.list_node_counts(specs, question.vcpus,
                                              question.memory_mb):
-        found = _explain(dataclasses.replace(
+        found = _explain_nodes(dataclasses.replace(
             question, flavor_specs=auto_nodes.set_node_count(specs, count)))
         if not found.refusal:
             break
     return found
 
 
-def _explain(question: Question) -> Explanation:
+def _explain_nodes(question: Question) -> Explanation:
     """Explain a flavor whose number of guest NUMA nodes is fixed."""
     known: dict[str, Any] = {
         'question': question,
-        'providers': planner_hosts.providers(
+        'providers': planner_hosts.make_providers(
             question.host, question.host.name)}
     try:
-        for step in (_flavor, _placement, _host):
+        for step in (_parse_flavor, _explain_placement, _explain_host):
             known.update(step(Explanation(**known)))
     except (topology.TopologyError, policies.PolicyError, placing.Refused,
             resolve.PolicyNotHeld, DeviceNumaError) as error:
@@ -140,7 +140,7 @@ def _explain(question: Question) -> Explanation:
     return Explanation(**known)
 
 
-def _flavor(so_far: Explanation) -> dict[str, Any]:
+def _parse_flavor(so_far: Explanation) -> dict[str, Any]:
     """Return guest topology and bandwidth policy of the explained flavor."""
     question = so_far.question
     policies.check_names(question.flavor_specs)
@@ -154,9 +154,9 @@ def _flavor(so_far: Explanation) -> dict[str, Any]:
     return {'guest': guest, 'policy': policy}
 
 
-def _placement(so_far: Explanation) -> dict[str, Any]:
+def _explain_placement(so_far: Explanation) -> dict[str, Any]:
     """Return the Placement query for a guest of the explained flavor."""
-    question, guest, policy = _known(so_far)
+    question, guest, policy = _require_policy(so_far)
     flavor = Flavor(question.host.name, question.vcpus, question.memory_mb,
                     question.disk_gb, question.swap_mb,
                     question.flavor_specs)
@@ -167,10 +167,10 @@ def _placement(so_far: Explanation) -> dict[str, Any]:
                 keys.VFS.extra_spec,
                 f'the host file has no PF of the alias {vfs.alias!r}')
     need = Need(flavor, guest, policy, question.accounting, aliases)
-    return {'need': need, **_query(need, request.LOCALITIES[0], {})}
+    return {'need': need, **_make_query(need, request.LOCALITIES[0], {})}
 
 
-def _query(need: Need, locality: str, sizes: Sizes) -> dict[str, Any]:
+def _make_query(need: Need, locality: str, sizes: Sizes) -> dict[str, Any]:
     """Return the Placement query of a guest as fields of the explanation.
 
     :param locality: how near the VFs must be to the guest's NUMA nodes.
@@ -180,33 +180,33 @@ def _query(need: Need, locality: str, sizes: Sizes) -> dict[str, Any]:
             'locality': locality if need.policy.vfs else None}
 
 
-def _host(so_far: Explanation) -> dict[str, Any]:
+def _explain_host(so_far: Explanation) -> dict[str, Any]:
     """Return host NUMA nodes, limits and XML that the guest would get."""
-    question, guest, policy = _known(so_far)
+    question, guest, policy = _require_policy(so_far)
     assert so_far.need is not None  # noqa: S101
     resctrl = question.host.resctrl
-    host = planner_hosts.planned(question.host, question.host.name)
-    place = placing.place(placing.Wish(question.host, State(host),
-                                       so_far.need, question.nodes))
+    host = planner_hosts.make_planner_host(question.host, question.host.name)
+    place = placing.choose_place(placing.Wish(question.host, State(host),
+                                              so_far.need, question.nodes))
     settings = resolve.resolve(resctrl, policy, place.nodes)
     lines = tuple(
         f'{name}:' + ';'.join(f'{domain}={value}'
                               for domain, value in values.items())
         for name, values in resolve.desired_lines(resctrl, settings).items())
     return {'host_nodes': place.nodes, 'settings': settings, 'lines': lines,
-            'tune': _tune(guest, policy, settings),
-            'metadata': _metadata(question, policy, place.nodes),
-            'devices': devices.fragment(question.host, policy, guest,
-                                        place.nodes),
+            'tune': _make_memorytune(guest, policy, settings),
+            'metadata': _render_metadata(question, policy, place.nodes),
+            'devices': devices.render_device_numa(question.host, policy, guest,
+                                                  place.nodes),
             'threads': tuple(filter(None, scheduling.render_elements(
                 policy.threads, guest.vcpus).split('\n'))),
             'topology': host_topology.render_elements(
-                policy, place.nodes, _topology(question.host)),
-            **_query(so_far.need, place.locality, place.sizes)}
+                policy, place.nodes, _make_topology(question.host)),
+            **_make_query(so_far.need, place.locality, place.sizes)}
 
 
-def _metadata(question: Question, policy: policies.GuestPolicy,
-              host_nodes: Sequence[int]) -> str:
+def _render_metadata(question: Question, policy: policies.GuestPolicy,
+                     host_nodes: Sequence[int]) -> str:
     """Return the policy's libvirt metadata as nova-compute would write it."""
     if not policies.wanted(question.flavor_specs):
         return ''
@@ -219,7 +219,7 @@ def _metadata(question: Question, policy: policies.GuestPolicy,
                      for element in root)
 
 
-def _topology(host: hostfile.HostFile) -> host_topology.HostTopology:
+def _make_topology(host: hostfile.HostFile) -> host_topology.HostTopology:
     """Return the NUMA distances, latency and bandwidth in a host file."""
     return host_topology.HostTopology(
         distances={node.id: dict(zip((other.id for other in host.nodes),
@@ -230,9 +230,9 @@ def _topology(host: hostfile.HostFile) -> host_topology.HostTopology:
                    for node in host.nodes})
 
 
-def _tune(guest: topology.Guest, policy: policies.GuestPolicy,
-          settings: Sequence[resolve.DomainSetting],
-          ) -> memorytune.MemoryTune | None:
+def _make_memorytune(guest: topology.Guest, policy: policies.GuestPolicy,
+                     settings: Sequence[resolve.DomainSetting],
+                     ) -> memorytune.MemoryTune | None:
     """Return the guest's memorytune; None without limits and monitoring."""
     if not settings and not policy.monitor:
         return None
@@ -243,8 +243,8 @@ def _tune(guest: topology.Guest, policy: policies.GuestPolicy,
         monitor=policy.monitor)
 
 
-def _known(so_far: Explanation) -> tuple[Question, topology.Guest,
-                                         policies.GuestPolicy]:
+def _require_policy(so_far: Explanation) -> tuple[Question, topology.Guest,
+                                                  policies.GuestPolicy]:
     """Return question, guest and policy of an unfinished explanation.
 
     Guest and policy must be known already.

@@ -77,25 +77,34 @@ _KNOBS = tuple(Bandwidth().as_dict())
 NO_XML = '<!-- nothing is added: the flavor has no key of ghsched -->'
 
 
-def as_xml(explanation: Explanation) -> str:
+def format_xml(explanation: Explanation) -> str:
     """Render the XML that ghsched adds to a guest; empty for a refused guest.
     """
     if explanation.refusal is not None:
         return ''
-    return _added(explanation) or NO_XML
+    return _join_elements(explanation) or NO_XML
 
 
-def _added(explanation: Explanation) -> str:
+def _join_elements(explanation: Explanation) -> str:
     """Return the XML elements that ghsched adds to a guest's libvirt domain.
 
     Empty text if it adds none.
     """
-    return '\n'.join(filter(None, (
-        explanation.metadata, _memorytune(explanation), *explanation.threads,
-        *explanation.topology, *explanation.devices)))
+    return '\n'.join(
+        filter(
+            None,
+            (
+                explanation.metadata,
+                _render_memorytune(explanation),
+                *explanation.threads,
+                *explanation.topology,
+                *explanation.devices,
+            ),
+        )
+    )
 
 
-def _memorytune(explanation: Explanation) -> str:
+def _render_memorytune(explanation: Explanation) -> str:
     """Return the <memorytune> element of a guest; empty without limits.
 
     If libvirt on the host cannot make the control group, nova-compute makes
@@ -105,13 +114,15 @@ def _memorytune(explanation: Explanation) -> str:
         return ''
     host = explanation.question.host
     if explanation.tune.nodes and host.attributes == 'none':
-        return _made_by_us('control group ghsched-UUID')
+        return _render_group_comment('control group ghsched-UUID')
     if not explanation.tune.nodes and not host.libvirt_monitors:
-        return _made_by_us('monitoring group\n     mon_groups/ghsched-UUID')
+        return _render_group_comment(
+            'monitoring group\n     mon_groups/ghsched-UUID'
+        )
     return memorytune.render_element(explanation.tune, host.extended)
 
 
-def _made_by_us(group: str) -> str:
+def _render_group_comment(group: str) -> str:
     """Return an XML comment that nova-compute makes a resctrl group itself."""
     return ('<!-- no memorytune: the libvirt of this host cannot use its '
             f'resctrl;\n     nova-compute makes the {group} itself -->')
@@ -120,39 +131,39 @@ def _made_by_us(group: str) -> str:
 # -- json ---------------------------------------------------------------------
 
 
-def as_json(explanation: Explanation) -> str:
+def format_json(explanation: Explanation) -> str:
     """Render the explanation of a flavor on a host as JSON."""
-    return json.dumps(_document(explanation), indent=2)
+    return json.dumps(_make_document(explanation), indent=2)
 
 
-def _document(explanation: Explanation) -> dict[str, Any]:
+def _make_document(explanation: Explanation) -> dict[str, Any]:
     """Convert the explanation of a flavor on a host to a dictionary for JSON.
     """
     specs = explanation.question.flavor_specs
     return {
         'host': explanation.question.host.name,
         'refusal': explanation.refusal,
-        'policy': _policy(explanation),
-        'guest': {'nodes': _guest_nodes(explanation)},
+        'policy': _policy_to_dict(explanation),
+        'guest': {'nodes': _guest_nodes_to_dicts(explanation)},
         'placement_query': {
             'query': parse.urlencode(explanation.query),
             'parameters': [list(pair) for pair in explanation.query],
             'not_shown': list(query.not_shown(specs)),
             'vfs_locality': explanation.locality},
-        'providers': _providers(explanation),
+        'providers': _providers_to_dicts(explanation),
         'settings': [
             {'domain': setting.domain, 'host_node': setting.host_node,
              'guest_node': setting.guest_node,
              'asked': setting.asked.as_dict(),
-             'effective': _effective(
+             'effective': _effective_values(
                  setting, explanation.question.host.resctrl.dialect)}
             for setting in explanation.settings],
-        'xml': _added(explanation) or None,
+        'xml': _join_elements(explanation) or None,
         'schemata': list(explanation.lines),
     }
 
 
-def _policy(explanation: Explanation) -> dict[str, Any] | None:
+def _policy_to_dict(explanation: Explanation) -> dict[str, Any] | None:
     """Convert the explained bandwidth policy to a dictionary, if any."""
     policy = explanation.policy
     if policy is None:
@@ -171,7 +182,7 @@ def _policy(explanation: Explanation) -> dict[str, Any] | None:
             'guest_topology': policy.guest_topology}
 
 
-def _guest_nodes(explanation: Explanation) -> list[dict[str, Any]]:
+def _guest_nodes_to_dicts(explanation: Explanation) -> list[dict[str, Any]]:
     """Return vCPUs, memory and host node of each guest NUMA node."""
     if explanation.guest is None:
         return []
@@ -182,7 +193,7 @@ def _guest_nodes(explanation: Explanation) -> list[dict[str, Any]]:
             for number, cell in enumerate(explanation.guest.cells)]
 
 
-def _providers(explanation: Explanation) -> list[dict[str, Any]]:
+def _providers_to_dicts(explanation: Explanation) -> list[dict[str, Any]]:
     """Return the Placement providers of the host as dictionaries."""
     names = {provider.uuid: provider.name
              for provider in explanation.providers}
@@ -194,8 +205,8 @@ def _providers(explanation: Explanation) -> list[dict[str, Any]]:
             for provider in explanation.providers]
 
 
-def _effective(setting: resolve.DomainSetting,
-               dialect: dialects.Dialect) -> dict[str, Any]:
+def _effective_values(setting: resolve.DomainSetting,
+                      dialect: dialects.Dialect) -> dict[str, Any]:
     """Return the limits that a host enforces for a guest NUMA node."""
     held = setting.effective_bandwidth.as_dict()
     if held['hardlimit'] is None:
@@ -206,29 +217,29 @@ def _effective(setting: resolve.DomainSetting,
 # -- table --------------------------------------------------------------------
 
 
-def as_table(explanation: Explanation) -> str:
+def format_table(explanation: Explanation) -> str:
     """Render the explanation of a flavor on a host as text tables.
 
     The reason for a refusal comes first.
     """
-    document = _document(explanation)
+    document = _make_document(explanation)
     parts = [
         ('Refused', document['refusal'] or ''),
-        ('Policy', _policy_text(document['policy'])),
-        ('Placement query', _query_text(document['placement_query'])),
+        ('Policy', _format_policy(document['policy'])),
+        ('Placement query', _format_query(document['placement_query'])),
         (f'Providers of {document["host"]}',
          # Of no use to somebody whose flavor is wrong.
-         _provider_table(document['providers'] if document['policy']
-                         else [])),
-        ('Guest NUMA nodes', _guest_table(document['guest']['nodes'])),
-        ('Asked and effective', _setting_table(document['settings'])),
+         _format_providers(document['providers'] if document['policy']
+                           else [])),
+        ('Guest NUMA nodes', _format_guest_nodes(document['guest']['nodes'])),
+        ('Asked and effective', _format_settings(document['settings'])),
         ('Guest XML', document['xml'] or ''),
         ('Schemata of the control group', '\n'.join(document['schemata'])),
     ]
     return '\n\n'.join(f'{title}\n{text}' for title, text in parts if text)
 
 
-def _policy_text(policy: dict[str, Any] | None) -> str:
+def _format_policy(policy: dict[str, Any] | None) -> str:
     """Return lines of text that describe a bandwidth policy."""
     if policy is None:
         return ''
@@ -248,7 +259,7 @@ def _policy_text(policy: dict[str, Any] | None) -> str:
          for node in policy['nodes']))
 
 
-def _query_text(told: dict[str, Any]) -> str:
+def _format_query(told: dict[str, Any]) -> str:
     """Return lines of text that describe a Placement query."""
     if not told['parameters']:
         return ''
@@ -264,11 +275,11 @@ def _query_text(told: dict[str, Any]) -> str:
     return '\n'.join(lines)
 
 
-def _provider_table(providers: list[dict[str, Any]]) -> str:
+def _format_providers(providers: list[dict[str, Any]]) -> str:
     """Render a tree of resource providers as indented lines."""
     lines = []
     depth: dict[str | None, int] = {None: -1}
-    for provider in _below(providers):
+    for provider in _walk_providers(providers):
         depth[provider['name']] = depth[provider['parent']] + 1
         indent = '     ' * (depth[provider['name']] - 1)
         indent += ' +- ' if provider['parent'] else ''
@@ -284,17 +295,17 @@ def _provider_table(providers: list[dict[str, Any]]) -> str:
     return '\n'.join(lines)
 
 
-def _below(providers: list[dict[str, Any]],
-           parent: str | None = None) -> Iterator[dict[str, Any]]:
+def _walk_providers(providers: list[dict[str, Any]],
+                    parent: str | None = None) -> Iterator[dict[str, Any]]:
     """Yield all descendants of a resource provider, parents before children.
     """
     for provider in providers:
         if provider['parent'] == parent:
             yield provider
-            yield from _below(providers, provider['name'])
+            yield from _walk_providers(providers, provider['name'])
 
 
-def _guest_table(nodes: list[dict[str, Any]]) -> str:
+def _format_guest_nodes(nodes: list[dict[str, Any]]) -> str:
     """Render a table of vCPUs, memory and host node of guest NUMA nodes."""
     if not nodes:
         return ''
@@ -302,7 +313,7 @@ def _guest_table(nodes: list[dict[str, Any]]) -> str:
                         (list(node.values()) for node in nodes))
 
 
-def _setting_table(settings: list[dict[str, Any]]) -> str:
+def _format_settings(settings: list[dict[str, Any]]) -> str:
     """Render a table of requested and effective bandwidth limits."""
     if not settings:
         return ''
@@ -314,4 +325,4 @@ def _setting_table(settings: list[dict[str, Any]]) -> str:
 
 
 FORMATS: dict[str, Callable[[Explanation], str]] = {
-    'json': as_json, 'table': as_table, 'xml': as_xml}
+    'json': format_json, 'table': format_table, 'xml': format_xml}

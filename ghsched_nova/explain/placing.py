@@ -78,7 +78,7 @@ class Place:
     sizes: vfs.Sizes
 
 
-def place(wish: Wish) -> Place:
+def choose_place(wish: Wish) -> Place:
     """Return the host NUMA nodes and VFs that the scheduler would choose.
 
     :raises Refused: when the guest does not fit the host, or not on the host
@@ -86,25 +86,25 @@ def place(wish: Wish) -> Place:
     """
     _check_host(wish)
     _check_nodes(wish)
-    found = _find(wish)
+    found = _find_place(wish)
     if found is None:
-        raise Refused(_no_way(wish))
+        raise Refused(_explain_no_place(wish))
     return found
 
 
-def _find(wish: Wish) -> Place | None:
+def _find_place(wish: Wish) -> Place | None:
     """Return the best placement of a guest on a host; None if it does not fit.
     """
     need = wish.need
     for locality, sizes in need.yield_vf_requests(
             lambda: offer.list_pfs_by_alias(wish.state, need)):
-        for nodes in _ways(wish, locality, sizes):
+        for nodes in _iterate_host_nodes(wish, locality, sizes):
             return Place(nodes, locality, sizes)
     return None
 
 
-def _ways(wish: Wish, locality: str,
-          sizes: vfs.Sizes) -> Iterator[tuple[int, ...]]:
+def _iterate_host_nodes(wish: Wish, locality: str,
+                        sizes: vfs.Sizes) -> Iterator[tuple[int, ...]]:
     """Yield host NUMA nodes that can take a guest, the best first.
 
     If nothing that the guest requests belongs to a NUMA node in Placement,
@@ -112,7 +112,7 @@ def _ways(wish: Wish, locality: str,
     """
     @functools.cache
     def has_room(guest_node: int, node: int) -> bool:
-        return _misfit(wish, guest_node, node) is None
+        return _find_misfit(wish, guest_node, node) is None
 
     for item in offer.list_placements(wish.state, wish.need, locality, sizes,
                                       has_room):
@@ -142,16 +142,16 @@ def _check_nodes(wish: Wish) -> None:
     cells, nodes = wish.need.guest.cells, wish.nodes
     known = [node.id for node in wish.host.nodes]
     if nodes is not None:
-        _check_wanted(wish, nodes)
+        _check_chosen_nodes(wish, nodes)
     elif len(cells) > len(known):
         raise Refused(f'the guest has {len(cells)} NUMA nodes and the host '
                       f'has {len(known)}')
     else:
         for guest_node in range(len(cells)):
-            _check_some(wish, guest_node)
+            _check_any_host_node(wish, guest_node)
 
 
-def _check_wanted(wish: Wish, nodes: Sequence[int]) -> None:
+def _check_chosen_nodes(wish: Wish, nodes: Sequence[int]) -> None:
     """Refuse a guest that does not fit on the host NUMA nodes chosen for it.
     """
     cells = wish.need.guest.cells
@@ -166,25 +166,25 @@ def _check_wanted(wish: Wish, nodes: Sequence[int]) -> None:
         if host_node in nodes[:guest_node]:
             raise Refused(f'host NUMA node {host_node} is given twice; each '
                           'guest NUMA node needs its own')
-        reason = _misfit(wish, guest_node, host_node)
+        reason = _find_misfit(wish, guest_node, host_node)
         if reason:
             raise Refused(f'guest NUMA node {guest_node} does not fit on host '
                           f'NUMA node {host_node}: {reason}')
 
 
-def _check_some(wish: Wish, guest_node: int) -> None:
+def _check_any_host_node(wish: Wish, guest_node: int) -> None:
     """Refuse one guest NUMA node that fits on none of the host's NUMA nodes.
 
     :param guest_node: number of the guest NUMA node.
     """
-    reasons = {node.id: _misfit(wish, guest_node, node.id)
+    reasons = {node.id: _find_misfit(wish, guest_node, node.id)
                for node in wish.host.nodes}
     if all(reasons.values()):
         raise Refused(f'no host NUMA node can take guest NUMA node '
-                      f'{guest_node}: {_by_reason(reasons)}')
+                      f'{guest_node}: {_format_reasons(reasons)}')
 
 
-def _by_reason(reasons: Mapping[int, str | None]) -> str:
+def _format_reasons(reasons: Mapping[int, str | None]) -> str:
     """Join the reasons against host NUMA nodes, each with its nodes, as text.
     """
     nodes: dict[str, list[int]] = {}
@@ -194,7 +194,7 @@ def _by_reason(reasons: Mapping[int, str | None]) -> str:
                      for reason, numbers in nodes.items())
 
 
-def _misfit(wish: Wish, guest_node: int, host_node: int) -> str | None:
+def _find_misfit(wish: Wish, guest_node: int, host_node: int) -> str | None:
     """Return why a guest NUMA node does not fit on a host NUMA node, or None.
     """
     short = limits.list_guest_node_lacks(
@@ -202,11 +202,13 @@ def _misfit(wish: Wish, guest_node: int, host_node: int) -> str | None:
     others = [one for one in short if one.resource != lack.BANDWIDTH]
     if others:
         return others[0].text
-    return _unheld(wish, guest_node, host_node) or next(
+    return _find_unenforceable(wish, guest_node, host_node) or next(
         (one.text for one in short), None)
 
 
-def _unheld(wish: Wish, guest_node: int, host_node: int) -> str | None:
+def _find_unenforceable(
+    wish: Wish, guest_node: int, host_node: int
+) -> str | None:
     """Return why a host NUMA node cannot enforce a guest's limits, or None."""
     policy = wish.need.policy
     if not policy.nodes:
@@ -219,7 +221,7 @@ def _unheld(wish: Wish, guest_node: int, host_node: int) -> str | None:
     return None
 
 
-def _no_way(wish: Wish) -> str:
+def _explain_no_place(wish: Wish) -> str:
     """Return why a guest does not fit although each of its nodes would alone.
     """
     required = wish.need.make_ghsched_request(wish.need.policy.vfs_locality,
@@ -227,8 +229,8 @@ def _no_way(wish: Wish) -> str:
     missing = required - wish.state.host.root.traits
     if missing:
         return f'the host lacks the traits {", ".join(sorted(missing))}'
-    for other, reason in _others(wish.need):
-        if _find(replace(wish, need=other)):
+    for other, reason in _make_variants(wish.need):
+        if _find_place(replace(wish, need=other)):
             return reason
     too_many: list[vfs.Sizes] = []
     for _ in wish.need.yield_vf_requests(
@@ -241,7 +243,7 @@ def _no_way(wish: Wish) -> str:
     return lack.make_too_few_nodes_lack(len(wish.need.guest.cells)).text
 
 
-def _others(need: Need) -> Iterable[tuple[Need, str]]:
+def _make_variants(need: Need) -> Iterable[tuple[Need, str]]:
     """Yield guests with relaxed requirements, each with the one it relaxes.
 
     If such a guest fits, the requirement is why the real one does not.

@@ -83,7 +83,7 @@ class PlanDensity(base.Lister):
 
         :raises PlannerError: when a machine's host file cannot be used.
         """
-        return planner_inputs.targets(parsed_args.machines)
+        return planner_inputs.load_targets(parsed_args.machines)
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -113,37 +113,47 @@ class PlanDensity(base.Lister):
         bar = Bar(sys.stderr, sys.stderr.isatty())
         try:
             targets = self.targets(parsed_args)
-            found, told = _plan(clients.get_client(self.app), parsed_args,
-                                targets,
-                                bar)
+            found, told = _make_plan(clients.get_client(self.app), parsed_args,
+                                     targets,
+                                     bar)
         except PlannerError as error:
             raise exceptions.CommandError(str(error)) from None
         finally:
             bar.clear()
         if not any(flavor.guests for flavor in found.flavors):
             self.status = exits.FOUND
-        for note in (*found.notes, *told.reasons, *remarks(told.densities)):
+        for note in (
+            *found.notes,
+            *told.reasons,
+            *collect_notes(told.densities),
+        ):
             self.log.warning(note)
         if not targets:
             self.log.warning(NO_MACHINE)
-            return COLUMNS, list(rows(found))
+            return COLUMNS, list(make_rows(found))
         return (*COLUMNS, PREDICTED), [
-            *((*row, Curves([])) for row in rows(found)),
-            *map(density_row, told.densities)]
+            *((*row, Curves([])) for row in make_rows(found)),
+            *map(make_density_row, told.densities)]
 
 
-def _plan(client: clients.Client, parsed_args: argparse.Namespace,
-          targets: Sequence[Target],
-          bar: Bar) -> tuple[planner.Plan, Predicted]:
+def _make_plan(client: clients.Client, parsed_args: argparse.Namespace,
+               targets: Sequence[Target],
+               bar: Bar) -> tuple[planner.Plan, Predicted]:
     """Return the capacity plan of a cloud and its predicted densities."""
-    wanted = [read(client.get_flavor(name)) for name in parsed_args.flavors]
+    wanted = [
+        convert_flavor(client.get_flavor(name)) for name in parsed_args.flavors
+    ]
     mix = (planned.parse_mix(parsed_args.mix,
                              {one.name: one for one in wanted})
            if parsed_args.mix else None)
     settings = planner.Settings(
-        accounting=parsed_args.accounting, aliases={
-            **classes(client, wanted), **dict(parsed_args.vf_class)},
-        weigher=parsed_args.weigher)
+        accounting=parsed_args.accounting,
+        aliases={
+            **find_resource_classes(client, wanted),
+            **dict(parsed_args.vf_class),
+        },
+        weigher=parsed_args.weigher,
+    )
     nodes = client.list_compute_nodes()
     rooms = node_rooms.read_rooms(client, client.list_hosts(), nodes)
     with PrivatePlacement() as ours:
@@ -158,15 +168,15 @@ def _plan(client: clients.Client, parsed_args: argparse.Namespace,
             progress=make_step_progress(bar, 0.8, 1.0))
 
 
-def read(flavor: Any) -> planned.Flavor:
+def convert_flavor(flavor: Any) -> planned.Flavor:
     """Convert a flavor of openstacksdk to a flavor of the capacity planner."""
     size = flavors.get_size(flavor)
     return planned.Flavor(flavor.name, size.vcpus, size.memory_mb,
                           size.disk_gb, size.swap_mb, flavor.extra_specs)
 
 
-def classes(client: clients.Client,
-            wanted: Sequence[planned.Flavor]) -> dict[str, str]:
+def find_resource_classes(client: clients.Client,
+                          wanted: Sequence[planned.Flavor]) -> dict[str, str]:
     """Return the resource class of VFs, by PCI alias, for flavors with VFs.
 
     The cloud is read only if a flavor has VFs.
@@ -188,17 +198,17 @@ def classes(client: clients.Client,
     return flavors.guess_classes(policies.GuestPolicy(vfs=tuple(vfs)), found)
 
 
-def rows(found: planner.Plan) -> Iterator[tuple[Any, ...]]:
+def make_rows(found: planner.Plan) -> Iterator[tuple[Any, ...]]:
     """Yield the table rows of a capacity plan.
 
     One row for each flavor, and for the mix, on each kind of host.
     """
     for flavor in found.flavors:
         for host in flavor.hosts:
-            yield _row(flavor.flavor.name, host)
+            yield _make_row(flavor.flavor.name, host)
     if found.mix is not None:
         for host in found.mix.hosts:
-            yield _row(MIX, host)
+            yield _make_row(MIX, host)
         for name, guests in sorted(found.mix.guests.items()):
             yield (f'{MIX} {name}', columns.Words([]),
                    columns.or_unknown(None),
@@ -206,7 +216,7 @@ def rows(found: planner.Plan) -> Iterator[tuple[Any, ...]]:
                    columns.Lines([]), columns.Lines([]))
 
 
-def _row(name: str, host: planner.HostPlan) -> tuple[Any, ...]:
+def _make_row(name: str, host: planner.HostPlan) -> tuple[Any, ...]:
     """Return a table row on how many guests of a flavor fit one kind of host.
     """
     return (name, columns.Words(list(host.hosts)), host.guests,
@@ -220,17 +230,17 @@ def _row(name: str, host: planner.HostPlan) -> tuple[Any, ...]:
 # -- what is predicted --------------------------------------------------------
 
 
-def density_row(plan: DensityPlan) -> tuple[Any, ...]:
+def make_density_row(plan: DensityPlan) -> tuple[Any, ...]:
     """Return the table row of one predicted container density."""
     return (plan.subject,
             columns.Words([f'{plan.report.machine} (simulated)']),
             plan.guests['ghsched'],
             *(columns.or_unknown(None) for _ in range(3)),
             columns.Lines([]), columns.Lines([]),
-            Curves(list(_curves(plan))))
+            Curves(list(_curves_to_dicts(plan))))
 
 
-def _curves(plan: DensityPlan) -> Iterator[dict[str, Any]]:
+def _curves_to_dicts(plan: DensityPlan) -> Iterator[dict[str, Any]]:
     """Yield the predicted latency curves as dictionaries for JSON."""
     for curve in plan.report.curves:
         yield {'scenario': curve.scenario,
@@ -253,7 +263,7 @@ class Curves(columns.Lines):
                 f'containers, p99 {item["p99"]:.3f}, {item["binds"]}')
 
 
-def remarks(densities: Sequence[DensityPlan]) -> list[str]:
+def collect_notes(densities: Sequence[DensityPlan]) -> list[str]:
     """Return the notes on predicted container densities without duplicates."""
     found = [f'{one.subject}: {note}' for one in densities
              for note in one.notes]
@@ -267,7 +277,7 @@ def remarks(densities: Sequence[DensityPlan]) -> list[str]:
 # -- what fits ----------------------------------------------------------------
 
 
-def _where(item: Mapping[str, Any]) -> str:
+def _format_node(item: Mapping[str, Any]) -> str:
     """Return the name of a NUMA node, or ``host`` for the host as a whole."""
     return 'host' if item['node'] is None else f'node {item["node"]}'
 
@@ -276,7 +286,7 @@ class Lacks(columns.Lines):
     """Column of the lacks that refuse the next guest."""
 
     def line(self, item: Mapping[str, Any]) -> str:
-        return f'{_where(item)}: {item["text"]}'
+        return f'{_format_node(item)}: {item["text"]}'
 
 
 class Gains(columns.Lines):
@@ -284,4 +294,4 @@ class Gains(columns.Lines):
 
     def line(self, item: Mapping[str, Any]) -> str:
         more = lack.describe_amount(item['amount'], item['resource'])
-        return f'{_where(item)}: +{more}: +{item["guests"]} guests'
+        return f'{_format_node(item)}: +{more}: +{item["guests"]} guests'

@@ -46,8 +46,8 @@ class HostPf:
     resource_class: str
 
 
-def providers(root: tree.Provider,
-              pfs: Sequence[HostPf]) -> Iterator[tree.Provider]:
+def make_pf_providers(root: tree.Provider,
+                      pfs: Sequence[HostPf]) -> Iterator[tree.Provider]:
     """Yield the Placement providers that Nova creates for PFs."""
     for pf in pfs:
         name = f'{root.name}_{pf.address.upper()}'

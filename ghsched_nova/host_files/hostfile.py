@@ -148,18 +148,20 @@ class HostFile:
         return next((n for n in self.nodes if n.id == number), None)
 
 
-def load(path: str) -> HostFile:
+def load_host_file(path: str) -> HostFile:
     """Read a host file and return the host that it describes.
 
     :raises HostFileError: when the file is missing or has a mistake.
     """
     try:
-        return _host(schema.check(documents.load_yaml(path), _schema()))
+        return _parse_host(
+            schema.validate_document(documents.load_yaml(path), _load_schema())
+        )
     except (documents.DocumentError, schema.Mistake) as error:
         raise HostFileError(f'{path}: {error}') from None
 
 
-def _schema() -> dict[str, Any]:
+def _load_schema() -> dict[str, Any]:
     """Return the JSON schema of host files, with the known resctrl variants.
     """
     found: dict[str, Any] = json.loads(_SCHEMA.read_text(encoding='utf-8'))
@@ -168,30 +170,36 @@ def _schema() -> dict[str, Any]:
     return found
 
 
-def _host(top: _Section) -> HostFile:
+def _parse_host(top: _Section) -> HostFile:
     """Build the host that a valid host file describes."""
-    nodes, domains = _nodes(top['nodes'])
-    resctrl = _resctrl(top['resctrl'], domains,
-                       {node['id']: node.get('bandwidth_mb', 0)
-                        for node in top['nodes']})
+    nodes, domains = _parse_nodes(top['nodes'])
+    resctrl = _parse_resctrl(top['resctrl'], domains,
+                             {node['id']: node.get('bandwidth_mb', 0)
+                              for node in top['nodes']})
     settings = top.get('ghsched', {})
     told = settings.get('memorytune_attributes')
     known = frozenset(node.id for node in nodes)
-    pfs = _pfs(top.get('pfs', ()), known)
+    pfs = _parse_pfs(top.get('pfs', ()), known)
     return HostFile(
-        top['name'], nodes, resctrl,
+        top['name'],
+        nodes,
+        resctrl,
         told or ('basic' if resctrl.libvirt_reads else 'none'),
         settings.get('reserved_control_groups', 0),
-        _tree_config(settings, known), pfs,
-        _machine(top.get('contention'), top['name'], nodes, resctrl, pfs),
-        _compute(top.get('nova', {}), nodes),
+        _parse_tree_config(settings, known),
+        pfs,
+        _parse_machine(
+            top.get('contention'), top['name'], nodes, resctrl, pfs
+        ),
+        _parse_compute(top.get('nova', {}), nodes),
         told != 'none' if told else resctrl.dialect.libvirt_monitors,
-        float(settings.get('bandwidth_burst_ratio', 1.0)))
+        float(settings.get('bandwidth_burst_ratio', 1.0)),
+    )
 
 
-def _machine(section: Any, name: str, nodes: Sequence[HostNode],
-             resctrl: ResctrlHost,
-             pfs: Sequence[host_pfs.HostPf]) -> Machine | None:
+def _parse_machine(section: Any, name: str, nodes: Sequence[HostNode],
+                   resctrl: ResctrlHost,
+                   pfs: Sequence[host_pfs.HostPf]) -> Machine | None:
     """Build the contention model's machine of a host file; None without one.
 
     Without a latency curve of its own it gets the shipped curve that suits it
@@ -199,7 +207,7 @@ def _machine(section: Any, name: str, nodes: Sequence[HostNode],
     """
     if section is None:
         return None
-    schema.check(section, _CONTENTION, 'contention')
+    schema.validate_document(section, _CONTENTION, 'contention')
     known = {
         'name': name, 'nics': [pf.node for pf in pfs],
         'nodes': [{'id': node.id, 'threads': len(node.cpus),
@@ -215,7 +223,7 @@ def _machine(section: Any, name: str, nodes: Sequence[HostNode],
         machine, curve=shipped.load_closest_curve(resctrl.dialect.name))
 
 
-def _cpus(name: str, value: str | int) -> frozenset[int]:
+def _parse_cpus(name: str, value: str | int) -> frozenset[int]:
     """Parse a CPU list in a host file; return the CPU numbers."""
     try:
         # YAML makes a number of a single CPU.
@@ -224,12 +232,14 @@ def _cpus(name: str, value: str | int) -> frozenset[int]:
         raise schema.Mistake(f'{name}: {error}') from None
 
 
-def _compute(section: _Section, nodes: Sequence[HostNode]) -> Compute:
+def _parse_compute(section: _Section, nodes: Sequence[HostNode]) -> Compute:
     """Read the nova-compute settings of a host file."""
     default = Compute()
     dedicated = default.dedicated
     if 'dedicated_cpus' in section:
-        dedicated = _cpus('nova.dedicated_cpus', section['dedicated_cpus'])
+        dedicated = _parse_cpus(
+            'nova.dedicated_cpus', section['dedicated_cpus']
+        )
     missing = dedicated.difference(*(node.cpus for node in nodes))
     if missing:
         raise schema.Mistake('nova.dedicated_cpus: no node has CPU '
@@ -241,8 +251,8 @@ def _compute(section: _Section, nodes: Sequence[HostNode]) -> Compute:
         section.get('disk_gb', default.disk_gb))
 
 
-def _pfs(sections: Sequence[_Section],
-         nodes: frozenset[int]) -> tuple[host_pfs.HostPf, ...]:
+def _parse_pfs(sections: Sequence[_Section],
+               nodes: frozenset[int]) -> tuple[host_pfs.HostPf, ...]:
     """Read the PFs of a host file; refuse duplicates and unknown nodes."""
     found: dict[str, host_pfs.HostPf] = {}
     classes: dict[str, str] = {}
@@ -264,14 +274,14 @@ def _pfs(sections: Sequence[_Section],
     return tuple(found.values())
 
 
-def _nodes(sections: Sequence[_Section]) -> tuple[
+def _parse_nodes(sections: Sequence[_Section]) -> tuple[
         tuple[HostNode, ...], dict[int, tuple[int, ...]]]:
     """Read the NUMA nodes of a host file, and the resctrl domains of each."""
     nodes: dict[int, HostNode] = {}
     taken: frozenset[int] = frozenset()
     for place, section in enumerate(sections):
         number, name = section['id'], f'nodes[{place}]'
-        cpus = _cpus(f'{name}.cpus', section['cpus'])
+        cpus = _parse_cpus(f'{name}.cpus', section['cpus'])
         if number in nodes:
             raise schema.Mistake(f'{name}.id: node {number} is given twice')
         if cpus & taken:
@@ -292,14 +302,14 @@ def _nodes(sections: Sequence[_Section]) -> tuple[
              for section in sorted(sections, key=operator.itemgetter('id'))})
 
 
-def _resctrl(section: _Section, domains: Mapping[int, tuple[int, ...]],
-             speeds: Mapping[int, int]) -> ResctrlHost:
+def _parse_resctrl(section: _Section, domains: Mapping[int, tuple[int, ...]],
+                   speeds: Mapping[int, int]) -> ResctrlHost:
     """Build the resctrl features that a host file describes.
 
     :param domains: resctrl domains of each host NUMA node.
     :param speeds: bandwidth of each host NUMA node, in MB/s.
     """
-    dialect = _dialect(section)
+    dialect = _parse_dialect(section)
     (cap,) = (knob for knob in dialect.knobs if knob.role == 'maximum')
     num_rmids = section.get('num_rmids', 0)
     host = ResctrlHost(
@@ -308,10 +318,10 @@ def _resctrl(section: _Section, domains: Mapping[int, tuple[int, ...]],
         min_bandwidth=section['min_bandwidth'],
         granularity=section['bandwidth_gran'],
         no_cap=cap.default or 100,
-        node_bandwidth=_speeds(dialect, domains, speeds),
-        domains_by_node=_domains(dialect, domains),
+        node_bandwidth=_node_speeds(dialect, domains, speeds),
+        domains_by_node=_domains_by_node(dialect, domains),
         monitored=num_rmids > 0 and dialect.monitor is not None,
-        priority_default=_priority(section, dialect),
+        priority_default=_parse_priority(section, dialect),
         left_out={number: 'its CPUs have no domain in the MB line'
                   for number, ids in domains.items() if not ids}
         if dialect.domain_kind != 'numa' else {},
@@ -327,12 +337,12 @@ def _resctrl(section: _Section, domains: Mapping[int, tuple[int, ...]],
         dialect, host.min_bandwidth, host.granularity))
 
 
-def _dialect(section: _Section) -> dialects.Dialect:
+def _parse_dialect(section: _Section) -> dialects.Dialect:
     """Return a host file's resctrl variant with the hardware's schemata lines.
     """
     dialect = dialects.BY_NAME[section['dialect']]
     if 'lines' in section:
-        schema.check(section['lines'], {'items': {
+        schema.validate_document(section['lines'], {'items': {
             'enum': [knob.line for knob in dialect.knobs]}}, 'resctrl.lines')
         dialect = dialect.limited_to_lines(frozenset(section['lines']))
     if len([knob for knob in dialect.knobs if knob.role == 'maximum']) != 1:
@@ -347,8 +357,11 @@ def _dialect(section: _Section) -> dialects.Dialect:
     return replace(dialect, hardlimit_fixed=section['cap'] == 'hard')
 
 
-def _speeds(dialect: dialects.Dialect, domains: Mapping[int, tuple[int, ...]],
-            speeds: Mapping[int, int]) -> dict[int, int]:
+def _node_speeds(
+    dialect: dialects.Dialect,
+    domains: Mapping[int, tuple[int, ...]],
+    speeds: Mapping[int, int],
+) -> dict[int, int]:
     """Return the bandwidth of NUMA nodes in bytes/s; empty for percentages.
 
     It is needed on kernels whose caps are absolute bandwidths.
@@ -363,8 +376,9 @@ def _speeds(dialect: dialects.Dialect, domains: Mapping[int, tuple[int, ...]],
     return {number: speed * 10 ** 6 for number, speed in speeds.items()}
 
 
-def _domains(dialect: dialects.Dialect, given: Mapping[int, tuple[int, ...]],
-             ) -> dict[int, tuple[int, ...]]:
+def _domains_by_node(
+    dialect: dialects.Dialect, given: Mapping[int, tuple[int, ...]]
+) -> dict[int, tuple[int, ...]]:
     """Return the resctrl domains of each NUMA node of a host file."""
     if dialect.domain_kind != 'numa':
         if not any(given.values()):
@@ -379,7 +393,9 @@ def _domains(dialect: dialects.Dialect, given: Mapping[int, tuple[int, ...]],
     return {number: (number,) for number in given}
 
 
-def _priority(section: _Section, dialect: dialects.Dialect) -> int | None:
+def _parse_priority(
+    section: _Section, dialect: dialects.Dialect
+) -> int | None:
     """Return the default bandwidth priority of a host file.
 
     None if the host has no control of priorities.
@@ -394,27 +410,37 @@ def _priority(section: _Section, dialect: dialects.Dialect) -> int | None:
         return None
     if given is None:
         return knob.minimum if knob.default is None else knob.default
-    schema.check(given, {'minimum': knob.minimum, 'maximum': knob.maximum},
-                 'resctrl.priority_default')
+    schema.validate_document(
+        given,
+        {'minimum': knob.minimum, 'maximum': knob.maximum},
+        'resctrl.priority_default',
+    )
     return int(given)
 
 
-def _tree_config(settings: _Section, nodes: frozenset[int]) -> tree.Config:
+def _parse_tree_config(
+    settings: _Section, nodes: frozenset[int]
+) -> tree.Config:
     """Read a host file's settings for the inventories of ghsched."""
     reserved = dict(settings.get('reserved_bandwidth',
                                  {tree.ELSEWHERE: tree.UNDELIVERED}))
     elsewhere = reserved.pop(tree.ELSEWHERE, 0)
     return tree.Config(
-        reserved_bandwidth=_by_node('reserved_bandwidth', reserved, nodes),
+        reserved_bandwidth=_parse_percents(
+            'reserved_bandwidth', reserved, nodes
+        ),
         reserved_elsewhere=elsewhere,
         allocation_ratio=float(
-            settings.get('bandwidth_allocation_ratio', 1.0)),
-        bursts=_by_node('bandwidth_bursts',
-                        settings.get('bandwidth_bursts', {}), nodes))
+            settings.get('bandwidth_allocation_ratio', 1.0)
+        ),
+        bursts=_parse_percents(
+            'bandwidth_bursts', settings.get('bandwidth_bursts', {}), nodes
+        ),
+    )
 
 
-def _by_node(name: str, percents: _Section,
-             nodes: frozenset[int]) -> dict[int, int]:
+def _parse_percents(name: str, percents: _Section,
+                    nodes: frozenset[int]) -> dict[int, int]:
     """Return percentages by host NUMA node; refuse unknown nodes."""
     by_name = {str(node): node for node in nodes}
     for name_of_node in percents:

@@ -33,7 +33,7 @@ _NAMESPACE = uuid.UUID('7c2c2e0b-27a0-5a0e-9f43-6f4d6a0c5b7e')
 _ENOUGH = 10 ** 9
 
 
-def providers(host: HostFile, name: str) -> tuple[tree.Provider, ...]:
+def make_providers(host: HostFile, name: str) -> tuple[tree.Provider, ...]:
     """Return the resource providers that ghsched would report for a host.
 
     The root provider comes first.
@@ -57,28 +57,32 @@ def providers(host: HostFile, name: str) -> tuple[tree.Provider, ...]:
                     'VCPU_REALTIME', 'VCPU_DEADLINE', 'VCPU_DEADLINE_SHARED',
                     'IRQ_BYPASS'}),
         host.tree_config)
-    return (*found, *host_pfs.providers(found[0], host.pfs))
+    return (*found, *host_pfs.make_pf_providers(found[0], host.pfs))
 
 
-def planned(host: HostFile, name: str) -> hosts.Host:
+def make_planner_host(host: HostFile, name: str) -> hosts.Host:
     """Build an empty host for the capacity planner from a host file.
 
     It has the inventories of Nova and of ghsched.
 
     :param name: name of the compute node.
     """
-    known = providers(host, name)
+    known = make_providers(host, name)
     root, *others = (
         Provider(provider.uuid, provider.name, provider.parent_uuid,
                  known[0].uuid, provider.inventories, {}, provider.traits)
         for provider in known)
-    root = replace(root, inventories={**root.inventories, **_of_nova(host)},
-                   traits=root.traits | {names.OWNER_TRAIT})
-    return hosts.Host(name, hosts.sort_parents_first([root, *others],
-                                                     root.uuid), _cells(host))
+    root = replace(
+        root,
+        inventories={**root.inventories, **_nova_inventories(host)},
+        traits=root.traits | {names.OWNER_TRAIT},
+    )
+    return hosts.Host(
+        name, hosts.sort_parents_first([root, *others], root.uuid),
+        _node_rooms(host))
 
 
-def _of_nova(host: HostFile) -> dict[str, tree.Inventory]:
+def _nova_inventories(host: HostFile) -> dict[str, tree.Inventory]:
     """Return the inventories that Nova's libvirt driver reports for a host."""
     compute = host.compute
     cpus = sum(len(node.cpus) for node in host.nodes)
@@ -96,7 +100,7 @@ def _of_nova(host: HostFile) -> dict[str, tree.Inventory]:
             if record['total']}
 
 
-def _cells(host: HostFile) -> tuple[NodeRoom, ...]:
+def _node_rooms(host: HostFile) -> tuple[NodeRoom, ...]:
     """Return free CPUs and memory of each NUMA node of an empty host."""
     compute = host.compute
     return tuple(NodeRoom(

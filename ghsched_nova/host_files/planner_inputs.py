@@ -23,7 +23,7 @@ from typing import Any
 
 from ghsched_nova.host_files import hostfile
 from ghsched_nova.host_files.hostfile import HostFile
-from ghsched_nova.host_files.planner_hosts import planned
+from ghsched_nova.host_files.planner_hosts import make_planner_host
 from ghsched_placement import documents
 from ghsched_placement import keys
 from ghsched_placement.node_room import NodeRoom
@@ -52,7 +52,7 @@ class Described:
     names: tuple[str, ...]
 
 
-def described(texts: Iterable[str]) -> tuple[Described, ...]:
+def load_hosts(texts: Iterable[str]) -> tuple[Described, ...]:
     """Read host files given as ``FILE`` or ``FILE*N``; return the hosts.
 
     :raises PlannerError: for a bad file, or two hosts of one name.
@@ -67,7 +67,7 @@ def described(texts: Iterable[str]) -> tuple[Described, ...]:
         path, count = (match['path'], int(match['count'])) if match else (
             text, 1)
         try:
-            file = hostfile.load(path)
+            file = hostfile.load_host_file(path)
         except hostfile.HostFileError as error:
             raise PlannerError(str(error)) from None
         names = (tuple(f'{file.name}-{number}'
@@ -82,8 +82,8 @@ def described(texts: Iterable[str]) -> tuple[Described, ...]:
     return tuple(found)
 
 
-def targets(paths: Iterable[str],
-            hosts: Iterable[Described] = ()) -> tuple[Target, ...]:
+def load_targets(paths: Iterable[str],
+                 hosts: Iterable[Described] = ()) -> tuple[Target, ...]:
     """Read host files; return the machines whose densities are predicted.
 
     :param hosts: hosts of the capacity plan.
@@ -92,7 +92,7 @@ def targets(paths: Iterable[str],
     known = tuple(hosts)
     found = {}
     for path in paths:
-        one = target(path, known)
+        one = load_target(path, known)
         if one.machine.name in found:
             raise PlannerError(f'{path}: there is a machine '
                                f'{one.machine.name} already')
@@ -100,7 +100,7 @@ def targets(paths: Iterable[str],
     return tuple(found.values())
 
 
-def target(path: str, hosts: Iterable[Described] = ()) -> Target:
+def load_target(path: str, hosts: Iterable[Described] = ()) -> Target:
     """Read a host file; return the machine whose densities are predicted.
 
     :param hosts: hosts of the capacity plan; the plan already says how many
@@ -110,28 +110,28 @@ def target(path: str, hosts: Iterable[Described] = ()) -> Target:
     if _COPIES.fullmatch(path):
         raise PlannerError(f'{path}: densities are of one host; leave out '
                            'what begins with the last *')
-    (one,) = described([path])
+    (one,) = load_hosts([path])
     same = next((other for other in hosts if other.file == one.file), None)
     if one.file.contention is None:
         raise PlannerError(f'{path}: it has no section "contention"')
-    return target_of(same or one, bool(same))
+    return make_target(same or one, bool(same))
 
 
-def target_of(one: Described, counted: bool = True) -> Target:
+def make_target(one: Described, counted: bool = True) -> Target:
     """Return the machine in a host's file, which has a ``contention`` section.
 
     :param counted: whether the capacity plan includes the host.
     """
     assert one.file.contention is not None  # noqa: S101
     return Target(
-        one.file.contention, planned(one.file, one.file.name),
+        one.file.contention, make_planner_host(one.file, one.file.name),
         one.file.aliases,
         one.names if counted else ())
 
 
-def aliases(hosts: Iterable[Described],
-            given: Iterable[tuple[str, str]] = (),
-            wanted: Iterable[Flavor] = ()) -> dict[str, str]:
+def map_aliases(hosts: Iterable[Described],
+                given: Iterable[tuple[str, str]] = (),
+                wanted: Iterable[Flavor] = ()) -> dict[str, str]:
     """Return the resource class of VFs by PCI alias.
 
     Classes given on the command line take precedence over host files. An alias
@@ -142,17 +142,17 @@ def aliases(hosts: Iterable[Described],
     """
     known = [(pf.alias, pf.resource_class)
              for host in hosts for pf in host.file.pfs]
-    found = _distinct(given)
+    found = _refuse_ambiguous(given)
     ours = {alias: {name for other, name in known if other == alias}
             for alias, _name in known if alias not in found}
     asked = any(key.startswith(keys.VFS.extra_spec)
                 for flavor in wanted for key in flavor.extra_specs)
-    return {**found, **_distinct(
+    return {**found, **_refuse_ambiguous(
         (alias, name) for alias, names in ours.items()
         if asked or len(names) == 1 for name in sorted(names))}
 
 
-def _distinct(known: Iterable[tuple[str, str]]) -> dict[str, str]:
+def _refuse_ambiguous(known: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Convert pairs of PCI alias and resource class to a mapping.
 
     :raises PlannerError: when an alias has two classes.
@@ -166,7 +166,7 @@ def _distinct(known: Iterable[tuple[str, str]]) -> dict[str, str]:
     return found
 
 
-def wanted(texts: Sequence[str], connection: Any = None) -> list[Flavor]:
+def load_flavors(texts: Sequence[str], connection: Any = None) -> list[Flavor]:
     """Return the flavors that command-line arguments describe.
 
     :param texts: ``NAME:KEY=VALUE,...``, name of a YAML or JSON file, or name
@@ -177,7 +177,7 @@ def wanted(texts: Sequence[str], connection: Any = None) -> list[Flavor]:
     found: list[Flavor] = []
     for text in texts:
         if text.endswith(_SUFFIXES) and '=' not in text:
-            found += _of_file(text)
+            found += _load_flavor_file(text)
         elif '=' in text:
             found.append(flavors.parse_flavor(text))
         elif connection is None:
@@ -186,11 +186,11 @@ def wanted(texts: Sequence[str], connection: Any = None) -> list[Flavor]:
                 'that ends with .yaml, .yml or .json; flavors by name are '
                 'those of a cloud')
         else:
-            found.append(_of_cloud(connection, text))
+            found.append(_read_cloud_flavor(connection, text))
     return found
 
 
-def _of_file(path: str) -> list[Flavor]:
+def _load_flavor_file(path: str) -> list[Flavor]:
     """Read the flavors in a YAML or JSON file."""
     try:
         document = documents.load_yaml(path)
@@ -209,7 +209,7 @@ def _of_file(path: str) -> list[Flavor]:
 # -- a cloud ------------------------------------------------------------------
 
 
-def connect(cloud: str) -> Any:
+def connect_cloud(cloud: str) -> Any:
     """Return an openstacksdk connection whose requests have a time limit.
 
     :param cloud: name in clouds.yaml, or ``envvars``.
@@ -230,7 +230,9 @@ def connect(cloud: str) -> Any:
 
 
 @contextlib.contextmanager
-def _reached(connection: Any, service: str, subject: str) -> Iterator[None]:
+def _convert_errors(
+    connection: Any, service: str, subject: str
+) -> Iterator[None]:
     """Within this context, convert errors of a cloud service to PlannerError.
 
     :param subject: start of the error message, if the service has answered.
@@ -247,17 +249,17 @@ def _reached(connection: Any, service: str, subject: str) -> Iterator[None]:
         raise PlannerError(f'{subject}: {error}') from error
 
 
-def placement(connection: Any) -> Reader:
+def get_placement(connection: Any) -> Reader:
     """Return the Placement API client of an openstacksdk connection.
 
     :raises PlannerError: when Placement does not answer, or refuses.
     """
-    with _reached(connection, 'placement', 'Placement'):
+    with _convert_errors(connection, 'placement', 'Placement'):
         found: Reader = connection.placement
     return found
 
 
-def rooms(connection: Any) -> Mapping[str, tuple[NodeRoom, ...]]:
+def read_node_rooms(connection: Any) -> Mapping[str, tuple[NodeRoom, ...]]:
     """Return free CPUs and memory of host NUMA nodes, by compute node UUID.
 
     Empty if the user may not read them from Nova.
@@ -275,12 +277,12 @@ def rooms(connection: Any) -> Mapping[str, tuple[NodeRoom, ...]]:
         return {}
 
 
-def _of_cloud(connection: Any, name: str) -> Flavor:
+def _read_cloud_flavor(connection: Any, name: str) -> Flavor:
     """Read a flavor of a cloud by name.
 
     :raises PlannerError: when the cloud does not have it.
     """
-    with _reached(connection, 'compute', f'flavor {name}'):
+    with _convert_errors(connection, 'compute', f'flavor {name}'):
         found = connection.compute.find_flavor(name, get_extra_specs=True)
     if found is None:
         raise PlannerError(f'flavor {name}: the cloud has none of that name')

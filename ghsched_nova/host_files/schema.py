@@ -40,7 +40,7 @@ class Mistake(ValueError):
     """A document does not fit its schema; says where and why."""
 
 
-def check(document: Any, schema: Any, name: str = '') -> Any:
+def validate_document(document: Any, schema: Any, name: str = '') -> Any:
     """Check a document against a JSON schema; return it with text keys.
 
     :param name: name of the document if it is a part of another.
@@ -52,7 +52,7 @@ def check(document: Any, schema: Any, name: str = '') -> Any:
     if error is None:
         return found
     place = [name] if name else []
-    raise Mistake(_reason([*place, *error.absolute_path], error))
+    raise Mistake(_describe_error([*place, *error.absolute_path], error))
 
 
 def _with_text_keys(value: Any) -> Any:
@@ -61,43 +61,47 @@ def _with_text_keys(value: Any) -> Any:
     return [*map(_with_text_keys, value)] if isinstance(value, list) else value
 
 
-def _name(place: Iterable[str | int]) -> str:
+def _format_path(place: Iterable[str | int]) -> str:
     """Return the path of a value in a document, such as ``nodes[0].cpus``."""
     return ''.join(f'[{step}]' if isinstance(step, int) else f'.{step}'
                    for step in place).removeprefix('.') or 'the file'
 
 
-def _reason(place: list[str | int], error: Any) -> str:
+def _describe_error(place: list[str | int], error: Any) -> str:
     """Return where and why a document does not fit its schema."""
     value, rule = error.instance, error.validator_value
     match error.validator:
         case 'required':
             missing = next(key for key in rule if key not in value)
-            return f'{_name([*place, missing])}: is missing'
+            return f'{_format_path([*place, missing])}: is missing'
         case 'additionalProperties':
             unknown = min(value.keys() - error.schema['properties'].keys())
-            return f'{_name([*place, unknown])}: unknown key'
+            return f'{_format_path([*place, unknown])}: unknown key'
         case 'not':
-            return f'{_name([*place, value])}: unknown key'
+            return f'{_format_path([*place, value])}: unknown key'
         case 'type' | 'minItems':
-            return f'{_name(place)}: {_wrong_type(value, error.schema)}'
+            return (f'{_format_path(place)}: '
+                    f'{_describe_wrong_type(value, error.schema)}')
         case 'minimum' | 'maximum':
-            return (f'{_name(place)}: {value} is not between '
+            return (f'{_format_path(place)}: {value} is not between '
                     f'{error.schema["minimum"]} and {error.schema["maximum"]}')
         case 'enum':
-            return (f'{_name(place)}: {_shown(value)} is not one of '
-                    + ', '.join(map(str, rule)))
-    return f'{_name(place)}: {_shown(value)} is not of the form {rule}'
+            return (
+                f'{_format_path(place)}: {_shorten_repr(value)} is not one of '
+                + ', '.join(map(str, rule))
+            )
+    return (f'{_format_path(place)}: {_shorten_repr(value)} '
+            f'is not of the form {rule}')
 
 
-def _wrong_type(value: Any, schema: Any) -> str:
+def _describe_wrong_type(value: Any, schema: Any) -> str:
     """Return text on the type that a value must have and the type it has."""
     kind = schema['type'] if isinstance(schema['type'], str) else 'string'
-    shown = (_shown(value) if kind in ('integer', 'number') else
+    shown = (_shorten_repr(value) if kind in ('integer', 'number') else
              'empty' if value == [] else _KINDS.get(type(value), 'a number'))
     return f'must be {_TYPES[kind]}, is {shown}'
 
 
-def _shown(value: Any) -> str:
+def _shorten_repr(value: Any) -> str:
     """Return the first 100 characters of a value's repr()."""
     return repr(value)[:100]

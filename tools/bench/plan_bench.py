@@ -60,9 +60,12 @@ MIX = {'bw20': 3, 'wide': 1, 'small': 4}
 
 def hosts(path: str, count: int, alike: bool) -> list[Host]:
     """Hosts of a file: empty, or each with other guests."""
-    (known,) = planner_inputs.described([f'{path}*{count}'])
+    (known,) = planner_inputs.load_hosts([f'{path}*{count}'])
     chance = random.Random(7)  # noqa: S311
-    found = [planner_hosts.planned(known.file, name) for name in known.names]
+    found = [
+        planner_hosts.make_planner_host(known.file, name)
+        for name in known.names
+    ]
     return found if alike else [_used(host, chance) for host in found]
 
 
@@ -115,8 +118,8 @@ def main() -> int:
     parser.add_argument('--plain', type=int, default=5, metavar='N',
                         help='guests that the baseline is measured on (5)')
     arguments = parser.parse_args()
-    (known,) = planner_inputs.described([arguments.file])
-    aliases = planner_inputs.aliases([known])
+    (known,) = planner_inputs.load_hosts([arguments.file])
+    aliases = planner_inputs.map_aliases([known])
     flavors = [parse_flavor(text) for text in FLAVORS]
     print(f'Python {platform.python_version()}, '
           f'{simulated_placement.processor()}; {arguments.hosts} simulated '

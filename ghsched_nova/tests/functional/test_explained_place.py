@@ -25,7 +25,7 @@ from ghsched_placement.planner.state import State
 from ghsched_placement import tree
 
 KUNPENG, TWO_NICS, INTEL, EPYC = (
-    hostfile.load(str(test_planner.HOSTS / f'{name}.yaml'))
+    hostfile.load_host_file(str(test_planner.HOSTS / f'{name}.yaml'))
     for name in ('kunpeng920', 'kunpeng920-2nic', 'intel-2s', 'amd-epyc'))
 FIRST, SECOND = TWO_NICS.pfs
 
@@ -93,10 +93,10 @@ class ExplainedPlaceTest(test_planner.PlacementTestCase):
     def test_host_nodes_and_query_are_the_same(self):
         placed = refused = 0
         for question in questions():
-            told = explanation.explain(question)
+            told = explanation.explain_flavor(question)
             if told.need is None:
                 continue        # an alias that the host has not
-            found = self.taken(told.need, planner_hosts.planned(
+            found = self.taken(told.need, planner_hosts.make_planner_host(
                 question.host, question.host.name))
             mine = ((told.host_nodes, told.locality)
                     if told.refusal is None else None)

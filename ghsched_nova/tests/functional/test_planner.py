@@ -58,8 +58,8 @@ ONE_NODE = 'vcpus=2,ram=1024,hw:numa_nodes=1'
 
 def host(name='kunpeng920', number=0, **changes):
     """Return a host of a file, with whole nodes of bandwidth."""
-    file = hostfile.load(str(HOSTS / f'{name}.yaml'))
-    return planner_hosts.planned(
+    file = hostfile.load_host_file(str(HOSTS / f'{name}.yaml'))
+    return planner_hosts.make_planner_host(
         dataclasses.replace(file, **{'tree_config': tree.Config(), **changes}),
         f'host{number}')
 
@@ -179,7 +179,7 @@ class CountTest(PlacementTestCase):
         self.assertEqual({(None, 'VFs of nic', 0, 20)}, self.lacks())
 
     def test_vfs_of_several_pfs(self):
-        one = hostfile.load(str(HOSTS / 'kunpeng920.yaml'))
+        one = hostfile.load_host_file(str(HOSTS / 'kunpeng920.yaml'))
         (pf,) = one.pfs
         pfs = tuple(dataclasses.replace(pf, address=f'0000:81:00.{number}',
                                         vfs=vfs)
@@ -336,7 +336,7 @@ class ExactTest(PlacementTestCase):
         self.assertEqual([[]], stage.list_placements(need, 'any', {}))
 
     def test_one_more_buys_what_a_larger_host_has(self):
-        one = hostfile.load(str(HOSTS / 'kunpeng920.yaml'))
+        one = hostfile.load_host_file(str(HOSTS / 'kunpeng920.yaml'))
         (pf,) = one.pfs
         text = f'{ONE_NODE},ghsched:vfs=nic:9,ghsched:vfs_locality=node'
         counts = [self.plan_hosts(
@@ -553,7 +553,7 @@ class SdkTest(PlacementTestCase):
 
     def run_plan(self, *arguments):
         out = io.StringIO()
-        with mock.patch.object(planner_inputs, 'connect',
+        with mock.patch.object(planner_inputs, 'connect_cloud',
                                return_value=self.connection), (
                 contextlib.redirect_stdout(out)):
             status = main.main(['plan', '--cloud', 'lab', '--flavor',

@@ -53,7 +53,7 @@ class ReferenceTest(test_vfs.VfsTestCase):
 
     def start_described(self, name):
         """Start the host of a description."""
-        host = hostfile.load(str(HOSTS / f'{name}.yaml'))
+        host = hostfile.load_host_file(str(HOSTS / f'{name}.yaml'))
         sockets = len(set(host.sockets.values()))
         threads = sum(len(node.cpus) for node in host.nodes)
         info = fakelibvirt.HostInfo(

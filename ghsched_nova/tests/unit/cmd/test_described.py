@@ -23,8 +23,8 @@ HOSTS = Path(__file__).parents[4] / 'etc' / 'ghsched' / 'hosts'
 class PlannedTest(base.TestCase):
 
     def host(self, **compute):
-        file = hostfile.load(str(HOSTS / 'kunpeng920.yaml'))
-        return planner_hosts.planned(dataclasses.replace(
+        file = hostfile.load_host_file(str(HOSTS / 'kunpeng920.yaml'))
+        return planner_hosts.make_planner_host(dataclasses.replace(
             file, compute=hostfile.Compute(**compute)), 'h')
 
     def amounts(self, host):

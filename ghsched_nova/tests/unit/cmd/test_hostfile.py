@@ -58,7 +58,7 @@ class LoadTestCase(base.TestCase):
             file.write(text)
             file.flush()
             try:
-                return hostfile.load(file.name)
+                return hostfile.load_host_file(file.name)
             except hostfile.HostFileError as error:
                 self.assertTrue(str(error).startswith(f'{file.name}: '))
                 raise hostfile.HostFileError(
@@ -164,11 +164,11 @@ class RefusalTest(LoadTestCase):
             file.write(b'\xff\xfe\xfa')
             file.flush()
             with self.assertRaisesRegex(hostfile.HostFileError, 'not YAML'):
-                hostfile.load(file.name)
+                hostfile.load_host_file(file.name)
 
     def test_a_directory(self):
         with self.assertRaisesRegex(hostfile.HostFileError, 'directory'):
-            hostfile.load(os.path.dirname(__file__))
+            hostfile.load_host_file(os.path.dirname(__file__))
 
     def test_keys(self):
         for path, reason in (

@@ -102,21 +102,27 @@ class ShippedTest(base.TestCase):
 
     @ddt.data('kunpeng920', 'amd-epyc9755')
     def test_the_fitted_demand_is_that_of_the_fit(self, name):
-        machine = hostfile.load(str(HOSTS / f'{name}.yaml')).contention
+        machine = hostfile.load_host_file(
+            str(HOSTS / f'{name}.yaml')
+        ).contention
         self.assertEqual('fitted', machine.get_parameter('demand_mb').basis)
         self.assertAlmostEqual(calibrate.fit_demand(machine),
                                machine['demand_mb'], delta=0.1)
 
     def test_the_fitted_latency_is_that_of_the_fit(self):
-        machine = hostfile.load(str(HOSTS / 'kunpeng920.yaml')).contention
+        machine = hostfile.load_host_file(
+            str(HOSTS / 'kunpeng920.yaml')
+        ).contention
         self.assertAlmostEqual(
             calibrate.BIND_GAIN,
             calibrate.get_binding_speedup(machine), places=3)
 
     def test_the_figures_of_the_guide_are_those_of_the_model(self):
         """tools/contention-tables writes them."""
-        machines = [hostfile.load(str(HOSTS / f'{name}.yaml')).contention
-                    for name in ('kunpeng920', 'amd-epyc9755')]
+        machines = [
+            hostfile.load_host_file(str(HOSTS / f'{name}.yaml')).contention
+            for name in ('kunpeng920', 'amd-epyc9755')
+        ]
         self.assertEqual(
             (GUIDE / 'contention-figures.inc').read_text(),
             tables.render_tables(*machines))
@@ -127,7 +133,9 @@ class ShippedTest(base.TestCase):
             return re.sub(r'- [0-9./ ]+%?$', '- figures', text,
                           flags=re.MULTILINE)
         of = tool()
-        machine = hostfile.load(str(HOSTS / 'kunpeng920.yaml')).contention
+        machine = hostfile.load_host_file(
+            str(HOSTS / 'kunpeng920.yaml')
+        ).contention
         found = ranges.Range((1,), (1,), (1.0,))
         with mock.patch.object(
                 ranges, 'predict_random_densities', return_value=found):
@@ -147,7 +155,9 @@ class ShippedTest(base.TestCase):
 
     def test_draws_are_those_of_the_ranges_of_the_guide(self):
         """Run tools/contention-tables after a change of these values."""
-        machine = hostfile.load(str(HOSTS / 'kunpeng920.yaml')).contention
+        machine = hostfile.load_host_file(
+            str(HOSTS / 'kunpeng920.yaml')
+        ).contention
         found = ranges.predict_random_densities(
             machine, list(tool().curves().values()), 3)
         self.assertEqual(((28, 28, 60), (28, 28, 124)),

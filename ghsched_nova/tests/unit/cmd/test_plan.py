@@ -50,7 +50,7 @@ REFERENCE = Flavor('ref', 160, 240 * 1024, extra_specs={
 
 
 def machine(path):
-    return hostfile.load(path).contention
+    return hostfile.load_host_file(path).contention
 
 
 def host_plan(*names, **known):
@@ -78,59 +78,61 @@ def example(kinds=1):
 class InputTest(base.TestCase):
 
     def test_copies_of_a_host(self):
-        found = planner_inputs.described([f'{KUNPENG}*2', EPYC])
+        found = planner_inputs.load_hosts([f'{KUNPENG}*2', EPYC])
         self.assertEqual([('kunpeng920-1', 'kunpeng920-2'),
                           ('amd-epyc9755',)], [one.names for one in found])
 
     def test_a_name_can_not_be_there_twice(self):
         with self.assertRaisesRegex(PlannerError, r'write .*\*N for N hosts'):
-            planner_inputs.described([KUNPENG, KUNPENG])
+            planner_inputs.load_hosts([KUNPENG, KUNPENG])
 
     def test_number_after_a_star_is_required(self):
         for end in ('*', '*0', '*100000'):
             with self.assertRaisesRegex(PlannerError, 'FILE.*from 1 to'):
-                planner_inputs.described([KUNPENG + end])
+                planner_inputs.load_hosts([KUNPENG + end])
 
     def test_machines_are_there_once_and_of_one_host(self):
-        self.assertEqual(2, len(planner_inputs.targets([KUNPENG, EPYC])))
+        self.assertEqual(2, len(planner_inputs.load_targets([KUNPENG, EPYC])))
         with self.assertRaisesRegex(PlannerError, 'kunpeng920 already'):
-            planner_inputs.targets([KUNPENG, KUNPENG])
+            planner_inputs.load_targets([KUNPENG, KUNPENG])
         with self.assertRaisesRegex(PlannerError, 'of one host'):
-            planner_inputs.target(f'{KUNPENG}*2')
+            planner_inputs.load_target(f'{KUNPENG}*2')
 
     def test_guests_of_a_machine_that_is_planned_for_are_counted(self):
-        hosts = planner_inputs.described([f'{KUNPENG}*2', EPYC])
+        hosts = planner_inputs.load_hosts([f'{KUNPENG}*2', EPYC])
         self.assertEqual(hosts[0].names,
-                         planner_inputs.target(KUNPENG, hosts).counted)
-        self.assertEqual((), planner_inputs.target(KUNPENG, hosts[1:]).counted)
+                         planner_inputs.load_target(KUNPENG, hosts).counted)
+        self.assertEqual(
+            (), planner_inputs.load_target(KUNPENG, hosts[1:]).counted
+        )
 
     def test_a_bad_file_is_reported(self):
         with self.assertRaisesRegex(PlannerError, 'No such file'):
-            planner_inputs.described(['/nowhere.yaml*3'])
+            planner_inputs.load_hosts(['/nowhere.yaml*3'])
 
     def test_an_alias_is_one_resource_class(self):
-        hosts = planner_inputs.described([KUNPENG])
+        hosts = planner_inputs.load_hosts([KUNPENG])
         self.assertEqual(
             {'nic': 'CUSTOM_PCI_19E5_375E', 'gpu': 'CUSTOM_GPU'},
-            planner_inputs.aliases(hosts, [('gpu', 'CUSTOM_GPU')]))
+            planner_inputs.map_aliases(hosts, [('gpu', 'CUSTOM_GPU')]))
 
     def test_an_alias_that_is_two_must_be_reported_if_a_flavor_needs_vfs(self):
-        hosts = planner_inputs.described([KUNPENG, EPYC])
+        hosts = planner_inputs.load_hosts([KUNPENG, EPYC])
         plain = Flavor('a', 1, 1)
         vfs = Flavor('b', 1, 1, extra_specs={'ghsched:vfs.0': 'nic:1'})
-        self.assertEqual({}, planner_inputs.aliases(hosts, wanted=[plain]))
+        self.assertEqual({}, planner_inputs.map_aliases(hosts, wanted=[plain]))
         with self.assertRaisesRegex(PlannerError, '--alias nic=CLASS'):
-            planner_inputs.aliases(hosts, wanted=[plain, vfs])
-        self.assertEqual({'nic': 'CUSTOM_X'}, planner_inputs.aliases(
+            planner_inputs.map_aliases(hosts, wanted=[plain, vfs])
+        self.assertEqual({'nic': 'CUSTOM_X'}, planner_inputs.map_aliases(
             hosts, [('nic', 'CUSTOM_X')], [vfs]))
         with self.assertRaisesRegex(PlannerError, 'A and B'):
-            planner_inputs.aliases((), [('nic', 'A'), ('nic', 'B')])
+            planner_inputs.map_aliases((), [('nic', 'A'), ('nic', 'B')])
 
     def flavors(self, text, suffix='.yaml'):
         with tempfile.NamedTemporaryFile('w', suffix=suffix) as file:
             file.write(text)
             file.flush()
-            return planner_inputs.wanted([file.name])
+            return planner_inputs.load_flavors([file.name])
 
     def test_flavors_of_a_file(self):
         self.assertEqual(
@@ -157,19 +159,19 @@ class InputTest(base.TestCase):
 
     def test_a_name_alone_needs_a_cloud(self):
         with self.assertRaisesRegex(PlannerError, 'those of a cloud'):
-            planner_inputs.wanted(['m1.small'])
+            planner_inputs.load_flavors(['m1.small'])
 
     def test_a_flavor_of_a_cloud(self):
         connection = mock.Mock()
         connection.compute.find_flavor.return_value = mock.Mock(
             vcpus=2, ram=64, disk=5, ephemeral=3, swap=0,
             extra_specs={'hw:numa_nodes': '1'})
-        (found,) = planner_inputs.wanted(['m1'], connection)
+        (found,) = planner_inputs.load_flavors(['m1'], connection)
         self.assertEqual((2, 64, 8, {'hw:numa_nodes': '1'}), (
             found.vcpus, found.ram, found.disk, found.extra_specs))
         connection.compute.find_flavor.return_value = None
         with self.assertRaisesRegex(PlannerError, 'none of that name'):
-            planner_inputs.wanted(['m1'], connection)
+            planner_inputs.load_flavors(['m1'], connection)
 
 
 class NotesTest(base.TestCase):

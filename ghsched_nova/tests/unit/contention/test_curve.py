@@ -193,7 +193,7 @@ class RefusalTest(base.TestCase):
 class RangesTest(base.TestCase):
 
     def test_a_draw_is_in_its_ranges_and_says_the_same_again(self):
-        machine = hostfile.load(
+        machine = hostfile.load_host_file(
             str(HOSTS / 'kunpeng920.yaml')).contention
         choices = [None, shipped.load_curve('mess-skylake')]
         one, again = (

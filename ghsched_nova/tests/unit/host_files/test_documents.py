@@ -63,14 +63,17 @@ class DocumentTest(base.TestCase):
             error = self.assertRaises(documents.DocumentError,
                                       documents.load_yaml, self.path)
             self.assertLess(len(str(error)), 500)
-            self.assertRaises(hostfile.HostFileError, hostfile.load,
+            self.assertRaises(hostfile.HostFileError, hostfile.load_host_file,
                               self.path)
-            self.assertRaises(PlannerError, planner_inputs._of_file, self.path)
+            self.assertRaises(
+                PlannerError, planner_inputs._load_flavor_file, self.path
+            )
 
     def test_the_message_about_what_is_allowed_is_short(self):
         self.put(bomb(4))
-        error = self.assertRaises(hostfile.HostFileError, hostfile.load,
-                                  self.path)
+        error = self.assertRaises(
+            hostfile.HostFileError, hostfile.load_host_file, self.path
+        )
         self.assertLess(len(str(error)), 500)
 
     @given(VALUES)
