@@ -29,16 +29,16 @@ def write_file(path: Path, content: str | bytes) -> None:
 
     :raises OSError: if the file cannot be written; the old one then remains.
     """
-    with temporary_neighbour(path) as file:
+    with create_temporary_file(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
         file.flush()
         os.fsync(file.fileno())
         Path(file.name).replace(path)
     with contextlib.suppress(PermissionError):
-        _sync(path.parent)
+        _sync_directory(path.parent)
 
 
-def _sync(directory: Path) -> None:
+def _sync_directory(directory: Path) -> None:
     """Sync the file names of a directory to disk."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY
                          | os.O_CLOEXEC)
@@ -49,7 +49,7 @@ def _sync(directory: Path) -> None:
 
 
 @contextlib.contextmanager
-def temporary_neighbour(target: Path) -> Iterator[BinaryIO]:
+def create_temporary_file(target: Path) -> Iterator[BinaryIO]:
     """Create a temporary file next to a target file, with its owner and mode.
 
     The temporary file is removed at the end of the context, unless it was

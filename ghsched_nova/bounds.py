@@ -192,7 +192,7 @@ def _any_of(checks: Sequence[_Check]) -> _Check:
 
 def _fields(checks: Sequence[_Check]) -> _Check:
     def check(value: object, budget: _Budget) -> None:
-        values = _sequence(value, budget)
+        values = _check_sequence(value, budget)
         if len(values) != len(checks):
             raise Refused(f'got {len(values)} values, expected '
                           f'{len(checks)}')
@@ -203,7 +203,7 @@ def _fields(checks: Sequence[_Check]) -> _Check:
 
 def _items(item: _Check) -> _Check:
     def check(value: object, budget: _Budget) -> None:
-        for one in _sequence(value, budget):
+        for one in _check_sequence(value, budget):
             item(one, budget)
     return check
 
@@ -219,7 +219,7 @@ def _entries(key: _Check, value_check: _Check) -> _Check:
     return check
 
 
-def _sequence(value: object, budget: _Budget) -> Sequence[object]:
+def _check_sequence(value: object, budget: _Budget) -> Sequence[object]:
     """Return a tuple or list argument; refuse any other type.
 
     msgpack turns lists into tuples.

@@ -42,8 +42,8 @@ def get_file_system(path: str | int) -> int:
     return 0 if failed else int(found[0])
 
 
-def write(top: Path, names: Iterable[str], text: str,
-          file_systems: Collection[int]) -> None:
+def write_file(top: Path, names: Iterable[str], text: str,
+               file_systems: Collection[int]) -> None:
     """Write a text to an existing sysfs, procfs or resctrl file in one system
     call.
 

@@ -58,7 +58,7 @@ class BadFlavor(exception.PciInvalidAlias):
     msg_fmt = '%(reason)s'
 
 
-def requested_guest_node(pci_request: Any) -> int | None:
+def get_guest_node(pci_request: Any) -> int | None:
     """Return the guest NUMA node that a PCI request of ``ghsched:vfs`` is for.
 
     None for any other PCI request.
@@ -71,7 +71,7 @@ def select_vf_requests(requests: Iterable[Any] | None) -> list[Any]:
     """Return the PCI requests that the extra spec ``ghsched:vfs`` has created.
     """
     return [request for request in requests or ()
-            if requested_guest_node(request) is not None]
+            if get_guest_node(request) is not None]
 
 
 def has_strict_vf_affinity(requests: Any) -> bool:
@@ -91,10 +91,10 @@ def parse_vf_requests(requests: Iterable[Any]) -> tuple[policies.Vfs, ...]:
     """
     return tuple(policies.Vfs(node, request.alias_name, request.count)
                  for request in requests
-                 if (node := requested_guest_node(request)) is not None)
+                 if (node := get_guest_node(request)) is not None)
 
 
-def claimed_vf_nodes(instance: Any) -> list[tuple[int, int | None]]:
+def list_claimed_vf_nodes(instance: Any) -> list[tuple[int, int | None]]:
     """Return guest NUMA node and host NUMA node of each VF an instance has
     claimed.
     """
@@ -102,7 +102,7 @@ def claimed_vf_nodes(instance: Any) -> list[tuple[int, int | None]]:
     guest_nodes = {request.request_id: node
                    for request in select_vf_requests(requests
                                                      and requests.requests)
-                   if (node := requested_guest_node(request)) is not None}
+                   if (node := get_guest_node(request)) is not None}
     return [(guest_nodes[device.request_id], device.numa_node)
             for device in instance.pci_devices or ()
             if device.request_id in guest_nodes]
@@ -123,7 +123,7 @@ def make_pci_requests(original: Callable[..., Any], flavor: Any,
     """
     found = original(flavor, affinity_policy=affinity_policy)
     extra_specs = (flavor['extra_specs'] if 'extra_specs' in flavor else {})
-    for vfs in requested_vfs(extra_specs):
+    for vfs in parse_requested_vfs(extra_specs):
         alias = {'pci_passthrough:alias': f'{vfs.alias}:{vfs.count}'}
         more = original({'extra_specs': alias},
                         affinity_policy=affinity_policy or _PREFERRED)
@@ -135,7 +135,9 @@ def make_pci_requests(original: Callable[..., Any], flavor: Any,
     return found
 
 
-def requested_vfs(extra_specs: Mapping[str, str]) -> tuple[policies.Vfs, ...]:
+def parse_requested_vfs(
+    extra_specs: Mapping[str, str],
+) -> tuple[policies.Vfs, ...]:
     """Return the VFs that a flavor requests by ``ghsched:vfs``.
 
     :raises BadFlavor: if the flavor is invalid with any image.
@@ -220,7 +222,7 @@ def set_allocated_pfs(requests: Sequence[Any],
             request.count for request in asked]:
         return      # the mapping is for another flavor
     for request, uuids in zip(asked, given, strict=True):
-        if aliases or requested_guest_node(request) is not None:
+        if aliases or get_guest_node(request) is not None:
             for spec in request.spec:
                 spec['rp_uuids'] = ','.join(uuids)
 

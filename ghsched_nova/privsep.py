@@ -170,7 +170,7 @@ def _close_if_unusable(owner: priv_context.PrivContext, useless: bool) -> None:
         owner.stop()
 
 
-def run_path() -> Path:
+def get_run_path() -> Path:
     """Return libvirt's configured directory of QEMU PID files."""
     conf.register_opts(cfg.CONF)
     return Path(cfg.CONF.ghsched.libvirt_run_path)
@@ -183,7 +183,7 @@ def check_process(value: tuple[str, int]) -> None:
     :raises Refused: naming both.
     """
     name, process = value
-    if qemu.find_process(run_path(), name) != process:
+    if qemu.find_process(get_run_path(), name) != process:
         raise bounds.Refused(
             f'process {process} does not run domain {name}, according to '
-            f'{run_path()}')
+            f'{get_run_path()}')

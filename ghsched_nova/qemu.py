@@ -45,7 +45,7 @@ def find_process(run_path: Path, name: str) -> int | None:
     return int(text) if _PID.fullmatch(text) else None
 
 
-def vcpu_threads(run_path: Path, name: str) -> dict[int, int] | None:
+def read_vcpu_threads(run_path: Path, name: str) -> dict[int, int] | None:
     """Return the thread IDs of a domain's vCPUs from libvirt's status file.
 
     Only root can read the file. The result is empty if QEMU has no thread per

@@ -221,14 +221,14 @@ def _run_action(context: Any, uuid: str, asked: Any) -> dict[str, Any]:
         raise errors.RefusedByState('the server is locked')
     if is_move:
         nodes = move_report.parse_move_request(asked)
-        with records.in_cell(uuid, context) as cell:
+        with records.open_cell_context(uuid, context) as cell:
             return move_report.make_report(
                 servers.move_server(cell, uuid, nodes, dry_run), dry_run)
     specs, dry_run = parse_extra_specs(asked)
     api.enforce_limits(context, server.project_id, limits.count_added_usage(
         server.flavor,
         changes.merge_extra_specs(server.flavor.extra_specs, specs)))
-    with records.in_cell(uuid, context) as cell:
+    with records.open_cell_context(uuid, context) as cell:
         return change_report.make_report(
             servers.change_policy(cell, uuid, specs, dry_run), dry_run)
 

@@ -65,10 +65,10 @@ def add_parser(commands: Any) -> None:
                         help='libvirt URI for --kernel (default: %(default)s)')
     parser.add_argument('--format', choices=('table', 'json'),
                         default='table')
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run_doctor)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_doctor(arguments: argparse.Namespace) -> int:
     """Check this node, print the results and return the exit status."""
     # The other commands of "ghsched" need neither of these.
     from oslo_config import cfg
@@ -83,8 +83,8 @@ def run(arguments: argparse.Namespace) -> int:
             found = leftovers.make_checks(
                 leftovers.find_traces(arguments.config_file))
         elif arguments.kernel:
-            found = kernel_guests.read_checks(arguments.config_file,
-                                              arguments.connect)
+            found = kernel_guests.check_all_guests(arguments.config_file,
+                                                   arguments.connect)
         else:
             found = checks.run_checks(node.read_facts(arguments.config_file))
     except (cfg.Error, domains.HostError) as error:

@@ -55,10 +55,10 @@ def add_parser(commands: Any) -> None:
                              '(default: %(default)s)')
     parser.add_argument('--format', choices=sorted(output.FORMATS),
                         default='table')
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run_explain)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_explain(arguments: argparse.Namespace) -> int:
     """Explain a flavor on a host of a host file; return the exit status."""
     try:
         host = hostfile.load_host_file(arguments.host)

@@ -241,7 +241,7 @@ def listen(application: Callable[..., Any], address: str,
         handler_class=_Handler)
 
 
-def parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     """Return the command-line parser of ``ghsched-exporter``."""
     options = argparse.ArgumentParser(
         prog='ghsched-exporter',
@@ -279,7 +279,7 @@ def _parse_port(text: str) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve Prometheus metrics until interrupted; return the exit status."""
-    options = parser()
+    options = make_parser()
     arguments = options.parse_args(argv)
     try:
         listening = (

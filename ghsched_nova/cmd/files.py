@@ -101,7 +101,7 @@ def _try_temporary_file(target: Path) -> None:
     :raises OSError: when that is not possible.
     """
     _try_existing(target)
-    with atomic_file.temporary_neighbour(target):
+    with atomic_file.create_temporary_file(target):
         pass
 
 

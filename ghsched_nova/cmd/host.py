@@ -91,7 +91,7 @@ class _Changed(NamedTuple):
     problems: Sequence[guest_changes.Problem]
 
 
-def parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     """Return the command-line parser of ``ghsched-host``."""
     top = argparse.ArgumentParser(prog='ghsched-host', description=(
         'Compare the control groups of this compute host with the policies '
@@ -116,7 +116,7 @@ def parser() -> argparse.ArgumentParser:
         'usage or an error',
     )
     retire.add_options(_add_command(
-        commands, 'retire', retire.run,
+        commands, 'retire', retire.run_retire,
         'remove from Placement what this host has reported to it, before its '
         'nova-compute starts with the stock driver; exit status 0: removed, '
         '1: a guest or an allocation is still there, 2: wrong usage or an '
@@ -149,7 +149,7 @@ def _add_command(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``ghsched-host`` and return its exit status."""
-    arguments = parser().parse_args(argv)
+    arguments = make_parser().parse_args(argv)
     try:
         return int(arguments.run(arguments))
     except (domains.HostError, resctrl_host.ResctrlUnavailable,
@@ -180,7 +180,7 @@ def _run_reconcile(arguments: argparse.Namespace) -> int:
         reconcile.reconcile,
         _set_classes,
         interrupts.InterruptKeeper.set,
-        measure.measure,
+        measure.measure_percentages,
     )
     failed = groups.problems or changed.problems
     return exits.FOUND if failed else exits.DONE
@@ -193,7 +193,9 @@ def _set_classes(guests: Sequence[threads_model.Guest],
     # slow, and "plan" does not need it.
     from ghsched_nova.threads import privileged
 
-    return threads.reconcile(guests, run_path, privileged.set_class_directly)
+    return threads.reconcile_threads(
+        guests, run_path, privileged.set_class_directly
+    )
 
 
 def _apply_and_print(
@@ -214,7 +216,9 @@ def _apply_and_print(
     running = domains.list_running(arguments.connect)
     wanted, refused = host.wanted(running, before)
     model.check_wanted(wanted)
-    report = reconcile.Report(foreign=tuple(sorted(naming.foreign(before))))
+    report = reconcile.Report(
+        foreign=tuple(sorted(naming.list_foreign_groups(before)))
+    )
     if wanted.guests or wanted.removable:
         report = work(reconcile.Place(Path(section.resctrl_path),
                                       Path(section.libvirt_run_path)), wanted)
@@ -222,7 +226,7 @@ def _apply_and_print(
         report.actions, (*refused, *report.problems), report.foreign,
         report.unmeasured, report.overlaps)
     changed = _join_reports(
-        work_threads(scheduling.guests_with_classes(running),
+        work_threads(scheduling.list_guests_with_classes(running),
                      Path(section.libvirt_run_path)),
         work_interrupts(interrupts.InterruptKeeper(
             section, configured.read_dedicated_cpus(arguments.config_file),

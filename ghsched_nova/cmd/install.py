@@ -87,7 +87,7 @@ def _list_missing(files: Sequence[str] | None) -> Iterator[checks.Check]:
                               shutil.which('ghsched-exporter'))
 
 
-def render(missing: Sequence[checks.Check]) -> str:
+def render_missing(missing: Sequence[checks.Check]) -> str:
     """Render a table of the missing parts, or a sentence if none is missing.
     """
     if not missing:
@@ -122,5 +122,5 @@ def main(argv: Sequence[str]) -> int:
     except (cfg.Error, OSError) as error:
         print(f'ghsched-status: {error}', file=sys.stderr)
         return exits.COULD_NOT
-    print(render(missing))
+    print(render_missing(missing))
     return exits.FOUND if checks.has_error(missing) else exits.DONE

@@ -42,7 +42,9 @@ _START = {
 }
 
 
-def read_checks(files: Sequence[str] | None, uri: str) -> list[checks.Check]:
+def check_all_guests(
+    files: Sequence[str] | None, uri: str
+) -> list[checks.Check]:
     """Check whether the kernel can enforce the policies of all guests.
 
     Return a check of resctrl and one of each libvirt domain with a policy.

@@ -149,17 +149,28 @@ def find_traces(files: Sequence[str] | None, proc: Path = Path('/proc'),
                      if path.with_name(PASTE).is_file()} - set(found))
     return Traces(
         tuple(map(str, found)),
-        tuple((str(path), line) for path in found
-              for line in find_lines(path.read_text(errors='replace'))),
+        tuple(
+            (str(path), line)
+            for path in found
+            for line in find_ghsched_lines(path.read_text(errors='replace'))
+        ),
         tuple(sorted(set(_find_programs(proc)))),
         tuple(_find_groups(Path(options.ghsched.resctrl_path))),
         tuple(_find_units(top / _UNITS)),
-        tuple(map(str, sorted(itertools.chain(
-            configured.read_state_path(files).glob(_STATE_FILES),
-            *map(top.glob, _FILES))))))
+        tuple(
+            map(
+                str,
+                sorted(
+                    itertools.chain(
+                        configured.read_state_path(files).glob(_STATE_FILES),
+                        *map(top.glob, _FILES))
+                ),
+            )
+        ),
+    )
 
 
-def find_lines(text: str) -> Iterator[str]:
+def find_ghsched_lines(text: str) -> Iterator[str]:
     """Yield the lines of a configuration file that refer to ghsched.
 
     Of a section of ghsched, only its header.

@@ -24,7 +24,7 @@ from ghsched_nova.cmd import plan
 from ghsched_nova.cmd import server_set
 
 
-def parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     """Return the command-line parser of ``ghsched`` with its sub-commands."""
     top = argparse.ArgumentParser(
         prog='ghsched',
@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``ghsched`` and return its exit status."""
-    arguments = parser().parse_args(argv)
+    arguments = make_parser().parse_args(argv)
     return console.run_command(f'ghsched {arguments.command}',
                                lambda: int(arguments.run(arguments)))
 

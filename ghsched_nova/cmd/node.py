@@ -56,7 +56,7 @@ def read_facts(files: Sequence[str] | None,
         # Nova's services read all of them at their start.
         dict(section)
         bandwidth = conf.parse_by_node(section, 'node_bandwidth')
-        conf.tree_config(section)
+        conf.make_tree_config(section)
     except (cfg.Error, ValueError) as error:
         invalid = str(error)
     root = Path(section.resctrl_path)
@@ -192,7 +192,7 @@ def _describe_foreign_controls(
     """
     yield from host.notes
     for name, group in _read_groups(root):
-        if naming.is_guests(name):
+        if naming.is_guest_group(name):
             yield from (f'control group {name}: {text}'
                         for text in detection.describe_reduced_caps(group))
 
@@ -207,11 +207,11 @@ def _describe_overlaps(
     groups = dict(_read_groups(root)) if cache else {}
     if cache is None or '' not in groups:
         return
-    for name in filter(naming.is_guests, sorted(groups)):
+    for name in filter(naming.is_guest_group, sorted(groups)):
         domains = caches.list_private_domains(cache, groups[name], groups[''])
-        for other in sorted(naming.foreign(groups) - {''}):
-            text = caches.shared_ways(cache, domains, groups[name],
-                                      groups[other])
+        for other in sorted(naming.list_foreign_groups(groups) - {''}):
+            text = caches.describe_shared_ways(cache, domains, groups[name],
+                                               groups[other])
             if text:
                 yield (f'control group {other} has {text} that {name} has to '
                        'itself')
@@ -226,8 +226,12 @@ def _read_groups(root: Path) -> Iterator[tuple[str, schemata.Schemata]]:
         if path.name in naming.NOT_GROUPS:
             continue
         with contextlib.suppress(OSError, ValueError):
-            yield ('' if path == root else path.name), schemata.read(
-                (path / 'schemata').read_text())
+            yield (
+                ('' if path == root else path.name),
+                schemata.parse_kernel_schemata(
+                    (path / 'schemata').read_text()
+                ),
+            )
 
 
 def _read_mode(path: Path) -> int | None:

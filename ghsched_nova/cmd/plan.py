@@ -88,7 +88,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument('--progress', action='store_true',
                         help='show progress even if standard error is not a '
                              'terminal')
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run_plan)
 
 
 def _add_counting_options(parser: argparse.ArgumentParser) -> None:
@@ -139,7 +139,7 @@ def _add_density_options(parser: argparse.ArgumentParser) -> None:
                              'containers stay within the latency limit')
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_plan(arguments: argparse.Namespace) -> int:
     """Plan how many guests fit hosts or a cloud; return the exit status."""
     bar = Bar(sys.stderr, arguments.progress or sys.stderr.isatty())
     try:

@@ -50,7 +50,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         help='show what would be removed, and change nothing')
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_retire(arguments: argparse.Namespace) -> int:
     """Remove ghsched's inventories of this host; return the exit status.
 
     :raises HostError: when the host cannot be read.
@@ -136,7 +136,7 @@ def _remove_groups(root: Path, dry_run: bool) -> int:
     if not os.path.isdir(root / 'info'):
         return exits.DONE
     files, status = fs.Files(), exits.DONE
-    with fs.locked(files, root, fs.LOCK_TIMEOUT):
+    with fs.hold_lock(files, root, fs.LOCK_TIMEOUT):
         for path in _list_groups(files, root):
             print(f'remove the control group {path}')
             try:

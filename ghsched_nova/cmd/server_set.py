@@ -64,10 +64,10 @@ def add_parser(commands: Any) -> None:
              'for several; default: the files that nova-manage reads)')
     parser.add_argument('--format', choices=('table', 'json'),
                         default='table')
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run_server_set)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_server_set(arguments: argparse.Namespace) -> int:
     """Change the bandwidth policy of a server; return the exit status."""
     def told(plan: Any) -> str:
         show = format_json if arguments.format == 'json' else format_table
@@ -115,7 +115,7 @@ def change_server(arguments: argparse.Namespace) -> Any:
     # Nova reads its configuration while it is imported.
     from ghsched_nova.live import records
     from ghsched_nova.live import servers
-    with records.in_cell(server) as context:
+    with records.open_cell_context(server) as context:
         return servers.change_policy(context, server, asked, arguments.dry_run)
 
 

@@ -57,13 +57,13 @@ def _make_upgrade_check(
 
     def check(commands: 'Checks') -> upgradecheck.Result:
         return make_result(
-            judge(node.read_facts(_named_files(commands.options)))
+            judge(node.read_facts(_get_named_files(commands.options)))
         )
     return check
 
 
 def _check_guaranteed(commands: 'Checks') -> upgradecheck.Result:
-    files = _named_files(commands.options)
+    files = _get_named_files(commands.options)
     return make_result(
         guaranteed.check_guarantees(
             node.read_facts(files), node.read_options(files)
@@ -71,7 +71,7 @@ def _check_guaranteed(commands: 'Checks') -> upgradecheck.Result:
     )
 
 
-def _named_files(options: cfg.ConfigOpts) -> list[str] | None:
+def _get_named_files(options: cfg.ConfigOpts) -> list[str] | None:
     """Return the configuration files named by the user; None for defaults."""
     found = options.get_location('config_file')
     by_user = found is not None and found.location.is_user_controlled

@@ -45,7 +45,7 @@ from ghsched_placement import exits
 _BEGIN, _END = '\x1b[?1049h\x1b[?25l', '\x1b[?25h\x1b[?1049l'
 
 
-def parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     """Return the command-line parser of ``ghsched-top``."""
     top = argparse.ArgumentParser(
         prog='ghsched-top',
@@ -98,7 +98,7 @@ def _parse_count(text: str) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``ghsched-top`` and return its exit status."""
-    arguments = parser().parse_args(argv)
+    arguments = make_parser().parse_args(argv)
     if not arguments.node_bandwidth:
         arguments.node_bandwidth = configured.read_node_bandwidth()
     source = top_source.make_source(arguments)

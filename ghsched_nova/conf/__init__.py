@@ -95,14 +95,14 @@ def list_opts() -> list[tuple[cfg.OptGroup, list[cfg.Opt]]]:
     ``oslo.config.opts``).
     """
     return [(GROUP, OPTS + DEPRECATED_OPTS),
-            (PRIVSEP_GROUP, _privsep_opts(['CAP_DAC_OVERRIDE'])),
-            (THREADS_GROUP, _privsep_opts(['CAP_SYS_NICE'])),
-            (MEMORY_GROUP, _privsep_opts([
+            (PRIVSEP_GROUP, _list_privsep_opts(['CAP_DAC_OVERRIDE'])),
+            (THREADS_GROUP, _list_privsep_opts(['CAP_SYS_NICE'])),
+            (MEMORY_GROUP, _list_privsep_opts([
                 'CAP_DAC_OVERRIDE', 'CAP_SYS_NICE', 'CAP_SYS_PTRACE'])),
-            (CONNECTIONS_GROUP, _privsep_opts([]))]
+            (CONNECTIONS_GROUP, _list_privsep_opts([]))]
 
 
-def _privsep_opts(needed: list[str]) -> list[cfg.Opt]:
+def _list_privsep_opts(needed: list[str]) -> list[cfg.Opt]:
     """Return the options that oslo.privsep registers for one of ghsched's
     helpers.
 
@@ -117,7 +117,7 @@ def _privsep_opts(needed: list[str]) -> list[cfg.Opt]:
     return opts
 
 
-def tree_config(section: Any) -> tree.Config:
+def make_tree_config(section: Any) -> tree.Config:
     """Return the options for Placement inventories, as a tree.Config.
 
     :param section: ``conf.ghsched``.
@@ -133,7 +133,7 @@ def tree_config(section: Any) -> tree.Config:
         if section.bandwidth_accounting == 'min' else {})
 
 
-def burst_limits(section: Any) -> burst.Limits:
+def get_burst_limits(section: Any) -> burst.Limits:
     """Return the options that limit how much burst bandwidth is offered."""
     limits = burst.limits_at_risk(section.burst_risk, section.burst_window,
                                   section.burst_ratio_max)
@@ -142,7 +142,7 @@ def burst_limits(section: Any) -> burst.Limits:
         if (value := section[f'burst_{name}']) is not None})
 
 
-def bottleneck_limits(section: Any) -> bottleneck.Limits:
+def get_bottleneck_limits(section: Any) -> bottleneck.Limits:
     """Return the load thresholds above which a NUMA node is a bottleneck.
 
     :raises ValueError: names the unknown figure.
@@ -172,7 +172,7 @@ def check_options(section: Any) -> None:
     for name in ('reserved_bandwidth', 'node_bandwidth',
                  'bandwidth_bursts'):
         parse_by_node(section, name)
-    bottleneck_limits(section)
+    get_bottleneck_limits(section)
 
 
 def parse_by_node(section: Any, option: str) -> dict[int, int]:

@@ -109,7 +109,7 @@ def _make_domain_xml(guest: topology.Guest,
             etree.SubElement(hostdev, 'source'), 'address',
             domain=f'0x{domain}', bus=f'0x{bus}', slot=f'0x{slot}',
             function=f'0x{function}')
-    return document.to_text(root)
+    return document.render_document(root)
 
 
 def _elements(xml: str) -> list[etree._Element]:

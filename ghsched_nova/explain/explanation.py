@@ -188,11 +188,14 @@ def _explain_host(so_far: Explanation) -> dict[str, Any]:
     host = planner_hosts.make_planner_host(question.host, question.host.name)
     place = placing.choose_place(placing.Wish(question.host, State(host),
                                               so_far.need, question.nodes))
-    settings = resolve.resolve(resctrl, policy, place.nodes)
+    settings = resolve.resolve_settings(resctrl, policy, place.nodes)
     lines = tuple(
-        f'{name}:' + ';'.join(f'{domain}={value}'
-                              for domain, value in values.items())
-        for name, values in resolve.desired_lines(resctrl, settings).items())
+        f'{name}:'
+        + ';'.join(f'{domain}={value}' for domain, value in values.items())
+        for name, values in resolve.make_desired_lines(
+            resctrl, settings
+        ).items()
+    )
     return {'host_nodes': place.nodes, 'settings': settings, 'lines': lines,
             'tune': _make_memorytune(guest, policy, settings),
             'metadata': _render_metadata(question, policy, place.nodes),

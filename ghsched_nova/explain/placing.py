@@ -215,7 +215,7 @@ def _find_unenforceable(
         return None
     alone = GuestPolicy((policy.nodes[guest_node],))
     try:
-        resolve.resolve(wish.host.resctrl, alone, (host_node,))
+        resolve.resolve_settings(wish.host.resctrl, alone, (host_node,))
     except resolve.PolicyNotHeld as error:
         return error.reason
     return None

@@ -23,7 +23,7 @@ from ghsched_nova.guest import document
 _NOVA = 'http://openstack.org/xmlns/libvirt/nova/1.1'
 
 
-def fixed_addresses(xml: str) -> frozenset[str]:
+def parse_fixed_addresses(xml: str) -> frozenset[str]:
     """Return the fixed IP addresses of a domain from its Nova metadata.
 
     The addresses are in their shortest form. Nova writes them when the guest

@@ -22,7 +22,7 @@ to guest nodes. Two functions write the assignment into the XML:
   guest node (libvirt, "Domain XML format", controllers). QEMU reports the node
   of such a host bridge in ACPI, and the devices behind it inherit the node.
 * :func:`render_numa_element`, for a libvirt with openEuler's
-  ``<numa node='N'/>`` in a ``<hostdev>``. :func:`probe_xml` and
+  ``<numa node='N'/>`` in a ``<hostdev>``. :func:`make_probe_xml` and
   :func:`keeps_numa_element` find out whether libvirt has it; others silently
   drop the element.
 
@@ -200,24 +200,24 @@ def render_expander(xml: str, guest_node_of: Mapping[str, int | None],
         device is not in the domain or has an address already, or if the PCI
         bus numbers do not suffice.
     """
-    root = pci.parse(xml)
+    root = pci.parse_document(xml)
     changed = _strip_expanders(root)
     wanted = _group_by_node(root, guest_node_of)
     if not wanted and not spare_ports:
-        return document.to_text(root) if changed else xml
+        return document.render_document(root) if changed else xml
     _refuse_unsupported_machine(root)
-    devices = pci.devices_of(root)
+    devices = pci.get_devices(root)
     room = _measure_room(devices, wanted)
     if not room.has_room_for_spares:
         spare_ports = 0
-    nodes = pci.cell_numbers(root) if spare_ports else wanted
+    nodes = pci.list_cell_numbers(root) if spare_ports else wanted
     layout = pci.place_expanders(
         [(node, len(wanted.get(node, ())) + spare_ports)
          for node in sorted(nodes)],
         room.taken, room.bus_numbers)
     _add_controllers(devices, room.new_ports, layout)
     _assign_ports(wanted, layout)
-    return document.to_text(root)
+    return document.render_document(root)
 
 
 def _group_by_node(root: etree._Element,
@@ -227,7 +227,7 @@ def _group_by_node(root: etree._Element,
     domain.
     """
     found: dict[int, list[etree._Element]] = {}
-    for address, node, device in _devices_with_node(root, guest_node_of):
+    for address, node, device in _list_devices_with_node(root, guest_node_of):
         if device.find('address') is not None:
             raise DeviceNumaError(
                 f'the PCI device {address} has a guest address already')
@@ -235,15 +235,15 @@ def _group_by_node(root: etree._Element,
     return found
 
 
-def _devices_with_node(root: etree._Element,
-                       guest_node_of: Mapping[str, int | None]
-                       ) -> list[tuple[str, int, etree._Element]]:
+def _list_devices_with_node(root: etree._Element,
+                            guest_node_of: Mapping[str, int | None]
+                            ) -> list[tuple[str, int, etree._Element]]:
     """Return address, guest node and element of each device with a guest node.
     """
     wanted = {pci.normalize_address(address): node
               for address, node in guest_node_of.items() if node is not None}
-    present = pci.passthrough_devices(root)
-    cells = pci.cell_numbers(root)
+    present = pci.map_passthrough_devices(root)
+    cells = pci.list_cell_numbers(root)
     for address, node in wanted.items():
         if address not in present:
             raise DeviceNumaError(f'the domain has no PCI device {address}')
@@ -256,7 +256,7 @@ def _devices_with_node(root: etree._Element,
 
 
 def _refuse_unsupported_machine(root: etree._Element) -> None:
-    kind = pci.machine_type(root)
+    kind = pci.get_machine_type(root)
     if kind not in MACHINES:
         raise DeviceNumaError(
             f'machine type {kind} cannot show a guest the NUMA nodes of its '
@@ -265,7 +265,7 @@ def _refuse_unsupported_machine(root: etree._Element) -> None:
     if not pci.has_acpi(root):
         raise DeviceNumaError('the guest has no ACPI, which tells a guest the '
                               'NUMA nodes of its devices')
-    if not pci.cell_numbers(root):
+    if not pci.list_cell_numbers(root):
         raise DeviceNumaError('the guest has no NUMA nodes (hw:numa_nodes)')
 
 
@@ -290,7 +290,7 @@ class _Room:
 
         libvirt fills the free port with the lowest index first.
         """
-        first = next(pci.unused_numbers(self.taken))
+        first = next(pci.iterate_unused_numbers(self.taken))
         below = [index for index in self.free_ports if index < first]
         return len(below) >= self.needed
 
@@ -312,7 +312,7 @@ def _measure_room(devices: etree._Element,
     new: tuple[int, ...] = ()
     if not topology.normal_ports:
         new = tuple(itertools.islice(
-            pci.unused_numbers(topology.used_indexes), needed + 1))
+            pci.iterate_unused_numbers(topology.used_indexes), needed + 1))
     return _Room(frozenset(topology.used_indexes.union(new)),
                  (*topology.free_normal_ports, *new), new, needed)
 
@@ -341,7 +341,7 @@ def _add_controllers(devices: etree._Element, normal: Sequence[int],
             new.append(port)
     last = [place for place, child in enumerate(devices, start=1)
             if child.tag == 'controller' and child.get('type') == 'pci']
-    document.insert(devices, new, last[-1] if last else len(devices))
+    document.insert_children(devices, new, last[-1] if last else len(devices))
 
 
 def _make_controller(index: int, model: str) -> etree._Element:
@@ -363,7 +363,7 @@ def _device_address(port: int) -> etree._Element:
 
 
 def _append_element(device: etree._Element, child: etree._Element) -> None:
-    document.insert(device, [child], len(device))
+    document.insert_children(device, [child], len(device))
 
 
 # -- openEuler's element ------------------------------------------------------
@@ -379,16 +379,16 @@ def render_numa_element(xml: str, guest_node_of: Mapping[str, int | None]
     :raises DeviceNumaError: if a device is not in the domain, or the guest has
         no such node.
     """
-    root = pci.parse(xml)
+    root = pci.parse_document(xml)
     changed = _strip_numa_elements(root)
-    devices = _devices_with_node(root, guest_node_of)
+    devices = _list_devices_with_node(root, guest_node_of)
     for _address, node, device in devices:
         _append_element(device, etree.Element(_NUMA, node=str(node)))
-    return document.to_text(root) if changed or devices else xml
+    return document.render_document(root) if changed or devices else xml
 
 
-def probe_xml(virt_type: str = 'kvm', name: str = PROBE_NAME,
-              uuid: str = PROBE_UUID) -> str:
+def make_probe_xml(virt_type: str = 'kvm', name: str = PROBE_NAME,
+                   uuid: str = PROBE_UUID) -> str:
     """Return the XML of a probe domain whose device has a guest NUMA node.
 
     The caller defines the domain, reads its XML, undefines it and passes the
@@ -409,7 +409,7 @@ def probe_xml(virt_type: str = 'kvm', name: str = PROBE_NAME,
     etree.SubElement(etree.SubElement(hostdev, 'source'), 'address',
                      domain='0xfffe', bus='0xfe', slot='0x1f', function='0x7')
     etree.SubElement(hostdev, _NUMA, node=_PROBE_NODE)
-    return document.to_text(root)
+    return document.render_document(root)
 
 
 def keeps_numa_element(returned_xml: str) -> bool:
@@ -418,14 +418,14 @@ def keeps_numa_element(returned_xml: str) -> bool:
     :param returned_xml: XML that libvirt returned for the probe domain.
     :raises DeviceNumaError: if the XML is not a domain.
     """
-    element = pci.parse(returned_xml).find(f'devices/hostdev/{_NUMA}')
+    element = pci.parse_document(returned_xml).find(f'devices/hostdev/{_NUMA}')
     return element is not None and element.get('node') == _PROBE_NODE
 
 
 # -- a guest that runs --------------------------------------------------------
 
 
-def attach_address(xml: str, guest_node: int) -> str | None:
+def find_free_address(xml: str, guest_node: int) -> str | None:
     """Return a free PCI address of a guest NUMA node, to hot-plug a device
     there.
 
@@ -433,7 +433,7 @@ def attach_address(xml: str, guest_node: int) -> str | None:
     :returns: ``<address>`` of a free root port behind the expander bus of that
         node; None if no port is free.
     """
-    topology = pci.read_topology(pci.devices_of(pci.parse(xml)))
+    topology = pci.read_topology(pci.get_devices(pci.parse_document(xml)))
     free = [index for index, bus in topology.behind.items()
             if topology.expanders[bus] == guest_node
             and index not in topology.used]
@@ -442,7 +442,7 @@ def attach_address(xml: str, guest_node: int) -> str | None:
     return etree.tostring(_device_address(min(free)), encoding='unicode')
 
 
-def attach_address_without_node(xml: str) -> str | None:
+def find_free_address_without_node(xml: str) -> str | None:
     """Return a free PCI address that belongs to no guest NUMA node, for
     hot-plug.
 
@@ -455,7 +455,7 @@ def attach_address_without_node(xml: str) -> str | None:
         port behind an expander bus is free, so that libvirt may choose.
     :raises DeviceNumaError: if only ports of a guest node are free.
     """
-    topology = pci.read_topology(pci.devices_of(pci.parse(xml)))
+    topology = pci.read_topology(pci.get_devices(pci.parse_document(xml)))
     if all(index in topology.used for index in topology.behind):
         return None
     if not topology.free_normal_ports:
@@ -476,7 +476,7 @@ def set_device_address(device_xml: str, address: str) -> str:
     if device.find('address') is not None:
         raise DeviceNumaError('the device has a guest address already')
     _append_element(device, document.parse_element(address))
-    return document.to_text(device)
+    return document.render_document(device)
 
 
 def set_device_node(device_xml: str, guest_node: int) -> str:
@@ -488,14 +488,14 @@ def set_device_node(device_xml: str, guest_node: int) -> str:
     """
     device = _parse_device(device_xml)
     for old in device.findall(_NUMA):
-        document.remove(old)
+        document.remove_element(old)
     _append_element(device, etree.Element(_NUMA, node=str(guest_node)))
-    return document.to_text(device)
+    return document.render_document(device)
 
 
 def _parse_device(xml: str) -> etree._Element:
     tag = 'interface' if xml.lstrip().startswith('<interface') else 'hostdev'
-    device = pci.parse(xml, tag)
+    device = pci.parse_document(xml, tag)
     if not pci.is_passthrough(device):
         raise DeviceNumaError(f'the <{tag}> is not a PCI device of the host')
     return device
@@ -504,54 +504,54 @@ def _parse_device(xml: str) -> etree._Element:
 # -- reading, and taking back -------------------------------------------------
 
 
-def machine_type(xml: str) -> str:
+def parse_machine_type(xml: str) -> str:
     """Return a domain's machine type: ``q35``, ``virt``, ``i440fx`` or
     another.
     """
-    return pci.machine_type(pci.parse(xml))
+    return pci.get_machine_type(pci.parse_document(xml))
 
 
-def passthrough_addresses(xml: str) -> tuple[str, ...]:
+def list_passthrough_addresses(xml: str) -> tuple[str, ...]:
     """Return the host PCI addresses of the passthrough devices of a domain.
 
     macvtap ports are not included: the guest gets a virtio device for them.
     """
-    return tuple(pci.passthrough_devices(pci.parse(xml)))
+    return tuple(pci.map_passthrough_devices(pci.parse_document(xml)))
 
 
 def read_guest_nodes(xml: str) -> dict[str, int | None]:
     """Return the guest NUMA node of each passthrough device of a domain XML.
     """
-    root = pci.parse(xml)
-    topology = pci.read_topology(pci.devices_of(root))
+    root = pci.parse_document(xml)
+    topology = pci.read_topology(pci.get_devices(root))
     found: dict[str, int | None] = {}
-    for address, element in pci.passthrough_devices(root).items():
+    for address, element in pci.map_passthrough_devices(root).items():
         named = element.find(_NUMA)
         if named is not None:
             found[address] = pci.parse_number(named, 'node')
             continue
-        bus = topology.behind.get(pci.guest_bus(element) or 0, 0)
+        bus = topology.behind.get(pci.read_bus_index(element) or 0, 0)
         found[address] = topology.expanders.get(bus)
     return found
 
 
 def _strip_expanders(root: etree._Element) -> int:
     # Nova adds no expander bus, so each one was added by ghsched.
-    devices = pci.devices_of(root)
+    devices = pci.get_devices(root)
     topology = pci.read_topology(devices)
     for element in list(devices):
-        if pci.guest_bus(element) in topology.behind:
-            document.remove(element.find('address'))
+        if pci.read_bus_index(element) in topology.behind:
+            document.remove_element(element.find('address'))
     ours = {*topology.expanders, *topology.behind}
     for index in ours:
-        document.remove(topology.controllers[index])
+        document.remove_element(topology.controllers[index])
     return len(ours)
 
 
 def _strip_numa_elements(root: etree._Element) -> int:
-    found = [element.find(_NUMA) for element in pci.devices_of(root)
+    found = [element.find(_NUMA) for element in pci.get_devices(root)
              if pci.is_passthrough(element)
              and element.find(_NUMA) is not None]
     for element in found:
-        document.remove(element)
+        document.remove_element(element)
     return len(found)

@@ -31,7 +31,7 @@ class NotThisDocument(ValueError):  # noqa: N818
     """
 
 
-def parse(xml: str, tag: str = 'domain') -> etree._Element:
+def parse_document(xml: str, tag: str = 'domain') -> etree._Element:
     """Parse a libvirt XML document, and return its root element.
 
     :param tag: expected tag of the root element.
@@ -63,13 +63,13 @@ def parse_element(xml: str | bytes) -> etree._Element:
         strip_cdata=False, huge_tree=False))
 
 
-def to_text(root: etree._Element) -> str:
+def render_document(root: etree._Element) -> str:
     """Return the text of the whole XML document that an element belongs to."""
     return etree.tostring(root.getroottree(), encoding='unicode')
 
 
-def insert(parent: etree._Element, children: Sequence[etree._Element],
-           position: int) -> None:
+def insert_children(parent: etree._Element, children: Sequence[etree._Element],
+                    position: int) -> None:
     """Insert child elements into an XML element, indented like its other
     children.
     """
@@ -91,7 +91,7 @@ def insert(parent: etree._Element, children: Sequence[etree._Element],
     parent[position:position] = children
 
 
-def remove(element: etree._Element | None) -> None:
+def remove_element(element: etree._Element | None) -> None:
     """Remove an XML element together with its indentation; ignore None."""
     parent = None if element is None else element.getparent()
     if element is None or parent is None:

@@ -89,8 +89,8 @@ class Shape:
     threads: int
 
 
-def render(xml: str, policy: GuestPolicy, host_nodes: Sequence[int],
-           host: HostTopology) -> str:
+def render_topology(xml: str, policy: GuestPolicy, host_nodes: Sequence[int],
+                    host: HostTopology) -> str:
     """Return a domain XML that shows the guest the topology of its host
     resources.
 
@@ -100,14 +100,14 @@ def render(xml: str, policy: GuestPolicy, host_nodes: Sequence[int],
     """
     if not policy.guest_topology:
         return xml
-    root = document.parse(xml)
+    root = document.parse_document(xml)
     cpu = root.find('cpu')
     if cpu is not None:
-        _set_shape(root, cpu, host)
+        _set_cpu_topology(root, cpu, host)
         _set_cache(root, cpu)
         _set_numa(cpu, policy, host_nodes, host)
     _set_oem_string(root, policy)
-    return document.to_text(root)
+    return document.render_document(root)
 
 
 def render_elements(policy: GuestPolicy, host_nodes: Sequence[int],
@@ -118,8 +118,11 @@ def render_elements(policy: GuestPolicy, host_nodes: Sequence[int],
     """
     if not policy.guest_topology:
         return ()
-    found = [one for place in range(len(host_nodes))
-             if (one := _guest_distances(place, host_nodes, host)) is not None]
+    found = [
+        one
+        for place in range(len(host_nodes))
+        if (one := _list_guest_distances(place, host_nodes, host)) is not None
+    ]
     connects = _make_interconnects(policy, host_nodes, host)
     if connects is not None:
         found.append(connects)
@@ -139,15 +142,17 @@ def _set_numa(cpu: etree._Element, policy: GuestPolicy,
     if numa is None or len(cells) != len(host_nodes):
         return
     for place, cell in enumerate(cells):
-        found = _guest_distances(place, host_nodes, host)
+        found = _list_guest_distances(place, host_nodes, host)
         if found is not None and cell.find('distances') is None:
-            document.insert(cell, [found], 0)
+            document.insert_children(cell, [found], 0)
     found = _make_interconnects(policy, host_nodes, host)
     if found is not None and numa.find('interconnects') is None:
-        document.insert(numa, [found], len(numa))
+        document.insert_children(numa, [found], len(numa))
 
 
-def guest_distance(host: HostTopology, one: int, other: int) -> int | None:
+def compute_guest_distance(
+    host: HostTopology, one: int, other: int
+) -> int | None:
     """Return the distance that a guest sees between two host NUMA nodes.
 
     None if unknown. libvirt allows 10 only for the distance of a node to
@@ -159,13 +164,13 @@ def guest_distance(host: HostTopology, one: int, other: int) -> int | None:
     return None if found is None else min(max(found, _LOCAL + 1), _FARTHEST)
 
 
-def _guest_distances(place: int, host_nodes: Sequence[int],
-                     host: HostTopology) -> etree._Element | None:
+def _list_guest_distances(place: int, host_nodes: Sequence[int],
+                          host: HostTopology) -> etree._Element | None:
     """Return the distances of a guest NUMA node to all nodes of the guest.
 
     None unless all distances of the guest are known.
     """
-    known = [[guest_distance(host, one, other) for other in host_nodes]
+    known = [[compute_guest_distance(host, one, other) for other in host_nodes]
              for one in host_nodes]
     if len(known) < 2 or any(value is None for row in known for value in row):
         return None
@@ -189,15 +194,17 @@ def _make_interconnects(policy: GuestPolicy, host_nodes: Sequence[int],
             etree.SubElement(
                 found, 'latency', initiator=str(place), target=str(place),
                 type='access', value=str(host.latency[node]))
-    for node, kib in guest_bandwidths(policy, host_nodes, host).items():
+    for node, kib in compute_guest_bandwidths(
+        policy, host_nodes, host
+    ).items():
         etree.SubElement(
             found, 'bandwidth', initiator=str(node), target=str(node),
             type='access', value=str(kib), unit='KiB')
     return found if len(found) else None
 
 
-def guest_bandwidths(policy: GuestPolicy, host_nodes: Sequence[int],
-                     host: HostTopology) -> dict[int, int]:
+def compute_guest_bandwidths(policy: GuestPolicy, host_nodes: Sequence[int],
+                             host: HostTopology) -> dict[int, int]:
     """Return the memory bandwidth in KiB/s that each guest NUMA node can rely
     on.
 
@@ -222,14 +229,14 @@ def guest_bandwidths(policy: GuestPolicy, host_nodes: Sequence[int],
 # -- CPUs ---------------------------------------------------------------------
 
 
-def make_shape(places: Sequence[Place]) -> Shape:
+def compute_cpu_topology(places: Sequence[Place]) -> Shape:
     """Return sockets, dies, cores and threads of host CPUs in the vCPUs'
     order.
 
     A level whose parts differ in size, or are not contiguous, is left out: the
     level above it then counts as one part.
     """
-    wholes = [_part_size(places, level) for level in range(1, 5)]
+    wholes = [_compute_part_size(places, level) for level in range(1, 5)]
     sizes, above = [], len(places)
     for size in wholes[:3]:
         above = size if size and above % size == 0 else above
@@ -240,7 +247,7 @@ def make_shape(places: Sequence[Place]) -> Shape:
                  cluster // threads, threads)
 
 
-def _part_size(places: Sequence[Place], level: int) -> int:
+def _compute_part_size(places: Sequence[Place], level: int) -> int:
     """Return the CPUs in each part of a CPU topology level; 0 if parts differ.
     """
     keys = [(place.socket, place.die, place.cluster, place.core)[:level]
@@ -251,24 +258,24 @@ def _part_size(places: Sequence[Place], level: int) -> int:
         set(keys)) else 0
 
 
-def _set_shape(root: etree._Element, cpu: etree._Element,
-               host: HostTopology) -> None:
+def _set_cpu_topology(root: etree._Element, cpu: etree._Element,
+                      host: HostTopology) -> None:
     """Set ``<topology>`` of a domain to that of the host CPUs of its vCPUs.
 
     Guests without pinned vCPUs keep Nova's topology.
     """
-    pinned = _pinned_cpus(root)
+    pinned = _list_pinned_cpus(root)
     count = (root.findtext('vcpu') or '').strip()
     if not pinned or count != str(len(pinned)) or any(
             one not in host.cpus for one in pinned):
         return
-    found = make_shape([host.cpus[one] for one in pinned])
+    found = compute_cpu_topology([host.cpus[one] for one in pinned])
     element = cpu.find('topology')
     if element is None:
         element = etree.Element('topology')
         numa = cpu.find('numa')
-        document.insert(cpu, [element], len(cpu) if numa is None
-                        else cpu.index(numa))
+        document.insert_children(cpu, [element], len(cpu) if numa is None
+                                 else cpu.index(numa))
     arm = _read_arch(root) == 'aarch64'
     # QEMU supports dies only on x86, and clusters only on Arm.
     dies = 1 if arm else found.dies
@@ -282,7 +289,7 @@ def _set_shape(root: etree._Element, cpu: etree._Element,
             element.set(name, str(value))
 
 
-def _pinned_cpus(root: etree._Element) -> list[int]:
+def _list_pinned_cpus(root: etree._Element) -> list[int]:
     """Return the host CPU of each vCPU; empty unless each vCPU has its own
     CPU.
     """
@@ -318,7 +325,7 @@ def _set_cache(root: etree._Element, cpu: etree._Element) -> None:
     numa = cpu.find('numa')
     place = (cpu.index(topology) + 1 if topology is not None else
              len(cpu) if numa is None else cpu.index(numa))
-    document.insert(cpu, [cache], place)
+    document.insert_children(cpu, [cache], place)
 
 
 def _read_arch(root: etree._Element) -> str:
@@ -338,17 +345,17 @@ def _set_oem_string(root: etree._Element, policy: GuestPolicy) -> None:
     if os is None or _read_arch(root) not in ('x86_64', 'i686', 'aarch64'):
         return
     if os.find('smbios') is None:
-        document.insert(os, [etree.Element('smbios', mode='sysinfo')],
-                        len(os))
+        document.insert_children(os, [etree.Element('smbios', mode='sysinfo')],
+                                 len(os))
     sysinfo = root.find("sysinfo[@type='smbios']")
     if sysinfo is None:
         sysinfo = etree.Element('sysinfo', type='smbios')
-        document.insert(root, [sysinfo], root.index(os))
+        document.insert_children(root, [sysinfo], root.index(os))
     strings = sysinfo.find('oemStrings')
     if strings is None:
         strings = etree.Element('oemStrings')
-        document.insert(sysinfo, [strings], len(sysinfo))
-    document.insert(strings, [_make_oem_entry(policy)], len(strings))
+        document.insert_children(sysinfo, [strings], len(sysinfo))
+    document.insert_children(strings, [_make_oem_entry(policy)], len(strings))
 
 
 def _make_oem_entry(policy: GuestPolicy) -> etree._Element:

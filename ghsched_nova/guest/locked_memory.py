@@ -51,7 +51,7 @@ _BEFORE = frozenset((
     'memory', 'currentMemory', 'blkiotune'))
 
 
-def locked_memory_kib(ram_kib: int, vfs: int, viommu: bool = False) -> int:
+def compute_locked_memory(ram_kib: int, vfs: int, viommu: bool = False) -> int:
     """Return the KiB of memory that a guest with VFs must be allowed to lock.
 
     :param ram_kib: total memory of the guest.
@@ -72,10 +72,10 @@ def render_locked_memory(xml: str, libvirt_version: tuple[int, ...]
     :raises DeviceNumaError: if the domain has a hard limit that is too low for
         its devices; libvirt would apply it as it is.
     """
-    root = pci.parse(xml)
+    root = pci.parse_document(xml)
     devices = _count_vfio_devices(root)
     viommu = root.find('devices/iommu') is not None
-    needed = locked_memory_kib(_read_memory_kib(root), devices, viommu)
+    needed = compute_locked_memory(_read_memory_kib(root), devices, viommu)
     limit = root.find('memtune/hard_limit')
     if limit is not None:
         _check_limit(_parse_kib(limit), needed - EXTRA_KIB, devices)
@@ -84,7 +84,7 @@ def render_locked_memory(xml: str, libvirt_version: tuple[int, ...]
             or root.find('memoryBacking/locked') is not None):
         return xml
     _set_limit(root, needed)
-    return document.to_text(root)
+    return document.render_document(root)
 
 
 def _check_limit(limit_kib: int, needed_kib: int, devices: int) -> None:
@@ -97,8 +97,8 @@ def _check_limit(limit_kib: int, needed_kib: int, devices: int) -> None:
 
 def _count_vfio_devices(root: etree._Element) -> int:
     """Return the number of devices that libvirt counts as VFIO devices."""
-    devices = pci.devices_of(root)
-    return (len(pci.passthrough_devices(root))
+    devices = pci.get_devices(root)
+    return (len(pci.map_passthrough_devices(root))
             + len(devices.findall("hostdev[@type='mdev']"))
             + len(devices.findall("disk[@type='nvme']")))
 
@@ -134,7 +134,7 @@ def _set_limit(root: etree._Element, kib: int) -> None:
         memtune = etree.Element('memtune')
         place = max((place for place, child in enumerate(root, start=1)
                      if child.tag in _BEFORE), default=0)
-        document.insert(root, [memtune], place)
+        document.insert_children(root, [memtune], place)
     limit = etree.Element('hard_limit', unit='KiB')
     limit.text = str(kib)
-    document.insert(memtune, [limit], len(memtune))
+    document.insert_children(memtune, [limit], len(memtune))

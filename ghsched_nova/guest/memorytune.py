@@ -17,8 +17,8 @@ Upstream libvirt knows ``<node id= bandwidth=/>`` and ``<monitor/>``
 (docs/formatdomain, "CPU Tuning"). openEuler's libvirt has three more
 attributes of a node: ``hardlimit``, ``priority`` and ``min_bandwidth``; XML
 with them is called *extended* here. Upstream libvirt silently drops unknown
-attributes when it defines a domain; :func:`probe_xml` and
-:func:`keeps_extended` find out which libvirt this is.
+attributes when it defines a domain; :func:`make_probe_xml` and
+:func:`keeps_extended_attributes` find out which libvirt this is.
 
 Functions that change a document leave all other elements, comments and
 whitespace as they are.
@@ -105,7 +105,7 @@ def make_node_tunes(settings: Iterable[Mapping[str, Any]]
 # -- writing ------------------------------------------------------------------
 
 
-def render(xml: str, tune: MemoryTune, extended: bool) -> str:
+def replace_tune(xml: str, tune: MemoryTune, extended: bool) -> str:
     """Return a domain XML whose ``<memorytune>`` is replaced by another one.
 
     :param xml: a ``<domain>`` document.
@@ -120,9 +120,9 @@ def render(xml: str, tune: MemoryTune, extended: bool) -> str:
     cputune = root.find('cputune')
     if cputune is None:
         cputune = etree.Element('cputune')
-        document.insert(root, [cputune], _cputune_position(root))
-    document.insert(cputune, [element], len(cputune))
-    return document.to_text(root)
+        document.insert_children(root, [cputune], _find_cputune_position(root))
+    document.insert_children(cputune, [element], len(cputune))
+    return document.render_document(root)
 
 
 def render_element(tune: MemoryTune, extended: bool) -> str:
@@ -160,7 +160,7 @@ def renumber_nodes(xml: str, nodes: Mapping[int, int]) -> str:
                     f'two memorytune nodes would become node {new}')
             seen.add(new)
             node.set('id', str(new))
-    return document.to_text(root)
+    return document.render_document(root)
 
 
 def update_limits(xml: str, nodes: Iterable[NodeTune], extended: bool) -> str:
@@ -181,7 +181,7 @@ def update_limits(xml: str, nodes: Iterable[NodeTune], extended: bool) -> str:
             for name, text in wanted.items():
                 element.set(name, text)
             changed = True
-    return document.to_text(root) if changed else xml
+    return document.render_document(root) if changed else xml
 
 
 def _make_element(tune: MemoryTune, extended: bool) -> etree._Element:
@@ -271,19 +271,22 @@ def _parse_optional_count(element: etree._Element, name: str) -> int | None:
 # -- what this libvirt keeps --------------------------------------------------
 
 
-def probe_xml(name: str = PROBE_NAME, uuid: str = PROBE_UUID) -> str:
+def make_probe_xml(name: str = PROBE_NAME, uuid: str = PROBE_UUID) -> str:
     """Return the XML of a probe domain with all attributes of
     ``<memorytune>``.
 
     The caller defines the domain, reads its XML, undefines it and passes the
-    XML to :func:`keeps_extended`. The domain is never started. Its type is
-    kvm, because libvirt refuses a memorytune for other types. Name and UUID
-    are fixed, so that a domain left behind by a crash is simply defined again.
+    XML to :func:`keeps_extended_attributes`. The domain is never started. Its
+    type is kvm, because libvirt refuses a memorytune for other types. Name and
+    UUID are fixed, so that a domain left behind by a crash is simply defined
+    again.
     """
     return _make_probe(name, uuid, {'vcpus': '0'}, _PROBE_NODE)
 
 
-def process_probe_xml(name: str = PROBE_NAME, uuid: str = PROBE_UUID) -> str:
+def make_process_probe_xml(
+    name: str = PROBE_NAME, uuid: str = PROBE_UUID
+) -> str:
     """Return the XML of a probe domain whose whole process is in a control
     group.
 
@@ -292,7 +295,7 @@ def process_probe_xml(name: str = PROBE_NAME, uuid: str = PROBE_UUID) -> str:
     return _make_probe(name, uuid, {}, {'id': '0', 'bandwidth': '90'})
 
 
-def keeps_process(returned_xml: str) -> bool:
+def keeps_process_group(returned_xml: str) -> bool:
     """Whether libvirt supports control groups for a whole QEMU process.
 
     :param returned_xml: XML that libvirt returned for the probe domain.
@@ -313,10 +316,10 @@ def _make_probe(name: str, uuid: str, whose: dict[str, str],
     tune = etree.SubElement(cputune, _TAG, whose)
     etree.SubElement(tune, 'node', node)
     etree.SubElement(etree.SubElement(root, 'os'), 'type').text = 'hvm'
-    return document.to_text(root)
+    return document.render_document(root)
 
 
-def keeps_extended(returned_xml: str) -> bool:
+def keeps_extended_attributes(returned_xml: str) -> bool:
     """Whether libvirt kept all attributes of a probe domain's
     ``<memorytune>``.
 
@@ -333,12 +336,12 @@ def keeps_extended(returned_xml: str) -> bool:
 
 def _parse_domain(xml: str) -> etree._Element:
     try:
-        return document.parse(xml)
+        return document.parse_document(xml)
     except document.NotThisDocument as error:
         raise MemoryTuneError(str(error)) from None
 
 
-def _cputune_position(root: etree._Element) -> int:
+def _find_cputune_position(root: etree._Element) -> int:
     """Return the index of ``<cputune>`` in a domain, as libvirt orders
     elements.
     """
@@ -348,4 +351,4 @@ def _cputune_position(root: etree._Element) -> int:
 
 def _remove_all(root: etree._Element) -> None:
     for element in root.findall(f'cputune/{_TAG}'):
-        document.remove(element)
+        document.remove_element(element)

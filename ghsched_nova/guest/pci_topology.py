@@ -57,19 +57,19 @@ class DeviceNumaError(ValueError):
 # -- the document -------------------------------------------------------------
 
 
-def parse(xml: str, tag: str = 'domain') -> etree._Element:
+def parse_document(xml: str, tag: str = 'domain') -> etree._Element:
     """Parse a libvirt XML document, and return its root element.
 
     :raises DeviceNumaError: if the text is not XML or has another root
         element.
     """
     try:
-        return document.parse(xml, tag)
+        return document.parse_document(xml, tag)
     except document.NotThisDocument as error:
         raise DeviceNumaError(str(error)) from None
 
 
-def devices_of(root: etree._Element) -> etree._Element:
+def get_devices(root: etree._Element) -> etree._Element:
     """Return the ``<devices>`` element of a domain.
 
     :raises DeviceNumaError: if the domain has none.
@@ -96,7 +96,7 @@ def parse_number(element: etree._Element, name: str) -> int:
 # -- machines and NUMA cells --------------------------------------------------
 
 
-def machine_type(root: etree._Element) -> str:
+def get_machine_type(root: etree._Element) -> str:
     """Return a domain's machine type: ``q35``, ``virt``, ``i440fx`` or
     another.
 
@@ -116,7 +116,7 @@ def machine_type(root: etree._Element) -> str:
     return name
 
 
-def cell_numbers(root: etree._Element) -> frozenset[int]:
+def list_cell_numbers(root: etree._Element) -> frozenset[int]:
     """Return the numbers of the guest's NUMA cells."""
     found = root.findall('cpu/numa/cell')
     return frozenset(
@@ -155,13 +155,13 @@ def is_passthrough(element: etree._Element) -> bool:
     return element.tag == 'interface' and element.get('type') == 'hostdev'
 
 
-def passthrough_devices(root: etree._Element) -> dict[str, etree._Element]:
+def map_passthrough_devices(root: etree._Element) -> dict[str, etree._Element]:
     """Return a domain's passthrough devices by host PCI address, in XML order.
 
     :raises DeviceNumaError: if an address is malformed or occurs twice.
     """
     found: dict[str, etree._Element] = {}
-    for element in devices_of(root):
+    for element in get_devices(root):
         source = element.find('source/address')
         if not is_passthrough(element) or source is None:
             continue
@@ -220,7 +220,7 @@ def read_topology(devices: etree._Element) -> Topology:
     :param devices: ``<devices>`` element.
     :raises DeviceNumaError: if two controllers have the same index.
     """
-    controllers = _controllers_by_index(devices)
+    controllers = _index_controllers(devices)
     expanders: dict[int, int | None] = {}
     behind: dict[int, int] = {}
     for index, element in controllers.items():
@@ -228,15 +228,15 @@ def read_topology(devices: etree._Element) -> Topology:
             expanders[index] = decimals.parse_decimal(
                 element.findtext('target/node', ''))
     for index, element in controllers.items():
-        bus = guest_bus(element)
+        bus = read_bus_index(element)
         if bus in expanders:
             behind[index] = bus
-    buses = map(guest_bus, devices)
+    buses = map(read_bus_index, devices)
     return Topology(controllers, expanders, behind,
                     frozenset(bus for bus in buses if bus is not None))
 
 
-def guest_bus(element: etree._Element) -> int | None:
+def read_bus_index(element: etree._Element) -> int | None:
     """Return the PCI controller index of a device; None without an address."""
     address = element.find('address')
     if address is None or address.get('type') != 'pci':
@@ -244,7 +244,7 @@ def guest_bus(element: etree._Element) -> int | None:
     return parse_number(address, 'bus')
 
 
-def _controllers_by_index(
+def _index_controllers(
     devices: etree._Element,
 ) -> dict[int, etree._Element]:
     """Return a domain's PCI controllers by index, numbered as libvirt does.
@@ -262,13 +262,13 @@ def _controllers_by_index(
         if index in found:
             raise DeviceNumaError(f'two PCI controllers have index {index}')
         found[index] = element
-    numbers = unused_numbers(found.keys())
+    numbers = iterate_unused_numbers(found.keys())
     for element in unnumbered:
         found[next(numbers)] = element
     return found
 
 
-def unused_numbers(taken: Set[int]) -> Iterator[int]:
+def iterate_unused_numbers(taken: Set[int]) -> Iterator[int]:
     """Yield the numbers from 0 on that are not in a collection."""
     return (index for index in itertools.count() if index not in taken)
 
@@ -400,7 +400,7 @@ def place_expanders(ports_of: Sequence[tuple[int, int]], taken: Set[int],
             f'the guest needs {wanted} PCI bus numbers for the root ports of '
             f'its passthrough devices and {reserved} for its other devices; '
             f'there are {BUS_NUMBERS}')
-    indexes = unused_numbers(taken)
+    indexes = iterate_unused_numbers(taken)
     found = []
     for node, ports in ports_of:
         found.append(Expander(node, next(indexes), bus_nr,

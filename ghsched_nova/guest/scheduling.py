@@ -71,7 +71,7 @@ class DomainThreads:
         return bool(self.vcpus or self.emulator or self.iothreads)
 
 
-def render(xml: str, policy: ThreadPolicy) -> str:
+def render_scheduling(xml: str, policy: ThreadPolicy) -> str:
     """Return a domain XML with the thread scheduling and interrupt elements.
 
     :returns: the unchanged text for a policy without such elements.
@@ -84,23 +84,23 @@ def render(xml: str, policy: ThreadPolicy) -> str:
     if not (policy.scheduler_classes or policy.lock_memory or bypass
             or _sets_irq_affinity(policy)):
         return xml
-    root = document.parse(xml)
+    root = document.parse_document(xml)
     if bypass:
         _exclude_vcpu_cpus(root, policy.irq_bypass == keys.REQUIRED)
     elements = list(_elements(policy, _read_count(root, 'vcpu', 1),
                               _read_count(root, 'iothreads', 0)))
     if policy.vcpus is not None and policy.vcpus.runtime_us:
         _set_metadata(
-            root, _deadline_element(policy, _read_count(root, 'vcpu', 1))
+            root, _make_deadline_element(policy, _read_count(root, 'vcpu', 1))
         )
     if _sets_irq_affinity(policy):
         _set_metadata(root, _render_affinity(policy))
     if elements:
         cputune = _get_or_insert_child(root, 'cputune', 'vcpu')
-        document.insert(cputune, elements, len(cputune))
+        document.insert_children(cputune, elements, len(cputune))
     if policy.lock_memory:
         _lock_memory(root)
-    return document.to_text(root)
+    return document.render_document(root)
 
 
 def render_elements(policy: ThreadPolicy, vcpus: int) -> str:
@@ -112,7 +112,7 @@ def render_elements(policy: ThreadPolicy, vcpus: int) -> str:
     """
     found = list(_elements(policy, vcpus, 0))
     if policy.vcpus is not None and policy.vcpus.runtime_us:
-        found.append(_deadline_element(policy, vcpus))
+        found.append(_make_deadline_element(policy, vcpus))
     if _sets_irq_affinity(policy):
         found.append(_render_affinity(policy))
     if policy.lock_memory:
@@ -178,7 +178,7 @@ def _element(tag: str, scheduling: Scheduling,
     return element
 
 
-def _deadline_element(policy: ThreadPolicy, vcpus: int) -> etree._Element:
+def _make_deadline_element(policy: ThreadPolicy, vcpus: int) -> etree._Element:
     """Return the metadata element of vCPUs under SCHED_DEADLINE, with their
     times.
     """
@@ -201,15 +201,17 @@ def _render_affinity(policy: ThreadPolicy) -> etree._Element:
 
 def _set_metadata(root: etree._Element, element: etree._Element) -> None:
     metadata = _get_or_insert_child(root, 'metadata', 'uuid')
-    document.remove(metadata.find(element.tag))
-    document.insert(metadata, [element], len(metadata))
+    document.remove_element(metadata.find(element.tag))
+    document.insert_children(metadata, [element], len(metadata))
 
 
 def _lock_memory(root: etree._Element) -> None:
     backing = _get_or_insert_child(root, 'memoryBacking', 'currentMemory')
     for tag in ('nosharepages', 'locked'):
         if backing.find(tag) is None:
-            document.insert(backing, [etree.Element(tag)], len(backing))
+            document.insert_children(
+                backing, [etree.Element(tag)], len(backing)
+            )
 
 
 def _exclude_vcpu_cpus(root: etree._Element, required: bool) -> None:
@@ -258,8 +260,8 @@ def _get_or_insert_child(root: etree._Element, tag: str,
     if found is None:
         found = etree.Element(tag)
         neighbor = root.find(behind)
-        document.insert(root, [found], 0 if neighbor is None
-                        else root.index(neighbor) + 1)
+        document.insert_children(root, [found], 0 if neighbor is None
+                                 else root.index(neighbor) + 1)
     return found
 
 

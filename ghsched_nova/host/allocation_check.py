@@ -53,11 +53,11 @@ class Devices:
     claimed: Sequence[str | None]
 
 
-def check(policy: GuestPolicy, accounting: Accounting,
-          host_nodes: Sequence[int], allocations: Mapping[str, Any],
-          compute_node_uuid: str,
-          vfs: Sequence[tuple[int, int | None]] = (),
-          joins: bool = False) -> None:
+def check_allocation(policy: GuestPolicy, accounting: Accounting,
+                     host_nodes: Sequence[int], allocations: Mapping[str, Any],
+                     compute_node_uuid: str,
+                     vfs: Sequence[tuple[int, int | None]] = (),
+                     joins: bool = False) -> None:
     """Refuse a guest whose allocation in Placement differs from its claim.
 
     :param host_nodes: host NUMA node of each guest NUMA node, from the claim.

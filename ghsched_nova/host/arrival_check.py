@@ -44,7 +44,7 @@ def check_arrival(host: engine.HostEngine, policy: GuestPolicy,
     if not policy.controlled:
         return
     found = host.host()
-    resolve.resolve(found, policy, host_nodes)
+    resolve.resolve_settings(found, policy, host_nodes)
     taken = sum(not name.startswith(naming.MONITORS)
                 and name not in naming.NOT_GROUPS for name in host.groups())
     if (taken >= found.num_closids - 1

@@ -54,7 +54,7 @@ class BurstUse:
         """Memory bandwidth burst record of each host NUMA node with a burst
         pool.
         """
-        kept = conf.tree_config(self._section).bursts
+        kept = conf.make_tree_config(self._section).bursts
         return {node: record for node, record in self._records.items()
                 if kept.get(node)}
 
@@ -73,11 +73,11 @@ class BurstUse:
         :param now: seconds since 1970.
         """
         try:
-            config = conf.tree_config(self._section)
+            config = conf.make_tree_config(self._section)
             if snapshot is None or not any(config.bursts.values()):
                 return
             with self._measuring:
-                self._add(measured_periods(snapshot, config),
+                self._add(list_measured_periods(snapshot, config),
                           burst.to_hour(now))
         except Exception as error:
             LOG.warning('ghsched: cannot measure the memory bandwidth bursts '
@@ -89,7 +89,7 @@ class BurstUse:
         """Add measured burst use to the record of each host NUMA node, and
         save all.
         """
-        limits = conf.burst_limits(self._section)
+        limits = conf.get_burst_limits(self._section)
         records = dict(self.records)
         for node, period in measured.items():
             records[node] = burst_record.add_period_to_record(
@@ -109,8 +109,9 @@ class BurstUse:
             return {}
 
 
-def measured_periods(snapshot: view.Snapshot,
-                     config: tree.Config) -> dict[int, burst_record.Period]:
+def list_measured_periods(
+    snapshot: view.Snapshot, config: tree.Config
+) -> dict[int, burst_record.Period]:
     """Return the measured burst use of each host NUMA node with a burst pool.
 
     A value measured for several nodes together is skipped. Guarantees that
@@ -125,14 +126,14 @@ def measured_periods(snapshot: view.Snapshot,
         usable = 100 - config.reserved(node)
         pool = max(0, min(config.bursts[node], usable - row.guaranteed))
         found[node] = burst_record.Period(
-            burst_shares(snapshot.guests, node, row.capacity), pool,
+            list_burst_shares(snapshot.guests, node, row.capacity), pool,
             bool(row.capacity) and (row.used.rate or 0) >= (
                 burst.FULL * usable / 100 * (row.capacity or 0)))
     return found
 
 
-def burst_shares(guests: Iterable[view.GuestUsage], node: int,
-                 capacity: int | None) -> list[burst.Share] | None:
+def list_burst_shares(guests: Iterable[view.GuestUsage], node: int,
+                      capacity: int | None) -> list[burst.Share] | None:
     """Return the burst that each guest may use, and uses, on a host NUMA node.
 
     Bandwidth up to a guest's guarantee is not counted as burst use.

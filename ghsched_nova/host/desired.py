@@ -153,7 +153,7 @@ class Running:
 
     def passthrough(self) -> tuple[str, ...]:
         """Host PCI addresses of a domain's passthrough devices."""
-        return tuple(pci_topology.passthrough_devices(self.root))
+        return tuple(pci_topology.map_passthrough_devices(self.root))
 
 
 def make_running(xml: str, number: int = -1) -> Running:
@@ -219,7 +219,7 @@ def make_desired_state(host: resctrl_host.ResctrlHost, running: Running,
     held = policy.policy
     if group:
         held = resolve.scale_shared_policy(host, held, together.get(group, 1))
-    settings = resolve.resolve(host, held, policy.host_nodes)
+    settings = resolve.resolve_settings(host, held, policy.host_nodes)
     most, online = _count_vcpus(running.root)
     vcpus = frozenset(range(most)) if vcpus is None else vcpus
     if not vcpus:
@@ -228,7 +228,7 @@ def make_desired_state(host: resctrl_host.ResctrlHost, running: Running,
         running.domain,
         vcpus,
         min(online, len(vcpus)),
-        resolve.desired_lines(host, settings),
+        resolve.make_desired_lines(host, settings),
         maker,
         shared=group,
         monitor=policy.policy.monitor,
@@ -287,11 +287,11 @@ def make_default_state(host: resctrl_host.ResctrlHost, running: Running,
             or root.find('cputune/cachetune/cache') is not None):
         return None
     policy, nodes = resolve.make_default_policy(host, maximum)
-    settings = resolve.resolve(host, policy, nodes)
+    settings = resolve.resolve_settings(host, policy, nodes)
     most, online = _count_vcpus(root)
     return model.Guest(
         running.domain, frozenset(range(most)), online,
-        resolve.desired_lines(host, settings), 'ghsched',
+        resolve.make_desired_lines(host, settings), 'ghsched',
         shared=naming.DEFAULT, monitor=running.monitored)
 
 

@@ -74,7 +74,7 @@ class DomainXml:
         if not policy.controlled and not policy.monitor:
             return self.render_unprotected(xml, policy, host_nodes)
         host = self._facts.host()
-        settings = resolve.resolve(host, policy, host_nodes)
+        settings = resolve.resolve_settings(host, policy, host_nodes)
         domain = self._make_policy(policy, host_nodes)
         xml = metadata.write_policy(xml, domain)
         nodes = memorytune.make_node_tunes(
@@ -86,7 +86,7 @@ class DomainXml:
         whole = self.libvirt.process_groups and self._facts.all_threads
         tune = memorytune.MemoryTune(vcpus=None if whole else _vcpus(xml),
                                      nodes=nodes, monitor=policy.monitor)
-        return memorytune.render(xml, tune, self.libvirt.extended)
+        return memorytune.replace_tune(xml, tune, self.libvirt.extended)
 
     def render_unprotected(self, xml: str, policy: GuestPolicy,
                            host_nodes: Sequence[int]) -> str:
@@ -125,8 +125,8 @@ class DomainXml:
         domain = metadata.read_policy(xml)
         if domain is None or not domain.policy.controlled:
             return xml
-        settings = resolve.resolve(self._facts.host(), domain.policy,
-                                   domain.host_nodes)
+        settings = resolve.resolve_settings(self._facts.host(), domain.policy,
+                                            domain.host_nodes)
         return memorytune.update_limits(xml, memorytune.make_node_tunes(
             setting.memorytune for setting in settings), self.libvirt.extended)
 
@@ -147,7 +147,7 @@ class DomainXml:
         if policy.device_numa == device_numa.NONE:
             return xml
         try:
-            there = set(device_numa.passthrough_addresses(xml))
+            there = set(device_numa.list_passthrough_addresses(xml))
             distances = self._facts.distances()
             decision = device_numa.assign_devices(
                 [device for device in devices if device.address in there],

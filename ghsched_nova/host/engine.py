@@ -62,13 +62,13 @@ def measure_schemata(root: Path, lines: Sequence[str],
     :param lines: names of the schemata lines.
     :param domain: resctrl domain to measure in.
     """
-    found: Mapping[str, rounding.Readings] = _privileged().measure(
+    found: Mapping[str, rounding.Readings] = _privileged().measure_percentages(
         root, lines, domain)
     return found
 
 
-def _foreign_groups(root: Path, names: frozenset[str],
-                    known: frozenset[str]) -> frozenset[str]:
+def _list_foreign_groups(root: Path, names: frozenset[str],
+                         known: frozenset[str]) -> frozenset[str]:
     """Return resctrl control groups that were not created for ghsched's
     guests.
 
@@ -76,7 +76,7 @@ def _foreign_groups(root: Path, names: frozenset[str],
     :param known: groups of domains without a policy.
     """
     return frozenset(
-        name for name in naming.foreign(names) | (known & names)
+        name for name in naming.list_foreign_groups(names) | (known & names)
         if os.path.exists(root / name / 'tasks'))
 
 
@@ -136,7 +136,7 @@ class HostEngine(host_facts.HostFacts):
                 f'no memory bandwidth control on this host: {error}')
             return HostDescription()
         groups = self.groups()
-        foreign = _foreign_groups(self.root, groups, self._foreign)
+        foreign = _list_foreign_groups(self.root, groups, self._foreign)
         found = (f'memory bandwidth control: {host.dialect.title}, '
                  f'{host.num_closids} control groups, of which others use '
                  f'{len(foreign)}, NUMA nodes {sorted(host.domains_by_node)}')
@@ -232,7 +232,7 @@ class HostEngine(host_facts.HostFacts):
         host, guests, problems = self._desired(running)
         return model.Wanted(
             tuple(guests), tuple(domain.domain for domain in running),
-            frozenset(filter(naming.is_guests, before)),
+            frozenset(filter(naming.is_guest_group, before)),
             resolve.reset_other_domains(host) if host else {},
             self.all_threads, bool(self.section.control_devices),
             host.spare_monitors if host else 0,
@@ -334,8 +334,8 @@ class HostEngine(host_facts.HostFacts):
         Never raises.
         """
         groups = self.groups()
-        if (self._partitioned or naming.monitor_name(uuid) in groups
-                or any(map(naming.is_shared, groups))):
+        if (self._partitioned or naming.render_monitor_path(uuid) in groups
+                or any(map(naming.is_shared_group, groups))):
             try:
                 self.reconcile()
             except Exception as error:
@@ -343,10 +343,10 @@ class HostEngine(host_facts.HostFacts):
                             'groups after a guest has stopped, retrying with '
                             'the next report: %s', error)
         # Not Path.is_dir(): it raises when the file system does not answer.
-        if not os.path.isdir(self.root / naming.group_name(uuid)):
+        if not os.path.isdir(self.root / naming.render_group_name(uuid)):
             return
         try:
-            if _privileged().remove_own(self.root, uuid):
+            if _privileged().remove_own_group(self.root, uuid):
                 LOG.info('ghsched: removed the control group of stopped '
                          'guest %s', uuid)
         except Exception as error:

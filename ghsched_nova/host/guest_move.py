@@ -99,7 +99,7 @@ class Mover:
 
         Runs inside the claim, so the new nodes stay claimed during a rollback.
         """
-        request = move_messages.unpack(packed)
+        request = move_messages.unpack_move(packed)
         try:
             self._write_record(domain, move_record.render_record(packed))
             self._apply(domain, request)
@@ -152,7 +152,7 @@ class Mover:
         if packed is None:
             return False
         try:
-            request = move_messages.unpack(packed)
+            request = move_messages.unpack_move(packed)
         except messages.MessageError:
             self._remove_record(domain)
             return True

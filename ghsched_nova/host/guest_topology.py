@@ -38,7 +38,7 @@ def render_host_topology(section: Any, xml: str, policy: GuestPolicy,
     host = read_host_topology(Path(section.sysfs_path),
                               conf.parse_by_node(section, 'node_bandwidth'),
                               libvirt >= host_topology.KEEPS_CLUSTERS)
-    return host_topology.render(xml, policy, host_nodes, host)
+    return host_topology.render_topology(xml, policy, host_nodes, host)
 
 
 def read_host_topology(sysfs: Path, configured: dict[int, int],
@@ -49,13 +49,13 @@ def read_host_topology(sysfs: Path, configured: dict[int, int],
         (``[ghsched]node_bandwidth``); overrides the firmware's value.
     :param clusters: whether libvirt supports clusters of cores.
     """
-    nodes = dict(files.nodes(sysfs))
+    nodes = dict(files.iterate_nodes(sysfs))
     return host_topology.HostTopology(
-        distances=files.distances(sysfs),
-        latency={node: files.rated_latency(path)
+        distances=files.read_distances(sysfs),
+        latency={node: files.read_rated_latency(path)
                  for node, path in nodes.items()},
         bandwidth={node: configured.get(node, 0) * 10 ** 6
-                   or files.rated_bandwidth(path)
+                   or files.read_rated_bandwidth(path)
                    for node, path in nodes.items()},
         cpus={cpu: host_topology.Place(*place)
               for cpu, place in files.list_cpu_places(sysfs)},

@@ -79,7 +79,7 @@ class HostFacts:
                  if name not in naming.NOT_GROUPS}
         names |= {naming.MONITORS + name
                   for name in self._entries(naming.MONITORS)
-                  if naming.own_uuid(name)}
+                  if naming.parse_own_uuid(name)}
         return frozenset(
             name for name in names if os.path.isdir(self.root / name))
 
@@ -96,7 +96,7 @@ class HostFacts:
         """
         if not self.section.device_numa_nearest:
             return {}
-        found = sysfs_files.distances(Path(self.section.sysfs_path))
+        found = sysfs_files.read_distances(Path(self.section.sysfs_path))
         if not found:
             LOG.warning('ghsched: cannot read the distances of NUMA nodes '
                         'from sysfs, attaching no device to the nearest node')
@@ -106,7 +106,7 @@ class HostFacts:
         """Log a warning if unprivileged users can open and lock the resctrl
         directory.
         """
-        if fs.anybody_can_lock(self.root):
+        if fs.can_anybody_lock(self.root):
             LOG.warning('ghsched: any user of this host can lock %(root)s and '
                         'so keep guests from starting; give it to the group '
                         'of nova-compute: chgrp nova %(root)s && chmod 0750 '

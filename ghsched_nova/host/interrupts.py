@@ -37,7 +37,7 @@ class InterruptKeeper:
     :param dedicated: CPUs of ``[compute]cpu_dedicated_set``.
     :param proc: mount point of procfs.
     :param steer: writes the CPUs of an interrupt, see
-        :func:`engine.reconcile`.
+        :func:`engine.reconcile_interrupts`.
     """
 
     def __init__(self, section: Any, dedicated: Iterable[int] = (),
@@ -55,7 +55,7 @@ class InterruptKeeper:
 
         No interrupt is moved.
         """
-        guests = steered_guests(running)
+        guests = list_steered_guests(running)
         return (engine.check_interrupts(guests, self._host, self._proc)
                 if guests
                 else engine.Report())
@@ -67,9 +67,14 @@ class InterruptKeeper:
 
         :returns: report of the moved interrupts.
         """
-        guests = steered_guests(running)
-        return (engine.reconcile(guests, self._host, self._proc, self._steer)
-                if guests else engine.Report())
+        guests = list_steered_guests(running)
+        return (
+            engine.reconcile_interrupts(
+                guests, self._host, self._proc, self._steer
+            )
+            if guests
+            else engine.Report()
+        )
 
     def reconcile(self, running: Iterable[desired.Running]) -> None:
         """Move device interrupts of guests to housekeeping CPUs, and log each
@@ -99,20 +104,27 @@ class InterruptKeeper:
     def _host(self) -> model.Host:
         root = Path(self._section.sysfs_path)
         return model.Host(
-            {node: sysfs.cpus_of(path) for node, path in sysfs.nodes(root)},
-            self._dedicated | _read_isolated_cpus(root), self._bypass)
+            {
+                node: sysfs.read_cpus(path)
+                for node, path in sysfs.iterate_nodes(root)
+            },
+            self._dedicated | _read_isolated_cpus(root),
+            self._bypass,
+        )
 
     @functools.cached_property
     def _bypass(self) -> bool:
         """Whether interrupts reach guests on this host without the hypervisor;
         cached.
         """
-        return irq_bypass.ANY in irq_bypass.host_capabilities(
+        return irq_bypass.ANY in irq_bypass.read_host_capabilities(
             self._section.irq_bypass, Path(self._section.sysfs_path),
             self._proc)
 
 
-def steered_guests(running: Iterable[desired.Running]) -> list[model.Guest]:
+def list_steered_guests(
+    running: Iterable[desired.Running],
+) -> list[model.Guest]:
     """Return the running guests whose device interrupts belong on housekeeping
     CPUs.
 

@@ -84,7 +84,7 @@ def detect_capabilities(facts: Facts) -> frozenset[str]:
 
     A kernel parameter alone is not enough: the hardware must support it, too.
     """
-    kinds = (_has_gicv4(facts.log), _intel(facts), _amd(facts))
+    kinds = (_find_gicv4_bypass(facts.log), _intel(facts), _amd(facts))
     return frozenset().union(*kinds)
 
 
@@ -101,8 +101,8 @@ def select_capabilities(words: Collection[str],
     return kinds | {ANY} if kinds else kinds
 
 
-def host_capabilities(words: Collection[str], sysfs: Path,
-                      proc: Path = Path('/proc')) -> frozenset[str]:
+def read_host_capabilities(words: Collection[str], sysfs: Path,
+                           proc: Path = Path('/proc')) -> frozenset[str]:
     """Return the interrupt bypass capabilities of this host.
 
     :param words: value of ``[ghsched]irq_bypass``.
@@ -136,7 +136,7 @@ def read_facts(sysfs: Path, proc: Path) -> Facts:
         else '')
 
 
-def _has_gicv4(log: str) -> frozenset[str]:
+def _find_gicv4_bypass(log: str) -> frozenset[str]:
     """Return the interrupt bypass kinds of the GICv4 in an Arm host's kernel
     log.
     """

@@ -96,9 +96,9 @@ class LoadUse:
                 load_reader.LoadReader(load_reader.Paths(
                     sysfs=Path(section.sysfs_path),
                     run=Path(section.libvirt_run_path))),
-                conf.bottleneck_limits(section), section.load_period,
+                conf.get_bottleneck_limits(section), section.load_period,
                 section.load_smoothing)
-        changes = self._meter.measure(list(measurable_guests(running)),
+        changes = self._meter.measure(list(list_measurable_guests(running)),
                                       load_rates.extract_bandwidth(snapshot))
         for change in changes:
             LOG.info('ghsched: NUMA node %(node)s %(what)s a bottleneck by '
@@ -111,8 +111,8 @@ class LoadUse:
                 'value': change.value})
 
 
-def measurable_guests(running: Iterable[desired.Running]
-                      ) -> Iterator[load_reader.RunningGuest]:
+def list_measurable_guests(running: Iterable[desired.Running]
+                           ) -> Iterator[load_reader.RunningGuest]:
     """Return running guests whose domain XML shows their host NUMA nodes."""
     for one in running:
         if one.domain.id < 0 or not one.xml:
@@ -127,7 +127,7 @@ def measurable_guests(running: Iterable[desired.Running]
                       {'name': one.domain.name, 'error': error})
 
 
-def guests_with_policies(
+def list_guests_with_policies(
         running: Iterable[desired.Running]) -> list[view.Guest]:
     """Return policy and owner of running guests, to attribute bandwidth to
     them.

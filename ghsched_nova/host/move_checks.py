@@ -55,10 +55,11 @@ def find_refusals(xml: str, request: move_messages.Request,
     """
     root = document.parse_element(xml)
     name = root.findtext('name') or ''
-    return [*_pinned_memory(root), *_policy_errors(xml, request),
-            *_check_bound_memory(name, request, own_memory),
-            *_differences(root, request, own_memory.allowed_nodes(name)),
-            *_memory_shortages(request, sysfs)]
+    return [
+        *_pinned_memory(root), *_policy_errors(xml, request),
+        *_check_bound_memory(name, request, own_memory),
+        *_describe_differences(root, request, own_memory.allowed_nodes(name)),
+        *_find_memory_shortages(request, sysfs)]
 
 
 def _check_bound_memory(name: str, request: move_messages.Request,
@@ -90,8 +91,8 @@ def _pinned_memory(root: etree._Element) -> Iterator[str]:
                'of it can be moved while it runs')
 
 
-def _differences(root: etree._Element, request: move_messages.Request,
-                 allowed: frozenset[int] | None) -> Iterator[str]:
+def _describe_differences(root: etree._Element, request: move_messages.Request,
+                          allowed: frozenset[int] | None) -> Iterator[str]:
     """Describe CPUs and memory of a domain that differ from Nova's record.
 
     :param allowed: host NUMA nodes that the domain's memory may be on; None if
@@ -123,13 +124,15 @@ def _differences(root: etree._Element, request: move_messages.Request,
                    f'{cell.host_node} on record')
 
 
-def _memory_shortages(request: move_messages.Request,
-                      sysfs: Path) -> Iterator[str]:
+def _find_memory_shortages(request: move_messages.Request,
+                           sysfs: Path) -> Iterator[str]:
     """Describe target NUMA nodes where the kernel has too little free memory.
     """
     for number in request.move.nodes_moved:
         cell = request.move.after[number]
-        free = _free_memory(cell, sysfs / _NODES / f'node{cell.host_node}')
+        free = _read_free_memory(
+            cell, sysfs / _NODES / f'node{cell.host_node}'
+        )
         if free is not None and free < cell.memory:
             pages = (f' in free pages of {cell.page_size} KiB'
                      if cell.page_size else '')
@@ -137,7 +140,7 @@ def _memory_shortages(request: move_messages.Request,
                    f'{cell.memory} MiB are to be moved there')
 
 
-def _free_memory(cell: GuestCell, node: Path) -> int | None:
+def _read_free_memory(cell: GuestCell, node: Path) -> int | None:
     """Return the free memory in MiB for a guest NUMA node on a host NUMA node.
 
     None if that is unknown.

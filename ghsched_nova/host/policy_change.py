@@ -90,12 +90,12 @@ def read_policy(xml: str) -> list[dict[str, Any]] | None:
     domain = metadata.read_policy(xml)
     if domain is None or not domain.policy.controlled:
         return None
-    return messages.pack(domain.policy.nodes, domain.host_nodes)
+    return messages.pack_policy(domain.policy.nodes, domain.host_nodes)
 
 
-def effective_values(host: engine.HostEngine,
-                     policy: Sequence[messages.Node],
-                     guests: int = 1) -> list[dict[str, Any]]:
+def compute_effective_values(host: engine.HostEngine,
+                             policy: Sequence[messages.Node],
+                             guests: int = 1) -> list[dict[str, Any]]:
     """Return the bandwidth limits that this host would enforce for a policy.
 
     :param guests: number of guests that share the control group; the values
@@ -105,11 +105,11 @@ def effective_values(host: engine.HostEngine,
     :raises PolicyNotHeld: if the host cannot enforce the policy.
     :raises MessageError: if the policy is malformed.
     """
-    nodes, host_nodes = messages.unpack(policy)
+    nodes, host_nodes = messages.unpack_policy(policy)
     asked, found = GuestPolicy(nodes=nodes), host.host()
-    settings = resolve.resolve(found, asked, host_nodes)
+    settings = resolve.resolve_settings(found, asked, host_nodes)
     if guests > 1:
-        settings = resolve.resolve(
+        settings = resolve.resolve_settings(
             found,
             resolve.scale_shared_policy(found, asked, guests),
             host_nodes,
@@ -134,7 +134,7 @@ def count_group_guests(host: engine.HostEngine, uuid: str, live: str | None,
               else desired.make_running(live).shared_group)
     if not shares:
         return 1
-    nodes, host_nodes = messages.unpack(policy)
+    nodes, host_nodes = messages.unpack_policy(policy)
     return host.count_group_guests(uuid, GuestPolicy(nodes=nodes), host_nodes)
 
 
@@ -144,8 +144,8 @@ def _setting_to_dict(setting: resolve.DomainSetting) -> dict[str, Any]:
         'domain': setting.domain, **setting.effective_bandwidth.as_dict()}
 
 
-def is_same(host: engine.HostEngine, domain: Domain,
-            policy: Sequence[messages.Node]) -> bool:
+def domain_has_policy(host: engine.HostEngine, domain: Domain,
+                      policy: Sequence[messages.Node]) -> bool:
     """Whether a domain's live and persistent XML both have a bandwidth policy.
     """
     stored = domain.stored
@@ -163,7 +163,7 @@ def change_policy(host: engine.HostEngine, domain: Domain,
     :raises NotChanged: if the policy does not fit the guest, or the host
         refuses it.
     """
-    nodes, host_nodes = messages.unpack(policy)
+    nodes, host_nodes = messages.unpack_policy(policy)
     live, stored = domain.live, domain.stored
     before = metadata.read_policy(live)
     if before is None or not before.policy.controlled:
@@ -173,11 +173,11 @@ def change_policy(host: engine.HostEngine, domain: Domain,
             f'the domain runs on the host NUMA nodes {before.host_nodes}, '
             f'not on {host_nodes}')
     # Refuse a policy that the host cannot enforce before anything is written.
-    effective_values(host, policy)
+    compute_effective_values(host, policy)
     try:
         _apply_policy(host, domain, _replace_nodes(before, nodes))
     except Exception as error:
-        left = _restore(host, domain, before, stored)
+        left = _restore_policy(host, domain, before, stored)
         LOG.warning('ghsched: cannot change the policy of guest %(name)s, '
                     'keeping the old one: %(error)s%(left)s',
                     {'name': domain.guest.name, 'error': error, 'left': left})
@@ -202,8 +202,8 @@ def _apply_policy(host: engine.HostEngine, domain: Domain,
     host.reconcile_guest(desired.make_running(domain.live, domain.guest.id))
 
 
-def _restore(host: engine.HostEngine, domain: Domain,
-             before: metadata.DomainPolicy, stored: str) -> str:
+def _restore_policy(host: engine.HostEngine, domain: Domain,
+                    before: metadata.DomainPolicy, stored: str) -> str:
     """Restore a domain's bandwidth policy after a failed change.
 
     :param stored: persistent XML from before the change.

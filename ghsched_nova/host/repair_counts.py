@@ -52,8 +52,13 @@ class Repairs:
         try:
             with self._adding:
                 text = self._path.read_text() if self._path.exists() else ''
-                atomic_file.write_file(self._path, repair_metrics.to_json(
-                    Counter(repair_metrics.from_json(text)) + done))
+                atomic_file.write_file(
+                    self._path,
+                    repair_metrics.render_counts(
+                        Counter(repair_metrics.parse_counts(text)) + done
+                    ),
+                )
         except (OSError, UnicodeDecodeError) as error:
-            LOG.warning('ghsched: cannot count repairs of guest policies: %s',
-                        error)
+            LOG.warning(
+                'ghsched: cannot count repairs of guest policies: %s', error
+            )

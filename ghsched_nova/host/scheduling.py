@@ -124,8 +124,9 @@ class ThreadKeeper:
     @functools.cached_property
     def _irq_bypass(self) -> frozenset[str]:
         """Interrupt bypass capabilities of this host; cached."""
-        return irq_bypass.host_capabilities(self._section.irq_bypass,
-                                            Path(self._section.sysfs_path))
+        return irq_bypass.read_host_capabilities(
+            self._section.irq_bypass, Path(self._section.sysfs_path)
+        )
 
     def render(self, xml: str, policy: GuestPolicy) -> str:
         """Return a domain XML with the thread scheduling classes of a policy.
@@ -139,7 +140,7 @@ class ThreadKeeper:
                 _find_key(policy, priority).extra_spec,
                 f'{priority} is above what this host allows '
                 '([ghsched]realtime_priority_max)')
-        return scheduling.render(xml, policy.threads)
+        return scheduling.render_scheduling(xml, policy.threads)
 
     def reconcile_guest(self, running: desired.Running) -> None:
         """Set scheduling classes of a started guest's threads that libvirt
@@ -151,13 +152,13 @@ class ThreadKeeper:
         :raises PolicyError: if the kernel refuses a class; the log has the
             reason.
         """
-        guests = guests_with_classes([running])
+        guests = list_guests_with_classes([running])
         is_ours = scheduling.NAMESPACE in running.xml
         if not is_ours and not any(one.realtime for guest in guests
                                    for one in guest.wanted.values()):
             return
-        report = engine.reconcile(guests,
-                                  Path(self._section.libvirt_run_path))
+        report = engine.reconcile_threads(guests,
+                                          Path(self._section.libvirt_run_path))
         # The next report of the host logs the problems of other guests.
         for problem in report.problems if is_ours else ():
             LOG.error('ghsched: cannot set a scheduling class: %s', problem)
@@ -171,11 +172,14 @@ class ThreadKeeper:
         :returns: kinds of the changes made.
         """
         try:
-            report = engine.reconcile(guests_with_classes(running),
-                                      Path(self._section.libvirt_run_path))
+            report = engine.reconcile_threads(
+                list_guests_with_classes(running),
+                Path(self._section.libvirt_run_path))
         except Exception:
-            LOG.exception('ghsched: cannot check the scheduling classes of '
-                          'guests, retrying with the next report')
+            LOG.exception(
+                'ghsched: cannot check the scheduling classes of '
+                'guests, retrying with the next report'
+            )
             return []
         for action in report.actions:
             LOG.warning('ghsched: guest %(uuid)s: restored %(what)s: '
@@ -237,7 +241,7 @@ def _has_preempt_rt(sysfs: Path) -> bool:
         return False
 
 
-def guests_with_classes(
+def list_guests_with_classes(
         running: Iterable[desired.Running]) -> list[model.Guest]:
     """Return guests whose domain XML sets scheduling classes of threads, with
     these classes.
@@ -258,7 +262,7 @@ def _read_guest(running: desired.Running) -> model.Guest | None:
               for number, one in found.iothreads.items()}
     if found.emulator is not None:
         roles[model.Role('emulator')] = found.emulator
-    online = survey.online_cpus()
+    online = survey.read_online_cpus()
     pins = {model.Role(kind, number): cpus & online
             for kind in model.KINDS
             for (name, number), cpus in found.pins.items()

@@ -54,13 +54,20 @@ class GuestTraffic:
             with self._measuring:
                 if self._meter is None:
                     self._meter = _make_meter(self._section)
-                self._meter.update_ties(frozenset().union(
-                    *map(addresses.fixed_addresses, guests)), time.monotonic())
+                self._meter.update_ties(
+                    frozenset().union(
+                        *map(addresses.parse_fixed_addresses, guests)
+                    ),
+                    time.monotonic(),
+                )
         except Exception as error:
             # Logged once, although each report fails the same way.
             if self._failure != str(error):
-                LOG.warning('ghsched: cannot measure network traffic between '
-                            'guests: %s', error)
+                LOG.warning(
+                    'ghsched: cannot measure network traffic between '
+                    'guests: %s',
+                    error,
+                )
             self._failure = str(error)
         else:
             self._failure = ''
@@ -78,7 +85,7 @@ class GuestTraffic:
         try:
             return found | traffic.write(
                 self._meter.ties,
-                addresses.fixed_addresses(guest.get_xml_desc()))
+                addresses.parse_fixed_addresses(guest.get_xml_desc()))
         except Exception as error:
             LOG.warning('ghsched: cannot report traffic of guest %(name)s: '
                         '%(error)r', {'name': guest.name, 'error': error})

@@ -72,7 +72,7 @@ def _describe_difference(guest: metadata.DomainPolicy, held: Mapping[str, Any],
     Empty if they agree.
     """
     try:
-        allocation_check.check(
+        allocation_check.check_allocation(
             guest.policy, accounting, guest.counted_nodes, held, root,
             joins=guest.shared)
     except allocation_check.Disagreement as error:
@@ -80,7 +80,7 @@ def _describe_difference(guest: metadata.DomainPolicy, held: Mapping[str, Any],
     return ''
 
 
-def counted_policies(
+def list_counted_policies(
         running: Iterable[desired.Running],
         accounting: Accounting) -> dict[str, metadata.DomainPolicy]:
     """Return the policies of running guests that need an allocation of
@@ -110,7 +110,7 @@ def check_allocations(
         amounts by consumer for a provider UUID and a resource class.
     :returns: difference by UUID of the guest.
     """
-    guests = counted_policies(running, accounting)
+    guests = list_counted_policies(running, accounting)
     asked = {(names.make_numa_provider_uuid(root, guest.counted_nodes[number]),
               name) for guest in guests.values()
              for number, amounts in guest.policy.resources(accounting).items()

@@ -47,9 +47,9 @@ def check_interrupts(guests: Iterable[model.Guest], host: model.Host,
     return Report(*model.plan_actions(found, routes, host))
 
 
-def reconcile(guests: Iterable[model.Guest], host: model.Host,
-              proc: Path = Path('/proc'),
-              steer: Steer | None = None) -> Report:
+def reconcile_interrupts(guests: Iterable[model.Guest], host: model.Host,
+                         proc: Path = Path('/proc'),
+                         steer: Steer | None = None) -> Report:
     """Move interrupts of passthrough devices to housekeeping CPUs, unless they
     go to such CPUs already.
 

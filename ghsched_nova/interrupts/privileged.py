@@ -80,8 +80,8 @@ def write_affinity(number: int, name: str, cpus: list[int],
     if not model.is_vfio_name(name) or not Path(proc, *names, name).is_dir():
         return 'it is not in use any more'
     try:
-        kernel_files.write(proc, [*names, 'smp_affinity_list'],
-                           cpulist.render_cpus(cpus), kernel_files.PROC)
+        kernel_files.write_file(proc, [*names, 'smp_affinity_list'],
+                                cpulist.render_cpus(cpus), kernel_files.PROC)
     except OSError as error:
         why = _WHY.get(error.errno or 0)
         return os.strerror(error.errno or 0) + (f' ({why})' if why else '')

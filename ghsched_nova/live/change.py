@@ -177,7 +177,9 @@ class Plan:
     @property
     def packed(self) -> Packed:
         """New bandwidth policy of a guest in the wire format of RPC calls."""
-        return messages.pack(self.change.after.nodes, self.guest.host_nodes)
+        return messages.pack_policy(
+            self.change.after.nodes, self.guest.host_nodes
+        )
 
 
 @dataclass
@@ -262,8 +264,9 @@ class LiveChange:
     def _check_host(self, guest: Guest,
                     change: changes.Change) -> dict[str, Any]:
         try:
-            return self.host.check(guest, messages.pack(change.after.nodes,
-                                                        guest.host_nodes))
+            return self.host.check(
+                guest,
+                messages.pack_policy(change.after.nodes, guest.host_nodes))
         except errors.HostSilent as error:
             raise errors.Refused(str(error)) from error
 
@@ -320,7 +323,7 @@ class LiveChange:
     def _roll_back(self, error: BaseException) -> NoReturn:
         """Undo the steps of a failed policy change, and raise its error."""
         steps, self._undo = self._undo, []
-        roll_back(error, steps, self.records.unlock)
+        roll_back_change(error, steps, self.records.unlock)
 
     def _restore_host(self, plan: Plan, token: str) -> str:
         """Restore a guest's old policy on its host.
@@ -371,8 +374,8 @@ class LiveChange:
             'command again with the new or the old values.', left]))
 
 
-def roll_back(error: BaseException, undo: Sequence[Callable[[], str]],
-              unlock: Callable[[], str]) -> NoReturn:
+def roll_back_change(error: BaseException, undo: Sequence[Callable[[], str]],
+                     unlock: Callable[[], str]) -> NoReturn:
     """Run the undo steps of a failed change, unlock the server, raise the
     error.
 

@@ -49,15 +49,15 @@ class MessageError(ValueError):
     """A malformed message, with the reason."""
 
 
-def pack(nodes: Sequence[NodePolicy],
-         host_nodes: Sequence[int]) -> list[dict[str, Any]]:
+def pack_policy(nodes: Sequence[NodePolicy],
+                host_nodes: Sequence[int]) -> list[dict[str, Any]]:
     """Encode a bandwidth policy and its host NUMA nodes for an RPC call."""
     return [{'host_node': host_node, **node.to_mapping()}
             for node, host_node in zip(nodes, host_nodes, strict=True)]
 
 
-def unpack(packed: Sequence[Node]
-           ) -> tuple[tuple[NodePolicy, ...], tuple[int, ...]]:
+def unpack_policy(packed: Sequence[Node]
+                  ) -> tuple[tuple[NodePolicy, ...], tuple[int, ...]]:
     """Decode a bandwidth policy and its host NUMA nodes from an RPC call.
 
     :raises MessageError: if a value is missing or of another type.

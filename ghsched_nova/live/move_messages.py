@@ -47,7 +47,7 @@ class Request:
     shared: Mapping[int, frozenset[int]]
 
 
-def pack(request: Request) -> list[dict[str, Any]]:
+def pack_move(request: Request) -> list[dict[str, Any]]:
     """Encode a move between NUMA nodes for an RPC call.
 
     :returns: one entry per guest NUMA node.
@@ -63,7 +63,7 @@ def pack(request: Request) -> list[dict[str, Any]]:
         request.move.before, request.move.after, strict=True)]
 
 
-def unpack(packed: Packed) -> Request:
+def unpack_move(packed: Packed) -> Request:
     """Decode a move between NUMA nodes from an RPC call.
 
     The CPU thread policy is not sent.

@@ -149,7 +149,7 @@ class NodeMove:
                 if plan.wanted:
                     self._shares(plan).check_room(plan.wanted)
                 self.host.check_move(plan.guest,
-                                     move_messages.pack(plan.request))
+                                     move_messages.pack_move(plan.request))
         except errors.Refused:
             raise
         except (node_move.NotMovable, errors.HostSilent,
@@ -180,7 +180,7 @@ class NodeMove:
             self._carry_out(plan, lock)
         except BaseException as error:
             steps, self._undo = self._undo, []
-            change.roll_back(error, steps, self.records.unlock)
+            change.roll_back_change(error, steps, self.records.unlock)
         left = self.records.unlock()
         if left:
             raise errors.LeftOver('the server was moved', [left])
@@ -200,7 +200,7 @@ class NodeMove:
     def _move(self, plan: Plan, lock: str) -> None:
         token = str(uuid.uuid4())
         try:
-            self.host.move_nodes(plan.guest, move_messages.pack(
+            self.host.move_nodes(plan.guest, move_messages.pack_move(
                 plan.request), token, lock)
         except errors.HalfDone as error:
             self._undo = []

@@ -75,7 +75,7 @@ def is_locked(instance: Any, token: str) -> bool:
 class NovaRecords:
     """Nova's records of one guest, see :class:`change.Records`.
 
-    :param context: context of the guest's cell, see :func:`in_cell`.
+    :param context: context of the guest's cell, see :func:`open_cell_context`.
     :param uuid: UUID of the instance.
     """
 
@@ -264,8 +264,8 @@ def _clear_lock(instance: Any) -> None:
 
 
 @contextlib.contextmanager
-def recorded_action(context: Any, uuid: str,
-                    event: str = EVENT) -> Iterator[None]:
+def record_action(context: Any, uuid: str,
+                  event: str = EVENT) -> Iterator[None]:
     """Record what is done in this context as an instance action of a server.
 
     :param context: context of the guest's cell, with the user and the request.
@@ -315,7 +315,7 @@ def get_visible_server(uuid: str, caller: Any) -> Any:
     :raises Gone: if the user may see no such server.
     :raises Refused: if the databases cannot be read.
     """
-    with in_cell(uuid, caller) as cell:
+    with open_cell_context(uuid, caller) as cell:
         context = copy.copy(cell)
         context.is_admin = caller.is_admin
         try:
@@ -326,7 +326,7 @@ def get_visible_server(uuid: str, caller: Any) -> Any:
 
 
 @contextlib.contextmanager
-def in_cell(uuid: str, caller: Any = None) -> Iterator[Any]:
+def open_cell_context(uuid: str, caller: Any = None) -> Iterator[Any]:
     """Yield an admin context for the cell database that has a server.
 
     :param caller: context of the user, which is elevated; None: an anonymous

@@ -41,7 +41,7 @@ def change_policy(context: Any, server: str, asked: Mapping[str, str | None],
     wanted = make_live_change(context, server)
     if dry_run:
         return wanted.run(asked, dry_run)
-    with records.recorded_action(context, server):
+    with records.record_action(context, server):
         return wanted.run(asked, dry_run)
 
 
@@ -53,13 +53,16 @@ def make_live_change(context: Any, server: str) -> live_changes.LiveChange:
     """
     return live_changes.LiveChange(
         records.NovaRecords(context, server),
-        lambda guest: _shares(guest, guest.host_nodes, {names.MEM_BW_PCT}),
+        lambda guest: _make_shares(
+            guest, guest.host_nodes, {names.MEM_BW_PCT}
+        ),
         rpcapi.HostClient(context),
-        shared.config().ghsched.bandwidth_accounting)
+        shared.config().ghsched.bandwidth_accounting,
+    )
 
 
-def _shares(guest: live_changes.Guest, nodes: Sequence[int],
-            classes: Collection[str]) -> placement.Shares:
+def _make_shares(guest: live_changes.Guest, nodes: Sequence[int],
+                 classes: Collection[str]) -> placement.Shares:
     """Return access to a guest's allocation on NUMA nodes of its host.
 
     :param nodes: host NUMA nodes.
@@ -87,7 +90,7 @@ def move_server(context: Any, server: str, nodes: Mapping[int, int],
     mover = make_node_mover(context, server)
     if dry_run:
         return mover.check(nodes)
-    with records.recorded_action(context, server, records.MOVE_EVENT):
+    with records.record_action(context, server, records.MOVE_EVENT):
         return mover.run(nodes)
 
 
@@ -99,6 +102,6 @@ def make_node_mover(context: Any, server: str) -> node_move.NodeMove:
     """
     return node_move.NodeMove(
         records.NovaRecords(context, server),
-        lambda guest, nodes: _shares(guest, nodes, names.NODE_CLASSES),
+        lambda guest, nodes: _make_shares(guest, nodes, names.NODE_CLASSES),
         rpcapi.HostClient(context),
         shared.config().ghsched.bandwidth_accounting)

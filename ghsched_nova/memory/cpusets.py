@@ -55,7 +55,7 @@ def _directory(task: Path, root: Path) -> Path | None:
     return None
 
 
-def allowed_nodes(path: Path) -> frozenset[int] | None:
+def read_allowed_nodes(path: Path) -> frozenset[int] | None:
     """Return the NUMA nodes from which a control group may allocate memory
     (``cpuset.mems``); None if unknown.
     """

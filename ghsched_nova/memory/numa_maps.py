@@ -86,7 +86,7 @@ def parse_areas(numa_maps: Iterable[str], maps: Iterable[str]) -> list[Area]:
     """
     starts = {}
     for line in numa_maps:
-        area = _area(line)
+        area = _parse_area(line)
         if area is not None:
             starts[area.first] = area
         if len(starts) > MAX_AREAS:
@@ -97,7 +97,7 @@ def parse_areas(numa_maps: Iterable[str], maps: Iterable[str]) -> list[Area]:
             for first, area in starts.items() if first in ends]
 
 
-def _area(line: str) -> Area | None:
+def _parse_area(line: str) -> Area | None:
     """Return the memory area that a line of ``numa_maps`` describes, without
     its end address; None if it is not bound to one node.
     """

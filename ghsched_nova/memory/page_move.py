@@ -59,7 +59,7 @@ class Memory:
         """
         process = qemu.find_process(self._run_path, name)
         found = cpusets.find_cpusets(process) if process else []
-        return cpusets.allowed_nodes(found[0]) if found else None
+        return cpusets.read_allowed_nodes(found[0]) if found else None
 
     def move(self, name: str, moved: dict[int, int],
              nodes: list[int]) -> None:
@@ -77,13 +77,13 @@ class Memory:
         guest = (name, process)
         steps = numa_maps.plan_node_sets(moved, nodes)
         new = steps[-1]
-        if not any(cpusets.allowed_nodes(path) == new
+        if not any(cpusets.read_allowed_nodes(path) == new
                    for path in cpusets.find_cpusets(process)):
             for step in steps[:-1]:
-                _raise_problem(privileged.allow_nodes(guest, step))
+                _raise_problem(privileged.restrict_to_nodes(guest, step))
             if len(steps) > 1:
                 self._move_pages(guest, moved, new)
-        _raise_problem(privileged.allow_nodes(guest, new))
+        _raise_problem(privileged.restrict_to_nodes(guest, new))
         self._settle(guest)
 
     def _move_pages(self, guest: privileged.Guest, moved: dict[int, int],
@@ -116,20 +116,20 @@ class Memory:
         :raises NotBound: if pages are still on other nodes.
         """
         for _turn in range(_TRIES):
-            left = _strays(guest)
+            left = _find_strays(guest)
             if not left:
                 return
             for area in left:
                 self._move_area(guest, area, area.node)
             time.sleep(0.1)
-        left = _strays(guest)
+        left = _find_strays(guest)
         if left:
             raise numa_maps.NotBound(
                 f'{sum(area.strays for area in left)} pages of its memory '
                 'cannot be moved: the kernel keeps them where they are')
 
 
-def _strays(guest: privileged.Guest) -> list[numa_maps.Area]:
+def _find_strays(guest: privileged.Guest) -> list[numa_maps.Area]:
     """Return the guest memory areas with pages on a wrong host NUMA node."""
     return [area for area in privileged.read_bound_areas(
         guest) if area.strays]

@@ -85,7 +85,7 @@ def read_bound_areas(guest: Guest) -> list[numa_maps.Area]:
             for first, last, node, size, pages in _areas(guest)]
 
 
-def allow_nodes(guest: Guest, nodes: Iterable[int]) -> str:
+def restrict_to_nodes(guest: Guest, nodes: Iterable[int]) -> str:
     """Restrict the memory of a guest to these host NUMA nodes, through the
     privileged helper.
 
@@ -148,8 +148,8 @@ def write_allowed_nodes(process: int, nodes: list[int],
     text = cpulist.render_cpus(nodes)
     for path in cpusets.find_cpusets(process, root=root):
         try:
-            if cpusets.allowed_nodes(path) != frozenset(nodes):
-                kernel_files.write(
+            if cpusets.read_allowed_nodes(path) != frozenset(nodes):
+                kernel_files.write_file(
                     root, [*path.relative_to(root).parts, cpusets.MEMS], text,
                     kernel_files.CGROUPS)
         except OSError as error:

@@ -127,9 +127,15 @@ class Libvirt:
         try:
             root = document.parse_element(domain.XMLDesc(0))
             found['cells'] = cells.parse_cells(root)
-            found['devices'] = tuple(pci_topology.passthrough_devices(root))
-        except (ValueError, etree.XMLSyntaxError, self._module.libvirtError,
-                pci_topology.DeviceNumaError):
+            found['devices'] = tuple(
+                pci_topology.map_passthrough_devices(root)
+            )
+        except (
+            ValueError,
+            etree.XMLSyntaxError,
+            self._module.libvirtError,
+            pci_topology.DeviceNumaError,
+        ):
             pass
         return found
 

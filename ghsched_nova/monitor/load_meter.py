@@ -32,7 +32,8 @@ class LoadMeter:
 
     :param period: minimum length of a measurement in seconds; a call before
         its end keeps the last measurement.
-    :param smoothing: time constant in seconds, see :func:`load_rates.smooth`.
+    :param smoothing: time constant in seconds, see
+        :func:`load_rates.smooth_load`.
     :param wall: clock in seconds since 1970.
     """
 
@@ -69,6 +70,6 @@ class LoadMeter:
         if found is None:
             return ()
         before, self._sample = self.load, now
-        self.load = bottleneck.mark_bottlenecks(load_rates.smooth(
+        self.load = bottleneck.mark_bottlenecks(load_rates.smooth_load(
             before, found, self._smoothing), before, self._limits)
         return bottleneck.find_changes(before, self.load)

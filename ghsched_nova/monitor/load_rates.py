@@ -382,7 +382,7 @@ def _rate(then: int | None, now: int | None, period: float) -> float | None:
 _AS_IS = frozenset({'capacity'})
 
 
-def smooth(before: Load | None, now: Load, seconds: float) -> Load:
+def smooth_load(before: Load | None, now: Load, seconds: float) -> Load:
     """Return a load measurement that is exponentially smoothed with the
     previous measurement.
 

@@ -144,13 +144,13 @@ class LoadReader:
             return
         sysfs = self._paths.sysfs
         self._host = _Host(
-            now, {node: sysfs_files.cpus_of(path)
-                  for node, path in sysfs_files.nodes(sysfs)},
+            now, {node: sysfs_files.read_cpus(path)
+                  for node, path in sysfs_files.iterate_nodes(sysfs)},
             dict(_disk_nodes(sysfs)))
 
     def _nodes(self) -> Iterator[tuple[int, load_rates.Node]]:
         for node, cpus in self._host.cpus.items():
-            path = sysfs_files.node_path(self._paths.sysfs, node)
+            path = sysfs_files.get_node_path(self._paths.sysfs, node)
             yield node, load_rates.Node(
                 cpus, load_files.parse_node_meminfo(
                     _read_file(f'{path}/meminfo')),

@@ -250,9 +250,9 @@ def _resctrl_metrics(found: reader.Round,
     yield _occupancy(found, _drop_nested_groups(owned))
     yield _energy(found, _drop_nested_groups(owned))
     sharers = _map_sharers(owned, guests)
-    yield from _effective_limits(found.host, owned, sharers)
-    yield from _requested_limits(guests)
-    yield from _unprotected_guests(owned, sharers, guests)
+    yield from _make_effective_limit_metrics(found.host, owned, sharers)
+    yield from _make_requested_limit_metrics(guests)
+    yield from _make_unprotected_metric(owned, sharers, guests)
 
 
 def _drop_nested_groups(owned: Owned) -> Owned:
@@ -331,16 +331,17 @@ def _map_sharers(owned: Owned, guests: Iterable[view.Guest]
     there = {group.name for group, _guest in owned if group.control}
     found: dict[str, list[view.Guest]] = {}
     for guest, own_groups in groups.items():
-        for name in view.shared_groups(guest, own_groups):
+        for name in view.list_shared_groups(guest, own_groups):
             if name in there:
                 found.setdefault(name, []).append(guest)
                 break
     return found
 
 
-def _effective_limits(host: topology.Host, owned: Owned,
-                      sharers: Mapping[str, Sequence[view.Guest | None]]
-                      ) -> Iterator[core.Metric]:
+def _make_effective_limit_metrics(
+    host: topology.Host, owned: Owned,
+    sharers: Mapping[str, Sequence[view.Guest | None]]
+) -> Iterator[core.Metric]:
     """Yield the metrics of bandwidth limits in force, with samples by control
     group and host NUMA node.
 
@@ -349,13 +350,15 @@ def _effective_limits(host: topology.Host, owned: Owned,
     """
     rows = []
     for group, guest in owned:
-        ours = guest is not None or naming.is_shared(group.name)
+        ours = guest is not None or naming.is_shared_group(group.name)
         if not ours or group.lines is None:
             continue
         for one in sharers.get(group.name, [guest]):
             nodes = one.host_nodes if one else ()
             for node in sorted(host.control):
-                held = view.effective_limits(host, group.lines, node, nodes)
+                held = view.compute_effective_limits(
+                    host, group.lines, node, nodes
+                )
                 if held is not None:
                     rows.append(((group.name, str(node), *_labels(one)),
                                  held))
@@ -368,7 +371,9 @@ def _effective_limits(host: topology.Host, owned: Owned,
             in zip(rows, values, strict=True) if value is not None])
 
 
-def _requested_limits(guests: Iterable[view.Guest]) -> Iterator[core.Metric]:
+def _make_requested_limit_metrics(
+    guests: Iterable[view.Guest],
+) -> Iterator[core.Metric]:
     """Yield the metrics of bandwidth limits that flavors request, with samples
     by guest and host NUMA node.
     """
@@ -382,9 +387,10 @@ def _requested_limits(guests: Iterable[view.Guest]) -> Iterator[core.Metric]:
         (labels, asked.maximum) for labels, asked in rows])
 
 
-def _unprotected_guests(owned: Owned,
-                        sharers: Mapping[str, Sequence[view.Guest]],
-                        guests: Iterable[view.Guest]) -> Iterator[core.Metric]:
+def _make_unprotected_metric(
+    owned: Owned, sharers: Mapping[str, Sequence[view.Guest]],
+    guests: Iterable[view.Guest]
+) -> Iterator[core.Metric]:
     """Yield the metric that marks guests whose bandwidth policy needs a
     control group, but who are in none.
     """

@@ -194,7 +194,7 @@ class Reader:
             before, self._last = self._last, now
         figures = rates.compute_bandwidths(before.readings if before else {},
                                            now.readings, now.host.monitor.unit)
-        cached = _cache_bytes(now.occupancy)
+        cached = _sum_cache_bytes(now.occupancy)
         return view.Usage(
             now.host,
             tuple(view.GroupUsage(group,
@@ -203,9 +203,9 @@ class Reader:
                   for group in now.groups))
 
 
-def _cache_bytes(occupancy: Mapping[tuple[str, int, topology.Place],
-                                    rates.Reading],
-                 ) -> dict[tuple[str, int], dict[topology.Nodes, int]]:
+def _sum_cache_bytes(occupancy: Mapping[tuple[str, int, topology.Place],
+                                        rates.Reading],
+                     ) -> dict[tuple[str, int], dict[topology.Nodes, int]]:
     """Return the bytes that each resctrl group has in L3 caches, by NUMA nodes
     of the caches; nodes with an unreadable cache are left out.
 
@@ -286,7 +286,7 @@ def _lines(path: str) -> schemata.Schemata | None:
 @functools.lru_cache(maxsize=1024)
 def _parse_schemata(text: bytes) -> schemata.Schemata:
     """Return the parsed text of a schemata file, cached by text."""
-    return schemata.read(text.decode(errors='replace'))
+    return schemata.parse_kernel_schemata(text.decode(errors='replace'))
 
 
 def _reading(path: str, clock: Clock) -> rates.Reading:

@@ -32,7 +32,7 @@ FILE = 'ghsched-repairs.json'
 VERSION = 1
 
 
-def to_json(counts: Mapping[str, int]) -> str:
+def render_counts(counts: Mapping[str, int]) -> str:
     """Return JSON text with the number of repairs on the host by kind of
     repair.
     """
@@ -40,7 +40,7 @@ def to_json(counts: Mapping[str, int]) -> str:
                       sort_keys=True)
 
 
-def from_json(text: str) -> dict[str, int]:
+def parse_counts(text: str) -> dict[str, int]:
     """Return the number of repairs by kind of repair from JSON text; empty if
     the text is malformed.
     """
@@ -63,7 +63,7 @@ class Collector(registry.Collector):
         per kind of repair.
         """
         try:
-            counts = from_json(self._path.read_text())
+            counts = parse_counts(self._path.read_text())
         except (OSError, UnicodeDecodeError):
             counts = {}
         yield metrics.make_metric('ghsched_repairs', [

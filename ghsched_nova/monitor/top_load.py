@@ -25,7 +25,7 @@ NODE_TITLES = ('NODE', 'CPU %', 'WAIT %', 'MEM %', 'STALL %', 'REMOTE %',
 GUEST_TITLES = ('CPU %', 'WAIT %')
 
 
-def load_document(measured: load.Load | None) -> Any:
+def make_load_document(measured: load.Load | None) -> Any:
     """Return a host load measurement as JSON data, in the form that
     nova-compute reports.
     """
@@ -50,12 +50,12 @@ def format_guest_cells(measured: load.Load | None, uuid: str,
     """
     here = [one for one in (measured.guests if measured else ())
             if uuid and one.guest == uuid and one.host_node in nodes]
-    return [_percent(_mean(here, [one.cpu_load for one in here])),
-            _percent(_mean(here, [one.cpu_wait for one in here]))]
+    return [_percent(_weighted_mean(here, [one.cpu_load for one in here])),
+            _percent(_weighted_mean(here, [one.cpu_wait for one in here]))]
 
 
-def _mean(here: Iterable[load.GuestNode],
-          values: Sequence[float | None]) -> float | None:
+def _weighted_mean(here: Iterable[load.GuestNode],
+                   values: Sequence[float | None]) -> float | None:
     """Return the mean of load values weighted by number of vCPUs; None if a
     value is unknown.
     """

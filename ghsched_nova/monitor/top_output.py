@@ -102,12 +102,12 @@ def make_document(snapshot: view.Snapshot, when: float, problem: str = '',
                        'cached_bytes': one.cached.get(nodes)}
                       for nodes, figure in sorted(one.used.items())],
         } for one in snapshot.others],
-        'load': top_load.load_document(measured),
+        'load': top_load.make_load_document(measured),
     }
 
 
-def as_json(snapshot: view.Snapshot, when: float, problem: str = '',
-            measured: load.Load | None = None) -> str:
+def format_json(snapshot: view.Snapshot, when: float, problem: str = '',
+                measured: load.Load | None = None) -> str:
     """Return the bandwidth and load of a host as one line of JSON."""
     return json.dumps(make_document(snapshot, when, problem, measured))
 
@@ -281,7 +281,7 @@ def make_page(snapshot: view.Snapshot, when: str, problem: str = '',
         lines.append(to_printable(f'without libvirt: {problem}'))
     lines += [to_printable(f'{usage.guest.title}: {usage.guest.problem}')
               for usage in snapshot.guests if usage.guest.problem]
-    lines += ['', *_node_lines(snapshot), '']
+    lines += ['', *_format_node_lines(snapshot), '']
     if loaded and measured:
         lines += [*_align_columns(top_load.NODE_TITLES,
                                   top_load.format_node_rows(measured), 1), '']
@@ -289,7 +289,7 @@ def make_page(snapshot: view.Snapshot, when: str, problem: str = '',
     entries = [entry._replace(load=top_load.format_guest_cells(
         measured, usage.guest.uuid, entry.nodes))
         for usage in sort_guests(guests, order, reverse)
-        for entry in _guest_entries(usage)]
+        for entry in _make_guest_rows(usage)]
     entries += [_Entry(f'({one.group.name})', nodes, figure,
                        cached=one.cached.get(nodes))
                 for one in snapshot.others if match in one.group.name
@@ -318,7 +318,7 @@ def _is_below(row: view.GuestNode | None) -> bool:
             or held.maximum is not None and held.maximum < asked.maximum - 2)
 
 
-def _node_lines(snapshot: view.Snapshot) -> list[str]:
+def _format_node_lines(snapshot: view.Snapshot) -> list[str]:
     """Return a table line with the bandwidth of each host NUMA node, and a
     line with the sum if there are several.
     """
@@ -354,7 +354,7 @@ def _node_row(node: view.NodeUsage) -> Row:
             str(node.guaranteed)]
 
 
-def _guest_entries(usage: view.GuestUsage) -> list[_Entry]:
+def _make_guest_rows(usage: view.GuestUsage) -> list[_Entry]:
     """Return the table rows of a guest's bandwidth, one per host NUMA node.
 
     For a guest without a policy, only nodes with traffic or limits.
@@ -443,7 +443,7 @@ def to_printable(text: str) -> str:
                    for letter in text)
 
 
-def display_width(text: str) -> int:
+def measure_width(text: str) -> int:
     """Return the number of terminal columns that a text takes."""
     return len(text) if text.isascii() else max(0, wcwidth.wcswidth(text))
 
@@ -474,11 +474,11 @@ def _align_columns(titles: Sequence[str], rows: Sequence[Row], left: int,
         aligned to the right.
     :param least: minimum widths of the first columns.
     """
-    widths = [max(map(display_width, column)) for column
+    widths = [max(map(measure_width, column)) for column
               in zip(titles, *rows, strict=True)]
     widths[:len(least)] = map(max, widths, least)
     return ['  '.join(
-        word + ' ' * (wide - display_width(word)) if place < left
-        else ' ' * (wide - display_width(word)) + word
+        word + ' ' * (wide - measure_width(word)) if place < left
+        else ' ' * (wide - measure_width(word)) + word
         for place, (word, wide) in enumerate(zip(row, widths, strict=True))
     ).rstrip() for row in (titles, *rows)]

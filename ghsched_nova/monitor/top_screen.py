@@ -94,8 +94,9 @@ class Top:
         if self._snapshot is None:
             return ''
         if self.as_json:
-            return top_output.as_json(self._snapshot, self._when,
-                                      self._source.libvirt_error, self._load)
+            return top_output.format_json(self._snapshot, self._when,
+                                          self._source.libvirt_error,
+                                          self._load)
         return '\n'.join(line.text for line in self._page().render_lines())
 
     def screen(self, columns: int, lines: int, colour: bool = False,

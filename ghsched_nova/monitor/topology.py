@@ -118,12 +118,15 @@ def read_host(resctrl: Path, sysfs: Path,
         raise MonitorUnavailable(
             'this host reports no memory bandwidth: neither info/L3_MON nor '
             f'info/MB_MON of {resctrl} offers it')
-    nodes = dict(sysfs_files.nodes(sysfs))
-    cpus = {node: sysfs_files.cpus_of(path) for node, path in nodes.items()}
-    l3 = {node: _l3_caches(sysfs, of) for node, of in cpus.items() if of}
-    capacity = {node: configured[node] * resctrl_host.TOLD_UNIT
-                if node in configured else sysfs_files.rated_bandwidth(path)
-                for node, path in nodes.items()}
+    nodes = dict(sysfs_files.iterate_nodes(sysfs))
+    cpus = {node: sysfs_files.read_cpus(path) for node, path in nodes.items()}
+    l3 = {node: _list_l3_caches(sysfs, of) for node, of in cpus.items() if of}
+    capacity = {
+        node: configured[node] * resctrl_host.TOLD_UNIT
+        if node in configured
+        else sysfs_files.read_rated_bandwidth(path)
+        for node, path in nodes.items()
+    }
     control, no_cap = _read_control_domains(
         resctrl, sysfs, configured, dialect, l3
     )
@@ -189,7 +192,7 @@ def _nodes_of(domain: int, host: Host, monitor: dialects.Monitor) -> Nodes:
 def _dialect(resctrl: Path,
              info: Mapping[str, str]) -> dialects.Dialect | None:
     try:
-        root = schemata.read(
+        root = schemata.parse_kernel_schemata(
             sysfs_files.read_text(resctrl / 'schemata') or '')
     except schemata.SchemataError:
         return None
@@ -245,12 +248,15 @@ def _read_info(resctrl: Path) -> dict[str, str]:
         raise MonitorUnavailable(error.reason) from error
 
 
-def _l3_caches(sysfs: Path, cpus: frozenset[int]) -> frozenset[int]:
+def _list_l3_caches(sysfs: Path, cpus: frozenset[int]) -> frozenset[int]:
     """Return the ids of the L3 caches of some CPUs; caches without an id are
     left out.
     """
-    return frozenset(number for number in sysfs_files.l3_caches(sysfs, cpus)
-                     if number is not None)
+    return frozenset(
+        number
+        for number in sysfs_files.iterate_l3_caches(sysfs, cpus)
+        if number is not None
+    )
 
 
 def _names(path: Path) -> list[str]:

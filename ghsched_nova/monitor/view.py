@@ -326,7 +326,7 @@ def _make_guest_usage(on: '_Held', guest: Guest, groups: Sequence[GroupUsage],
     :param groups: resctrl groups of this guest alone.
     :param control: all control groups by name.
     """
-    shared = [control[name] for name in shared_groups(
+    shared = [control[name] for name in list_shared_groups(
         guest, [one.group for one in groups]) if name in control]
     held = shared[:1] or groups
     measured = _drop_nested_groups(groups)
@@ -361,7 +361,9 @@ def _make_guest_usage(on: '_Held', guest: Guest, groups: Sequence[GroupUsage],
         tuple(one.group for one in held if one.group.lines is not None))
 
 
-def shared_groups(guest: Guest, groups: Iterable[Group]) -> tuple[str, ...]:
+def list_shared_groups(
+    guest: Guest, groups: Iterable[Group]
+) -> tuple[str, ...]:
     """Return the names of the control groups that a guest shares with other
     guests; empty for most guests.
 
@@ -374,7 +376,7 @@ def shared_groups(guest: Guest, groups: Iterable[Group]) -> tuple[str, ...]:
         found.append(naming.render_shared_name(guest.policy.policy.nodes,
                                                guest.policy.host_nodes))
     found += [group.parent for group in groups
-              if not group.control and naming.is_shared(group.parent)]
+              if not group.control and naming.is_shared_group(group.parent)]
     return tuple(dict.fromkeys(found))
 
 
@@ -448,20 +450,20 @@ class _Held:
         """
         key = id(lines), nodes, tuple(of)
         if key not in self._found:
-            self._found[key] = _effective_on_nodes(self.host, lines, nodes, of)
+            self._found[key] = _find_joint_limits(self.host, lines, nodes, of)
         return self._found[key]
 
 
-def _effective_on_nodes(host: topology.Host, lines: schemata.Schemata,
-                        nodes: topology.Nodes,
-                        of: Collection[int]) -> Effective | None:
+def _find_joint_limits(host: topology.Host, lines: schemata.Schemata,
+                       nodes: topology.Nodes,
+                       of: Collection[int]) -> Effective | None:
     """Return the bandwidth limits that a control group has on host NUMA nodes
     whose bandwidth is reported together.
 
     :param lines: schemata of the group.
     :param of: host NUMA nodes of the guest; empty if unknown.
     """
-    held = [effective_limits(host, lines, node, of) for node
+    held = [compute_effective_limits(host, lines, node, of) for node
             in [node for node in nodes if node in of] or nodes]
     parts = [one.rate for one in held if one and one.rate is not None]
     least = _strictest_limits(held)
@@ -469,8 +471,9 @@ def _effective_on_nodes(host: topology.Host, lines: schemata.Schemata,
         least, rate=sum(parts) if len(parts) == len(held) else None)
 
 
-def effective_limits(host: topology.Host, lines: schemata.Schemata, node: int,
-                     of: Collection[int] = ()) -> Effective | None:
+def compute_effective_limits(host: topology.Host, lines: schemata.Schemata,
+                             node: int,
+                             of: Collection[int] = ()) -> Effective | None:
     """Return the bandwidth limits that a control group has on a host NUMA
     node.
 

@@ -156,8 +156,9 @@ def orders(instance: Any, host: Destination,
                                             host.nodes,
                                             found):
         try:
-            allocation_check.check(policy, accounting, order, host.allocations,
-                                   host.uuid, joins=can_join(policy, order))
+            allocation_check.check_allocation(policy, accounting, order,
+                                              host.allocations, host.uuid,
+                                              joins=can_join(policy, order))
         except allocation_check.Disagreement:
             continue
         yield order

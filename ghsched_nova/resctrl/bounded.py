@@ -57,7 +57,7 @@ def lower_bounded_values_first(plan: model.Plan, actual: model.Actual,
 def _line(action: model.Action) -> schemata.Line | None:
     if action.kind != 'write line' or action.file != 'schemata':
         return None
-    return schemata.parse(action.line).lines[0]
+    return schemata.parse_schemata(action.line).lines[0]
 
 
 _Values = tuple[tuple[int, str], ...]

@@ -75,7 +75,7 @@ class Cache:
         """Bit mask of the longest run of L3 cache ways that no control group
         in mode exclusive has on any cache.
         """
-        return longest_free_run(self.mask, self.exclusive)
+        return find_longest_free_run(self.mask, self.exclusive)
 
     @property
     def prefers_low_ways(self) -> bool:
@@ -117,23 +117,23 @@ def read_caches(info: Mapping[str, str], root: schemata.Schemata, sysfs: Path,
         least = max(1, _count(info.get(f'{top}/min_cbm_bits', '')))
         usage = info.get(f'{top}/bit_usage', '')
         devices = (_mask(info.get(f'{top}/shareable_bits', ''))
-                   | _marked_ways(usage, 'HX'))
+                   | _read_marked_ways(usage, 'HX'))
         # MPAM shows all of them as shareable (mpam_resctrl.c), and so does
         # io_alloc until its mask is made smaller: the rest can be no place
         # for devices then.
         exclusive = _used_by_cache(usage, 'E')
-        region = guest_ways_mask(longest_free_run(mask, exclusive),
-                                 0 if devices == mask else devices,
-                                 max(least, shared))
+        region = choose_guest_ways(find_longest_free_run(mask, exclusive),
+                                   0 if devices == mask else devices,
+                                   max(least, shared))
         domains = frozenset(domain for domain, _value in found.values)
-        by_node = _private_caches(domains, sysfs, of_nodes)
+        by_node = _map_private_caches(domains, sysfs, of_nodes)
         if region.bit_count() < least or not by_node:
             return None
         return Cache(lines, mask, region, least, by_node, exclusive)
     return None
 
 
-def _marked_ways(usage: str, letters: str) -> int:
+def _read_marked_ways(usage: str, letters: str) -> int:
     """Return the bit mask of L3 cache ways that info/L3/bit_usage marks with
     one of some letters, over all caches.
 
@@ -155,18 +155,18 @@ def _used_by_cache(usage: str, letters: str) -> dict[int, int]:
     return found
 
 
-def longest_free_run(mask: int, exclusive: Mapping[int, int]) -> int:
+def find_longest_free_run(mask: int, exclusive: Mapping[int, int]) -> int:
     """Return the bit mask of the longest run of L3 cache ways that no control
     group in mode exclusive has.
 
     :param mask: bit mask of the ways to choose from.
     :param exclusive: bit mask of ways in mode exclusive, by cache.
     """
-    return longest_run(mask & ~functools.reduce(
+    return find_longest_run(mask & ~functools.reduce(
         operator.or_, exclusive.values(), 0))
 
 
-def guest_ways_mask(free: int, taken: int, shared: int) -> int:
+def choose_guest_ways(free: int, taken: int, shared: int) -> int:
     """Return the bit mask of the L3 cache ways that guests may have to
     themselves, at one end of the free ways.
 
@@ -182,26 +182,28 @@ def guest_ways_mask(free: int, taken: int, shared: int) -> int:
     low = bits.index(True) if True in bits else width
     high = bits[::-1].index(True) if True in bits else width
     ways = max(0, min(max(low, high), width - shared))
-    return mask_of_lowest(ways) << (
+    return make_lowest_mask(ways) << (
         first if low >= high else first + width - ways
     )
 
 
-def mask_of_lowest(ways: int) -> int:
+def make_lowest_mask(ways: int) -> int:
     """Return an L3 cache bit mask in which this number of lowest bits is
     set.
     """
     return (1 << ways) - 1
 
 
-def is_whole(mask: int) -> bool:
+def is_contiguous(mask: int) -> bool:
     """Whether the set bits of an L3 cache bit mask are contiguous."""
     return mask > 0 and (mask >> (mask & -mask).bit_length() - 1
                          ) & ((mask >> (mask & -mask).bit_length() - 1) + 1
                               ) == 0
 
 
-def remaining_ways(cache: Cache, masks: Mapping[str, int], domain: int) -> int:
+def compute_remaining_ways(
+    cache: Cache, masks: Mapping[str, int], domain: int
+) -> int:
     """Return the bit mask of L3 cache ways that are left on one cache for
     control groups without exclusive ways.
 
@@ -211,14 +213,14 @@ def remaining_ways(cache: Cache, masks: Mapping[str, int], domain: int) -> int:
     used = functools.reduce(operator.or_, masks.values(), 0)
     left = cache.mask
     if used and cache.prefers_low_ways:
-        left &= ~mask_of_lowest(used.bit_length())
+        left &= ~make_lowest_mask(used.bit_length())
     elif used:
         left &= (used & -used) - 1
     taken = cache.exclusive.get(domain, 0)
-    return longest_run(left & ~taken) if left & taken else left
+    return find_longest_run(left & ~taken) if left & taken else left
 
 
-def longest_run(mask: int) -> int:
+def find_longest_run(mask: int) -> int:
     """Return the bit mask of the longest run of set bits in a bit mask; of
     runs of equal length, the lowest.
     """
@@ -251,7 +253,9 @@ def assign_masks(cache: Cache, wanted: Mapping[str, int],
     )
     if len(found) == len(wanted):
         return found
-    order = sorted(kept, key=lambda name: outermost_key(cache, kept[name]))
+    order = sorted(
+        kept, key=lambda name: make_outermost_key(cache, kept[name])
+    )
     return _add_outermost_masks(
         cache, {}, {name: wanted[name] for name in [*order, *new]}
     )
@@ -262,7 +266,7 @@ def _kept(cache: Cache, wanted: Mapping[str, int],
     taken = 0
     for name in sorted(wanted):
         mask = held.get(name, 0)
-        if (mask.bit_count() == wanted[name] and is_whole(mask)
+        if (mask.bit_count() == wanted[name] and is_contiguous(mask)
                 and not mask & ~cache.region and not mask & taken):
             taken |= mask
             yield name, mask
@@ -292,12 +296,12 @@ def _list_runs(cache: Cache, ways: int) -> list[int]:
     ways that guests may have, in order of preference.
     """
     first = (cache.region & -cache.region).bit_length() - 1
-    spans = [mask_of_lowest(ways) << place
+    spans = [make_lowest_mask(ways) << place
              for place in range(first, first + cache.way_count - ways + 1)]
     return spans if cache.prefers_low_ways else spans[::-1]
 
 
-def held_mask(held: schemata.Schemata, line: str, domain: int) -> int:
+def get_held_mask(held: schemata.Schemata, line: str, domain: int) -> int:
     """Return the L3 cache bit mask that the schemata of a control group have
     on one cache; 0 if it is unknown.
 
@@ -310,8 +314,9 @@ def held_mask(held: schemata.Schemata, line: str, domain: int) -> int:
         return 0
 
 
-def shared_ways(cache: Cache, domains: Iterable[int], one: schemata.Schemata,
-                other: schemata.Schemata) -> str:
+def describe_shared_ways(cache: Cache, domains: Iterable[int],
+                         one: schemata.Schemata,
+                         other: schemata.Schemata) -> str:
     """Return text that says how many L3 cache ways two control groups both
     have on some caches; empty if they share none.
 
@@ -321,9 +326,14 @@ def shared_ways(cache: Cache, domains: Iterable[int], one: schemata.Schemata,
     """
     found = []
     for domain in sorted(domains):
-        both = functools.reduce(operator.or_, (
-            held_mask(one, line, domain) & held_mask(other, line, domain)
-            for line in cache.lines))
+        both = functools.reduce(
+            operator.or_,
+            (
+                get_held_mask(one, line, domain)
+                & get_held_mask(other, line, domain)
+                for line in cache.lines
+            ),
+        )
         if both:
             found.append(f'{both.bit_count()} ways of L3 {domain}')
     return ' and '.join(found)
@@ -336,20 +346,20 @@ def list_private_domains(cache: Cache, group: schemata.Schemata,
     """
     line = cache.lines[0]
     return [domain for domain in sorted(cache.domains)
-            if held_mask(group, line, domain)
-            and not held_mask(group, line, domain)
-            & held_mask(root, line, domain)]
+            if get_held_mask(group, line, domain)
+            and not get_held_mask(group, line, domain)
+            & get_held_mask(root, line, domain)]
 
 
-def outermost_key(cache: Cache, mask: int) -> int:
+def make_outermost_key(cache: Cache, mask: int) -> int:
     """Return a sort key of L3 cache bit masks that puts the outermost mask
     first.
     """
     return mask if cache.prefers_low_ways else -mask
 
 
-def _private_caches(domains: frozenset[int], sysfs: Path,
-                    of_nodes: bool) -> dict[int, tuple[int, ...]]:
+def _map_private_caches(domains: frozenset[int], sysfs: Path,
+                        of_nodes: bool) -> dict[int, tuple[int, ...]]:
     """Return the ids of the L3 caches of each host NUMA node whose caches no
     other node uses.
 
@@ -357,10 +367,10 @@ def _private_caches(domains: frozenset[int], sysfs: Path,
     :param of_nodes: whether these ids are numbers of NUMA nodes.
     """
     by_node: dict[int, set[int]] = {}
-    for node, path in sysfs_files.nodes(sysfs):
-        cpus = sysfs_files.cpus_of(path)
+    for node, path in sysfs_files.iterate_nodes(sysfs):
+        cpus = sysfs_files.read_cpus(path)
         found = {node} if of_nodes else set(
-            sysfs_files.l3_caches(sysfs, cpus))
+            sysfs_files.iterate_l3_caches(sysfs, cpus))
         if cpus and None not in found and found <= domains:
             by_node[node] = {one for one in found if one is not None}
     return {node: tuple(sorted(mine)) for node, mine in by_node.items()

@@ -70,15 +70,16 @@ def add_mask_writes(plan: model.Plan, actual: model.Actual,
         *_write_masks(cache, owners, held, masks)]
     first = cache.lines[0]
     settled = {name: guest for name, guest in owners.items() if all(
-        caches.held_mask(held[name], first, domain) == masks[domain].get(name)
-        for domain in guest.ways)}
+        caches.get_held_mask(held[name], first, domain)
+        == masks[domain].get(name) for domain in guest.ways)}
     return replace(
         plan, actions=tuple(_insert_mask_writes(plan.actions, actions)),
         problems=(*plan.problems, *problems),
-        intruded=tuple(_overlaps(cache, settled, held, {
-            **held, ROOT: actual.root})),
-        overlaps=tuple(_overlaps(cache, settled, held, _without_removed(
-            actual.others, plan.actions))))
+        intruded=tuple(_find_overlaps(
+            cache, settled, held, {**held, ROOT: actual.root})),
+        overlaps=tuple(_find_overlaps(
+            cache, settled, held,
+            _drop_removed_groups(actual.others, plan.actions))))
 
 
 def _insert_mask_writes(actions: Sequence[model.Action],
@@ -92,9 +93,9 @@ def _insert_mask_writes(actions: Sequence[model.Action],
     yield from (one for one in actions if one.kind == 'move threads')
 
 
-def _without_removed(groups: Mapping[str, schemata.Schemata],
-                     actions: Iterable[model.Action]
-                     ) -> dict[str, schemata.Schemata]:
+def _drop_removed_groups(groups: Mapping[str, schemata.Schemata],
+                         actions: Iterable[model.Action]
+                         ) -> dict[str, schemata.Schemata]:
     """Return the control groups with their schemata, without groups that one
     of the planned changes removes.
     """
@@ -104,10 +105,10 @@ def _without_removed(groups: Mapping[str, schemata.Schemata],
             if name not in removed}
 
 
-def _overlaps(cache: caches.Cache, owners: Mapping[str, model.Guest],
-              held: Mapping[str, schemata.Schemata],
-              others: Mapping[str, schemata.Schemata]
-              ) -> Iterator[model.Problem]:
+def _find_overlaps(cache: caches.Cache, owners: Mapping[str, model.Guest],
+                   held: Mapping[str, schemata.Schemata],
+                   others: Mapping[str, schemata.Schemata]
+                   ) -> Iterator[model.Problem]:
     """Yield a problem for each guest whose exclusive L3 cache ways another
     control group has as well.
 
@@ -120,7 +121,9 @@ def _overlaps(cache: caches.Cache, owners: Mapping[str, model.Guest],
         for other, rows in sorted(others.items()):
             if other == name:
                 continue
-            text = caches.shared_ways(cache, guest.ways, held[name], rows)
+            text = caches.describe_shared_ways(
+                cache, guest.ways, held[name], rows
+            )
             if text:
                 yield model.Problem(
                     guest.domain.uuid, name,
@@ -146,7 +149,7 @@ def _assign_masks(cache: caches.Cache, groups: Mapping[str, model.Guest],
         ways = {name: guest.ways[domain] for name, guest in groups.items()
                 if domain in guest.ways}
         masks[domain] = caches.assign_masks(cache, ways, {
-            name: caches.held_mask(held[name], cache.lines[0], domain)
+            name: caches.get_held_mask(held[name], cache.lines[0], domain)
             for name in ways})
         lacking |= dict.fromkeys(ways.keys() - masks[domain].keys(), domain)
     return masks, [model.Problem(
@@ -165,9 +168,13 @@ def _write_masks(cache: caches.Cache, groups: Mapping[str, model.Guest],
     another guest has not left yet.
     """
     for domain, mine in masks.items():
-        rest = caches.remaining_ways(cache, mine, domain)
-        for name in sorted(groups, key=lambda name: (
-                name in mine, caches.outermost_key(cache, mine.get(name, 0)))):
+        rest = caches.compute_remaining_ways(cache, mine, domain)
+        for name in sorted(
+            groups,
+            key=lambda name: (
+                name in mine,
+                caches.make_outermost_key(cache, mine.get(name, 0))),
+        ):
             yield from _writes(cache, name, groups[name].domain.uuid,
                                held[name], {domain: mine.get(name, rest)})
 
@@ -177,8 +184,8 @@ def _shared(cache: caches.Cache, name: str, uuid: str,
             masks: _Masks) -> Iterator[model.Action]:
     wanted = {}
     for domain, mine in masks.items():
-        left = caches.remaining_ways(cache, mine, domain)
-        now = caches.held_mask(held, cache.lines[0], domain)
+        left = caches.compute_remaining_ways(cache, mine, domain)
+        now = caches.get_held_mask(held, cache.lines[0], domain)
         # A mask that was written here follows what is left.
         ours = now == 0 or now & ~cache.region == (
             cache.mask & ~cache.exclusive.get(domain, 0) & ~cache.region)
@@ -191,7 +198,7 @@ def _writes(cache: caches.Cache, name: str, uuid: str,
             wanted: Mapping[int, int]) -> Iterator[model.Action]:
     for line in cache.lines:
         for domain, mask in wanted.items():
-            now = caches.held_mask(held, line, domain)
+            now = caches.get_held_mask(held, line, domain)
             if now != mask:
                 yield model.Action(
                     'write line', name, f'{line} of domain {domain} is '

@@ -70,7 +70,7 @@ def read_counters(files: fs.Files, root: Path,
 
 
 def _values(text: str) -> Mapping[int, int]:
-    return schemata.parse(f'counters:{text}').values('counters') or {}
+    return schemata.parse_schemata(f'counters:{text}').values('counters') or {}
 
 
 def _parse_assignments(
@@ -128,7 +128,7 @@ def map_measuring_groups(
     """
     return {
         model.monitoring_group_path(name, guest.domain.uuid)
-        if naming.is_shared(name)
+        if naming.is_shared_group(name)
         else name: guest
         for name, members in model.guests_by_group(guests, names).items()
         for guest in members

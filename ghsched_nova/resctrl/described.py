@@ -195,7 +195,7 @@ def add_described_knobs(known: Sequence[knobs.Knob],
     :param root: schemata of the root group.
     """
     found = list(known)
-    for control in sorted(controls, key=preference_key):
+    for control in sorted(controls, key=make_preference_key):
         if (control.parent or root.line(control.name) is None
                 or any(knob.line == control.name for knob in found)):
             continue
@@ -205,7 +205,7 @@ def add_described_knobs(known: Sequence[knobs.Knob],
     return tuple(found)
 
 
-def preference_key(control: Control) -> tuple[bool, int, str]:
+def make_preference_key(control: Control) -> tuple[bool, int, str]:
     """Return a sort key of bandwidth controls; the control that ghsched should
     prefer is first.
     """
@@ -224,7 +224,7 @@ def _make_knob(control: Control, found: Sequence[knobs.Knob],
     :param controls: all descriptions of the resource.
     :param root: schemata of the root group.
     """
-    role, reset = control.role, _default_value(control, root)
+    role, reset = control.role, _find_default_value(control, root)
     if role == 'minimum' and (reset is None or reset == control.maximum):
         role = None     # a floor that all groups have in full is no guarantee
     if role is None:
@@ -262,7 +262,9 @@ def _has_same_domains(control: Control, found: Sequence[knobs.Knob],
                 if line is not None}) == 1
 
 
-def _default_value(control: Control, root: schemata.Schemata) -> int | None:
+def _find_default_value(
+    control: Control, root: schemata.Schemata
+) -> int | None:
     """Return the value that a bandwidth control has in a new control group;
     None if unknown.
 
@@ -289,8 +291,8 @@ def filter_by_resource(controls: Sequence[Control], resource: str
     return (one for one in controls if one.resource == resource)
 
 
-def domain_kind(controls: Sequence[Control], line: str
-                ) -> knobs.DomainKind | None:
+def find_domain_kind(controls: Sequence[Control], line: str
+                     ) -> knobs.DomainKind | None:
     """Return what the domain ids of a schemata line number, e.g. L3 caches or
     NUMA nodes; None if the kernel does not describe the line.
     """
@@ -298,8 +300,8 @@ def domain_kind(controls: Sequence[Control], line: str
                  if one.name == line), None)
 
 
-def with_described_maximum(knob: knobs.Knob, controls: Sequence[Control]
-                           ) -> knobs.Knob:
+def apply_described_maximum(knob: knobs.Knob, controls: Sequence[Control]
+                            ) -> knobs.Knob:
     """Return a bandwidth control whose maximum value is the one that the
     kernel describes; unchanged if the maximum is not described or not
     variable.

@@ -55,7 +55,7 @@ def detect_dialect(info: Info, root: schemata.Schemata,
         found = _make_described_dialect(controls, root)
     knobs = described.add_described_knobs(
         [
-            described.with_described_maximum(knob, controls)
+            described.apply_described_maximum(knob, controls)
             for knob in found.knobs
         ],
         controls,
@@ -64,7 +64,7 @@ def detect_dialect(info: Info, root: schemata.Schemata,
     if not any(knob.role in ('maximum', 'minimum') for knob in knobs):
         return None
     found = replace(found, knobs=knobs)
-    return replace(found, domain_kind=described.domain_kind(
+    return replace(found, domain_kind=described.find_domain_kind(
         controls, found.main_knob.line) or found.domain_kind)
 
 
@@ -86,9 +86,16 @@ def _make_described_dialect(controls: Sequence[described.Control],
     """Return a resctrl dialect that has only the bandwidth controls which the
     kernel describes.
     """
-    cap = next((control for control in sorted(
-        controls, key=described.preference_key) if control.role == 'maximum'
-        and not control.parent and root.line(control.name)), None)
+    cap = next(
+        (
+            control
+            for control in sorted(controls, key=described.make_preference_key)
+            if control.role == 'maximum'
+            and not control.parent
+            and root.line(control.name)
+        ),
+        None,
+    )
     size = cap.unit_bytes_per_s if cap else None
     return dialects.SELF_DESCRIBED if cap is None or size is None else replace(
         dialects.SELF_DESCRIBED, unit=Unit(f'{float(size):g} bytes/s', size))
@@ -103,15 +110,15 @@ def list_fitting_dialects(
     New kernels may have lines that no dialect knows, so that an unknown line
     does not exclude a dialect.
     """
-    unknown = {dialect.name: len(unknown_lines(dialect, root))
+    unknown = {dialect.name: len(list_unknown_lines(dialect, root))
                for dialect in dialects.ALL
                if not explain_mismatch(dialect, info, root, group_files)}
     return [dialect for dialect in dialects.ALL
             if unknown.get(dialect.name) == min(unknown.values(), default=0)]
 
 
-def unknown_lines(dialect: Dialect, root: schemata.Schemata
-                  ) -> tuple[schemata.Line, ...]:
+def list_unknown_lines(dialect: Dialect, root: schemata.Schemata
+                       ) -> tuple[schemata.Line, ...]:
     """Return the bandwidth lines in the root group's schemata that a resctrl
     dialect does not know.
     """
@@ -131,7 +138,7 @@ def describe_unused_controls(
         f'the line {line.name} is not known to ghsched and never written; '
         'the root group holds '
         + (line.body or schemata.render_values(line.values) or 'nothing')
-        for line in unknown_lines(dialect, root))
+        for line in list_unknown_lines(dialect, root))
     return unknown + tuple(describe_reduced_caps(root))
 
 

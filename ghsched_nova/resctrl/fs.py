@@ -143,7 +143,7 @@ def _lock(descriptor: int, timeout: float,
 
 
 @contextlib.contextmanager
-def locked(files: Files, root: Path, timeout: float) -> Iterator[None]:
+def hold_lock(files: Files, root: Path, timeout: float) -> Iterator[None]:
     """Within this context, hold the exclusive lock of the mounted resctrl file
     system.
 
@@ -195,7 +195,7 @@ def wait_for_writer(root: Path, patience: float = READER_PATIENCE) -> None:
         os.close(descriptor)
 
 
-def anybody_can_lock(root: Path) -> bool:
+def can_anybody_lock(root: Path) -> bool:
     """Whether every user of the host can open and so lock the resctrl
     directory.
 
@@ -208,7 +208,7 @@ def anybody_can_lock(root: Path) -> bool:
         return False
 
 
-def write(files: Files, root: Path, path: Path, line: str) -> None:
+def write_line(files: Files, root: Path, path: Path, line: str) -> None:
     """Write one line to a file of resctrl.
 
     :raises GroupError: with the line and the kernel's message, if the kernel
@@ -219,7 +219,7 @@ def write(files: Files, root: Path, path: Path, line: str) -> None:
     except OSError as exc:
         raise GroupError(
             'the write was refused', str(path), line.rstrip('\n'),
-            exc.errno or 0, last_status(files, root)) from exc
+            exc.errno or 0, read_last_status(files, root)) from exc
 
 
 def write_devices(files: Files, root: Path, group: Path,
@@ -231,13 +231,13 @@ def write_devices(files: Files, root: Path, group: Path,
     """
     for number in devices:
         try:
-            write(files, root, group / 'tasks', f'iommu_group:{number}\n')
+            write_line(files, root, group / 'tasks', f'iommu_group:{number}\n')
         except GroupError as error:
             if error.errno != errno.ESRCH:
                 raise
 
 
-def last_status(files: Files, root: Path) -> str:
+def read_last_status(files: Files, root: Path) -> str:
     """Return the kernel's message about the last resctrl command, from
     info/last_cmd_status; empty if there was no error.
     """
@@ -265,14 +265,14 @@ def remove_group(root: Path, uuid: str, *, files: Files | None = None,
     :raises GroupError: if the kernel refuses the removal.
     """
     files = files or Files()
-    path = root / naming.group_name(uuid)
-    with locked(files, root, lock_timeout):
+    path = root / naming.render_group_name(uuid)
+    with hold_lock(files, root, lock_timeout):
         try:
             listed = files.read(path / 'tasks')
-            if tasks.vcpu_threads(tasks.parse_threads(listed), proc):
+            if tasks.select_vcpu_threads(tasks.parse_threads(listed), proc):
                 return False
             write_devices(files, root, root,
-                          sorted(tasks.iommu_groups(listed)))
+                          sorted(tasks.parse_iommu_groups(listed)))
             files.remove_directory(path)
         except FileNotFoundError:
             return False

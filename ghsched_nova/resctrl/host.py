@@ -294,7 +294,7 @@ def read_host(resctrl: Path, sysfs: Path, told: Told = _NOTHING_TOLD,
         raise ResctrlUnavailable(node_domains.describe_no_node(left_out))
     scales = read_scales(dialect, minimum, granularity, readings)
     openeuler_reads = (
-        schemata.openeuler_libvirt_reads(root) and _has_dense_domains(caps)
+        schemata.is_read_by_openeuler(root) and _has_dense_domains(caps)
         and _can_libvirt_write_caps(dialect, minimum, granularity, scales))
     return ResctrlHost(
         dialect=dialect, num_closids=_closids(info),
@@ -357,10 +357,10 @@ def read_info(resctrl: Path) -> dict[str, str]:
     return {file.relative_to(top).as_posix():
             '' if file.name in _NOT_READ else sysfs_files.read_text(file) or ''
             for directory in sysfs_files.list_directory(top)
-            for file in _info_files(directory)}
+            for file in _list_info_files(directory)}
 
 
-def _info_files(directory: Path, depth: int = 0) -> Iterator[Path]:
+def _list_info_files(directory: Path, depth: int = 0) -> Iterator[Path]:
     """Yield the paths of the files in a directory of resctrl's info/, and of
     those in its subdirectories that describe schemata lines.
     """
@@ -368,7 +368,7 @@ def _info_files(directory: Path, depth: int = 0) -> Iterator[Path]:
         if os.path.isfile(path):
             yield path
         elif 0 < depth < _DEPTH or path.name == 'resource_schemata':
-            yield from _info_files(path, depth + 1)
+            yield from _list_info_files(path, depth + 1)
 
 
 def _read_control(resctrl: Path) -> dict[str, str]:
@@ -393,7 +393,7 @@ def _read_root(resctrl: Path) -> schemata.Schemata:
     if text is None:
         raise ResctrlUnavailable(f'{path} cannot be read')
     try:
-        return schemata.read(text)
+        return schemata.parse_kernel_schemata(text)
     except schemata.SchemataError as exc:
         raise ResctrlUnavailable(f'{path}: {exc}') from exc
 
@@ -445,10 +445,14 @@ def _count_assignable(dialect: dialects.Dialect,
         return {}
     text = info.get(f'{directory}/num_mbm_cntrs', '').strip()
     try:
-        return schemata.parse(f'counters:{text}').values('counters') or {}
+        return (
+            schemata.parse_schemata(f'counters:{text}').values('counters')
+            or {}
+        )
     except schemata.SchemataError as exc:
-        raise ResctrlUnavailable(f'info/{directory}/num_mbm_cntrs: {exc}'
-                                 ) from exc
+        raise ResctrlUnavailable(
+            f'info/{directory}/num_mbm_cntrs: {exc}'
+        ) from exc
 
 
 def _uncapped_value(dialect: dialects.Dialect, caps: Mapping[int, int]) -> int:
@@ -485,7 +489,7 @@ def read_scales(dialect: dialects.Dialect, minimum: int, granularity: int,
             scales[knob.line] = rounding.Scale.from_readings(
                 readings[knob.line])
         elif knob.fraction:
-            scales[knob.line] = rounding.mpam_scale(granularity, minimum)
+            scales[knob.line] = rounding.make_mpam_scale(granularity, minimum)
         elif knob.is_coarse and not (
                 knob.role == 'maximum' and dialect.absolute):
             scales[knob.line] = rounding.Scale(
@@ -582,8 +586,8 @@ def _node_bandwidths(
     speeds = {}
     for node in list(by_node):
         speed = (told.node_bandwidth.get(node, 0) * TOLD_UNIT
-                 or sysfs_files.rated_bandwidth(
-                     sysfs_files.node_path(sysfs, node)))
+                 or sysfs_files.read_rated_bandwidth(
+                     sysfs_files.get_node_path(sysfs, node)))
         if speed:
             speeds[node] = speed
         else:

@@ -29,10 +29,10 @@ from ghsched_nova.resctrl import rounding
 from ghsched_nova.resctrl import schemata
 
 
-def measure(root: Path, lines: Sequence[str], domain: int,
-            files: fs.Files | None = None,
-            lock_timeout: float = fs.LOCK_TIMEOUT
-            ) -> dict[str, rounding.Readings]:
+def measure_percentages(root: Path, lines: Sequence[str], domain: int,
+                        files: fs.Files | None = None,
+                        lock_timeout: float = fs.LOCK_TIMEOUT
+                        ) -> dict[str, rounding.Readings]:
     """Measure which percentage the kernel applies for each of 0 to 100, by
     line.
 
@@ -46,12 +46,12 @@ def measure(root: Path, lines: Sequence[str], domain: int,
     """
     files = files or fs.Files()
     group = root / naming.PROBE
-    with fs.locked(files, root, lock_timeout):
+    with fs.hold_lock(files, root, lock_timeout):
         _remove(files, group)       # one of a process that was killed
         try:
             files.make_directory(group)
         except OSError as exc:
-            status = fs.last_status(files, root)
+            status = fs.read_last_status(files, root)
             raise fs.GroupError(
                 'there is no control group left to measure with'
                 if exc.errno == errno.ENOSPC else 'cannot be made',
@@ -86,7 +86,7 @@ def _readings(files: fs.Files, group: Path, line: str,
 
 def _shown(files: fs.Files, group: Path, line: str, domain: int) -> int:
     try:
-        rows = schemata.read(files.read(group / 'schemata'))
+        rows = schemata.parse_kernel_schemata(files.read(group / 'schemata'))
         return (rows.values(line) or {})[domain]
     except OSError as exc:
         raise fs.make_group_error('cannot be measured', group, exc) from exc

@@ -118,9 +118,9 @@ class Guest:
         have.
         """
         if self.is_only_measured:
-            return naming.monitor_name(self.domain.uuid)
+            return naming.render_monitor_path(self.domain.uuid)
         if self.maker == 'ghsched':
-            return self.shared or naming.group_name(self.domain.uuid)
+            return self.shared or naming.render_group_name(self.domain.uuid)
         machine = naming.render_machine_name(self.domain.id, self.domain.name)
         if self.maker == 'libvirt-process':
             return machine
@@ -349,7 +349,7 @@ def check_wanted(wanted: Wanted) -> None:
     for guest in wanted.guests:
         _check_guest(guest)
     for name in wanted.removable:
-        if not naming.is_guests(name):
+        if not naming.is_guest_group(name):
             raise ValueError(f'{name!r} is not the name of a group of '
                              'guests')
     _check_cache(wanted.cache)
@@ -366,7 +366,7 @@ def _check_guest(guest: Guest) -> None:
         raise ValueError(f'guest {guest.domain.uuid} has no vCPU')
     if guest.devices and min(guest.devices) < 0:
         raise ValueError(f'{min(guest.devices)} is not an IOMMU group')
-    if guest.shared and not naming.is_shared(guest.shared):
+    if guest.shared and not naming.is_shared_group(guest.shared):
         raise ValueError(f'{guest.shared!r} is not the name of a shared group')
     _check_values(guest.desired)
     _check_values({'L3': dict(guest.ways)})
@@ -406,7 +406,7 @@ def find_group(guest: Guest, names: Iterable[str]) -> str | None:
         return guest.group
     if guest.is_only_measured:
         return next((name for name in names
-                     if is_libvirts_monitor(name, guest.domain)), None)
+                     if is_libvirt_monitor(name, guest.domain)), None)
     if guest.maker != 'libvirt':
         return None
     # A libvirt that spells the name in another way.
@@ -419,7 +419,7 @@ def find_group(guest: Guest, names: Iterable[str]) -> str | None:
     return alike[0] if len(alike) == 1 else None
 
 
-def is_libvirts_monitor(name: str, domain: Domain) -> bool:
+def is_libvirt_monitor(name: str, domain: Domain) -> bool:
     """Whether this is the name of a monitoring group that libvirt created for
     a domain.
 
@@ -461,7 +461,7 @@ def monitoring_group_path(group: str, uuid: str) -> str:
 
     :param group: name of the control group.
     """
-    return f'{group}/{naming.monitor_name(uuid)}'
+    return f'{group}/{naming.render_monitor_path(uuid)}'
 
 
 def expand_problems(guests: Iterable[Guest],

@@ -139,16 +139,16 @@ def find_groups(names: Iterable[str], domain_id: int,
     return sorted(name for name in names if pattern.fullmatch(name))
 
 
-def group_name(uuid: str) -> str:
+def render_group_name(uuid: str) -> str:
     """Return the name of the control group that a guest has to itself."""
     return PREFIX + uuid
 
 
-def monitor_name(uuid: str) -> str:
+def render_monitor_path(uuid: str) -> str:
     """Return the path of a guest's monitoring group below the resctrl mount
     point.
     """
-    return MONITORS + group_name(uuid)
+    return MONITORS + render_group_name(uuid)
 
 
 def parse_guest_uuid(name: str) -> str | None:
@@ -156,7 +156,7 @@ def parse_guest_uuid(name: str) -> str | None:
     the name has no UUID.
     """
     name = name.removeprefix(MONITORS)
-    if is_shared(name) or not name.startswith(PREFIX):
+    if is_shared_group(name) or not name.startswith(PREFIX):
         return None
     return name[len(PREFIX):]
 
@@ -174,14 +174,14 @@ def render_shared_name(nodes: Sequence[NodePolicy],
                                                strict=True)))
 
 
-def is_shared(name: str) -> bool:
+def is_shared_group(name: str) -> bool:
     """Whether this is the name of a control group that several guests can
     share.
     """
     return name == DEFAULT or bool(_SHARED.fullmatch(name))
 
 
-def own_uuid(name: str) -> str | None:
+def parse_own_uuid(name: str) -> str | None:
     """Return the guest UUID in the name of a resctrl group that nova-compute
     created for one guest; None for other names.
     """
@@ -193,19 +193,23 @@ def is_nova_group(name: str) -> bool:
     """Whether this is the name of a resctrl group that nova-compute
     creates.
     """
-    return own_uuid(name) is not None or is_shared(name) or name == PROBE
+    return (
+        parse_own_uuid(name) is not None
+        or is_shared_group(name)
+        or name == PROBE
+    )
 
 
-def is_guests(name: str) -> bool:
+def is_guest_group(name: str) -> bool:
     """Whether this is the name of a resctrl group that nova-compute or libvirt
     creates for guests.
     """
     return is_nova_group(name) or parse_machine_name(name) is not None
 
 
-def foreign(names: Iterable[str]) -> frozenset[str]:
+def list_foreign_groups(names: Iterable[str]) -> frozenset[str]:
     """Return the names of control groups that neither nova-compute nor libvirt
     created for guests.
     """
     return frozenset(name for name in names
-                     if name not in NOT_GROUPS and not is_guests(name))
+                     if name not in NOT_GROUPS and not is_guest_group(name))

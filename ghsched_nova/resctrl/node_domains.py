@@ -40,7 +40,7 @@ def map_nodes(dialect: dialects.Dialect, domains: frozenset[int],
     # A kind fits when each node with CPUs has its domains, and each domain is
     # something of that kind.
     kinds = ((_map_kind('numa', domains, sysfs),
-              {node for node, _path in sysfs_files.nodes(sysfs)}),
+              {node for node, _path in sysfs_files.iterate_nodes(sysfs)}),
              (_map_kind('l3', domains, sysfs), _all_l3(sysfs)))
     maps = [mapped for mapped, ids in kinds
             if mapped[0] and domains <= ids
@@ -59,12 +59,12 @@ def _map_kind(kind: Literal['numa', 'l3'], domains: frozenset[int],
               sysfs: Path) -> _NodeMap:
     by_node: dict[int, tuple[int, ...]] = {}
     left_out: dict[int, str] = {}
-    for node, path in sysfs_files.nodes(sysfs):
-        cpus = sysfs_files.cpus_of(path)
+    for node, path in sysfs_files.iterate_nodes(sysfs):
+        cpus = sysfs_files.read_cpus(path)
         if not cpus:
             left_out[node] = _NO_CPU
             continue
-        found = {node} if kind == 'numa' else _l3_domains(sysfs, cpus)
+        found = {node} if kind == 'numa' else _list_l3_domains(sysfs, cpus)
         if found is None:
             left_out[node] = 'a CPU of it has no cache/index3/id in sysfs'
         elif not found <= domains:
@@ -77,9 +77,9 @@ def _map_kind(kind: Literal['numa', 'l3'], domains: frozenset[int],
 
 def _all_l3(sysfs: Path) -> set[int]:
     found: set[int] = set()
-    for _node, path in sysfs_files.nodes(sysfs):
-        cpus = sysfs_files.cpus_of(path)
-        found |= _l3_domains(sysfs, cpus) or set()
+    for _node, path in sysfs_files.iterate_nodes(sysfs):
+        cpus = sysfs_files.read_cpus(path)
+        found |= _list_l3_domains(sysfs, cpus) or set()
     return found
 
 
@@ -90,12 +90,12 @@ def describe_no_node(left_out: Mapping[int, str]) -> str:
             f'({reasons or "there is no node"})')
 
 
-def _l3_domains(sysfs: Path, cpus: frozenset[int]) -> set[int] | None:
+def _list_l3_domains(sysfs: Path, cpus: frozenset[int]) -> set[int] | None:
     """Return the ids of the L3 caches of some CPUs; None if the id of one of
     the caches is unknown.
     """
     found: set[int] = set()
-    for number in sysfs_files.l3_caches(sysfs, cpus):
+    for number in sysfs_files.iterate_l3_caches(sysfs, cpus):
         if number is None:
             return None
         found.add(number)

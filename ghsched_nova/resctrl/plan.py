@@ -57,14 +57,16 @@ def make_plan(actual: model.Actual, wanted: model.Wanted) -> model.Plan:
     # Those that were promised something first: there may not be a group for
     # each.
     for name, guests in sorted(members.items(), key=_rank):
-        problems += _reach(_plan_group(name, guests, actual, wanted), actions)
-        problems += _strangers(guests, name, actual, at_home)
+        problems += _collect_actions(
+            _plan_group(name, guests, actual, wanted), actions
+        )
+        problems += _find_strangers(guests, name, actual, at_home)
     there = actual.groups.keys() | {action.group for action in actions}
     actions += _plan_monitoring(
         {
             name: guests
             for name, guests in members.items()
-            if naming.is_shared(name) and name in there
+            if naming.is_shared_group(name) and name in there
         },
         actual,
         wanted,
@@ -80,8 +82,8 @@ def _rank(item: tuple[str, Sequence[Guest]]) -> int:
     return 2 if name == naming.DEFAULT else int(guests[0].is_only_measured)
 
 
-def _reach(steps: Iterable[Action | Problem],
-           actions: list[Action]) -> Iterator[Problem]:
+def _collect_actions(steps: Iterable[Action | Problem],
+                     actions: list[Action]) -> Iterator[Problem]:
     """Append the actions among planned steps to a list, and yield the problems
     among them.
     """
@@ -154,9 +156,9 @@ def _left_by_us(name: str, group: Group, uuids: Set[str],
         return ''
     if name == naming.PROBE:
         return 'a measurement was interrupted'
-    if naming.is_shared(name):
+    if naming.is_shared_group(name):
         return 'no guest shares it'
-    uuid = naming.own_uuid(name)
+    uuid = naming.parse_own_uuid(name)
     if uuid in placed or uuid in uuids and name.startswith(naming.MONITORS):
         return f'guest {uuid} is in another group'
     return '' if uuid is None or uuid in uuids else f'no guest {uuid} runs'
@@ -317,8 +319,8 @@ def _move(guest: Guest, name: str, inside: Set[int], actual: model.Actual,
                  guest.domain.uuid, threads=tuple(moved))
 
 
-def _strangers(guests: Sequence[Guest], name: str, actual: model.Actual,
-               at_home: Set[int]) -> Iterator[Problem]:
+def _find_strangers(guests: Sequence[Guest], name: str, actual: model.Actual,
+                    at_home: Set[int]) -> Iterator[Problem]:
     """Yield a problem for each guest of a control group that contains vCPU
     threads of other guests.
 

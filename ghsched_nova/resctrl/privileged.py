@@ -110,7 +110,7 @@ _Report = tuple[Sequence[tuple[model.Kind, str, str, str, str,
                 Sequence[tuple[str, str, str]]]
 
 
-def remove_own(root: Path, uuid: str) -> bool:
+def remove_own_group(root: Path, uuid: str) -> bool:
     """Remove the control group of one guest through the privileged helper,
     unless vCPU threads are still in it.
 
@@ -168,8 +168,8 @@ def _packed_problems(problems: Sequence[model.Problem]
     return [(one.guest, one.group, one.reason) for one in problems]
 
 
-def measure(root: Path, lines: Sequence[str],
-            domain: int) -> dict[str, rounding.Readings]:
+def measure_percentages(root: Path, lines: Sequence[str],
+                        domain: int) -> dict[str, rounding.Readings]:
     """Measure through the privileged helper how the kernel rounds percentages.
 
     :raises fs.GroupError: if resctrl cannot be used.
@@ -182,8 +182,12 @@ def measure(root: Path, lines: Sequence[str],
 @privsep.entrypoint(privsep.context, timeout=60.0)
 def _measure(root: _Root, lines: Sequence[_Line], domain: _Number
              ) -> list[tuple[str, list[int | None]]]:
-    return [(line, list(shown)) for line, shown
-            in measuring.measure(Path(root), lines, domain).items()]
+    return [
+        (line, list(shown))
+        for line, shown in measuring.measure_percentages(
+            Path(root), lines, domain
+        ).items()
+    ]
 
 
 @privsep.entrypoint(privsep.context, timeout=60.0)

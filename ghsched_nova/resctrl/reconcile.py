@@ -105,7 +105,7 @@ def preview(place: Place, wanted: model.Wanted,
     :raises GroupError: if resctrl is not mounted, or its lock is not free.
     """
     files = files or fs.Files()
-    with fs.locked(files, place.root, place.lock_timeout):
+    with fs.hold_lock(files, place.root, place.lock_timeout):
         plan = _plan(files, place, wanted)
     return Report(plan.actions, plan.problems, plan.foreign, plan.unmeasured,
                   plan.overlaps)
@@ -123,7 +123,7 @@ def reconcile(place: Place, wanted: model.Wanted,
     files = files or fs.Files()
     work = _Work(files, place.root)
     rounds = _ROUNDS
-    with fs.locked(files, place.root, place.lock_timeout):
+    with fs.hold_lock(files, place.root, place.lock_timeout):
         plan = _plan(files, place, wanted)
         while rounds:
             rounds -= 1
@@ -252,7 +252,9 @@ class _Work:
         elif action.kind == 'remove group':
             self._remove(path)
         elif action.line:
-            fs.write(self.files, self.root, path / action.file, action.line)
+            fs.write_line(
+                self.files, self.root, path / action.file, action.line
+            )
         elif action.devices:
             # Those that are released go to the default group.
             target = path if action.kind == 'move devices' else self.root
@@ -272,7 +274,7 @@ class _Work:
                 pass
             except OSError as exc:
                 # First of all: later reads may empty it.
-                status = fs.last_status(self.files, self.root)
+                status = fs.read_last_status(self.files, self.root)
                 if self._is_busy(path, exc) and self.patience > 0:
                     self.patience -= _BUSY_POLL
                     self.files.wait(_BUSY_POLL)
@@ -331,8 +333,8 @@ class _Work:
         for tid in action.threads:
             try:
                 for group in self._list_groups_on_way(path, action):
-                    fs.write(self.files, self.root, group / 'tasks',
-                             f'{tid}\n')
+                    fs.write_line(self.files, self.root, group / 'tasks',
+                                  f'{tid}\n')
             except fs.GroupError as error:
                 if error.errno != errno.ESRCH:
                     raise

@@ -156,8 +156,9 @@ class Difference:
 # -- policy -> settings -------------------------------------------------------
 
 
-def resolve(host: resctrl_host.ResctrlHost, policy: guest_policy.GuestPolicy,
-            host_nodes: Sequence[int]) -> tuple[DomainSetting, ...]:
+def resolve_settings(host: resctrl_host.ResctrlHost,
+                     policy: guest_policy.GuestPolicy,
+                     host_nodes: Sequence[int]) -> tuple[DomainSetting, ...]:
     """Return the bandwidth settings that each resctrl domain of a host must
     have for a guest.
 
@@ -444,8 +445,8 @@ def _priority(host: resctrl_host.ResctrlHost,
 # -- settings -> values -------------------------------------------------------
 
 
-def desired_lines(host: resctrl_host.ResctrlHost,
-                  settings: Sequence[DomainSetting]) -> Desired:
+def make_desired_lines(host: resctrl_host.ResctrlHost,
+                       settings: Sequence[DomainSetting]) -> Desired:
     """Return the values that a guest's control group must have, by schemata
     line and domain, in the order of writing.
     """

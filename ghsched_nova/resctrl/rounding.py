@@ -21,7 +21,7 @@ the value that the kernel shows after the write:
   value is rounded up (``bw_validate()`` in fs/resctrl/ctrlmondata.c).
 * MPAM of the mainline kernel holds a binary fraction of the maximum and shows
   it in percent. info/MB/bandwidth_gran and min_bandwidth give the width of
-  the fraction up to 8 bits (:func:`mpam_scale`). A written value is first
+  the fraction up to 8 bits (:func:`make_mpam_scale`). A written value is first
   rounded up to a multiple of bandwidth_gran and then goes to the *nearest*
   fraction (``percent_to_mbw_max()`` and ``mbw_max_to_percent()`` in
   drivers/resctrl/mpam_resctrl.c, up to Linux 7.3); a series of July 2026
@@ -108,7 +108,7 @@ def round_up(value: int, granularity: int) -> int:
 
 
 @functools.cache
-def mpam_scale(granularity: int, minimum: int) -> Scale:
+def make_mpam_scale(granularity: int, minimum: int) -> Scale:
     """Compute which percentages Linux' MPAM driver can hold, and what to
     write.
 
@@ -119,27 +119,30 @@ def mpam_scale(granularity: int, minimum: int) -> Scale:
     bits = FRACTIONS[granularity, minimum]
     found: dict[int, int] = {}
     for percent in (*range(granularity, 101, granularity), 100):
-        shown = _shown_percent(percent, bits)
-        if (shown == _shown_percent(round_up(percent, granularity), bits)
-                and shown <= 100):
+        shown = _compute_shown_percent(percent, bits)
+        if (
+            shown
+            == _compute_shown_percent(round_up(percent, granularity), bits)
+            and shown <= 100
+        ):
             # Of several multiples the lowest that is not below what is shown.
             if found.get(shown, 0) < shown:
                 found[shown] = percent
     return Scale(found)
 
 
-def _shown_percent(percent: int, bits: int) -> int:
+def _compute_shown_percent(percent: int, bits: int) -> int:
     """Return the percentage that an MPAM bandwidth control shows after this
     percentage was written.
 
     :param bits: width of the control in bits.
     """
     bands = 1 << bits
-    band = max(_divide(percent * bands, 100), 1)
-    return _divide(band * 100, bands)
+    band = max(_divide_rounded(percent * bands, 100), 1)
+    return _divide_rounded(band * 100, bands)
 
 
-def _divide(dividend: int, divisor: int) -> int:
+def _divide_rounded(dividend: int, divisor: int) -> int:
     """Return the quotient rounded to the nearest integer, like
     DIV_ROUND_CLOSEST() of include/linux/math.h.
     """

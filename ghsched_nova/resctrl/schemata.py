@@ -89,7 +89,7 @@ class Schemata:
                 for domain, value in line.values}
 
 
-def parse(text: str) -> Schemata:
+def parse_schemata(text: str) -> Schemata:
     """Return the parsed lines of a schemata text.
 
     :raises SchemataError: for a line without a name, a malformed domain id, a
@@ -103,7 +103,7 @@ def parse(text: str) -> Schemata:
     return Schemata(lines)
 
 
-def read(text: str) -> Schemata:
+def parse_kernel_schemata(text: str) -> Schemata:
     """Return the parsed lines of a complete schemata file of the kernel.
 
     :raises SchemataError: if the text is malformed or its end is cut off.
@@ -113,10 +113,10 @@ def read(text: str) -> Schemata:
     if not text.endswith('\n'):
         raise SchemataError('it does not end with a line feed, so it is not '
                             'whole')
-    return parse(text)
+    return parse_schemata(text)
 
 
-def render(schemata: Schemata) -> str:
+def render_schemata(schemata: Schemata) -> str:
     """Return the text of a schemata file, without padding; each line ends with
     a newline.
     """
@@ -183,7 +183,7 @@ def is_read_by_libvirt(root: Schemata) -> bool:
                for line in root.lines if line.name.startswith(('MB', 'L')))
 
 
-def openeuler_libvirt_reads(root: Schemata) -> bool:
+def is_read_by_openeuler(root: Schemata) -> bool:
     """Whether openEuler's libvirt can parse the schemata of the host's root
     group.
 

@@ -82,7 +82,7 @@ def _write_all_lines(first: model.Action, held: schemata.Schemata,
     planned: _Values = {}
     reasons: dict[str, str] = {}
     for action in actions:
-        for line in schemata.parse(action.line).lines:
+        for line in schemata.parse_schemata(action.line).lines:
             planned.setdefault(line.name, {}).update(line.values)
             reasons[line.name] = action.reason
     domains = {domain for values in planned.values() for domain in values}

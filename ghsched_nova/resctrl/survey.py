@@ -60,10 +60,9 @@ def survey_groups(files: fs.Files, root: Path, wanted: model.Wanted,
     for name, guests in members.items():
         there = name in names
         group = _group(files, root / name) if there else model.Group()
-        of_guests = {
-            guest.domain.uuid: _name_threads(
-                _process_of(guest, group, claimed, run_path, proc), proc,
-                others) for guest in guests}
+        of_guests = {guest.domain.uuid: _name_threads(
+            _find_guest_process(guest, group, claimed, run_path, proc),
+            proc, others) for guest in guests}
         threads |= of_guests
         if there:
             found[name] = _with_strangers(
@@ -74,7 +73,7 @@ def survey_groups(files: fs.Files, root: Path, wanted: model.Wanted,
     return model.Actual(
         found, threads,
         _list_running_domains(run_path, proc) if loose else frozenset(),
-        _monitors_of_others(files, root, names) if wanted.one_supply else 0,
+        _count_other_monitors(files, root, names) if wanted.one_supply else 0,
         (_group(files, root).schemata if wanted.cache or wanted.bounded
          else None),
         _read_other_groups(files, root, wanted, names.keys() - members.keys()),
@@ -106,7 +105,9 @@ def _read_other_groups(files: fs.Files, root: Path, wanted: model.Wanted,
             continue
         # A group that has just been removed overlaps nothing.
         with contextlib.suppress(OSError, schemata.SchemataError):
-            found[name] = schemata.read(files.read(root / name / 'schemata'))
+            found[name] = schemata.parse_kernel_schemata(
+                files.read(root / name / 'schemata')
+            )
     return found
 
 
@@ -122,8 +123,8 @@ def _read_counters(files: fs.Files, root: Path, wanted: model.Wanted,
     )
 
 
-def _process_of(guest: model.Guest, group: model.Group, claimed: set[int],
-                run_path: Path, proc: Path) -> int:
+def _find_guest_process(guest: model.Guest, group: model.Group,
+                        claimed: set[int], run_path: Path, proc: Path) -> int:
     """Return the process id of a guest's QEMU; 0 if it is unknown.
 
     :param group: resctrl group of the guest; its threads are used if libvirt
@@ -147,7 +148,7 @@ def _list_measuring_groups(files: fs.Files, root: Path,
     known = wanted.removable | {guest.group for guest in wanted.guests}
     known = frozenset(name for name in known
                       if name.startswith(naming.MONITORS)
-                      and naming.own_uuid(name))
+                      and naming.parse_own_uuid(name))
     domains = [
         guest.domain for guest in wanted.guests if guest.is_only_measured
     ]
@@ -158,7 +159,7 @@ def _list_measuring_groups(files: fs.Files, root: Path,
     except OSError:     # a host without monitors
         return []
     return [name for name in map(naming.MONITORS.__add__, there)
-            if name in known or any(model.is_libvirts_monitor(name, domain)
+            if name in known or any(model.is_libvirt_monitor(name, domain)
                                     for domain in domains)]
 
 
@@ -178,13 +179,13 @@ def _group(files: fs.Files, path: Path) -> model.Group:
     try:
         listed = files.read(path / 'tasks')
         inside = tasks.parse_threads(listed)
-        devices = tasks.iommu_groups(listed)
+        devices = tasks.parse_iommu_groups(listed)
         if _is_monitor(path):
             return model.Group(inside, devices=devices)
         text = files.read(path / 'schemata')
         return model.Group(
             inside,
-            schemata.read(text),
+            schemata.parse_kernel_schemata(text),
             devices=devices,
             monitors=_read_monitoring_groups(files, path),
         )
@@ -204,20 +205,20 @@ def _read_monitoring_groups(
     """Return the thread ids in the monitoring groups of guests below a shared
     control group, by guest UUID.
     """
-    if not naming.is_shared(path.name):
+    if not naming.is_shared_group(path.name):
         return {}
     top, found = path / naming.MONITORS, {}
     with contextlib.suppress(OSError):      # a host without monitors
         for name in files.directories(top):
-            uuid = naming.own_uuid(name)
+            uuid = naming.parse_own_uuid(name)
             if uuid is not None:
                 found[uuid] = tasks.parse_threads(
                     files.read(top / name / 'tasks'))
     return found
 
 
-def _monitors_of_others(files: fs.Files, root: Path,
-                        names: Iterable[str]) -> int:
+def _count_other_monitors(files: fs.Files, root: Path,
+                          names: Iterable[str]) -> int:
     """Return the number of monitoring groups on the host, without those of
     guests that share a control group.
 
@@ -227,8 +228,12 @@ def _monitors_of_others(files: fs.Files, root: Path,
     for name in ('', *names):
         with contextlib.suppress(OSError):      # one that has just gone
             inside = files.directories(root / name / naming.MONITORS)
-            count += sum(not (naming.is_shared(name) and naming.own_uuid(one))
-                         for one in inside)
+            count += sum(
+                not (
+                    naming.is_shared_group(name) and naming.parse_own_uuid(one)
+                )
+                for one in inside
+            )
     return count
 
 
@@ -238,8 +243,9 @@ def _loose(files: fs.Files, path: Path, proc: Path) -> model.Group:
     except OSError as exc:
         return model.Group(error=f'cannot be read: {exc.strerror or exc}')
     inside = tasks.parse_threads(listed)
-    return model.Group(inside, vcpu_threads=tasks.vcpu_threads(inside, proc),
-                       devices=tasks.iommu_groups(listed))
+    return model.Group(inside,
+                       vcpu_threads=tasks.select_vcpu_threads(inside, proc),
+                       devices=tasks.parse_iommu_groups(listed))
 
 
 def _with_strangers(group: model.Group, mine: Mapping[int, str],
@@ -247,7 +253,9 @@ def _with_strangers(group: model.Group, mine: Mapping[int, str],
     strange = group.tasks - mine.keys()
     if not strange or not mine:
         return group
-    return replace(group, vcpu_threads=tasks.vcpu_threads(strange, proc))
+    return replace(
+        group, vcpu_threads=tasks.select_vcpu_threads(strange, proc)
+    )
 
 
 # -- processes ----------------------------------------------------------------
@@ -260,8 +268,8 @@ def _find_process(proc: Path, tids: Iterable[int], uuid: str) -> int:
     :param tids: thread ids in the guest's resctrl group.
     :param uuid: guest UUID, which the command line of QEMU must contain.
     """
-    found = {process for tid in tasks.vcpu_threads(tids, proc)
-             for process in tasks.process_of(proc, tid)}
+    found = {process for tid in tasks.select_vcpu_threads(tids, proc)
+             for process in tasks.read_process(proc, tid)}
     number = decimals.parse_decimal(found.pop() if len(found) == 1 else '')
     return number if number and _is_qemu_of_guest(proc, number, uuid) else 0
 
@@ -305,7 +313,7 @@ def _read_helper_threads(proc: Path) -> dict[int, dict[int, str]]:
     """
     found: dict[int, dict[int, str]] = {}
     for tid in _numbers(proc):
-        name = tasks.thread_name(proc, tid)
+        name = tasks.read_thread_name(proc, tid)
         process = (decimals.parse_decimal(name.removeprefix('vhost-'))
                    if name.startswith('vhost-') else None)
         if process is not None and _is_of_kernel(proc, tid):

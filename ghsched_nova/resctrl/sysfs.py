@@ -29,12 +29,12 @@ _CPU = re.compile(r'cpu([0-9]{1,5})')
 _BANDWIDTH_UNIT = 2 ** 20
 
 
-def node_path(sysfs: Path, node: int) -> Path:
+def get_node_path(sysfs: Path, node: int) -> Path:
     """Return the sysfs directory of a NUMA node."""
     return sysfs / 'devices' / 'system' / 'node' / f'node{node}'
 
 
-def nodes(sysfs: Path) -> Iterator[tuple[int, Path]]:
+def iterate_nodes(sysfs: Path) -> Iterator[tuple[int, Path]]:
     """Yield the number and the sysfs directory of each NUMA node of the
     host.
     """
@@ -44,12 +44,12 @@ def nodes(sysfs: Path) -> Iterator[tuple[int, Path]]:
             yield int(match[1]), path
 
 
-def cpus_of(node: Path) -> frozenset[int]:
+def read_cpus(node: Path) -> frozenset[int]:
     """Return the CPUs of a host NUMA node, from its sysfs directory."""
-    return _cpu_list(node / 'cpulist')
+    return _read_cpu_list(node / 'cpulist')
 
 
-def rated_bandwidth(node: Path) -> int:
+def read_rated_bandwidth(node: Path) -> int:
     """Return the memory bandwidth of a NUMA node in bytes per second, as the
     firmware reports it (ACPI HMAT); 0 if it does not.
 
@@ -66,7 +66,7 @@ def rated_bandwidth(node: Path) -> int:
     return 0
 
 
-def rated_latency(node: Path) -> int:
+def read_rated_latency(node: Path) -> int:
     """Return the memory read latency of a NUMA node in nanoseconds, as the
     firmware reports it (ACPI HMAT); 0 if it does not.
 
@@ -100,12 +100,12 @@ def list_cpu_places(sysfs: Path) -> Iterator[tuple[int, tuple[int, ...]]]:
                                for word in (die, cluster)), int(core))
 
 
-def distances(sysfs: Path) -> dict[int, dict[int, int]]:
+def read_distances(sysfs: Path) -> dict[int, dict[int, int]]:
     """Return the NUMA distances (ACPI SLIT) between the host NUMA nodes; nodes
     without valid distances are left out.
     """
     found = {}
-    paths = sorted(nodes(sysfs))
+    paths = sorted(iterate_nodes(sysfs))
     for node, path in paths:
         words = (read_text(path / 'distance') or '').split()
         if words and all(map(_NUMBER.fullmatch, words)):
@@ -114,7 +114,9 @@ def distances(sysfs: Path) -> dict[int, dict[int, int]]:
     return found
 
 
-def l3_caches(sysfs: Path, cpus: frozenset[int]) -> Iterator[int | None]:
+def iterate_l3_caches(
+    sysfs: Path, cpus: frozenset[int]
+) -> Iterator[int | None]:
     """Yield the id of each L3 cache of some CPUs; None for a cache whose id is
     unknown.
     """
@@ -125,10 +127,10 @@ def l3_caches(sysfs: Path, cpus: frozenset[int]) -> Iterator[int | None]:
                  / 'index3')
         number = (read_text(cache / 'id') or '').strip()
         yield int(number) if _NUMBER.fullmatch(number) else None
-        rest -= _cpu_list(cache / 'shared_cpu_list') | {cpu}
+        rest -= _read_cpu_list(cache / 'shared_cpu_list') | {cpu}
 
 
-def _cpu_list(path: Path) -> frozenset[int]:
+def _read_cpu_list(path: Path) -> frozenset[int]:
     """Return the CPUs in a file with a kernel CPU list ("0-3,8"); empty if it
     is missing or malformed.
     """

@@ -34,7 +34,7 @@ def parse_threads(tasks: str) -> frozenset[int]:
                      if _TID.fullmatch(word))
 
 
-def iommu_groups(tasks: str) -> frozenset[int]:
+def parse_iommu_groups(tasks: str) -> frozenset[int]:
     """Return the IOMMU group numbers in the text of a resctrl ``tasks`` file;
     openEuler lists devices there as ``iommu_group:17``.
     """
@@ -42,18 +42,18 @@ def iommu_groups(tasks: str) -> frozenset[int]:
                      map(_IOMMU_GROUP.fullmatch, tasks.split()) if match)
 
 
-def vcpu_threads(tids: Iterable[int],
-                 proc: Path = Path('/proc')) -> frozenset[int]:
+def select_vcpu_threads(tids: Iterable[int],
+                        proc: Path = Path('/proc')) -> frozenset[int]:
     """Return those thread ids that belong to vCPUs of any QEMU guest.
 
     :param tids: thread ids to choose from.
     """
     return frozenset(tid for tid in tids
-                     if qemu.parse_vcpu_name(thread_name(proc, tid))
+                     if qemu.parse_vcpu_name(read_thread_name(proc, tid))
                      is not None)
 
 
-def thread_name(proc: Path, tid: int) -> str:
+def read_thread_name(proc: Path, tid: int) -> str:
     """Return the name of a thread; empty if the thread has ended."""
     try:
         name = (proc / str(tid) / 'comm').read_text(errors='replace')
@@ -62,7 +62,7 @@ def thread_name(proc: Path, tid: int) -> str:
     return name.rstrip('\n')
 
 
-def process_of(proc: Path, tid: int) -> set[str]:
+def read_process(proc: Path, tid: int) -> set[str]:
     """Return the id of a thread's process, as a set; empty if the thread has
     ended.
     """

@@ -61,7 +61,7 @@ def costs(state: Any) -> dict[int, node_choice.Cost]:
         return {}
     return node_choice.compute_load_costs(
         found, count_used_by_host_node(state),
-        conf.bottleneck_limits(config.ghsched),
+        conf.get_bottleneck_limits(config.ghsched),
         config.compute.packing_host_numa_cells_allocation_strategy)
 
 

@@ -359,7 +359,7 @@ def vf_requests(spec: shared.RequestSpec) -> list[VfRequest]:
     requests = spec.pci_requests and spec.pci_requests.requests
     return [VfRequest(node, pci_request.request_id, pci_request.count)
             for pci_request in requests or ()
-            if (node := pci_requests.requested_guest_node(pci_request))
+            if (node := pci_requests.get_guest_node(pci_request))
             is not None]
 
 

@@ -85,7 +85,7 @@ def get_guest_kind(spec: shared.RequestSpec) -> gradient.Kind | None:
     devices: dict[int, int] = {}
     wanted = spec.pci_requests if 'pci_requests' in spec else None
     for one in wanted.requests if wanted else ():
-        node = pci_requests.requested_guest_node(one) or 0
+        node = pci_requests.get_guest_node(one) or 0
         devices[node] = devices.get(node, 0) + one.count
     return gradient.Kind(tuple(
         (node.pinned, node.shared, node.memory, demand.get(number, 0),

@@ -147,7 +147,7 @@ def _list_required_vfs(spec: shared.RequestSpec,
     found: dict[int, list[tuple[Device, int]]] = {}
     for pci_request in (spec.pci_requests.requests if policy
                         and spec.pci_requests else ()):
-        node = pci_requests.requested_guest_node(pci_request)
+        node = pci_requests.get_guest_node(pci_request)
         kinds = {(one.get('vendor_id'), one.get('product_id'))
                  for one in pci_request.spec}
         if node is not None and len(kinds) == 1:

@@ -39,7 +39,7 @@ Free = Callable[[Any], Mapping[int | None, int]]
 def list_claim_placed(requests: Iterable[Any] | None) -> list[Any]:
     """Return the PCI requests of a server without those of ``ghsched:vfs``."""
     return [request for request in requests or ()
-            if pci_requests.requested_guest_node(request) is None]
+            if pci_requests.get_guest_node(request) is None]
 
 
 def require_near_devices(requests: Sequence[Any]) -> Sequence[Any]:

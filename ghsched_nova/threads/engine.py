@@ -46,8 +46,8 @@ def check_threads(guests: Iterable[model.Guest], run_path: Path) -> Report:
     return Report(tuple(actions), tuple(problems))
 
 
-def reconcile(guests: Iterable[model.Guest], run_path: Path,
-              set_class: SetClass | None = None) -> Report:
+def reconcile_threads(guests: Iterable[model.Guest], run_path: Path,
+                      set_class: SetClass | None = None) -> Report:
     """Correct scheduling classes and CPUs of guests' threads; return a report.
 
     :param set_class: function that makes a change; the privileged helper by

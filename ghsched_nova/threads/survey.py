@@ -37,7 +37,7 @@ RESET_ON_FORK = 0x40000000
 _REALTIME = frozenset({os.SCHED_FIFO, os.SCHED_RR})
 
 
-def online_cpus(sysfs: Path = Path('/sys')) -> frozenset[int]:
+def read_online_cpus(sysfs: Path = Path('/sys')) -> frozenset[int]:
     """Return the online CPUs of the host; empty if unknown."""
     try:
         return cpulist.parse_cpus(

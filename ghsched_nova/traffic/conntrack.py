@@ -40,7 +40,7 @@ class Conntrack(Source):
 
     def flows(self, addresses: frozenset[str]) -> Iterable[Flow]:
         try:
-            found = privileged.connections(addresses)
+            found = privileged.read_connections(addresses)
         except OSError as error:
             raise SourceError(
                 f'{privileged.TABLE} cannot be read: {error.strerror}; does '

@@ -45,7 +45,7 @@ _Selection = tuple[list[tuple[str, str, str, int]], bool, bool,
                    list[tuple[str, int]]]
 
 
-def connections(addresses: Iterable[str]) -> conntrack_table.Selection:
+def read_connections(addresses: Iterable[str]) -> conntrack_table.Selection:
     """Return the network connections of these IP addresses, read from the
     conntrack table by the privileged helper.
 

@@ -107,7 +107,7 @@ def place_device(device_xml: str, guest_xml: str,
     :raises DeviceNumaError: under ``required``, if there is no such address;
         under ``preferred``, if the guest would see a wrong node.
     """
-    address, *_ = device_numa.passthrough_addresses(
+    address, *_ = device_numa.list_passthrough_addresses(
         f'<domain><devices>{device_xml}</devices></domain>')
     decision = device_numa.assign_devices(
         [device_numa.Device(address, host_node_of.get(address))],
@@ -128,7 +128,7 @@ def place_device(device_xml: str, guest_xml: str,
         raise pci_topology.DeviceNumaError(reason)
     LOG.warning('ghsched: cannot attach a passthrough device to its guest '
                 'NUMA node, attaching it without a NUMA node: %s', reason)
-    plain = device_numa.attach_address_without_node(guest_xml)
+    plain = device_numa.find_free_address_without_node(guest_xml)
     return (device_numa.set_device_address(device_xml, plain) if plain
             else device_xml)
 
@@ -140,7 +140,7 @@ def _attach_to_guest_node(device_xml: str, guest_xml: str, guest_node: int,
     """
     if numa_element:
         return device_numa.set_device_node(device_xml, guest_node)
-    free = device_numa.attach_address(guest_xml, guest_node)
+    free = device_numa.find_free_address(guest_xml, guest_node)
     return (None if free is None
             else device_numa.set_device_address(device_xml, free))
 

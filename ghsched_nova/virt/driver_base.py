@@ -88,7 +88,7 @@ class DriverBase(libvirt_driver.LibvirtDriver):
             if policy is None:
                 return
             cells = numa.host_cells(topology)
-            allocation_check.check(
+            allocation_check.check_allocation(
                 policy, shared.config().ghsched.bandwidth_accounting,
                 cells, allocations or {}, self._host.get_node_uuid(), vfs,
                 self._ghsched.can_join(policy, cells))

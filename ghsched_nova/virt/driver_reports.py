@@ -86,7 +86,7 @@ class ReportingDriver(base.DriverBase):
         self._offered = providers.update(
             provider_tree, nodename,
             self._description(),
-            conf.tree_config(shared.config().ghsched), groups_before,
+            conf.make_tree_config(shared.config().ghsched), groups_before,
             client.get_usages, client.get_usage_by_consumer)
         if shared.config().pci.report_in_placement:
             self._pci_placer.update(
@@ -173,7 +173,7 @@ class ReportingDriver(base.DriverBase):
         running = self._last_running
         resources = super().get_available_resource(nodename)
         bandwidth = self._bandwidth_use.measure(
-            load_use.guests_with_policies(running))
+            load_use.list_guests_with_policies(running))
         self._burst_use.measure(bandwidth, time.time())
         resources = self._load_use.add_to_stats(resources, running, bandwidth)
         self._service_levels.measure(

@@ -65,8 +65,8 @@ class StartingDriver(base.DriverBase):
         rest = (image_meta, injected_files, admin_password, allocations)
         if not compute.is_rebuilt_in_place(instance):
             self._check_agreement(instance, instance.numa_topology,
-                                  allocations, pci_requests.claimed_vf_nodes(
-                                      instance))
+                                  allocations,
+                                  pci_requests.list_claimed_vf_nodes(instance))
             self._check_devices(instance, allocations)
             with (failed_live_migration.saved_as_it_is(instance)
                   if compute.is_evacuated(instance)
@@ -91,7 +91,7 @@ class StartingDriver(base.DriverBase):
         try:
             self._check_agreement(
                 instance, instance.numa_topology, allocations,
-                pci_requests.claimed_vf_nodes(instance))
+                pci_requests.list_claimed_vf_nodes(instance))
             self._check_devices(instance, allocations)
             return super().finish_migration(
                 context, migration, instance, disk_info, network_info,

@@ -190,7 +190,8 @@ def leftover_groups(groups: Iterable[str],
         numbers.add(domain.id)
     found = []
     for name in groups:
-        owner, machine = naming.own_uuid(name), naming.parse_machine_name(name)
+        owner, machine = (naming.parse_own_uuid(name),
+                          naming.parse_machine_name(name))
         if (owner is not None and owner not in uuids) or (
                 machine is not None and machine[0] not in numbers):
             found.append(name)
@@ -209,8 +210,8 @@ def check_groups(host: resctrl_host.ResctrlHost, policy: GuestPolicy,
         empty if the guest has no group.
     :raises PolicyNotHeld: if the host cannot enforce the policy.
     """
-    wanted = resolve.desired_lines(
-        host, resolve.resolve(host, policy, host_nodes))
+    wanted = resolve.make_desired_lines(
+        host, resolve.resolve_settings(host, policy, host_nodes))
     lines = [group.lines for group in usage.held if group.lines is not None]
     wrong = {
         difference.domain
@@ -241,7 +242,7 @@ def make_report(snapshot: view.Snapshot, usage: view.GuestUsage,
     :param bursts: burst records by host NUMA node.
     """
     shared = next((group.name for group in usage.held
-                   if naming.is_shared(group.name)), '')
+                   if naming.is_shared_group(group.name)), '')
     return diagnostics.Report(
         tuple(node for row in usage.nodes
               for node in _describe_guest_node(row, shared, right)),

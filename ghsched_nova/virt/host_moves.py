@@ -66,7 +66,7 @@ class HostMoves:
         :raises NotChanged: with all reasons.
         """
         found = move_checks.find_refusals(
-            domain.live, move_messages.unpack(move), self._memory,
+            domain.live, move_messages.unpack_move(move), self._memory,
             Path(shared.config().ghsched.sysfs_path))
         if found:
             raise policy_change.NotChanged('; '.join(found))
@@ -82,7 +82,7 @@ class HostMoves:
             could not be restored.
         """
         self.check(domain, move)
-        request = move_messages.unpack(move)
+        request = move_messages.unpack_move(move)
         if not guest_move.is_same_placement(
                 request.move.before,
                 numa.guest_cells(instance.numa_topology)):

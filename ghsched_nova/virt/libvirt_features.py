@@ -47,7 +47,8 @@ def _keeps_extended(host: Any) -> bool:
     if choice != 'auto':
         return bool(choice == 'extended')
     return _keeps_after_define(
-        host, memorytune.probe_xml(), memorytune.keeps_extended)
+        host, memorytune.make_probe_xml(), memorytune.keeps_extended_attributes
+    )
 
 
 def _groups_processes(host: Any) -> bool:
@@ -57,8 +58,8 @@ def _groups_processes(host: Any) -> bool:
     """
     if shared.config().ghsched.control_threads != 'all':
         return False
-    return _keeps_after_define(host, memorytune.process_probe_xml(),
-                               memorytune.keeps_process)
+    return _keeps_after_define(host, memorytune.make_process_probe_xml(),
+                               memorytune.keeps_process_group)
 
 
 def _keeps_numa_element(host: Any) -> bool:
@@ -67,7 +68,7 @@ def _keeps_numa_element(host: Any) -> bool:
     choice = shared.config().ghsched.device_numa_renderer
     if choice != 'auto':
         return bool(choice == 'element')
-    return _keeps_after_define(host, device_numa.probe_xml(),
+    return _keeps_after_define(host, device_numa.make_probe_xml(),
                                device_numa.keeps_numa_element)
 
 

@@ -110,7 +110,7 @@ class PolicyEndpoint:
                     **self._group_values(instance_uuid, None, policy)}
         with self.running(instance_uuid) as domain:
             return {'policy': policy_change.read_policy(domain.live),
-                    'same': policy_change.is_same(
+                    'same': policy_change.domain_has_policy(
                         self._engine, domain, policy),
                     **self._group_values(instance_uuid, domain.live, policy)}
 
@@ -123,8 +123,12 @@ class PolicyEndpoint:
         """
         guests = policy_change.count_group_guests(
             self._engine, uuid, xml, policy)
-        return {'guests': guests, 'effective': policy_change.effective_values(
-            self._engine, policy, guests)}
+        return {
+            'guests': guests,
+            'effective': policy_change.compute_effective_values(
+                self._engine, policy, guests
+            ),
+        }
 
     @_answer_refusals
     def policy_of(self, context: Any, instance_uuid: str,

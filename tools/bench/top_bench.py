@@ -92,7 +92,7 @@ def seconds(task: Callable[[], object]) -> float:
 
 def measure(host: trees.Host, count: int) -> dict[str, list[float]]:
     """Processor time of each round, by what."""
-    arguments = top.parser().parse_args([
+    arguments = top.make_parser().parse_args([
         '--resctrl', str(host.root), '--sysfs', str(host.top / 'sysfs'),
         '--no-libvirt'])
     source = top_source.make_source(arguments)

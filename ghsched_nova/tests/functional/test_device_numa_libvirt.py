@@ -43,7 +43,7 @@ TOP = os.path.abspath(os.path.join(os.path.dirname(__file__), '../../..'))
 HOME = os.environ.get('GHSCHED_HOME', '/var/lib/ghsched')
 #: Seconds for a boot, without KVM and on a machine with other work.
 BOOT_TIMEOUT = 240
-#: Words of a guest's kernel of which a CPU does not run for 100 s. Now and then
+#: Words of a guest's kernel whose CPU does not run for 100 s. Now and then
 #: QEMU's emulation of several CPUs stands still so; another start does not.
 LOCKED_UP = 'stuck for 1'
 STARTS = 3
@@ -106,7 +106,7 @@ def shown(xml, shape):
     pins = etree.SubElement(root, 'cputune')
     for cpu in range(4):
         etree.SubElement(pins, 'vcpupin', vcpu=str(cpu), cpuset=str(cpu))
-    root = etree.fromstring(host_topology.render(
+    root = etree.fromstring(host_topology.render_topology(
         etree.tostring(root, encoding='unicode'), POLICY, (0, 1), HOST))
     root.remove(root.find('cputune'))
     return etree.tostring(root, encoding='unicode')
@@ -203,7 +203,7 @@ class DefineTest(LibvirtTestCase):
         self.assertEqual(set(self.topology(xml).behind), set(found.behind))
         root = etree.fromstring(back)
         strangers = [element.tag for element in root.find('devices')
-                     if pci_topology.guest_bus(element) in found.behind
+                     if pci_topology.read_bus_index(element) in found.behind
                      and not pci_topology.is_passthrough(element)]
         self.assertEqual([], strangers)
         free = set(found.behind) - found.used
@@ -264,7 +264,7 @@ class DefineTest(LibvirtTestCase):
             self.check_ports(xml, back, spares)
 
     def test_stock_libvirt_drops_the_element_of_openeuler(self):
-        back = self.define(device_numa.probe_xml('qemu'))
+        back = self.define(device_numa.make_probe_xml('qemu'))
         self.assertIn('<hostdev', back)
         self.assertFalse(device_numa.keeps_numa_element(back))
 
@@ -407,12 +407,12 @@ class BootTest(LibvirtTestCase):
     def attach(self, node):
         """A device goes behind the bus of the node, which is then full."""
         running = self.virsh('dumpxml', self.name)
-        place = device_numa.attach_address(running, node)
+        place = device_numa.find_free_address(running, node)
         self.assertIsNotNone(place)
         device = STAND_IN.replace('</rng>', f'{place}</rng>')
         self.virsh('attach-device', self.name, '--live',
                    self.file('device.xml', device))
-        self.assertIsNone(device_numa.attach_address(
+        self.assertIsNone(device_numa.find_free_address(
             self.virsh('dumpxml', self.name), node))
 
     def test_q35_with_forty_devices(self):

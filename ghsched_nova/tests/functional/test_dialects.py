@@ -60,8 +60,8 @@ class OwnGroupTest(base.TestCase):
         host = resctrl_host.read_host(
             root, self._sysfs(machine), resctrl_host.Told(
                 node_bandwidth={0: 100000, 1: 100000}, cap='hard'))
-        desired = resolve.desired_lines(
-            host, resolve.resolve(host, self._policy(host), (1,)))
+        desired = resolve.make_desired_lines(
+            host, resolve.resolve_settings(host, self._policy(host), (1,)))
         threads = test_host_engine.VcpuThreads(VCPUS)
         self.addCleanup(threads.end)
         (self.top / f'{machine.dialect}.pid').write_text(f'{threads.pid}\n')
@@ -86,7 +86,7 @@ class OwnGroupTest(base.TestCase):
         self.assertFalse(fs.remove_group(root, UUID))
         threads.end()
         self.assertTrue(fs.remove_group(root, UUID))
-        self.assertFalse((root / naming.group_name(UUID)).exists())
+        self.assertFalse((root / naming.render_group_name(UUID)).exists())
 
     def test_every_dialect(self):
         for dialect in machines.DIALECTS:

@@ -85,11 +85,11 @@ class AllCapabilitiesTestCase(openstack_base.CommandTestCase,
                          **where)
 
     def move(self, server, node):
-        with records.in_cell(server['id']) as context:
+        with records.open_cell_context(server['id']) as context:
             return servers.move_server(context, server['id'], {0: node}, False)
 
     def change(self, server, **asked):
-        with records.in_cell(server['id']) as context:
+        with records.open_cell_context(server['id']) as context:
             return servers.change_policy(context, server['id'], {
                 f'ghsched:{name}': value for name, value in asked.items()},
                 False)

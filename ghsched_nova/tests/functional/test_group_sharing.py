@@ -45,7 +45,7 @@ class SharingTest(nova_base.GhschedTestCase):
 
     def groups(self):
         return {name for name in self.kernel.own_groups()
-                if naming.is_shared(name)}
+                if naming.is_shared_group(name)}
 
     def counted(self):
         """(units that guests hold, units that are left)"""

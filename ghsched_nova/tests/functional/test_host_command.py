@@ -120,7 +120,7 @@ class MeasuredTest(CommandTestCase):
 
     def test_a_guest_starts_and_is_measured_until_it_ends(self):
         guest = self.start('a', '')
-        name = naming.monitor_name(guest)
+        name = naming.render_monitor_path(guest)
         self.assertEqual((0, [('make group', name), ('move threads', name)]),
                          self.kinds('reconcile'))
         self.assertEqual(['CPU 0/TCG', 'CPU 1/TCG'],
@@ -142,7 +142,7 @@ class MeasuredTest(CommandTestCase):
         status, document = self.ghsched_host(
             'reconcile', warning='no control group left to measure with')
         problem, = document['problems']
-        self.assertEqual((1, guest, naming.monitor_name(guest)),
+        self.assertEqual((1, guest, naming.render_monitor_path(guest)),
                          (status, problem['guest'], problem['group']))
         self.assertIn('there is no monitoring group left', problem['reason'])
 
@@ -252,7 +252,7 @@ class SharingTest(CommandTestCase):
 
     def group(self):
         group, = (name for name in self.resctrl(
-            'ls', '/sys/fs/resctrl').split() if naming.is_shared(name))
+            'ls', '/sys/fs/resctrl').split() if naming.is_shared_group(name))
         return group
 
     def test_more_guests_than_groups(self):

@@ -130,7 +130,7 @@ class EmulatedTestCase(base.TestCase):
         return group
 
     def desired(self, *nodes, host_nodes=None):
-        return resolve.desired_lines(self.host, resolve.resolve(
+        return resolve.make_desired_lines(self.host, resolve.resolve_settings(
             self.host, GuestPolicy(nodes=nodes),
             host_nodes or range(len(nodes))))
 
@@ -165,7 +165,9 @@ class EmulatedTestCase(base.TestCase):
         return problem.reason
 
     def held(self, group=GROUP):
-        return schemata.parse((self.root / group / 'schemata').read_text())
+        return schemata.parse_schemata(
+            (self.root / group / 'schemata').read_text()
+        )
 
     def assert_inside(self, threads, group=GROUP):
         inside = (self.root / group / 'tasks').read_text().split()
@@ -301,7 +303,7 @@ class ReconcileTest(EmulatedTestCase):
                        self.threads),
             self.guest(UUID, DOMAIN + 1, 'instance-00000002', 'ghsched',
                        self.ours))
-        self.own = self.root / naming.group_name(UUID)
+        self.own = self.root / naming.render_group_name(UUID)
 
     def guest(self, uuid, number, name, maker, threads):
         (self.sysfs / f'{name}.pid').write_text(str(threads.pid))
@@ -502,7 +504,7 @@ class EngineTest(EmulatedTestCase):
         self.engine = engine.HostEngine(options.ghsched, readings.Readings(
             self.root, measure=engine.measure_schemata))
         (self.sysfs / f'{NAME}.pid').write_text(str(self.threads.pid))
-        self.group = naming.group_name(UUID)
+        self.group = naming.render_group_name(UUID)
 
     def reconcile(self, *running):
         self.engine.running = lambda: running

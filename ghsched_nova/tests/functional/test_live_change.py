@@ -67,7 +67,7 @@ class LiveChangeTestCase(nova_base.GhschedTestCase):
         wish = {f'ghsched:{key.replace("__", ".")}':
                 None if value is None else str(value)
                 for key, value in keys.items()}
-        with records.in_cell(uuid) as context:
+        with records.open_cell_context(uuid) as context:
             return servers.change_policy(context, uuid, wish, dry_run)
 
     def refused(self, *words, **keys):

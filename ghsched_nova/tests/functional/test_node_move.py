@@ -51,7 +51,7 @@ class CheckMoveTest(nova_base.GhschedTestCase):
         self.useFixture(guest_memory.FakeMemory())
 
     def check(self, server, nodes):
-        with records.in_cell(server['id']) as context:
+        with records.open_cell_context(server['id']) as context:
             return servers.move_server(context, server['id'], nodes, True)
 
     def test_it_is_found_out_and_nothing_changes(self):
@@ -174,7 +174,7 @@ class MoveTest(openstack_base.CommandTestCase):
 
     def move(self, node, server=None):
         uuid = (server or self.server)['id']
-        with records.in_cell(uuid) as context:
+        with records.open_cell_context(uuid) as context:
             return servers.move_server(context, uuid, {0: node}, False)
 
     @property

@@ -332,8 +332,8 @@ class AttachTest(PortsTestCase):
             self.assertEqual(self.port_nodes(server),
                              self.seen_nodes(server))
             self.assertEqual(self.claimed_addresses(server), sorted(
-                device_numa.passthrough_addresses(self.domain('host_a',
-                                                              server))))
+                device_numa.list_passthrough_addresses(self.domain('host_a',
+                                                                   server))))
             self.assertEqual(7, self.free_vfs())
             self.api.detach_interface(server['id'], port)
             self._wait_for_notification_detach()

@@ -116,7 +116,7 @@ class LiveChangeTest(SharedRealTimeTestCase):
         self.reserve()    # a report, which sets what libvirt would
         self.assertEqual([RR, RR], self.classes(process))
         node, = self.host_nodes(server)
-        with records.in_cell(server['id']) as context:
+        with records.open_cell_context(server['id']) as context:
             self.assertTrue(servers.change_policy(
                 context, server['id'], {'ghsched:mem_bw_min': '40'},
                 False).needed)

@@ -227,13 +227,13 @@ class IntelTest(HostTestCase):
     def test_vcpus_in_the_status_of_a_guest_are_its_threads(self):
         self.assertEqual('', self.start('a', NODE_1))
         run_path = Path(self.host.state, 'run/libvirt/qemu')
-        found = qemu.vcpu_threads(run_path, 'a')
+        found = qemu.read_vcpu_threads(run_path, 'a')
         self.assertEqual({0, 1}, found.keys())
         process = qemu.find_process(run_path, 'a')
         for number, tid in found.items():
             self.assertEqual(model.Role('vcpu', number),
                              survey.read_role(Path('/proc'), process, tid))
-        self.assertIsNone(qemu.vcpu_threads(run_path, 'b'))
+        self.assertIsNone(qemu.read_vcpu_threads(run_path, 'b'))
 
     def test_start_is_refused_when_no_group_is_left(self):
         self.assertEqual('', self.start('a', NODE_1))

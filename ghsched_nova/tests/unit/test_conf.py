@@ -65,7 +65,7 @@ class BurstRiskTest(base.TestCase):
         conf.register_opts(options)
         options([], project='nova', default_config_files=[path],
                 default_config_dirs=[])
-        return conf.burst_limits(options.ghsched)
+        return conf.get_burst_limits(options.ghsched)
 
     def test_default_is_the_medium_risk(self):
         self.assertEqual(burst.Limits(24, 99.0, 0.3, 1.2, 3.0),
@@ -152,7 +152,7 @@ class CheckedTest(base.TestCase):
                 ('reserved_bandwidth = 0:10,*:25', [10, 25])):
             section = self.section(f'[ghsched]\n{text}\n')
             conf.check_options(section)
-            config = conf.tree_config(section)
+            config = conf.make_tree_config(section)
             self.assertEqual(reserved, [config.reserved(node)
                                         for node in range(2)], text)
 
@@ -173,7 +173,7 @@ class CheckedTest(base.TestCase):
             lines = yaml.safe_load(path.read_text())['points']
             line = min(lines, key=lambda one: abs(one['writes'] - 0.2))
             ends.append(max(use for use, _latency in line['latency']))
-        kept = conf.tree_config(self.section('')).reserved(0)
+        kept = conf.make_tree_config(self.section('')).reserved(0)
         self.assertAlmostEqual(statistics.mean(ends), 1 - kept / 100,
                                delta=.01)
 

@@ -110,7 +110,7 @@ class NovaTest(base.TestCase):
         class Request:
             requester_id = 'ghsched-vfs-node1'
 
-        self.assertEqual(1, pci_requests.requested_guest_node(Request))
+        self.assertEqual(1, pci_requests.get_guest_node(Request))
 
 
 class HostTest(base.TestCase):
@@ -120,7 +120,7 @@ class HostTest(base.TestCase):
         self.assertEqual(
             (f'ghsched-{UUID}', f'mon_groups/ghsched-{UUID}',
              'ghsched-shared-544221f0cfbf437a'),
-            (naming.group_name(UUID), naming.monitor_name(UUID),
+            (naming.render_group_name(UUID), naming.render_monitor_path(UUID),
              naming.render_shared_name(guest.nodes, (1, 0))))
 
     def test_a_domain_is_read(self):
@@ -159,4 +159,4 @@ class HostTest(base.TestCase):
             move_messages.Request(
                 node_move.Move((cell(0, 2),), (cell(1, 6),)),
                 {0: frozenset({1}), 1: frozenset({5})}),
-            move_messages.unpack(move_record.read_record(MOVE)))
+            move_messages.unpack_move(move_record.read_record(MOVE)))

@@ -53,10 +53,12 @@ OF_OTHERS = frozenset((
 @functools.cache
 def parsers():
     """The parser of each command, by the words that it begins with."""
-    found = {('ghsched',): main.parser(), ('ghsched-bench',): cli.parser(),
-             ('ghsched-exporter',): exporter.parser(),
+    found = {('ghsched',): main.make_parser(),
+             ('ghsched-bench',): cli.parser(),
+             ('ghsched-exporter',): exporter.make_parser(),
              ('ghsched-guest-tune',): guest_tune.TUNE._parser(),
-             ('ghsched-host',): host.parser(), ('ghsched-top',): top.parser(),
+             ('ghsched-host',): host.make_parser(),
+             ('ghsched-top',): top.make_parser(),
              ('ghsched-testhost',): testhost._parser()}
     setup = configparser.ConfigParser()
     setup.read(TOP / 'setup.cfg')

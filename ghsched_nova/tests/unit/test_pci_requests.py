@@ -50,10 +50,10 @@ class WithVfsTest(base.TestCase):
                                    ghsched__vfs='nic:3')
         self.assertEqual(('fast', 2, None, 'required'),
                          (nova.alias_name, nova.count,
-                          pci_requests.requested_guest_node(nova),
+                          pci_requests.get_guest_node(nova),
                           nova.numa_policy))
         self.assertEqual(('nic', 3, 0), (ours.alias_name, ours.count,
-                                         pci_requests.requested_guest_node(
+                                         pci_requests.get_guest_node(
                                              ours)))
 
     def test_one_request_for_each_alias_and_guest_node(self):

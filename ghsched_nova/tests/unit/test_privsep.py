@@ -383,7 +383,7 @@ class LinksTest(EntryPointTestCase):
         super().setUp()
         host = trees.Host('intel')
         self.addCleanup(host.remove)
-        self.own = naming.group_name(UUID)
+        self.own = naming.render_group_name(UUID)
         for name in (self.own, 'qemu-3-web-vcpus_0-1'):
             host.group(name)
         host.sync()
@@ -492,16 +492,18 @@ class KernelFilesTest(base.TestCase):
         self.assertEqual(0, kernel_files.get_file_system('/nowhere'))
 
     def test_write_file_below_the_top_writes_it(self):
-        kernel_files.write(self.top, ['real', 'file'], 'after!', self.types)
+        kernel_files.write_file(
+            self.top, ['real', 'file'], 'after!', self.types
+        )
         self.assertEqual('after!', (self.top / 'real/file').read_text())
 
     def test_write_elsewhere_is_refused(self):
         for names in (['link', 'file'], ['real', 'link'], ['real', 'pipe'],
                       ['real', 'new'], ['..', 'real', 'file'], ['real', '..'],
                       ['real', ''], ['real/file'], ['/etc/passwd'], ['real']):
-            self.assertRaises(OSError, kernel_files.write, self.top, names,
-                              'x', self.types)
-        self.assertRaises(OSError, kernel_files.write, self.top,
+            self.assertRaises(OSError, kernel_files.write_file, self.top,
+                              names, 'x', self.types)
+        self.assertRaises(OSError, kernel_files.write_file, self.top,
                           ['real', 'file'], 'x', kernel_files.PROC)
         self.assertEqual('before', (self.top / 'real/file').read_text())
         self.assertEqual(['file', 'link', 'pipe'],

@@ -166,8 +166,12 @@ def domain(address: str) -> desired.Running:
         f'<address domain="0x0000" bus="0x{bus}" slot="0x{slot}" '
         f'function="0x{function}"/></source></hostdev></devices></domain>'),
         encoding='unicode')
-    return desired.Running(model.Domain(_UUID, 1, 'web'), scheduling.render(
-        xml, ThreadPolicy(irq_affinity='housekeeping')))
+    return desired.Running(
+        model.Domain(_UUID, 1, 'web'),
+        scheduling.render_scheduling(
+            xml, ThreadPolicy(irq_affinity='housekeeping')
+        ),
+    )
 
 
 def keeper(dedicated: set[int]) -> interrupts.InterruptKeeper:

@@ -47,9 +47,9 @@ class FilterTest(base.TestCase):
         policies.make_enforcer.cache_clear()
         self.addCleanup(policies.make_enforcer.cache_clear)
         self.in_cell = self.enterContext(mock.patch(
-            'ghsched_nova.live.records.in_cell'))
+            'ghsched_nova.live.records.open_cell_context'))
         self.as_action = self.enterContext(mock.patch(
-            'ghsched_nova.live.records.recorded_action'))
+            'ghsched_nova.live.records.record_action'))
         self.change = mock.Mock(return_value=plans.plan())
         self.enterContext(mock.patch.object(
             servers, 'make_live_change',

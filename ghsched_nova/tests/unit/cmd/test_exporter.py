@@ -269,7 +269,9 @@ class ScrapeTest(ExporterTestCase):
         host = self.host('openeuler66', name)
         host.model.write(f'/{name}/schemata', 'MB:1=40\n')
         for uuid in members:
-            host.model.mkdir(f'/{name}/mon_groups/{naming.group_name(uuid)}')
+            host.model.mkdir(
+                f'/{name}/mon_groups/{naming.render_group_name(uuid)}'
+            )
         host.sync()
         self.serve(host, metadata.render_policy(policy))
         return {

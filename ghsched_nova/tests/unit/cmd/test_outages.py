@@ -130,8 +130,8 @@ class SilentCloudTest(base.TestCase):
 
     def test_commands_of_the_package_are_all_in_one_list(self):
         found = scripts() - {'ghsched', 'ghsched-host', 'ghsched-bench'}
-        found |= {*leaves('ghsched', main.parser()),
-                  *leaves('ghsched-host', host.parser()),
+        found |= {*leaves('ghsched', main.make_parser()),
+                  *leaves('ghsched-host', host.make_parser()),
                   *leaves('ghsched-bench', cli.parser(), 1)}
         self.assertEqual(sorted(found), sorted(
             [*CLOUD, *DATABASE, *LOCAL, *SERVICES]))

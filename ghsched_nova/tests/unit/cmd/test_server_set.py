@@ -38,10 +38,12 @@ class CommandTest(base.TestCase):
         self.answer = mock.Mock(return_value=plans.plan())
         self.enterContext(mock.patch.object(server_set, 'load_nova_conf'))
         context = mock.MagicMock()
+        self.enterContext(
+            mock.patch('ghsched_nova.live.records.open_cell_context',
+                       return_value=context)
+        )
         self.enterContext(mock.patch(
-            'ghsched_nova.live.records.in_cell', return_value=context))
-        self.enterContext(mock.patch(
-            'ghsched_nova.live.records.recorded_action'))
+            'ghsched_nova.live.records.record_action'))
         self.enterContext(mock.patch.object(
             servers, 'make_live_change', return_value=mock.Mock(
                 run=self.answer)))
@@ -143,8 +145,8 @@ class CommandTest(base.TestCase):
     def test_any_value_is_a_wish_or_refused(self, values):
         arguments = [part for value in values
                      for part in ('--mem-bw-max', value)]
-        parsed = main.parser().parse_args(['server', 'set', plans.UUID,
-                                           *arguments])
+        parsed = main.make_parser().parse_args(['server', 'set', plans.UUID,
+                                                *arguments])
         try:
             wish = change_arguments.parse_change_arguments(parsed)
         except policies.PolicyError as error:

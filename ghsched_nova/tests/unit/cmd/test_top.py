@@ -414,7 +414,7 @@ class ScreenTest(base.TestCase):
     def test_clipped_text_fits(self, text, first, columns):
         text = top_output.to_printable(text)
         shown = top_output.clip_columns(text, first, columns)
-        self.assertLessEqual(top_output.display_width(shown), columns)
+        self.assertLessEqual(top_output.measure_width(shown), columns)
         if text.isascii():
             self.assertEqual(text[first:first + columns], shown)
 
@@ -425,7 +425,7 @@ class ScreenTest(base.TestCase):
             '\u6587', top_output.clip_columns('a\u4e2d\u6587', 2, 4))
         rows = top_output._align_columns(('N', 'X'), [['\u4e2d\u6587', '1'],
                                                       ['abcd', '2']], 1)
-        self.assertEqual({7}, {top_output.display_width(row) for row in rows})
+        self.assertEqual({7}, {top_output.measure_width(row) for row in rows})
 
     def test_line_of_keys_is_one_that_fits(self):
         shown = top_screen.Top(None)

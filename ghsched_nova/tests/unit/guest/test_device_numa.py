@@ -364,8 +364,12 @@ class ExpanderTest(base.TestCase):
         if nodes and any(node is not None for node in nodes.values()):
             self.assertEqual(set(range(1, max(after.controllers) + 1)),
                              set(after.controllers) - {0})
-        buses = [pci.guest_bus(element) for element
-                 in pci.passthrough_devices(etree.fromstring(found)).values()]
+        buses = [
+            pci.read_bus_index(element)
+            for element in pci.map_passthrough_devices(
+                etree.fromstring(found)
+            ).values()
+        ]
         buses = [bus for bus in buses if bus is not None]
         self.assertEqual(len(set(buses)), len(buses))
         places = [tuple(element.find('address').attrib.get(name)
@@ -420,20 +424,20 @@ class SparePortsTest(base.TestCase):
         xml = domain([BALLOON, NO_USB], ports=2)
         found = dn.render_expander(xml, {}, 1)
         self.assertEqual({3: 0, 5: 1}, topology(found).expanders)
-        self.assertIn('bus="0x04"', dn.attach_address(found, 0))
-        self.assertIn('bus="0x06"', dn.attach_address(found, 1))
+        self.assertIn('bus="0x04"', dn.find_free_address(found, 0))
+        self.assertIn('bus="0x06"', dn.find_free_address(found, 1))
 
     def test_attach_fills_one_port_after_the_other(self):
         xml = dn.render_expander(domain(self.DEVICES, ports=3),
                                  {address(1): 1}, 2)
         for bus in ('0x09', '0x0a'):
-            place = dn.attach_address(xml, 1)
+            place = dn.find_free_address(xml, 1)
             self.assertIn(f'bus="{bus}"', place)
             device = dn.set_device_address(interface(9), place)
             xml = xml.replace('</devices>', device + '</devices>')
-        self.assertIsNone(dn.attach_address(xml, 1))
-        self.assertIsNone(dn.attach_address(xml, 7))
-        self.assertIsNone(dn.attach_address(domain(self.DEVICES), 0))
+        self.assertIsNone(dn.find_free_address(xml, 1))
+        self.assertIsNone(dn.find_free_address(xml, 7))
+        self.assertIsNone(dn.find_free_address(domain(self.DEVICES), 0))
 
     def test_only_a_passthrough_device_without_address_is_placed(self):
         place = '<address type="pci" bus="0x09"/>'
@@ -508,7 +512,7 @@ class NumaElementTest(base.TestCase):
         self.assertEqual(xml, dn.render_numa_element(found, {}))
 
     def test_the_probe_tells_who_keeps_the_element(self):
-        probe = dn.probe_xml()
+        probe = dn.make_probe_xml()
         self.assertTrue(dn.keeps_numa_element(probe))
         self.assertFalse(dn.keeps_numa_element(
             re.sub('<numa [^>]*/>', '', probe)))
@@ -533,13 +537,13 @@ class MachineTest(base.TestCase):
                 ('virt', 'aarch64', 'virt'), ('virt-8.2', 'aarch64', 'virt'),
                 ('', 'aarch64', 'virt'), ('virt', 'riscv64', 'riscv64 virt'),
                 ('pseries', 'ppc64', 'pseries')):
-            self.assertEqual(kind, dn.machine_type(
+            self.assertEqual(kind, dn.parse_machine_type(
                 domain(machine=name, arch=arch)), name)
 
     def test_passthrough_devices_in_their_order(self):
         xml = domain([interface(9), ON_A_PORT[1], hostdev(2)])
         self.assertEqual((address(9), address(2)),
-                         dn.passthrough_addresses(xml))
+                         dn.list_passthrough_addresses(xml))
 
 
 class LockedMemoryTest(base.TestCase):
@@ -555,11 +559,11 @@ class LockedMemoryTest(base.TestCase):
 
     def test_the_formula_of_libvirt(self):
         ram = 240 * self.GIB
-        self.assertEqual(0, locked_memory.locked_memory_kib(ram, 0))
+        self.assertEqual(0, locked_memory.compute_locked_memory(ram, 0))
         self.assertEqual(241 * self.GIB,
-                         locked_memory.locked_memory_kib(ram, 40))
+                         locked_memory.compute_locked_memory(ram, 40))
         self.assertEqual(9601 * self.GIB,
-                         locked_memory.locked_memory_kib(ram, 40, True))
+                         locked_memory.compute_locked_memory(ram, 40, True))
 
     def test_nothing_is_written_where_libvirt_knows(self):
         for xml, version in ((self.guest(), self.NEW),

@@ -48,7 +48,7 @@ def policy(nodes=2, **keys):
 
 
 def rendered(xml=samples.NOVA, host=HOST, nodes=(0, 1), **keys):
-    return host_topology.render(xml, policy(**keys), nodes, host)
+    return host_topology.render_topology(xml, policy(**keys), nodes, host)
 
 
 def places():
@@ -60,7 +60,7 @@ def places():
 class RenderTest(base.TestCase):
 
     def test_a_guest_that_does_not_ask_keeps_its_text(self):
-        self.assertIs(samples.NOVA, host_topology.render(
+        self.assertIs(samples.NOVA, host_topology.render_topology(
             samples.NOVA, policies.GuestPolicy(), (0, 1), HOST))
 
     def test_each_cell_has_the_distances_of_its_host_node(self):
@@ -156,16 +156,20 @@ class ShapeTest(base.TestCase):
                 for socket in range(2) for die in range(2)
                 for cluster in range(2) for core in range(3)
                 for _thread in range(2)]
-        self.assertEqual(Shape(2, 2, 2, 3, 2), host_topology.make_shape(cpus))
+        self.assertEqual(
+            Shape(2, 2, 2, 3, 2), host_topology.compute_cpu_topology(cpus)
+        )
 
     def test_an_uneven_level_counts_as_one(self):
         cpus = [Place(0, 0, 0, 0), Place(0, 0, 0, 1), Place(0, 0, 1, 2),
                 Place(1, 0, 0, 0), Place(1, 0, 0, 1), Place(1, 0, 1, 2)]
-        self.assertEqual(Shape(2, 1, 1, 3, 1), host_topology.make_shape(cpus))
+        self.assertEqual(
+            Shape(2, 1, 1, 3, 1), host_topology.compute_cpu_topology(cpus)
+        )
 
     @given(places())
     def test_it_has_as_many_threads_as_the_guest_has_vcpus(self, cpus):
-        found = host_topology.make_shape(cpus)
+        found = host_topology.compute_cpu_topology(cpus)
         self.assertEqual(len(cpus), found.sockets * found.dies
                          * found.clusters * found.cores * found.threads)
 
@@ -176,7 +180,7 @@ class BandwidthTest(base.TestCase):
            st.integers(1, 100))
     def test_it_is_never_more_and_fits_the_table(self, speeds, share):
         host = HostTopology(bandwidth=dict(enumerate(speeds)))
-        found = host_topology.guest_bandwidths(
+        found = host_topology.compute_guest_bandwidths(
             policy(len(speeds), mem_bw_max=str(share)),
             range(len(speeds)), host)
         if not found:

@@ -69,11 +69,11 @@ def same(xml):
 
 def without(xml):
     """A domain with no ``<memorytune>``, nor a ``<cputune>`` for it alone."""
-    root = document.parse(xml)
+    root = document.parse_document(xml)
     for element in root.findall('cputune/memorytune'):
         cputune = element.getparent()
-        document.remove(element if len(cputune) > 1 else cputune)
-    return document.to_text(root)
+        document.remove_element(element if len(cputune) > 1 else cputune)
+    return document.render_document(root)
 
 
 def plain(tune):
@@ -90,17 +90,17 @@ class RenderTest(base.TestCase):
             self.assertEqual(
                 samples.NOVA.replace('\n  </cputune>',
                                      text + '\n  </cputune>'),
-                mt.render(samples.NOVA, TUNE, extended))
+                mt.replace_tune(samples.NOVA, TUNE, extended))
 
     def test_makes_a_cputune_where_libvirt_has_it(self):
         self.assertEqual(
             samples.WITHOUT_CPUTUNE.replace(
                 '  <!-- by hand',
                 f'  <cputune>{PLAIN}\n  </cputune>\n  <!-- by hand'),
-            mt.render(samples.WITHOUT_CPUTUNE, TUNE, False))
+            mt.replace_tune(samples.WITHOUT_CPUTUNE, TUNE, False))
 
     def test_a_one_line_document_stays_on_one_line(self):
-        self.assertNotIn('\n', mt.render(samples.ONE_LINE, TUNE, True))
+        self.assertNotIn('\n', mt.replace_tune(samples.ONE_LINE, TUNE, True))
 
     def test_monitor_alone_has_no_node(self):
         tune = mt.MemoryTune(frozenset({0, 1, 5}), monitor=True)
@@ -118,7 +118,7 @@ class RenderTest(base.TestCase):
         self.assertEqual(
             '<domain><cputune><memorytune vcpus="0"><monitor vcpus="0"/>'
             '</memorytune></cputune></domain>',
-            mt.render('<domain/>', tune, True))
+            mt.replace_tune('<domain/>', tune, True))
 
     def test_takes_the_place_of_every_older_one(self):
         xml = ('<domain><cputune><memorytune vcpus="0"/><shares>1</shares>'
@@ -127,29 +127,31 @@ class RenderTest(base.TestCase):
         self.assertEqual(
             '<domain><cputune><shares>1</shares><memorytune vcpus="7">'
             '<node id="2" bandwidth="30"/></memorytune></cputune></domain>',
-            mt.render(xml, tune, False))
+            mt.replace_tune(xml, tune, False))
 
     def test_takes_a_document_with_a_declaration(self):
         xml = '<?xml version="1.0" encoding="utf-8"?>\n' + samples.NOVA
-        self.assertEqual(mt.render(samples.NOVA, TUNE, True),
-                         mt.render(xml, TUNE, True))
+        self.assertEqual(mt.replace_tune(samples.NOVA, TUNE, True),
+                         mt.replace_tune(xml, TUNE, True))
 
     @given(DOMAINS, TUNES)
     def test_read_gives_back_what_was_rendered(self, xml, tune):
-        self.assertEqual(tune, mt.read_tune(mt.render(xml, tune, True)))
+        self.assertEqual(tune, mt.read_tune(mt.replace_tune(xml, tune, True)))
         self.assertEqual(plain(tune), mt.read_tune(
-            mt.render(xml, tune, False)))
+            mt.replace_tune(xml, tune, False)))
 
     @given(DOMAINS, TUNES, TUNES, st.booleans())
     def test_the_last_tune_wins_and_twice_is_once(self, xml, old, new, ext):
-        once = mt.render(xml, new, ext)
-        self.assertEqual(once, mt.render(once, new, ext))
-        self.assertEqual(once, mt.render(mt.render(xml, old, True), new, ext))
+        once = mt.replace_tune(xml, new, ext)
+        self.assertEqual(once, mt.replace_tune(once, new, ext))
+        self.assertEqual(
+            once, mt.replace_tune(mt.replace_tune(xml, old, True), new, ext)
+        )
 
     @given(DOMAINS, TUNES, st.booleans())
     def test_nothing_else_changes(self, xml, tune, extended):
         self.assertEqual(same(xml),
-                         without(mt.render(xml, tune, extended)))
+                         without(mt.replace_tune(xml, tune, extended)))
 
     def test_refuses_what_libvirt_would_drop_or_refuse(self):
         cpus = frozenset({0})
@@ -159,14 +161,14 @@ class RenderTest(base.TestCase):
                 (mt.MemoryTune(cpus), 'a node or a monitor'),
                 (mt.MemoryTune(cpus, (node, node)), 'twice: 0, 0')):
             with self.assertRaisesRegex(mt.MemoryTuneError, reason):
-                mt.render(samples.NOVA, tune, True)
+                mt.replace_tune(samples.NOVA, tune, True)
 
     def test_refuses_a_document_that_is_no_domain(self):
         for xml, reason in (('', 'not a domain XML'),
                             ('<domain>', 'not a domain XML'),
                             ('<network/>', '<network>')):
             with self.assertRaisesRegex(mt.MemoryTuneError, reason):
-                mt.render(xml, TUNE, True)
+                mt.replace_tune(xml, TUNE, True)
 
 
 class ReadTest(base.TestCase):
@@ -203,7 +205,7 @@ class RetuneTest(base.TestCase):
     @given(DOMAINS, TUNES, NODES, st.booleans())
     def test_only_the_values_of_its_own_nodes_change(self, xml, tune, nodes,
                                                      extended):
-        before = mt.render(xml, tune, extended)
+        before = mt.replace_tune(xml, tune, extended)
         after = mt.update_limits(before, nodes, extended)
         new = {node.id: node for node in nodes}
         self.assertEqual(without(before), without(after))
@@ -222,17 +224,17 @@ class RemapTest(base.TestCase):
 
     @given(DOMAINS, TUNES, st.permutations(range(32)))
     def test_only_the_node_numbers_change(self, xml, tune, targets):
-        remapped = mt.renumber_nodes(mt.render(xml, tune, True),
+        remapped = mt.renumber_nodes(mt.replace_tune(xml, tune, True),
                                      dict(enumerate(targets)))
         expected = mt.MemoryTune(tune.vcpus, tuple(
             mt.NodeTune(targets[node.id], node.bandwidth, node.hardlimit,
                         node.priority, node.min_bandwidth)
             for node in tune.nodes), tune.monitor)
-        self.assertEqual(mt.render(xml, expected, True), remapped)
+        self.assertEqual(mt.replace_tune(xml, expected, True), remapped)
 
     def test_two_nodes_can_change_places(self):
         xml = mt.renumber_nodes(
-            mt.render(samples.NOVA, TUNE, True), {0: 1, 1: 0})
+            mt.replace_tune(samples.NOVA, TUNE, True), {0: 1, 1: 0})
         self.assertEqual(
             mt.MemoryTune(TUNE.vcpus, (mt.NodeTune(1, 60, True, 5, 40),
                                        mt.NodeTune(0, 100, False)), True),
@@ -243,7 +245,7 @@ class RemapTest(base.TestCase):
                          mt.renumber_nodes(samples.NOVA, {}))
 
     def test_refuses_a_lost_or_shared_node(self):
-        xml = mt.render(samples.NOVA, TUNE, True)
+        xml = mt.replace_tune(samples.NOVA, TUNE, True)
         for nodes, reason in (({0: 0}, 'node 1 has no counterpart'),
                               ({0: 1, 1: 1}, 'would become node 1')):
             with self.assertRaisesRegex(mt.MemoryTuneError, reason):
@@ -254,29 +256,29 @@ class ProbeTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.probe = mt.probe_xml()
+        self.probe = mt.make_probe_xml()
 
     def test_a_libvirt_that_returns_everything_keeps_it(self):
-        self.assertTrue(mt.keeps_extended(self.probe))
+        self.assertTrue(mt.keeps_extended_attributes(self.probe))
 
     def test_one_dropped_attribute_is_enough(self):
         for name in ('hardlimit', 'priority', 'min_bandwidth'):
             returned = re.sub(f' {name}="[0-9]+"', '', self.probe)
             self.assertNotEqual(self.probe, returned)
-            self.assertFalse(mt.keeps_extended(returned))
+            self.assertFalse(mt.keeps_extended_attributes(returned))
 
     def test_one_changed_attribute_is_enough(self):
-        self.assertFalse(mt.keeps_extended(
+        self.assertFalse(mt.keeps_extended_attributes(
             self.probe.replace('priority="5"', 'priority="3"')))
 
     def test_a_dropped_element_is_enough(self):
-        self.assertFalse(mt.keeps_extended(without(self.probe)))
+        self.assertFalse(mt.keeps_extended_attributes(without(self.probe)))
 
     def test_a_group_for_the_process_is_kept_without_vcpus(self):
-        probe = mt.process_probe_xml()
-        self.assertTrue(mt.keeps_process(probe))
-        self.assertFalse(mt.keeps_process(without(probe)))
-        self.assertFalse(mt.keeps_process(self.probe))
+        probe = mt.make_process_probe_xml()
+        self.assertTrue(mt.keeps_process_group(probe))
+        self.assertFalse(mt.keeps_process_group(without(probe)))
+        self.assertFalse(mt.keeps_process_group(self.probe))
 
 
 @unittest.skipUnless(os.path.exists(SCHEMA), "libvirt's schemas are not "
@@ -290,13 +292,15 @@ class LibvirtSchemaTest(base.TestCase):
         return [error.message for error in schema.error_log]
 
     def test_upstream_xml_is_valid(self):
-        probe = mt.probe_xml()
+        probe = mt.make_probe_xml()
         for tune in (TUNE, mt.MemoryTune(frozenset({0}), monitor=True)):
-            self.assertEqual([], self.check(mt.render(probe, tune, False)))
+            self.assertEqual(
+                [], self.check(mt.replace_tune(probe, tune, False))
+            )
 
     def test_extended_xml_is_openeulers_alone(self):
-        probe = mt.probe_xml()
-        self.assertNotEqual([], self.check(mt.render(probe, TUNE, True)))
+        probe = mt.make_probe_xml()
+        self.assertNotEqual([], self.check(mt.replace_tune(probe, TUNE, True)))
 
 
 @unittest.skipUnless(shutil.which('virsh'), 'virsh is not installed')
@@ -314,19 +318,19 @@ class UpstreamLibvirtTest(base.TestCase):
         return output[output.index('<domain'):]
 
     def test_the_extended_attributes_are_dropped(self):
-        probe = mt.probe_xml()
-        self.assertFalse(mt.keeps_extended(self.round_trip(probe)))
+        probe = mt.make_probe_xml()
+        self.assertFalse(mt.keeps_extended_attributes(self.round_trip(probe)))
 
     def test_it_reads_a_plain_tune_as_we_do(self):
-        probe = mt.probe_xml()
+        probe = mt.make_probe_xml()
         probe = probe.replace('<vcpu>1<', '<vcpu>8<')
         tune = mt.MemoryTune(frozenset({0, 1, 4}),
                              (mt.NodeTune(0, 20), mt.NodeTune(1, 100)), True)
-        for xml in (mt.render(probe, tune, False),
-                    mt.render(probe, plain(tune), False)):
+        for xml in (mt.replace_tune(probe, tune, False),
+                    mt.replace_tune(probe, plain(tune), False)):
             self.assertEqual(tune, mt.read_tune(self.round_trip(xml)))
 
     def test_it_keeps_a_monitor_without_a_node(self):
         tune = mt.MemoryTune(frozenset({0}), monitor=True)
-        xml = mt.render(mt.probe_xml(), tune, False)
+        xml = mt.replace_tune(mt.make_probe_xml(), tune, False)
         self.assertEqual(tune, mt.read_tune(self.round_trip(xml)))

@@ -45,7 +45,7 @@ def classes():
 class RenderTest(base.TestCase):
 
     def render(self, xml, *args, **kwargs):
-        return scheduling.render(xml, ThreadPolicy(*args, **kwargs))
+        return scheduling.render_scheduling(xml, ThreadPolicy(*args, **kwargs))
 
     def test_without_a_class_the_text_stays_as_it_is(self):
         self.assertIs(samples.NOVA, self.render(samples.NOVA))
@@ -63,9 +63,9 @@ class RenderTest(base.TestCase):
     def test_iothreads_have_one_where_the_domain_has_iothreads(self):
         policy = ThreadPolicy(iothreads=Scheduling('batch'))
         self.assertIn('<iothreadsched scheduler="batch" iothreads="1-2"/>',
-                      scheduling.render(BARE, policy))
+                      scheduling.render_scheduling(BARE, policy))
         self.assertNotIn('iothreadsched',
-                         scheduling.render(samples.NOVA, policy))
+                         scheduling.render_scheduling(samples.NOVA, policy))
 
     def test_locked_memory_stays_next_to_hugepages(self):
         root = etree.fromstring(self.render(samples.NOVA, lock_memory=True))

@@ -29,8 +29,9 @@ class CheckTest(base.TestCase):
     policy = parse({'ghsched:mem_bw_min': '60'}, 1)
 
     def check(self, host_nodes, allocations, policy=None):
-        allocation_check.check(policy or self.policy, 'min', host_nodes,
-                               allocations, HOST)
+        allocation_check.check_allocation(
+            policy or self.policy, 'min', host_nodes, allocations, HOST
+        )
 
     def test_claim_and_allocation_on_one_node_agree(self):
         self.check([1], {**ROOT, **on(1, 60)})
@@ -86,7 +87,7 @@ class CheckTest(base.TestCase):
 
     def test_a_vf_of_another_node_is_refused_where_near_is_a_must(self):
         def check(**keys):
-            allocation_check.check(
+            allocation_check.check_allocation(
                 parse({'ghsched:vfs': 'nic:2', **keys}, 1), 'min', [1], ROOT,
                 HOST, [(0, 1), (0, 0)])
         check()

@@ -220,10 +220,11 @@ class GuestsTest(EngineTestCase):
         self.call.assert_not_called()
 
     def test_a_guest_ends_whatever_privsep_raises(self):
-        self.group(naming.group_name(UUID.format(2)))
+        self.group(naming.render_group_name(UUID.format(2)))
         for error in (fs.GroupError('busy'), OSError('no daemon'),
                       RuntimeError('privsep is gone')):
-            with mock.patch(PRIVILEGED + 'remove_own', side_effect=error):
+            with mock.patch(PRIVILEGED + 'remove_own_group',
+                            side_effect=error):
                 self.engine.release_group(UUID.format(2))
             self.assertIn(f'cannot remove the control group of guest '
                           f'{UUID.format(2)}: {error}', self.log.output)

@@ -50,7 +50,7 @@ class MovingTest(base.TestCase):
         self.mover = guest_move.Mover(self.host, self.host, threading.RLock())
 
     def run_it(self):
-        self.mover.run(self.host.domain, move_messages.pack(REQUEST),
+        self.mover.run(self.host.domain, move_messages.pack_move(REQUEST),
                        lambda: self.host.claim((NEW,)),
                        lambda: self.host.cells)
 

@@ -65,7 +65,7 @@ class LoadUseTest(base.TestCase):
         self.assertEqual(['a'], [one.guest for one in self.use.load.guests])
 
     def test_a_guest_without_sense_is_left_out(self):
-        found = load_use.measurable_guests([
+        found = load_use.list_measurable_guests([
             desired.Running(model.Domain('a', 1, 'a'), XML),
             desired.Running(model.Domain('b', 2, 'b'), ''),
             desired.Running(model.Domain('c', -1, 'c'), XML),
@@ -116,7 +116,7 @@ def of_nova(project, name='demo'):
 class GuestsTest(base.TestCase):
 
     def projects(self, *xmls):
-        return [guest.project for guest in load_use.guests_with_policies(
+        return [guest.project for guest in load_use.list_guests_with_policies(
             desired.Running(model.Domain('a', 1, 'guest'), xml)
             for xml in xmls)]
 

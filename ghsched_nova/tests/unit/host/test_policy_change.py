@@ -119,9 +119,14 @@ class LiveTest(base.TestCase):
                                     metadata.DomainPolicy(self.world.policy(),
                                                           (0,)))
         if maker != 'ghsched':
-            cap = next(iter(resolve.resolve(self.host, self.world.policy(),
-                                            (0,)))).maximum
-            xml = memorytune.render(xml, memorytune.MemoryTune(
+            cap = next(
+                iter(
+                    resolve.resolve_settings(
+                        self.host, self.world.policy(), (0,)
+                    )
+                )
+            ).maximum
+            xml = memorytune.replace_tune(xml, memorytune.MemoryTune(
                 frozenset({0, 1}), tuple(
                     memorytune.NodeTune(one, cap)
                     for one in self.host.domains_by_node[0])), False)
@@ -135,7 +140,7 @@ class LiveTest(base.TestCase):
 
     def packed(self, **values):
         node, = self.world.policy().nodes
-        return messages.pack([NodePolicy(**{
+        return messages.pack_policy([NodePolicy(**{
             'minimum': node.minimum, 'maximum': node.maximum,
             'hardlimit': node.hardlimit, 'priority': node.priority,
             **values})], (0,))
@@ -159,8 +164,8 @@ class LiveTest(base.TestCase):
         return ([values[one] for one in self.host.domains_by_node[0]], tune)
 
     def wanted(self, **values):
-        nodes, hosts = messages.unpack(self.packed(**values))
-        return [one.maximum for one in resolve.resolve(
+        nodes, hosts = messages.unpack_policy(self.packed(**values))
+        return [one.maximum for one in resolve.resolve_settings(
             self.host, GuestPolicy(nodes=nodes), hosts)]
 
     @ddt.data(*((dialect, maker) for dialect in (
@@ -177,8 +182,11 @@ class LiveTest(base.TestCase):
             self.assertEqual(self.packed(maximum=73),
                              policy_change.read_policy(xml))
         # The live XML cannot be changed, and nothing is read from it.
-        self.assertTrue(policy_change.is_same(self.engine, self.domain,
-                                              self.packed(maximum=73)))
+        self.assertTrue(
+            policy_change.domain_has_policy(
+                self.engine, self.domain, self.packed(maximum=73)
+            )
+        )
 
     @ddt.data(*MAKERS)
     def test_the_same_once_more_writes_nothing(self, maker):
@@ -260,7 +268,7 @@ class LiveTest(base.TestCase):
 
     def test_effective_policy_is_reported_in_percent(self):
         self.use('amd')
-        for one in policy_change.effective_values(
+        for one in policy_change.compute_effective_values(
                 self.engine, self.packed(maximum=41)):
             self.assertTrue(41 <= one['max'] < 45, one)
             self.assertEqual((0, None), (one['host_node'], one['min']))
@@ -271,12 +279,18 @@ class LiveTest(base.TestCase):
     def test_limits_of_a_shared_group_are_reported(self, dialect, least, most):
         self.use(dialect)
         asked = self.packed(minimum=20 if least else 0, maximum=60)
-        for one in policy_change.effective_values(self.engine, asked, 3):
+        for one in policy_change.compute_effective_values(
+            self.engine, asked, 3
+        ):
             self.assertEqual((least, most), (one['min'], one['max']))
 
     def test_values_impossible_for_one_guest_are_impossible_for_many(self):
         """Together they may have no cap, which any host can hold."""
         self.use('intel')
         self.assertRaises(
-            resolve.PolicyNotHeld, policy_change.effective_values, self.engine,
-            self.packed(maximum=60, hardlimit=False), 2)
+            resolve.PolicyNotHeld,
+            policy_change.compute_effective_values,
+            self.engine,
+            self.packed(maximum=60, hardlimit=False),
+            2,
+        )

@@ -307,9 +307,9 @@ class MoverStressTest(base.TestCase):
                                           (test_guest_move.OLD,))
             host.guest.uuid = host.guest.name = name
             self.hosts[name] = host
-            mover.run(host.domain, move_messages.pack(test_guest_move.REQUEST),
-                      lambda: host.claim((test_guest_move.NEW,)),
-                      lambda: host.cells)
+            mover.run(
+                host.domain, move_messages.pack_move(test_guest_move.REQUEST),
+                lambda: host.claim((test_guest_move.NEW,)), lambda: host.cells)
             assert host.cells == (test_guest_move.NEW,) and host.node == 1
             assert not mover.is_busy(name)
 

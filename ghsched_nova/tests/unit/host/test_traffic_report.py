@@ -49,15 +49,17 @@ class AddressesTest(base.TestCase):
     def test_fixed_addresses_in_their_shortest_form(self):
         self.assertEqual(
             {'10.0.0.5', 'fd00::5'},
-            addresses.fixed_addresses(xml(('fixed', '10.0.0.5'),
-                                          ('fixed', 'fd00:0::5'),
-                                          ('floating', '192.0.2.1'))))
+            addresses.parse_fixed_addresses(xml(('fixed', '10.0.0.5'),
+                                                ('fixed', 'fd00:0::5'),
+                                                ('floating', '192.0.2.1'))))
 
     def test_a_domain_that_is_not_of_nova(self):
-        self.assertEqual(frozenset(), addresses.fixed_addresses('<domain/>'))
+        self.assertEqual(
+            frozenset(), addresses.parse_fixed_addresses('<domain/>')
+        )
         root = etree.fromstring(xml(('fixed', 'no address')))
         self.assertEqual(
-            frozenset(), addresses.fixed_addresses(etree.tostring(root)))
+            frozenset(), addresses.parse_fixed_addresses(etree.tostring(root)))
 
 
 class GuestTrafficTest(base.TestCase):

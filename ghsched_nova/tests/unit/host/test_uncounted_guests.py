@@ -41,7 +41,7 @@ def held(share, node=0, groups=1):
 class OfRunningTest(base.TestCase):
 
     def of(self, xml):
-        return uncounted_guests.counted_policies([
+        return uncounted_guests.list_counted_policies([
             desired.Running(model.Domain('a', 1, 'x'), xml)], 'min')
 
     def test_guests_with_a_policy_alone_are_parsed(self):

@@ -40,7 +40,9 @@ XML = f'''<domain><name>web</name><uuid>{UUID}</uuid><vcpu>2</vcpu><devices>
 <hostdev mode="subsystem" type="pci" managed="yes"><source><address
 domain="0x0000" bus="0x18" slot="0x00" function="0x2"/></source></hostdev>
 </devices></domain>'''
-STEERED = scheduling.render(XML, ThreadPolicy(irq_affinity='housekeeping'))
+STEERED = scheduling.render_scheduling(
+    XML, ThreadPolicy(irq_affinity='housekeeping')
+)
 VF, OTHER = 'vfio-msix[0](0000:18:00.2)', 'vfio-msix[0](0000:18:00.3)'
 
 

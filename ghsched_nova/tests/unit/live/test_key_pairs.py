@@ -168,7 +168,7 @@ class Server:
               <emulatorpin cpuset="0-1"/></cputune>
              <numatune><memnode cellid="0" mode="strict" nodeset="0"/>
              </numatune></domain>""", self.policy, (0,))
-        return scheduling.render(xml, self.policy.threads)
+        return scheduling.render_scheduling(xml, self.policy.threads)
 
     def allocations_on(self, node):
         groups = ({names.RESCTRL_GROUP: 1} if self.policy.controlled else {})
@@ -200,7 +200,7 @@ class Server:
         return ''
 
     def move_nodes(self, _guest, packed, _token, _lock):
-        after = node_move.move_messages.unpack(packed).move.after
+        after = node_move.move_messages.unpack_move(packed).move.after
         try:
             self.mover.run(self.host.domain, packed,
                            lambda: self.host.claim(after),
@@ -222,9 +222,13 @@ class Server:
     # -- what a live change works with, beside --------------------------------
 
     def check(self, _guest, policy):
-        return {'policy': policy_change.read_policy(self.host.xml[0]),
-                'same': False, 'effective': policy_change.effective_values(
-                    self.host, policy)}
+        return {
+            'policy': policy_change.read_policy(self.host.xml[0]),
+            'same': False,
+            'effective': policy_change.compute_effective_values(
+                self.host, policy
+            ),
+        }
 
     def set(self, _guest, policy, _token, _lock):
         policy_change.change_policy(self.host, self.host.domain, policy)

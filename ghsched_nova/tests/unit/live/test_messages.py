@@ -42,26 +42,27 @@ class MessagesTest(base.TestCase):
     def test_it_comes_back_as_it_went(self, pairs):
         policy = tuple(node for node, _host in pairs)
         hosts = tuple(host for _node, host in pairs)
-        wire = json.loads(json.dumps(messages.pack(policy, hosts)))
-        self.assertEqual((policy, hosts), messages.unpack(wire))
+        wire = json.loads(json.dumps(messages.pack_policy(policy, hosts)))
+        self.assertEqual((policy, hosts), messages.unpack_policy(wire))
 
     @given(thing=st.lists(_json, max_size=3))
     def test_anything_else_is_refused_as_such(self, thing):
         try:
-            policy, hosts = messages.unpack(thing)
+            policy, hosts = messages.unpack_policy(thing)
         except messages.MessageError:
             return
         self.assertEqual(len(policy), len(hosts))
 
     def test_numbers_that_no_flavor_can_have_are_refused(self):
-        packed, = messages.pack([NodePolicy(priority=3)], [0])
+        packed, = messages.pack_policy([NodePolicy(priority=3)], [0])
         for key, number in (('min', 101), ('max', 0), ('max', 101),
                             ('priority', 8), ('host_node', -1)):
-            error = self.assertRaises(messages.MessageError, messages.unpack,
+            error = self.assertRaises(messages.MessageError,
+                                      messages.unpack_policy,
                                       [{**packed, key: number}])
             self.assertIn(f'{number} is not in', str(error))
 
     def test_fields_of_a_later_release_are_ignored(self):
-        packed, = messages.pack([NodePolicy()], [0])
+        packed, = messages.pack_policy([NodePolicy()], [0])
         self.assertEqual(((NodePolicy(),), (0,)),
-                         messages.unpack([{**packed, 'new': 1}]))
+                         messages.unpack_policy([{**packed, 'new': 1}]))

@@ -36,20 +36,20 @@ class MoveMessageTest(base.TestCase):
         request = move_messages.Request(
             Move(before, after),
             {node: shared.get(node, frozenset()) for node in nodes})
-        self.assertEqual(request, move_messages.unpack(
-            move_messages.pack(request)))
+        self.assertEqual(request, move_messages.unpack_move(
+            move_messages.pack_move(request)))
 
     def test_unpack_number_that_no_host_has_is_refused(self):
         cell = {'host_node': 0, 'vcpus': [0], 'pins': [[0, 4]],
                 'reserved': [1], 'memory': 1, 'page_size': 4, 'shared': [2]}
-        move_messages.unpack([{'before': cell, 'after': cell}])
+        move_messages.unpack_move([{'before': cell, 'after': cell}])
         for key, value in cell.items():
             for number in (-1, 10 ** 15,
                            2 ** 64, True, 1.0, '1'):
                 wrong = (number if not isinstance(value, list) else
                          [[0, number]] if key == 'pins' else [number])
                 self.assertRaises(
-                    messages.MessageError, move_messages.unpack,
+                    messages.MessageError, move_messages.unpack_move,
                     [{'before': cell, 'after': {**cell, key: wrong}}])
 
     @given(st.recursive(
@@ -59,6 +59,6 @@ class MoveMessageTest(base.TestCase):
             inner)))
     def test_anything_is_read_or_refused(self, packed):
         try:
-            move_messages.unpack(packed)
+            move_messages.unpack_move(packed)
         except messages.MessageError:
             pass

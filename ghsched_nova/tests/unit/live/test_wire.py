@@ -96,7 +96,7 @@ class RequestTest(base.TestCase):
             return rpcapi.HostClient(None)
 
     def policy(self):
-        return messages.pack([NodePolicy(20, 60, False, 3)], [1])
+        return messages.pack_policy([NodePolicy(20, 60, False, 3)], [1])
 
     def test_a_policy_is_packed_as_ever(self):
         self.assertEqual([NODE], self.policy())
@@ -106,10 +106,12 @@ class RequestTest(base.TestCase):
         client.check(GUEST, self.policy())
         client.policy_of(GUEST, 't')
         client.set(GUEST, self.policy(), 't', 'l')
-        client.check_move(GUEST, move_messages.pack(plans.REQUEST))
+        client.check_move(GUEST, move_messages.pack_move(plans.REQUEST))
         self.assertEqual({'call_monitor_timeout': 10, 'retry': 2},
                          self.bus.patience)
-        client.move_nodes(GUEST, move_messages.pack(plans.REQUEST), 't', 'l')
+        client.move_nodes(
+            GUEST, move_messages.pack_move(plans.REQUEST), 't', 'l'
+        )
         self.assertEqual({'timeout': 9, 'retry': 2}, self.bus.patience)
         self.assertEqual(
             [(method, *request) for method, request in REQUESTS.items()],
@@ -122,7 +124,7 @@ class RequestTest(base.TestCase):
     def test_a_move_is_read_as_ever(self):
         _version, arguments = REQUESTS['check_move']
         self.assertEqual(plans.REQUEST,
-                         move_messages.unpack(arguments['move']))
+                         move_messages.unpack_move(arguments['move']))
 
     def test_a_host_of_an_older_release_moves_nothing(self):
         for release, method, more in (
@@ -130,7 +132,7 @@ class RequestTest(base.TestCase):
                 ('1.2', 'move_nodes', ('t', 'l'))):
             error = self.assertRaises(
                 errors.Refused, getattr(self.client({}, release), method),
-                GUEST, move_messages.pack(plans.REQUEST), *more)
+                GUEST, move_messages.pack_move(plans.REQUEST), *more)
             self.assertIn('does not know the call', str(error))
 
     def test_answer_that_is_no_document_is_a_refusal(self):
@@ -155,7 +157,7 @@ class RequestTest(base.TestCase):
         client = self.client({'policy': [{**NODE, 'new': 1}], 'new': 2})
         self.assertEqual(
             ((NodePolicy(20, 60, False, 3),), (1,)),
-            messages.unpack(client.policy_of(GUEST, 't')))
+            messages.unpack_policy(client.policy_of(GUEST, 't')))
 
 
 class EndpointTest(base.TestCase):

@@ -163,7 +163,7 @@ class QemuTest(base.TestCase):
         self.assertEqual('', self.allow(0, 1))
         self.assertEqual(['0-1', '0-1'], [
             path.read_text() for path in self.files[:2]])
-        with mock.patch.object(kernel_files, 'write') as write:
+        with mock.patch.object(kernel_files, 'write_file') as write:
             self.allow(0, 1)
         write.assert_not_called()
 

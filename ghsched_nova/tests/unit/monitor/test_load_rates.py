@@ -182,27 +182,29 @@ class MeanTest(base.TestCase):
 
     def test_nothing_is_smoothed_without_a_time(self):
         now = self._load(1.0)
-        self.assertEqual(now, load_rates.smooth(self._load(0.0), now, 0))
+        self.assertEqual(now, load_rates.smooth_load(self._load(0.0), now, 0))
 
     def test_unknown_values_are_not_invented(self):
-        found = load_rates.smooth(self._load(1.0), self._load(None), 60)
+        found = load_rates.smooth_load(self._load(1.0), self._load(None), 60)
         self.assertIsNone(found.nodes[0].cpu_load)
-        found = load_rates.smooth(self._load(None), self._load(0.5), 60)
+        found = load_rates.smooth_load(self._load(None), self._load(0.5), 60)
         self.assertEqual(0.5, found.nodes[0].cpu_load)
 
     @given(st.floats(0, 1), st.floats(0, 1), st.floats(1, 600),
            st.floats(1, 600))
     def test_it_is_between_what_was_and_what_is(self, old, new, period,
                                                 seconds):
-        found = load_rates.smooth(
+        found = load_rates.smooth_load(
             self._load(old), self._load(new, period), seconds).nodes[0]
         self.assertLessEqual(min(old, new) - 1e-9, found.cpu_load)
         self.assertLessEqual(found.cpu_load, max(old, new) + 1e-9)
 
     def test_two_short_periods_weigh_as_one_long_one(self):
-        once = load_rates.smooth(self._load(0.0), self._load(1.0, 60.0), 90)
+        once = load_rates.smooth_load(
+            self._load(0.0), self._load(1.0, 60.0), 90
+        )
         half = self._load(1.0, 30.0)
-        twice = load_rates.smooth(
-            load_rates.smooth(self._load(0.0), half, 90), half, 90)
+        twice = load_rates.smooth_load(
+            load_rates.smooth_load(self._load(0.0), half, 90), half, 90)
         self.assertAlmostEqual(once.nodes[0].cpu_load,
                                twice.nodes[0].cpu_load)

@@ -52,7 +52,7 @@ class TopLoadTest(base.TestCase):
                 measured, uuid, (0,)))
 
     def test_the_record_is_that_of_reports(self):
-        self.assertIsNone(top_load.load_document(None))
-        found = top_load.load_document(LOAD)
+        self.assertIsNone(top_load.make_load_document(None))
+        found = top_load.make_load_document(LOAD)
         self.assertEqual((1, 2), (found['version'], len(found['nodes'])))
         self.assertEqual({'node': 1}, found['nodes'][1])

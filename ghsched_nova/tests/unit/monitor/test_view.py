@@ -50,7 +50,7 @@ def group(name, parent=None, lines='MB:0=100;1=100\n', **used):
                for node, rate in used.items()}
     return view.GroupUsage(
         view.Group(name, 1, parent is None, parent or '',
-                   schemata.parse(lines) if parent is None else None),
+                   schemata.parse_schemata(lines) if parent is None else None),
         figures)
 
 
@@ -216,7 +216,9 @@ class SnapshotTest(base.TestCase):
 class EffectiveTest(base.TestCase):
 
     def effective(self, text, host=HOST, node=0, of=()):
-        return view.effective_limits(host, schemata.parse(text), node, of)
+        return view.compute_effective_limits(
+            host, schemata.parse_schemata(text), node, of
+        )
 
     def amd(self, **changes):
         return dataclasses.replace(

@@ -132,8 +132,8 @@ class Case(world.World):
         self.asked.append((asked, node, share))
         self.add(number, draw.choice(fuzz.MAKERS))
         self.guests[number] = dataclasses.replace(
-            self.guests[number], desired=resolve.desired_lines(
-                self.host, resolve.resolve(
+            self.guests[number], desired=resolve.make_desired_lines(
+                self.host, resolve.resolve_settings(
                     self.host, GuestPolicy(nodes=(asked,)), (node,))))
 
     def disturb(self):

@@ -44,7 +44,7 @@ DIALECTS = ('intel', 'intel-mbps', 'amd', 'mpam', 'mpam71', 'openeuler510',
             'kunpeng950', 'nvidia')
 MAKERS = ('ghsched', 'libvirt', 'libvirt-process')
 STALE = ('qemu-91-instance-000000ff-vcpus_0-1',
-         naming.group_name(world.UUID.format(98)))
+         naming.render_group_name(world.UUID.format(98)))
 #: What the kernel may refuse, and how.
 REFUSALS = (('mkdir', errno.ENOSPC), ('mkdir', errno.EBUSY),
             ('schemata', errno.EINVAL), ('tasks', errno.ESRCH),
@@ -119,8 +119,12 @@ class Case(world.World):
         self.asked.append((asked, node))
         domain = model.Domain(world.UUID.format(number), number + 1,
                               f'instance-{number:08x}')
-        desired = resolve.desired_lines(self.host, resolve.resolve(
-            self.host, GuestPolicy(nodes=(asked,)), (node,)))
+        desired = resolve.make_desired_lines(
+            self.host,
+            resolve.resolve_settings(
+                self.host, GuestPolicy(nodes=(asked,)), (node,)
+            ),
+        )
         self.guests.append(model.Guest(
             domain, frozenset({0, 1}), 2, desired, draw.choice(MAKERS)))
         self.start(number, ['qemu-system-x86', 'CPU 0/KVM', 'CPU 1/KVM',

@@ -36,7 +36,7 @@ def guaranteeing():
 class HeldBurstsTest(base.TestCase):
 
     def held(self, host, minimum, burst):
-        setting, = resolve.resolve(host, GuestPolicy(
+        setting, = resolve.resolve_settings(host, GuestPolicy(
             (NodePolicy(minimum, burst=burst),)), (0,))
         return setting.minimum
 
@@ -55,7 +55,7 @@ class HeldBurstsTest(base.TestCase):
             minimum = data.draw(st.integers(0, 40))
             minimum -= minimum % host.description().guarantee_step
             burst = data.draw(st.integers(0, 100 - minimum))
-            minimum = minimum and resolve.resolve(host, GuestPolicy(
+            minimum = minimum and resolve.resolve_settings(host, GuestPolicy(
                 (NodePolicy(minimum),)), (0,))[0].minimum
             if minimum > hard or burst > bursts or minimum + burst > 100:
                 continue
@@ -75,7 +75,7 @@ class HeldBurstsTest(base.TestCase):
         host = test_emulated.read('openeuler66')
         both = resolve.scale_shared_policy(host, GuestPolicy(
             (NodePolicy(10, burst=20),)), 2)
-        setting, = resolve.resolve(host, both, (0,))
+        setting, = resolve.resolve_settings(host, both, (0,))
         self.assertEqual(33, setting.minimum)
 
     def test_a_kernel_without_guarantees_refuses(self):

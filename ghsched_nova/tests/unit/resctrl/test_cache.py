@@ -24,11 +24,11 @@ from ghsched_placement.tests import base
 
 
 def a_cache(width=12, taken=0, shared=2, least=1):
-    mask = cache.mask_of_lowest(width)
+    mask = cache.make_lowest_mask(width)
     return cache.Cache(
         ('L3',),
         mask,
-        cache.guest_ways_mask(mask, taken, shared),
+        cache.choose_guest_ways(mask, taken, shared),
         least,
         {0: (0,)},
     )
@@ -65,13 +65,13 @@ class AssignTest(base.TestCase):
                          for name, mask in found.items()})
             together = 0
             for mask in found.values():
-                self.assertTrue(cache.is_whole(mask))
+                self.assertTrue(cache.is_contiguous(mask))
                 self.assertFalse(mask & together)
                 self.assertFalse(mask & ~one.region)
                 together |= mask
-            rest = cache.remaining_ways(one, found, 0)
+            rest = cache.compute_remaining_ways(one, found, 0)
             self.assertFalse(rest & together)
-            self.assertTrue(cache.is_whole(rest))
+            self.assertTrue(cache.is_contiguous(rest))
             self.assertEqual(one.mask & ~one.region, rest & ~one.region)
             held = found
 
@@ -92,14 +92,14 @@ class AssignTest(base.TestCase):
                          cache.assign_masks(a_cache(6), {'a': 2, 'b': 5}, {}))
 
     def test_no_guest_leaves_all_ways_to_all(self):
-        self.assertEqual(cache.mask_of_lowest(12),
-                         cache.remaining_ways(a_cache(), {}, 0))
+        self.assertEqual(cache.make_lowest_mask(12),
+                         cache.compute_remaining_ways(a_cache(), {}, 0))
 
     @given(st.integers(0, 2 ** 20))
     def test_longest_run_is_whole_and_no_run_is_longer(self, mask):
-        run = cache.longest_run(mask)
+        run = cache.find_longest_run(mask)
         self.assertEqual(run, run & mask)
-        self.assertTrue(not mask or cache.is_whole(run))
+        self.assertTrue(not mask or cache.is_contiguous(run))
         self.assertEqual(max(map(len, f'{mask:b}'.split('0'))),
                          run.bit_count())
 
@@ -123,13 +123,13 @@ class ExclusiveTest(base.TestCase):
 
     def test_rest_leaves_out_the_exclusive_ways_of_its_cache_alone(self):
         found = self.read('0=XXSSSSSSSSSS;1=XXSSEESSSSSS\n')
-        self.assertEqual(0xfff, cache.remaining_ways(found, {}, 0))
-        self.assertEqual(0x03f, cache.remaining_ways(found, {}, 1))
+        self.assertEqual(0xfff, cache.compute_remaining_ways(found, {}, 0))
+        self.assertEqual(0x03f, cache.compute_remaining_ways(found, {}, 1))
         mine = cache.assign_masks(found, {'a': 2}, {})
         self.assertEqual(0, mine['a'] & 0xcc0)
         for domain in (0, 1):
-            rest = cache.remaining_ways(found, mine, domain)
-            self.assertTrue(cache.is_whole(rest))
+            rest = cache.compute_remaining_ways(found, mine, domain)
+            self.assertTrue(cache.is_contiguous(rest))
             self.assertFalse(rest & (mine['a'] | found.exclusive.get(
                 domain, 0)))
 
@@ -137,15 +137,15 @@ class ExclusiveTest(base.TestCase):
 class RegionTest(base.TestCase):
 
     def test_ways_of_devices_stay_with_the_rest(self):
-        self.assertEqual(0x3ff, cache.guest_ways_mask(0xfff, 0xc00, 2))
-        self.assertEqual(0xffc, cache.guest_ways_mask(0xfff, 0x003, 2))
+        self.assertEqual(0x3ff, cache.choose_guest_ways(0xfff, 0xc00, 2))
+        self.assertEqual(0xffc, cache.choose_guest_ways(0xfff, 0x003, 2))
 
     def test_some_ways_are_left_to_all(self):
-        self.assertEqual(0xff, cache.guest_ways_mask(0xfff, 0, 4))
-        self.assertEqual(0, cache.guest_ways_mask(0x3, 0, 4))
+        self.assertEqual(0xff, cache.choose_guest_ways(0xfff, 0, 4))
+        self.assertEqual(0, cache.choose_guest_ways(0x3, 0, 4))
 
     def test_a_mask_that_devices_use_in_full_has_none(self):
-        self.assertEqual(0, cache.guest_ways_mask(0xf, 0xf, 1))
+        self.assertEqual(0, cache.choose_guest_ways(0xf, 0xf, 1))
 
 
 class ReadTest(base.TestCase):
@@ -166,7 +166,9 @@ class ReadTest(base.TestCase):
                     index.mkdir(parents=True)
                     (index / 'id').write_text(f'{l3}\n')
                     cpu += 1
-            return cache.read_caches(info, schemata.parse(root), sysfs, shared)
+            return cache.read_caches(
+                info, schemata.parse_schemata(root), sysfs, shared
+            )
 
     def test_several_caches_of_a_node_are_all_its_own(self):
         found = self.read({'L3/cbm_mask': 'ffff\n', 'L3/min_cbm_bits': '1\n',

@@ -44,10 +44,10 @@ HOSTS = _hosts()
 
 def _written(text, line):
     """A schemata after one line was written to it, as an exact kernel does."""
-    change = schemata.parse(line).lines[0]
-    parsed = schemata.parse(text)
+    change = schemata.parse_schemata(line).lines[0]
+    parsed = schemata.parse_schemata(text)
     assert parsed.line(change.name) is not None, line
-    return schemata.render(schemata.Schemata(tuple(
+    return schemata.render_schemata(schemata.Schemata(tuple(
         schemata.Line(old.name, tuple(
             (domain, dict(change.values).get(domain, value))
             for domain, value in old.values), old.body)
@@ -78,20 +78,27 @@ class CapturedTest(base.TestCase):
             st.sampled_from(sorted(host.domains_by_node)), min_size=1,
             max_size=2, unique=True))
         nodes = [data.draw(captured.policies_of(host))] * len(places)
-        desired = resolve.desired_lines(host, resolve.resolve(
+        desired = resolve.make_desired_lines(host, resolve.resolve_settings(
             host, GuestPolicy(nodes=tuple(nodes)), places))
         defaults = resolve.reset_other_domains(host)
         after = text
-        for line in resolve.plan_writes(schemata.read(text), desired,
-                                        defaults):
-            self.check_line(host, schemata.parse(line).lines[0])
+        for line in resolve.plan_writes(
+            schemata.parse_kernel_schemata(text), desired, defaults
+        ):
+            self.check_line(host, schemata.parse_schemata(line).lines[0])
             after = _written(after, line)
         self.assertEqual(
             (),
-            resolve.find_differences(schemata.read(after), desired, defaults),
+            resolve.find_differences(
+                schemata.parse_kernel_schemata(after), desired, defaults
+            ),
         )
-        self.assertEqual((), resolve.plan_writes(schemata.read(after), desired,
-                                                 defaults))
+        self.assertEqual(
+            (),
+            resolve.plan_writes(
+                schemata.parse_kernel_schemata(after), desired, defaults
+            ),
+        )
         self.assertEqual(_others(text, host), _others(after, host))
 
     def check_line(self, host, line):
@@ -102,7 +109,7 @@ class CapturedTest(base.TestCase):
             value = int(text)
             self.assertTrue(knob.can_show(value), line)
             if knob.fraction:
-                self.assertIn(value, rounding.mpam_scale(
+                self.assertIn(value, rounding.make_mpam_scale(
                     host.granularity, host.min_bandwidth).written)
             elif knob.stepped and value != host.no_cap:
                 self.assertEqual(0, value % host.granularity, line)
@@ -110,5 +117,5 @@ class CapturedTest(base.TestCase):
 
 def _others(text, host):
     knobs = {knob.line for knob in host.dialect.knobs}
-    return [line for line in schemata.parse(text).lines
+    return [line for line in schemata.parse_schemata(text).lines
             if line.name not in knobs]

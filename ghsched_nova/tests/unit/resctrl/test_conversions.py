@@ -75,7 +75,9 @@ def written_and_read(machine, line):
     model = kernel.ResctrlModel(machine, emulated.NoThreads())
 
     def read():
-        return schemata.read(model.read('/schemata')).values(line)
+        return schemata.parse_kernel_schemata(model.read('/schemata')).values(
+            line
+        )
 
     domain = min(read())
     found = set()
@@ -99,9 +101,16 @@ class EveryPercentageTest(base.TestCase):
 
     def check(self, held, maximum, minimum):
         """Hold a cap and a guarantee; return what is shown of each."""
-        desired = resolve.desired_lines(held.host, resolve.resolve(
-            held.host, GuestPolicy(nodes=(NodePolicy(
-                maximum=maximum, minimum=minimum),)), (0,)))
+        desired = resolve.make_desired_lines(
+            held.host,
+            resolve.resolve_settings(
+                held.host,
+                GuestPolicy(
+                    nodes=(NodePolicy(maximum=maximum, minimum=minimum),)
+                ),
+                (0,),
+            ),
+        )
         held.guests[0] = dataclasses.replace(held.guests[0], desired=desired)
         asked = (held.model.machine.dialect, held.model.machine.lines[0].bits,
                  maximum, minimum)
@@ -206,7 +215,7 @@ class SumsTest(base.TestCase):
                     and share >= record['min_unit']
                     and share <= tree.free(record, sum(taken))):
                 taken.append(share)
-        held = [resolve.resolve(host, GuestPolicy(
+        held = [resolve.resolve_settings(host, GuestPolicy(
             nodes=(NodePolicy(minimum=share),)), (0,))[0].minimum
             for share in taken]
         known = shown(machine, host.dialect.find_knob('minimum').line)
@@ -221,9 +230,12 @@ class GuestsTest(base.TestCase):
         with tempfile.TemporaryDirectory(dir=_MEMORY) as top:
             held = world.World(Path(top), 'openeuler66-6bit', ())
             for number, share in enumerate((27, 27, 27, 13)):
-                desired = resolve.desired_lines(held.host, resolve.resolve(
-                    held.host, GuestPolicy(nodes=(NodePolicy(
-                        minimum=share),)), (0,)))
+                desired = resolve.make_desired_lines(
+                    held.host,
+                    resolve.resolve_settings(
+                        held.host,
+                        GuestPolicy(nodes=(NodePolicy(minimum=share),)), (0,)),
+                )
                 held.guests.append(model.Guest(
                     model.Domain(world.UUID.format(number), number + 1,
                                  f'instance-{number:08x}'),

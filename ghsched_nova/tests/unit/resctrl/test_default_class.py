@@ -54,9 +54,15 @@ class DefaultWorld(world.World):
     def capped(self, guest):
         policy, nodes = resolve.make_default_policy(self.host, self.maximum)
         return model.Guest(
-            guest.domain, guest.vcpus, guest.online, resolve.desired_lines(
-                self.host, resolve.resolve(self.host, policy, nodes)),
-            'ghsched', shared=naming.DEFAULT)
+            guest.domain,
+            guest.vcpus,
+            guest.online,
+            resolve.make_desired_lines(
+                self.host, resolve.resolve_settings(self.host, policy, nodes)
+            ),
+            'ghsched',
+            shared=naming.DEFAULT,
+        )
 
 
 class DefaultClassTest(base.TestCase):

@@ -165,7 +165,7 @@ class RolesTest(base.TestCase):
         # 64 of 819 blocks are those that each group has.
         self.assertEqual(8, host.unguaranteed_percent)
         error = self.assertRaises(
-            resolve.PolicyNotHeld, resolve.resolve, host, GuestPolicy(
+            resolve.PolicyNotHeld, resolve.resolve_settings, host, GuestPolicy(
                 nodes=(NodePolicy(maximum=50),)), (0,))
         self.assertIn('knows no cap', error.reason)
 
@@ -173,7 +173,7 @@ class RolesTest(base.TestCase):
         info = _info('MB_MAX', INTEL_MB | {'resolution': '1000',
                                            'max': '1000', 'scope': 'NODE'})
         found = detection.detect_dialect(
-            info, schemata.parse('MB_MAX:0=1000;1=1000')
+            info, schemata.parse_schemata('MB_MAX:0=1000;1=1000')
         )
         self.assertEqual(('self-described', 'numa', ['MB_MAX']), (
             found.name, found.domain_kind, [k.line for k in found.knobs]))
@@ -200,7 +200,7 @@ class RolesTest(base.TestCase):
             name = path.rpartition('/')[2]
             found = detection.detect_dialect(
                 _info('MB_MAX', share) | _info(path, files),
-                schemata.parse(f'{top}{name}:{row}\n'))
+                schemata.parse_schemata(f'{top}{name}:{row}\n'))
             self.assertEqual(
                 {'MB_MAX': 'maximum'} | ({name: role} if role else {}),
                 {knob.line: knob.role for knob in found.knobs}, path)
@@ -208,7 +208,7 @@ class RolesTest(base.TestCase):
     def test_a_unit_that_nobody_knows_is_left_alone(self):
         info = _info('MB_MAX', INTEL_MB | {'unit': 'furlongs'})
         self.assertIsNone(detection.detect_dialect(
-            info, schemata.parse('MB_MAX:0=1000;1=1000')))
+            info, schemata.parse_schemata('MB_MAX:0=1000;1=1000')))
 
     def test_amd_has_the_highest_value_that_is_described(self):
         machine = described_machines.build('amd-gmb', emulated.NODES)
@@ -223,7 +223,7 @@ class RolesTest(base.TestCase):
             emulated.write_tree(emulated.model('mpam-described'), Path(top))
             host = topology.read_host(
                 Path(top) / 'resctrl', Path(top) / 'sysfs')
-        found = view.effective_limits(host, schemata.parse(
+        found = view.compute_effective_limits(host, schemata.parse_schemata(
             'MB:5=60;71=100\nMB_MIN:5=24248;71=0'), 0)
         self.assertEqual((37, 60), (found.minimum, found.maximum))
 
@@ -301,10 +301,20 @@ class InventedTest(base.TestCase):
         self.assertEqual((), host.host.notes)
         host.add(0, 'ghsched')
         host.guests[0] = dataclasses.replace(
-            host.guests[0], desired=resolve.desired_lines(
-                host.host, resolve.resolve(host.host, GuestPolicy(nodes=(
-                    NodePolicy(maximum=60, minimum=37, hardlimit=True),)),
-                    (1,))))
+            host.guests[0],
+            desired=resolve.make_desired_lines(
+                host.host,
+                resolve.resolve_settings(
+                    host.host,
+                    GuestPolicy(
+                        nodes=(
+                            NodePolicy(maximum=60, minimum=37, hardlimit=True),
+                        )
+                    ),
+                    (1,),
+                ),
+            ),
+        )
         self.assertEqual((), host.reconcile().problems)
         group = host.guests[0].group
         mine = set(host.host.domains_by_node[1])
@@ -339,8 +349,8 @@ class BoundedTest(base.TestCase):
 
     def _ask(self, host, number, share):
         host.guests[number] = dataclasses.replace(
-            host.guests[number], desired=resolve.desired_lines(
-                host.host, resolve.resolve(host.host, GuestPolicy(
+            host.guests[number], desired=resolve.make_desired_lines(
+                host.host, resolve.resolve_settings(host.host, GuestPolicy(
                     nodes=(NodePolicy(minimum=share),)), (0,))))
 
     def test_guests_are_guaranteed_what_the_default_group_had(self):

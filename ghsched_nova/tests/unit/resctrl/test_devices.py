@@ -50,7 +50,9 @@ class DevicesTestCase(base.TestCase):
         self.world.model.write(f'/{group}/tasks', f'iommu_group:{number}\n')
 
     def inside(self, group):
-        return tasks.iommu_groups(self.world.model.read(f'/{group}/tasks'))
+        return tasks.parse_iommu_groups(
+            self.world.model.read(f'/{group}/tasks')
+        )
 
     def settled(self, **more):
         report = self.world.reconcile(devices=True, **more)

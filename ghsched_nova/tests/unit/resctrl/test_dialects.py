@@ -75,10 +75,10 @@ class CapabilitiesTest(base.TestCase):
 class DetectTest(base.TestCase):
 
     def _detect(self, info, text):
-        return detection.detect_dialect(info, schemata.parse(text))
+        return detection.detect_dialect(info, schemata.parse_schemata(text))
 
     def _why(self, info, text):
-        root = schemata.parse(text)
+        root = schemata.parse_schemata(text)
         self.assertIsNone(detection.detect_dialect(info, root))
         return detection.explain_unknown_dialect(info, root)
 
@@ -104,7 +104,7 @@ class DetectTest(base.TestCase):
                 (set(), 'MB:0=100', dialects.INTEL),
                 (set(), 'MB:0=4294967295', dialects.INTEL_MBPS)):
             self.assertEqual(dialect, detection.detect_dialect(
-                info(10, 10), schemata.parse(lines), event))
+                info(10, 10), schemata.parse_schemata(lines), event))
         for steps_ in ((1, 1), (13, 13), (10, 1), (10, 0)):
             self.assertNotEqual(dialects.INTEL, self._detect(
                 info(*steps_), 'MB:0=100'))
@@ -115,14 +115,14 @@ class DetectTest(base.TestCase):
 
     def test_a_value_out_of_range_is_not_intel_in_percent(self):
         for value in (0, 101, 2048, 4294967295):
-            root = schemata.parse(f'MB:0=100;1={value}')
+            root = schemata.parse_schemata(f'MB:0=100;1={value}')
             self.assertIn(
                 f'MB of domain 1 is {value}, outside 1..100',
                 detection.explain_mismatch(dialects.INTEL, INTEL_INFO, root))
 
     def test_the_software_controller_is_known_by_its_file(self):
         for value in (1, 100, 101, 4294967295):
-            root = schemata.parse(f'MB:0={value}')
+            root = schemata.parse_schemata(f'MB:0={value}')
             self.assertEqual(dialects.INTEL_MBPS, detection.detect_dialect(
                 INTEL_INFO, root, {'mba_MBps_event'}))
 
@@ -150,7 +150,7 @@ class DetectTest(base.TestCase):
                 self.assertIn(
                     f'there is an info/{more}', detection.explain_mismatch(
                         dialects.MPAM, info | {more: ''},
-                        schemata.parse('MB:3=100')))
+                        schemata.parse_schemata('MB:3=100')))
         for step, minimum in ((10, 9), (7, 5), ('x', 1), (0, 1)):
             self.assertIn('those of no MPAM control',
                           self._why(_mpam(step, minimum), 'MB:3=100'))
@@ -199,7 +199,7 @@ class DetectTest(base.TestCase):
                         'written; the root group holds 0=1',
                     ),
                     detection.describe_unused_controls(
-                        found, schemata.parse(text)
+                        found, schemata.parse_schemata(text)
                     ),
                 )
 
@@ -212,7 +212,7 @@ class DetectTest(base.TestCase):
         self.assertIn('is not a number', self._why(INTEL_INFO, 'MB:0=max'))
 
     def test_openeuler_5_10_is_not_6_6(self):
-        root = schemata.parse('MB:0=100\nMBPRI:0=3')
+        root = schemata.parse_schemata('MB:0=100\nMBPRI:0=3')
         self.assertIn(
             'there is an info/MB/features',
             detection.explain_mismatch(
@@ -234,7 +234,9 @@ class DetectTest(base.TestCase):
             unique_by=lambda line: line[0]),
         st.booleans())
     def test_a_host_speaks_one_dialect_or_none(self, info, lines, event):
-        root = schemata.parse('\n'.join(f'{n}:0={v}' for n, v in lines))
+        root = schemata.parse_schemata(
+            '\n'.join(f'{n}:0={v}' for n, v in lines)
+        )
         files = {'mba_MBps_event'} if event else set()
         fitting = detection.list_fitting_dialects(info, root, files)
         found = detection.detect_dialect(info, root, files)

@@ -56,7 +56,7 @@ SPEAKS = {
 }
 SPEED = 195312      # MiB/s
 #: That of the one guest of a world.
-GROUP = naming.group_name(world.UUID.format(0))
+GROUP = naming.render_group_name(world.UUID.format(0))
 
 
 def read(dialect, nodes=emulated.NODES):
@@ -126,7 +126,7 @@ def _disorder(data, model, group):
 
 
 def _other_lines(model, group, knobs):
-    parsed = schemata.parse(model.read(f'/{group}/schemata'))
+    parsed = schemata.parse_schemata(model.read(f'/{group}/schemata'))
     return [line for line in parsed.lines if line.name not in knobs]
 
 
@@ -163,9 +163,10 @@ class RoundTripTest(OneGuestTestCase):
         _disorder(data, held.model, GROUP)
         knobs = _lines(host)
         others = _other_lines(held.model, GROUP, knobs)
-        settings_ = resolve.resolve(host, GuestPolicy(nodes=tuple(nodes)),
-                                    places)
-        desired = resolve.desired_lines(host, settings_)
+        settings_ = resolve.resolve_settings(
+            host, GuestPolicy(nodes=tuple(nodes)), places
+        )
+        desired = resolve.make_desired_lines(host, settings_)
         self._hold(held, desired)
         self.assertEqual((), resolve.find_differences(
             held.schemata(GROUP), desired, resolve.reset_other_domains(host)))
@@ -203,8 +204,12 @@ class RoundTripTest(OneGuestTestCase):
             least = 'MEM_BW_MIN' in host.capabilities()
             for share in range(1, 101):
                 asked = NodePolicy(maximum=share, minimum=share * least)
-                desired = resolve.desired_lines(host, resolve.resolve(
-                    host, GuestPolicy(nodes=(asked,)), (1,)))
+                desired = resolve.make_desired_lines(
+                    host,
+                    resolve.resolve_settings(
+                        host, GuestPolicy(nodes=(asked,)), (1,)
+                    ),
+                )
                 self._hold(held, desired)
 
     def test_a_cap_that_was_lowered_by_one_unit_is_repaired(self):
@@ -212,9 +217,12 @@ class RoundTripTest(OneGuestTestCase):
             host = read(dialect)
             held = self._world(dialect)
             for share in (20, 33, 50):
-                desired = resolve.desired_lines(host, resolve.resolve(
-                    host, GuestPolicy(nodes=(NodePolicy(maximum=share),)),
-                    (1,)))
+                desired = resolve.make_desired_lines(
+                    host,
+                    resolve.resolve_settings(
+                        host, GuestPolicy(nodes=(NodePolicy(maximum=share),)),
+                        (1,)),
+                )
                 self._hold(held, desired)
                 self._lower(held, host, desired)
 
@@ -239,8 +247,12 @@ class RoundTripTest(OneGuestTestCase):
             held = self._world(dialect)
             held.model.write(f'/{GROUP}/schemata', line)
             before = _other_lines(held.model, GROUP, _lines(host))
-            desired = resolve.desired_lines(host, resolve.resolve(
-                host, GuestPolicy(nodes=(NodePolicy(maximum=40),)), (0,)))
+            desired = resolve.make_desired_lines(
+                host,
+                resolve.resolve_settings(
+                    host, GuestPolicy(nodes=(NodePolicy(maximum=40),)), (0,)
+                ),
+            )
             self._hold(held, desired)
             self.assertEqual(before, _other_lines(held.model, GROUP,
                                                   _lines(host)))
@@ -254,7 +266,7 @@ _JUNK = (st.binary(max_size=60) | st.sampled_from(
 def _whole(text, desired):
     """Whether a text has a number for all that is desired."""
     try:
-        parsed = schemata.read(text)
+        parsed = schemata.parse_kernel_schemata(text)
         return all(set(values) <= set(parsed.values(line) or ())
                    for line, values in desired.items())
     except schemata.SchemataError:
@@ -305,7 +317,7 @@ class FuzzTest(OneGuestTestCase):
         host = read(dialect)
         held = self._world(dialect)
         text = junk.decode(errors='replace')
-        desired = resolve.desired_lines(host, resolve.resolve(
+        desired = resolve.make_desired_lines(host, resolve.resolve_settings(
             host, GuestPolicy(nodes=(NodePolicy(maximum=40),)), (0,)))
         assume(not _whole(text, desired))
         held.guests[0] = replace(held.guests[0], desired=desired)

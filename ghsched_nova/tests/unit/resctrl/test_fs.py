@@ -41,7 +41,7 @@ class FilesTestCase(base.TestCase):
 class LockTest(FilesTestCase):
 
     def locked(self):
-        with fs.locked(self.files, self.root, 0.1):
+        with fs.hold_lock(self.files, self.root, 0.1):
             return True
 
     def refused(self):
@@ -106,7 +106,7 @@ class WriteTest(FilesTestCase):
     def refused(self, status):
         (self.root / 'info' / 'last_cmd_status').write_text(f'{status}\n')
         return self.assertRaises(
-            fs.GroupError, fs.write, self.files, self.root,
+            fs.GroupError, fs.write_line, self.files, self.root,
             self.group / 'schemata', 'MBPRI:1=5\n')
 
     def test_a_refused_line_is_named_with_the_kernels_words(self):

@@ -235,7 +235,9 @@ class MachinesTest(base.TestCase):
             self.assertEqual(
                 (),
                 resolve.plan_writes(
-                    schemata.read(text), {}, resolve.reset_other_domains(host)
+                    schemata.parse_kernel_schemata(text),
+                    {},
+                    resolve.reset_other_domains(host),
                 ),
                 machine,
             )

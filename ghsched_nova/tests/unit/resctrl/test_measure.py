@@ -37,8 +37,8 @@ class MeasureTest(base.TestCase):
         self.world.files.operations.clear()
 
     def measure(self, lines=LINES, domain=0):
-        return measure.measure(self.world.root, lines, domain,
-                               self.world.files)
+        return measure.measure_percentages(self.world.root, lines, domain,
+                                           self.world.files)
 
     def state(self):
         return {name: (self.world.model.read(f'/{name}/schemata'),

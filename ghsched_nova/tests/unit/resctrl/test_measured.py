@@ -26,7 +26,7 @@ from ghsched_nova.resctrl import naming
 from ghsched_nova.tests.fixtures import world
 from ghsched_placement.tests import base
 
-MONITOR = naming.monitor_name(world.UUID.format(0))
+MONITOR = naming.render_monitor_path(world.UUID.format(0))
 
 
 class MeasuredWorld(world.World):
@@ -74,7 +74,7 @@ class MeasuredTest(base.TestCase):
                          [step for step in self.settled()
                           if step[1] == MONITOR])
         self.assertEqual({MONITOR: {1001, 1002}}, self.world.measured())
-        self.assertEqual([naming.group_name(world.UUID.format(1))],
+        self.assertEqual([naming.render_group_name(world.UUID.format(1))],
                          self.world.groups())
         self.assertEqual([], self.settled())
         self.assertEqual([], self.world.files.operations)
@@ -142,7 +142,7 @@ class MeasuredTest(base.TestCase):
                                  self.world.measured(), dialect)
 
     def test_its_former_control_group_is_given_back(self):
-        group = naming.group_name(world.UUID.format(0))
+        group = naming.render_group_name(world.UUID.format(0))
         self.world.model.mkdir('/' + group)
         self.move_to(group, 1001, 1002)
         self.assertEqual(
@@ -154,7 +154,9 @@ class MeasuredTest(base.TestCase):
         self.assertEqual([], self.world.files.operations)
 
     def test_the_control_group_of_an_unknown_policy_stays(self):
-        self.world.model.mkdir('/' + naming.group_name(world.UUID.format(0)))
+        self.world.model.mkdir(
+            '/' + naming.render_group_name(world.UUID.format(0))
+        )
         wanted = self.world.wanted()
         self.assertEqual((), drift_of(self.world, dataclasses.replace(
             wanted, guests=())).actions)
@@ -195,7 +197,7 @@ class MeasuredTest(base.TestCase):
         self.assertIn(('remove group', MONITOR), self.settled())
         self.assertEqual({}, self.world.measured())
         self.assertEqual({1001, 1002}, self.world.tasks(
-            naming.group_name(world.UUID.format(0))))
+            naming.render_group_name(world.UUID.format(0))))
         self.assertEqual([], self.settled())
 
     def test_those_of_others_are_left_alone(self):
@@ -208,7 +210,7 @@ class MeasuredTest(base.TestCase):
 
     def test_without_a_monitoring_group_left_nothing_is_left_behind(self):
         def before(what, name, _text):
-            if what == 'mkdir' and name == naming.group_name(
+            if what == 'mkdir' and name == naming.render_group_name(
                     world.UUID.format(0)):
                 raise OSError(errno.ENOSPC, 'Out of RMIDs')
 

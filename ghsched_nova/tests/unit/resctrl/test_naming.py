@@ -48,12 +48,14 @@ class OwnGroupTest(base.TestCase):
     def test_other_threads_do_not_keep_it(self):
         self.world.end(0)
         self.world.thread(7, 7, 'vhost-1000')
-        self.world.model.write(f'/{naming.group_name(UUID)}/tasks', '7\n')
+        self.world.model.write(
+            f'/{naming.render_group_name(UUID)}/tasks', '7\n'
+        )
         self.assertTrue(self.remove())
 
     def test_a_group_with_a_running_guest_is_not_removed(self):
         self.assertFalse(self.remove())
-        self.assertEqual([naming.group_name(UUID)], self.world.groups())
+        self.assertEqual([naming.render_group_name(UUID)], self.world.groups())
 
     def test_a_group_that_the_kernel_keeps_is_reported(self):
         self.world.end(0)
@@ -67,7 +69,7 @@ class OwnGroupTest(base.TestCase):
 
     def test_groups_of_others_are_not_ours(self):
         self.assertEqual(
-            UUID, naming.parse_guest_uuid(naming.group_name(UUID))
+            UUID, naming.parse_guest_uuid(naming.render_group_name(UUID))
         )
         for name in ('info', 'mon_groups', 'qemu-1-a-vcpus_0', 'low_prio'):
             self.assertIsNone(naming.parse_guest_uuid(name))
@@ -77,7 +79,8 @@ class LibvirtReadsTest(base.TestCase):
 
     def reads(self, *lines):
         return schemata.is_read_by_libvirt(
-            schemata.parse(''.join(f'{line}:0=1\n' for line in lines)))
+            schemata.parse_schemata(''.join(f'{line}:0=1\n' for line in lines))
+        )
 
     def test_attributes_of_upstream_libvirt(self):
         self.assertTrue(self.reads('MB', 'L3'))

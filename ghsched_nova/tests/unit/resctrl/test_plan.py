@@ -33,25 +33,28 @@ ALL_FOUR = NodePolicy(minimum=20, maximum=60, hardlimit=False, priority=5)
 
 
 def _lines(host, policy, *host_nodes):
-    return resolve.desired_lines(
-        host, resolve.resolve(host, GuestPolicy(nodes=policy), host_nodes))
+    return resolve.make_desired_lines(
+        host,
+        resolve.resolve_settings(host, GuestPolicy(nodes=policy), host_nodes))
 
 
 class ResolveTest(base.TestCase):
 
     def _refused(self, host, policy, *host_nodes):
         return self.assertRaises(
-            resolve.PolicyNotHeld, resolve.resolve, host,
+            resolve.PolicyNotHeld, resolve.resolve_settings, host,
             GuestPolicy(nodes=policy), host_nodes).reason
 
     def test_all_four_on_openeuler(self):
         host = captured.openeuler()
-        setting, = resolve.resolve(host, GuestPolicy(nodes=(ALL_FOUR,)), [1])
+        (setting,) = resolve.resolve_settings(
+            host, GuestPolicy(nodes=(ALL_FOUR,)), [1]
+        )
         self.assertEqual(
             resolve.DomainSetting(domain=1, host_node=1, guest_node=0,
                                   asked=ALL_FOUR, maximum=60, minimum=20,
                                   hardlimit=False, priority=5), setting)
-        desired = resolve.desired_lines(host, [setting])
+        desired = resolve.make_desired_lines(host, [setting])
         self.assertEqual({'MB': {1: 60}, 'MBHDL': {1: 0}, 'MBPRI': {1: 5},
                           'MBMIN': {1: 20}}, desired)
         self.assertEqual(['MB', 'MBHDL', 'MBPRI', 'MBMIN'], list(desired))
@@ -74,7 +77,7 @@ class ResolveTest(base.TestCase):
                          _lines(host, (NodePolicy(maximum=40),), 1))
 
     def test_intel_has_no_value_for_what_it_has_no_line_for(self):
-        setting, = resolve.resolve(
+        setting, = resolve.resolve_settings(
             captured.intel(), GuestPolicy(nodes=(NodePolicy(maximum=40),)),
             [0])
         self.assertEqual(
@@ -98,7 +101,7 @@ class ResolveTest(base.TestCase):
 
     def test_no_policy_no_setting(self):
         self.assertEqual(
-            (), resolve.resolve(captured.intel(), GuestPolicy(), [7]))
+            (), resolve.resolve_settings(captured.intel(), GuestPolicy(), [7]))
 
     def test_missing_knobs_are_named(self):
         for asked, key, fact in (
@@ -152,7 +155,9 @@ class BandwidthTest(base.TestCase):
     """Caps that are a bandwidth, and no share of one."""
 
     def _settings(self, host, policy, *host_nodes):
-        return resolve.resolve(host, GuestPolicy(nodes=policy), host_nodes)
+        return resolve.resolve_settings(
+            host, GuestPolicy(nodes=policy), host_nodes
+        )
 
     def test_amd_divides_among_the_caches_of_a_node(self):
         # 219726 MiB/s are 1843 eighths of a GB/s; 30 % are 552.96, and a
@@ -163,7 +168,7 @@ class BandwidthTest(base.TestCase):
                          {x.domain: x.maximum for x in settings})
         self.assertEqual({30.11}, {x.maximum_percent for x in settings})
         self.assertEqual({'MB': {8: 185, 9: 185, 10: 185}},
-                         resolve.desired_lines(host, settings))
+                         resolve.make_desired_lines(host, settings))
 
     def test_no_cap_is_the_highest_value(self):
         for machine, highest in (('amd-epyc', 2048),
@@ -224,7 +229,7 @@ class FractionTest(base.TestCase):
         host = captured.read_machine('arm-mainline-7.1', cap='hard')
         for asked, held in ((1, 3), (4, 9), (17, 19), (26, 28), (32, 38),
                             (92, 97), (98, 100)):
-            setting, = resolve.resolve(
+            setting, = resolve.resolve_settings(
                 host, GuestPolicy(nodes=(NodePolicy(maximum=asked),)), (0,))
             self.assertEqual((held, held), (setting.maximum,
                                             setting.maximum_percent))
@@ -233,8 +238,8 @@ class FractionTest(base.TestCase):
         host = captured.read_machine('arm-mainline')
         for hardlimit in (True, False):
             asked = NodePolicy(maximum=50, hardlimit=hardlimit)
-            self.assertRaises(resolve.PolicyNotHeld, resolve.resolve, host,
-                              GuestPolicy(nodes=(asked,)), (0,))
+            self.assertRaises(resolve.PolicyNotHeld, resolve.resolve_settings,
+                              host, GuestPolicy(nodes=(asked,)), (0,))
 
     def test_nvidia_says_which(self):
         host = captured.read_machine('nvidia-grace')
@@ -262,7 +267,7 @@ class OpenEuler510Test(base.TestCase):
             if knob.role == 'priority' else knob
             for knob in host.dialect.knobs))
         exc = self.assertRaises(
-            resolve.PolicyNotHeld, resolve.resolve,
+            resolve.PolicyNotHeld, resolve.resolve_settings,
             dataclasses.replace(host, dialect=narrow),
             GuestPolicy(nodes=(NodePolicy(priority=4),)), (0,))
         self.assertIn('has priorities 0..3', exc.reason)
@@ -270,8 +275,8 @@ class OpenEuler510Test(base.TestCase):
 
 class WritesTest(base.TestCase):
 
-    CURRENT = schemata.parse('   MB:0=0000100;1=0000100\n'
-                             'MBPRI:0=0000003;1=0000003\n')
+    CURRENT = schemata.parse_schemata('   MB:0=0000100;1=0000100\n'
+                                      'MBPRI:0=0000003;1=0000003\n')
 
     def test_one_line_each_with_what_differs_alone(self):
         self.assertEqual(
@@ -284,7 +289,9 @@ class WritesTest(base.TestCase):
             self.CURRENT, {'MB': {0: 100}, 'MBPRI': {1: 3}}))
 
     def test_other_domains_are_left_alone_or_held(self):
-        current = schemata.parse('MB:0=3;1=100;7=3\nMBPRI:0=3;1=3;7=3\n')
+        current = schemata.parse_schemata(
+            'MB:0=3;1=100;7=3\nMBPRI:0=3;1=3;7=3\n'
+        )
         desired = {'MB': {1: 60}}
         self.assertEqual(('MB:1=60\n',), resolve.plan_writes(current, desired))
         self.assertEqual(
@@ -301,7 +308,7 @@ class WritesTest(base.TestCase):
 
     def test_a_value_that_is_no_number_is_not_written_over(self):
         for text in ('unset', '1x', '9' * 5000):
-            current = schemata.parse(f'MB:0={text}\n')
+            current = schemata.parse_schemata(f'MB:0={text}\n')
             wrong, = resolve.find_differences(current, {'MB': {0: 1}})
             self.assertEqual(text, wrong.found)
             exc = self.assertRaises(resolve.PolicyNotHeld, resolve.plan_writes,
@@ -316,8 +323,10 @@ class ToleranceTest(base.TestCase):
 
     def _written(self, line, found, wanted):
         return resolve.plan_writes(
-            schemata.parse(f'{line}:0={found}\n'), {line: {0: wanted}},
-            tolerance=self.TOLERANCE)
+            schemata.parse_schemata(f'{line}:0={found}\n'),
+            {line: {0: wanted}},
+            tolerance=self.TOLERANCE,
+        )
 
     def test_a_value_of_an_unmeasured_line_nearby_is_not_written(self):
         for line in ('MB', 'MBMIN'):
@@ -353,14 +362,18 @@ class ConvergenceTest(base.TestCase):
     def _converges(self, host, nodes, start):
         host_nodes = list(range(len(nodes)))[::-1]
         policy = GuestPolicy(nodes=tuple(nodes))
-        desired = resolve.desired_lines(
-            host, resolve.resolve(host, policy, host_nodes))
+        desired = resolve.make_desired_lines(
+            host, resolve.resolve_settings(host, policy, host_nodes))
         others = resolve.reset_other_domains(host)
         model = captured.Model(host, self.DOMAINS, start)
-        for line in resolve.plan_writes(schemata.parse(model.text()), desired,
-                                        others, host.tolerance):
+        for line in resolve.plan_writes(
+            schemata.parse_schemata(model.text()),
+            desired,
+            others,
+            host.tolerance,
+        ):
             model.write(line)
-        after = schemata.parse(model.text())
+        after = schemata.parse_schemata(model.text())
         tolerance = host.tolerance
         self.assertEqual(
             (), resolve.plan_writes(after, desired, others, tolerance))

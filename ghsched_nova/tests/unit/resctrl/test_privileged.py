@@ -78,7 +78,7 @@ class PrivilegedTest(base.TestCase):
                 self.assertIn(words, str(error))
                 if run_path == run:
                     self.assertRaises(fs.GroupError,
-                                      privileged.remove_own, root, UUID)
+                                      privileged.remove_own_group, root, UUID)
             call.assert_not_called()
             remove.assert_not_called()
 
@@ -137,10 +137,11 @@ class PrivilegedTest(base.TestCase):
     def test_only_the_group_of_a_guest_is_removed(self):
         with mock.patch.object(fs, 'remove_group', return_value=True) as call:
             for name in ('x/../../pqos', '', 'default', f'{UUID}/..'):
-                self.assertRaises(ValueError, privileged.remove_own, ROOT,
-                                  name)
+                self.assertRaises(
+                    ValueError, privileged.remove_own_group, ROOT, name
+                )
             call.assert_not_called()
-            self.assertTrue(privileged.remove_own(ROOT, UUID))
+            self.assertTrue(privileged.remove_own_group(ROOT, UUID))
         call.assert_called_once_with(ROOT, UUID)
 
     def test_errors_cross_with_all_they_say(self):

@@ -436,8 +436,12 @@ class EveryDialectTest(ReconcileTestCase):
             model.rmdir('/' + group)
         room = self.world.host.num_closids - 1
         others = world.OTHERS[:room - len(names)]
-        for name in (*names, OLD, naming.group_name(world.UUID.format(98)),
-                     *others):
+        for name in (
+            *names,
+            OLD,
+            naming.render_group_name(world.UUID.format(98)),
+            *others,
+        ):
             if len(self.world.groups()) < room and data.draw(st.booleans()):
                 model.mkdir('/' + name)
                 self.scribble(data, name)
@@ -491,7 +495,7 @@ class NamesTest(base.TestCase):
         guest = self.guest(name, maker)
         self.assertEqual(guest.group, model.find_group(
             guest, ['other', guest.group]))
-        self.assertTrue(naming.is_guests(guest.group))
+        self.assertTrue(naming.is_guest_group(guest.group))
         wanted = model.Wanted((), (guest.domain,), frozenset({guest.group}))
         made = plan.make_plan(
             model.Actual({guest.group: model.Group()}), wanted)

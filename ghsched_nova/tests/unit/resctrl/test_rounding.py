@@ -41,7 +41,7 @@ class FractionsTest(base.TestCase):
 
     def test_written_values_are_shown_alike_by_each_mainline_kernel(self):
         for (granularity, minimum), bits in rounding.FRACTIONS.items():
-            scale = rounding.mpam_scale(granularity, minimum)
+            scale = rounding.make_mpam_scale(granularity, minimum)
             self.assertEqual(sorted(scale.written), list(scale.written))
             self.assertEqual(100, scale.highest_percent)
             for value, percent in scale.written.items():
@@ -55,25 +55,27 @@ class FractionsTest(base.TestCase):
             for asked in range(1, 101):
                 self.assertEqual(
                     min(value for value in reached if value >= asked),
-                    rounding.mpam_scale(granularity, minimum).find_at_least(
-                        asked
-                    ),
+                    rounding.make_mpam_scale(
+                        granularity, minimum
+                    ).find_at_least(asked),
                 )
 
     def test_four_bits_show_100_for_less_than_100_alone(self):
         self.assertEqual(6, shown('linux', 4, 100))
         self.assertEqual(100, shown('linux-unrounded', 4, 100))
-        self.assertEqual(98, rounding.mpam_scale(7, 6).values_to_write[100])
+        self.assertEqual(
+            98, rounding.make_mpam_scale(7, 6).values_to_write[100]
+        )
 
     def test_each_percentage_is_shown_from_seven_bits_on(self):
         everything = {percent: percent for percent in range(1, 101)}
         for minimum in (0, 1):
-            scale = rounding.mpam_scale(1, minimum)
+            scale = rounding.make_mpam_scale(1, minimum)
             self.assertEqual(everything, scale.written)
             self.assertEqual({}, scale.values_to_write)
 
     def test_numbers_of_no_control_are_refused(self):
-        self.assertRaises(KeyError, rounding.mpam_scale, 10, 10)
+        self.assertRaises(KeyError, rounding.make_mpam_scale, 10, 10)
 
 
 class ScaleTest(base.TestCase):

@@ -65,8 +65,8 @@ class ScarcityTest(base.TestCase):
         for share in (1, 2, 3):
             made = self.world('ghsched')
             made.guests[0] = replace(
-                made.guests[0], desired=resolve.desired_lines(
-                    made.host, resolve.resolve(made.host, GuestPolicy(
+                made.guests[0], desired=resolve.make_desired_lines(
+                    made.host, resolve.resolve_settings(made.host, GuestPolicy(
                         nodes=(NodePolicy(minimum=share),)), (0,))))
             made.model.mkdir('/' + made.guests[0].group)
             self.assertEqual((), made.reconcile().problems)

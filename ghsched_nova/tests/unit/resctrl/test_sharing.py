@@ -71,8 +71,11 @@ class SharingWorld(world.World):
             held = resolve.scale_shared_policy(self.host, policy,
                                                counts[guest.shared] or 1)
             self.guests[number] = dataclasses.replace(
-                guest, desired=resolve.desired_lines(
-                    self.host, resolve.resolve(self.host, held, [node])))
+                guest,
+                desired=resolve.make_desired_lines(
+                    self.host,
+                    resolve.resolve_settings(self.host, held, [node])),
+            )
         more.setdefault('monitors', self.host.spare_monitors)
         more.setdefault('monitors_per_group', self.host.monitors_per_group)
         return super().wanted(without, **more)
@@ -88,7 +91,7 @@ class SharingWorld(world.World):
 
     def number(self, name):
         return next(number for number, guest in enumerate(self.guests)
-                    if naming.group_name(guest.domain.uuid) == name)
+                    if naming.render_group_name(guest.domain.uuid) == name)
 
 
 class SharingTestCase(base.TestCase):
@@ -362,11 +365,11 @@ class EveryDialectTest(SharingTestCase):
         for dialect in machines.DIALECTS:
             self.world = self.new_world(dialect, guests=1)
             host, (policy, node) = self.world.host, self.world.policies[0]
-            one, = resolve.resolve(host, policy, [node])[:1]
-            (two,) = resolve.resolve(
+            one, = resolve.resolve_settings(host, policy, [node])[:1]
+            (two,) = resolve.resolve_settings(
                 host, resolve.scale_shared_policy(host, policy, 2), [node]
             )[:1]
-            (many,) = resolve.resolve(
+            (many,) = resolve.resolve_settings(
                 host, resolve.scale_shared_policy(host, policy, 99), [node]
             )[:1]
             if host.dialect.per_core:
@@ -385,11 +388,11 @@ class NameTest(base.TestCase):
 
     def test_it_says_that_a_group_is_shared(self):
         name = naming.render_shared_name(GuestPolicy().nodes, [])
-        self.assertTrue(naming.is_shared(name))
+        self.assertTrue(naming.is_shared_group(name))
         self.assertIsNone(naming.parse_guest_uuid(name))
         for other in ('ghsched-shared-', name + '0', 'ghsched-shared',
-                      naming.group_name(world.UUID.format(1))):
-            self.assertFalse(naming.is_shared(other))
+                      naming.render_group_name(world.UUID.format(1))):
+            self.assertFalse(naming.is_shared_group(other))
 
     def test_guest_nodes_may_be_the_other_way_round(self):
         node = world.NodePolicy

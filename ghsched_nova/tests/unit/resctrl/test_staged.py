@@ -42,8 +42,8 @@ class StagedTest(base.TestCase):
             Path(self.enterContext(tempfile.TemporaryDirectory())),
             'openeuler510', ())
         for number, asked in enumerate(ASKED):
-            desired = resolve.desired_lines(
-                self.world.host, resolve.resolve(
+            desired = resolve.make_desired_lines(
+                self.world.host, resolve.resolve_settings(
                     self.world.host, GuestPolicy(nodes=(asked,)), (0,)))
             self.world.guests.append(model.Guest(
                 model.Domain(world.UUID.format(number), number + 1,

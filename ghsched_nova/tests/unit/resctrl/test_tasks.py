@@ -62,17 +62,17 @@ class ThreadsTest(base.TestCase):
                              103: 'IO mon_iothread'})
 
     def test_vcpus_are_recognised_by_their_names(self):
-        self.assertEqual({101, 102}, tasks.vcpu_threads(
+        self.assertEqual({101, 102}, tasks.select_vcpu_threads(
             tasks.parse_threads('101\n102\n103\n999\n'), self.proc))
 
     def test_the_process_of_a_thread(self):
-        self.assertEqual({'100'}, tasks.process_of(self.proc, 101))
-        self.assertEqual(set(), tasks.process_of(self.proc, 999))
+        self.assertEqual({'100'}, tasks.read_process(self.proc, 101))
+        self.assertEqual(set(), tasks.read_process(self.proc, 999))
 
     def test_invalid_thread_ids_are_ignored(self):
         self.assertEqual({101}, tasks.parse_threads(
             '../101 x \u0661 iommu_group:7\n101\n'))
 
     def test_iommu_groups_are_listed_among_the_threads(self):
-        self.assertEqual({7, 12}, tasks.iommu_groups(
+        self.assertEqual({7, 12}, tasks.parse_iommu_groups(
             '101\niommu_group:7\niommu_group:12\niommu_group:x\n'))

@@ -115,7 +115,7 @@ class AddedLinesTest(base.TestCase):
                               ('GMB:0=4096;1=4095', '1=4095'),
                               ('GMB:0=8;1=4096', '0=8')):
             notes = tuple(
-                detection.describe_reduced_caps(schemata.parse(text))
+                detection.describe_reduced_caps(schemata.parse_schemata(text))
             )
             self.assertEqual(bool(lowered), bool(notes), text)
             if lowered:

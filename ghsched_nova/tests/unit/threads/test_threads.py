@@ -64,8 +64,8 @@ class ThreadsTestCase(base.TestCase):
             roles[name]: one for name, one in wanted.items()})
 
     def reconcile(self, *guests):
-        return engine.reconcile(guests, self.run_path,
-                                privileged.set_class_directly)
+        return engine.reconcile_threads(guests, self.run_path,
+                                        privileged.set_class_directly)
 
 
 class SurveyTest(ThreadsTestCase):

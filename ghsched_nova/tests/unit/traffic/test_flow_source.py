@@ -135,7 +135,7 @@ class ConntrackTest(base.TestCase):
 
     def flows(self, *answers):
         source = conntrack.Conntrack()
-        with mock.patch.object(privileged, 'connections',
+        with mock.patch.object(privileged, 'read_connections',
                                side_effect=answers):
             return [source.flows(BOTH) for _answer in answers]
 
@@ -161,7 +161,9 @@ class ConntrackTest(base.TestCase):
         channel.remote_call.side_effect = self._remote_call
         with (mock.patch.object(privileged, 'TABLE', path),
               mock.patch.object(privsep.connections, 'channel', channel)):
-            self.assertEqual(select(CAPTURED), privileged.connections(BOTH))
+            self.assertEqual(
+                select(CAPTURED), privileged.read_connections(BOTH)
+            )
 
     def _remote_call(self, name, args, _kwargs, _timeout):
         with mock.patch.object(privsep.connections, 'client_mode', new=False):

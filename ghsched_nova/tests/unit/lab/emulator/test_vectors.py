@@ -67,7 +67,7 @@ class Replay:
 
         No device uses those of made-up hardware.
         """
-        start = schemata.parse(self.recorded['start']['schemata'])
+        start = schemata.parse_schemata(self.recorded['start']['schemata'])
         lines = []
         for line in machine.lines:
             if line.base == 16:
