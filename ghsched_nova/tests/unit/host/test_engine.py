@@ -204,7 +204,8 @@ class GuestsTest(EngineTestCase):
             self.options.ghsched))
         with mock.patch.object(
                 etree, 'fromstring', wraps=etree.fromstring) as parse, (
-                mock.patch.object(keeper.engine, 'reconcile')) as threads:
+                mock.patch.object(
+                    keeper.engine, 'reconcile_threads')) as threads:
             threads.return_value.problems = ()
             driver_base.DriverBase._reconcile_guest(driver, guest)
         self.call.assert_called_once()

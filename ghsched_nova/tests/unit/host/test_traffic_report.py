@@ -68,7 +68,7 @@ class GuestTrafficTest(base.TestCase):
         super().setUp()
         self.count = 0
         self.useFixture(fixtures.MonkeyPatch(
-            f'{privileged.__name__}.connections',
+            f'{privileged.__name__}.read_connections',
             lambda addresses: conntrack_table.select_connections(
                 [LINE.format(self.count)], addresses)))
         self.clock = iter(range(0, 1000, 10))

@@ -332,7 +332,7 @@ class LibvirtTest(base.TestCase):
         source.guests()
         self.module.fails = True
         self.assertEqual((), source.guests())
-        self.assertIn('test:///', source.libvirt_error)
+        self.assertIn('test:///', source.problem)
         self.module.fails = False
         self.assertEqual(1, len(source.guests()))
         self.assertEqual(('', 2), (source.libvirt_error, self.module.opened))

@@ -110,7 +110,7 @@ class Case(world.World):
         self.files.wait = lambda _seconds: None
         self.promised = collections.Counter()
         described_host = self.host.description()
-        self.most = 100 - described_host.unguaranteed_percent
+        self.most = 100 - described_host.kept_share
         for number in range(draw.randint(1, 5)):
             if number < self.host.num_closids - 1:
                 self.put(number, described_host)
