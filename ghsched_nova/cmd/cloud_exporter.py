@@ -125,7 +125,7 @@ def make_reader(arguments: argparse.Namespace) -> CloudReader:
     :raises PlannerError: when the cloud is unknown or a module is missing.
     :raises ArgumentTypeError: when an option is malformed.
     """
-    connection = planner_inputs.connect(arguments.cloud)
+    connection = planner_inputs.connect_cloud(arguments.cloud)
     from ghsched_placement.osc import cloud_cache
     from ghsched_placement.osc import flavor as flavors
 

@@ -230,7 +230,7 @@ class Collector(registry.Collector):
         if found is not None:
             yield from _resctrl_metrics(found, guests)
         else:
-            yield from _unprotected_guests([], {}, guests)
+            yield from _make_unprotected_metric([], {}, guests)
         yield from load_metrics.to_metrics(self._source.measure_load(
             guests, view.make_snapshot(usage, guests) if usage else None),
             guests)

@@ -32,9 +32,9 @@ class CloudExporterTest(base.TestCase):
 
     def make(self, *options):
         self.cloud = simulated_cloud.SimulatedCloud(2)
-        self.patch(planner_inputs, 'connect',
+        self.patch(planner_inputs, 'connect_cloud',
                    lambda name: self.cloud.connection)
-        return cloud_exporter.make_reader(exporter.parser().parse_args(
+        return cloud_exporter.make_reader(exporter.make_parser().parse_args(
             ['--cloud', 'mine', *options]))
 
     def scrape(self, reader, name):
@@ -74,7 +74,7 @@ class CloudExporterTest(base.TestCase):
         self.assertEqual(asked, dict(self.cloud.asked))
 
     def test_wrong_options_are_refused(self):
-        self.patch(planner_inputs, 'connect', mock.Mock(
+        self.patch(planner_inputs, 'connect_cloud', mock.Mock(
             return_value=simulated_cloud.SimulatedCloud(0).connection))
         for options in (['--interval', '1'], ['--interval', 'x'],
                         ['--accounting', 'most'], ['--vf-class', 'nic']):
@@ -84,7 +84,7 @@ class CloudExporterTest(base.TestCase):
 
     def test_cloud_that_is_unknown_ends_with_its_reason(self):
         errors = io.StringIO()
-        self.patch(planner_inputs, 'connect', mock.Mock(
+        self.patch(planner_inputs, 'connect_cloud', mock.Mock(
             side_effect=exporter.client.PlannerError('no cloud mine')))
         with contextlib.redirect_stderr(errors):
             self.assertEqual(2, exporter.main(['--cloud', 'mine']))
