@@ -45,7 +45,7 @@ EXIT_SKIPPED = 3
 _KINDS = {'before-after': ('before', 'after'), 'host-guest': ('host', 'guest')}
 
 
-def parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog='ghsched-bench',
         description='Measure a machine; compare two measurements.')
@@ -139,7 +139,7 @@ def _add_form(sub: argparse.ArgumentParser, more: Sequence[str]) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Console script; its result is the exit status."""
-    arguments = parser().parse_args(argv)
+    arguments = make_parser().parse_args(argv)
     handler = signal.signal(signal.SIGTERM, _end)
     try:
         return console.run_command('ghsched-bench',

@@ -54,7 +54,7 @@ OF_OTHERS = frozenset((
 def parsers():
     """The parser of each command, by the words that it begins with."""
     found = {('ghsched',): main.make_parser(),
-             ('ghsched-bench',): cli.parser(),
+             ('ghsched-bench',): cli.make_parser(),
              ('ghsched-exporter',): exporter.make_parser(),
              ('ghsched-guest-tune',): guest_tune.TUNE._parser(),
              ('ghsched-host',): host.make_parser(),

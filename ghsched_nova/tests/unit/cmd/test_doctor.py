@@ -482,7 +482,7 @@ class VersionTest(base.TestCase):
             out = io.StringIO()
             with contextlib.redirect_stdout(out):
                 error = self.assertRaises(
-                    SystemExit, module.parser().parse_args, ['--version'])
+                    SystemExit, module.make_parser().parse_args, ['--version'])
             self.assertEqual(0, error.code)
             self.assertEqual(console.get_version(), out.getvalue().split()[1])
         out = io.StringIO()

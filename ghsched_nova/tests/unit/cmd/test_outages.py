@@ -132,7 +132,7 @@ class SilentCloudTest(base.TestCase):
         found = scripts() - {'ghsched', 'ghsched-host', 'ghsched-bench'}
         found |= {*leaves('ghsched', main.make_parser()),
                   *leaves('ghsched-host', host.make_parser()),
-                  *leaves('ghsched-bench', cli.parser(), 1)}
+                  *leaves('ghsched-bench', cli.make_parser(), 1)}
         self.assertEqual(sorted(found), sorted(
             [*CLOUD, *DATABASE, *LOCAL, *SERVICES]))
 
