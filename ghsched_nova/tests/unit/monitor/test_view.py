@@ -335,4 +335,4 @@ class LibvirtTest(base.TestCase):
         self.assertIn('test:///', source.problem)
         self.module.fails = False
         self.assertEqual(1, len(source.guests()))
-        self.assertEqual(('', 2), (source.libvirt_error, self.module.opened))
+        self.assertEqual(('', 2), (source.problem, self.module.opened))

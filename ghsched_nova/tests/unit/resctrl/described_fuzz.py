@@ -120,8 +120,8 @@ class Case(world.World):
                             self.draw.randrange(2))
         least = draw.choice((0, draw.randint(1, 70), 100 // (number + 1)))
         share = seen.round_to_held(least) if least else 0
-        if ('MEM_BW_MIN' not in held or not seen.guaranteed_percentages
-                or least > max(seen.guaranteed_percentages)
+        if ('MEM_BW_MIN' not in held or not seen.guarantees
+                or least > max(seen.guarantees)
                 or self.promised[node] + share > self.most):
             least = share = 0
         self.promised[node] += share
