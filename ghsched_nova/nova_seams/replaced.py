@@ -52,10 +52,6 @@ REPLACED = (
              'get one key at a time.'),
     Replaced('nova.objects.numa.NUMATopology.obj_from_db_obj', (_SCHEDULER,),
              'Speed, only with ``[ghsched]scheduler_index``.'),
-    Replaced('nova.objects.request_spec.RequestSpec.'
-             'get_request_group_mapping', (_SCHEDULER,),
-             'A request group for several VFs is named once for each VF; '
-             'Nova takes a device for each name.'),
     Replaced('nova.pci.request.get_pci_requests_from_flavor',
              registry.PROCESSES,
              '``ghsched:vfs`` becomes PCI requests; Nova makes them of its '
@@ -116,9 +112,6 @@ PRIVATE = (
             'The usage of a request that limits are compared with.'),
     Private('nova.limit.placement._get_deltas_by_flavor', False,
             'The same in Nova 31 to 33.'),
-    Private('nova.objects.service.Service._from_db_object', False,
-            'Makes services of the rows of one query; public functions read '
-            'one host, or all hosts.'),
     Private('nova.pci.stats.PciDeviceStats.'
             '_filter_pools_based_on_placement_allocation', False, _POOLS),
     Private('nova.pci.stats.PciDeviceStats._filter_pools_for_spec', False,
@@ -127,10 +120,6 @@ PRIVATE = (
             '_filter_pools_for_unrequested_pfs', False, _POOLS),
     Private('nova.pci.stats.PciDeviceStats._get_rp_uuids_for_request', False,
             _POOLS),
-    Private('nova.scheduler.filters.numa_topology_filter.NUMATopologyFilter.'
-            '_satisfies_cpu_policy', False,
-            'The check of CPU threads alone, which a subclass of ghsched '
-            'inherits; ``host_passes`` fits the whole guest.'),
     Private('nova.scheduler.host_manager.HostManager._get_host_states', False,
             'Makes states of some hosts; the public functions read the '
             'services of all hosts.'),

@@ -26,6 +26,7 @@ import nova.conf
 from nova import context as nova_context
 from nova import exception
 from nova import objects
+from nova.objects import fields
 from nova.objects import request_spec
 from nova.scheduler.client import report
 from nova.scheduler import request_filter
@@ -66,27 +67,55 @@ def add_request_filter(
                         function)
 
 
+@seam('nova.scheduler.host_manager.HostManager.host_state_cls',
+      ('self', 'host', 'node', 'cell', 'kwargs'))
+def set_host_state_class(manager: Any, kind: Callable[[str, str, str], Any]
+                         ) -> None:
+    """Set the class of the host states that a host manager makes.
+
+    ``HostManager`` calls ``host_state_cls`` for each host of a request.
+
+    :param manager: ``nova.scheduler.host_manager.HostManager``.
+    :param kind: takes host, node and UUID of the cell.
+    """
+    def host_state_cls(host: str, node: str, cell: str,
+                       **_kwargs: Any) -> Any:
+        return kind(host, node, cell)
+
+    manager.host_state_cls = host_state_cls
+
+
+class _MappedSpec(request_spec.RequestSpec):
+    """Copy of a request with given resource providers of its request groups.
+    """
+
+    # pylint: disable=super-init-not-called
+    def __init__(self, spec: RequestSpec,
+                 mapping: dict[str, list[str]]) -> None:
+        self.__dict__.update(spec.__dict__)
+        self._mapping = mapping
+
+    @classmethod
+    def obj_name(cls) -> str:
+        return 'RequestSpec'
+
+    def get_request_group_mapping(self) -> dict[str, list[str]]:
+        return self._mapping
+
+
 @seam('nova.objects.request_spec.RequestSpec.get_request_group_mapping',
       ('self',))
-@seam('nova.scheduler.host_manager.HostState.consume_from_request',
-      ('self', 'spec_obj'))
-def change_group_mapping(
-        function: Callable[[RequestSpec, dict[str, list[str]]], None]) -> None:
-    """Change the resource providers of a request's groups by a function.
+def group_mapping(spec: RequestSpec) -> dict[str, list[str]]:
+    """Return the resource providers of a request's groups, by suffix."""
+    return spec.get_request_group_mapping() or {}
 
-    ``HostState.consume_from_request`` reads the providers between two
-    instances of one request (``RequestSpec.get_request_group_mapping``).
 
-    :param function: takes the request and its providers by suffix of the
-        group.
+def with_group_mapping(spec: RequestSpec,
+                       mapping: dict[str, list[str]]) -> RequestSpec:
+    """Return a shallow copy of a request with resource providers of its
+    groups.
     """
-    def changed(original: Callable[..., Any], spec: RequestSpec) -> Any:
-        mapping = original(spec)
-        if mapping:
-            function(spec, mapping)
-        return mapping
-    registry.replace('nova.objects.request_spec.RequestSpec.'
-                     'get_request_group_mapping', changed)
+    return _MappedSpec(spec, mapping)
 
 
 @seam('nova.scheduler.host_manager.HostManager.enabled_filters')
@@ -381,18 +410,18 @@ def matching_pools(host_state: Any, request: Any,
         if mappings and pools else pools)
 
 
-@seam('nova.scheduler.filters.numa_topology_filter.NUMATopologyFilter.'
-      '_satisfies_cpu_policy',
-      ('self', 'host_state', 'extra_specs', 'image_props'))
-def satisfies_cpu_policy(nova_filter: Any, state: Any,
-                         spec: RequestSpec) -> bool:
-    """Whether a host has the hardware threads for a flavor's CPU thread
-    policy.
+@seam('nova.objects.numa.NUMATopology.has_threads')
+def satisfies_thread_policy(topology: NUMATopology,
+                            spec: RequestSpec) -> bool:
+    """Whether a host has the hardware threads that a guest's CPU thread policy
+    requires.
 
-    :param nova_filter: Nova's ``NUMATopologyFilter``.
+    Nova's fit of the guest refuses such a host, too, but names no reason.
     """
-    return bool(nova_filter._satisfies_cpu_policy(
-        state, spec.flavor.extra_specs, spec.image.properties))
+    guest: InstanceNUMATopology = spec.numa_topology
+    return bool(topology.has_threads) or not any(
+        cell.cpu_thread_policy == fields.CPUThreadAllocationPolicy.REQUIRE
+        for cell in (guest.cells if guest else ()))
 
 
 def free_devices(host_state: Any, request: Any) -> dict[int | None, int]:

@@ -199,27 +199,33 @@ def host_states(manager: Any, context: Any, uuids: Sequence[str],
     def look(in_cell: Any) -> Any:
         nodes = objects.ComputeNodeList.get_all_by_uuids(in_cell, uuids)
         hosts = {node.host for node in nodes}
-        services = objects.ServiceList(objects=_services(in_cell, hosts))
-        return in_cell.cell_uuid, list(nodes), list(services)
+        return in_cell.cell_uuid, list(nodes), _services(in_cell, hosts)
     nodes: dict[str, list[Any]] = {}
-    services: dict[str, Any] = {}
+    services: dict[str, Mapping[str, Any]] = {}
     for answer in in_cells(context, cells, look):
         if answer is not None:
             cell, of_cell, its_services = answer
             nodes[cell] = of_cell
-            services.update((one.host, one) for one in its_services)
+            services.update((one['host'], one) for one in its_services)
     return list(manager._get_host_states(context, nodes, services))
 
 
-@seam('nova.objects.service.Service._from_db_object',
-      ('context', 'service', 'db_service'))
-def _services(context: Any, hosts: Iterable[str]) -> list[Any]:
+def _services(context: Any,
+              hosts: Iterable[str]) -> list[Mapping[str, Any]]:
     """Return the nova-compute services of some hosts of a cell, by one query.
+
+    Nova's host states hold a service as a dictionary of its fields.
     """
     service = main_models.Service
     query = sa.select(*service.__table__.c).where(
         service.deleted == 0, service.binary == 'nova-compute',
         service.host.in_(sorted(hosts)))
-    return [objects.Service._from_db_object(
-        context, objects.Service(context), dict(row._mapping))
-        for row in _rows_of(context, query)]
+    return [{name: _with_time_zone(value)
+             for name, value in row._mapping.items()}
+            for row in _rows_of(context, query)]
+
+
+def _with_time_zone(value: Any) -> Any:
+    """Return a time of the database in UTC; any other value unchanged."""
+    return (value.replace(tzinfo=datetime.UTC)
+            if isinstance(value, datetime.datetime) else value)

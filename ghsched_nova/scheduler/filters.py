@@ -42,13 +42,13 @@ from ghsched_nova.nova_seams import shared
 from ghsched_nova import pci_requests
 from ghsched_nova.scheduler import by_load
 from ghsched_nova.scheduler import fragments
+from ghsched_nova.scheduler import host_view
 from ghsched_nova.scheduler.host_view import HostStateView
 from ghsched_nova.scheduler import near
 from ghsched_nova.scheduler import numa_choice
 from ghsched_nova.scheduler import request_filter
 from ghsched_placement import candidates
 from ghsched_placement.candidates import Placed
-from ghsched_placement.candidates import VfRequest
 from ghsched_placement.candidates import Wanted
 from ghsched_placement import keys
 from ghsched_placement.lack import Gathered
@@ -66,8 +66,6 @@ LOG = logging.getLogger(__name__)
 request_filter.register()
 fixes.require(registry.SCHEDULER)
 numa.steer_fit()
-scheduler.change_group_mapping(lambda spec, mapping: candidates.map_vfs_to_pfs(
-    [{'mappings': mapping}], vf_requests(spec)))
 fixes.install(registry.SCHEDULER)
 
 NO_TOPOLOGY = Lack(None, 'NUMA topology', reason='the host has not reported a '
@@ -163,7 +161,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         wanted = Wanted(
             request.list_node_suffixes(policy, section.bandwidth_accounting,
                                        attempt.joins),
-            vf_requests(spec), attempt.locality,
+            host_view.vf_requests(spec), attempt.locality,
             guest_nodes=len(spec.numa_topology or ()),
             near=bool(spec.numa_topology
                       and policy.device_numa != keys.NONE
@@ -182,7 +180,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         if wanted.near and not scheduler.offers_physnets(
                 view.numa_topology, names.make_node_physnet):
             return NOT_STEERED
-        if not scheduler.satisfies_cpu_policy(self, view, spec):
+        if not scheduler.satisfies_thread_policy(view.numa_topology, spec):
             return CPU_POLICY
         candidates.map_vfs_to_pfs(view.allocation_candidates, wanted.vfs)
         room = _Room(view, spec)
@@ -352,15 +350,6 @@ class _Free:
                         '%(error)s',
                         {'uuid': provider, 'error': error})
             return {}
-
-
-def vf_requests(spec: shared.RequestSpec) -> list[VfRequest]:
-    """Return the VFs that a request asks for by ``ghsched:vfs``."""
-    requests = spec.pci_requests and spec.pci_requests.requests
-    return [VfRequest(node, pci_request.request_id, pci_request.count)
-            for pci_request in requests or ()
-            if (node := pci_requests.get_guest_node(pci_request))
-            is not None]
 
 
 def _log_once(spec: shared.RequestSpec, refused: Gathered,

@@ -17,11 +17,49 @@ from typing import Any
 from nova.scheduler import host_manager
 
 from ghsched_nova.nova_seams import registry
+from ghsched_nova.nova_seams import scheduler
+from ghsched_nova.nova_seams import shared
+from ghsched_nova import pci_requests
+from ghsched_placement import candidates
 
 seam = registry.in_processes(registry.SCHEDULER)
 
 
-class HostStateView(host_manager.HostState):
+def vf_requests(spec: shared.RequestSpec) -> list[candidates.VfRequest]:
+    """Return the VFs that a request asks for by ``ghsched:vfs``."""
+    requests = spec.pci_requests and spec.pci_requests.requests
+    return [candidates.VfRequest(node, pci_request.request_id,
+                                 pci_request.count)
+            for pci_request in requests or ()
+            if (node := pci_requests.get_guest_node(pci_request))
+            is not None]
+
+
+class GhschedHostState(host_manager.HostState):
+    """Nova's host state, which takes all devices of a request group."""
+
+    @seam('nova.scheduler.host_manager.HostState.consume_from_request',
+          ('self', 'spec_obj'))
+    def consume_from_request(self, spec_obj: Any) -> None:
+        """Subtract a guest's resources from the host state.
+
+        Placement names a request group for several VFs once, and Nova takes
+        one device for each name; so Nova gets a name for each VF.
+        """
+        vfs = vf_requests(spec_obj)
+        mapping = scheduler.group_mapping(spec_obj) if vfs else {}
+        if not mapping:
+            super().consume_from_request(spec_obj)
+            return
+        candidates.map_vfs_to_pfs([{'mappings': mapping}], vfs)
+        mapped = scheduler.with_group_mapping(spec_obj, mapping)
+        super().consume_from_request(mapped)
+        # Nova fits the guest and stores its host NUMA nodes in the request.
+        if 'numa_topology' in mapped:
+            spec_obj.numa_topology = mapped.numa_topology
+
+
+class HostStateView(GhschedHostState):
     """Copy of a HostState for one instance of a request.
 
     SchedulerManager makes the limits that go to the claim from

@@ -41,6 +41,7 @@ from ghsched_nova.nova_seams import shared
 from ghsched_nova.scheduler.claims import Claims
 from ghsched_nova.scheduler import filters
 from ghsched_nova.scheduler.host_index import Need
+from ghsched_nova.scheduler import host_view
 from ghsched_nova.scheduler.indexed import IndexedScheduler
 from ghsched_nova.scheduler import numa_choice
 from ghsched_nova.scheduler import refusal_log
@@ -153,6 +154,8 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         super().__init__(*args, **kwargs)
         self.host_manager.enabled_filters = scheduler.watch_filters(
             self.host_manager.enabled_filters, self._seen.note)
+        scheduler.set_host_state_class(self.host_manager,
+                                       host_view.GhschedHostState)
         self._refusal_log = refusal_log.RefusalLog(
             Path(shared.config().state_path))
         scheduler.add_endpoint(self, refusal_log.RefusalEndpoint(
@@ -357,7 +360,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
               and request_filter.has_keys(spec_obj)):
             for host in hosts:
                 candidates.map_vfs_to_pfs(host.allocation_candidates,
-                                          filters.vf_requests(spec_obj))
+                                          host_view.vf_requests(spec_obj))
         return hosts
 
     def _select_hosts(self, *args: Any, **kwargs: Any) -> Any:

@@ -65,9 +65,9 @@ class ReplacedFunctionsTest(base.TestCase):
         self.assertLessEqual(names - set(registry.SEAMS),
                              {'nova.virt.ghsched'})
         # One of the functions is that of other releases.
-        self.assertLessEqual(len(names - tables) - 1, 9)
+        self.assertLessEqual(len(names - tables) - 1, 8)
 
-    def test_private_names_relied_on_are_listed_and_at_most_fourteen(self):
+    def test_private_names_relied_on_are_listed_and_at_most_twelve(self):
         registry.load_all()
         relied_on = {
             seam.name for seam in registry.SEAMS.values()
@@ -77,7 +77,7 @@ class ReplacedFunctionsTest(base.TestCase):
             and any('.nova_fixes.' not in user for user in seam.users)}
         self.assertEqual(relied_on, {one.name for one in listed.PRIVATE})
         # One of them is that of other releases.
-        self.assertLessEqual(len(relied_on) - 1, 14)
+        self.assertLessEqual(len(relied_on) - 1, 12)
 
     def test_private_method_listed_as_overridden_is_one_of_a_subclass(self):
         for one in listed.PRIVATE:
