@@ -75,7 +75,7 @@ class CollectorTest(base.TestCase):
         asked = {name for panel in document['panels']
                  for target in panel['targets']
                  for name in re.findall(r'\bghsched_\w+', target['expr'])}
-        ours = {metric.sent for metric in cloud_metrics.METRICS}
+        ours = {metric.exported_name for metric in cloud_metrics.METRICS}
         # Measured by the exporters of the hosts.
         self.assertEqual({'ghsched_guest_not_protected'}, asked - ours)
         self.assertEqual({'ghsched_cloud_requests_total',
