@@ -162,7 +162,8 @@ class FixesTest(base.TestCase):
             self, fix, process):
         self.choose('auto')
         log = self.useFixture(fixtures.FakeLogger())
-        for name in fix.names(process):
+        for name in registry.relied_on(signatures.release(),
+                                       fix.names(process)):
             with mock.patch.object(
                     signatures, 'found_parameters',
                     lambda one, name=name: None if one == name

@@ -89,6 +89,8 @@ class ReplacedFunctionsTest(base.TestCase):
             self.assertEqual(one.is_overridden, bool(ours), one.name)
 
     def test_page_has_a_row_of_each_replacement_and_each_repair(self):
+        if not importlib.util.find_spec('sphinx'):
+            self.skipTest('Sphinx is not installed')
         spec = importlib.util.spec_from_file_location('changes', EXTENSION)
         extension = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(extension)
