@@ -45,7 +45,9 @@ cp "$here/driver.h" "$here/host.h" "$here"/*.c arch/um/kernel/mpam/
 make=(make ARCH=um "O=$out" "-j${JOBS:-1}")
 [ -f "$out/.config" ] ||
     "${make[@]}" KCONFIG_ALLCONFIG="$here/um.config" allnoconfig
-"${make[@]}" arch/um/kernel/mpam/ lib/find_bit.o
+# A directory as the target builds nothing in a fresh tree.
+"${make[@]}" arch/um/kernel/mpam/{devices,resctrl,schemata,msc,host}.o \
+    lib/find_bit.o
 # What is missing is not called: a call would end the program.
 gcc -no-pie -Wl,--unresolved-symbols=ignore-all -z noexecstack \
     -o "$out/mpam_driver" "$out"/arch/um/kernel/mpam/{devices,resctrl}.o \
