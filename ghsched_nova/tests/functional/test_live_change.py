@@ -569,7 +569,7 @@ class RefusedTest(LiveChangeTestCase):
 
         with fixtures.MonkeyPatch(
                 'ghsched_nova.live.records.NovaRecords.lock', late):
-            self.refused('something else happens', mem_bw_min=40)
+            self.refused('another operation is in progress', mem_bw_min=40)
         self.assertEqual(task_states.MIGRATING,
                          self.instance(self.server).task_state)
 
@@ -585,7 +585,7 @@ class RefusedTest(LiveChangeTestCase):
                 'ghsched_nova.live.records.NovaRecords.save', late):
             error = self.assertRaises(errors.LeftOver, self.change,
                                       mem_bw_min=40)
-        self.assertIn('of another request', str(error))
+        self.assertIn('another request has taken over', str(error))
         instance = self.instance(self.server)
         self.assertEqual(task_states.RESIZE_PREP, instance.task_state)
         # The host does nothing for who has lost the lock, and keeps the new
