@@ -86,7 +86,7 @@ def keeps_node_count(extra_specs: Mapping[str, str]) -> bool:
 
 def set_node_count(extra_specs: Mapping[str, str], count: int) -> dict[str,
                                                                        str]:
-    """Return the extra specs of a flavor with a number of guest NUMA nodes."""
+    """Return a flavor's extra specs with ``hw:numa_nodes`` set to a count."""
     return {**extra_specs, keys.NUMA_NODES: str(count)}
 
 

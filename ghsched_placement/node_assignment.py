@@ -221,7 +221,8 @@ class _Reader:
 
     def _make_row(self, guest: _Guest, provider: Any,
                   pfs: tuple[str, ...]) -> _Row | Lack:
-        """Return the host nodes that a guest node can have, or why none.
+        """Return the host NUMA nodes on which a guest NUMA node fits, or why
+        none does.
 
         :param provider: UUID of the provider for the guest node's own request
             group.

@@ -273,7 +273,7 @@ def _parse_levels(found: Mapping[str, Any]) -> dict[Key, Level]:
 
 
 def _parse_level(found: Mapping[str, Any]) -> Level:
-    """Parse the level of one server; ignore unknown keys and causes."""
+    """Parse the service level of one server; ignore unknown keys."""
     causes = {str(cause) for cause in Cause}
     return Level(
         Owner(**_select(Owner, found['owner'], str)), int(found['month']),

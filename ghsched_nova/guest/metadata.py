@@ -88,8 +88,8 @@ class DomainPolicy:
 
     @property
     def counted_nodes(self) -> tuple[int, ...]:
-        """Host NUMA node of each guest NUMA node that has resources in
-        Placement.
+        """Host NUMA nodes on which Placement has allocated resources for the
+        guest.
         """
         return self.host_nodes or self.realtime_nodes
 

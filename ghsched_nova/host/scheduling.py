@@ -143,8 +143,8 @@ class ThreadKeeper:
         return scheduling.render_scheduling(xml, policy.threads)
 
     def reconcile_guest(self, running: desired.Running) -> None:
-        """Set scheduling classes of a started guest's threads that libvirt
-        cannot set.
+        """Set scheduling classes of a started guest that libvirt does not
+        support.
 
         libvirt does not support SCHED_DEADLINE, and new threads of a real-time
         thread inherit its class.

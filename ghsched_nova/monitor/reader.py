@@ -109,8 +109,8 @@ class Reader:
 
     @property
     def last_round(self) -> Round | None:
-        """Readings from which the last bandwidth was computed; None before the
-        first.
+        """Counter readings of the last measurement of bandwidth; None before
+        the first.
         """
         return self._last
 

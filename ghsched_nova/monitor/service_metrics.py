@@ -88,7 +88,7 @@ class Collector(registry.Collector):
         return []
 
     def collect(self) -> list[core.Metric]:
-        """Return the metrics of all servers in the file."""
+        """Return the service level metrics of all servers of this host."""
         levels = service_level.from_file(self._path)
         rows = [((level.owner.project, key.server, level.owner.flavor,
                   str(key.node)), level)

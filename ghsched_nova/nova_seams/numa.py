@@ -194,8 +194,8 @@ def _limits_count(limits: Any) -> int | None:
 
 
 def limit_count(limits: Any, count: int) -> Any:
-    """Return a copy of a claim's NUMA limits with a number of guest NUMA
-    nodes.
+    """Return a copy of a claim's NUMA limits that requires this number of
+    guest NUMA nodes.
     """
     limits = limits.obj_clone()
     metadata = (limits.network_metadata

@@ -94,7 +94,7 @@ def _names(files: fs.Files, root: Path,
 
 def _read_other_groups(files: fs.Files, root: Path, wanted: model.Wanted,
                        names: Iterable[str]) -> dict[str, schemata.Schemata]:
-    """Return the schemata of control groups that no guest uses; empty if no
+    """Return the schemata of control groups without guests; empty if no
     guest has exclusive L3 cache ways.
 
     :param names: names of groups that no guest uses.

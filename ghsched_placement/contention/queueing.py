@@ -164,7 +164,9 @@ def _sum_chosen(amounts: Sequence[float], chosen: Sequence[bool]) -> float:
 def _get_even_delays(
         capacity: float, claims: Sequence[Claim], got: Sequence[float],
         curve: LatencyCurve | None, scope: str) -> tuple[float, ...]:
-    """Return the mean queueing delay of each group with evenly spaced caps."""
+    """Return the mean queueing delay of each group if a cap spaces requests
+    evenly.
+    """
     parts = [_split_by_class(claim, amount)
              for claim, amount in zip(claims, got, strict=True)]
     loads: dict[_Class, float] = defaultdict(float)

@@ -200,7 +200,7 @@ def _make_link_stages(machine: Machine,
 
 def _make_node_stage(machine: Machine, node: int, flows: Sequence[Flow],
                      arriving: Sequence[float], controls: Controls) -> _Stage:
-    """Return how a host node's memory limits and delays its traffic.
+    """Return how the memory of a host NUMA node limits and delays traffic.
 
     A group's bandwidth control applies to accesses to this memory only.
 

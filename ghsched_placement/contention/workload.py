@@ -245,7 +245,7 @@ def list_slots(machine: Machine, workload: Workload, scenario: str,
 def _yield_paths(machine: Machine, scenario: str, nodes: Sequence[int],
                  buffers: Mapping[int, Sequence[int]], group: str,
                  device_mb: float) -> Iterator[Path]:
-    """Yield the memory accesses of one container, by node and memory.
+    """Yield the memory traffic of one container, by CPU node and memory node.
 
     :param buffers: nodes with the buffers of its VF, by container node.
     """

@@ -204,7 +204,8 @@ def _list_notes(
 def _make_search_workload(workload: Workload) -> Workload:
     """Return the workload for a search of the best bandwidth extra specs.
 
-    It has the number of guests that fit without ghsched extra specs.
+    The search looks for the extra specs with which this workload has the
+    least latency. The workload has as many guests as fit without them.
     """
     return replace(workload, guests=workload.count_guests('static'))
 

@@ -52,7 +52,7 @@ class Host:
 
     @cached_property
     def node_below(self) -> dict[int, int | None]:
-        """Host NUMA node of each PF or other provider below the root provider.
+        """NUMA node of each resource provider of the host, such as a PF.
 
         A mapping by index of the resource provider, without the NUMA nodes'
         own providers. None for a provider that belongs to no NUMA node.

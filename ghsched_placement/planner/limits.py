@@ -82,7 +82,7 @@ def _list_nodes(state: State) -> list[int]:
 def list_node_lacks(state: State, need: Need, node: int) -> list[Lack]:
     """Return the reasons why no guest NUMA node fits on a host NUMA node.
 
-    They are those of the guest NUMA node with the fewest reasons. Empty if
+    The list is that of the guest NUMA node with the fewest reasons. Empty if
     each NUMA node of the guest would fit.
     """
     found = [list_guest_node_lacks(state, need, guest_node, node)

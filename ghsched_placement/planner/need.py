@@ -81,9 +81,9 @@ class Need:
 
     def make_planner_query(self, locality: str,
                            sizes: vfs.Sizes) -> list[tuple[str, str]]:
-        """Return the planner's parameters of GET /allocation_candidates.
+        """Return the query of GET /allocation_candidates for a guest.
 
-        They are those of nova-scheduler without the limit of results, and
+        The query is that of nova-scheduler without the limit of results, and
         without resource classes that the planner does not ask for.
         """
         return [(name, self._drop_excluded_classes(name, value)) for name,

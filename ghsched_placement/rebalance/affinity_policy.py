@@ -125,7 +125,7 @@ def _plan_gathering(state: State, budget: Budget) -> Iterator[Move]:
 
 
 def _find_preferred_node(state: State, guest: Guest) -> Spot | None:
-    """Return the host node with whose guests a guest has the most traffic.
+    """Return the host NUMA node to whose guests this guest sends most traffic.
 
     Only guests of its own group count. None if the guest is on that node
     already.
