@@ -25,70 +25,34 @@ import dataclasses
 import time
 from typing import Any
 
-from openstack import connection
 from oslo_log import log as logging
 from watcher import conf
-from watcher.decision_engine.goal import base as goals
-from watcher.decision_engine.goal.efficacy import specs
 from watcher.decision_engine.loading import default as loading
-from watcher.decision_engine.strategy.strategies import base
 
-from ghsched_placement.osc import client as clients
 from ghsched_placement.osc import measured
 from ghsched_placement.osc import rebalance as command
 from ghsched_placement.rebalance import affinity
 from ghsched_placement.rebalance import move_plan
+from ghsched_placement.rebalance import watcher_base
 
 LOG = logging.getLogger(__name__)
 
 NAME = 'ghsched_numa'
-_TITLE = 'NUMA nodes without bottlenecks'
 
 
-class NumaGoal(goals.Goal):
+class NumaGoal(watcher_base.GhschedGoal):
     """No NUMA node is a bottleneck, and guests are near those they need."""
 
-    @classmethod
-    def get_name(cls) -> str:
-        return NAME
-
-    @classmethod
-    def get_display_name(cls) -> str:
-        return _TITLE
-
-    @classmethod
-    def get_translatable_display_name(cls) -> str:
-        return _TITLE
-
-    @classmethod
-    def get_efficacy_specification(cls) -> Any:
-        return specs.Unclassified()
+    NAME = NAME
+    TITLE = 'NUMA nodes without bottlenecks'
 
 
-class NumaStrategy(base.BaseStrategy):
+class NumaStrategy(watcher_base.GhschedStrategy):
     """Live migrations off bottlenecks, and to guests that belong together.
     """
 
-    @classmethod
-    def get_name(cls) -> str:
-        return NAME
-
-    @classmethod
-    def get_display_name(cls) -> str:
-        return 'Rebalance NUMA nodes by load, waiting and affinity (ghsched)'
-
-    @classmethod
-    def get_translatable_display_name(cls) -> str:
-        return cls.get_display_name()
-
-    @classmethod
-    def get_goal_name(cls) -> str:
-        return NAME
-
-    @classmethod
-    def get_config_opts(cls) -> list[Any]:
-        """Return an empty list: the strategy has no configuration options."""
-        return []
+    NAME = NAME
+    TITLE = 'Rebalance NUMA nodes by load, waiting and affinity (ghsched)'
 
     @classmethod
     def get_schema(cls) -> dict[str, Any]:
@@ -103,38 +67,19 @@ class NumaStrategy(base.BaseStrategy):
                       'default': getattr(defaults, name)}
                for name in command.OPTIONS}}}
 
-    def pre_execute(self) -> None:
-        self._pre_execute()
-
     def do_execute(self, audit: Any = None) -> None:
         chosen = dataclasses.replace(move_plan.Settings(), **{
             name: self.input_parameters[name] for name in command.OPTIONS})
-        client = self._client()
+        client = self._make_client()
         now = time.time()
         found, _records = measured.read_cloud(client, affinity.Bounds())
-        model = self.compute_model
-        uuids = {str(node['hypervisor_hostname']): uuid
-                 for uuid, node in client.list_compute_nodes().items()}
-        cloud = restrict_to_scope(found, model, uuids)
+        uuids = watcher_base.list_node_uuids(client)
+        cloud = restrict_to_scope(found, self.compute_model, uuids)
         moves = command.load_policy(self.input_parameters.policy).plan(
             cloud, chosen,
             measured.list_recent_moves(client, cloud, chosen, now), now)
         for move in drop_dependent(moves, count_parallel_migrations()):
-            self.add_action_migrate(
-                model.get_instance_by_uuid(move.guest), 'live',
-                model.get_node_by_uuid(uuids[move.origin.host]),
-                model.get_node_by_uuid(uuids[move.destination.host]))
-
-    def post_execute(self) -> None:
-        self.solution.model = self.compute_model
-
-    def _client(self) -> clients.Client:
-        """Return the API client of ghsched, with Watcher's credentials.
-
-        It starts no threads under eventlet.
-        """
-        return clients.Client(
-            connection.Connection(session=self.osc.session), workers=1)
+            self._add_migration(move, uuids)
 
 
 def restrict_to_scope(cloud: move_plan.Cloud, model: Any,

@@ -24,68 +24,33 @@ import dataclasses
 import time
 from typing import Any
 
-from openstack import connection
 from osc_lib import exceptions
-from watcher.decision_engine.goal import base as goals
-from watcher.decision_engine.goal.efficacy import specs
-from watcher.decision_engine.strategy.strategies import base
 
 from ghsched_placement.osc import client as clients
 from ghsched_placement.osc import rebalance_room
 from ghsched_placement.rebalance import move_plan
 from ghsched_placement.rebalance import watcher
+from ghsched_placement.rebalance import watcher_base
 from ghsched_placement import refusal_record
 
 NAME = 'ghsched_room'
-_TITLE = 'Room for flavors that were refused'
 
 #: Maximum number of flavors that an audit plans for until it finds moves.
 _MAX_FLAVORS = 10
 
 
-class RoomGoal(goals.Goal):
+class RoomGoal(watcher_base.GhschedGoal):
     """Flavors that were refused fit again."""
 
-    @classmethod
-    def get_name(cls) -> str:
-        return NAME
-
-    @classmethod
-    def get_display_name(cls) -> str:
-        return _TITLE
-
-    @classmethod
-    def get_translatable_display_name(cls) -> str:
-        return _TITLE
-
-    @classmethod
-    def get_efficacy_specification(cls) -> Any:
-        return specs.Unclassified()
+    NAME = NAME
+    TITLE = 'Room for flavors that were refused'
 
 
-class RoomStrategy(base.BaseStrategy):
+class RoomStrategy(watcher_base.GhschedStrategy):
     """Live migrations after which a refused flavor fits."""
 
-    @classmethod
-    def get_name(cls) -> str:
-        return NAME
-
-    @classmethod
-    def get_display_name(cls) -> str:
-        return 'Make room for flavors that were refused (ghsched)'
-
-    @classmethod
-    def get_translatable_display_name(cls) -> str:
-        return cls.get_display_name()
-
-    @classmethod
-    def get_goal_name(cls) -> str:
-        return NAME
-
-    @classmethod
-    def get_config_opts(cls) -> list[Any]:
-        """Return an empty list: the strategy has no configuration options."""
-        return []
+    NAME = NAME
+    TITLE = 'Make room for flavors that were refused (ghsched)'
 
     @classmethod
     def get_schema(cls) -> dict[str, Any]:
@@ -98,25 +63,17 @@ class RoomStrategy(base.BaseStrategy):
                 'type': 'integer', 'minimum': 1, 'maximum': 100,
                 'default': 1}}}
 
-    def pre_execute(self) -> None:
-        self._pre_execute()
-
     def do_execute(self, audit: Any = None) -> None:
         """Plan the moves for the first refused flavor that moves help."""
-        client = self._client()
+        client = self._make_client()
         record, _silent = client.list_refusals()
         recent = refusal_record.list_recent(
             record, time.time() - self.input_parameters.since)
-        uuids = {str(node['hypervisor_hostname']): uuid
-                 for uuid, node in client.list_compute_nodes().items()}
+        uuids = watcher_base.list_node_uuids(client)
         for refused in recent[:_MAX_FLAVORS]:
             moves = self._plan(client, refused, uuids)
             for move in moves:
-                self.add_action_migrate(
-                    self.compute_model.get_instance_by_uuid(move.guest),
-                    'live', *(self.compute_model.get_node_by_uuid(
-                        uuids[spot.host])
-                        for spot in (move.origin, move.destination)))
+                self._add_migration(move, uuids)
             if moves:
                 return
 
@@ -142,17 +99,6 @@ class RoomStrategy(base.BaseStrategy):
                                       watcher.count_parallel_migrations())
         # A part of the moves makes no room.
         return kept if kept == moves else ()
-
-    def post_execute(self) -> None:
-        self.solution.model = self.compute_model
-
-    def _client(self) -> clients.Client:
-        """Return the API client of ghsched, with Watcher's credentials.
-
-        It starts no threads under eventlet.
-        """
-        return clients.Client(
-            connection.Connection(session=self.osc.session), workers=1)
 
 
 def limit_to_scope(question: rebalance_room.Question, model: Any,

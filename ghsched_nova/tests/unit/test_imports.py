@@ -76,6 +76,7 @@ EXTRAS = {
     **dict.fromkeys(NOVA_SIDE, {'nova'}),
     'ghsched_nova.cmd.domains': {'libvirt'},
     'ghsched_placement.rebalance.watcher': {'watcher'},
+    'ghsched_placement.rebalance.watcher_base': {'watcher'},
     'ghsched_placement.rebalance.watcher_room': {'watcher'},
     'ghsched_nova.lab.bench': {'bench', 'osc'},
     'ghsched_nova.lab.emulator': {'testing'},

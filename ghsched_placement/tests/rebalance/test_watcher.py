@@ -105,7 +105,7 @@ class StrategyTestCase(base.TestCase):
         client.list_compute_nodes.return_value = {
             node: {'hypervisor_hostname': name}
             for name, node in HOSTS.items()}
-        with mock.patch.object(strategy, '_client', lambda: client):
+        with mock.patch.object(strategy, '_make_client', lambda: client):
             solution = strategy.execute()
         return [(action['action_type'],
                  action['input_parameters']['resource_id'],

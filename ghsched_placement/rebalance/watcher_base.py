@@ -1,0 +1,115 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Base classes of the goals and strategies of ghsched for Watcher."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from openstack import connection
+from watcher.decision_engine.goal import base as goals
+from watcher.decision_engine.goal.efficacy import specs
+from watcher.decision_engine.strategy.strategies import base
+
+from ghsched_placement.osc import client as clients
+from ghsched_placement.rebalance import move_plan
+
+
+class GhschedGoal(goals.Goal):
+    """Goal of Watcher.
+
+    :cvar NAME: name of the goal, and of its strategy.
+    :cvar TITLE: name that Watcher displays.
+    """
+
+    NAME = ''
+    TITLE = ''
+
+    @classmethod
+    def get_name(cls) -> str:
+        return cls.NAME
+
+    @classmethod
+    def get_display_name(cls) -> str:
+        return cls.TITLE
+
+    @classmethod
+    def get_translatable_display_name(cls) -> str:
+        return cls.TITLE
+
+    @classmethod
+    def get_efficacy_specification(cls) -> Any:
+        return specs.Unclassified()
+
+
+class GhschedStrategy(base.BaseStrategy):
+    """Strategy of Watcher that does live migrations.
+
+    :cvar NAME: name of the strategy, and of its goal.
+    :cvar TITLE: name that Watcher displays.
+    """
+
+    NAME = ''
+    TITLE = ''
+
+    @classmethod
+    def get_name(cls) -> str:
+        return cls.NAME
+
+    @classmethod
+    def get_display_name(cls) -> str:
+        return cls.TITLE
+
+    @classmethod
+    def get_translatable_display_name(cls) -> str:
+        return cls.TITLE
+
+    @classmethod
+    def get_goal_name(cls) -> str:
+        return cls.NAME
+
+    @classmethod
+    def get_config_opts(cls) -> list[Any]:
+        """Return an empty list: the strategy has no configuration options."""
+        return []
+
+    def pre_execute(self) -> None:
+        self._pre_execute()
+
+    def post_execute(self) -> None:
+        self.solution.model = self.compute_model
+
+    def _make_client(self) -> clients.Client:
+        """Return the API client of ghsched, with Watcher's credentials.
+
+        It starts no threads under eventlet.
+        """
+        return clients.Client(
+            connection.Connection(session=self.osc.session), workers=1)
+
+    def _add_migration(self, move: move_plan.Move,
+                       uuids: Mapping[str, str]) -> None:
+        """Add the live migration of a move to the plan of the audit.
+
+        :param uuids: UUIDs of compute nodes, by name.
+        """
+        model = self.compute_model
+        self.add_action_migrate(
+            model.get_instance_by_uuid(move.guest), 'live',
+            model.get_node_by_uuid(uuids[move.origin.host]),
+            model.get_node_by_uuid(uuids[move.destination.host]))
+
+
+def list_node_uuids(client: clients.Client) -> dict[str, str]:
+    """Return the UUIDs of the compute nodes, by name."""
+    return {str(node['hypervisor_hostname']): uuid
+            for uuid, node in client.list_compute_nodes().items()}
