@@ -204,7 +204,7 @@ go_back() {
 }
 
 compare() {
-    within 'diff -r /root/before /root/after'
+    within 'diff -r /run/before /run/after'
 }
 
 main() {
@@ -217,7 +217,7 @@ main() {
     step 'systemd' boot || return
     step 'stock cloud' cloud set-up || return
     step 'a guest' cloud boot first plain || return
-    step 'record' cloud record /root/before || return
+    step 'record' cloud record /run/before || return
     began=$SECONDS
     step 'packages' install_packages_of_nodes || return
     step 'a guest with guaranteed bandwidth' guaranteed_guest || return
@@ -225,7 +225,7 @@ main() {
     echo "  from the stock cloud to the first guaranteed guest: $took s"
     [ "$took" -le "$LIMIT_S" ] || return
     step 'back' go_back || return
-    step 'record' cloud record /root/after || return
+    step 'record' cloud record /run/after || return
     step 'nothing differs' compare || return
 }
 
