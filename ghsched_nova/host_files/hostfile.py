@@ -220,7 +220,7 @@ def _parse_machine(section: Any, name: str, nodes: Sequence[HostNode],
     except MachineError as error:
         raise schema.Mistake(f'contention.{error}') from None
     return machine if machine.curve else replace(
-        machine, curve=shipped.load_closest_curve(resctrl.dialect.name))
+        machine, curve=shipped.load_curve_for_dialect(resctrl.dialect.name))
 
 
 def _parse_cpus(name: str, value: str | int) -> frozenset[int]:

@@ -33,12 +33,11 @@ BIND_GAIN = (1.322 + 1.279) / 2
 _TURNS = 40
 
 
-def fit_demand(machine: Machine, workload: Workload = REFERENCE,
-               baseline: str = 'none') -> float:
-    """Return the MB/s per container that explain a published density.
+def fit_container_demand(machine: Machine, workload: Workload = REFERENCE,
+                         baseline: str = 'none') -> float:
+    """Return the MB/s per container that best explain a published density.
 
-    The density is the number of containers that run well on the
-    machine.
+    The density is the number of containers that run well on the machine.
 
     :param baseline: scenario of the published density: ``none`` where the
         kernel chose CPUs and memory, ``static`` where redis was bound.
@@ -49,7 +48,7 @@ def fit_demand(machine: Machine, workload: Workload = REFERENCE,
     failing = machine.fit.containers + machine.fit.passes
 
     def over(value: float) -> bool:
-        moved = machine.replace_value('demand_mb', value)
+        moved = machine.replace_parameter('demand_mb', value)
         return sum(
             density.predict_p99(moved, baseline, number, workload=workload)
             for number in (failing - 1, failing)) / 2 > density.LINE
@@ -58,21 +57,22 @@ def fit_demand(machine: Machine, workload: Workload = REFERENCE,
                              machine['capacity_mb'])
 
 
-def fit_machine(machine: Machine, workload: Workload = REFERENCE,
-                baseline: str = 'none') -> Machine:
-    """Return a machine whose demand per container fits its published density.
+def fit_machine_demand(machine: Machine, workload: Workload = REFERENCE,
+                       baseline: str = 'none') -> Machine:
+    """Return a machine copy with the demand fitted to its published density.
 
     :param baseline: scenario of the published density.
     :raises ValueError: when no density of the machine was published.
     """
-    return machine.replace_value('demand_mb',
-                                 fit_demand(machine, workload, baseline))
+    return machine.replace_parameter(
+        'demand_mb', fit_container_demand(machine, workload, baseline))
 
 
 def get_binding_speedup(machine: Machine) -> float:
-    """Return the speed-up of memory accesses by binding guests to NUMA nodes.
+    """Return the memory access speed-up from binding guests to NUMA nodes.
 
-    It is the mean latency between all nodes, relative to a local access.
+    The speed-up is the mean latency over all pairs of NUMA nodes, relative to
+    the latency of a local access.
     """
     numbers = [node.id for node in machine.nodes]
     return sum(traffic.get_idle_latency(machine, here, there)

@@ -54,6 +54,10 @@ class Line:
 
     def get_latency(self, utilisation: float) -> float:
         """Return the memory latency at a utilisation, interpolated linearly.
+
+        The latency is relative to the latency on an idle machine.
+
+        :param utilisation: utilisation of the memory, 0 to 1.
         """
         number = bisect_right([point[0] for point in self.points],
                               utilisation)
@@ -76,10 +80,10 @@ class LatencyCurve:
 
     @classmethod
     def from_mapping(cls, mapping: Any) -> 'LatencyCurve':
-        """Build a memory latency curve from a mapping, as read from YAML.
+        """Build a memory latency curve from a mapping, such as parsed YAML.
 
-        Each item of ``points`` has ``writes`` and ``latency``, a list of
-        pairs.
+        Each item of ``points`` has the keys ``writes`` and ``latency``, a list
+        of pairs of utilisation and latency.
 
         :raises CurveError: when a field is missing, unknown or wrong.
         """
@@ -103,7 +107,7 @@ class LatencyCurve:
         return cls(mapping['basis'], mapping['source'].strip(), tuple(lines))
 
     def get_latency(self, utilisation: float, writes: float = WRITES) -> float:
-        """Return a memory access's latency relative to an idle machine's.
+        """Return the latency of a memory access, relative to an idle machine.
 
         :param utilisation: utilisation of the memory, 0 to 1.
         :param writes: fraction of the accesses that are writes.
@@ -117,13 +121,14 @@ class LatencyCurve:
         part = (writes - low.writes) / (high.writes - low.writes)
         return max(1.0, first + part * (high.get_latency(utilisation) - first))
 
-    def get_deliverable_part(self, writes: float = WRITES) -> float:
-        """Return the highest utilisation that the memory was measured at.
+    def get_max_utilisation(self, writes: float = WRITES) -> float:
+        """Return the highest memory utilisation in the measured curve, 0 to 1.
 
-        The memory delivers that fraction of its bandwidth in theory.
+        This is the fraction of its theoretical bandwidth that the memory
+        delivers.
 
-        :param writes: fraction of the accesses that are writes; a fraction
-            beyond those of the lines has the end of the nearest line.
+        :param writes: fraction of the accesses that are writes; the nearest
+            measured line is used if no line has as many or as few writes.
         """
         ends = [line.points[-1][0] for line in self.lines]
         number = bisect_right([line.writes for line in self.lines], writes)

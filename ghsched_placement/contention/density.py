@@ -91,7 +91,7 @@ class Curve:
 def predict_latencies(
         machine: Machine, scenario: str, keys: Keys | None = None,
         most: int | None = None, workload: Workload = REFERENCE) -> Curve:
-    """Predict the latency for each number of containers on a machine.
+    """Predict the p99 latency for each number of containers on a machine.
 
     :param scenario: ``none``, ``static`` or ``ghsched``.
     :param keys: bandwidth policy of the guests; None for the default.
@@ -100,7 +100,7 @@ def predict_latencies(
         enforced or the guests do not fit.
     """
     held = _get_policy(machine, scenario, keys, workload)
-    limit, binds = workloads.count_room(machine, workload, scenario)
+    limit, binds = workloads.find_container_limit(machine, workload, scenario)
     if most is not None and most < limit:
         limit, binds = max(most, 1), 'most'
     model = _Model(machine, scenario, held, workload)
@@ -111,14 +111,14 @@ def predict_latencies(
         scenario, points, found, failing,
         binds if failing is None else 'latency', model.get_latency(1),
         model.find_density(), model.find_density(model.get_worst_p99),
-        *model.get_busiest_utilisations(max(1, found)))
+        *model.get_peak_utilisations(max(1, found)))
 
 
 def predict_p99(machine: Machine, scenario: str, containers: int, keys: Keys
                 | None = None, workload: Workload = REFERENCE) -> float:
-    """Predict the p99 latency when a number of containers run on a machine.
+    """Predict the p99 latency of a given number of containers on a machine.
 
-    It is relative to the latency of a single container.
+    The latency is relative to the latency of a single container.
 
     :param scenario: ``none``, ``static`` or ``ghsched``.
     :param keys: bandwidth policy of the guests; None for the default.
@@ -130,11 +130,11 @@ def predict_p99(machine: Machine, scenario: str, containers: int, keys: Keys
                   workload).get_p99(containers)
 
 
-def get_default_policy(machine: Machine,
-                       workload: Workload = REFERENCE) -> GuestPolicy:
-    """Return the default bandwidth policy of a guest for density predictions.
+def make_default_policy(machine: Machine,
+                        workload: Workload = REFERENCE) -> GuestPolicy:
+    """Return the default bandwidth policy of guests for a density prediction.
 
-    On a host that cannot enforce guarantees, it has VFs only.
+    On a host that cannot enforce guarantees, the policy covers VFs only.
     """
     guests = workloads.place_guests(machine, workload, 'ghsched')
     sharing = max((sum(node in nodes for nodes in guests)
@@ -153,7 +153,7 @@ def _get_policy(machine: Machine, scenario: str, keys: Keys | None,
     if scenario != 'ghsched':
         return None
     if keys is None:
-        return get_default_policy(machine, workload)
+        return make_default_policy(machine, workload)
     if isinstance(keys, GuestPolicy):
         return keys
     return policy.parse(keys, workload.nodes) or GuestPolicy()
@@ -170,15 +170,18 @@ class _Model:
                  keys: GuestPolicy | None, workload: Workload) -> None:
         self._machine = machine
         self._workload = workload
-        self._controls = workloads.make_controls(machine, workload, keys)
-        self._slots = workloads.list_slots(machine, workload, scenario, keys)
+        self._controls = workloads.make_bandwidth_controls(
+            machine, workload, keys)
+        self._slots = workloads.list_guest_nodes(machine, workload, scenario,
+                                                 keys)
 
     @functools.cache  # noqa: B019
     def _solve_load(self, containers: int) -> traffic.Load:
         return traffic.solve_traffic(
             self._machine,
-            workloads.list_flows(self._machine, self._workload, self._slots,
-                                 containers), self._controls)
+            workloads.list_memory_flows(self._machine, self._workload,
+                                        self._slots, containers),
+            self._controls)
 
     @functools.cache  # noqa: B019
     def get_latency(self, containers: int) -> float:
@@ -192,8 +195,10 @@ class _Model:
             path.part * found[path.group, path.origin, path.memory]
             for path in slot.paths)
 
-    def get_busiest_utilisations(self, containers: int) -> tuple[float, float]:
+    def get_peak_utilisations(self, containers: int) -> tuple[float, float]:
         """Return the utilisation of the busiest memory node and busiest link.
+
+        :param containers: number of containers in all guests.
         """
         load = self._solve_load(containers)
         return (max(load.nodes.values(), default=0.0),
@@ -203,7 +208,7 @@ class _Model:
         return self._to_p99(self.get_latency(containers))
 
     def get_worst_p99(self, containers: int) -> float:
-        """Return the highest p99 latency of a guest NUMA node with containers.
+        """Return the highest p99 latency among guest nodes with containers.
 
         :param containers: number of containers in all guests.
         """
@@ -218,8 +223,8 @@ class _Model:
     def find_density(self, p99: Callable[[int], float] | None = None) -> int:
         """Return the largest number of containers with acceptable p99 latency.
 
-        :param p99: function that returns the latency of a number of
-            containers; None for that of the model.
+        :param p99: function that returns the p99 latency for a number of
+            containers; None for the latency of the first container.
         """
         p99 = p99 or self.get_p99
         above = 2
@@ -275,17 +280,17 @@ class Report:
         return next(one for one in self.curves if one.scenario == scenario)
 
 
-def predict_report(machine: Machine, keys: Keys | None = None,
-                   against: Machine | None = None,
-                   workload: Workload | None = None) -> Report:
+def predict_scenarios(machine: Machine, keys: Keys | None = None,
+                      against: Machine | None = None,
+                      workload: Workload | None = None) -> Report:
     """Predict container densities with and without bandwidth control.
 
-    A machine whose published density is not known exactly has no line for its
-    published test.
+    The report compares the density under bandwidth control with the density
+    without control, with static binding and, if given, on another machine.
 
     :param keys: bandwidth policy of the guests; None for the default.
-    :param against: another machine to compare with, without control.
-    :param workload: workload; None for that of the published test.
+    :param against: another machine to compare with, without bandwidth control.
+    :param workload: workload; None for the workload of the published test.
     """
     asked = workload or REFERENCE
     curves = tuple(predict_latencies(machine, scenario, keys, workload=asked)
@@ -329,15 +334,15 @@ def compute_sensitivity(machine: Machine, keys: Keys | None = None,
                         bases: Collection[str] = ('fitted',),
                         refit: Callable[[Machine], Machine] | None = None
                         ) -> tuple[Shift, ...]:
-    """Return how density predictions change with each model parameter.
+    """Predict how container densities change with each model parameter.
 
-    Each parameter is moved down and up while the others are kept.
+    Each parameter is varied down and up while all others keep their values.
 
     :param keys: bandwidth policy of the guests; None for the default.
-    :param against: another machine to compare with, without control.
-    :param step: fraction by which each parameter is moved.
-    :param bases: kinds of parameters to move, of :data:`machine.BASES`.
-    :param refit: function that fits the machine again after each move.
+    :param against: another machine to compare with, without bandwidth control.
+    :param step: fraction by which each parameter is varied.
+    :param bases: kinds of parameters to vary, of :data:`machine.BASES`.
+    :param refit: function that fits the machine again after each change.
     """
     shifts = []
     for mine in (True, False):
@@ -350,26 +355,28 @@ def compute_sensitivity(machine: Machine, keys: Keys | None = None,
             for factor in (1 - step, 1 + step):
                 other = _scale_parameter(moved, parameter, factor)
                 other = refit(other) if refit else other
-                shifts.append(Shift(
-                    moved.name, parameter, factor,
-                    predict_report(other if mine else machine, keys,
-                                   against if mine else other, workload)))
+                shifts.append(
+                    Shift(
+                        moved.name, parameter, factor,
+                        predict_scenarios(other if mine else machine, keys,
+                                          against if mine else other,
+                                          workload)))
     return tuple(shifts)
 
 
 def _scale_parameter(
         machine: Machine, parameter: Parameter, factor: float) -> Machine:
-    """Return a copy of the machine with one model parameter multiplied.
+    """Return a copy of a machine with one model parameter multiplied.
 
-    Remote accesses never become faster than local ones, and containers never
-    demand less bandwidth than their VFs use.
+    Remote accesses never become faster than local accesses, and containers
+    never demand less bandwidth than their VFs use.
     """
     value = parameter.value * factor
     if parameter.name.endswith('_latency'):
         value = max(value, 1.0)
     if parameter.name == 'demand_mb':
         value = max(value, machine['dma_mb'])
-    return machine.replace_value(parameter.name, value)
+    return machine.replace_parameter(parameter.name, value)
 
 
 # -- the search ---------------------------------------------------------------
@@ -397,16 +404,17 @@ PRIORITIES = (None, 4, 7)
 
 def search_best_policy(machine: Machine, workload: Workload = REFERENCE,
                        most: int | None = None) -> Found:
-    """Find the bandwidth policy with which most containers run well.
+    """Search for the bandwidth policy with which most containers run well.
 
-    They run well if their p99 latency is below the limit. Policies that the
-    host cannot enforce are skipped. Of equal results, the smallest guarantee
-    wins.
+    Containers run well if their p99 latency is below the limit. Policies that
+    the host cannot enforce are skipped. Of equally good policies, the one with
+    the smallest guarantee is returned.
 
     :param most: largest number of containers; None for as many as fit.
     :raises ValueError: when the guests do not fit the host.
     """
-    limit, _binds = workloads.count_room(machine, workload, 'ghsched')
+    limit, _binds = workloads.find_container_limit(machine, workload,
+                                                   'ghsched')
     if most is not None:
         limit = min(limit, most)
     best, reached, tried = GuestPolicy(), -1, 0
@@ -419,13 +427,13 @@ def search_best_policy(machine: Machine, workload: Workload = REFERENCE,
         if found >= limit:
             break
     curve = predict_latencies(machine, 'ghsched', best, most, workload)
-    per_guest = min(workload.get_guest_capacities().values())
+    per_guest = min(workload.count_containers_by_resource().values())
     return Found(best, curve, curve.density // per_guest, tried)
 
 
 def _yield_policies(
         machine: Machine, workload: Workload) -> Iterator[GuestPolicy]:
-    bare = get_default_policy(machine, workload)
+    bare = make_default_policy(machine, workload)
     guests = workloads.place_guests(machine, workload, 'ghsched')
     sharing = max((sum(node in nodes for nodes in guests)
                    for node in itertools.chain(*guests)), default=1)
@@ -439,7 +447,7 @@ def _yield_policies(
         seen.add(node)
         keys = replace(bare, nodes=(node,) * workload.nodes)
         try:
-            workloads.make_controls(machine, workload, keys)
+            workloads.make_bandwidth_controls(machine, workload, keys)
         except ValueError:
             continue
         yield keys

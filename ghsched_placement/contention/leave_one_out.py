@@ -50,21 +50,23 @@ class Comparison:
 
     @property
     def error(self) -> float:
-        """Relative error of the predicted latency."""
+        """Relative error of the predicted memory latency."""
         return self.predicted / self.measured - 1
 
     @property
     def is_covered(self) -> bool:
-        """Whether the measured latency is in the range of other machines."""
+        """Whether the measured latency is in the range of the other machines.
+        """
         return self.low <= self.measured <= self.high
 
 
-def compare_machines(
+def predict_from_other_machines(
         curves: Mapping[str, LatencyCurve], writes: float = WRITES
 ) -> dict[str, tuple[Comparison, ...]]:
-    """Predict each machine's memory latency from all other machines.
+    """Predict the memory latency of each machine from all other machines.
 
-    A machine is compared as far as its measured curve reaches.
+    The comparison of a machine ends at the highest utilisation in its measured
+    curve.
 
     :param curves: measured latency curve of each machine.
     :param writes: fraction of the accesses that are writes.
@@ -80,8 +82,8 @@ def _compare_machine(name: str, curves: Mapping[str, LatencyCurve],
         others = [curve.get_latency(utilisation, writes)
                   for other, curve in curves.items()
                   if other != name
-                  and utilisation <= curve.get_deliverable_part(writes)]
-        if (utilisation > own.get_deliverable_part(writes)
+                  and utilisation <= curve.get_max_utilisation(writes)]
+        if (utilisation > own.get_max_utilisation(writes)
                 or len(others) < _OTHERS):
             return
         yield Comparison(utilisation, own.get_latency(utilisation, writes),

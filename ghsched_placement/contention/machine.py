@@ -121,23 +121,22 @@ class Machine:
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> 'Machine':
-        """Build a machine from a mapping, as read from YAML.
+        """Build a machine from a mapping, such as a parsed host file.
 
-        Keys: ``name``, ``nodes`` (a list of ``id``, ``threads``,
-        ``memory_mb`` and, optionally, ``socket``), optionally ``nics``,
-        ``controls``, ``fit`` (``containers`` and ``passes``),
-        ``latency_curve`` (see :mod:`ghsched_placement.contention.curve`) and
-        ``enforcement`` (``scope`` and ``cap_window_us`` of an
+        Keys: ``name``, ``nodes`` (a list of ``id``, ``threads``, ``memory_mb``
+        and, optionally, ``socket``), optionally ``nics``, ``controls``,
+        ``fit`` (``containers`` and ``passes``), ``latency_curve`` (see
+        :mod:`ghsched_placement.contention.curve`) and ``enforcement``
+        (``scope`` and ``cap_window_us`` of an
         :class:`~ghsched_placement.contention.queueing.Enforcement`, with
         ``basis`` and ``source``), and a mapping of ``value``, ``basis`` and
-        ``source`` for each of
-        ``capacity_mb`` (of a node), ``near_mb`` (between two nodes of a
-        socket, each way), ``far_mb`` (between two sockets, each way),
-        ``near_latency`` and ``far_latency`` (of an access over them, a local
-        one is 1), ``demand_mb`` (of one container) and ``dma_mb`` (of its
-        VF). All bandwidths are MB/s.
+        ``source`` for each of ``capacity_mb`` (of a node), ``near_mb``
+        (between two nodes of a socket, each way), ``far_mb`` (between two
+        sockets, each way), ``near_latency`` and ``far_latency`` (of an access
+        over these links, relative to a local access), ``demand_mb`` (of one
+        container) and ``dma_mb`` (of its VF). All bandwidths are in MB/s.
 
-        :raises MachineError: (a ValueError) when one is missing, unknown or
+        :raises MachineError: (a ValueError) when a key is missing, unknown or
             out of range.
         """
         left = dict(mapping)
@@ -160,14 +159,14 @@ class Machine:
         return machine
 
     def __getitem__(self, name: str) -> float:
-        """Return the value of a model parameter of the machine, by name."""
+        """Return the value of a model parameter by name."""
         return self.get_parameter(name).value
 
     def get_parameter(self, name: str) -> Parameter:
         return next(one for one in self.parameters if one.name == name)
 
-    def replace_value(self, name: str, value: float) -> 'Machine':
-        """Return a copy of the machine with another value of one parameter."""
+    def replace_parameter(self, name: str, value: float) -> 'Machine':
+        """Return a copy of the machine with a new value of one parameter."""
         return replace(self, parameters=tuple(
             replace(one, value=value) if one.name == name else one
             for one in self.parameters))
@@ -175,16 +174,17 @@ class Machine:
     def get_socket(self, node: int) -> int:
         return next(one.socket for one in self.nodes if one.id == node)
 
-    def get_link(self, here: int, there: int) -> tuple[str, int, int] | None:
-        """Return the interconnect between two NUMA nodes; None within a node.
+    def get_link(self, origin: int,
+                 destination: int) -> tuple[str, int, int] | None:
+        """Return the link between two NUMA nodes; None within one node.
 
-        All nodes of a socket share its links to other sockets.
+        All nodes of a socket share the socket's links to other sockets.
         """
-        if here == there:
+        if origin == destination:
             return None
-        ours, theirs = self.get_socket(here), self.get_socket(there)
+        ours, theirs = self.get_socket(origin), self.get_socket(destination)
         if ours == theirs:
-            return 'near', here, there
+            return 'near', origin, destination
         return 'far', ours, theirs
 
 

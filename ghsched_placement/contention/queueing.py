@@ -79,7 +79,7 @@ _Class = tuple[int, int]
 _RAISED, _NORMAL, _BEYOND = 2, 1, 0
 
 
-def get_mean_delay(utilisation: float) -> float:
+def get_mean_queueing_delay(utilisation: float) -> float:
     """Return the mean queueing delay at a utilisation, in service times."""
     busy = min(utilisation, BUSIEST)
     return busy / (1 - busy)
@@ -87,10 +87,10 @@ def get_mean_delay(utilisation: float) -> float:
 
 def get_queue_utilisation(
         utilisation: float, curve: LatencyCurve | None) -> float:
-    """Return the queue utilisation that causes the measured memory latency.
+    """Return the queue utilisation that explains a measured memory latency.
 
-    :param utilisation: utilisation of the memory.
-    :param curve: measured latency curve; None returns the given value.
+    :param utilisation: utilisation of the memory, 0 to 1.
+    :param curve: measured latency curve; None returns the given utilisation.
     """
     if curve is None:
         return min(utilisation, BUSIEST)
@@ -100,44 +100,46 @@ def get_queue_utilisation(
 
 def get_deliverable_bandwidth(capacity: float,
                               curve: LatencyCurve | None) -> float:
-    """Return the bandwidth that a memory delivers, in MB/s.
+    """Return the bandwidth that a memory delivers in practice, in MB/s.
 
-    :param capacity: bandwidth of the memory in theory, in MB/s.
-    :param curve: latency curve of the memory; None delivers all of it.
+    :param capacity: theoretical bandwidth of the memory, in MB/s.
+    :param curve: latency curve of the memory; None returns the theoretical
+        bandwidth.
     """
     if curve is None:
         return capacity
-    return capacity * curve.get_deliverable_part()
+    return capacity * curve.get_max_utilisation()
 
 
-def get_group_delays(
-        capacity: float, claims: Sequence[Claim], got: Sequence[float],
+def get_control_group_delays(
+        capacity: float, claims: Sequence[Claim], received: Sequence[float],
         curve: LatencyCurve | None = None,
         enforcement: Enforcement = Enforcement()) -> tuple[float, ...]:
-    """Return the mean queueing delay of each control group on a host node.
+    """Return the mean queueing delay of each control group on a NUMA node.
 
     The delays are in service times.
 
-    :param capacity: bandwidth of the node in theory, in MB/s.
+    :param capacity: theoretical bandwidth of the node, in MB/s.
     :param claims: bandwidth claims of the control groups on the node.
-    :param got: MB/s that each claim gets.
+    :param received: bandwidth that each claim receives, in MB/s.
     :param curve: latency curve of the memory; None models a queue.
     """
-    even = _get_even_delays(capacity, claims, got, curve, enforcement.scope)
+    even = _get_even_delays(capacity, claims, received, curve,
+                            enforcement.scope)
     if not enforcement.cap_window_us:
         return even
-    windowed = _get_windowed_delays(capacity, claims, got, curve,
+    windowed = _get_windowed_delays(capacity, claims, received, curve,
                                     enforcement.scope)
     return tuple(map(max, even, windowed))
 
 
 def _get_windowed_delays(
-        capacity: float, claims: Sequence[Claim], got: Sequence[float],
+        capacity: float, claims: Sequence[Claim], received: Sequence[float],
         curve: LatencyCurve | None, scope: str) -> list[float]:
-    """Return the mean delays with hard caps that are counted over a window.
+    """Return the mean queueing delays if hard caps are enforced per window.
 
-    The capped groups run without a cap for a part of the time and not at all
-    for the rest, and a delay is the mean over time.
+    In each time window, the capped groups run without a cap until their
+    bandwidth is used up, and then pause. A delay is the mean over time.
     """
     capped = [claim.hardlimit and claim.demand > claim.maximum
               for claim in claims]
@@ -147,7 +149,7 @@ def _get_windowed_delays(
               for claim, held in zip(claims, capped, strict=True)]
     limit = get_deliverable_bandwidth(capacity, curve)
     at_once = share_bandwidth(limit, running)
-    part = min(1.0, _sum_chosen(got, capped)
+    part = min(1.0, _sum_chosen(received, capped)
                / (_sum_chosen(at_once, capped) or math.inf))
     while_running, while_paused = (
         _get_even_delays(capacity, now, share_bandwidth(limit, now), curve,
@@ -162,13 +164,11 @@ def _sum_chosen(amounts: Sequence[float], chosen: Sequence[bool]) -> float:
 
 
 def _get_even_delays(
-        capacity: float, claims: Sequence[Claim], got: Sequence[float],
+        capacity: float, claims: Sequence[Claim], received: Sequence[float],
         curve: LatencyCurve | None, scope: str) -> tuple[float, ...]:
-    """Return the mean queueing delay of each group if a cap spaces requests
-    evenly.
-    """
-    parts = [_split_by_class(claim, amount)
-             for claim, amount in zip(claims, got, strict=True)]
+    """Return the mean queueing delays if a cap spaces the requests evenly."""
+    parts = [_split_by_priority(claim, amount)
+             for claim, amount in zip(claims, received, strict=True)]
     loads: dict[_Class, float] = defaultdict(float)
     for part in parts:
         for kind, amount in part.items():
@@ -176,16 +176,16 @@ def _get_even_delays(
     by_class = _get_delays_by_class(loads, curve)
     if scope == ENTRANCE:
         busy = get_queue_utilisation(math.fsum(loads.values()), curve)
-        by_class = dict.fromkeys(by_class, get_mean_delay(busy))
+        by_class = dict.fromkeys(by_class, get_mean_queueing_delay(busy))
     return tuple(_get_mean_delay(claim, by_class) for claim in claims)
 
 
-def _split_by_class(claim: Claim, got: float) -> dict[_Class, float]:
-    """Divide the MB/s that a control group gets by priority class."""
-    raised = min(got, claim.raised)
-    normal = min(got, claim.capped) - raised
+def _split_by_priority(claim: Claim, received: float) -> dict[_Class, float]:
+    """Split the bandwidth of a control group, in MB/s, by priority class."""
+    raised = min(received, claim.guaranteed_bandwidth)
+    normal = min(received, claim.capped_demand) - raised
     return {(_RAISED, 0): raised, (_NORMAL, claim.priority): normal,
-            (_BEYOND, claim.priority): got - raised - normal}
+            (_BEYOND, claim.priority): received - raised - normal}
 
 
 def _get_delays_by_class(loads: Mapping[_Class, float],
@@ -202,7 +202,7 @@ def _get_delays_by_class(loads: Mapping[_Class, float],
 
 
 def _get_mean_delay(claim: Claim, by_class: Mapping[_Class, float]) -> float:
-    part = _split_by_class(claim, claim.demand)
+    part = _split_by_priority(claim, claim.demand)
     total = math.fsum(part.values())
     if not total:
         # Its first access would be of this class.

@@ -70,15 +70,14 @@ class Range:
     over_static: tuple[float, ...]
 
     @property
-    def part_at_goal(self) -> float:
-        """Fraction of the random draws whose density ratio reaches the goal.
-        """
+    def fraction_at_goal(self) -> float:
+        """Fraction of the random draws whose density reaches the goal."""
         return sum(one >= GOAL for one in self.by_latency) / len(
             self.by_latency)
 
 
 def get_percentile(values: Sequence[float], percent: float) -> float:
-    """Return a percentile of sorted values by the nearest-rank method."""
+    """Return a percentile of sorted values, by the nearest-rank method."""
     place = round(percent / 100 * (len(values) - 1))
     return values[min(max(place, 0), len(values) - 1)]
 
@@ -93,15 +92,16 @@ def predict_random_densities(
     :param curves: latency curves to draw from; None stands for a queue.
     :param count: number of draws.
     :param baselines: members of :data:`BASELINES` to draw from.
+    :param progress: called with the number of finished draws.
     """
     rng = random.Random(seed)  # noqa: S311
     found = []
     for number in range(count):
-        one = draw_machine(machine, rng, curves)
+        one = draw_random_machine(machine, rng, curves)
         load = replace(workload, elasticity=rng.uniform(*ELASTICITY))
         baseline = rng.choice(baselines)
         if one.fit is not None:
-            one = calibrate.fit_machine(one, load, baseline)
+            one = calibrate.fit_machine_demand(one, load, baseline)
         ours = density.predict_latencies(one, 'ghsched', workload=load)
         static = density.predict_latencies(one, 'static', workload=load)
         found.append((ours.density, ours.latency_density,
@@ -111,15 +111,15 @@ def predict_random_densities(
                    for column in zip(*found, strict=True)))
 
 
-def draw_machine(machine: Machine, rng: random.Random,
-                 curves: Sequence[LatencyCurve | None]) -> Machine:
-    """Return a copy of the machine with randomly drawn model parameters.
+def draw_random_machine(machine: Machine, rng: random.Random,
+                        curves: Sequence[LatencyCurve | None]) -> Machine:
+    """Return a copy of a machine with randomly drawn model parameters.
 
     :param rng: random number generator.
     :param curves: latency curves to draw from; None stands for a queue.
     """
     for name, (low, high) in RANGES.items():
-        machine = machine.replace_value(name, rng.uniform(low, high))
+        machine = machine.replace_parameter(name, rng.uniform(low, high))
     machine = replace(machine, curve=rng.choice(curves))
-    return machine.replace_value('demand_mb', max(machine['demand_mb'],
-                                                  machine['dma_mb']))
+    return machine.replace_parameter(
+        'demand_mb', max(machine['demand_mb'], machine['dma_mb']))

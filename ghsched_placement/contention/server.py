@@ -19,27 +19,31 @@ stays as it is. All results are relative to those of an idle machine.
 import math
 
 
-def get_service_growth(stalled: float, latency: float) -> float:
-    """Return the relative time of a request at the server.
+def get_relative_service_time(stalled_fraction: float,
+                              latency: float) -> float:
+    """Return a server's time per request, relative to an idle machine.
 
-    In a closed loop, where each client waits for its answer before it sends
-    again, p99 grows by the same factor.
+    In a closed loop, where each client waits for the response before it sends
+    the next request, the p99 latency grows by the same factor.
 
-    :param stalled: fraction of a request's time that waits for memory when
-        the machine is idle.
-    :param latency: latency of a memory access; 1 on an idle machine.
+    :param stalled_fraction: fraction of a request's time spent waiting for
+        memory on an idle machine.
+    :param latency: latency of a memory access, relative to an idle machine.
     """
-    return 1 + stalled * (latency - 1)
+    return 1 + stalled_fraction * (latency - 1)
 
 
-def get_open_growth(busy: float, growth: float) -> float:
-    """Return the relative p99 of a server that requests reach at random.
+def get_relative_open_loop_p99(busy_fraction: float,
+                               service_time: float) -> float:
+    """Return the p99 latency of randomly arriving requests to a server.
 
-    Infinite where the server can no longer serve all requests.
+    The latency is relative to an idle machine, and infinite if the server
+    cannot keep up with the requests.
 
-    :param busy: fraction of the time that the server is busy when the machine
-        is idle.
-    :param growth: relative time of a request at the server.
+    :param busy_fraction: fraction of the time that the server is busy on an
+        idle machine.
+    :param service_time: time per request at the server, relative to an idle
+        machine.
     """
-    free = 1 - busy * growth
-    return growth * (1 - busy) / free if free > 0 else math.inf
+    free = 1 - busy_fraction * service_time
+    return service_time * (1 - busy_fraction) / free if free > 0 else math.inf

@@ -55,20 +55,20 @@ class Claim:
     priority: int = DEFAULT_PRIORITY
 
     @property
-    def capped(self) -> float:
-        """Bandwidth of the group while other groups want some too, in MB/s."""
+    def capped_demand(self) -> float:
+        """Demand of the control group, limited by its cap, in MB/s."""
         return min(self.demand, self.maximum)
 
     @property
-    def most(self) -> float:
+    def max_bandwidth(self) -> float:
         """Maximum bandwidth of the group while other groups are idle, in MB/s.
         """
-        return self.capped if self.hardlimit else self.demand
+        return self.capped_demand if self.hardlimit else self.demand
 
     @property
-    def raised(self) -> float:
-        """Bandwidth of the group that its guarantee covers, in MB/s."""
-        return min(self.capped, self.minimum)
+    def guaranteed_bandwidth(self) -> float:
+        """Part of the group's demand that its guarantee covers, in MB/s."""
+        return min(self.capped_demand, self.minimum)
 
 
 @dataclass(frozen=True)
@@ -83,53 +83,57 @@ class _Need:
 
 def share_bandwidth(
         capacity: float, claims: Sequence[Claim]) -> tuple[float, ...]:
-    """Divide a host node's bandwidth among its control groups.
+    """Divide a host NUMA node's memory bandwidth among its control groups.
 
-    Return the MB/s of each. The sum is the capacity, or less if the groups can
-    use less.
+    Return the bandwidth of each group in MB/s. The sum is less than the
+    capacity if the groups demand less.
 
     :param capacity: bandwidth of the node, in MB/s.
     :param claims: demand and bandwidth control of each group.
     """
     got = [0.0] * len(claims)
-    _share_free_bandwidth(capacity, got, [(number, claim.raised, claim.raised)
-                          for number, claim in enumerate(claims)])
+    _share_free_bandwidth(capacity, got, [
+        (number, claim.guaranteed_bandwidth, claim.guaranteed_bandwidth)
+        for number, claim in enumerate(claims)])
     ranks = sorted({claim.priority for claim in claims}, reverse=True)
     for beyond in (False, True):
         for rank in ranks:
             _share_free_bandwidth(capacity, got, [
-                (number, claim.most if beyond else claim.capped, claim.demand)
-                for number, claim in enumerate(claims)
+                (number,
+                 claim.max_bandwidth if beyond else claim.capped_demand,
+                 claim.demand) for number, claim in enumerate(claims)
                 if claim.priority == rank])
     return tuple(got)
 
 
-def _share_free_bandwidth(capacity: float, got: list[float],
+def _share_free_bandwidth(capacity: float, received: list[float],
                           wanted: Sequence[tuple[int, float, float]]) -> None:
-    """Divide bandwidth that is still free among some control groups.
+    """Divide the free bandwidth of a node among some of its control groups.
 
-    Each group gets at most its maximum, in proportion to its weight.
+    Each group receives at most its maximum, in proportion to its weight.
 
-    :param got: MB/s of each control group, changed in place.
-    :param wanted: index, maximum and weight of each group that gets more.
+    :param capacity: bandwidth of the node, in MB/s.
+    :param received: bandwidth of each control group in MB/s, changed in place.
+    :param wanted: index, maximum and weight of each group that receives more.
     """
-    needs = [_Need(index, got[index], top, weight)
-             for index, top, weight in wanted if top > got[index]]
-    left = max(0.0, capacity - math.fsum(got))
+    needs = [_Need(index, received[index], top, weight)
+             for index, top, weight in wanted if top > received[index]]
+    left = max(0.0, capacity - math.fsum(received))
     if math.fsum(need.top - need.floor for need in needs) <= left:
         for need in needs:
-            got[need.index] = need.top
+            received[need.index] = need.top
         return
-    level = _find_level(left, needs)
+    level = _find_bandwidth_per_weight(left, needs)
     for need in needs:
-        got[need.index] = min(need.top,
-                              max(need.floor, level * need.weight))
+        received[need.index] = min(need.top,
+                                   max(need.floor, level * need.weight))
 
 
-def _find_level(left: float, needs: Sequence[_Need]) -> float:
+def _find_bandwidth_per_weight(bandwidth: float,
+                               needs: Sequence[_Need]) -> float:
     """Return the MB/s per unit of weight at which all bandwidth is used up.
 
-    :param left: MB/s to divide.
+    :param bandwidth: bandwidth to divide, in MB/s.
     """
     steps = sorted([(need.floor / need.weight, need.weight)
                     for need in needs]
@@ -138,7 +142,7 @@ def _find_level(left: float, needs: Sequence[_Need]) -> float:
     level = used = slope = 0.0
     for at, change in steps:
         more = (at - level) * slope
-        if used + more >= left and slope > 0:
+        if used + more >= bandwidth and slope > 0:
             break
         used, level, slope = used + more, at, slope + change
-    return level + (left - used) / slope if slope > 0 else level
+    return level + (bandwidth - used) / slope if slope > 0 else level

@@ -24,17 +24,21 @@ DIRECTORY = Path(__file__).parent / 'curves'
 _X86 = frozenset({'intel-rdt', 'intel-mba-mbps', 'amd-qos'})
 
 
-def load_curve(name: str) -> LatencyCurve:
-    """Load a memory latency curve that ships with ghsched, by file name."""
+def load_shipped_curve(name: str) -> LatencyCurve:
+    """Load a memory latency curve that is shipped with ghsched.
+
+    :param name: file name of the curve, without suffix.
+    """
     return LatencyCurve.from_mapping(documents.load_yaml(
         str(DIRECTORY / f'{name}.yaml')))
 
 
-def load_closest_curve(dialect: str) -> LatencyCurve:
-    """Return the shipped memory latency curve that suits a host best.
+def load_curve_for_dialect(dialect: str) -> LatencyCurve:
+    """Load the shipped memory latency curve that suits a host best.
 
-    It is that of Graviton3 for Arm, and of Skylake for x86.
+    Arm hosts get the curve of Graviton3, x86 hosts the curve of Skylake.
 
     :param dialect: name of the host's resctrl variant.
     """
-    return load_curve('mess-skylake' if dialect in _X86 else 'mess-graviton3')
+    return load_shipped_curve('mess-skylake' if dialect in
+                              _X86 else 'mess-graviton3')

@@ -42,16 +42,16 @@ NOISE = (0.25, 0.5, 0.75)
 Row = Sequence[str]
 
 
-def render_tables(ours: Machine, other: Machine) -> str:
+def render_comparison_tables(ours: Machine, other: Machine) -> str:
     """Render tables that compare the container densities of two machines.
 
     :param ours: machine with bandwidth control.
-    :param other: machine without control to compare with.
+    :param other: machine without bandwidth control to compare with.
     """
-    report = density.predict_report(ours, against=other)
+    report = density.predict_scenarios(ours, against=other)
     parts = [_render_parameters(ours, other),
              _render_published_points(ours, other, report),
-             _render_densities((report, density.predict_report(other))),
+             _render_densities((report, density.predict_scenarios(other))),
              _render_ratios(report), _render_fitted_shifts(ours, other),
              _render_other_shifts(ours, other),
              _render_buffers(ours), _render_neighbours(ours)]
@@ -82,7 +82,7 @@ def _render_published_points(
         ours: Machine, other: Machine, report: Report) -> str:
     none, best = report.get_curve('none'), report.get_curve('ghsched')
     carried = density.predict_latencies(
-        other.replace_value('demand_mb', ours['demand_mb']), 'none')
+        other.replace_parameter('demand_mb', ours['demand_mb']), 'none')
     gain = calibrate.get_binding_speedup(ours)
     return _render_list_table(
         'Published points and the model (simulated)',
@@ -142,12 +142,13 @@ def _render_fitted_shifts(ours: Machine, other: Machine) -> str:
 
 
 def _render_other_shifts(ours: Machine, other: Machine) -> str:
-    """Render density ratios with other values of each parameter not fitted."""
+    """Render the density ratios that result from changing unfitted parameters.
+    """
     return _render_shifts(
         f'Each other parameter of {ours.name} moved by 20 %, demand_mb fitted '
         'again (simulated)',
         [shift for shift in density.compute_sensitivity(
-            ours, against=other, refit=calibrate.fit_machine,
+            ours, against=other, refit=calibrate.fit_machine_demand,
             bases=[basis for basis in BASES if basis != 'fitted'])
          if shift.machine == ours.name])
 
@@ -167,15 +168,15 @@ def _render_shifts(title: str, shifts: Sequence[Shift]) -> str:
         *(f'against {ratio.against}' for ratio in first)), [*rows()])
 
 
-def render_ranges(machine: Machine,
-                  curves: Mapping[str, LatencyCurve | None], count: int,
-                  every: Sequence[LatencyCurve | None] = ()) -> str:
-    """Render a table of the predicted density range of each latency curve.
+def render_density_ranges(
+        machine: Machine, curves: Mapping[str, LatencyCurve | None],
+        count: int, every: Sequence[LatencyCurve | None] = ()) -> str:
+    """Render a table of the predicted density range for each latency curve.
 
     :param curves: latency curves by name; None stands for a queue.
     :param count: number of random draws for each curve.
-    :param every: curves that the last row draws from; those with a row of
-        their own if empty.
+    :param every: curves that the last row draws from; if empty, all of
+        ``curves``.
     """
     def row(name: str, chosen: Sequence[LatencyCurve | None],
             baseline: str) -> Row:
@@ -184,7 +185,7 @@ def render_ranges(machine: Machine,
         return (name, _BASELINES[baseline],
                 *(_format_spread(values, digits) for values, digits in (
                     (found.densities, 0), (found.by_latency, 0),
-                    (found.over_static, 2))), f'{found.part_at_goal:.0%}')
+                    (found.over_static, 2))), f'{found.fraction_at_goal:.0%}')
 
     choices: list[tuple[str, Sequence[LatencyCurve | None]]] = [
         (name, [curve]) for name, curve in curves.items()]
@@ -199,8 +200,8 @@ def render_ranges(machine: Machine,
          f'Part of the draws that reach {ranges.GOAL}'), rows))
 
 
-def render_leave_one_out(curves: Mapping[str, LatencyCurve]) -> str:
-    """Render a table of how well other machines predict each machine.
+def render_prediction_errors(curves: Mapping[str, LatencyCurve]) -> str:
+    """Render a table of how well the other machines predict each machine.
 
     :param curves: measured latency curve of each machine.
     """
@@ -212,8 +213,8 @@ def render_leave_one_out(curves: Mapping[str, LatencyCurve]) -> str:
 
     places = range(len(leave_one_out.UTILISATIONS) - 1)
     rows = [(name, *(cell(ones, number) for number in places),
-             f'{max(abs(one.error) for one in ones):.0%}')
-            for name, ones in leave_one_out.compare_machines(curves).items()]
+             f'{max(abs(one.error) for one in ones):.0%}') for name, ones in
+            leave_one_out.predict_from_other_machines(curves).items()]
     return ('.. Written by tools/contention-tables.\n\n' + _render_list_table(
         'Error of the median of the other machines, by utilisation; '
         '* is outside the range of the other machines',

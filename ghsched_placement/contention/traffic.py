@@ -57,7 +57,8 @@ class Control:
 
     @classmethod
     def from_policy(cls, policy: NodePolicy) -> 'Control':
-        """Convert a guest node's bandwidth policy to the model's control."""
+        """Build the model's bandwidth control from a guest NUMA node's policy.
+        """
         return cls(policy.minimum, policy.maximum, policy.hardlimit,
                    sharing.DEFAULT_PRIORITY if policy.priority is None
                    else policy.priority)
@@ -66,7 +67,8 @@ class Control:
         """Return the bandwidth claim of a control group on a host NUMA node.
 
         :param capacity: bandwidth of the node, in MB/s.
-        :param demand: bandwidth that the group would use, in MB/s.
+        :param demand: bandwidth that the group would use if unlimited, in
+            MB/s.
         """
         return Claim(
             demand, capacity * self.minimum / WHOLE,
@@ -134,7 +136,7 @@ class _Stage:
 
 def solve_traffic(machine: Machine, flows: Sequence[Flow],
                   controls: Controls | None = None) -> Load:
-    """Compute the bandwidth and access latency of all memory traffic.
+    """Compute the bandwidth and access latency of each flow of memory traffic.
 
     :param flows: memory traffic between NUMA nodes.
     :param controls: bandwidth control of each group on each node.
@@ -170,9 +172,9 @@ def solve_traffic(machine: Machine, flows: Sequence[Flow],
 
 
 def get_idle_latency(machine: Machine, origin: int, memory: int) -> float:
-    """Return the idle latency of a memory access, relative to a local access.
+    """Return the idle latency of a memory access, relative to a local one.
 
-    :param origin: NUMA node of the thread or device.
+    :param origin: NUMA node of the CPU or device.
     :param memory: NUMA node of the memory.
     """
     link = machine.get_link(origin, memory)
@@ -194,7 +196,8 @@ def _make_link_stages(machine: Machine,
         busy = total * part / capacity
         stages[link] = _Stage(
             dict.fromkeys(numbers, part),
-            dict.fromkeys(numbers, queueing.get_mean_delay(busy)), busy)
+            dict.fromkeys(numbers, queueing.get_mean_queueing_delay(busy)),
+            busy)
     return stages
 
 
@@ -202,9 +205,9 @@ def _make_node_stage(machine: Machine, node: int, flows: Sequence[Flow],
                      arriving: Sequence[float], controls: Controls) -> _Stage:
     """Return how the memory of a host NUMA node limits and delays traffic.
 
-    A group's bandwidth control applies to accesses to this memory only.
+    The bandwidth control of a group applies only to accesses to this memory.
 
-    :param arriving: MB/s of each flow.
+    :param arriving: bandwidth of each flow that reaches the node, in MB/s.
     """
     capacity = machine['capacity_mb']
     users: dict[tuple[str, bool], list[int]] = defaultdict(list)
@@ -217,8 +220,8 @@ def _make_node_stage(machine: Machine, node: int, flows: Sequence[Flow],
         for (group, here), numbers in users.items()]
     got = sharing.share_bandwidth(
         queueing.get_deliverable_bandwidth(capacity, machine.curve), claims)
-    waiting = queueing.get_group_delays(capacity, claims, got, machine.curve,
-                                        machine.enforcement)
+    waiting = queueing.get_control_group_delays(
+        capacity, claims, got, machine.curve, machine.enforcement)
     part, wait = {}, {}
     for asked, amount, waits, numbers in zip(
             claims, got, waiting, users.values(), strict=True):

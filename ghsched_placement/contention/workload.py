@@ -90,14 +90,16 @@ class Workload:
     own_buffers: bool = False
 
     def count_guests(self, scenario: str) -> int:
-        """Return the number of guests in a scenario, whether they fit or not.
+        """Return how many guests a scenario has, even if not all of them fit.
+
+        :param scenario: ``none``, ``static`` or ``ghsched``.
         """
         if scenario == 'ghsched' or self.guests_without is None:
             return self.guests
         return self.guests_without
 
-    def get_guest_capacities(self) -> dict[str, int]:
-        """Return how many containers each resource of a guest suffices for."""
+    def count_containers_by_resource(self) -> dict[str, int]:
+        """Return how many containers fit in a guest, by limiting resource."""
         found = {
             'guest memory': self.memory_mb // self.container_memory_mb,
             'guest vCPUs': self.vcpus // self.container_vcpus}
@@ -122,14 +124,14 @@ class Path:
     part: float
 
 
-def count_room(machine: Machine, workload: Workload,
-               scenario: str) -> tuple[int, str]:
+def find_container_limit(machine: Machine, workload: Workload,
+                         scenario: str) -> tuple[int, str]:
     """Return how many containers fit on a machine, and the limiting resource.
 
     :raises ValueError: when not even one guest fits the host.
     """
     limit, binds = min((count, name) for name, count
-                       in workload.get_guest_capacities().items())
+                       in workload.count_containers_by_resource().items())
     guests = len(place_guests(machine, workload, scenario))
     if not guests:
         raise ValueError(f'{machine.name}: no guest of {workload.vcpus} '
@@ -142,11 +144,11 @@ def count_room(machine: Machine, workload: Workload,
 
 def place_guests(machine: Machine, workload: Workload,
                  scenario: str) -> tuple[tuple[int, ...], ...]:
-    """Return the host NUMA nodes of each guest that fits on a machine.
+    """Assign host NUMA nodes to as many guests as fit on a machine.
 
-    Each guest node has one host node. A guest gets the nodes with the most
-    free memory, in one socket if possible. In the scenario without binding
-    (``none``), each guest uses all nodes.
+    Return the host nodes of each guest, one for each guest NUMA node. A guest
+    gets the nodes with the most free memory, in one socket if possible. In the
+    scenario without binding (``none``), each guest uses all nodes.
     """
     free = {node.id: [node.threads, node.memory_mb]
             for node in machine.nodes}
@@ -205,7 +207,8 @@ class Slot:
     def count_containers(self, containers: int) -> int:
         """Return how many containers run in this guest NUMA node.
 
-        Containers are dealt to the guests in turn, then to the nodes of each.
+        Containers are distributed round-robin over the guests, and within a
+        guest over its NUMA nodes.
 
         :param containers: number of containers in all guests.
         """
@@ -213,11 +216,11 @@ class Slot:
         return len(range(self.position, of_guest, self.positions))
 
 
-def list_slots(machine: Machine, workload: Workload, scenario: str,
-               keys: GuestPolicy | None) -> tuple[Slot, ...]:
+def list_guest_nodes(machine: Machine, workload: Workload, scenario: str,
+                     keys: GuestPolicy | None) -> tuple[Slot, ...]:
     """Return all guest NUMA nodes on a machine, guest by guest.
 
-    Each has the memory traffic of a container that runs there.
+    Each guest node comes with the memory traffic of one container.
     """
     found = []
     guests = place_guests(machine, workload, scenario)
@@ -231,8 +234,9 @@ def list_slots(machine: Machine, workload: Workload, scenario: str,
                 machine, keys, nodes, origin, workload.own_buffers
                 and scenario != 'none') if device_mb else ()
                 for origin in origins}
-            paths = tuple(_yield_paths(machine, scenario, nodes, buffers,
-                                       group, device_mb))
+            paths = tuple(
+                _yield_memory_paths(machine, scenario, nodes, buffers, group,
+                                    device_mb))
             own = tuple(Flow(path.group, path.origin, path.memory,
                              path.part * machine['demand_mb'])
                         for path in paths)
@@ -242,12 +246,16 @@ def list_slots(machine: Machine, workload: Workload, scenario: str,
     return tuple(found)
 
 
-def _yield_paths(machine: Machine, scenario: str, nodes: Sequence[int],
-                 buffers: Mapping[int, Sequence[int]], group: str,
-                 device_mb: float) -> Iterator[Path]:
+def _yield_memory_paths(machine: Machine, scenario: str, nodes: Sequence[int],
+                        buffers: Mapping[int, Sequence[int]], group: str,
+                        device_mb: float) -> Iterator[Path]:
     """Yield the memory traffic of one container, by CPU node and memory node.
 
-    :param buffers: nodes with the buffers of its VF, by container node.
+    :param nodes: host NUMA nodes of the guest.
+    :param buffers: nodes with the buffers of the container's VF, by container
+        node.
+    :param group: control group of the guest.
+    :param device_mb: bandwidth of the VF, in MB/s.
     """
     device_part = device_mb / machine['demand_mb']
     weight = 1 / len(buffers)
@@ -263,14 +271,15 @@ def _yield_paths(machine: Machine, scenario: str, nodes: Sequence[int],
 
 def _list_buffer_nodes(machine: Machine, keys: GuestPolicy | None,
                        nodes: Sequence[int], origin: int,
-                       own: bool) -> tuple[int, ...]:
+                       is_local: bool) -> tuple[int, ...]:
     """Return the NUMA nodes that hold the buffers of a container's VF.
 
+    :param keys: bandwidth policy of the guest.
     :param nodes: host NUMA nodes of the guest.
     :param origin: NUMA node of the container.
-    :param own: whether the buffers are on the container's node.
+    :param is_local: whether the buffers are always on the container's node.
     """
-    if own:
+    if is_local:
         return (origin,)
     known = [node for node in machine.nics if node in nodes]
     if keys is None or keys.device_numa == 'none' or not known:
@@ -286,7 +295,8 @@ def _yield_dma_flows(machine: Machine, buffers: Mapping[int, Sequence[int]],
                      device_mb: float) -> Iterator[Flow]:
     """Yield the memory traffic between a container's VF and its buffers.
 
-    :param buffers: nodes with the buffers of its VF, by container node.
+    :param buffers: nodes with the buffers of the VF, by container node.
+    :param device_mb: bandwidth of the VF, in MB/s.
     """
     for having in buffers.values():
         for memory in having:
@@ -296,15 +306,16 @@ def _yield_dma_flows(machine: Machine, buffers: Mapping[int, Sequence[int]],
                                         * len(machine.nics)))
 
 
-def list_flows(machine: Machine, workload: Workload, filled: Sequence[Slot],
-               containers: int) -> tuple[Flow, ...]:
+def list_memory_flows(machine: Machine, workload: Workload,
+                      slots: Sequence[Slot],
+                      containers: int) -> tuple[Flow, ...]:
     """Return the memory traffic of a number of containers and their VFs.
 
-    :param filled: guest NUMA nodes on the machine.
+    :param slots: guest NUMA nodes on the machine.
     :param containers: number of containers in all guests.
     """
     amounts: dict[tuple[str, int, int], float] = defaultdict(float)
-    for slot in filled:
+    for slot in slots:
         count = slot.count_containers(containers)
         for flow in slot.flows:
             amounts[flow.group, flow.origin, flow.memory] += (
@@ -316,8 +327,8 @@ def list_flows(machine: Machine, workload: Workload, filled: Sequence[Slot],
                  for where, amount in sorted(amounts.items()))
 
 
-def make_controls(machine: Machine, workload: Workload,
-                  keys: GuestPolicy | None) -> Controls:
+def make_bandwidth_controls(machine: Machine, workload: Workload,
+                            keys: GuestPolicy | None) -> Controls:
     """Return the bandwidth control of each guest on each host NUMA node.
 
     :param keys: bandwidth policy of each guest.

@@ -25,7 +25,7 @@ from ghsched_placement.contention import density
 from ghsched_placement.contention.machine import Fit
 from ghsched_placement.contention.machine import Machine
 from ghsched_placement.contention.machine import Parameter
-from ghsched_placement.contention.workload import make_controls
+from ghsched_placement.contention.workload import make_bandwidth_controls
 from ghsched_placement.contention.workload import place_guests
 from ghsched_placement.contention.workload import REFERENCE
 from ghsched_placement.contention.workload import Workload
@@ -110,7 +110,7 @@ def predict_published_test(machine: Machine, against: Machine | None = None,
     """
     return _make_density_plan(
         PUBLISHED, machine, None,
-        density.get_default_policy(machine), against, search)
+        density.make_default_policy(machine), against, search)
 
 
 def predict_flavor(machine: Machine, need: Need, guests: int | None = None,
@@ -148,12 +148,12 @@ def _explain_unpredictable(machine: Machine, workload: Workload,
     if not workload.nodes:
         return NO_NODES
     try:
-        make_controls(machine, workload, policy)
+        make_bandwidth_controls(machine, workload, policy)
     except ValueError as error:
         return str(error)
     if not workload.guests:
         return 'no guest fits on the host'
-    if not min(workload.get_guest_capacities().values()):
+    if not min(workload.count_containers_by_resource().values()):
         return (f'a guest (vCPUs: {workload.vcpus}, MB: '
                 f'{workload.memory_mb}) has no room for a container of '
                 f'{workload.container_vcpus} vCPUs and '
@@ -180,7 +180,7 @@ def _make_density_plan(subject: str, machine: Machine, workload: Workload
     try:
         return DensityPlan(
             subject, asked, make_extra_specs(policy),
-            density.predict_report(machine, policy, against, workload),
+            density.predict_scenarios(machine, policy, against, workload),
             _list_fitted_parameters(machine, against),
             density.compute_sensitivity(machine, policy, against, workload),
             against.name if against else None,

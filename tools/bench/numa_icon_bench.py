@@ -331,7 +331,7 @@ class Run:
             figures.wanted += cpus
             figures.given += min(cpus, CPUS) * min(
                 1.0, BANDWIDTH / traffic if traffic else 1.0)
-            figures.memory_wait += cpus * queueing.get_mean_delay(
+            figures.memory_wait += cpus * queueing.get_mean_queueing_delay(
                 traffic / BANDWIDTH)
         figures.bottlenecks += len(found)
         figures.guest_steps += len(self.cloud.at)

@@ -98,13 +98,14 @@ def predict(cell, curve, demand):
     enforcement = queueing.Enforcement(
         queueing.CONTROLLER if cell.option('inside') else queueing.ENTRANCE,
         cell.option('stream_window_us'))
-    waiting = queueing.get_group_delays(1.0, asked, got, curve, enforcement)
+    waiting = queueing.get_control_group_delays(1.0, asked, got, curve,
+                                                enforcement)
     return (1 + waiting[0]) * asked[0].demand / got[0], got[1]
 
 
 def measured():
     """Return the shipped latency curves of measured machines."""
-    return [shipped.load_curve(path.stem)
+    return [shipped.load_shipped_curve(path.stem)
             for path in sorted(shipped.DIRECTORY.iterdir())]
 
 
@@ -142,13 +143,13 @@ def ranges(cell, alone, known):
     latencies, streams = zip(*predicted, strict=True)
     lowest = max(1.0, min(latencies) * (1 - ERROR))
     highest = max(latencies) * (1 + ERROR)
-    low, high = (server.get_service_growth(alone['stalled'], latency)
+    low, high = (server.get_relative_service_time(alone['stalled'], latency)
                  for latency in (lowest, highest))
-    return {'latency': (lowest, highest),
-            'streams': (min(streams) * (1 - ERROR),
-                        max(streams) * (1 + ERROR)),
-            'p99_closed': (low, high),
-            'p99_open': (low, server.get_open_growth(judge.BUSY, high))}
+    return {
+        'latency': (lowest, highest),
+        'streams': (min(streams) * (1 - ERROR), max(streams) * (1 + ERROR)),
+        'p99_closed': (low, high),
+        'p99_open': (low, server.get_relative_open_loop_p99(judge.BUSY, high))}
 
 
 def rows(recorded):

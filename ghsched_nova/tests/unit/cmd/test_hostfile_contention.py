@@ -66,7 +66,7 @@ class SectionTest(test_hostfile.LoadTestCase):
                                  ('intel-rdt', 'Skylake'),
                                  ('intel-mba-mbps', 'Skylake'),
                                  ('amd-qos', 'Skylake')):
-            found = shipped.load_closest_curve(dialect)
+            found = shipped.load_curve_for_dialect(dialect)
             self.assertIn(machine, found.source)
             self.assertEqual('published', found.basis)
         self.assertIn('Graviton3', self.load(document()).contention.curve
@@ -106,7 +106,7 @@ class ShippedTest(base.TestCase):
             str(HOSTS / f'{name}.yaml')
         ).contention
         self.assertEqual('fitted', machine.get_parameter('demand_mb').basis)
-        self.assertAlmostEqual(calibrate.fit_demand(machine),
+        self.assertAlmostEqual(calibrate.fit_container_demand(machine),
                                machine['demand_mb'], delta=0.1)
 
     def test_the_fitted_latency_is_that_of_the_fit(self):
@@ -125,7 +125,7 @@ class ShippedTest(base.TestCase):
         ]
         self.assertEqual(
             (GUIDE / 'contention-figures.inc').read_text(),
-            tables.render_tables(*machines))
+            tables.render_comparison_tables(*machines))
 
     def test_the_ranges_of_the_guide_are_of_the_shipped_curves(self):
         """Their figures take a minute; contention-tables --check has it."""
@@ -139,7 +139,7 @@ class ShippedTest(base.TestCase):
         found = ranges.Range((1,), (1,), (1.0,))
         with mock.patch.object(
                 ranges, 'predict_random_densities', return_value=found):
-            expected = tables.render_ranges(
+            expected = tables.render_density_ranges(
                 machine, dict.fromkeys(of.ROWS), of.DRAWS)
         self.assertEqual(
             names(expected),
@@ -149,7 +149,7 @@ class ShippedTest(base.TestCase):
         """tools/contention-tables writes them."""
         self.assertEqual(
             (GUIDE / 'contention-machines.inc').read_text(),
-            tables.render_leave_one_out({
+            tables.render_prediction_errors({
                 name: curve for name, curve in tool().curves().items()
                 if curve}))
 

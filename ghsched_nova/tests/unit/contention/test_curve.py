@@ -43,7 +43,7 @@ class ShippedTest(base.TestCase):
         self.assertEqual(set(PUBLISHED),
                          {path.stem for path in shipped.DIRECTORY.iterdir()})
         for name, known in PUBLISHED.items():
-            found = shipped.load_curve(name)
+            found = shipped.load_shipped_curve(name)
             self.assertEqual('published', found.basis)
             self.assertRegex(found.source, 'Mess|Memory Latency Checker')
             for writes, points in known['published'].items():
@@ -58,7 +58,7 @@ class ShippedTest(base.TestCase):
                 ('mess-graviton3', 0.0, (1.02, 1.08, 1.18, 1.36)),
                 ('mess-graviton3', 0.2, (1.05, 1.14, 1.36, 1.79)),
                 ('mess-skylake', 0.22, (1.08, 1.18, 1.29, 1.83))):
-            found = shipped.load_curve(name)
+            found = shipped.load_shipped_curve(name)
             for utilisation, latency in zip((0.1, 0.3, 0.5, 0.7), expected,
                                             strict=True):
                 self.assertLess(abs(found.get_latency(utilisation, writes)
@@ -101,7 +101,7 @@ class LatencyTest(base.TestCase):
             queueing.BUSIEST, queueing.get_queue_utilisation(1.0, None))
 
     def test_between_parts_of_writes(self):
-        found = shipped.load_curve('mess-graviton3')
+        found = shipped.load_shipped_curve('mess-graviton3')
         low, middle, high = (found.get_latency(0.7, writes)
                              for writes in (0.0, 0.1, 0.2))
         self.assertAlmostEqual((low + high) / 2, middle)
@@ -112,14 +112,14 @@ class LatencyTest(base.TestCase):
 class DeliverableTest(base.TestCase):
 
     def test_deliverable_is_where_each_line_ends(self):
-        found = shipped.load_curve('mess-graviton3')
+        found = shipped.load_shipped_curve('mess-graviton3')
         self.assertEqual([0.889, 0.828, 0.785, 0.785],
-                         [found.get_deliverable_part(writes)
+                         [found.get_max_utilisation(writes)
                           for writes in (0.0, 0.2, 0.42, 0.9)])
         self.assertAlmostEqual((0.889 + 0.828) / 2,
-                               found.get_deliverable_part(0.1))
-        skylake = shipped.load_curve('mess-skylake')
-        self.assertEqual(0.785, skylake.get_deliverable_part(0.0))
+                               found.get_max_utilisation(0.1))
+        skylake = shipped.load_shipped_curve('mess-skylake')
+        self.assertEqual(0.785, skylake.get_max_utilisation(0.0))
 
 
 class LeaveOneOutTest(base.TestCase):
@@ -130,7 +130,7 @@ class LeaveOneOutTest(base.TestCase):
             return curve.LatencyCurve.from_mapping({
                 'basis': 'measured', 'source': 'a test', 'points': [
                     {'writes': 0, 'latency': [[0, 1], *heights]}]})
-        found = leave_one_out.compare_machines({
+        found = leave_one_out.predict_from_other_machines({
             'a': line([0.25, 3]), 'b': line([1, 2]), 'c': line([1, 4]),
             'd': line([0.05, 9])}, 0)
         self.assertEqual([0.1, 0.2], [one.utilisation for one in found['a']])
@@ -144,8 +144,8 @@ class LeaveOneOutTest(base.TestCase):
         self.assertEqual((), found['d'])
 
     def test_six_machines_are_predicted_within_ten_percent(self):
-        found = leave_one_out.compare_machines({
-            path.stem: shipped.load_curve(path.stem)
+        found = leave_one_out.predict_from_other_machines({
+            path.stem: shipped.load_shipped_curve(path.stem)
             for path in shipped.DIRECTORY.iterdir()})
         near = {name for name, ones in found.items()
                 if all(abs(one.error) <= 0.10 for one in ones)}
@@ -158,11 +158,13 @@ class LeaveOneOutTest(base.TestCase):
 
     def test_a_steep_machine_is_covered_at_low_use(self):
         # 1.09 at 6.8 % of the bandwidth, which no Mess curve has.
-        steep = shipped.load_curve('mlc-xeon-4110')
+        steep = shipped.load_shipped_curve('mlc-xeon-4110')
         self.assertLess(abs(steep.get_latency(0.068, 0) / 1.09 - 1), 0.01)
-        self.assertLess(max(shipped.load_curve(path.stem).get_latency(0.068)
-                            for path in shipped.DIRECTORY.iterdir()
-                            if path.stem.startswith('mess')), 1.07)
+        self.assertLess(
+            max(
+                shipped.load_shipped_curve(path.stem).get_latency(0.068)
+                for path in shipped.DIRECTORY.iterdir()
+                if path.stem.startswith('mess')), 1.07)
 
 
 class RefusalTest(base.TestCase):
@@ -195,9 +197,9 @@ class RangesTest(base.TestCase):
     def test_a_draw_is_in_its_ranges_and_says_the_same_again(self):
         machine = hostfile.load_host_file(
             str(HOSTS / 'kunpeng920.yaml')).contention
-        choices = [None, shipped.load_curve('mess-skylake')]
+        choices = [None, shipped.load_shipped_curve('mess-skylake')]
         one, again = (
-            ranges.draw_machine(
+            ranges.draw_random_machine(
                 machine, random.Random(3), choices)  # noqa: S311
             for _time in range(2))
         self.assertNotEqual(machine['capacity_mb'], one['capacity_mb'])
@@ -207,7 +209,7 @@ class RangesTest(base.TestCase):
         self.assertEqual(one, again)
         found = ranges.predict_random_densities(
             machine, choices, 1, baselines=['static'])
-        self.assertIn(found.part_at_goal, (0.0, 1.0))
+        self.assertIn(found.fraction_at_goal, (0.0, 1.0))
         self.assertLessEqual(found.densities[0], found.by_latency[0])
 
     def test_nearest_rank(self):

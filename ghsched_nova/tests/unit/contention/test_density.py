@@ -50,13 +50,13 @@ class PredictTest(base.TestCase):
 
     def test_the_memory_of_the_guests_binds_where_latency_does_not(self):
         curve = density.predict_latencies(
-            MACHINE.replace_value('demand_mb', 100.0), 'ghsched')
+            MACHINE.replace_parameter('demand_mb', 100.0), 'ghsched')
         self.assertEqual((60, None, 'guest memory'),
                          (curve.density, curve.first_failing, curve.binds))
         self.assertGreater(curve.latency_density, 60)
 
     def test_other_resources_bind(self):
-        light = MACHINE.replace_value('demand_mb', 80.0)
+        light = MACHINE.replace_parameter('demand_mb', 80.0)
         for change, density_, binds in (
                 ({'container_memory_mb': 1024, 'vfs': 10}, 20, 'guest VFs'),
                 ({'container_memory_mb': 1, 'vfs': 999, 'vcpus': 16}, 16,
@@ -105,7 +105,7 @@ class PredictTest(base.TestCase):
                 density.predict_latencies(MACHINE, scenario).latency_density)
 
     def test_guests_without_vfs_are_full_of_memory_or_vcpus(self):
-        light = MACHINE.replace_value('demand_mb', 80.0)
+        light = MACHINE.replace_parameter('demand_mb', 80.0)
         for change, binds in (({}, 'guest memory'),
                               ({'vcpus': 16}, 'guest vCPUs')):
             curve = density.predict_latencies(
@@ -113,14 +113,14 @@ class PredictTest(base.TestCase):
             self.assertEqual(binds, curve.binds)
 
     def test_a_guest_without_vfs_is_given_none_to_see(self):
-        keys = density.get_default_policy(MACHINE, replace(REFERENCE, vfs=0))
+        keys = density.make_default_policy(MACHINE, replace(REFERENCE, vfs=0))
         self.assertEqual('none', keys.device_numa)
 
     def test_buffers_on_the_own_node_of_a_container(self):
         near = replace(REFERENCE, own_buffers=True)
         for scenario in ('static', 'ghsched'):
-            slots = workloads.list_slots(
-                MACHINE, near, scenario, density.get_default_policy(MACHINE)
+            slots = workloads.list_guest_nodes(
+                MACHINE, near, scenario, density.make_default_policy(MACHINE)
                 if scenario == 'ghsched' else None)
             self.assertEqual({True}, {
                 path.origin == path.memory for slot in slots
@@ -145,7 +145,7 @@ class PredictTest(base.TestCase):
                              device_numa='preferred')
         self.assertEqual(density.predict_latencies(MACHINE, 'ghsched', policy),
                          density.predict_latencies(MACHINE, 'ghsched', specs))
-        self.assertEqual(policy, density.get_default_policy(MACHINE))
+        self.assertEqual(policy, density.make_default_policy(MACHINE))
 
     def test_mistakes(self):
         for words, call in (
@@ -185,14 +185,15 @@ class PlacesTest(base.TestCase):
         self.assertEqual(((0, 1), (0, 1)),
                          workloads.place_guests(machine, REFERENCE, 'static'))
         self.assertEqual(
-            25, density.get_default_policy(machine).nodes[0].minimum)
+            25, density.make_default_policy(machine).nodes[0].minimum)
 
     def test_all_traffic_is_there_once(self):
         for scenario, (workload, of_device) in itertools.product(
                 workloads.SCENARIOS,
                 ((NOISY, 78.125), (replace(NOISY, vfs=0), 0.0))):
-            slots = workloads.list_slots(MACHINE, workload, scenario, None)
-            asked = workloads.list_flows(MACHINE, workload, slots, 13)
+            slots = workloads.list_guest_nodes(MACHINE, workload, scenario,
+                                               None)
+            asked = workloads.list_memory_flows(MACHINE, workload, slots, 13)
             self.assertEqual(
                 13, sum(slot.count_containers(13) for slot in slots))
             self.assertAlmostEqual(
@@ -206,22 +207,23 @@ class PlacesTest(base.TestCase):
 class CompareTest(base.TestCase):
 
     def test_a_line_of_which_no_density_was_published_has_no_ratio(self):
-        fitted = MACHINE.replace_value(
-            'demand_mb', calibrate.fit_demand(MACHINE))
+        fitted = MACHINE.replace_parameter(
+            'demand_mb', calibrate.fit_container_demand(MACHINE))
         other = figures.machine(name='other',
                                 fit={'containers': 30, 'passes': True})
-        other = other.replace_value('demand_mb', calibrate.fit_demand(other))
-        report = density.predict_report(fitted, against=other)
+        other = other.replace_parameter('demand_mb',
+                                        calibrate.fit_container_demand(other))
+        report = density.predict_scenarios(fitted, against=other)
         ours = report.get_curve('ghsched').density
         self.assertEqual([report.get_curve('static').density, 30],
                          [ratio.line for ratio in report.ratios])
         self.assertAlmostEqual(ours / 30, report.ratios[1].value)
 
     def test_ratios_of_other_workloads_are_against_densities(self):
-        fitted = MACHINE.replace_value(
-            'demand_mb', calibrate.fit_demand(MACHINE))
-        report = density.predict_report(fitted, against=fitted,
-                                        workload=replace(REFERENCE))
+        fitted = MACHINE.replace_parameter(
+            'demand_mb', calibrate.fit_container_demand(MACHINE))
+        report = density.predict_scenarios(fitted, against=fitted,
+                                           workload=replace(REFERENCE))
         none, static, ours = (curve.density for curve in report.curves)
         self.assertEqual(
             [(none, 'density'), (static, 'density'), (none, 'density')],
@@ -254,7 +256,7 @@ class SearchTest(base.TestCase):
 
     def test_nothing_is_asked_that_is_not_needed(self):
         found = density.search_best_policy(
-            MACHINE.replace_value('demand_mb', 100.0))
+            MACHINE.replace_parameter('demand_mb', 100.0))
         self.assertEqual((NodePolicy(),) * 2, found.keys.nodes)
         self.assertEqual((2, 1), (found.guests, found.tried))
 
@@ -275,16 +277,17 @@ class CalibrateTest(base.TestCase):
                                              (48, True, 48)):
             machine = figures.machine(fit={'containers': containers,
                                            'passes': passes})
-            fitted = machine.replace_value('demand_mb',
-                                           calibrate.fit_demand(machine))
+            fitted = machine.replace_parameter(
+                'demand_mb', calibrate.fit_container_demand(machine))
             self.assertEqual(expected,
                              density.predict_latencies(fitted, 'none').density)
 
     def test_nothing_to_fit_to(self):
-        self.assertRaises(ValueError, calibrate.fit_demand, figures.machine())
+        self.assertRaises(ValueError, calibrate.fit_container_demand,
+                          figures.machine())
 
     def test_the_gain_of_binding_one_instance(self):
-        machine = MACHINE.replace_value('far_latency', 1.451)
+        machine = MACHINE.replace_parameter('far_latency', 1.451)
         self.assertAlmostEqual(
             calibrate.BIND_GAIN,
             calibrate.get_binding_speedup(machine), places=3)

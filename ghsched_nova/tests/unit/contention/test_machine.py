@@ -88,7 +88,8 @@ class MachineTest(base.TestCase):
 
     def test_another_value(self):
         machine = figures.machine()
-        self.assertEqual(9.0, machine.replace_value('far_mb', 9.0)['far_mb'])
+        self.assertEqual(9.0,
+                         machine.replace_parameter('far_mb', 9.0)['far_mb'])
         self.assertEqual(36000.0, machine['far_mb'])
 
     def test_links(self):

@@ -100,10 +100,11 @@ class FiguresTest(base.TestCase):
         self.assertGreater(memory_judge.open_p99(services, 120.0, 1), 150)
 
     def test_server_that_cannot_keep_up_has_no_limit(self):
-        self.assertAlmostEqual(1.6, server.get_service_growth(0.3, 3))
+        self.assertAlmostEqual(1.6, server.get_relative_service_time(0.3, 3))
         self.assertAlmostEqual(1.2 * 0.5 / 0.4,
-                               server.get_open_growth(0.5, 1.2))
-        self.assertEqual(float('inf'), server.get_open_growth(0.5, 2))
+                               server.get_relative_open_loop_p99(0.5, 1.2))
+        self.assertEqual(float('inf'), server.get_relative_open_loop_p99(
+            0.5, 2))
 
     def test_interval_grows_with_the_spread(self):
         self.assertEqual((2, 2, 2), memory_judge.interval([2]))

@@ -33,18 +33,18 @@ def some(most):
 
 
 def waits(*asked):
-    return queueing.get_group_delays(
+    return queueing.get_control_group_delays(
         CAPACITY, asked, share_bandwidth(CAPACITY, asked))
 
 
 class WaitTest(base.TestCase):
 
     def test_one_class_waits_as_in_an_open_queue(self):
-        self.assertAlmostEqual(1.0, queueing.get_mean_delay(0.5))
+        self.assertAlmostEqual(1.0, queueing.get_mean_queueing_delay(0.5))
         self.assertAlmostEqual(1.0, waits(Claim(20), Claim(30))[0])
 
     def test_a_full_server_is_taken_for_nearly_full(self):
-        self.assertAlmostEqual(49.0, queueing.get_mean_delay(1.0))
+        self.assertAlmostEqual(49.0, queueing.get_mean_queueing_delay(1.0))
         self.assertAlmostEqual(49.0, waits(Claim(200))[0])
 
     def test_the_higher_priority_waits_less(self):
@@ -94,11 +94,11 @@ class WaitTest(base.TestCase):
             100.0, queueing.get_deliverable_bandwidth(100.0, None))
         self.assertAlmostEqual(
             82.8, queueing.get_deliverable_bandwidth(
-                100.0, shipped.load_curve('mess-graviton3')))
+                100.0, shipped.load_shipped_curve('mess-graviton3')))
 
     def test_priority_at_the_entrance_saves_no_wait_in_the_controller(self):
         asked = Claim(30, minimum=30, priority=7), Claim(30)
-        entrance = queueing.get_group_delays(
+        entrance = queueing.get_control_group_delays(
             CAPACITY, asked, share_bandwidth(CAPACITY, asked),
             enforcement=queueing.Enforcement(queueing.ENTRANCE))
         self.assertAlmostEqual(0.6 / 0.4, entrance[0])
@@ -115,7 +115,7 @@ class WaitTest(base.TestCase):
         self.assertGreater(found[0], waits(*asked)[0])
 
     def windowed(self, *asked):
-        return queueing.get_group_delays(
+        return queueing.get_control_group_delays(
             CAPACITY, asked, share_bandwidth(CAPACITY, asked),
             enforcement=queueing.Enforcement(cap_window_us=100))
 

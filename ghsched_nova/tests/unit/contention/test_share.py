@@ -56,7 +56,7 @@ class PropertyTest(base.TestCase):
                      for claim, amount in zip(asked, got, strict=True))
         if beyond:
             for claim, amount in zip(asked, got, strict=True):
-                self.assertGreaterEqual(amount, claim.capped - NEAR)
+                self.assertGreaterEqual(amount, claim.capped_demand - NEAR)
 
     @given(several)
     def test_a_feasible_guarantee_is_never_starved(self, asked):
@@ -69,7 +69,7 @@ class PropertyTest(base.TestCase):
 
     @given(several)
     def test_usable_entries_are_used(self, asked):
-        most = sum(claim.most for claim in asked)
+        most = sum(claim.max_bandwidth for claim in asked)
         self.assertAlmostEqual(min(CAPACITY, most),
                                sum(share_bandwidth(CAPACITY, asked)), places=5)
 

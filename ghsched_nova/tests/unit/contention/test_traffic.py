@@ -176,7 +176,8 @@ class SolveTest(base.TestCase):
         self.assertLess(after.latency, before.latency / 10)
 
     def test_memory_gives_no_more_than_its_curve_reaches(self):
-        machine = replace(MACHINE, curve=shipped.load_curve('mess-graviton3'))
+        machine = replace(MACHINE,
+                          curve=shipped.load_shipped_curve('mess-graviton3'))
         load = traffic.solve_traffic(machine, [Flow('a', 0, 0, 400000)])
         self.assertAlmostEqual(0.828 * machine['capacity_mb'],
                                load.outcomes[0].achieved)
