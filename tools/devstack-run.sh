@@ -32,22 +32,8 @@ BRANCH=${2:-master}
 ROOT=$GHSCHED_HOME/devstack/$BRANCH
 BASE=$GHSCHED_HOME/devstack/debian
 LOG=$GHSCHED_HOME/log/devstack-$(basename "$BRANCH").log
-unit=
 
-# The init of the container: a child of what nspawn forks.
-leader() {
-    local pid
-    pid=$(pgrep -P "$unit" | head -n 1)
-    [ -n "$pid" ] && echo "$pid"
-}
-
-end_container() {
-    [ -n "$unit" ] || return 0
-    # SIGRTMIN+4 asks systemd to power off.
-    kill -s RTMIN+4 "$(leader)" 2> /dev/null || kill "$unit" || true
-    wait "$unit" || true
-}
-trap end_container EXIT
+trap end_machine EXIT
 
 # What the container needs of this machine to reach the package registries.
 copy_network_settings() {
@@ -114,7 +100,7 @@ booted() {
 
 # within COMMAND: as the user stack, in the container.
 within() {
-    nsenter -t "$(leader)" -a -- su - stack -c "$1"
+    nsenter -t "$(machine_init)" -a -- su - stack -c "$1"
 }
 
 # devstack sets KSM of the kernel, which all of the machine has, and ends where

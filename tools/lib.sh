@@ -110,6 +110,28 @@ key_of() {
     cat "$@" | sha256sum | cut -c 1-16
 }
 
+# -- containers of systemd-nspawn ----------------------------------------------
+
+# The process of the systemd-nspawn that runs, if any.
+unit=
+
+# machine_init: print the process ID of the container's init, the child of
+# systemd-nspawn.
+machine_init() {
+    local pid
+    pid=$(pgrep -P "$unit" | head -n 1)
+    [ -n "$pid" ] && echo "$pid"
+}
+
+# end_machine: power the container off, and wait.
+end_machine() {
+    [ -n "$unit" ] || return 0
+    # SIGRTMIN+4 asks systemd to power off.
+    kill -s RTMIN+4 "$(machine_init)" 2> /dev/null || kill "$unit" || true
+    wait "$unit" || true
+    unit=
+}
+
 # -- Debian packages ---------------------------------------------------------
 
 # packages_of FILE [PROFILE...]: the Debian packages that a bindep file names

@@ -44,22 +44,7 @@ LOG=$GHSCHED_HOME/log/stock-cloud.log
 # commands on each node.
 LIMIT_S=600
 LIMIT_COMMANDS=3
-unit=
 
-# The machine's init is the child of systemd-nspawn.
-leader() {
-    local pid
-    pid=$(pgrep -P "$unit" | head -n 1)
-    [ -n "$pid" ] && echo "$pid"
-}
-
-end_machine() {
-    [ -n "$unit" ] || return 0
-    # SIGRTMIN+4 asks systemd to power off.
-    kill -s RTMIN+4 "$(leader)" 2> /dev/null || kill "$unit" || true
-    wait "$unit" || true
-    unit=
-}
 trap end_machine EXIT
 
 NSPAWN=(env SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1 systemd-nspawn -q --keep-unit
@@ -136,10 +121,10 @@ boot() {
 within() {
     local _
     for _ in {1..100}; do
-        leader > /dev/null && break
+        machine_init > /dev/null && break
         sleep 0.2
     done
-    nsenter -t "$(leader)" -a -- env -i HOME=/root LANG=C.UTF-8 \
+    nsenter -t "$(machine_init)" -a -- env -i HOME=/root LANG=C.UTF-8 \
         PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive \
         bash -c "cd / && $1" < /dev/null
 }
@@ -232,7 +217,7 @@ main() {
 rc=0
 main || rc=$?
 if [ "$rc" != 0 ] && [ -n "$KEEP" ]; then
-    echo "the machine's init is process $(leader); a line ends it"
+    echo "the machine's init is process $(machine_init); a line ends it"
     read -r _ || true
 fi
 end_machine

@@ -24,10 +24,10 @@ from ghsched_placement.osc import client as clients
 from ghsched_placement.rebalance import move_plan
 
 
-class GhschedGoal(goals.Goal):
-    """Goal of Watcher.
+class Named:
+    """Names of a goal of Watcher and of its strategy, which are equal.
 
-    :cvar NAME: name of the goal, and of its strategy.
+    :cvar NAME: name in Watcher's API.
     :cvar TITLE: name that Watcher displays.
     """
 
@@ -45,33 +45,18 @@ class GhschedGoal(goals.Goal):
     @classmethod
     def get_translatable_display_name(cls) -> str:
         return cls.TITLE
+
+
+class GhschedGoal(Named, goals.Goal):
+    """Goal of Watcher."""
 
     @classmethod
     def get_efficacy_specification(cls) -> Any:
         return specs.Unclassified()
 
 
-class GhschedStrategy(base.BaseStrategy):
-    """Strategy of Watcher that does live migrations.
-
-    :cvar NAME: name of the strategy, and of its goal.
-    :cvar TITLE: name that Watcher displays.
-    """
-
-    NAME = ''
-    TITLE = ''
-
-    @classmethod
-    def get_name(cls) -> str:
-        return cls.NAME
-
-    @classmethod
-    def get_display_name(cls) -> str:
-        return cls.TITLE
-
-    @classmethod
-    def get_translatable_display_name(cls) -> str:
-        return cls.TITLE
+class GhschedStrategy(Named, base.BaseStrategy):
+    """Strategy of Watcher that does live migrations."""
 
     @classmethod
     def get_goal_name(cls) -> str:

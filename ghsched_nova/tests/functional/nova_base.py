@@ -39,6 +39,7 @@ from ghsched_nova.nova_seams import compute
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import services
 from ghsched_nova.nova_seams import shared
+from ghsched_nova.resctrl import fs
 from ghsched_nova.tests.fixtures import kernel
 from ghsched_nova.tests.fixtures import libvirt
 from ghsched_nova.tests.functional import patient_waits
@@ -227,6 +228,20 @@ class GhschedTestCase(NovaTestCase, libvirt_base.LibvirtMigrationMixin,
         self.api.put_service_force_down(service.service_ref.uuid, True)
 
     # -- what a test looks at -------------------------------------------------
+
+    def lose_resctrl_after_check(self, host):
+        """Break a destination's resctrl once a live migration is checked.
+        """
+        driver = self.computes[host].driver
+        check = driver.check_source_migrate_data_at_dest
+
+        def check_and_fail(*args, **kwargs):
+            try:
+                return check(*args, **kwargs)
+            finally:
+                self.kernel.unable = fs.GroupError('lost since')
+        self.useFixture(fixtures.MockPatchObject(
+            driver, check.__name__, check_and_fail))
 
     def provider(self, host, node):
         return names.make_numa_provider_uuid(self.compute_rp_uuids[host], node)

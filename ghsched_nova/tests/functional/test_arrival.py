@@ -117,16 +117,6 @@ class ArrivalTest(openstack_base.CommandTestCase):
         self._live_migrate(self.server, 'completed')
 
     def test_it_is_asked_once_more_right_before_the_guest_leaves(self):
-        checked = self.dest.driver.check_source_migrate_data_at_dest
-
-        def then_lost(*args, **kwargs):
-            try:
-                return checked(*args, **kwargs)
-            finally:
-                self.kernel.unable = fs.GroupError('lost since')
-
-        self.useFixture(fixtures.MockPatchObject(
-            self.dest.driver, 'check_source_migrate_data_at_dest',
-            then_lost))
+        self.lose_resctrl_after_check('host_b')
         self._live_migrate(self.server, 'failed')
         self.assert_it_stays('lost since')

@@ -31,6 +31,7 @@ from ghsched_nova.live import errors
 from ghsched_nova.live import records
 from ghsched_nova.live import servers
 from ghsched_nova.tests.fixtures import guest_memory
+from ghsched_nova.tests.fixtures import realtime
 from ghsched_nova.tests.functional import openstack_base
 from ghsched_nova.tests.functional import test_lifecycle
 from ghsched_nova.tests.functional import test_moves
@@ -69,13 +70,7 @@ class AllCapabilitiesTestCase(openstack_base.CommandTestCase,
                    irq_bypass=['posted'],
                    bandwidth_bursts={'0': 40, '1': 40},
                    node_bandwidth={'0': 10000, '1': 10000}, group='ghsched')
-        for name in ('probe_realtime', 'probe_deadline'):
-            self.useFixture(fixtures.MonkeyPatch(
-                f'ghsched_nova.threads.privileged.{name}',
-                lambda *_args: ''))
-        self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.host.scheduling._read_sysctl',
-            lambda _name, default: default))
+        self.useFixture(realtime.PermittedRealtime())
         self.useFixture(guest_memory.FakeMemory())
         self.kernel.divides_l3 = True
         self.start((0, 2), (1, 2), nodes=2, sockets=1)

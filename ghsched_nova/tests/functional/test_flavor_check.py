@@ -26,6 +26,7 @@ from nova.tests.fixtures import libvirt as fakelibvirt
 from testtools import content
 
 from ghsched_nova.tests.fixtures import guest_memory
+from ghsched_nova.tests.fixtures import realtime
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import openstack_base
 from ghsched_nova.tests.functional import test_vfs
@@ -151,13 +152,7 @@ class RandomCloudsTest(openstack_base.CommandTestCase, test_vfs.VfsTestCase):
         self.flags(realtime_shared_percent=50,
                    node_bandwidth={str(node): 10000 for node in range(4)},
                    bandwidth_bursts={'0': 40, '1': 40}, group='ghsched')
-        for name in ('probe_realtime', 'probe_deadline'):
-            self.useFixture(fixtures.MonkeyPatch(
-                f'ghsched_nova.threads.privileged.{name}',
-                lambda *_args: ''))
-        self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.host.scheduling._read_sysctl',
-            lambda _name, default: default))
+        self.useFixture(realtime.PermittedRealtime())
         self.useFixture(guest_memory.FakeMemory())
         self.kernel.divides_l3 = True
         self.servers = []

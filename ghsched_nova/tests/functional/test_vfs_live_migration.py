@@ -23,7 +23,6 @@ from nova.virt.libvirt import driver
 from oslo_serialization import jsonutils
 from oslo_utils import versionutils
 
-from ghsched_nova.resctrl import fs
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import test_vfs
 
@@ -178,17 +177,8 @@ class RollbackTest(VfsLiveMigrationTestCase):
         self.assert_it_stays()
 
     def test_policy_is_not_enforced_on_the_destination(self):
-        checked = self.dest.driver.check_source_migrate_data_at_dest
-
-        def then_lost(*args, **kwargs):
-            try:
-                return checked(*args, **kwargs)
-            finally:
-                self.kernel.unable = fs.GroupError('lost since')
-        with mock.patch.object(
-                self.dest.driver, 'check_source_migrate_data_at_dest',
-                then_lost):
-            self._live_migrate(self.server, 'failed')
+        self.lose_resctrl_after_check('host_b')
+        self._live_migrate(self.server, 'failed')
         self.kernel.unable = None
         self.assert_it_stays()
 

@@ -10,18 +10,13 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-import json
-from pathlib import Path
-import re
-
 import prometheus_client
 
 from ghsched_nova.monitor import cloud_metrics
+from ghsched_nova.tests.fixtures import dashboards
 from ghsched_placement import cloud_figures
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import clouds
-
-GRAFANA = Path(__file__).parents[4] / 'etc' / 'ghsched' / 'grafana'
 
 CLOUD = cloud_figures.Cloud(
     (clouds.host(clouds.node(0, used=30), clouds.node(1)),
@@ -68,13 +63,7 @@ class CollectorTest(base.TestCase):
         self.assertEqual(0, self.value('errors_total'))
 
     def test_dashboard_asks_for_metrics_that_exist(self):
-        document = json.loads((GRAFANA / 'ghsched-cloud.json').read_text())
-        self.assertEqual(
-            list(range(1, len(document['panels']) + 1)),
-            sorted(panel['id'] for panel in document['panels']))
-        asked = {name for panel in document['panels']
-                 for target in panel['targets']
-                 for name in re.findall(r'\bghsched_\w+', target['expr'])}
+        asked = dashboards.read_metrics(self, 'ghsched-cloud.json')
         ours = {metric.exported_name for metric in cloud_metrics.METRICS}
         # Measured by the exporters of the hosts.
         self.assertEqual({'ghsched_guest_not_protected'}, asked - ours)
