@@ -126,7 +126,7 @@ def between(talks: Mapping[str, Iterable[Talk]],
             if peer and peer != guest:
                 rates[peer] = rates.get(peer, 0.0) + talk.rate
         for peer, rate in rates.items():
-            pair = affinity.make_pair(guest, peer)
+            pair = affinity.make_pair_key(guest, peer)
             found[pair] = max(found.get(pair, 0.0), rate)
     return affinity.Ties(0.0, {pair: affinity.Tie(rate, 0.0)
                                for pair, rate in found.items()})

@@ -91,7 +91,7 @@ def count_new_bytes(before: Mapping[str, Flow], flows: Iterable[Flow],
                           floors.get(flow.destination, 0))
         if last is not None:
             base = last.count if last.count <= flow.count else 0
-        pair = affinity.make_pair(flow.source, flow.destination)
+        pair = affinity.make_pair_key(flow.source, flow.destination)
         found[pair] = found.get(pair, 0) + max(0, flow.count - base)
     return found
 
@@ -125,14 +125,14 @@ class Meter:
         else:
             known = [flow for flow in flows.values()
                      if {flow.source, flow.destination} & self._addresses]
-            ties = affinity.update_ties(
+            ties = affinity.update_traffic_averages(
                 self.ties,
                 count_new_bytes(self._before, known, self._floors),
                 now,
                 self._settings,
             )
-            self.ties = affinity.select_strongest_ties(ties, addresses,
-                                                       MAX_PEERS)
+            self.ties = affinity.select_busiest_pairs(ties, addresses,
+                                                      MAX_PEERS)
         self._before, self._addresses = flows, addresses
         # A plug-in need not call the constructor of its base.
         self._floors = getattr(self._source, 'floors', {})

@@ -77,10 +77,11 @@ def read_cloud(client: clients.Client, bounds: affinity.Bounds
                                 host.uuid not in closed, name not in busy)]
     members = list(_members(servers, guests, records,
                             client.list_soft_affinity_groups()))
-    ties = affinity.add_declared_ties(members, _ties(said, records), DECLARED)
+    ties = affinity.add_server_group_traffic(members, _ties(said, records),
+                                             DECLARED)
     return move_plan.Cloud(
         tuple(nodes), tuple(guests), ties,
-        affinity.build_groups(members, ties, bounds)), records
+        affinity.group_guests_by_traffic(members, ties, bounds)), records
 
 
 def collect_loads(servers: Iterable[Server],

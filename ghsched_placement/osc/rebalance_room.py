@@ -90,10 +90,10 @@ class Question:
         return (f'No {room.MOVES_PER_GUEST} moves of running servers make '
                 f'room for one more server of flavor {self.name} '
                 f'({plan.fits} of {self.count} fit). '
-                + room.describe_missing(self.hosts, self.wish))
+                + room.describe_missing_resources(self.hosts, self.wish))
 
     def _plan(self, staying: frozenset[str], only: str | None) -> room.Plan:
-        return room.plan_room(self.hosts, [
+        return room.plan_moves_for_flavor(self.hosts, [
             dataclasses.replace(
                 guest, inside=guest.inside and only != 'between',
                 between=guest.between and only != 'inside')
@@ -168,7 +168,7 @@ def _make_running(client: clients.Client, wishes: _Wishes,
     except exceptions.CommandError:
         # A flavor that was stored before its keys were checked.
         return None
-    if len(nodes) != 1 or nodes[0] is None or not room.is_movable(
+    if len(nodes) != 1 or nodes[0] is None or not room.is_guest_movable(
             wish, wish.guest_nodes):
         return None
     return room.Running(

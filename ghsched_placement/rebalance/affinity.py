@@ -75,10 +75,10 @@ class Bounds:
     members: int = 16
     memory: float = math.inf
 
-    def are_met_by(self, group: 'Group') -> bool:
-        """Return whether a group of guests is within the bounds.
+    def can_hold_group(self, group: 'Group') -> bool:
+        """Return whether a group of guests is small enough for these limits.
 
-        The bounds limit its load, its number of members and its memory.
+        The limits are on the group's load, number of members and memory.
         """
         return (group.load <= self.load and len(group.members) <= self.members
                 and group.memory <= self.memory)
@@ -106,12 +106,15 @@ class Ties:
     time: float = 0.0
     by_pair: Mapping[Pair, Tie] = field(default_factory=dict)
 
-    def get_strength(self, one: str, other: str) -> float:
-        """Return the traffic between two guests in bytes per second.
+    def get_strength(self, first: str, second: str) -> float:
+        """Return the average traffic between two guests, in bytes per second.
 
-        0 if no traffic between them has been measured lately.
+        0 if no traffic between the guests has been measured lately.
+
+        :param first: UUID of a guest.
+        :param second: UUID of another guest.
         """
-        tie = self.by_pair.get(make_pair(one, other))
+        tie = self.by_pair.get(make_pair_key(first, second))
         return tie.strength if tie and tie.alive == self.time else 0.0
 
 
@@ -146,23 +149,28 @@ class Group:
 
     @property
     def size(self) -> tuple[float, float, str]:
-        """Sort key of a group of guests: load, memory, UUID of its lead."""
+        """Sort key of a group of guests: load, memory, UUID of the lead guest.
+        """
         return self.load, self.memory, self.lead
 
 
-def make_pair(one: str, other: str) -> Pair:
-    """Return the UUIDs of two guests in sorted order, as key of their traffic.
+def make_pair_key(first: str, second: str) -> Pair:
+    """Return two guest UUIDs in sorted order, the key of the pair's traffic.
+
+    :param first: UUID of a guest.
+    :param second: UUID of another guest.
     """
-    return (one, other) if one <= other else (other, one)
+    return (first, second) if first <= second else (second, first)
 
 
-def update_ties(ties: Ties, sent: Mapping[Pair, float], now: float,
-                settings: Settings) -> Ties:
-    """Update the average traffic between guests by newly measured traffic.
+def update_traffic_averages(ties: Ties, sent: Mapping[Pair, float], now: float,
+                            settings: Settings) -> Ties:
+    """Update the average traffic between guests with newly measured traffic.
 
-    The average is weighted exponentially; the settings give the half-life.
+    The averages are weighted exponentially, with the half-life in the
+    settings.
 
-    :param ties: average traffic of each pair of guests (tie) so far.
+    :param ties: average traffic of each pair of guests so far.
     :param sent: bytes that each pair of guests exchanged since ``ties.time``;
         both orders of a pair are added up.
     :param now: current time in seconds, not before ``ties.time``.
@@ -183,20 +191,20 @@ def update_ties(ties: Ties, sent: Mapping[Pair, float], now: float,
     return Ties(now, found)
 
 
-def select_strongest_ties(ties: Ties, names: Iterable[str], most: int) -> Ties:
-    """Return the traffic averages of the pairs that exchange most traffic.
+def select_busiest_pairs(ties: Ties, uuids: Iterable[str], limit: int) -> Ties:
+    """Keep the traffic averages of the guest pairs with the most traffic only.
 
     :param ties: average traffic of each pair of guests.
-    :param names: UUIDs of the guests whose pairs are considered.
-    :param most: maximum number of pairs of each guest.
+    :param uuids: UUIDs of the guests whose pairs are considered.
+    :param limit: maximum number of pairs of each guest.
     """
-    by_name: dict[str, list[Pair]] = {name: [] for name in names}
+    by_name: dict[str, list[Pair]] = {name: [] for name in uuids}
     for key in ties.by_pair:
         for name in key:
             if name in by_name:
                 by_name[name].append(key)
     kept = {key for keys in by_name.values() for key in heapq.nlargest(
-        most, keys, key=lambda key: (ties.by_pair[key].strength, key))}
+        limit, keys, key=lambda key: (ties.by_pair[key].strength, key))}
     return replace(ties, by_pair={key: tie for key, tie
                                   in ties.by_pair.items() if key in kept})
 
@@ -206,18 +214,22 @@ def _sum_rates(
     summed: dict[Pair, list[float]] = {}
     for (one, other), count in sent.items():
         if one != other and count > 0:
-            summed.setdefault(make_pair(one, other),
+            summed.setdefault(make_pair_key(one, other),
                               []).append(count / seconds)
     return {key: math.fsum(counts) for key, counts in summed.items()}
 
 
-def build_groups(members: Iterable[Member], ties: Ties,
-                 bounds: Bounds) -> tuple[Group, ...]:
+def group_guests_by_traffic(members: Iterable[Member], ties: Ties,
+                            bounds: Bounds) -> tuple[Group, ...]:
     """Group guests that exchange much traffic; return the largest group first.
 
-    Each guest is in exactly one group. Groups that users have declared are
-    merged first, then the pairs with the most traffic, as long as the merged
-    group stays within the bounds.
+    Each guest is in exactly one group. Members of user-declared groups are
+    merged first, then the pairs of guests with the most traffic, as long as
+    the merged group stays within the bounds.
+
+    :param members: guests to group.
+    :param ties: average traffic of each pair of guests.
+    :param bounds: limits on the size of a group.
     """
     known = {member.uuid: member for member in members}
     at = {uuid: Group(uuid, frozenset({uuid}), member.load, member.memory)
@@ -230,14 +242,15 @@ def build_groups(members: Iterable[Member], ties: Ties,
         if mine is theirs:
             continue
         whole = _merge_groups(mine, theirs, known)
-        if bounds.are_met_by(whole):
+        if bounds.can_hold_group(whole):
             at.update(dict.fromkeys(whole.members, whole))
     return tuple(sorted(set(at.values()), key=lambda group: group.size,
                         reverse=True))
 
 
 def _pair_declared_members(members: Iterable[Member]) -> list[Pair]:
-    """Pair each guest of a user-declared group with its largest guest."""
+    """Pair each member of a user-declared group with the group's largest one.
+    """
     by_name: dict[str, list[Member]] = {}
     for member in members:
         if member.declared:
@@ -255,66 +268,70 @@ def _sort_pairs(ties: Ties) -> list[Pair]:
                   key=lambda key: (-ties.by_pair[key].strength, key))
 
 
-def _merge_groups(one: Group, other: Group,
+def _merge_groups(first: Group, second: Group,
                   known: Mapping[str, Member]) -> Group:
     """Merge two groups of guests into one.
 
     Load and memory are summed over all members again, so that the rounding of
     the sums does not depend on the order of merges.
+
+    :param known: all guests, by UUID.
     """
-    members = one.members | other.members
+    members = first.members | second.members
     return Group(
-        max(one, other, key=lambda group: group.size).lead, members,
+        max(first, second, key=lambda group: group.size).lead, members,
         math.fsum(known[uuid].load for uuid in members),
         math.fsum(known[uuid].memory for uuid in members))
 
 
-def add_declared_ties(members: Iterable[Member], ties: Ties,
-                      strength: float) -> Ties:
+def add_server_group_traffic(members: Iterable[Member], ties: Ties,
+                             minimum: float) -> Ties:
     """Assume a minimum traffic between members of user-declared server groups.
 
-    It is assumed between each member and the group's largest member.
+    The traffic is assumed between each member and the group's largest member.
 
     :param ties: average traffic of each pair of guests.
-    :param strength: minimum traffic, in bytes/s.
+    :param minimum: minimum traffic, in bytes/s.
     """
     found = dict(ties.by_pair)
     for one, other in _pair_declared_members(members):
-        key = make_pair(one, other)
-        if ties.get_strength(one, other) < strength:
-            found[key] = Tie(strength, ties.time)
+        key = make_pair_key(one, other)
+        if ties.get_strength(one, other) < minimum:
+            found[key] = Tie(minimum, ties.time)
     return Ties(ties.time, found)
 
 
-def sum_ties_in_group(group: Group, ties: Ties) -> dict[str, float]:
+def sum_traffic_within_group(group: Group, ties: Ties) -> dict[str, float]:
     """Return each member's traffic with its group of guests, in bytes/s."""
     return {uuid: math.fsum(ties.get_strength(uuid, other)
                             for other in group.members - {uuid})
             for uuid in sorted(group.members)}
 
 
-def classify_strengths(strengths: Mapping[str, float]) -> dict[str, Level]:
-    """Classify each guest's traffic as weak, medium or strong.
+def classify_traffic(traffic: Mapping[str, float]) -> dict[str, Level]:
+    """Classify the traffic of each guest as weak, medium or strong.
 
-    The classes are thirds of the range of all guests' traffic. If all have the
-    same traffic, all are strong, or weak at 0.
+    The classes are thirds of the range between the lowest and the highest
+    traffic. If all guests have the same traffic, all are strong, or weak if
+    the traffic is 0.
+
+    :param traffic: traffic of each guest with its group, by guest UUID.
     """
-    if not strengths:
+    if not traffic:
         return {}
-    low, high = min(strengths.values()), max(strengths.values())
+    low, high = min(traffic.values()), max(traffic.values())
     if low == high:
-        return dict.fromkeys(strengths,
+        return dict.fromkeys(traffic,
                              Level.STRONG if high else Level.WEAK)
     return {name: _classify_part((value - low) / (high - low))
-            for name, value in strengths.items()}
+            for name, value in traffic.items()}
 
 
 def _classify_part(part: float) -> Level:
     return Level(min(3, 1 + int(3 * part)))
 
 
-def sort_weakest_first(group: Group, ties: Ties) -> Sequence[str]:
-    """Sort the members of a group by their traffic with it, the least first.
-    """
-    strengths = sum_ties_in_group(group, ties)
+def sort_members_by_traffic(group: Group, ties: Ties) -> Sequence[str]:
+    """Sort the members of a group by their traffic within it, lowest first."""
+    strengths = sum_traffic_within_group(group, ties)
     return sorted(strengths, key=lambda uuid: (strengths[uuid], uuid))

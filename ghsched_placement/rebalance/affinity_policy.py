@@ -25,7 +25,7 @@ from ghsched_placement.rebalance.move_plan import Settings
 from ghsched_placement.rebalance.move_plan import Spot
 from ghsched_placement.rebalance.move_plan import State
 from ghsched_placement.rebalance.pair_search import Budget
-from ghsched_placement.rebalance.pair_search import list_bottlenecks
+from ghsched_placement.rebalance.pair_search import list_overloaded_nodes
 from ghsched_placement.rebalance.pair_search import PAIR_STEPS
 from ghsched_placement.rebalance.pair_search import PairSearch
 
@@ -47,10 +47,11 @@ class Affinity(Policy):
         pairs = PairSearch(state, budget, self._pair_steps)
         found: list[Move] = []
         while budget.left > 0:
-            moves = (
-                tuple(itertools.islice(_plan_relief(state, budget), 1))
-                or pairs.find_best_pair()
-                or tuple(itertools.islice(_plan_gathering(state, budget), 1)))
+            relief = _yield_relief_moves(state, budget)
+            gathering = _yield_gathering_moves(state, budget)
+            moves = (tuple(itertools.islice(relief, 1))
+                     or pairs.find_best_move_pair()
+                     or tuple(itertools.islice(gathering, 1)))
             if not moves:
                 break
             for move in moves:
@@ -60,19 +61,19 @@ class Affinity(Policy):
         return tuple(found)
 
 
-def _plan_relief(state: State, budget: Budget) -> Iterator[Move]:
-    """Yield moves of guests off overloaded host NUMA nodes.
+def _yield_relief_moves(state: State, budget: Budget) -> Iterator[Move]:
+    """Yield moves of guests away from overloaded host NUMA nodes.
 
     The node with the highest load comes first.
     """
-    for spot in list_bottlenecks(state):
+    for spot in list_overloaded_nodes(state):
         guests = [state.guests[uuid] for uuid in state.at[spot]]
-        guests.sort(key=lambda guest: (state.get_traffic_with(guest, spot),
-                                       guest.uuid))
+        guests.sort(key=lambda guest:
+                    (state.get_traffic_with_node(guest, spot), guest.uuid))
         empty = {spot for spot in state.nodes if not state.at[spot]}
         # Who wants nearly all of a node may have one that nobody else is on.
-        for spots, below in ((state.nodes.keys(), state.calm_load), (
-                empty, state.calm_load * state.get_relative_load(spot))):
+        for spots, below in ((state.nodes.keys(), state.hysteresis_load), (
+                empty, state.hysteresis_load * state.get_relative_load(spot))):
             for guest in guests:
                 if not guest.cpu or budget.is_guest_resting(guest):
                     continue
@@ -82,26 +83,28 @@ def _plan_relief(state: State, budget: Budget) -> Iterator[Move]:
 
 
 def _find_best_move(state: State, budget: Budget, guest: Guest,
-                    spots: Iterable[Spot], below: float) -> Move | None:
+                    destinations: Iterable[Spot],
+                    max_load: float) -> Move | None:
     """Return the most profitable move of a guest off an overloaded NUMA node.
 
-    None if no move is allowed and pays.
+    None if no move is allowed and pays off.
 
-    :param spots: host NUMA nodes to which the guest could move.
-    :param below: relative load that the destination must stay below.
+    :param destinations: host NUMA nodes to which the guest could move.
+    :param max_load: relative load that the destination must stay below.
     """
     reason = f'{guest.spot} is a bottleneck'
-    moves = (state.make_paying_move(guest, spot, reason) for spot in spots
-             if state.can_take(guest, spot, below)
-             and (spot.host == guest.spot.host
-                  or not budget.is_host_full(spot.host)))
+    moves = (
+        state.make_profitable_move(guest, spot, reason)
+        for spot in destinations
+        if state.can_take_guest(guest, spot, max_load) and
+        (spot.host == guest.spot.host or not budget.is_host_full(spot.host)))
     return max(filter(None, moves), default=None, key=lambda move: (
         move.gain - move.cost, move.inside,
         -state.get_relative_load(move.destination), move.destination))
 
 
-def _plan_gathering(state: State, budget: Budget) -> Iterator[Move]:
-    """Yield moves of guests to the host node of the guests they talk to.
+def _yield_gathering_moves(state: State, budget: Budget) -> Iterator[Move]:
+    """Yield moves of guests to the host NUMA node of guests they talk to.
 
     The most profitable move comes first.
     """
@@ -112,11 +115,11 @@ def _plan_gathering(state: State, budget: Budget) -> Iterator[Move]:
             continue
         spot = _find_preferred_node(state, guest)
         if spot is None or (
-                not state.can_take(guest, spot, state.calm_load)
+                not state.can_take_guest(guest, spot, state.hysteresis_load)
                 or (spot.host != guest.spot.host
                     and budget.is_host_full(spot.host))):
             continue
-        move = state.make_paying_move(
+        move = state.make_profitable_move(
             guest, spot, f'what it talks to is on {spot}')
         if move:
             found.append(move)
@@ -125,10 +128,10 @@ def _plan_gathering(state: State, budget: Budget) -> Iterator[Move]:
 
 
 def _find_preferred_node(state: State, guest: Guest) -> Spot | None:
-    """Return the host NUMA node to whose guests this guest sends most traffic.
+    """Return the host NUMA node that a guest exchanges most traffic with.
 
-    Only guests of its own group count. None if the guest is on that node
-    already.
+    Only guests of its own group count. None if the guest is already on that
+    node.
     """
     by_spot: dict[Spot, float] = {}
     for peer, strength in state.peers.get(guest.uuid, {}).items():

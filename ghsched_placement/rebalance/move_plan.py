@@ -200,7 +200,7 @@ class Move:
 
     @property
     def inside(self) -> bool:
-        """Whether the move is between NUMA nodes of one host."""
+        """Whether the move is between two NUMA nodes of the same host."""
         return self.origin.host == self.destination.host
 
 
@@ -211,8 +211,10 @@ class Policy(abc.ABC):
     def plan(self, cloud: Cloud, settings: Settings,
              history: Iterable[Moved] = (), now: float = 0.0
              ) -> tuple[Move, ...]:
-        """Plan the moves of guests, in the order in which to make them.
+        """Plan moves of guests; return the moves in the order of execution.
 
+        :param cloud: load and free resources of host NUMA nodes, and the
+            guests.
         :param history: earlier moves, as far back as the cool-down and the
             period of the settings reach.
         :param now: current time in seconds, by the clock of the history.
@@ -257,8 +259,7 @@ class State:
         self.bandwidth[spot] += sign * guest.bandwidth
 
     def apply_move(self, move: Move) -> None:
-        """Record a planned move: count its guest on the destination NUMA node.
-        """
+        """Count the guest of a planned move on its destination NUMA node."""
         guest = self.guests[move.guest]
         for spot, sign in ((move.origin, -1), (move.destination, 1)):
             self._count_usage(guest, spot, sign)
@@ -275,12 +276,13 @@ class State:
 
     def get_relative_load(self, spot: Spot, cpu: float = 0.0,
                           bandwidth: float = 0.0) -> float:
-        """Return the load of a host node relative to its overload limit (1).
+        """Return a host node's load as a fraction of its overload limit.
 
-        It is the higher one of CPU and memory bandwidth load, NaN if unknown.
+        The result is the higher one of the CPU load and the memory bandwidth
+        load, and NaN if the load is unknown.
 
-        :param cpu: further CPUs to assume in use on the node.
-        :param bandwidth: further bytes per second to assume in use.
+        :param cpu: additional CPUs to assume in use on the node.
+        :param bandwidth: additional bytes per second to assume in use.
         """
         parts = self._get_relative_loads(spot, cpu, bandwidth)
         return math.nan if math.isnan(parts[0]) else max(parts)
@@ -295,44 +297,47 @@ class State:
         return by_cpu, by_memory
 
     @property
-    def calm_load(self) -> float:
-        """Relative load below which a host NUMA node is not overloaded."""
+    def hysteresis_load(self) -> float:
+        """Relative load below which an overloaded node counts as relieved."""
         return 1 - self.settings.hysteresis
 
     def is_overloaded(self, spot: Spot) -> bool:
         """Return whether a host node is overloaded after the planned moves."""
         return self.get_relative_load(spot) >= (
-            self.calm_load if self.nodes[spot].bottleneck else 1)
+            self.hysteresis_load if self.nodes[spot].bottleneck else 1)
 
-    def get_lost_cpus(self, spot: Spot, cpu: float = 0.0,
-                      bandwidth: float = 0.0) -> float:
-        """Return the part of a host node's CPU demand above its load limit.
+    def get_excess_cpus(self, spot: Spot, cpu: float = 0.0,
+                        bandwidth: float = 0.0) -> float:
+        """Return a host node's CPU demand above its load limit, in CPUs.
 
-        The result is in CPUs, and 0 if the node is below the limit.
+        0 if the node is below the limit.
 
-        :param cpu: further CPUs to assume in use on the node.
-        :param bandwidth: further bytes per second to assume in use.
+        :param cpu: additional CPUs to assume in use on the node.
+        :param bandwidth: additional bytes per second to assume in use.
         """
         wanted = self.cpu[spot] + cpu
-        beyond = max(part - self.calm_load for part in (
-            *self._get_relative_loads(spot, cpu, bandwidth), self.calm_load))
-        return wanted * beyond / (beyond + self.calm_load)
+        beyond = max(
+            part - self.hysteresis_load
+            for part in (*self._get_relative_loads(spot, cpu, bandwidth),
+                         self.hysteresis_load))
+        return wanted * beyond / (beyond + self.hysteresis_load)
 
-    def can_take(self, guest: Guest, spot: Spot, below: float) -> bool:
+    def can_take_guest(self, guest: Guest, spot: Spot,
+                       max_load: float) -> bool:
         """Return whether a host NUMA node can take a guest without overload.
 
-        :param below: relative load that the node must stay below.
+        :param max_load: relative load that the node must stay below.
         """
         return (self.is_move_possible(guest, spot)
                 and not self.nodes[spot].bottleneck
                 and self.get_relative_load(spot, guest.cpu or 0.0,
-                                           guest.bandwidth) < below)
+                                           guest.bandwidth) < max_load)
 
     def is_move_possible(self, guest: Guest, spot: Spot,
                          leaving: Guest | None = None) -> bool:
-        """Return whether Nova would let a guest move to a host NUMA node.
+        """Return whether Nova could move a guest to a host NUMA node.
 
-        The load of the node is ignored.
+        The load of the node is not considered.
 
         :param leaving: other guest that leaves that node first, or None.
         """
@@ -342,7 +347,7 @@ class State:
         inside = spot.host == guest.spot.host
         if not (guest.inside if inside else guest.between):
             return False
-        if not inside and not self._can_host_enforce(guest, node):
+        if not inside and not self._can_host_enforce_policy(guest, node):
             return False
         freed = leaving.memory if leaving else 0.0
         return (self.memory[spot] + freed >= guest.memory
@@ -350,9 +355,10 @@ class State:
 
     def _has_free_resources(
             self, guest: Guest, spot: Spot, leaving: Guest | None) -> bool:
-        """Return whether a host NUMA node has the resources free for a guest.
+        """Return whether a host node has enough free resources for a guest.
 
-        These are bandwidth guarantees and all else that Placement counts.
+        The resources are bandwidth guarantees and all others that Placement
+        counts.
 
         :param leaving: other guest that leaves that node first, or None.
         """
@@ -363,15 +369,16 @@ class State:
                     left.get(name, 0.0) + freed.get(name, 0.0) >= amount
                     for name, amount in guest.counted.items()))
 
-    def _can_host_enforce(self, guest: Guest, node: Node) -> bool:
+    def _can_host_enforce_policy(self, guest: Guest, node: Node) -> bool:
         """Return whether a host can enforce the bandwidth policy of a guest.
 
-        It needs the guest's traits and enough free control groups.
+        The host needs the traits that the guest requires and enough free
+        control groups.
         """
         return (guest.traits <= node.traits
                 and self.groups[node.spot.host] >= guest.groups)
 
-    def get_traffic_with(self, guest: Guest, spot: Spot) -> float:
+    def get_traffic_with_node(self, guest: Guest, spot: Spot) -> float:
         """Return a guest's traffic with the guests on a host node, in bytes/s.
         """
         return math.fsum(strength for peer, strength
@@ -393,19 +400,20 @@ class State:
         return found
 
     def get_saved_cpus(self, guest: Guest, spot: Spot) -> float:
-        """Return the CPUs saved by moving a guest to a host NUMA node."""
+        """Return how many CPUs moving a guest to a host NUMA node would save.
+        """
         cpu = guest.cpu or 0.0
-        relief = (self.get_lost_cpus(guest.spot)
-                  - self.get_lost_cpus(guest.spot, -cpu, -guest.bandwidth))
-        burden = (self.get_lost_cpus(spot, cpu, guest.bandwidth)
-                  - self.get_lost_cpus(spot))
+        relief = (self.get_excess_cpus(guest.spot)
+                  - self.get_excess_cpus(guest.spot, -cpu, -guest.bandwidth))
+        burden = (self.get_excess_cpus(spot, cpu, guest.bandwidth)
+                  - self.get_excess_cpus(spot))
         return relief - burden + (self.get_traffic_cpus(guest, guest.spot)
                                   - self.get_traffic_cpus(guest, spot))
 
     def get_move_cost(self, guest: Guest, spot: Spot) -> float:
-        """Return the CPU seconds that moving a guest to a host node takes.
+        """Return the CPU seconds that moving a guest to a host node costs.
 
-        Infinite if the migration would never end.
+        Infinite if the migration would never finish.
         """
         settings = self.settings
         rate = settings.inside_rate
@@ -417,12 +425,12 @@ class State:
         return (guest.memory / rate
                 * (1 + settings.slowed * (guest.cpu or 0.0)))
 
-    def make_paying_move(
+    def make_profitable_move(
             self, guest: Guest, spot: Spot, reason: str) -> Move | None:
-        """Return a guest's move to a host NUMA node; None if it does not pay.
+        """Build a guest's move to a host node; None if it does not pay off.
 
-        It pays if the CPU time saved exceeds the cost by the margin in the
-        settings.
+        A move pays off if the CPU time saved exceeds its cost by the margin in
+        the settings.
         """
         gain = self.get_saved_cpus(guest, spot) * self.settings.horizon
         cost = self.get_move_cost(guest, spot)

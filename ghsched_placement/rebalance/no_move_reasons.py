@@ -32,9 +32,9 @@ LIMITED = 'its host has had its moves of the period'
 
 def explain_no_moves(cloud: Cloud, settings: Settings,
                      history: Iterable[Moved] = (), now: float = 0.0) -> str:
-    """Return text that explains why a rebalance plan has no moves.
+    """Return a sentence that explains why a rebalance plan has no moves.
 
-    :param history: recent moves, which delay further ones.
+    :param history: recent moves, which rule out further moves for a while.
     :param now: current time in seconds, by the clock of the history.
     """
     moved = list(history)
@@ -55,25 +55,27 @@ def explain_no_moves(cloud: Cloud, settings: Settings,
     resting = {one.guest for one in moved
                if now - one.time < settings.cool_down}
     found = Counter(
-        RESTING if uuid in resting else explain_stay(state, state.guests[uuid])
+        RESTING if uuid in
+        resting else explain_unmoved_server(state, state.guests[uuid])
         for spot in spots for uuid in state.at[spot])
     return (f'Nothing to move, because {_format_bottlenecks(spots)}, and '
             + (_format_reasons(found) if found
                else 'no server there can be moved') + '.')
 
 
-def explain_stay(state: State, guest: Guest) -> str:
-    """Return why a server is not moved off an overloaded NUMA node."""
+def explain_unmoved_server(state: State, guest: Guest) -> str:
+    """Return the reason why a server stays on an overloaded NUMA node."""
     if not (guest.inside or guest.between):
         return FIXED
     # A node that nobody is on may become as full as is better than here.
-    worse = state.calm_load * state.get_relative_load(guest.spot)
-    rooms = [spot for spot in state.nodes
-             if state.can_take(guest, spot, state.calm_load)
-             or not state.at[spot] and state.can_take(guest, spot, worse)]
+    worse = state.hysteresis_load * state.get_relative_load(guest.spot)
+    rooms = [
+        spot for spot in state.nodes
+        if state.can_take_guest(guest, spot, state.hysteresis_load)
+        or not state.at[spot] and state.can_take_guest(guest, spot, worse)]
     if not rooms:
         return NO_ROOM
-    pays = any(state.make_paying_move(guest, spot, '') for spot in rooms)
+    pays = any(state.make_profitable_move(guest, spot, '') for spot in rooms)
     return LIMITED if pays else TOO_LITTLE
 
 
@@ -85,7 +87,7 @@ def _format_bottlenecks(spots: list[Spot]) -> str:
 
 
 def _format_reasons(reasons: Counter[str]) -> str:
-    """Return text with each reason and the number of servers it applies to."""
+    """Format each reason with the number of servers that it applies to."""
     total = sum(reasons.values())
     parts = '; '.join(f'{count}: {text}'
                       for text, count in reasons.most_common())

@@ -67,20 +67,20 @@ class Budget:
     def is_host_full(self, host: str) -> bool:
         return self._by_host.get(host, 0) >= self._most
 
-    def allows_moves(self, *ways: tuple[Spot, Spot]) -> bool:
-        """Return whether the limits on the number of moves permit some moves.
+    def can_make_moves(self, *moves: tuple[Spot, Spot]) -> bool:
+        """Return whether the limits on the number of moves allow some moves.
 
-        :param ways: origin and destination node of each move.
+        :param moves: origin and destination node of each move.
         """
-        hosts = Counter(host for way in ways
+        hosts = Counter(host for way in moves
                         for host in {spot.host for spot in way})
-        return len(ways) <= self.left and all(
+        return len(moves) <= self.left and all(
             self._by_host.get(host, 0) + count <= self._most
             for host, count in hosts.items())
 
 
-def list_bottlenecks(state: State) -> list[Spot]:
-    """Return the overloaded host NUMA nodes, the highest load first."""
+def list_overloaded_nodes(state: State) -> list[Spot]:
+    """Return the overloaded host NUMA nodes, sorted by falling load."""
     return sorted((spot for spot in state.nodes if state.is_overloaded(spot)),
                   key=lambda spot: (-state.get_relative_load(spot), spot))
 
@@ -100,11 +100,11 @@ class PairSearch:
         self._is_vain = False
         self._rooms: dict[str, list[Spot]] = {}
 
-    def find_best_pair(self) -> tuple[Move, ...]:
-        """Return the best pair of moves that relieves an overloaded NUMA node.
+    def find_best_move_pair(self) -> tuple[Move, ...]:
+        """Return the best two moves that together relieve an overloaded node.
 
-        The node with the highest load for which any pair pays is relieved.
-        Empty if there is none.
+        The node with the highest load for which any pair of moves pays off is
+        relieved. Empty if no pair pays off.
         """
         if self._is_vain:
             return ()
@@ -117,8 +117,8 @@ class PairSearch:
             key=lambda spot: (state.get_relative_load(spot), spot))
         takers = {spot: self._list_movable_guests(spot)
                   for spot in open_nodes[:PAIR_NODES]}
-        for origin in list_bottlenecks(state):
-            best = max(self._yield_pairs(origin, takers), default=(),
+        for origin in list_overloaded_nodes(state):
+            best = max(self._yield_move_pairs(origin, takers), default=(),
                        key=lambda pair: (
                            sum(move.gain - move.cost for move in pair),
                            [(move.guest, move.destination)
@@ -134,14 +134,17 @@ class PairSearch:
         return [guest for guest in found if guest.cpu is not None
                 and not self._budget.is_guest_resting(guest)]
 
-    def _yield_pairs(self, origin: Spot, takers: Mapping[Spot, Sequence[Guest]]
-                     ) -> Iterator[tuple[Move, ...]]:
+    def _yield_move_pairs(
+            self, origin: Spot,
+            takers: Mapping[Spot,
+                            Sequence[Guest]]) -> Iterator[tuple[Move, ...]]:
         """Yield pairs of moves that relieve an overloaded host NUMA node.
 
-        The first guest moves off that node, the second one makes room for it.
+        The first guest leaves the overloaded node; the second guest makes room
+        for the first one.
 
         :param origin: overloaded host NUMA node.
-        :param takers: movable guests of host NUMA nodes that are not
+        :param takers: movable guests on host NUMA nodes that are not
             overloaded.
         """
         state = self._state
@@ -156,75 +159,82 @@ class PairSearch:
                     if not state.get_relative_load(
                             taker, (guest.cpu or 0.0) - (other.cpu or 0.0),
                             guest.bandwidth
-                            - other.bandwidth) < state.calm_load:
+                            - other.bandwidth) < state.hysteresis_load:
                         continue
                     if not state.is_move_possible(guest, taker, other):
                         continue
-                    for room in (
-                            origin, *self._list_cheapest_rooms(other, takers)):
-                        yield from self._yield_paying_moves(
+                    for room in (origin, *self._list_cheapest_destinations(
+                            other, takers)):
+                        yield from self._yield_profitable_moves(
                             guest, taker, other, room)
 
-    def _list_cheapest_rooms(self, guest: Guest,
-                             takers: Collection[Spot]) -> list[Spot]:
-        """Return up to four host nodes that can take a guest, cheapest first.
+    def _list_cheapest_destinations(
+            self, guest: Guest, candidates: Collection[Spot]) -> list[Spot]:
+        """Return the four cheapest host NUMA nodes that can take a guest.
 
-        :param takers: host NUMA nodes that are not overloaded.
+        :param candidates: host NUMA nodes that are not overloaded.
         """
         if guest.uuid not in self._rooms:
-            self._steps -= len(takers)
+            self._steps -= len(candidates)
             state = self._state
             self._rooms[guest.uuid] = sorted(
-                (spot for spot in takers
-                 if state.can_take(guest, spot, state.calm_load)),
+                (spot for spot in candidates
+                 if state.can_take_guest(guest, spot, state.hysteresis_load)),
                 key=lambda spot: (state.get_move_cost(guest, spot),
                                   state.get_relative_load(spot), spot))[:4]
         return self._rooms[guest.uuid]
 
-    def _yield_paying_moves(self, guest: Guest, taker: Spot, other: Guest,
-                            room: Spot) -> Iterator[tuple[Move, ...]]:
-        """Yield the moves of two guests if both are allowed and save CPUs.
+    def _yield_profitable_moves(
+            self, guest: Guest, destination: Spot, other: Guest,
+            other_destination: Spot) -> Iterator[tuple[Move, ...]]:
+        """Yield the moves of two guests if both are allowed and save CPU time.
 
-        :param taker: node of the other guest, to which the first one moves.
-        :param room: node to which the other guest moves.
+        :param destination: NUMA node of the other guest, to which the guest
+            moves.
+        :param other_destination: NUMA node to which the other guest moves.
         """
         state, origin = self._state, guest.spot
-        if not self._budget.allows_moves((origin, taker), (taker, room)):
+        if not self._budget.can_make_moves((origin, destination),
+                                           (destination, other_destination)):
             return
-        is_other_first = state.is_move_possible(other, room)
+        is_other_first = state.is_move_possible(other, other_destination)
         if not is_other_first and not (
-                room == origin and state.is_move_possible(guest, taker)
-                and state.is_move_possible(other, room, guest)):
+                other_destination == origin
+                and state.is_move_possible(guest, destination)
+                and state.is_move_possible(other, other_destination, guest)):
             return
-        gain = self._compute_gain(
-            guest, taker, other, room) * state.settings.horizon
-        costs = state.get_move_cost(guest, taker), state.get_move_cost(
-            other, room)
+        gain = self._compute_saved_cpus(
+            guest, destination, other,
+            other_destination) * state.settings.horizon
+        costs = state.get_move_cost(guest, destination), state.get_move_cost(
+            other, other_destination)
         cost = sum(costs)
         if not gain > cost * state.settings.margin:
             return
         reason = f'{origin} is a bottleneck'
         # As the costs, so that each of them pays.
         shares = [gain * part / cost if cost else gain / 2 for part in costs]
-        moves = (
-            Move(guest.uuid, origin, taker, reason, shares[0], costs[0],
-                 other.uuid),
-            Move(other.uuid, taker, room, f'makes room on {taker}',
-                 shares[1], costs[1], guest.uuid))
+        moves = (Move(guest.uuid, origin, destination, reason, shares[0],
+                      costs[0], other.uuid),
+                 Move(other.uuid, destination, other_destination,
+                      f'makes room on {destination}', shares[1], costs[1],
+                      guest.uuid))
         yield moves[::-1] if is_other_first else moves
 
-    def _compute_gain(self, guest: Guest, taker: Spot, other: Guest, room: Spot
-                      ) -> float:
-        """Return the CPUs that moving two guests saves in total.
+    def _compute_saved_cpus(self, guest: Guest, destination: Spot,
+                            other: Guest, other_destination: Spot) -> float:
+        """Return how many CPUs moving two guests would save in total.
 
-        :param taker: node of the other guest, to which the first one moves.
-        :param room: node to which the other guest moves.
+        :param destination: NUMA node of the other guest, to which the guest
+            moves.
+        :param other_destination: NUMA node to which the other guest moves.
         """
         state = self._state
         origin = guest.spot
         change: dict[Spot, list[float]] = {}
-        for one, spot, sign in ((guest, origin, -1), (guest, taker, 1),
-                                (other, taker, -1), (other, room, 1)):
+        for one, spot, sign in ((guest, origin, -1), (guest, destination, 1),
+                                (other, destination,
+                                 -1), (other, other_destination, 1)):
             sums = change.setdefault(spot, [0.0, 0.0])
             sums[0] += sign * (one.cpu or 0.0)
             sums[1] += sign * one.bandwidth
@@ -232,21 +242,22 @@ class PairSearch:
                 origin, *change[origin]) < state.get_relative_load(origin):
             return 0.0
         gain = math.fsum(
-            state.get_lost_cpus(spot) - state.get_lost_cpus(spot, *sums)
+            state.get_excess_cpus(spot) - state.get_excess_cpus(spot, *sums)
             for spot, sums in change.items())
-        before = self._compute_traffic(guest, other)
-        moved = (dataclasses.replace(guest, spot=taker),
-                 dataclasses.replace(other, spot=room))
+        before = self._compute_traffic_cpus(guest, other)
+        moved = (dataclasses.replace(guest, spot=destination),
+                 dataclasses.replace(other, spot=other_destination))
         try:
             state.guests.update((one.uuid, one) for one in moved)
-            return gain + before - self._compute_traffic(*moved)
+            return gain + before - self._compute_traffic_cpus(*moved)
         finally:
             state.guests.update({guest.uuid: guest, other.uuid: other})
 
-    def _compute_traffic(self, guest: Guest, other: Guest) -> float:
-        """Return the CPUs that two guests spend on network traffic (modelled).
+    def _compute_traffic_cpus(self, guest: Guest, other: Guest) -> float:
+        """Return the CPUs that two guests spend on network traffic.
 
-        Traffic between the two counts once.
+        Traffic between the two guests counts once. The CPUs are modelled, not
+        measured.
         """
         state = self._state
         found = (state.get_traffic_cpus(guest, guest.spot)

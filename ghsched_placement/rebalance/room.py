@@ -86,7 +86,7 @@ class _Cloud:
     guests: Mapping[str, Running]
 
     def move_guest(self, guest: Running, spot: Spot) -> '_Cloud':
-        """Return a copy of the cloud with a guest on another host NUMA node.
+        """Return a copy of the cloud with a guest moved to a host NUMA node.
         """
         origin = occupancy.remove_guest(
             self.hosts[guest.spot.host], guest.wish, (guest.spot.node,))
@@ -97,10 +97,11 @@ class _Cloud:
                               guest.uuid: replace(guest, spot=spot)})
 
 
-def plan_room(hosts: Sequence[capacity.Host], guests: Sequence[Running],
-              wish: fitting.Wish, count: int = 1,
-              settings: Settings | None = None) -> Plan:
-    """Plan moves of guests that make room for new guests of a flavor.
+def plan_moves_for_flavor(hosts: Sequence[capacity.Host],
+                          guests: Sequence[Running], wish: fitting.Wish,
+                          count: int = 1,
+                          settings: Settings | None = None) -> Plan:
+    """Plan moves of running guests so that new guests of a flavor fit.
 
     The plan is empty if the new guests fit already, or if no moves help.
 
@@ -154,11 +155,11 @@ class _Search:
 
     def find_cheapest_moves(self, cloud: _Cloud
                             ) -> tuple[tuple[Move, ...], _Cloud] | None:
-        """Return the fewest moves that let one more guest fit.
+        """Return the fewest moves after which one more guest fits.
 
-        Return them with the state of the cloud after them; None if there are
-        no such moves. When the search reaches its limit of steps, a cheaper
-        plan may exist.
+        The result includes the state of the cloud after the moves, and is None
+        if no moves help. If the search stops at its step limit, cheaper moves
+        may exist.
         """
         for number in range(1, MOVES_PER_GUEST + 1):
             for is_inside in (True, False):
@@ -173,7 +174,7 @@ class _Search:
 
     def _try_further_moves(self, cloud: _Cloud, before: tuple[Move, ...],
                            number: int, is_inside: bool) -> None:
-        """Try each further move after some moves; store the cheapest solution.
+        """Try all further moves after some moves; store the cheapest solution.
 
         :param cloud: state of the cloud after the moves so far.
         :param before: moves so far.
@@ -190,9 +191,10 @@ class _Search:
                 return
             if guest.uuid in resting or is_inside and (
                     touched and guest.spot.host not in touched
-                    or not self._could_fit(cloud.hosts[guest.spot.host])):
+                    or not self._could_fit_on_one_node(
+                        cloud.hosts[guest.spot.host])):
                 continue
-            for spot in self._yield_spots(cloud, guest, is_inside):
+            for spot in self._yield_destinations(cloud, guest, is_inside):
                 move = Move(guest.uuid, guest.spot, spot, 'makes room', 0.0,
                             self._get_move_cost(guest, spot))
                 if touched and not touched & _list_hosts([move]):
@@ -201,12 +203,13 @@ class _Search:
                 if number > 1:
                     self._try_further_moves(
                         after, moves, number - 1, is_inside)
-                elif spent + move.cost < self._best_cost and self._makes_room(
-                        after, touched | _list_hosts([move])):
+                elif spent + move.cost < self._best_cost and (
+                        self._can_fit_more_guests(
+                            after, touched | _list_hosts([move]))):
                     self._best = moves, after
                     self._best_cost = spent + move.cost
 
-    def _could_fit(self, host: capacity.Host) -> bool:
+    def _could_fit_on_one_node(self, host: capacity.Host) -> bool:
         """Return whether a new guest would fit if the host had one NUMA node.
         """
         asked: Counter[str] = Counter()
@@ -220,8 +223,8 @@ class _Search:
             for name, amount in self._wish.amounts.items()
             for stock in [host.root.get_stock(name)])
 
-    def _yield_spots(self, cloud: _Cloud, guest: Running,
-                     is_inside: bool) -> Iterator[Spot]:
+    def _yield_destinations(self, cloud: _Cloud, guest: Running,
+                            is_inside: bool) -> Iterator[Spot]:
         """Yield the host NUMA nodes to which a guest can be moved.
 
         :param cloud: state of the cloud after the moves so far.
@@ -244,8 +247,9 @@ class _Search:
                 tried += 1
                 yield Spot(other.name, verdict.nodes[0])
 
-    def _makes_room(self, cloud: _Cloud, hosts: frozenset[str]) -> bool:
-        """Return whether the moves let more new guests fit on some hosts.
+    def _can_fit_more_guests(self, cloud: _Cloud,
+                             hosts: frozenset[str]) -> bool:
+        """Return whether more new guests fit on some hosts after the moves.
 
         :param cloud: state of the cloud after the moves.
         :param hosts: names of these hosts.
@@ -262,28 +266,31 @@ class _Search:
         return fitting.check_host(host, wish)
 
     def _get_move_cost(self, guest: Running, spot: Spot) -> float:
-        """Return the CPU seconds that moving a guest to a host node takes."""
+        """Return the CPU seconds that moving a guest to a host node costs."""
         rate = (self._settings.inside_rate if spot.host == guest.spot.host
                 else self._settings.between_rate)
         return (guest.memory / rate
                 * (1 + self._settings.slowed * guest.vcpus))
 
 
-def is_movable(wish: fitting.Wish, guest_nodes: int) -> bool:
+def is_guest_movable(wish: fitting.Wish, guest_nodes: int) -> bool:
     """Return whether a rebalance plan can move a guest with these resources.
 
-    Guests with VFs, with pages whose size Nova chose, or with several NUMA
+    Guests with VFs, with a page size chosen by Nova, or with several NUMA
     nodes cannot be moved.
+
+    :param wish: resources that the guest uses.
+    :param guest_nodes: number of the guest's NUMA nodes.
     """
     return (guest_nodes == 1 and not wish.policy.vfs
             and not isinstance(wish.page_size, str))
 
 
-def describe_missing(
+def describe_missing_resources(
         hosts: Sequence[capacity.Host], wish: fitting.Wish) -> str:
-    """Return text on the resources that a flavor lacks on the best host.
+    """Describe the resources that a flavor lacks on its most suitable host.
 
-    The best host is the one with the most free bandwidth.
+    That host is the one with the most free bandwidth.
 
     :param wish: resources that a guest of the flavor needs.
     """

@@ -73,21 +73,21 @@ class NumaStrategy(watcher_base.GhschedStrategy):
         client = self._make_client()
         now = time.time()
         found, _records = measured.read_cloud(client, affinity.Bounds())
-        uuids = watcher_base.list_node_uuids(client)
-        cloud = restrict_to_scope(found, self.compute_model, uuids)
+        uuids = watcher_base.map_compute_node_uuids(client)
+        cloud = restrict_to_audit_scope(found, self.compute_model, uuids)
         moves = command.load_policy(self.input_parameters.policy).plan(
             cloud, chosen,
             measured.list_recent_moves(client, cloud, chosen, now), now)
-        for move in drop_dependent(moves, count_parallel_migrations()):
+        for move in drop_dependent_moves(moves, count_parallel_migrations()):
             self._add_migration(move, uuids)
 
 
-def restrict_to_scope(cloud: move_plan.Cloud, model: Any,
-                      uuids: Mapping[str, str]) -> move_plan.Cloud:
-    """Restrict a cloud to the scope of a Watcher audit.
+def restrict_to_audit_scope(cloud: move_plan.Cloud, model: Any,
+                            uuids: Mapping[str, str]) -> move_plan.Cloud:
+    """Restrict a cloud to the hosts and servers in a Watcher audit's scope.
 
-    A host outside the scope receives no servers. A server that is outside,
-    excluded or locked is not moved.
+    A host outside the scope receives no servers. A server outside the scope,
+    or one that is excluded or locked, is not moved.
 
     :param model: Watcher's cluster data model.
     :param uuids: UUIDs of compute nodes, by name.
@@ -115,10 +115,10 @@ def list_movable_servers(model: Any) -> set[str]:
 
 
 def count_parallel_migrations() -> int | None:
-    """Return how many migrations Watcher's planner starts at the same time.
+    """Return how many migrations Watcher's planner starts in parallel.
 
-    None for a planner other than Watcher's default one, which keeps the order
-    of actions.
+    None for planners other than Watcher's default planner, because their order
+    of actions is unknown.
     """
     planner = loading.DefaultPlannerLoader().load(
         conf.CONF.watcher_planner.planner)
@@ -126,24 +126,25 @@ def count_parallel_migrations() -> int | None:
     return None if found is None else max(1, int(found))
 
 
-def drop_dependent(moves: Sequence[move_plan.Move], parallel: int | None
-                   ) -> tuple[move_plan.Move, ...]:
-    """Return the moves of a plan without those that Watcher would make too
-    early.
+def drop_dependent_moves(moves: Sequence[move_plan.Move],
+                         parallel: int | None) -> tuple[move_plan.Move, ...]:
+    """Drop moves that Watcher would start before the moves they depend on.
 
-    Watcher starts some migrations at a time, in the order of the plan. A move
-    to a host that another one of them leaves would not wait for the room that
-    is made there. Of a pair of moves both are left out.
+    Watcher starts several migrations in parallel, in the order of the plan. A
+    move to a host that another of these moves leaves would not wait until the
+    other move has freed the resources. Of a pair of dependent moves, both are
+    dropped.
 
-    :param parallel: number of migrations that are started at the same time;
-        None for an unknown order.
+    :param parallel: number of migrations that Watcher starts in parallel; None
+        if the order of the migrations is unknown.
     """
     kept = tuple(moves)
     while late := _find_early_move(kept, parallel or max(1, len(kept))):
         LOG.warning(
-            'ghsched: leaving out the migration of %(server)s, which must '
-            'wait for another one; Watcher keeps the order with migrate:1 in '
-            '[watcher_planners.weight]parallelization',
+            'ghsched: skipping the migration of server %(server)s: it depends '
+            'on another migration that Watcher would start at the same time. '
+            'To keep the order, set migrate:1 in '
+            '[watcher_planners.weight]parallelization.',
             {'server': late.guest})
         kept = tuple(one for one in kept
                      if one.guest not in (late.guest, late.partner))
@@ -152,9 +153,9 @@ def drop_dependent(moves: Sequence[move_plan.Move], parallel: int | None
 
 def _find_early_move(moves: Sequence[move_plan.Move], parallel: int
                      ) -> move_plan.Move | None:
-    """Return the first move that is started with one that it must wait for.
+    """Return the first move started in parallel with a move it depends on.
 
-    :param parallel: number of migrations that are started at the same time.
+    :param parallel: number of migrations that Watcher starts in parallel.
     """
     for number, move in enumerate(moves):
         together = moves[number - number % parallel:number]

@@ -74,16 +74,16 @@ class GhschedStrategy(Named, base.BaseStrategy):
         self.solution.model = self.compute_model
 
     def _make_client(self) -> clients.Client:
-        """Return the API client of ghsched, with Watcher's credentials.
+        """Return a ghsched API client that uses Watcher's credentials.
 
-        It starts no threads under eventlet.
+        The client starts no threads under eventlet.
         """
         return clients.Client(
             connection.Connection(session=self.osc.session), workers=1)
 
     def _add_migration(self, move: move_plan.Move,
                        uuids: Mapping[str, str]) -> None:
-        """Add the live migration of a move to the plan of the audit.
+        """Add the live migration of a planned move to the audit's action plan.
 
         :param uuids: UUIDs of compute nodes, by name.
         """
@@ -94,7 +94,7 @@ class GhschedStrategy(Named, base.BaseStrategy):
             model.get_node_by_uuid(uuids[move.destination.host]))
 
 
-def list_node_uuids(client: clients.Client) -> dict[str, str]:
-    """Return the UUIDs of the compute nodes, by name."""
+def map_compute_node_uuids(client: clients.Client) -> dict[str, str]:
+    """Return the UUID of each compute node, by hypervisor hostname."""
     return {str(node['hypervisor_hostname']): uuid
             for uuid, node in client.list_compute_nodes().items()}

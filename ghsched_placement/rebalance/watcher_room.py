@@ -64,24 +64,26 @@ class RoomStrategy(watcher_base.GhschedStrategy):
                 'default': 1}}}
 
     def do_execute(self, audit: Any = None) -> None:
-        """Plan the moves for the first refused flavor that moves help."""
+        """Plan the moves for the first refused flavor that fits after moves.
+        """
         client = self._make_client()
         record, _silent = client.list_refusals()
         recent = refusal_record.list_recent(
             record, time.time() - self.input_parameters.since)
-        uuids = watcher_base.list_node_uuids(client)
+        uuids = watcher_base.map_compute_node_uuids(client)
         for refused in recent[:_MAX_FLAVORS]:
-            moves = self._plan(client, refused, uuids)
+            moves = self._plan_migrations(client, refused, uuids)
             for move in moves:
                 self._add_migration(move, uuids)
             if moves:
                 return
 
-    def _plan(self, client: clients.Client, refused: refusal_record.Refused,
-              uuids: Mapping[str, str]) -> tuple[move_plan.Move, ...]:
-        """Return the live migrations after which a flavor fits.
+    def _plan_migrations(
+            self, client: clients.Client, refused: refusal_record.Refused,
+            uuids: Mapping[str, str]) -> tuple[move_plan.Move, ...]:
+        """Return the live migrations after which a refused flavor fits.
 
-        There are none if it fits now, if no moves help, or if the flavor has
+        Empty if the flavor fits now, if no moves help, or if the flavor has
         been deleted.
 
         :param uuids: UUIDs of compute nodes, by name.
@@ -93,18 +95,23 @@ class RoomStrategy(watcher_base.GhschedStrategy):
             return ()
         if question.fits_now:
             return ()
-        found = limit_to_scope(question, self.compute_model, uuids)
+        found = restrict_request_to_audit_scope(question, self.compute_model,
+                                                uuids)
         moves = found.plan_moves(only='between')
-        kept = watcher.drop_dependent(moves,
-                                      watcher.count_parallel_migrations())
+        kept = watcher.drop_dependent_moves(
+            moves, watcher.count_parallel_migrations())
         # A part of the moves makes no room.
         return kept if kept == moves else ()
 
 
-def limit_to_scope(question: rebalance_room.Question, model: Any,
-                   uuids: Mapping[str, str]) -> rebalance_room.Question:
-    """Restrict a question to the hosts and servers of a Watcher audit.
+def restrict_request_to_audit_scope(
+        question: rebalance_room.Question, model: Any,
+        uuids: Mapping[str, str]) -> rebalance_room.Question:
+    """Restrict a request for free capacity to a Watcher audit's scope.
 
+    Only hosts and servers within the scope remain.
+
+    :param question: request with the hosts and servers to choose from.
     :param model: Watcher's cluster data model.
     :param uuids: UUIDs of compute nodes, by name.
     """

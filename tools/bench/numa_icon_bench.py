@@ -314,7 +314,7 @@ class Run:
                 name, cloud.at[name], wants[name],
                 wants[name] * guest.hungry, guest.memory)
                 for name, guest in cloud.guests.items()), ties,
-            affinity.build_groups(
+            affinity.group_guests_by_traffic(
                 (affinity.Member(name, wants[name], guest.memory)
                  for name, guest in cloud.guests.items()), ties,
                 affinity.Bounds(load=CPUS / 2)))
@@ -346,10 +346,11 @@ def _ties(cloud: Cloud) -> affinity.Ties:
     groups: dict[int, list[Guest]] = collections.defaultdict(list)
     for guest in cloud.guests.values():
         groups[guest.group].append(guest)
-    return affinity.Ties(0, {
-        affinity.make_pair(one.name, other.name): affinity.Tie(one.talks, 0)
-        for members in groups.values() for one in members
-        for other in members if one.name < other.name and one.talks})
+    return affinity.Ties(
+        0, {
+            affinity.make_pair_key(one.name, other.name): affinity.Tie(
+                one.talks, 0) for members in groups.values() for one in members
+            for other in members if one.name < other.name and one.talks})
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:

@@ -42,7 +42,8 @@ def clouds(draw):
 
 
 def tied(sent, now=60.0, settings=SETTINGS):
-    return affinity.update_ties(affinity.Ties(), sent, now, settings)
+    return affinity.update_traffic_averages(affinity.Ties(), sent, now,
+                                            settings)
 
 
 def held(found):
@@ -66,9 +67,10 @@ class TiesTest(base.TestCase):
             self, strength, first, second):
         settings = affinity.Settings(half_life=60, least=0, delay=1)
         before = affinity.Ties(0, {('a', 'b'): affinity.Tie(strength, 0)})
-        once = affinity.update_ties(before, {}, first + second, settings)
-        twice = affinity.update_ties(
-            affinity.update_ties(before, {}, first, settings), {},
+        once = affinity.update_traffic_averages(before, {}, first + second,
+                                                settings)
+        twice = affinity.update_traffic_averages(
+            affinity.update_traffic_averages(before, {}, first, settings), {},
             first + second, settings)
         self.assertAlmostEqual(
             1, once.by_pair['a', 'b'].strength
@@ -77,32 +79,35 @@ class TiesTest(base.TestCase):
     def test_unused_weight_halves_with_each_half_life(self):
         before = affinity.Ties(0, {('a', 'b'): affinity.Tie(40.0, 0)})
         for half_lives, expected in ((1, 20.0), (2, 10.0), (3, 5.0)):
-            found = affinity.update_ties(before, {}, 60.0 * half_lives,
-                                         SETTINGS)
+            found = affinity.update_traffic_averages(
+                before, {}, 60.0 * half_lives, SETTINGS)
             self.assertEqual(expected, found.get_strength('b', 'a'))
 
     @given(st.lists(st.integers(0, 1000), min_size=1))
     def test_strength_stays_between_the_rates_that_were_seen(self, rates):
         ties = affinity.Ties()
         for turn, rate in enumerate(rates, 1):
-            ties = affinity.update_ties(ties, {('a', 'b'): rate * 10},
-                                        turn * 10.0, SETTINGS)
+            ties = affinity.update_traffic_averages(ties, {
+                ('a', 'b'): rate * 10}, turn * 10.0, SETTINGS)
         self.assertLessEqual(ties.get_strength('a', 'b'), max(rates) + 1e-9)
 
     def test_a_tie_ends_a_while_after_it_has_decayed(self):
         ties = tied({('a', 'b'): 240})          # 2 bytes per second by now
         # 1, or just below.
-        ties = affinity.update_ties(ties, {}, 121, SETTINGS)
+        ties = affinity.update_traffic_averages(ties, {}, 121, SETTINGS)
         self.assertEqual(0.0, ties.get_strength('a', 'b'))
         self.assertEqual({('a', 'b')}, set(ties.by_pair))
         self.assertEqual(60, ties.by_pair['a', 'b'].alive)
-        self.assertEqual(
-            {}, affinity.update_ties(ties, {}, 180, SETTINGS).by_pair)
+        self.assertEqual({},
+                         affinity.update_traffic_averages(
+                             ties, {}, 180, SETTINGS).by_pair)
 
     def test_a_clock_that_stands_still_changes_nothing(self):
         ties = tied({('a', 'b'): 240})
-        self.assertIs(ties, affinity.update_ties(ties, {('a', 'b'): 9}, 60,
-                                                 SETTINGS))
+        self.assertIs(
+            ties,
+            affinity.update_traffic_averages(ties, {('a', 'b'): 9}, 60,
+                                             SETTINGS))
 
 
 class GroupsTest(base.TestCase):
@@ -114,13 +119,14 @@ class GroupsTest(base.TestCase):
         order.shuffle(shuffled)
         order.shuffle(items)
         self.assertEqual(
-            affinity.build_groups(members, tied(sent), bounds),
-            affinity.build_groups(shuffled, tied(dict(items)), bounds))
+            affinity.group_guests_by_traffic(members, tied(sent), bounds),
+            affinity.group_guests_by_traffic(shuffled, tied(dict(items)),
+                                             bounds))
 
     @given(clouds())
     def test_every_guest_is_in_one_group_within_bounds(self, cloud):
         members, sent, bounds = cloud
-        found = affinity.build_groups(members, tied(sent), bounds)
+        found = affinity.group_guests_by_traffic(members, tied(sent), bounds)
         self.assertEqual(
             sorted(member.uuid for member in members),
             sorted(uuid for group in found for uuid in group.members))
@@ -129,23 +135,23 @@ class GroupsTest(base.TestCase):
             self.assertIn(group.lead, group.members)
             self.assertEqual(group.load, sum(map(loads.get, group.members)))
             if len(group.members) > 1:
-                self.assertTrue(bounds.are_met_by(group))
+                self.assertTrue(bounds.can_hold_group(group))
 
     @given(clouds())
     def test_nobody_is_with_others_without_a_tie_or_a_name(self, cloud):
         members, sent, bounds = cloud
         ties = tied(sent)
         names = {member.uuid: member.declared for member in members}
-        for group in affinity.build_groups(members, ties, bounds):
+        for group in affinity.group_guests_by_traffic(members, ties, bounds):
             for one in group.members:
                 self.assertTrue(len(group.members) == 1 or any(
                     names[one] and names[one] == names[other]
-                    or affinity.make_pair(one, other) in ties.by_pair
+                    or affinity.make_pair_key(one, other) in ties.by_pair
                     for other in group.members - {one}))
 
     def test_small_goes_to_large(self):
         members = [Member('a', 1, 8), Member('b', 4, 4), Member('c', 1, 9)]
-        found, = affinity.build_groups(
+        found, = affinity.group_guests_by_traffic(
             members, tied({('a', 'c'): 600, ('a', 'b'): 300}),
             affinity.Bounds())
         self.assertEqual('b', found.lead)
@@ -158,24 +164,28 @@ class GroupsTest(base.TestCase):
                        affinity.Bounds(memory=2)):
             self.assertEqual(
                 {frozenset('bc'), frozenset('a')},
-                held(affinity.build_groups(members, ties, bounds)))
+                held(affinity.group_guests_by_traffic(members, ties, bounds)))
 
     def test_declared_members_need_not_say_a_word(self):
         members = [Member('a', declared='one web'),
                    Member('b', declared='two web'),
                    Member('c', declared='one web')]
-        self.assertEqual(
-            {frozenset('ac'), frozenset('b')},
-            held(affinity.build_groups(members, affinity.Ties(),
-                                       affinity.Bounds())))
+        self.assertEqual({frozenset('ac'), frozenset('b')},
+                         held(
+                             affinity.group_guests_by_traffic(
+                                 members, affinity.Ties(), affinity.Bounds())))
 
     def test_members_part_when_their_tie_is_gone(self):
         members = [Member('a'), Member('b')]
         ties = tied({('a', 'b'): 240})
         for seconds, groups in ((121, 1), (180, 2)):
-            self.assertEqual(groups, len(affinity.build_groups(
-                members, affinity.update_ties(ties, {}, seconds, SETTINGS),
-                affinity.Bounds())))
+            self.assertEqual(
+                groups,
+                len(
+                    affinity.group_guests_by_traffic(
+                        members,
+                        affinity.update_traffic_averages(
+                            ties, {}, seconds, SETTINGS), affinity.Bounds())))
 
 
 class ExampleTest(base.TestCase):
@@ -191,43 +201,45 @@ class ExampleTest(base.TestCase):
     def setUp(self):
         super().setUp()
         settings = affinity.Settings(half_life=1e-3, least=1)
-        self.ties = affinity.update_ties(affinity.Ties(), {
+        self.ties = affinity.update_traffic_averages(affinity.Ties(), {
             ('t1', 't2'): 20, ('t1', 't3'): 30, ('t2', 't3'): 40}, 1,
             settings)
-        self.group, = affinity.build_groups(
+        self.group, = affinity.group_guests_by_traffic(
             map(Member, ('t1', 't2', 't3')), self.ties, affinity.Bounds())
 
     def test_a_thread_is_as_strong_as_its_row(self):
-        found = affinity.sum_ties_in_group(self.group, self.ties)
+        found = affinity.sum_traffic_within_group(self.group, self.ties)
         self.assertEqual({'t1': 50, 't2': 60, 't3': 70}, found)
         self.assertEqual(
             {'t1': Level.WEAK, 't2': Level.MEDIUM, 't3': Level.STRONG},
-            affinity.classify_strengths(found))
+            affinity.classify_traffic(found))
 
     def test_the_weakest_leaves_first(self):
         self.assertEqual(['t1', 't2', 't3'],
-                         affinity.sort_weakest_first(self.group, self.ties))
+                         affinity.sort_members_by_traffic(
+                             self.group, self.ties))
 
     def test_pairs_have_the_same_three_words(self):
-        self.assertEqual(
-            [Level.WEAK, Level.MEDIUM, Level.STRONG],
-            list(affinity.classify_strengths({'t1 t2': 20, 't1 t3': 30,
-                                              't2 t3': 40}).values()))
+        self.assertEqual([Level.WEAK, Level.MEDIUM, Level.STRONG],
+                         list(
+                             affinity.classify_traffic({
+                                 't1 t2': 20, 't1 t3': 30,
+                                 't2 t3': 40}).values()))
 
 
 class LevelsTest(base.TestCase):
 
     @given(st.dictionaries(st.text(), st.floats(0, 1e12)))
     def test_the_stronger_is_never_the_weaker(self, strengths):
-        found = affinity.classify_strengths(strengths)
+        found = affinity.classify_traffic(strengths)
         self.assertEqual(strengths.keys(), found.keys())
         ordered = sorted(strengths, key=strengths.__getitem__)
         self.assertEqual(sorted(found.values()),
                          [found[name] for name in ordered])
 
     def test_equals_are_strong_unless_they_are_silent(self):
-        self.assertEqual({}, affinity.classify_strengths({}))
+        self.assertEqual({}, affinity.classify_traffic({}))
         self.assertEqual({'a': Level.STRONG},
-                         affinity.classify_strengths({'a': 5}))
+                         affinity.classify_traffic({'a': 5}))
         self.assertEqual({'a': Level.WEAK},
-                         affinity.classify_strengths({'a': 0}))
+                         affinity.classify_traffic({'a': 0}))

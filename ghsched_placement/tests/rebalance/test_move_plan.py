@@ -41,15 +41,17 @@ _RARELY = st.sampled_from([False, False, False, True])
 def tied(**rates):
     """Ties of pairs of guests with names of one letter."""
     return affinity.Ties(0, {
-        affinity.make_pair(*pair): affinity.Tie(rate, 0)
+        affinity.make_pair_key(*pair): affinity.Tie(rate, 0)
         for pair, rate in rates.items()})
 
 
 def made(nodes, guests, ties=None):
     ties = ties or affinity.Ties()
-    return Cloud(tuple(nodes), tuple(guests), ties, affinity.build_groups(
-        (affinity.Member(guest.uuid, guest.cpu or 0, guest.memory)
-         for guest in guests), ties, affinity.Bounds()))
+    return Cloud(
+        tuple(nodes), tuple(guests), ties,
+        affinity.group_guests_by_traffic(
+            (affinity.Member(guest.uuid, guest.cpu or 0, guest.memory)
+             for guest in guests), ties, affinity.Bounds()))
 
 
 @st.composite
@@ -96,7 +98,8 @@ def crowded(state):
     first.
     """
     return sorted(
-        (round(max(0.0, state.get_relative_load(spot) - state.calm_load), 9)
+        (round(max(0.0,
+                   state.get_relative_load(spot) - state.hysteresis_load), 9)
          for spot in state.nodes
          if not math.isnan(state.get_relative_load(spot))), reverse=True)
 
@@ -122,10 +125,9 @@ class RulesTest(base.TestCase):
             was = {move.origin: (state.get_relative_load(move.origin),
                                  state.is_overloaded(move.origin))
                    for move in moves}
-            near = {move.guest: (
-                state.get_traffic_with(state.guests[move.guest], move.origin),
-                state.get_traffic_with(state.guests[move.guest],
-                                       move.destination)) for move in moves}
+            near = {move.guest: tuple(
+                state.get_traffic_with_node(state.guests[move.guest], spot)
+                for spot in (move.origin, move.destination)) for move in moves}
             for move in moves:
                 self.check_move(state, move)
                 state.apply_move(move)
@@ -136,7 +138,7 @@ class RulesTest(base.TestCase):
                 here, there = near[moves[0].guest]
                 self.assertLess(
                     state.get_relative_load(moves[0].destination),
-                    state.calm_load * max(1, was_bottleneck * pressure))
+                    state.hysteresis_load * max(1, was_bottleneck * pressure))
                 self.assertTrue(was_bottleneck or there > here)
             else:
                 self.check_pair(state, moves, was)
@@ -173,7 +175,8 @@ class RulesTest(base.TestCase):
             state.get_relative_load(left.origin), was[left.origin][0])
         for spot in {left.destination, room.destination} - {left.origin}:
             self.assertFalse(state.nodes[spot].bottleneck)
-            self.assertLess(state.get_relative_load(spot), state.calm_load)
+            self.assertLess(state.get_relative_load(spot),
+                            state.hysteresis_load)
 
     @given(clouds())
     def test_no_more_than_the_limits(self, cloud):
@@ -352,7 +355,8 @@ class DecisionTest(base.TestCase):
         members = [affinity.Member(name, 1, declared='web') for name in 'ab']
         guests = [Guest('a', A0, 1, memory=1024),
                   Guest('b', B0, 1, memory=2048)]
-        ties = affinity.add_declared_ties(members, affinity.Ties(), 125e6)
+        ties = affinity.add_server_group_traffic(members, affinity.Ties(),
+                                                 125e6)
         self.assertEqual([('a', B0)], self.plan(
             [self.node(A0), self.node(B0)], guests, ties))
 

@@ -129,7 +129,8 @@ class PlanTest(base.TestCase):
         numbers = Numbers(placed, hosts, nodes)
         found, guests = cloud(placed, hosts, nodes)
         before = numbers.fits(numbers.at, share, vcpus)
-        plan = room.plan_room(found, guests, wish(share, vcpus), before + 1)
+        plan = room.plan_moves_for_flavor(found, guests, wish(share, vcpus),
+                                          before + 1)
         self.assertFalse(plan.is_cut)
         fewest = numbers.fewest(share, vcpus, before + 1)
         self.assertEqual(fewest, len(plan.moves) or None,
@@ -160,13 +161,13 @@ class PlanTest(base.TestCase):
 
     def test_guest_that_fits_needs_no_moves(self):
         found, guests = cloud([(50, 1, 0, 0)])
-        plan = room.plan_room(found, guests, wish(50), 3)
+        plan = room.plan_moves_for_flavor(found, guests, wish(50), 3)
         self.assertEqual(((), 7), (plan.moves, plan.fits))
 
     def test_move_inside_a_host_comes_before_one_between_hosts(self):
         placed = [(40, 1, 0, 0), (40, 1, 0, 1), (50, 1, 1, 0), (60, 1, 1, 1)]
         found, guests = cloud(placed)
-        move, = room.plan_room(found, guests, wish(90)).moves
+        move, = room.plan_moves_for_flavor(found, guests, wish(90)).moves
         self.assertTrue(move.inside)
         self.assertEqual(('guest0', Spot('host0', 1)),
                          (move.guest, move.destination))
@@ -174,37 +175,39 @@ class PlanTest(base.TestCase):
     def test_cheapest_of_equal_moves_is_taken(self):
         placed = [(40, 2, 0, 0), (40, 1, 0, 1)]
         found, guests = cloud(placed, hosts=1)
-        move, = room.plan_room(found, guests, wish(90)).moves
+        move, = room.plan_moves_for_flavor(found, guests, wish(90)).moves
         self.assertEqual('guest0', move.guest)
         heavy = room.replace(guests[0], memory=10 ** 6)
-        move, = room.plan_room(found, [heavy, guests[1]], wish(90)).moves
+        move, = room.plan_moves_for_flavor(found, [heavy, guests[1]],
+                                           wish(90)).moves
         self.assertEqual('guest1', move.guest)
 
     def test_guest_that_stays_is_not_moved(self):
         found, guests = cloud([(40, 1, 0, 0), (40, 1, 0, 1)], hosts=1)
         staying = [room.replace(guest, inside=False, between=False)
                    for guest in guests]
-        plan = room.plan_room(found, staying, wish(90))
+        plan = room.plan_moves_for_flavor(found, staying, wish(90))
         self.assertEqual(((), 0), (plan.moves, plan.fits))
         self.assertIn('60 % of memory bandwidth free, 90 needed',
-                      room.describe_missing(found, wish(90)))
+                      room.describe_missing_resources(found, wish(90)))
 
     def test_several_guests_make_several_moves(self):
         placed = [(40, 1, host, node) for host in (0, 1) for node in (0, 1)]
         found, guests = cloud(placed)
-        plan = room.plan_room(found, guests, wish(90), 2)
+        plan = room.plan_moves_for_flavor(found, guests, wish(90), 2)
         self.assertEqual((2, 2), (len(plan.moves), plan.fits))
 
     def test_search_that_takes_too_many_steps_is_cut(self):
         self.patch(room, 'STEPS', 3)
         placed = [(40, 1, host, node) for host in (0, 1) for node in (0, 1)]
         found, guests = cloud(placed)
-        self.assertTrue(room.plan_room(found, guests, wish(190)).is_cut)
+        self.assertTrue(
+            room.plan_moves_for_flavor(found, guests, wish(190)).is_cut)
 
     def test_guest_with_vfs_or_pages_chosen_by_nova_is_not_movable(self):
-        self.assertTrue(room.is_movable(wish(10), 1))
-        self.assertFalse(room.is_movable(wish(10), 2))
-        self.assertFalse(room.is_movable(
+        self.assertTrue(room.is_guest_movable(wish(10), 1))
+        self.assertFalse(room.is_guest_movable(wish(10), 2))
+        self.assertFalse(room.is_guest_movable(
             room.replace(wish(10), page_size='large'), 1))
 
 

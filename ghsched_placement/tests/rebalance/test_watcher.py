@@ -168,7 +168,8 @@ class DropDependentTest(base.TestCase):
     """Plans by the number of migrations that are started at a time."""
 
     def cut_plan(self, parallel, *moves):
-        return [one.guest for one in ours.drop_dependent(moves, parallel)]
+        return [
+            one.guest for one in ours.drop_dependent_moves(moves, parallel)]
 
     def test_single_move_that_must_wait_is_dropped_alone(self):
         moves = (move('t', 'a', 'b'), move('u', 'b', 'a'))
