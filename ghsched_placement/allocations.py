@@ -37,7 +37,7 @@ def make_allocations_body(consumer: Mapping[str, Any],
 
 
 def parse_allocations(answer: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-    """Parse a GET /allocations answer to amounts by provider UUID and class.
+    """Parse a GET /allocations answer; return amounts by provider and class.
     """
     return {provider: dict(one['resources'])
             for provider, one in answer['allocations'].items()}

@@ -48,7 +48,7 @@ def audit_host_allocations(host: capacity.Host, servers: Iterable[Server],
                            holdings: Holdings, others: Others | None = None,
                            accounting: Accounting = 'min') -> tuple[Finding,
                                                                     ...]:
-    """Compare a host's allocations in Placement with Nova; return differences.
+    """Compare a host's allocations in Placement with Nova; return findings.
 
     :param host: host with its resource providers.
     :param servers: servers of this host, with the policies of their flavors.
@@ -60,30 +60,33 @@ def audit_host_allocations(host: capacity.Host, servers: Iterable[Server],
     found = [*_check_providers(host)]
     for server in servers:
         if not server.moving:
-            held = holdings.get(server.uuid, {})
-            found += _check_server(host, server, held, accounting)
-            found += audit_host.check_guest(
-                host, server, can_share_groups(host, server.policy))
+            allocation = holdings.get(server.uuid, {})
+            found += _check_server(host, server, allocation, accounting)
+            found += audit_host.check_guest_limits(
+                host, server, can_share_control_group(host, server.policy))
     accounted = {*others.known, *(server.uuid for server in servers)}
     for consumer in sorted(holdings.keys() - accounted):
-        held, owner = holdings[consumer], others.owners.get(consumer)
-        found.append(_find_stale_migration(host, consumer, held, owner)
-                     if owner else _find_orphaned_allocation(
-                         host, consumer, held, others.servers.get(consumer)))
+        allocation, owner = holdings[consumer], others.owners.get(consumer)
+        found.append(_make_stale_migration_finding(host, consumer, allocation,
+                                                   owner)
+                     if owner else _make_orphaned_allocation_finding(
+                         host, consumer, allocation,
+                         others.servers.get(consumer)))
     return (*found, *audit_host.check_guarantees(
         host, servers, sum_bandwidth_by_node(host, holdings)))
 
 
-def _find_stale_migration(host: capacity.Host, consumer: str,
-                          held: Mapping[str, Mapping[str, int]],
-                          owner: str) -> Finding:
-    """Return the audit finding for the allocation of a migration that ended.
+def _make_stale_migration_finding(host: capacity.Host, consumer: str,
+                                  allocation: Mapping[str, Mapping[str, int]],
+                                  owner: str) -> Finding:
+    """Return the audit finding for an allocation left by an ended migration.
 
     :param consumer: UUID of the migration.
-    :param held: allocation by provider UUID and resource class.
+    :param allocation: amounts by provider UUID and resource class.
     :param owner: UUID of the server, which has stayed on this host.
     """
-    what = describe_allocation(host, held) or _list_resources(held)
+    what = (describe_allocation(host, allocation)
+            or _describe_resources(allocation))
     return Finding(
         host.name, 'allocation-kept', consumer,
         f'holds {what} of the server {owner}, '
@@ -91,31 +94,33 @@ def _find_stale_migration(host: capacity.Host, consumer: str,
         'Nova wanted to give it back; --fix does', owner)
 
 
-def _find_orphaned_allocation(host: capacity.Host, consumer: str,
-                              held: Mapping[str, Mapping[str, int]],
-                              place: str | None) -> Finding:
-    """Return the audit finding for the allocation of a server elsewhere.
+def _make_orphaned_allocation_finding(host: capacity.Host, consumer: str,
+                                      allocation: Mapping[str,
+                                                          Mapping[str, int]],
+                                      server_host: str | None) -> Finding:
+    """Return the audit finding for an allocation whose server is elsewhere.
 
-    :param held: allocation by provider UUID and resource class.
-    :param place: name of the host that the server is on; empty if it is on
-        none, None if Nova has no such server.
+    :param allocation: amounts by provider UUID and resource class.
+    :param server_host: name of the host that the server is on; empty if it is
+        on none, None if Nova has no such server.
     """
-    what = describe_allocation(host, held) or _list_resources(held)
+    what = (describe_allocation(host, allocation)
+            or _describe_resources(allocation))
     text = f'holds {what}, and '
-    if place is None:
+    if server_host is None:
         return Finding(
             host.name, 'allocation-without-server', consumer,
             text + 'Nova has no such server on this host',
             'nova-manage placement audit --verbose shows it, with '
             '--delete it is removed')
-    if not place:
+    if not server_host:
         return Finding(
             host.name, 'allocation-elsewhere', consumer,
             text + 'the server is on no host',
             'Placement was away when Nova wanted to remove it; --fix does')
     return Finding(
         host.name, 'allocation-elsewhere', consumer,
-        text + 'the server is on ' + place,
+        text + 'the server is on ' + server_host,
         'after an evacuation nova-compute removes it here when it starts '
         'again')
 
@@ -197,7 +202,7 @@ def _check_usage(host: capacity.Host, name: str, unit: str,
 
 
 def _check_server(host: capacity.Host, server: Server,
-                  held: Mapping[str, Mapping[str, int]],
+                  allocation: Mapping[str, Mapping[str, int]],
                   accounting: Accounting) -> Iterator[Finding]:
     if server.problem:
         yield Finding(host.name, 'flavor-invalid', server.uuid,
@@ -205,9 +210,10 @@ def _check_server(host: capacity.Host, server: Server,
                       'resize the server to a flavor that is right')
         return
     policy = server.policy or GuestPolicy()
-    if held or not (policy.controlled or policy.vfs
-                    or policy.resources(accounting)):
-        yield from _check_allocation(host, server, policy, held, accounting)
+    if allocation or not (policy.controlled or policy.vfs
+                          or policy.resources(accounting)):
+        yield from _check_allocation(host, server, policy, allocation,
+                                     accounting)
     else:
         yield Finding(
             host.name, 'allocation-differs', server.uuid,
@@ -235,23 +241,24 @@ def _check_server(host: capacity.Host, server: Server,
 
 
 def _check_allocation(host: capacity.Host, server: Server, policy: GuestPolicy,
-                      held: Mapping[str, Mapping[str, int]],
+                      allocation: Mapping[str, Mapping[str, int]],
                       accounting: Accounting) -> Iterator[Finding]:
-    yield from _check_bandwidth(host, server, policy, held, accounting)
-    yield from _check_node_resources(host, server, policy, held, accounting)
-    groups = held.get(host.uuid, {}).get(names.RESCTRL_GROUP, 0)
+    yield from _check_bandwidth(host, server, policy, allocation, accounting)
+    yield from _check_node_resources(host, server, policy, allocation,
+                                     accounting)
+    groups = allocation.get(host.uuid, {}).get(names.RESCTRL_GROUP, 0)
     if groups != int(policy.controlled) and not (
-            groups == 0 and can_share_groups(host, policy)):
+            groups == 0 and can_share_control_group(host, policy)):
         yield Finding(
             host.name, 'allocation-differs', server.uuid,
             f'{server.name} holds {groups} control groups, its flavor needs '
             f'{int(policy.controlled)}', _MOVE_IT)
-    yield from _check_vfs(host, server, policy, held)
+    yield from _check_vfs(host, server, policy, allocation)
 
 
-def can_share_groups(host: capacity.Host, policy: GuestPolicy | None) -> bool:
-    """Return whether guests of a policy can share a control group of a host.
-    """
+def can_share_control_group(host: capacity.Host,
+                            policy: GuestPolicy | None) -> bool:
+    """Whether a guest with a policy can share a control group of a host."""
     if policy is None:
         return False
     trait = names.make_share_trait(policy.fingerprint, 0)
@@ -263,10 +270,11 @@ _MOVE_IT = ('live-migrate or resize it, so that it is scheduled again; was '
 
 
 def _check_bandwidth(host: capacity.Host, server: Server, policy: GuestPolicy,
-                     held: Mapping[str, Mapping[str, int]],
+                     allocation: Mapping[str, Mapping[str, int]],
                      accounting: Accounting) -> Iterator[Finding]:
-    """Yield a finding if a server's bandwidth is not what its flavor needs."""
-    have = bandwidth_by_node(host, held)
+    """Yield a finding if the allocated bandwidth is not what the flavor needs.
+    """
+    have = get_bandwidth_by_node(host, allocation)
     want = policy.demand(accounting)
     where = {node: want[guest] for guest, node in enumerate(server.nodes)
              if guest in want}
@@ -277,25 +285,25 @@ def _check_bandwidth(host: capacity.Host, server: Server, policy: GuestPolicy,
     if server.nodes and Counter(have.values()) == Counter(want.values()):
         yield Finding(
             host.name, 'nodes-differ', server.uuid,
-            f'{server.name} holds {_shares_text(have)}, and runs on the '
-            f'NUMA nodes {", ".join(map(str, server.nodes))}', _MOVE_IT)
+            f'{server.name} holds {_format_bandwidth_by_node(have)}, and runs '
+            f'on the NUMA nodes {", ".join(map(str, server.nodes))}', _MOVE_IT)
         return
-    asked = (_shares_text(where) if server.nodes
-             else _list(f'{share} %' for share in want.values()))
+    asked = (_format_bandwidth_by_node(where) if server.nodes
+             else _join_texts(f'{share} %' for share in want.values()))
     yield Finding(
         host.name, 'allocation-differs', server.uuid,
-        f'{server.name} holds {_shares_text(have)}, its flavor needs '
-        f'{asked}', _MOVE_IT)
+        f'{server.name} holds {_format_bandwidth_by_node(have)}, its flavor '
+        f'needs {asked}', _MOVE_IT)
 
 
 def _check_node_resources(host: capacity.Host, server: Server,
                           policy: GuestPolicy,
-                          held: Mapping[str, Mapping[str, int]],
+                          allocation: Mapping[str, Mapping[str, int]],
                           accounting: Accounting) -> Iterator[Finding]:
-    """Yield a finding for each wrong amount of L3, bursts or real-time CPU.
+    """Yield a finding for each L3, burst or real-time amount that is wrong.
 
-    The amounts on each NUMA node that the server runs on are compared with its
-    flavor.
+    The amounts allocated from each NUMA node that the server runs on are
+    compared with its flavor.
     """
     wanted = {server.nodes[guest]: amounts for guest, amounts
               in policy.resources(accounting).items()
@@ -303,7 +311,7 @@ def _check_node_resources(host: capacity.Host, server: Server,
     for node in host.nodes:
         asked = wanted.get(-1 if node.number is None else node.number, {})
         for name in lack.BESIDE:
-            have = held.get(node.uuid, {}).get(name, 0)
+            have = allocation.get(node.uuid, {}).get(name, 0)
             want = asked.get(name, 0)
             if server.nodes and have != want:
                 yield Finding(
@@ -313,16 +321,18 @@ def _check_node_resources(host: capacity.Host, server: Server,
 
 
 def _check_vfs(host: capacity.Host, server: Server, policy: GuestPolicy,
-               held: Mapping[str, Mapping[str, int]]) -> Iterator[Finding]:
+               allocation: Mapping[str, Mapping[str, int]]
+               ) -> Iterator[Finding]:
     """Yield a finding if a server has too few VFs, or VFs of wrong NUMA nodes.
 
-    More VFs than its flavor requests are allowed: ports can have VFs, too.
+    More VFs than its flavor requests are allowed, as ports can have VFs, too.
     """
     want = Counter[int]()
     for one in policy.vfs:
         want[one.guest_node] += one.count
-    have = {node.number: _count_vfs(node.pfs, held) for node in host.nodes}
-    total = _count_vfs(host.pfs, held)
+    have = {node.number: _count_vfs(node.pfs, allocation)
+            for node in host.nodes}
+    total = _count_vfs(host.pfs, allocation)
     if total < want.total():
         yield Finding(
             host.name, 'vfs-missing', server.uuid,
@@ -340,80 +350,81 @@ def _check_vfs(host: capacity.Host, server: Server, policy: GuestPolicy,
 
 
 def _count_vfs(pfs: Iterable[capacity.Pf],
-               held: Mapping[str, Mapping[str, int]]) -> int:
-    return sum(held.get(pf.uuid, {}).get(pf.resource_class, 0) for pf in pfs)
+               allocation: Mapping[str, Mapping[str, int]]) -> int:
+    return sum(allocation.get(pf.uuid, {}).get(pf.resource_class, 0)
+               for pf in pfs)
 
 
 def sum_bandwidth_by_node(host: capacity.Host,
                           holdings: Holdings) -> dict[int, int]:
-    """Return the percent of bandwidth allocated in total from each host node.
+    """Return the percent of bandwidth allocated in all from each host node.
 
     :param holdings: allocations from this host's providers, by consumer.
     """
     total = Counter[int]()
-    for held in holdings.values():
-        total.update(bandwidth_by_node(host, held))
+    for allocation in holdings.values():
+        total.update(get_bandwidth_by_node(host, allocation))
     return total
 
 
-def bandwidth_by_node(host: capacity.Host,
-                      held: Mapping[str, Mapping[str, int]]
-                      ) -> dict[int, int]:
+def get_bandwidth_by_node(host: capacity.Host,
+                          allocation: Mapping[str, Mapping[str, int]]
+                          ) -> dict[int, int]:
     """Return the percent of bandwidth in one allocation, by host NUMA node.
 
-    :param held: amounts by provider UUID and resource class.
+    :param allocation: amounts by provider UUID and resource class.
     """
     found = {}
     for node in host.nodes:
-        share = held.get(node.uuid, {}).get(names.MEM_BW_PCT, 0)
+        share = allocation.get(node.uuid, {}).get(names.MEM_BW_PCT, 0)
         if share and node.number is not None:
             found[node.number] = share
     return found
 
 
 def describe_allocation(host: capacity.Host,
-                        held: Mapping[str, Mapping[str, int]]) -> str:
-    """Describe bandwidth, control groups and VFs of an allocation in words.
+                        allocation: Mapping[str, Mapping[str, int]]) -> str:
+    """Describe the bandwidth, control groups and VFs of an allocation as text.
 
     The text is empty if the allocation has other resources only.
 
-    :param held: amounts by provider UUID and resource class.
+    :param allocation: amounts by provider UUID and resource class.
     """
     parts = []
-    shares = bandwidth_by_node(host, held)
+    shares = get_bandwidth_by_node(host, allocation)
     if shares:
-        parts.append(_shares_text(shares))
-    parts += [f'{held[node.uuid][name]} {lack.WORDS[name]} on NUMA node '
+        parts.append(_format_bandwidth_by_node(shares))
+    parts += [f'{allocation[node.uuid][name]} {lack.WORDS[name]} on NUMA node '
               f'{node.number}' for node in host.nodes for name in lack.BESIDE
-              if held.get(node.uuid, {}).get(name)]
-    groups = held.get(host.uuid, {}).get(names.RESCTRL_GROUP, 0)
+              if allocation.get(node.uuid, {}).get(name)]
+    groups = allocation.get(host.uuid, {}).get(names.RESCTRL_GROUP, 0)
     if groups:
         parts.append('a control group' if groups == 1
                      else f'{groups} control groups')
     for pf in host.pfs:
-        count = held.get(pf.uuid, {}).get(pf.resource_class, 0)
+        count = allocation.get(pf.uuid, {}).get(pf.resource_class, 0)
         if count:
             parts.append(f'{count} VFs of {pf.address}')
-    return _list(parts) if parts else ''
+    return _join_texts(parts) if parts else ''
 
 
-def _list_resources(held: Mapping[str, Mapping[str, int]]) -> str:
-    """Describe all resource classes and amounts of an allocation in words.
+def _describe_resources(allocation: Mapping[str, Mapping[str, int]]) -> str:
+    """Describe all resource classes and amounts of an allocation as text.
 
-    :param held: amounts by provider UUID and resource class.
+    :param allocation: amounts by provider UUID and resource class.
     """
     total = Counter[str]()
-    for resources in held.values():
+    for resources in allocation.values():
         total.update(resources)
     return ', '.join(f'{amount} {name}'
                      for name, amount in sorted(total.items()))
 
 
-def _shares_text(shares: Mapping[int, int]) -> str:
-    return _list(f'{share} % on node {node}'
-                 for node, share in sorted(shares.items()))
+def _format_bandwidth_by_node(shares: Mapping[int, int]) -> str:
+    return _join_texts(f'{share} % on node {node}'
+                       for node, share in sorted(shares.items()))
 
 
-def _list(parts: Iterable[str]) -> str:
+def _join_texts(parts: Iterable[str]) -> str:
     found: Sequence[str] = tuple(parts)
     return ', '.join(found) if found else 'no bandwidth'

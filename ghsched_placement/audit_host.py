@@ -30,25 +30,26 @@ _NEXT_REPORT = ('nova-compute puts it right with its next report; look at '
                 'its log if it does not')
 
 
-def check_guest(host: capacity.Host, server: Server,
-                shared: bool) -> Iterator[Finding]:
+def check_guest_limits(host: capacity.Host, server: Server,
+                       shared: bool) -> Iterator[Finding]:
     """Yield a finding for each NUMA node whose limits differ from the flavor.
 
     The limits in the guest's libvirt domain and in its resctrl control group
     are compared. Differences due to the host's rounding are not reported.
 
-    :param shared: whether several guests share the control group; no single
-        cap then holds for them.
+    :param shared: whether several guests share the control group; a missing
+        cap is then not reported.
     """
     if server.effective is None or server.policy is None:
         return
-    for number, asked in enumerate(server.policy.nodes):
+    for number, node_policy in enumerate(server.policy.nodes):
         if number >= len(server.nodes):
             return
         node = server.nodes[number]
-        real = server.effective.get(node)
-        other = _compare_domain(asked, real)
-        text = other or _compare_control_group(asked, real, shared)
+        reported = server.effective.get(node)
+        other = _describe_domain_difference(node_policy, reported)
+        text = other or _describe_control_group_difference(node_policy,
+                                                           reported, shared)
         if text:
             yield Finding(
                 host.name, 'domain-differs' if other else 'host-differs',
@@ -58,44 +59,46 @@ def check_guest(host: capacity.Host, server: Server,
                 'run "ghsched-host plan" on the host; ' + _NEXT_REPORT)
 
 
-def _compare_domain(asked: NodePolicy,
-                    real: diagnostics.GuestNode | None) -> str:
+def _describe_domain_difference(node_policy: NodePolicy,
+                                reported: diagnostics.GuestNode | None) -> str:
     """Describe how a guest's libvirt domain differs from its flavor.
 
     The text is empty if the domain does not differ, or is not known.
 
-    :param asked: bandwidth policy of the flavor for a guest NUMA node.
-    :param real: limits of the guest as the host reports them.
+    :param node_policy: bandwidth policy of the flavor for a guest NUMA node.
+    :param reported: limits of the guest as the host reports them.
     """
-    if real is None or None in (real.asked_minimum, real.asked_maximum):
+    if reported is None or None in (reported.asked_minimum,
+                                    reported.asked_maximum):
         return ''
-    found = real.asked_minimum, real.asked_maximum
-    if found == (asked.minimum, asked.maximum):
+    found = reported.asked_minimum, reported.asked_maximum
+    if found == (node_policy.minimum, node_policy.maximum):
         return ''
     return (f'its domain asks for {found[0]} % to {found[1]} %, its flavor '
-            f'for {asked.minimum} % to {asked.maximum} %')
+            f'for {node_policy.minimum} % to {node_policy.maximum} %')
 
 
-def _compare_control_group(asked: NodePolicy, real: diagnostics.GuestNode
-                           | None, shared: bool) -> str:
-    """Describe how a guest's control group differs from its flavor, '' if not.
+def _describe_control_group_difference(node_policy: NodePolicy,
+                                       reported: diagnostics.GuestNode | None,
+                                       shared: bool) -> str:
+    """Describe how a guest's control group differs from its flavor; '' if not.
 
-    :param asked: bandwidth policy of the flavor for a guest NUMA node.
-    :param real: limits of the guest as the host reports them.
+    :param node_policy: bandwidth policy of the flavor for a guest NUMA node.
+    :param reported: limits of the guest as the host reports them.
     :param shared: whether several guests share the control group; their caps
         may then add up to no cap at all.
     """
-    if real is None:
+    if reported is None:
         return 'no control group is set for it'
-    if real.matches(asked.minimum, asked.maximum):
+    if reported.is_enforcing_limits(node_policy.minimum, node_policy.maximum):
         return ''       # a cap near to all of a node can be none, for example
-    if asked.minimum and (real.minimum or 0) < asked.minimum:
-        return (f'{real.minimum or 0} % are guaranteed instead of '
-                f'{asked.minimum} %')
-    if asked.is_capped and not shared and (
-            real.maximum is not None and real.maximum >= 100):
-        return f'there is no cap instead of {asked.maximum} %'
-    if real.differs(asked.minimum, asked.maximum):
+    if node_policy.minimum and (reported.minimum or 0) < node_policy.minimum:
+        return (f'{reported.minimum or 0} % are guaranteed instead of '
+                f'{node_policy.minimum} %')
+    if node_policy.is_capped and not shared and (
+            reported.maximum is not None and reported.maximum >= 100):
+        return f'there is no cap instead of {node_policy.maximum} %'
+    if reported.is_violating_limits(node_policy.minimum, node_policy.maximum):
         return ('its control group does not hold what follows from the '
                 'policies of its guests')
     return ''
@@ -105,7 +108,8 @@ def check_guarantees(host: capacity.Host, servers: Iterable[Server],
                      allocated: Mapping[int, int]) -> Iterator[Finding]:
     """Yield a finding for each host node that guarantees too much bandwidth.
 
-    Too much is more than Placement has allocated to guests, bursts included.
+    The bandwidth guaranteed to guests is compared with the bandwidth, bursts
+    included, that Placement has allocated to them.
 
     :param allocated: percent of bandwidth allocated from each host NUMA node.
     """
@@ -119,7 +123,7 @@ def check_guarantees(host: capacity.Host, servers: Iterable[Server],
                   else 0)
         most = allocated.get(node.number, 0) + bursts
         held = sum(yield_guarantees(
-            real for one in told for number, real
+            reported for one in told for number, reported
             in (one.effective or {}).items() if number == node.number))
         if held > most:
             yield Finding(
@@ -130,22 +134,26 @@ def check_guarantees(host: capacity.Host, servers: Iterable[Server],
 
 
 def yield_guarantees(guests: Iterable[diagnostics.GuestNode]) -> Iterator[int]:
-    """Yield the percent guaranteed to each guest or shared control group."""
+    """Yield the percent of bandwidth guaranteed to each guest.
+
+    Guests that share a control group count once, with the group's guarantee.
+    """
     shared: dict[str, int] = {}
-    for real in guests:
-        if real.as_wanted and real.asked_minimum is not None:
-            yield real.asked_minimum
-        elif real.group:
-            shared[real.group] = real.minimum or 0
+    for reported in guests:
+        if reported.as_wanted and reported.asked_minimum is not None:
+            yield reported.asked_minimum
+        elif reported.group:
+            shared[reported.group] = reported.minimum or 0
         else:
-            yield real.minimum or 0
+            yield reported.minimum or 0
     yield from shared.values()
 
 
-def find_leftovers(host: capacity.Host, servers: Iterable[Server],
-                   reports: Iterable[diagnostics.Report]
-                   ) -> Iterator[Finding]:
-    """Yield findings of domains and control groups whose server is not here.
+def find_leftover_domains_and_groups(host: capacity.Host,
+                                     servers: Iterable[Server],
+                                     reports: Iterable[diagnostics.Report]
+                                     ) -> Iterator[Finding]:
+    """Yield findings for libvirt domains and control groups without a server.
 
     :param servers: all servers that Nova may have on this host.
     :param reports: reports of nova-compute about the guests of this host.
@@ -169,16 +177,16 @@ def find_leftovers(host: capacity.Host, servers: Iterable[Server],
             _NEXT_REPORT)
 
 
-def find_unreported(host: capacity.Host, servers: Iterable[Server],
-                    state: str | None) -> Iterator[Finding]:
-    """Yield a finding for each server that nova-compute did not report about.
+def find_unreported_servers(host: capacity.Host, servers: Iterable[Server],
+                            state: str | None) -> Iterator[Finding]:
+    """Yield a finding for each server missing from nova-compute's reports.
 
     If nova-compute is down, there is one finding for the host.
 
     :param state: state of nova-compute; None for an unknown host.
     """
     if state != 'up':
-        yield _unchecked(
+        yield _make_unchecked_finding(
             host.name, host.name,
             'nova-compute is down' if state else
             'Nova has no compute node of this name',
@@ -187,13 +195,13 @@ def find_unreported(host: capacity.Host, servers: Iterable[Server],
         return
     for server in servers:
         if server.silent:
-            yield _unchecked(
+            yield _make_unchecked_finding(
                 host.name, server.uuid, f'{server.name}: {server.silent}',
                 'look at the log of nova-compute')
 
 
-def _unchecked(host: str, subject: str, text: str,
-               remedy: str) -> Finding:
+def _make_unchecked_finding(host: str, subject: str, text: str,
+                            remedy: str) -> Finding:
     return Finding(host, NOT_CHECKED, subject, text, remedy)
 
 

@@ -28,7 +28,7 @@ KEYS = (keys.NUMA, keys.NUMA_MAX, keys.NUMA_KEEP)
 _BY_NODE = ('hw:numa_cpus.', 'hw:numa_mem.')
 
 
-def is_auto(extra_specs: Mapping[str, str]) -> bool:
+def is_node_count_undecided(extra_specs: Mapping[str, str]) -> bool:
     """Whether the scheduler has yet to choose the number of guest NUMA nodes.
 
     True for a flavor with ghsched:numa=auto and without hw:numa_nodes, which
@@ -38,7 +38,7 @@ def is_auto(extra_specs: Mapping[str, str]) -> bool:
             and keys.NUMA_NODES not in extra_specs)
 
 
-def has_chosen_count(extra_specs: Mapping[str, str]) -> bool:
+def has_chosen_node_count(extra_specs: Mapping[str, str]) -> bool:
     """Whether the scheduler has chosen the number of guest NUMA nodes."""
     return (keys.NUMA.extra_spec in extra_specs
             and keys.NUMA_NODES in extra_specs)
@@ -55,10 +55,12 @@ def list_node_counts(extra_specs: Mapping[str, str], vcpus: int,
                  if not vcpus % count and not memory_mb % count)
 
 
-def list_node_counts_of_server(extra_specs: Mapping[str, str], vcpus: int,
-                               memory_mb: int, current: int,
-                               is_fixed: bool) -> tuple[int, ...]:
-    """Return the numbers of guest NUMA nodes to try for a server, ascending.
+def list_server_node_counts(extra_specs: Mapping[str, str], vcpus: int,
+                            memory_mb: int, current: int,
+                            is_fixed: bool) -> tuple[int, ...]:
+    """Return the numbers of guest NUMA nodes to try for an existing server.
+
+    They are in ascending order.
 
     :param current: number that the server has; 0 if it has never run.
     :param is_fixed: whether the number cannot change now, such as during a
@@ -90,20 +92,20 @@ def set_node_count(extra_specs: Mapping[str, str], count: int) -> dict[str,
     return {**extra_specs, keys.NUMA_NODES: str(count)}
 
 
-def check_count_is_open(extra_specs: Mapping[str, str]) -> None:
+def refuse_auto_with_fixed_node_count(extra_specs: Mapping[str, str]) -> None:
     """Refuse a flavor with both ghsched:numa=auto and hw:numa_nodes.
 
     :param extra_specs: extra specs as the admin set them.
     :raises PolicyError: when both are set; the error names both keys.
     """
-    if has_chosen_count(extra_specs):
+    if has_chosen_node_count(extra_specs):
         raise PolicyError(
             keys.NUMA.extra_spec, f'cannot be combined with {keys.NUMA_NODES}:'
             ' both set the number of guest NUMA nodes')
 
 
-def check_auto_keys(extra_specs: Mapping[str, str]) -> None:
-    """Refuse a flavor whose extra specs contradict ghsched:numa=auto.
+def refuse_auto_conflicts(extra_specs: Mapping[str, str]) -> None:
+    """Refuse a flavor with extra specs that conflict with ghsched:numa=auto.
 
     :raises PolicyError: for the first extra spec that must be removed.
     """

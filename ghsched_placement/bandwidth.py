@@ -43,7 +43,7 @@ class Bandwidth:
     priority: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the min, max, hardlimit and priority of bandwidth as a dict.
+        """Return min, max, hardlimit and priority of the bandwidth as a dict.
         """
         return {'min': self.minimum, 'max': self.maximum,
                 'hardlimit': self.hardlimit, 'priority': self.priority}
@@ -79,8 +79,8 @@ class NodePolicy(Bandwidth):
         """
         return self.maximum < 100
 
-    def counted_burst(self, accounting: Accounting) -> int:
-        """Return the percent that Placement counts for a guest node's burst.
+    def get_counted_burst(self, accounting: Accounting) -> int:
+        """Return the percent that Placement counts for the node's burst.
 
         It is 0 if Placement counts the caps of guests (accounting ``max``),
         because a cap includes the burst.
@@ -114,23 +114,24 @@ class NodePolicy(Bandwidth):
         if not isinstance(hardlimit, bool):
             raise TypeError(f'hardlimit is {hardlimit!r}')
         return cls(minimum=check_integer(packed['min'], 100),
-                   maximum=check_integer(packed['max'], 100, least=1),
+                   maximum=check_integer(packed['max'], 100, minimum=1),
                    hardlimit=hardlimit, priority=None if priority is None
                    else check_integer(priority, 7),
                    l3_ways=check_integer(packed.get('l3_ways', 0), 64),
                    burst=check_integer(packed.get('burst', 0), 100))
 
 
-def check_integer(value: object, most: int = 2 ** 16, least: int = 0) -> int:
-    """Return a value if it is an integer within limits, and raise otherwise.
+def check_integer(value: object, maximum: int = 2 ** 16,
+                  minimum: int = 0) -> int:
+    """Return a value if it is an integer within limits; raise otherwise.
 
-    :param most: largest value that is allowed.
-    :param least: smallest value that is allowed.
+    :param maximum: largest value that is allowed.
+    :param minimum: smallest value that is allowed.
     :raises TypeError: when the value is not an integer.
     :raises ValueError: when the value is out of range.
     """
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f'{value!r} is not a number')
-    if not least <= value <= most:
-        raise ValueError(f'{value} is not in {least}..{most}')
+    if not minimum <= value <= maximum:
+        raise ValueError(f'{value} is not in {minimum}..{maximum}')
     return value

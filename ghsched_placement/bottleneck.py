@@ -73,32 +73,33 @@ class Change:
     value: float
 
 
-def make_limits(percent: Mapping[str, int],
-                hysteresis: int = HYSTERESIS) -> Limits:
-    """Return the load thresholds of bottlenecks; defaults for those not given.
+def make_bottleneck_limits(thresholds: Mapping[str, int],
+                           hysteresis: int = HYSTERESIS) -> Limits:
+    """Return the load thresholds of bottlenecks; missing ones get defaults.
 
-    :param percent: thresholds by resource; 0: the resource cannot be a
+    :param thresholds: percent of load by resource; 0: the resource cannot be a
         bottleneck.
     :param hysteresis: percent of each threshold by which the load must fall
         below it before a bottleneck ends.
     :raises ValueError: if a name is not one of RESOURCES.
     """
-    for name in percent:
+    for name in thresholds:
         if name not in RESOURCES:
             raise ValueError(f'{name!r} is not one of {", ".join(RESOURCES)}')
     return Limits({name: value / 100 for name, value
-                   in {**DEFAULTS, **percent}.items() if value},
+                   in {**DEFAULTS, **thresholds}.items() if value},
                   hysteresis / 100)
 
 
-def mark_bottlenecks(load: Load, before: Load | None, limits: Limits) -> Load:
-    """Return a host's load record with each NUMA node's bottlenecks filled in.
+def mark_bottlenecks(load: Load, previous: Load | None,
+                     limits: Limits) -> Load:
+    """Return a host's load record with the bottlenecks of its nodes filled in.
 
     :param load: load record without bottlenecks.
-    :param before: previous load record of the host, with its bottlenecks.
+    :param previous: previous load record of the host, with its bottlenecks.
     :param limits: thresholds at which a bottleneck begins and ends.
     """
-    earlier = before.get_nodes_by_number() if before else {}
+    earlier = previous.get_nodes_by_number() if previous else {}
     return dataclasses.replace(load, nodes=tuple(
         dataclasses.replace(node, bottlenecks=_find_bottlenecks(
             node, _get_bottlenecks(earlier.get(node.node)), limits))
@@ -109,11 +110,11 @@ def _get_bottlenecks(node: HostNode | None) -> Iterable[str]:
     return (node.bottlenecks or ()) if node else ()
 
 
-def _find_bottlenecks(node: HostNode, before: Iterable[str],
+def _find_bottlenecks(node: HostNode, previous: Iterable[str],
                       limits: Limits) -> tuple[str, ...]:
-    """Return the resources whose load makes a host NUMA node a bottleneck.
+    """Return the resources that are bottlenecks of a host node, by its load.
 
-    :param before: resources that were bottlenecks of the node before.
+    :param previous: resources that were bottlenecks of the node before.
     :param limits: thresholds at which a bottleneck begins and ends.
     """
     figures = node.get_loads_by_resource()
@@ -122,7 +123,7 @@ def _find_bottlenecks(node: HostNode, before: Iterable[str],
         figures.setdefault('cpu_wait', 0.0)
     found = []
     for name, begin in limits.begin.items():
-        was = name in before
+        was = name in previous
         end = begin * (1 - limits.hysteresis) if was else begin
         value = figures.get(name)
         if was if value is None else value >= end:
@@ -130,13 +131,14 @@ def _find_bottlenecks(node: HostNode, before: Iterable[str],
     return tuple(sorted(found, key=RESOURCES.index))
 
 
-def find_changes(before: Load | None, now: Load) -> tuple[Change, ...]:
+def find_bottleneck_changes(previous: Load | None,
+                            now: Load) -> tuple[Change, ...]:
     """Return the bottlenecks that began or ended between two load records.
 
-    :param before: earlier load record of the host; None if there is none.
+    :param previous: earlier load record of the host; None if there is none.
     :param now: latest load record of the host.
     """
-    earlier = before.get_nodes_by_number() if before else {}
+    earlier = previous.get_nodes_by_number() if previous else {}
     found = []
     for node in now.nodes:
         was, is_now = (frozenset(_get_bottlenecks(earlier.get(node.node))),

@@ -88,8 +88,8 @@ class Limits:
 _RISKS = {'low': (0.5, 1.5), 'medium': (0.3, 1.2), 'high': (0.1, 1.1)}
 
 
-def limits_at_risk(risk: str, window: int, ratio: float) -> Limits:
-    """Return the limits of burst overcommitment for a risk: low, medium, high.
+def make_limits_for_risk(risk: str, window: int, ratio: float) -> Limits:
+    """Return the burst overcommitment limits for a risk: low, medium or high.
 
     :param window: hours of measurements that count.
     :param ratio: how many times the bandwidth that is reserved for bursts may
@@ -141,8 +141,8 @@ class Hour:
     over: int = 0
     short: int = 0
 
-    def add_sums(self, other: 'Hour') -> 'Hour':
-        """Return the sums of two burst use records of the same hour."""
+    def add_hour(self, other: 'Hour') -> 'Hour':
+        """Return the sum of this burst use record and one of the same hour."""
         return Hour(self.number, *map(
             operator.add, list(vars(self).values())[1:],
             list(vars(other).values())[1:]))
@@ -168,15 +168,15 @@ class Measured:
     over: float = 0.0
 
 
-def make_hour(number: int, shares: Sequence[Share], pool: float,
-              full: bool) -> Hour:
-    """Return an hourly record of burst use from one measured period.
+def make_hour_from_period(number: int, shares: Sequence[Share], pool: float,
+                          full: bool) -> Hour:
+    """Return an hourly record of burst use that holds one measured period.
 
     The record counts no period if no guest has a burst.
 
     :param number: number of the hour, in hours since 1970.
     :param shares: use of each guest's burst in the period.
-    :param pool: percent of the host NUMA node that was there for bursts.
+    :param pool: percent of the host NUMA node that was available for bursts.
     :param full: whether the node could deliver no more bandwidth.
     """
     promised = sum(share.promised for share in shares)
@@ -194,25 +194,25 @@ def make_hour(number: int, shares: Sequence[Share], pool: float,
         int(over), int(over and full and used < promised))
 
 
-def add_period(hours: Iterable[Hour], one: Hour, window: int) -> tuple[Hour,
-                                                                       ...]:
-    """Return the hourly records of burst use with one measured period added.
+def add_period_to_hours(hours: Iterable[Hour], new: Hour,
+                        window: int) -> tuple[Hour, ...]:
+    """Add a measured period to the hourly records of burst use; return them.
 
     :param hours: records until now; those older than the window are dropped.
-    :param one: record of the new period.
+    :param new: record of the new period.
     :param window: length of the window in hours.
     """
     kept = [hour for hour in hours
-            if one.number - window < hour.number <= one.number]
-    if kept and kept[-1].number == one.number:
-        kept[-1] = kept[-1].add_sums(one)
-    elif one.periods:
-        kept.append(one)
+            if new.number - window < hour.number <= new.number]
+    if kept and kept[-1].number == new.number:
+        kept[-1] = kept[-1].add_hour(new)
+    elif new.periods:
+        kept.append(new)
     return tuple(kept)
 
 
-def to_hour(now: float) -> int:
-    """Convert a time in seconds since 1970 to the number of its hour."""
+def to_hour_number(now: float) -> int:
+    """Convert a time in seconds since 1970 to full hours since 1970."""
     return int(now // _HOUR)
 
 
@@ -220,7 +220,7 @@ def summarize_hours(hours: Sequence[Hour], limits: Limits) -> Measured | None:
     """Return the burst use on a host NUMA node over a whole window of hours.
 
     None until a whole window has been measured: a shorter time would miss a
-    load that comes once a day.
+    load that occurs once a day.
 
     :param hours: hourly records, the oldest first.
     """
@@ -228,7 +228,7 @@ def summarize_hours(hours: Sequence[Hour], limits: Limits) -> Measured | None:
     if (len(known) < _COVERED * limits.window
             or known[-1].number - known[0].number < limits.window - 2):
         return None
-    total = functools.reduce(Hour.add_sums, known)
+    total = functools.reduce(Hour.add_hour, known)
     count = total.periods
     mean, guests = total.mean / count, total.guests / count
     own = max(0.0, total.own / count - mean ** 2)
@@ -242,14 +242,15 @@ def summarize_hours(hours: Sequence[Hour], limits: Limits) -> Measured | None:
         else limits.correlation, guests, total.over / count)
 
 
-def compute_shortage(found: Measured, promised: float, pool: float,
-                     limits: Limits) -> float:
-    """Estimate the fraction of periods in which bursts exceed the pool.
+def estimate_shortage_probability(found: Measured, promised: float,
+                                  pool: float, limits: Limits) -> float:
+    """Estimate how often guests' bursts exceed the bandwidth kept for them.
 
     :param found: burst use over the window of measurements.
     :param promised: percent of the host NUMA node that is promised as bursts
         to all guests.
     :param pool: percent of the node that is reserved for bursts.
+    :returns: fraction of the periods, 0 to 1.
     """
     if promised <= pool:
         return 0.0
@@ -261,15 +262,15 @@ def compute_shortage(found: Measured, promised: float, pool: float,
     one = found.variance * mean * (1 - mean) / spread
     guests = max(1.0, found.guests * promised / found.promised)
     variance = one * (found.correlation + (1 - found.correlation) / guests)
-    return _beta_above(mean, variance, pool / promised)
+    return _compute_beta_tail(mean, variance, pool / promised)
 
 
 def compute_burst_limit(hours: Sequence[Hour], pool: float,
                         limits: Limits) -> int:
     """Return the percent of a host NUMA node that may be promised as bursts.
 
-    It is the reserved percent itself, without overcommitment, until a whole
-    window is measured.
+    Until a whole window is measured, this is the percent that is reserved for
+    bursts, without overcommitment.
 
     :param hours: hourly records of burst use, the oldest first.
     :param pool: percent of the node that is reserved for bursts.
@@ -287,12 +288,13 @@ def compute_burst_limit(hours: Sequence[Hour], pool: float,
     # The more is promised, the likelier it is too much.
     return base + bisect.bisect(
         range(base + 1, most + 1), chance,
-        key=lambda promised: compute_shortage(found, promised, pool, limits))
+        key=lambda promised: estimate_shortage_probability(found, promised,
+                                                           pool, limits))
 
 
-def add_to_minima(before: Sequence[tuple[int, int]], hour: int, now: int,
-                  window: int) -> tuple[tuple[int, int], ...]:
-    """Return the lowest burst limit of each hour, with one more period added.
+def add_to_hourly_minima(before: Sequence[tuple[int, int]], hour: int,
+                         now: int, window: int) -> tuple[tuple[int, int], ...]:
+    """Add a period's burst limit to the lowest burst limits of each hour.
 
     :param before: pairs of the number of an hour and its lowest limit, the
         oldest first; those older than the window are dropped.
@@ -320,8 +322,8 @@ def smooth_burst_offer(before: int, now: int) -> int:
     return now if now < before or now >= before * (1 + _RAISE) else before
 
 
-def _beta_above(mean: float, variance: float, value: float) -> float:
-    """Return the probability that a beta-distributed value exceeds a bound.
+def _compute_beta_tail(mean: float, variance: float, value: float) -> float:
+    """Return the probability that a beta-distributed variable exceeds a value.
 
     :param mean: mean of the distribution.
     :param variance: variance of the distribution.
@@ -334,34 +336,35 @@ def _beta_above(mean: float, variance: float, value: float) -> float:
         return mean         # nothing but 0 and 1
     shape = most / variance - 1
     # As the share of what is unused: no cancellation at the upper end.
-    return _beta_below(shape * (1 - mean), shape * mean, 1 - value)
+    return _compute_incomplete_beta(shape * (1 - mean), shape * mean,
+                                    1 - value)
 
 
-def _beta_below(a: float, b: float, x: float) -> float:
+def _compute_incomplete_beta(a: float, b: float, x: float) -> float:
     """Return the regularized incomplete beta function I_x(a, b).
 
     DLMF 8.17.22 (https://dlmf.nist.gov/8.17#v), a continued fraction
     evaluated from the front (modified Lentz method).
     """
     if x > (a + 1) / (a + b + 2):
-        return 1.0 - _beta_below(b, a, 1.0 - x)
+        return 1.0 - _compute_incomplete_beta(b, a, 1.0 - x)
     front = math.exp(
         math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
         + a * math.log(x) + b * math.log1p(-x)) / a
-    lower = 1.0 / _not_zero(1.0 - (a + b) * x / (a + 1.0))
+    lower = 1.0 / _avoid_zero(1.0 - (a + b) * x / (a + 1.0))
     upper, value = 1.0, lower
     for step in range(2, 600):
-        term = _compute_numerator(a, b, x, step)
-        lower = 1.0 / _not_zero(1.0 + term * lower)
-        upper = _not_zero(1.0 + term / upper)
+        term = _compute_beta_numerator(a, b, x, step)
+        lower = 1.0 / _avoid_zero(1.0 + term * lower)
+        upper = _avoid_zero(1.0 + term / upper)
         value *= lower * upper
         if abs(lower * upper - 1.0) < _EXACT:
             break
     return min(1.0, front * value)
 
 
-def _compute_numerator(a: float, b: float, x: float, step: int) -> float:
-    """Return one numerator of the continued fraction of the beta function.
+def _compute_beta_numerator(a: float, b: float, x: float, step: int) -> float:
+    """Return a numerator in the continued fraction of the beta function.
 
     :param step: number of the numerator.
     """
@@ -372,5 +375,5 @@ def _compute_numerator(a: float, b: float, x: float, step: int) -> float:
     return half * (b - half) * x / ((a + 2 * half - 1) * (a + 2 * half))
 
 
-def _not_zero(value: float) -> float:
+def _avoid_zero(value: float) -> float:
     return value if abs(value) > 1e-300 else 1e-300

@@ -83,7 +83,7 @@ class Use:
     square_sum: float = 0.0
 
     def add_period(self, weight: float, promised: int, used: float) -> 'Use':
-        """Return a project's use of bursts with one measured period added.
+        """Return this project's use of bursts with one measured period added.
 
         :param weight: factor by which all earlier periods count less.
         :param promised: percent of the host NUMA node that was promised to the
@@ -98,7 +98,7 @@ class Use:
 
     def compute_mean_and_deviation(self, periods: float) -> tuple[float,
                                                                   float]:
-        """Return mean and deviation of the part of a project's bursts in use.
+        """Return mean and standard deviation of the used part of the bursts.
 
         :param periods: number of measured periods, older ones weighted less.
             Periods before the project's first guest count as fully used.
@@ -135,12 +135,12 @@ class Uses:
 
     @property
     def largest_promised(self) -> int:
-        """Largest percent of a host node promised as bursts to one project."""
+        """Percent of a host node promised as bursts to the largest project."""
         return max((use.promised for use in self.projects), default=0)
 
     @property
     def effective_projects(self) -> float:
-        """Number of projects with bursts, weighted by the size of the bursts.
+        """Effective number of projects, weighted by their promised bursts.
 
         Projects with equal shares count as their number, others as fewer (sum
         squared over sum of squares).
@@ -152,11 +152,12 @@ class Uses:
 def add_period_by_project(before: Uses, hour: int,
                           shares: Iterable[burst.Share],
                           window: int) -> Uses:
-    """Return the use of bursts by project, with one measured period added.
+    """Add one measured period to the use of bursts by project.
 
     :param hour: number of the hour of the period.
     :param shares: use of each guest's burst in the period.
     :param window: hours after which a period counts for 37 percent (1/e).
+    :returns: the use with the new period.
     """
     weight = math.exp(-max(0, hour - before.hour) / window)
     promised: Counter[str] = Counter()
@@ -178,14 +179,14 @@ def add_period_by_project(before: Uses, hour: int,
                 tuple(sorted(kept, key=lambda use: use.project)))
 
 
-def compute_project_limit(uses: Uses, pool: float,
-                          limits: burst.Limits) -> int:
-    """Return the percent of a host node to promise as bursts, by project use.
+def compute_limit_by_project_use(uses: Uses, pool: float,
+                                 limits: burst.Limits) -> int:
+    """Return the percent of a host NUMA node that may be promised as bursts.
 
-    It is never less than the reserved percent, and exactly that where one
-    project has all guests or less than a window was measured. If guests count
-    as independent (``limits.correlation`` is 0), only the overcommitment ratio
-    limits it.
+    The measured use of each project limits it. It is never less than the
+    reserved percent, and exactly that if one project has all guests, or if
+    less than a window was measured. If guests count as independent
+    (``limits.correlation`` is 0), only the overcommitment ratio limits it.
 
     :param uses: measured use of bursts by project.
     :param pool: percent of the node that is reserved for bursts.
@@ -206,7 +207,7 @@ def compute_project_limit(uses: Uses, pool: float,
 
 
 def _compute_worst_use(uses: Uses, safety: float) -> float:
-    """Return the percent of a host NUMA node that bursts use at the worst.
+    """Return the percent of a host node that bursts use in the worst case.
 
     In the worst case the projects that would add most are all busy at the same
     time.

@@ -59,8 +59,8 @@ class Record:
 
     @property
     def total(self) -> burst.Hour:
-        """Sum of the hourly records of burst use over the whole window."""
-        return functools.reduce(burst.Hour.add_sums, self.hours, burst.Hour(0))
+        """Burst use of a host NUMA node, summed over the whole window."""
+        return functools.reduce(burst.Hour.add_hour, self.hours, burst.Hour(0))
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Period:
 
 def add_period_to_record(before: Record, hour: int, now: Period,
                          limits: burst.Limits) -> Record:
-    """Return the burst record of a host NUMA node with one period added.
+    """Add one measured period to the burst record of a host NUMA node.
 
     If the use of some guest is unknown in the period, no measurement is added.
 
@@ -90,23 +90,25 @@ def add_period_to_record(before: Record, hour: int, now: Period,
     shares = now.shares or ()
     promised = (before.promised if now.shares is None
                 else sum(share.promised for share in shares))
-    hours = burst.add_period(before.hours, burst.make_hour(
-        hour, shares, now.pool, now.full), limits.window)
+    hours = burst.add_period_to_hours(
+        before.hours, burst.make_hour_from_period(
+            hour, shares, now.pool, now.full), limits.window)
     found = burst.summarize_hours(hours, limits)
     uses = before.uses
     if now.shares is not None:
         uses = burst_projects.add_period_by_project(
             uses, hour, shares, limits.window)
-    lowest = burst.add_to_minima(before.lowest, hour, min(
+    lowest = burst.add_to_hourly_minima(before.lowest, hour, min(
         burst.compute_burst_limit(hours, now.pool, limits),
-        burst_projects.compute_project_limit(uses, now.pool, limits)),
+        burst_projects.compute_limit_by_project_use(uses, now.pool, limits)),
         limits.window)
     return Record(
         hours, now.pool, promised,
         burst.smooth_burst_offer(before.offered,
                                  min(least for _, least in lowest)),
         None if found is None
-        else burst.compute_shortage(found, promised, now.pool, limits), lowest,
+        else burst.estimate_shortage_probability(found, promised, now.pool,
+                                                 limits), lowest,
         uses)
 
 

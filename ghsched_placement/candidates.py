@@ -120,8 +120,8 @@ class Host:
     socket_of: Mapping[int, int | None] = field(default_factory=dict)
     busy: Mapping[int, node_choice.Cost] = field(default_factory=dict)
 
-    def locality_index(self, node: int, other: int | None) -> int:
-        """Return how far host NUMA nodes are apart, as index in LOCALITIES.
+    def get_locality_index(self, node: int, other: int | None) -> int:
+        """Return the distance of two host nodes as an index in LOCALITIES.
 
         0: same node, 1: another node of the same socket, 2: farther or
         unknown.
@@ -160,19 +160,18 @@ class Placed:
 
     @property
     def candidate(self) -> Mapping[str, Any]:
-        """Allocation candidate of the node assignment that uses fewest PFs."""
+        """Allocation candidate of the assignment that uses the fewest PFs."""
         return self.candidates[0]
 
     def get_host_node_order(self) -> tuple[int, ...]:
-        """Return the host NUMA node of each guest NUMA node, in guest order.
-        """
+        """Return the host NUMA nodes, in the order of the guest NUMA nodes."""
         return tuple(node for _guest, node in sorted(self.nodes.items()))
 
     @property
     def rank(self) -> tuple[Any, ...]:
-        """Sort key of ways to place a guest on a host; smallest is best.
+        """Sort key of assignments of a guest to host nodes; smallest is best.
 
-        It compares, in this order: VFs far from their guest nodes; host nodes
+        Compared are, in this order: VFs far from their guest nodes; host nodes
         with PFs for guest nodes without VFs; number of sockets; load; cost to
         other guests; whose turn it is among equal nodes; number of PFs.
         """
@@ -185,7 +184,7 @@ class Placed:
 
 def map_vfs_to_pfs(candidates: Sequence[Mapping[str, Any]],
                    vfs: Sequence[VfRequest]) -> None:
-    """Add the PF of each VF to the mappings of Placement's candidates.
+    """Add the PF of each VF to the provider mappings of allocation candidates.
 
     Placement maps a request group for several VFs under the suffix of the
     first of them, so a VF without a mapping gets the PF of the VF before it.
@@ -201,11 +200,11 @@ def map_vfs_to_pfs(candidates: Sequence[Mapping[str, Any]],
                     mappings[suffix] = list(provider)
 
 
-def make_no_room_lack(nodes: Iterable[int]) -> Lack:
-    """Return the reason that some host NUMA nodes cannot take the guest nodes.
+def make_node_capacity_reason(nodes: Iterable[int]) -> Lack:
+    """Return the refusal reason of host nodes without enough CPUs or memory.
 
-    They have the bandwidth and VFs of the guest, but not the CPUs, memory,
-    networks or other devices.
+    The host NUMA nodes have the bandwidth and VFs that a guest needs, but not
+    the CPUs, memory, networks or other devices.
 
     :param nodes: numbers of the host NUMA nodes.
     """

@@ -51,7 +51,7 @@ class Provider:
     traits: frozenset[str] = frozenset()
 
     def get_stock(self, resource_class: str) -> 'Stock | None':
-        """Return a resource class's inventory and usage; None if absent."""
+        """Return inventory and usage of a resource class; None if absent."""
         record = self.inventories.get(resource_class)
         if record is None:
             return None
@@ -97,7 +97,7 @@ class Stock:
 
     @property
     def max_unit(self) -> int:
-        """Largest amount that one allocation can have now.
+        """Largest amount that a single allocation can have now.
 
         It is free, no more than Placement's max_unit, and a multiple of the
         step size.
@@ -146,7 +146,7 @@ class Node:
     stocks: Mapping[str, Stock] = field(default_factory=dict)
 
     def count_free_vfs(self, resource_class: str) -> int:
-        """Return the number of free VFs of a resource class on a host node."""
+        """Return the number of free VFs of a resource class on this node."""
         return sum(pf.stock.free for pf in self.pfs
                    if pf.resource_class == resource_class)
 
@@ -185,8 +185,8 @@ class Host:
             name for name, trait in names.CAPABILITY_TRAITS.items()
             if trait in self.root.traits))
 
-    def largest_guarantee(self, node: Node) -> int:
-        """Return the largest percent that a host node can guarantee a guest.
+    def get_largest_guarantee(self, node: Node) -> int:
+        """Return the largest percent of bandwidth a host node can guarantee.
 
         It is 0 if no control group is free on the host.
         """
@@ -196,10 +196,10 @@ class Host:
 
 
 def compute_fragmentation(host: Host) -> int | None:
-    """Return the percent of a host's free bandwidth that is on nodes in use.
+    """Return the percent of a host's free bandwidth on partly allocated nodes.
 
-    0 if no node with free bandwidth has any allocated, 100 if all such nodes
-    have. None if no bandwidth is free.
+    0 if no NUMA node with free bandwidth has any allocated, 100 if all such
+    nodes have. None if no bandwidth is free.
     """
     stocks = [node.bandwidth for node in host.nodes if node.bandwidth]
     free = sum(stock.free for stock in stocks)
@@ -209,31 +209,34 @@ def compute_fragmentation(host: Host) -> int | None:
     return round(100 * broken / free)
 
 
-def set_rooms(host: Host, rooms: Iterable[NodeRoom]) -> Host:
-    """Return a host whose NUMA nodes have the given CPUs and memory.
+def set_node_capacity(host: Host, capacities: Iterable[NodeRoom]) -> Host:
+    """Return a host with the given CPUs and memory set on its NUMA nodes.
 
-    :param rooms: CPUs and memory of host NUMA nodes; those of the other nodes
-        become unknown.
+    :param capacities: CPUs and memory of host NUMA nodes; those of the other
+        nodes become unknown.
     """
-    known: dict[int | None, NodeRoom] = {room.node: room for room in rooms}
+    known: dict[int | None, NodeRoom] = {
+        capacity.node: capacity for capacity in capacities}
     return replace(host, nodes=tuple(
         replace(node, room=known.get(node.number)) for node in host.nodes))
 
 
-def spread_evenly(host: Host) -> tuple[NodeRoom, ...]:
-    """Estimate each NUMA node's CPUs and memory as even parts of a host's."""
+def estimate_node_capacity(host: Host) -> tuple[NodeRoom, ...]:
+    """Estimate each NUMA node's CPUs and memory as even parts of the host's.
+    """
     numbers = [node.number for node in host.nodes if node.number is not None]
     parts = len(numbers)
-    cpus, vcpus_used, cpu_ratio = _divide_stock(host, orc.VCPU, parts)
-    dedicated, dedicated_used, _one = _divide_stock(host, orc.PCPU, parts)
-    memory, memory_used, ram_ratio = _divide_stock(host, orc.MEMORY_MB, parts)
+    cpus, vcpus_used, cpu_ratio = _divide_inventory(host, orc.VCPU, parts)
+    dedicated, dedicated_used, _one = _divide_inventory(host, orc.PCPU, parts)
+    memory, memory_used, ram_ratio = _divide_inventory(host, orc.MEMORY_MB,
+                                                       parts)
     return tuple(NodeRoom(
         number, cpus, vcpus_used, cpu_ratio, dedicated, dedicated_used,
         memory, memory_used, ram_ratio) for number in numbers)
 
 
-def _divide_stock(host: Host, resource_class: str,
-                  parts: int) -> tuple[int, int, float]:
+def _divide_inventory(host: Host, resource_class: str,
+                      parts: int) -> tuple[int, int, float]:
     """Return total, usage and ratio of an even part of a host's inventory.
 
     :param parts: number of parts to divide the host's inventory into.
@@ -248,7 +251,7 @@ def _divide_stock(host: Host, resource_class: str,
 def build_hosts(providers: Iterable[Provider]) -> tuple[Host, ...]:
     """Build the hosts that run the ghsched driver from Placement's providers.
 
-    They are sorted by name.
+    The hosts are sorted by name.
     """
     by_root: dict[str, list[Provider]] = {}
     for provider in providers:
@@ -258,8 +261,8 @@ def build_hosts(providers: Iterable[Provider]) -> tuple[Host, ...]:
                         key=lambda host: host.name))
 
 
-def parse_node_number(root: str, uuid: str, name: str) -> int | None:
-    """Return the host NUMA node number in the name of a resource provider.
+def parse_numa_node_number(root: str, uuid: str, name: str) -> int | None:
+    """Parse the host NUMA node number in the name of a resource provider.
 
     None if the name has none, or the UUID is not that of this NUMA node.
 
@@ -287,17 +290,17 @@ def _build_host(uuid: str, members: list[Provider]) -> Host | None:
             pfs.setdefault(one.parent, []).extend(_build_pfs(one, root))
     nodes = [_build_node(one, root, pfs.pop(one.uuid, [])) for one in of_nodes]
     return Host(root, root.get_stock(names.RESCTRL_GROUP),
-                tuple(sorted(nodes, key=_node_key)),
+                tuple(sorted(nodes, key=_make_node_sort_key)),
                 tuple(pf for found in pfs.values() for pf in found))
 
 
-def _node_key(node: Node) -> tuple[bool, int, str]:
+def _make_node_sort_key(node: Node) -> tuple[bool, int, str]:
     return node.number is None, node.number or 0, node.name
 
 
 def _build_node(provider: Provider, root: Provider, pfs: list[Pf]) -> Node:
     return Node(
-        parse_node_number(root.uuid, provider.uuid, provider.name),
+        parse_numa_node_number(root.uuid, provider.uuid, provider.name),
         provider.uuid,
         provider.name, provider.get_stock(names.MEM_BW_PCT),
         tuple(sorted(pfs, key=lambda pf: pf.address)), provider.traits,

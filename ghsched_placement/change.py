@@ -36,7 +36,7 @@ CHANGEABLE = (keys.MEM_BW_MIN, keys.MEM_BW_MAX, keys.MEM_BW_HARDLIMIT,
               keys.MEM_BW_PRIORITY)
 
 #: New text of an extra spec by its name, None to take it away.
-Wish = Mapping[str, str | None]
+RequestedChanges = Mapping[str, str | None]
 
 _BY_NAME = {key.name: key for key in CHANGEABLE}
 
@@ -54,7 +54,7 @@ class Change:
 
 
 def to_extra_spec(name: str) -> str:
-    """Convert the short name of a bandwidth key to its extra spec.
+    """Convert the name of a changeable bandwidth key to its full extra spec.
 
     :param name: such as ``mem_bw_max``, ``mem-bw-max`` or ``mem_bw_max.0``,
         with or without ``ghsched:``.
@@ -72,16 +72,16 @@ def to_extra_spec(name: str) -> str:
     return key.extra_spec + dot + node
 
 
-def merge_extra_specs(extra_specs: Mapping[str, str], wish: Wish) -> dict[str,
-                                                                          str]:
+def merge_extra_specs(extra_specs: Mapping[str, str],
+                      requested: RequestedChanges) -> dict[str, str]:
     """Return a flavor's extra specs with the requested changes applied.
 
-    :param wish: new value by key; None removes the key.
+    :param requested: new value by key; None removes the key.
     :raises PolicyError: for a key that cannot be changed while a guest exists,
         or an invalid value.
     """
     merged = dict(extra_specs)
-    for name, text in wish.items():
+    for name, text in requested.items():
         name = to_extra_spec(name)
         if text is None:
             merged.pop(name, None)
@@ -91,22 +91,23 @@ def merge_extra_specs(extra_specs: Mapping[str, str], wish: Wish) -> dict[str,
     return merged
 
 
-def check_change(extra_specs: Mapping[str, str], wish: Wish,
-                 guest_nodes: int) -> Change:
-    """Check a requested change of a server's bandwidth policy and return it.
+def check_policy_change(extra_specs: Mapping[str, str],
+                        requested: RequestedChanges,
+                        guest_nodes: int) -> Change:
+    """Validate a change of a server's bandwidth policy and return it.
 
     :param extra_specs: extra specs of the server's flavor now.
-    :param wish: new value by key; None removes the key.
+    :param requested: new value by key; None removes the key.
     :param guest_nodes: number of guest NUMA nodes.
     :raises PolicyError: when the new policy is invalid, or needs a control
         group and the guest was started without one, or the reverse.
     """
-    merged = merge_extra_specs(extra_specs, wish)
+    merged = merge_extra_specs(extra_specs, requested)
     before = policies.parse(extra_specs, guest_nodes) or GuestPolicy()
     after = policies.parse(merged, guest_nodes) or GuestPolicy()
     if before.controlled != after.controlled:
         raise policies.PolicyError(
-            to_extra_spec(next(iter(wish))),
+            to_extra_spec(next(iter(requested))),
             'the guest was started without ghsched:mem_bw_* and has no '
             'control group; resize it to a flavor with them'
             if after.controlled else
@@ -122,10 +123,11 @@ def check_change(extra_specs: Mapping[str, str], wish: Wish,
 Amounts = Mapping[tuple[str, str], int]
 
 
-def compute_amounts(policy: GuestPolicy, accounting: Accounting,
-                    host_nodes: Sequence[int], compute_node_uuid: str,
-                    classes: Iterable[str]) -> dict[tuple[str, str], int]:
-    """Return the amounts that a policy allocates from host NUMA nodes.
+def compute_allocation_amounts(policy: GuestPolicy, accounting: Accounting,
+                               host_nodes: Sequence[int],
+                               compute_node_uuid: str, classes: Iterable[str]
+                               ) -> dict[tuple[str, str], int]:
+    """Return the amounts that a policy allocates from each host NUMA node.
 
     :param host_nodes: host NUMA node of each guest NUMA node.
     :param compute_node_uuid: UUID of the compute node's provider.
@@ -144,35 +146,37 @@ def compute_amounts(policy: GuestPolicy, accounting: Accounting,
     return found
 
 
-def select_amounts(held: Mapping[str, Any],
-                   classes: Container[str]) -> dict[tuple[str, str], int]:
+def select_allocation_amounts(allocation: Mapping[str, Any],
+                              classes: Container[str]
+                              ) -> dict[tuple[str, str], int]:
     """Return the amounts of the given resource classes in an allocation.
 
-    :param held: the allocation, as ``{provider: {'resources': {class:
+    :param allocation: the allocation, as ``{provider: {'resources': {class:
         amount}}}``.
     :returns: amounts by provider UUID and resource class.
     """
     return {(provider, name): int(amount)
-            for provider, one in held.items()
+            for provider, one in allocation.items()
             for name, amount in one['resources'].items()
             if amount and name in classes}
 
 
 def make_changed_allocation_body(answer: Mapping[str, Any],
-                                 wanted: Amounts) -> dict[str, Any] | None:
+                                 new_amounts: Amounts
+                                 ) -> dict[str, Any] | None:
     """Return the PUT /allocations body that changes a consumer's amounts.
 
     :param answer: body of GET /allocations/{consumer} (Placement 1.28 or
         later, up to 1.37).
-    :param wanted: new amounts by provider UUID and resource class; 0 removes
+    :param new_amounts: amounts by provider UUID and resource class; 0 removes
         one, the others stay as they are.
     :returns: None when nothing would change.
     """
     held = allocations.parse_allocations(answer)
     if all(held.get(provider, {}).get(name, 0) == amount
-           for (provider, name), amount in wanted.items()):
+           for (provider, name), amount in new_amounts.items()):
         return None
-    for (provider, name), amount in wanted.items():
+    for (provider, name), amount in new_amounts.items():
         resources = held.setdefault(provider, {})
         resources.pop(name, None)
         if amount:
@@ -180,21 +184,23 @@ def make_changed_allocation_body(answer: Mapping[str, Any],
     return allocations.make_allocations_body(answer, held)
 
 
-def take_maxima(some: Amounts, others: Amounts) -> dict[tuple[str, str], int]:
-    """Return the larger of two amounts of each provider and resource class.
+def merge_by_maximum(some: Amounts,
+                     others: Amounts) -> dict[tuple[str, str], int]:
+    """Merge two allocations, with the larger amount of each resource class.
 
-    An allocation of these amounts suffices for both of two policies.
+    The result suffices for both of two policies.
     """
     return {key: max(some.get(key, 0), others.get(key, 0))
             for key in {**some, **others}}
 
 
-def find_other_providers(now: Amounts,
-                         providers: Iterable[str]) -> frozenset[str]:
+def find_unlisted_providers(amounts: Amounts,
+                            providers: Iterable[str]) -> frozenset[str]:
     """Return the providers of an allocation that are not in a given list.
 
-    :param now: amounts in the allocation, by provider UUID and resource class.
+    :param amounts: amounts of the allocation, by provider UUID and resource
+        class.
     :param providers: UUIDs of the given providers.
     """
-    return frozenset(provider for provider, _name in now) - frozenset(
+    return frozenset(provider for provider, _name in amounts) - frozenset(
         providers)

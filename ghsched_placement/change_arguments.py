@@ -19,14 +19,15 @@ from ghsched_placement import change as changes
 from ghsched_placement import policy as policies
 
 
-def add_change_arguments(parser: argparse.ArgumentParser, server: str) -> None:
+def add_change_arguments(parser: argparse.ArgumentParser,
+                         identifier: str) -> None:
     """Add the arguments for changing a server's bandwidth policy to a parser.
 
-    :param server: kind of identifier for the server (such as UUID), for the
-        help text.
+    :param identifier: kind of identifier for the server (such as UUID), for
+        the help text.
     """
     parser.add_argument('server', metavar='SERVER',
-                        help=f'{server} of the server')
+                        help=f'{identifier} of the server')
     for key in changes.CHANGEABLE:
         parser.add_argument(
             '--' + key.name.replace('_', '-'), dest=key.name,
@@ -44,13 +45,13 @@ def add_change_arguments(parser: argparse.ArgumentParser, server: str) -> None:
 
 def parse_change_arguments(arguments: argparse.Namespace) -> dict[str,
                                                                   str | None]:
-    """Return the extra specs that the command line changes; None removes one.
+    """Return the extra specs to change by the command line; None removes one.
 
     :raises PolicyError: for a key that cannot be changed, a value outside its
         range, or a key that is named twice.
     """
     found: dict[str, str | None] = {}
-    for name, text in _named(arguments):
+    for name, text in _yield_named_changes(arguments):
         extra_spec = changes.to_extra_spec(name)
         if extra_spec in found:
             raise policies.PolicyError(extra_spec, 'is given twice')
@@ -63,8 +64,8 @@ def parse_change_arguments(arguments: argparse.Namespace) -> dict[str,
     return found
 
 
-def _named(arguments: argparse.Namespace
-           ) -> Iterator[tuple[str, str | None]]:
+def _yield_named_changes(arguments: argparse.Namespace
+                         ) -> Iterator[tuple[str, str | None]]:
     for key in changes.CHANGEABLE:
         for text in getattr(arguments, key.name):
             node, equals, value = text.rpartition('=')

@@ -50,8 +50,8 @@ _SHORT = {key.name: key.name.removeprefix('mem_bw_')
           for key in changes.CHANGEABLE}
 
 
-def make_report(plan: Any, dry_run: bool) -> dict[str, Any]:
-    """Return the report of a server's policy change or its dry run as a dict.
+def make_change_report(plan: Any, dry_run: bool) -> dict[str, Any]:
+    """Return the report of a bandwidth policy change or dry run as a dict.
 
     :param plan: the change, with the guest and the limits that the host sets.
     """
@@ -68,50 +68,51 @@ def make_report(plan: Any, dry_run: bool) -> dict[str, Any]:
                 {'domain': one['domain'],
                  **{short: one[short] for short in _SHORT.values()}}
                 for one in plan.effective if one['host_node'] == host_node],
-        } for number, host_node, before, after in _nodes(plan)],
+        } for number, host_node, before, after in _yield_node_changes(plan)],
     }
 
 
-def summarize_change(shown: Mapping[str, Any]) -> str:
-    """Return a sentence that sums up the result of a bandwidth policy change.
+def summarize_change(report: Mapping[str, Any]) -> str:
+    """Return a sentence on the result of a server's bandwidth policy change.
 
-    :param shown: report of the change.
+    :param report: report of the change.
     """
-    together = (f' The host holds these values for {shown["guests"]} servers '
+    together = (f' The host holds these values for {report["guests"]} servers '
                 'together, which share a control group.'
-                if shown['guests'] > 1 else '')
-    if not shown['changed']:
+                if report['guests'] > 1 else '')
+    if not report['changed']:
         return 'Nothing to change.' + together
-    if shown['dry_run']:
+    if report['dry_run']:
         return 'This could be done now. Nothing was changed.' + together
-    return ('Done.' if shown['running'] else
+    return ('Done.' if report['running'] else
             'Done; it holds when the server starts.') + together
 
 
-def list_change_rows(shown: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+def list_change_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     """Yield a table row for each guest NUMA node and changed extra spec.
 
-    :param shown: report of the change.
+    :param report: report of the change.
     """
-    for node in shown['nodes']:
+    for node in report['nodes']:
         for name, short in _SHORT.items():
             yield (str(node['guest_node']), str(node['host_node']), name,
-                   _text(node['before'][short]), _text(node['after'][short]),
-                   _distinct(_text(one[short], absent='-')
-                             for one in node['effective']))
+                   _format_value(node['before'][short]),
+                   _format_value(node['after'][short]),
+                   _join_distinct(_format_value(one[short], absent='-')
+                                  for one in node['effective']))
 
 
-def _nodes(plan: Any) -> Iterator[tuple[int, int, Any, Any]]:
+def _yield_node_changes(plan: Any) -> Iterator[tuple[int, int, Any, Any]]:
     yield from zip(range(len(plan.guest.host_nodes)), plan.guest.host_nodes,
                    plan.change.before.nodes, plan.change.after.nodes,
                    strict=True)
 
 
-def _text(value: object, absent: str = 'default') -> str:
+def _format_value(value: object, absent: str = 'default') -> str:
     if value is None:
         return absent
     return str(value).lower()
 
 
-def _distinct(texts: Iterable[str]) -> str:
+def _join_distinct(texts: Iterable[str]) -> str:
     return ', '.join(dict.fromkeys(texts))

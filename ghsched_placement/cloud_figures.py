@@ -75,8 +75,9 @@ class Cloud:
     read_at: float | None = None
 
 
-def list_amounts(host: capacity.Host) -> Iterator[Amount]:
-    """Yield the amounts of each resource class, by host and by NUMA node."""
+def list_host_amounts(host: capacity.Host) -> Iterator[Amount]:
+    """Yield capacity and usage of each resource class of a host and its nodes.
+    """
     for name in sorted(host.root.inventories):
         yield from _sum_stocks(host, None, name,
                                [host.root.get_stock(name)])
@@ -89,7 +90,8 @@ def list_amounts(host: capacity.Host) -> Iterator[Amount]:
 
 def _sum_vfs(host: capacity.Host, node: int | None,
              pfs: Iterable[capacity.Pf]) -> Iterator[Amount]:
-    """Yield the amounts of VFs of each resource class."""
+    """Yield capacity and usage of each resource class of VFs, summed over PFs.
+    """
     found: dict[str, list[capacity.Stock | None]] = {}
     for pf in pfs:
         found.setdefault(pf.resource_class, []).append(pf.stock)
@@ -99,7 +101,7 @@ def _sum_vfs(host: capacity.Host, node: int | None,
 
 def _sum_stocks(host: capacity.Host, node: int | None, name: str,
                 stocks: Iterable[capacity.Stock | None]) -> Iterator[Amount]:
-    """Yield the sum of some inventories; nothing if there are none."""
+    """Yield summed capacity and usage of some inventories; nothing if none."""
     there = [stock for stock in stocks if stock is not None]
     if there:
         yield Amount(host.name, node, name,
@@ -108,14 +110,15 @@ def _sum_stocks(host: capacity.Host, node: int | None, name: str,
                      sum(max(0, stock.free) for stock in there))
 
 
-def sum_verdicts(flavor: str, least: int,
-                 verdicts: Iterable[fitting.Verdict]) -> FlavorRoom:
-    """Return the room of a cloud for a flavor, from the verdicts of its hosts.
+def sum_flavor_capacity(flavor: str, wanted_guests: int,
+                        verdicts: Iterable[fitting.Verdict]) -> FlavorRoom:
+    """Sum up how many guests of a flavor fit in a cloud, from all verdicts.
 
-    :param least: number of guests that should fit.
+    :param wanted_guests: number of guests that should fit.
+    :param verdicts: results of the checks of all hosts.
     """
     found = list(verdicts)
     lacking = Counter(resource for verdict in found if not verdict.guests
                       for resource in {one.resource for one in verdict.lacks})
-    return FlavorRoom(flavor, least, sum(one.guests for one in found),
+    return FlavorRoom(flavor, wanted_guests, sum(one.guests for one in found),
                       sum(one.guests > 0 for one in found), dict(lacking))

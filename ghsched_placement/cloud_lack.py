@@ -13,8 +13,8 @@
 """Resources that a guest needs and no host of the cloud has.
 
 Placement answers a query that nothing satisfies with an empty list and no
-reason; :func:`find_lacks` asks it about each part of the query. What no
-question explains is not claimed.
+reason; :func:`find_refusal_reasons` asks it about each part of the query. What
+no question explains is not claimed.
 """
 
 from collections.abc import Callable
@@ -70,15 +70,16 @@ _STEPS = (2, 4, 5, 7, 10)
 _NO_GROUP = 'no host has a resctrl control group left'
 
 
-def find_lacks(policy: GuestPolicy, accounting: Accounting, cloud: Cloud,
-               rest: Sequence[tuple[str, str]] = ()) -> list[Lack]:
+def find_refusal_reasons(policy: GuestPolicy, accounting: Accounting,
+                         cloud: Cloud,
+                         rest: Sequence[tuple[str, str]] = ()) -> list[Lack]:
     """Return the reasons why no host of the cloud can take a guest.
 
     They are resources and traits that no host has free; if each of them exists
     by itself, the reason is their combination.
 
     :param accounting: bandwidth that Placement counts, ``min`` or ``max``.
-    :param cloud: functions that ask Placement.
+    :param cloud: functions that query Placement.
     :param rest: the other parameters of the allocation candidates query.
     """
     bounds = [item for item in rest if item[0] in _BOUNDS]
@@ -90,39 +91,42 @@ def find_lacks(policy: GuestPolicy, accounting: Accounting, cloud: Cloud,
         return [Lack(
             None, 'host', reason='Placement has no host where the request '
             'may go (availability zone, aggregates or destination)')]
-    found = _find_lacks(policy, accounting, replace(cloud, ask=ask), rest)
+    found = _find_unmet_needs(policy, accounting, replace(cloud, ask=ask),
+                              rest)
     # Others may have it.
     return [replace(one, reason=f'{one.reason} where the request may go')
             for one in found] if bounds else found
 
 
-def _find_lacks(policy: GuestPolicy, accounting: Accounting, cloud: Cloud,
-                rest: Sequence[tuple[str, str]]) -> list[Lack]:
+def _find_unmet_needs(policy: GuestPolicy, accounting: Accounting,
+                      cloud: Cloud,
+                      rest: Sequence[tuple[str, str]]) -> list[Lack]:
     """Return the resources and traits a policy needs and no host has free.
 
     :param rest: parameters of the allocation candidates query that ghsched has
         not added.
     """
     ask = cloud.ask
-    missing = list(_capabilities(policy, ask))
+    missing = list(_find_missing_capabilities(policy, ask))
     if missing:
         return missing
-    missing += [*_bandwidth(policy, accounting, ask, cloud.nodes),
+    missing += [*_find_missing_bandwidth_shares(policy, accounting, ask,
+                                                cloud.nodes),
                 *_find_missing_resources(policy, accounting, ask),
-                *_vfs(policy, cloud.pfs)]
-    if _no_group(policy, ask):
+                *_find_missing_vfs(policy, cloud.pfs)]
+    if _needs_missing_group(policy, ask):
         if not cloud.joins:
             missing.append(Lack(None, lack.GROUPS, reason=_NO_GROUP, cure=(
                 'guests of one flavor can share a group; lower '
                 '[ghsched]reserved_control_groups, or move some away')))
         elif not missing:
-            missing += _find_missing_bandwidth(policy, accounting, ask)
-    return (missing or [*_find_other_lacks(rest, ask)]
-            or [_together(policy, ask, rest)])
+            missing += _find_missing_shared_bandwidth(policy, accounting, ask)
+    return (missing or [*_find_other_unmet_needs(rest, ask)]
+            or [_make_combination_reason(policy, ask, rest)])
 
 
-def _vfs(policy: GuestPolicy, pfs: Mapping[str, Sequence[vfs.Pf]],
-         ) -> Iterator[Lack]:
+def _find_missing_vfs(policy: GuestPolicy, pfs: Mapping[str, Sequence[vfs.Pf]],
+                      ) -> Iterator[Lack]:
     for alias, of_alias in pfs.items():
         needs = [need for need in policy.vfs if need.alias == alias]
         if policy.vfs_locality != 'node':
@@ -137,11 +141,11 @@ def _vfs(policy: GuestPolicy, pfs: Mapping[str, Sequence[vfs.Pf]],
                     f'({keys.VFS.extra_spec})',
                     f'the most left on one host is {most}')
         else:
-            yield from _local_vfs(alias, needs, of_alias)
+            yield from _find_missing_local_vfs(alias, needs, of_alias)
 
 
-def _local_vfs(alias: str, needs: Sequence[Vfs],
-               of_alias: Sequence[vfs.Pf]) -> Iterator[Lack]:
+def _find_missing_local_vfs(alias: str, needs: Sequence[Vfs],
+                            of_alias: Sequence[vfs.Pf]) -> Iterator[Lack]:
     free = {place: sum(left) for place, left
             in vfs.by_place(of_alias, 'node').items()}
     most = max(free.values(), default=0)
@@ -156,19 +160,20 @@ def _local_vfs(alias: str, needs: Sequence[Vfs],
                 f'allow {keys.VFS_LOCALITY.extra_spec}=socket or any')
             return
     counts = {need.guest_node: need.count for need in needs}
-    if not any(_suffices_for_each(counts.values(), nodes)
+    if not any(_fits_on_separate_nodes(counts.values(), nodes)
                for nodes in _list_free_vfs_by_host(of_alias, free)):
         yield Lack(
             None, f'VFs of {alias}', needed=max(counts.values()), reason=(
                 f'no host has {len(counts)} NUMA nodes with VFs of {alias} '
-                f'left, {_by_guest_node(counts)} ({keys.VFS.extra_spec} with '
+                f'left, {_format_by_guest_node(counts)} '
+                f'({keys.VFS.extra_spec} with '
                 f'{keys.VFS_LOCALITY.extra_spec}=node)'),
             cure=f'allow {keys.VFS_LOCALITY.extra_spec}=socket or any')
 
 
 def _list_free_vfs_by_host(of_alias: Sequence[vfs.Pf],
                            free: Mapping[str, int]) -> Iterator[list[int]]:
-    """Yield the free VFs of each host's NUMA nodes, the most first.
+    """Yield, for each host, the free VFs of its NUMA nodes, most first.
 
     :param of_alias: PFs of one PCI alias.
     :param free: free VFs by UUID of the NUMA node's provider.
@@ -180,23 +185,26 @@ def _list_free_vfs_by_host(of_alias: Sequence[vfs.Pf],
         yield sorted((free[node] for node in nodes), reverse=True)
 
 
-def _suffices_for_each(counts: Iterable[int], nodes: Sequence[int]) -> bool:
-    """Return whether each requested amount fits on a host node of its own.
+def _fits_on_separate_nodes(counts: Iterable[int],
+                            free_amounts: Sequence[int]) -> bool:
+    """Whether each requested amount fits on a host NUMA node of its own.
 
     :param counts: amounts that the guest NUMA nodes request.
-    :param nodes: free amount of each host node, the largest first.
+    :param free_amounts: free amount of each host node, the largest first.
     """
     needed = sorted(counts, reverse=True)
-    return len(needed) <= len(nodes) and all(
-        count <= node for count, node in zip(needed, nodes, strict=False))
+    return len(needed) <= len(free_amounts) and all(
+        count <= node for count,
+        node in zip(needed, free_amounts, strict=False))
 
 
-def _by_guest_node(counts: Mapping[int, int], unit: str = '') -> str:
+def _format_by_guest_node(counts: Mapping[int, int], unit: str = '') -> str:
     return (' and '.join(f'{count}{unit}' for count in counts.values())
             + ' for the guest NUMA nodes ' + ' and '.join(map(str, counts)))
 
 
-def _capabilities(policy: GuestPolicy, ask: Ask) -> Iterator[Lack]:
+def _find_missing_capabilities(policy: GuestPolicy,
+                               ask: Ask) -> Iterator[Lack]:
     wanting = {name: lack.HELD_BY_KEY[name] for name in policy.capabilities()}
     if 'MEM_BW_MIN' in wanting and not any(
             node.minimum for node in policy.nodes):
@@ -214,14 +222,16 @@ def _capabilities(policy: GuestPolicy, ask: Ask) -> Iterator[Lack]:
                      'show what they can hold?')
 
 
-def _bandwidth(policy: GuestPolicy, accounting: Accounting, ask: Ask,
-               nodes: Callable[[], Sequence[vfs.Pf]]) -> Iterator[Lack]:
+def _find_missing_bandwidth_shares(policy: GuestPolicy, accounting: Accounting,
+                                   ask: Ask,
+                                   nodes: Callable[[], Sequence[vfs.Pf]]
+                                   ) -> Iterator[Lack]:
     demand = dict(sorted(policy.demand(accounting).items()))
     each_alone = True
     for share in sorted(set(demand.values())):
-        if not _some_node_has(share, ask):
+        if not _has_node_with_amount(share, ask):
             each_alone = False
-            step = _find_next_step(share, ask)
+            step = _find_next_bandwidth_step(share, ask)
             if step:
                 yield Lack(
                     None, lack.BANDWIDTH, step, share,
@@ -230,19 +240,20 @@ def _bandwidth(policy: GuestPolicy, accounting: Accounting, ask: Ask,
                     f'({_get_counted_key(accounting)})',
                     f'one can hold {step} %')
                 continue
-            most = _find_largest_free_share(share, ask)
+            most = _find_largest_free_amount(share, ask)
             yield Lack(
                 None, lack.BANDWIDTH, most, share,
                 f'no host NUMA node has {share} % of its memory bandwidth '
                 f'left ({_get_counted_key(accounting)})',
                 f'the most left on one node is {most} %')
     if each_alone and len(demand) > 1 and not any(
-            _suffices_for_each(demand.values(), left)
+            _fits_on_separate_nodes(demand.values(), left)
             for left in vfs.by_place(nodes(), 'any').values()):
         yield Lack(
             None, lack.BANDWIDTH, needed=max(demand.values()), reason=(
                 f'no host has {len(demand)} NUMA nodes with enough of their '
-                f'memory bandwidth left, {_by_guest_node(demand, " %")} '
+                'memory bandwidth left, '
+                f'{_format_by_guest_node(demand, " %")} '
                 f'({_get_counted_key(accounting)})'))
 
 
@@ -254,8 +265,8 @@ def _find_missing_resources(policy: GuestPolicy, accounting: Accounting,
         for count in sorted({amounts[name] for amounts
                              in policy.resources(accounting).values()
                              if name in amounts}):
-            if not _some_node_has(count, ask, resource=name):
-                most = _find_largest_free_share(count, ask, name)
+            if not _has_node_with_amount(count, ask, resource=name):
+                most = _find_largest_free_amount(count, ask, name)
                 yield Lack(
                     None, lack.WORDS[name], most, count,
                     f'no host NUMA node has {count} {what} left '
@@ -271,13 +282,13 @@ def _get_counted_key(accounting: Accounting) -> str:
     return key.extra_spec
 
 
-def _no_group(policy: GuestPolicy, ask: Ask) -> bool:
+def _needs_missing_group(policy: GuestPolicy, ask: Ask) -> bool:
     return policy.controlled and not ask(
         [('resources', f'{names.RESCTRL_GROUP}:1')])
 
 
-def _find_missing_bandwidth(policy: GuestPolicy, accounting: Accounting,
-                            ask: Ask) -> Iterator[Lack]:
+def _find_missing_shared_bandwidth(policy: GuestPolicy, accounting: Accounting,
+                                   ask: Ask) -> Iterator[Lack]:
     """Yield a reason if no host node with a group to share has the bandwidth.
 
     At most one reason is yielded. It is for a cloud without a free resctrl
@@ -285,7 +296,7 @@ def _find_missing_bandwidth(policy: GuestPolicy, accounting: Accounting,
     """
     for node, share in sorted(policy.demand(accounting).items()):
         trait = names.make_share_trait(policy.fingerprint, node)
-        if not _some_node_has(share, ask, trait):
+        if not _has_node_with_amount(share, ask, trait):
             yield Lack(
                 None, lack.GROUPS, reason=f'{_NO_GROUP}, and no host NUMA '
                 'node with one that the guest could share has '
@@ -294,25 +305,25 @@ def _find_missing_bandwidth(policy: GuestPolicy, accounting: Accounting,
             return
 
 
-def _some_node_has(share: int, ask: Ask,
-                   trait: str = names.NUMA_NODE_TRAIT,
-                   resource: str = names.MEM_BW_PCT) -> bool:
+def _has_node_with_amount(share: int, ask: Ask,
+                          trait: str = names.NUMA_NODE_TRAIT,
+                          resource: str = names.MEM_BW_PCT) -> bool:
     return ask([('resources', f'{resource}:{share}'),
                 ('required', trait)])
 
 
-def _find_next_step(share: int, ask: Ask) -> int:
-    """Return the next larger percent of bandwidth that a node can give, or 0.
+def _find_next_bandwidth_step(share: int, ask: Ask) -> int:
+    """Return the next larger percent of bandwidth a node can guarantee, or 0.
 
-    :param share: percent of bandwidth that no host NUMA node can give.
+    :param share: percent of bandwidth that no host NUMA node can guarantee.
     """
     larger = sorted({share + -share % step for step in _STEPS} - {share})
     return next((one for one in larger
-                 if one <= 100 and _some_node_has(one, ask)), 0)
+                 if one <= 100 and _has_node_with_amount(one, ask)), 0)
 
 
-def _find_largest_free_share(below: int, ask: Ask,
-                             resource: str = names.MEM_BW_PCT) -> int:
+def _find_largest_free_amount(below: int, ask: Ask,
+                              resource: str = names.MEM_BW_PCT) -> int:
     """Return the largest amount of a resource that is free on one host node.
 
     :param below: amount that no host NUMA node has free.
@@ -320,7 +331,7 @@ def _find_largest_free_share(below: int, ask: Ask,
     low, high = 0, below - 1
     while low < high:
         middle = (low + high + 1) // 2
-        if _some_node_has(middle, ask, resource=resource):
+        if _has_node_with_amount(middle, ask, resource=resource):
             low = middle
         else:
             high = middle - 1
@@ -333,9 +344,9 @@ _SUFFIXED = re.compile(r'(resources|required|member_of|in_tree)(.*)')
 _BOUNDS = frozenset({'in_tree', 'member_of'})
 
 
-def strip_our_groups(query: Iterable[tuple[str, str]],
-                     prefixes: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Return an allocation candidates query without what ghsched added to it.
+def strip_ghsched_requests(query: Iterable[tuple[str, str]],
+                           prefixes: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Remove from an allocation candidates query all that ghsched has added.
 
     Removed are ghsched's request groups and traits, and the limit.
 
@@ -356,8 +367,8 @@ def strip_our_groups(query: Iterable[tuple[str, str]],
     return found
 
 
-def _find_other_lacks(rest: Sequence[tuple[str, str]],
-                      ask: Ask) -> Iterator[Lack]:
+def _find_other_unmet_needs(rest: Sequence[tuple[str, str]],
+                            ask: Ask) -> Iterator[Lack]:
     """Yield a reason for each part of a query that no host satisfies.
 
     :param rest: parameters of the allocation candidates query that ghsched has
@@ -365,14 +376,16 @@ def _find_other_lacks(rest: Sequence[tuple[str, str]],
     """
     if not rest or ask([item for item in rest if item[0] not in _BOUNDS]):
         return
-    found = [*_resources(rest, ask), *_root_traits(rest, ask)]
+    found = [*_find_missing_inventory(rest, ask),
+             *_find_missing_traits(rest, ask)]
     yield from found or [Lack(
         None, lack.COMBINATION, reason='no host has all that the request asks '
         'for beside the ghsched keys: CPUs, memory, disk, networks, devices '
         'and traits')]
 
 
-def _resources(rest: Iterable[tuple[str, str]], ask: Ask) -> Iterator[Lack]:
+def _find_missing_inventory(rest: Iterable[tuple[str, str]],
+                            ask: Ask) -> Iterator[Lack]:
     for item in dict(rest).get('resources', '').split(','):
         if item and not ask([('resources', item)]):
             name, _, needed = item.partition(':')
@@ -381,8 +394,8 @@ def _resources(rest: Iterable[tuple[str, str]], ask: Ask) -> Iterator[Lack]:
                 f'no host has {needed} {lack.get_unit(word)} left'))
 
 
-def _root_traits(rest: Iterable[tuple[str, str]],
-                 ask: Ask) -> Iterator[Lack]:
+def _find_missing_traits(rest: Iterable[tuple[str, str]],
+                         ask: Ask) -> Iterator[Lack]:
     for name, value in rest:
         if name not in ('required', 'root_required'):
             continue
@@ -398,14 +411,14 @@ def _root_traits(rest: Iterable[tuple[str, str]],
                            reason=f"{have} the trait {trait.lstrip('!')}")
 
 
-def _together(policy: GuestPolicy, ask: Ask,
-              rest: Sequence[tuple[str, str]]) -> Lack:
+def _make_combination_reason(policy: GuestPolicy, ask: Ask,
+                             rest: Sequence[tuple[str, str]]) -> Lack:
     where = (' on the right NUMA nodes'
              if policy.vfs_locality == 'node' or policy.nodes else '')
     shared = (f'{_NO_GROUP}, and the hosts with one that the guest could '
               'share lack something else that it needs: CPUs, memory, '
               'networks or devices')
-    if _no_group(policy, ask):
+    if _needs_missing_group(policy, ask):
         return Lack(None, lack.COMBINATION, reason=shared)
     beside = ', and so can all else that the request asks for' if rest else ''
     return Lack(None, lack.COMBINATION, reason=(

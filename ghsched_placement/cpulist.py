@@ -27,7 +27,7 @@ class CpuListError(ValueError):
     """Malformed list of CPUs."""
 
 
-def parse_cpus(text: str) -> frozenset[int]:
+def parse_cpu_list(text: str) -> frozenset[int]:
     """Parse a CPU list such as ``0-3,^2,8`` to a set of CPU numbers.
 
     Blanks are allowed. ``^N`` or ``^N-M`` excludes CPUs, wherever it stands in
@@ -54,7 +54,7 @@ def parse_cpus(text: str) -> frozenset[int]:
     return frozenset(taken[''] - taken['^'])
 
 
-def render_cpus(cpus: Iterable[int]) -> str:
+def render_cpu_list(cpus: Iterable[int]) -> str:
     """Render CPU numbers as libvirt's canonical text, such as ``0-3,8``.
 
     Two consecutive numbers are written as a range (``0-1``).

@@ -61,11 +61,11 @@ class GuestNode:
     as_wanted: bool | None = None
 
     @property
-    def held(self) -> Bandwidth:
+    def enforced_limits(self) -> Bandwidth:
         return Bandwidth(self.minimum, self.maximum, self.hardlimit,
                          self.priority)
 
-    def matches(self, minimum: int, maximum: int) -> bool:
+    def is_enforcing_limits(self, minimum: int, maximum: int) -> bool:
         """Whether a guest's control group enforces a guarantee and a cap.
 
         Values that the host has rounded count as enforced.
@@ -73,9 +73,10 @@ class GuestNode:
         :param minimum: guaranteed percent of bandwidth.
         :param maximum: cap, percent of bandwidth.
         """
-        return self.as_wanted is True and self._is_policy(minimum, maximum)
+        return self.as_wanted is True and self._is_requested_policy(minimum,
+                                                                    maximum)
 
-    def differs(self, minimum: int, maximum: int) -> bool:
+    def is_violating_limits(self, minimum: int, maximum: int) -> bool:
         """Whether a guest's control group is known not to enforce its limits.
 
         False if the limits of the group are unknown.
@@ -83,9 +84,10 @@ class GuestNode:
         :param minimum: guaranteed percent of bandwidth.
         :param maximum: cap, percent of bandwidth.
         """
-        return self.as_wanted is False and self._is_policy(minimum, maximum)
+        return self.as_wanted is False and self._is_requested_policy(minimum,
+                                                                     maximum)
 
-    def _is_policy(self, minimum: int, maximum: int) -> bool:
+    def _is_requested_policy(self, minimum: int, maximum: int) -> bool:
         return (minimum, maximum) == (self.asked_minimum, self.asked_maximum)
 
 
@@ -152,19 +154,19 @@ class Report:
     missing_devices: tuple[str, ...] = ()
     runs: bool = True
 
-    def limits_by_host_node(self) -> dict[int, GuestNode]:
-        """Return the bandwidth limits of a guest by host NUMA node."""
+    def get_limits_by_host_node(self) -> dict[int, GuestNode]:
+        """Return the bandwidth limits of a guest by host NUMA node number."""
         return {node.host_node: node for node in self.guest}
 
 
 def to_diagnostics(report: Report) -> dict[str, Any]:
-    """Return nova-compute's report on a guest for Nova's server diagnostics.
+    """Convert nova-compute's report on a guest to Nova's server diagnostics.
     """
     return {KEY: dataclasses.asdict(report)}
 
 
 def from_diagnostics(diagnostics: Mapping[str, Any]) -> Report | None:
-    """Parse nova-compute's report on a guest in Nova's server diagnostics.
+    """Parse nova-compute's report on a guest from Nova's server diagnostics.
 
     None if the diagnostics have no report.
     """
@@ -188,11 +190,11 @@ def from_diagnostics(diagnostics: Mapping[str, Any]) -> Report | None:
         return Report(problem='its report is malformed')
 
 
-def _build_node(kind: type[T], told: Mapping[str, Any]) -> T:
+def _build_node(node_class: type[T], record: Mapping[str, Any]) -> T:
     """Build a GuestNode or HostNode from a mapping; ignore unknown keys.
 
     Other releases of nova-compute may report more keys.
     """
-    known = {field.name for field in dataclasses.fields(kind)}
-    return kind(**{name: value for name, value in told.items()
-                   if name in known})
+    known = {field.name for field in dataclasses.fields(node_class)}
+    return node_class(**{name: value for name, value in record.items()
+                         if name in known})

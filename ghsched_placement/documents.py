@@ -69,39 +69,40 @@ class Loader(yaml.SafeLoader):
         self._depth += 1
         event: Any = self.peek_event()      # type: ignore[no-untyped-call]
         if self._depth > MAX_DEPTH:
-            raise _refused('it is nested too deep', event.start_mark)
+            raise _make_yaml_error('it is nested too deep', event.start_mark)
         node: Any = super().compose_node(parent, index)
         self._depth -= 1
         if node not in self._sizes:
             if isinstance(event, yaml.AliasEvent):
-                raise _refused('a node is part of itself', event.start_mark)
+                raise _make_yaml_error('a node is part of itself',
+                                       event.start_mark)
             self._sizes[node] = 1 + sum(
-                self._sizes[child] for child in _children(node))
+                self._sizes[child] for child in _list_child_nodes(node))
         if self._sizes[node] > MAX_NODES:
-            raise _refused('it has too many nodes', event.start_mark)
+            raise _make_yaml_error('it has too many nodes', event.start_mark)
         return node
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         mapping = super().construct_mapping(node, deep)
         if isinstance(node, yaml.MappingNode) and (
                 len(mapping) < len(node.value)):
-            raise _refused('a key is given twice', node.start_mark)
+            raise _make_yaml_error('a key is given twice', node.start_mark)
         return mapping
 
     def construct_yaml_int(self, node: Any) -> Any:
         if len(node.value) > MAX_DIGITS:
-            raise _refused('a number is too long', node.start_mark)
+            raise _make_yaml_error('a number is too long', node.start_mark)
         return super().construct_yaml_int(node)
 
 
 Loader.add_constructor('tag:yaml.org,2002:int', Loader.construct_yaml_int)
 
 
-def _children(node: yaml.Node) -> list[yaml.Node]:
+def _list_child_nodes(node: yaml.Node) -> list[yaml.Node]:
     if isinstance(node, yaml.MappingNode):
         return [part for pair in node.value for part in pair]
     return list(node.value) if isinstance(node, yaml.SequenceNode) else []
 
 
-def _refused(why: str, mark: Any) -> yaml.YAMLError:
+def _make_yaml_error(why: str, mark: Any) -> yaml.YAMLError:
     return yaml.constructor.ConstructorError(None, None, why, mark)

@@ -130,5 +130,6 @@ def list_vcpu_rows(shown: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         before, after = node['before'], node['after']
         for vcpu, cpus in before['cpus'].items():
             yield (str(node['guest_node']), str(before['host_node']),
-                   str(after['host_node']), vcpu, cpulist.render_cpus(cpus),
-                   cpulist.render_cpus(after['cpus'][vcpu]))
+                   str(after['host_node']), vcpu,
+                   cpulist.render_cpu_list(cpus),
+                   cpulist.render_cpu_list(after['cpus'][vcpu]))

@@ -37,7 +37,7 @@ from ghsched_placement.candidates import Cost
 from ghsched_placement.candidates import Far
 from ghsched_placement.candidates import HasRoom
 from ghsched_placement.candidates import Host
-from ghsched_placement.candidates import make_no_room_lack
+from ghsched_placement.candidates import make_node_capacity_reason
 from ghsched_placement.candidates import ONE_NODE_FOR_TWO
 from ghsched_placement.candidates import Placed
 from ghsched_placement.candidates import TOO_FAR
@@ -246,7 +246,8 @@ class _Reader:
                        if self._has_room(guest.number, node)]
             wasted = () if guest.vfs else self._with_pfs
             guest.rows[key] = (
-                TOO_FAR if not near else make_no_room_lack(near) if not open_to
+                TOO_FAR if not near else make_node_capacity_reason(near)
+                if not open_to
                 else _Row({node: near[node] * self._unit + (node in wasted)
                            for node in open_to}))
         return guest.rows[key]
@@ -263,7 +264,7 @@ class _Reader:
         for node in nodes:
             far = [0, 0, 0]
             for device_node, count in devices.items():
-                far[self._host.locality_index(node, device_node)] += count
+                far[self._host.get_locality_index(node, device_node)] += count
             if not any(far[self._most_far + 1:]):
                 found[node] = far[2] * self._unit + far[1] + far[2]
         return dict(sorted(found.items(), key=lambda item: (item[1],

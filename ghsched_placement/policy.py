@@ -128,7 +128,7 @@ class GuestPolicy:
         """
         shares = self.demand(accounting)
         found = {number: {names.MEM_BW_PCT: shares.get(number, 0),
-                          names.MEM_BW_BURST_PCT: node.counted_burst(
+                          names.MEM_BW_BURST_PCT: node.get_counted_burst(
                               accounting),
                           names.L3_WAYS: node.l3_ways}
                  for number, node in enumerate(self.nodes)}
@@ -209,7 +209,7 @@ def check_topology(extra_specs: Mapping[str, str]) -> None:
         key = keys.BY_NAME.get(rest.partition('.')[0])
         if namespace == keys.NAMESPACE and key is not None and key.per_node:
             if keys.NUMA_NODES not in extra_specs and (
-                    not auto_nodes.is_auto(extra_specs)):
+                    not auto_nodes.is_node_count_undecided(extra_specs)):
                 raise PolicyError(extra_spec, NEEDS_TOPOLOGY)
             node_count(extra_specs)
 
@@ -223,7 +223,7 @@ def node_count(extra_specs: Mapping[str, str], default: int = 0) -> int:
     :raises PolicyError: if the number exceeds the limit of NUMA nodes of a
         guest.
     """
-    if auto_nodes.is_auto(extra_specs):
+    if auto_nodes.is_node_count_undecided(extra_specs):
         for key in (keys.NUMA, keys.NUMA_MAX):
             if key.extra_spec in extra_specs:
                 check(key.extra_spec, extra_specs[key.extra_spec])
@@ -289,7 +289,7 @@ def check_flavor(extra_specs: Mapping[str, str],
     if not any(extra_spec.startswith(_PREFIX) for extra_spec in extra_specs):
         return None
     check_topology(extra_specs)
-    auto_nodes.check_count_is_open(extra_specs)
+    auto_nodes.refuse_auto_with_fixed_node_count(extra_specs)
     told = keys.NUMA_NODES in extra_specs
     nodes = node_count(extra_specs, -1 if told else 1)
     return parse(extra_specs, nodes) if nodes >= 0 else None
@@ -330,7 +330,7 @@ def parse(extra_specs: Mapping[str, str],
     vfs = _vfs(general, special, guest_nodes)
     nodes = tuple(_node_policy(general, special, node) for node in range(
         guest_nodes if general or special else 0))
-    auto_nodes.check_auto_keys(extra_specs)
+    auto_nodes.refuse_auto_conflicts(extra_specs)
     return GuestPolicy(nodes, monitor, device_numa, vfs, locality, threads,
                        group, guest_topology, _rt_permille(
                            threads, extra_specs, guest_nodes, vcpus),

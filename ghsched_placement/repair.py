@@ -149,7 +149,7 @@ def compute_healed(host: capacity.Host, server: Server, held: Amounts,
             for number, amounts in by_node.items()):
         return None
     groups = int(policy.controlled)
-    if groups and audit.can_share_groups(host, policy):
+    if groups and audit.can_share_control_group(host, policy):
         groups = min(1, held.get(host.uuid, {}).get(names.RESCTRL_GROUP, 0))
     wanted: dict[str, dict[str, int]] = {
         node.uuid: {name: by_node.get(number, {}).get(name, 0)

@@ -246,7 +246,7 @@ def parse_vcpu_mask(mask: str, count: int = 0) -> frozenset[int]:
     try:
         if not all(rules):
             raise cpulist.CpuListError(f'{mask!r} has an empty part')
-        return cpulist.parse_cpus(','.join(rules))
+        return cpulist.parse_cpu_list(','.join(rules))
     except cpulist.CpuListError as error:
         raise PolicyError(keys.VCPU_SCHEDULER_MASK.extra_spec,
                           str(error)) from None

@@ -218,7 +218,7 @@ def _add_period(level: Level, period: Period, seconds: float, now: float,
     short = 0.0 if cause is None else seconds
     level = dataclasses.replace(
         level, seconds=level.seconds + seconds, periods=level.periods + 1,
-        hours=_add_to_hours(level.hours, burst.to_hour(now), seconds,
+        hours=_add_to_hours(level.hours, burst.to_hour_number(now), seconds,
                             period.got, short))
     if cause is None:
         return level

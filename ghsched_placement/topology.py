@@ -209,7 +209,7 @@ def _realtime(vcpus: int, extra_specs: Mapping[str, str]) -> frozenset[int]:
         listed = _masked('hw:cpu_realtime_mask', vcpus, mask)
     if not listed <= everything:
         raise TopologyError('hw:cpu_realtime_mask: the guest has no vCPU '
-                            + cpulist.render_cpus(listed - everything))
+                            + cpulist.render_cpu_list(listed - everything))
     if listed == everything and not extra_specs.get(
             'hw:emulator_threads_policy'):
         raise TopologyError(
@@ -352,8 +352,8 @@ def _manual(vcpus: int, memory_mb: int, cpus: list[str],
         if not mine <= left:
             raise TopologyError(
                 f'hw:numa_cpus.{node}: vCPU '
-                f'{cpulist.render_cpus(mine - left)} is on another node or '
-                'beyond the vCPUs of the guest')
+                f'{cpulist.render_cpu_list(mine - left)} is on another node '
+                'or beyond the vCPUs of the guest')
         left -= mine
         if not re.fullmatch('[0-9]{1,12}', memory_text):
             raise TopologyError(f'hw:numa_mem.{node}: {memory_text!r} is not '
@@ -361,7 +361,7 @@ def _manual(vcpus: int, memory_mb: int, cpus: list[str],
         cells.append(Cell(mine, int(memory_text)))
     if left:
         raise TopologyError(
-            f'hw:numa_cpus.N: vCPU {cpulist.render_cpus(left)} is '
+            f'hw:numa_cpus.N: vCPU {cpulist.render_cpu_list(left)} is '
             'on no guest NUMA node')
     total = sum(cell.memory_mb for cell in cells)
     if total != memory_mb:
@@ -372,6 +372,6 @@ def _manual(vcpus: int, memory_mb: int, cpus: list[str],
 
 def _cpus(key: str, text: str) -> frozenset[int]:
     try:
-        return cpulist.parse_cpus(text)
+        return cpulist.parse_cpu_list(text)
     except cpulist.CpuListError as error:
         raise TopologyError(f'{key}: {error}') from None

@@ -229,7 +229,7 @@ def _run_action(context: Any, uuid: str, asked: Any) -> dict[str, Any]:
         server.flavor,
         changes.merge_extra_specs(server.flavor.extra_specs, specs)))
     with records.open_cell_context(uuid, context) as cell:
-        return change_report.make_report(
+        return change_report.make_change_report(
             servers.change_policy(cell, uuid, specs, dry_run), dry_run)
 
 

@@ -48,7 +48,7 @@ def read_dedicated_cpus(files: Sequence[str] | None = None) -> frozenset[int]:
     options.register_opt(cfg.StrOpt('cpu_dedicated_set', default=''),
                          'compute')
     _read_files(options, files)
-    return cpulist.parse_cpus(options.compute.cpu_dedicated_set)
+    return cpulist.parse_cpu_list(options.compute.cpu_dedicated_set)
 
 
 def read_state_path(files: Sequence[str] | None = None) -> Path:

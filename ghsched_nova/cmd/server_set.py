@@ -168,12 +168,13 @@ def read_nova_conf(program: str, files: Sequence[str] | None,
 
 def format_json(plan: Any, dry_run: bool) -> str:
     """Render the report of a server's policy change as JSON."""
-    return json.dumps(change_report.make_report(plan, dry_run), indent=2)
+    return json.dumps(change_report.make_change_report(plan, dry_run),
+                      indent=2)
 
 
 def format_table(plan: Any, dry_run: bool) -> str:
     """Render the report of a server's policy change as a text table."""
-    shown = change_report.make_report(plan, dry_run)
+    shown = change_report.make_change_report(plan, dry_run)
     table = prettytable.PrettyTable(change_report.HEADER)
     table.align = 'l'
     table.add_rows([list(row)

@@ -135,8 +135,9 @@ def make_tree_config(section: Any) -> tree.Config:
 
 def get_burst_limits(section: Any) -> burst.Limits:
     """Return the options that limit how much burst bandwidth is offered."""
-    limits = burst.limits_at_risk(section.burst_risk, section.burst_window,
-                                  section.burst_ratio_max)
+    limits = burst.make_limits_for_risk(section.burst_risk,
+                                        section.burst_window,
+                                        section.burst_ratio_max)
     return dataclasses.replace(limits, **{
         name: value for name in ('percentile', 'correlation', 'safety')
         if (value := section[f'burst_{name}']) is not None})
@@ -148,8 +149,8 @@ def get_bottleneck_limits(section: Any) -> bottleneck.Limits:
     :raises ValueError: names the unknown figure.
     """
     try:
-        return bottleneck.make_limits(section.bottleneck_thresholds,
-                                      section.bottleneck_hysteresis)
+        return bottleneck.make_bottleneck_limits(section.bottleneck_thresholds,
+                                                 section.bottleneck_hysteresis)
     except ValueError as error:
         raise ValueError(
             f'[ghsched]bottleneck_thresholds: {error}') from error

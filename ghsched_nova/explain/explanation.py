@@ -110,7 +110,7 @@ def explain_flavor(question: Question) -> Explanation:
     fits.
     """
     specs = question.flavor_specs
-    if not auto_nodes.is_auto(specs):
+    if not auto_nodes.is_node_count_undecided(specs):
         return _explain_nodes(question)
     try:
         policies.check_flavor(specs, specs)

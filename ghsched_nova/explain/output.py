@@ -187,7 +187,8 @@ def _guest_nodes_to_dicts(explanation: Explanation) -> list[dict[str, Any]]:
     if explanation.guest is None:
         return []
     host_nodes = dict(enumerate(explanation.host_nodes))
-    return [{'guest_node': number, 'vcpus': cpulist.render_cpus(cell.vcpus),
+    return [{'guest_node': number,
+             'vcpus': cpulist.render_cpu_list(cell.vcpus),
              'memory_mb': cell.memory_mb,
              'host_node': host_nodes.get(number)}
             for number, cell in enumerate(explanation.guest.cells)]

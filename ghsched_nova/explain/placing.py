@@ -160,7 +160,8 @@ def _check_chosen_nodes(wish: Wish, nodes: Sequence[int]) -> None:
                       f'NUMA nodes are given for {len(nodes)}')
     for guest_node, host_node in enumerate(nodes):
         if wish.host.node(host_node) is None:
-            known = cpulist.render_cpus(node.id for node in wish.host.nodes)
+            known = cpulist.render_cpu_list(node.id
+                                            for node in wish.host.nodes)
             raise Refused(f'the host has no NUMA node {host_node}, it has '
                           f'{known}')
         if host_node in nodes[:guest_node]:
@@ -190,7 +191,7 @@ def _format_reasons(reasons: Mapping[int, str | None]) -> str:
     nodes: dict[str, list[int]] = {}
     for node, reason in reasons.items():
         nodes.setdefault(reason or '', []).append(node)
-    return '; '.join(f'{reason} (node {cpulist.render_cpus(numbers)})'
+    return '; '.join(f'{reason} (node {cpulist.render_cpu_list(numbers)})'
                      for reason, numbers in nodes.items())
 
 

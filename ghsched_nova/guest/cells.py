@@ -71,14 +71,15 @@ def _parse_cell(number: int, element: etree._Element,
                 own: dict[int, tuple[int, ...]],
                 general: tuple[int, ...]) -> Cell:
     node = int(element.get('id', number))
-    return Cell(node, frozenset(cpulist.parse_cpus(element.get('cpus', ''))),
+    return Cell(node,
+                frozenset(cpulist.parse_cpu_list(element.get('cpus', ''))),
                 _to_kib(element.get('memory', ''), element.get('unit', 'KiB')),
                 own.get(node, general))
 
 
 def _parse_nodes(element: etree._Element | None) -> tuple[int, ...]:
     text = element.get('nodeset') if element is not None else None
-    return tuple(sorted(cpulist.parse_cpus(text))) if text else ()
+    return tuple(sorted(cpulist.parse_cpu_list(text))) if text else ()
 
 
 def _parse_memory(element: etree._Element | None) -> int:

@@ -296,7 +296,7 @@ def _list_pinned_cpus(root: etree._Element) -> list[int]:
     found = {}
     for pin in root.findall('cputune/vcpupin'):
         try:
-            cpus = cpulist.parse_cpus(pin.get('cpuset', ''))
+            cpus = cpulist.parse_cpu_list(pin.get('cpuset', ''))
         except cpulist.CpuListError:
             return []
         if len(cpus) != 1:

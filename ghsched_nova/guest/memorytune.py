@@ -187,7 +187,7 @@ def update_limits(xml: str, nodes: Iterable[NodeTune], extended: bool) -> str:
 def _make_element(tune: MemoryTune, extended: bool) -> etree._Element:
     _check_tune(tune)
     whose = ({} if tune.vcpus is None
-             else {'vcpus': cpulist.render_cpus(tune.vcpus)})
+             else {'vcpus': cpulist.render_cpu_list(tune.vcpus)})
     element = etree.Element(_TAG, whose)
     for node in tune.nodes:
         etree.SubElement(element, 'node', _attributes(node, extended))
@@ -236,7 +236,7 @@ def read_tune(xml: str) -> MemoryTune | None:
     element = elements[0]
     text = element.get('vcpus')
     try:
-        vcpus = None if text is None else cpulist.parse_cpus(text)
+        vcpus = None if text is None else cpulist.parse_cpu_list(text)
     except cpulist.CpuListError as error:
         raise MemoryTuneError(f'memorytune: {error}') from None
     return MemoryTune(

@@ -82,7 +82,7 @@ def parse_pins(xml: str) -> dict[tuple[str, int], frozenset[int]]:
                        ('iothreadpin', 'iothread')):
         for pin in document.parse_element(xml).findall(f'cputune/{kind}'):
             found[kind, int(pin.get(name, '0'))] = frozenset(
-                cpulist.parse_cpus(pin.get('cpuset', '')))
+                cpulist.parse_cpu_list(pin.get('cpuset', '')))
     return found
 
 
@@ -104,7 +104,7 @@ def render_move(xml: str, move: Move,
     for pin in root.findall('cputune/vcpupin'):
         vcpu = int(pin.get('vcpu', '-1'))
         if cpus.get(vcpu):
-            pin.set('cpuset', cpulist.render_cpus(sorted(cpus[vcpu])))
+            pin.set('cpuset', cpulist.render_cpu_list(sorted(cpus[vcpu])))
     _move_helpers(root, move, shared)
     _move_memory(root, move)
     return etree.tostring(root, encoding='unicode')
@@ -122,14 +122,14 @@ def _move_helpers(root: etree._Element, move: Move,
     after = find_helper_cpus(move.after, shared)
     for name in ('emulatorpin', 'iothreadpin') if after else ():
         for pin in root.findall(f'cputune/{name}'):
-            if cpulist.parse_cpus(pin.get('cpuset', '')) == before:
-                pin.set('cpuset', cpulist.render_cpus(sorted(after)))
+            if cpulist.parse_cpu_list(pin.get('cpuset', '')) == before:
+                pin.set('cpuset', cpulist.render_cpu_list(sorted(after)))
 
 
 def _move_memory(root: etree._Element, move: Move) -> None:
     for memory in root.findall('numatune/memory'):
         if memory.get('nodeset') is not None:
-            memory.set('nodeset', cpulist.render_cpus(sorted(
+            memory.set('nodeset', cpulist.render_cpu_list(sorted(
                 cell.host_node for cell in move.after)))
     for node in root.findall('numatune/memnode'):
         number = int(node.get('cellid', '-1'))

@@ -131,7 +131,7 @@ def read_threads(root: etree._Element) -> DomainThreads:
     vcpus = {number: Scheduling('deadline', None,
                                 *(int(one.get(name, '')) for name in _TIMES))
              for one in root.findall(f'metadata/{_THREADS}')
-             for number in cpulist.parse_cpus(one.get('vcpus', ''))}
+             for number in cpulist.parse_cpu_list(one.get('vcpus', ''))}
     cputune = root.find('cputune')
     if cputune is None:
         return DomainThreads(vcpus)
@@ -159,11 +159,12 @@ def _elements(policy: ThreadPolicy, vcpus: int,
     if policy.vcpus is not None and policy.vcpus.scheduler not in (
             _NO_ELEMENT, 'deadline'):
         yield _element('vcpusched', policy.vcpus,
-                       vcpus=cpulist.render_cpus(chosen))
+                       vcpus=cpulist.render_cpu_list(chosen))
     if policy.iothreads is not None and iothreads and (
             policy.iothreads.scheduler != _NO_ELEMENT):
         yield _element('iothreadsched', policy.iothreads,
-                       iothreads=cpulist.render_cpus(range(1, iothreads + 1)))
+                       iothreads=cpulist.render_cpu_list(
+                           range(1, iothreads + 1)))
     if policy.emulator is not None and (
             policy.emulator.scheduler != _NO_ELEMENT):
         yield _element('emulatorsched', policy.emulator)
@@ -184,7 +185,8 @@ def _make_deadline_element(policy: ThreadPolicy, vcpus: int) -> etree._Element:
     """
     assert policy.vcpus is not None  # noqa: S101
     element = etree.Element(
-        _THREADS, {'vcpus': cpulist.render_cpus(list_vcpus(policy, vcpus))},
+        _THREADS,
+        {'vcpus': cpulist.render_cpu_list(list_vcpus(policy, vcpus))},
         nsmap={PREFIX: NAMESPACE})
     for name in _TIMES:
         element.set(name, str(getattr(policy.vcpus, name)))
@@ -248,7 +250,7 @@ def _set_pin(cputune: etree._Element, kind: str, number: int,
              cpus: frozenset[int]) -> None:
     for pin in cputune.findall(f'{kind}pin'):
         if int(pin.get(kind, '0')) == number:
-            pin.set('cpuset', cpulist.render_cpus(cpus))
+            pin.set('cpuset', cpulist.render_cpu_list(cpus))
 
 
 def _get_or_insert_child(root: etree._Element, tag: str,
@@ -273,7 +275,7 @@ def _index_by_number(cputune: etree._Element, tag: str,
                      attribute: str) -> dict[int, Scheduling]:
     return {number: _parse_scheduling(element)
             for element in cputune.findall(tag)
-            for number in cpulist.parse_cpus(element.get(attribute, ''))}
+            for number in cpulist.parse_cpu_list(element.get(attribute, ''))}
 
 
 def _parse_pins(cputune: etree._Element
@@ -282,7 +284,8 @@ def _parse_pins(cputune: etree._Element
     for kind in ('vcpu', 'emulator', 'iothread'):
         for element in cputune.findall(f'{kind}pin'):
             number = int(element.get(kind, '0'))
-            yield (kind, number), cpulist.parse_cpus(element.get('cpuset', ''))
+            cpus = cpulist.parse_cpu_list(element.get('cpuset', ''))
+            yield (kind, number), cpus
 
 
 def _parse_scheduling(element: etree._Element) -> Scheduling:

@@ -78,7 +78,7 @@ class BurstUse:
                 return
             with self._measuring:
                 self._add(list_measured_periods(snapshot, config),
-                          burst.to_hour(now))
+                          burst.to_hour_number(now))
         except Exception as error:
             LOG.warning('ghsched: cannot measure the memory bandwidth bursts '
                         'of guests, retrying with the next report: %r',

@@ -315,7 +315,7 @@ def _find_group_maker(root: etree._Element
     if text is None:
         return 'libvirt-process', None
     try:
-        return 'libvirt', cpulist.parse_cpus(text)
+        return 'libvirt', cpulist.parse_cpu_list(text)
     except cpulist.CpuListError as error:
         raise DomainError(f'memorytune: {error}') from error
 

@@ -140,7 +140,7 @@ def list_steered_guests(
 def _read_isolated_cpus(root: Path) -> frozenset[int]:
     """Return the CPUs that the kernel command line isolates (isolcpus)."""
     try:
-        return cpulist.parse_cpus(sysfs.read_text(
+        return cpulist.parse_cpu_list(sysfs.read_text(
             root / 'devices' / 'system' / 'cpu' / 'isolated') or '')
     except cpulist.CpuListError:
         return frozenset()

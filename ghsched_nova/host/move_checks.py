@@ -100,20 +100,20 @@ def _describe_differences(root: etree._Element, request: move_messages.Request,
         XML still names the nodes that the domain was started on.
     """
     wanted = domains.map_vcpu_cpus(request.move.before, request.shared)
-    pins = {int(pin.get('vcpu', '-1')): frozenset(cpulist.parse_cpus(
+    pins = {int(pin.get('vcpu', '-1')): frozenset(cpulist.parse_cpu_list(
         pin.get('cpuset', ''))) for pin in root.findall('cputune/vcpupin')}
     wrong = sorted(vcpu for vcpu, cpus in wanted.items()
                    if pins.get(vcpu) != cpus)
     if wrong:
         yield ('the CPUs of its vCPUs '
-               f'{cpulist.render_cpus(wrong)} are not those that Nova has on '
-               'record')
+               f'{cpulist.render_cpu_list(wrong)} are not those that Nova has '
+               'on record')
     if allowed is not None:
         recorded = {cell.host_node for cell in request.move.before}
         if allowed != recorded:
             yield ('its memory may be on the host NUMA nodes '
-                   f'{cpulist.render_cpus(sorted(allowed))}, Nova has '
-                   f'{cpulist.render_cpus(sorted(recorded))} on record')
+                   f'{cpulist.render_cpu_list(sorted(allowed))}, Nova has '
+                   f'{cpulist.render_cpu_list(sorted(recorded))} on record')
         return
     for number, cell in enumerate(request.move.before):
         nodeset = [node.get('nodeset', '') for node in root.findall(

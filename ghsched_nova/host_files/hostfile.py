@@ -227,7 +227,7 @@ def _parse_cpus(name: str, value: str | int) -> frozenset[int]:
     """Parse a CPU list in a host file; return the CPU numbers."""
     try:
         # YAML makes a number of a single CPU.
-        return cpulist.parse_cpus(str(value))
+        return cpulist.parse_cpu_list(str(value))
     except cpulist.CpuListError as error:
         raise schema.Mistake(f'{name}: {error}') from None
 
@@ -243,7 +243,7 @@ def _parse_compute(section: _Section, nodes: Sequence[HostNode]) -> Compute:
     missing = dedicated.difference(*(node.cpus for node in nodes))
     if missing:
         raise schema.Mistake('nova.dedicated_cpus: no node has CPU '
-                             + cpulist.render_cpus(missing))
+                             + cpulist.render_cpu_list(missing))
     return Compute(
         dedicated,
         float(section.get('cpu_allocation_ratio', default.cpu_ratio)),
@@ -286,7 +286,7 @@ def _parse_nodes(sections: Sequence[_Section]) -> tuple[
             raise schema.Mistake(f'{name}.id: node {number} is given twice')
         if cpus & taken:
             raise schema.Mistake(
-                f'{name}.cpus: {cpulist.render_cpus(cpus & taken)}'
+                f'{name}.cpus: {cpulist.render_cpu_list(cpus & taken)}'
                 ' is on another node already')
         taken |= cpus
         nodes[number] = HostNode(

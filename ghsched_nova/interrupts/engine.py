@@ -79,12 +79,12 @@ def read_route(path: Path) -> model.Route | None:
     :param path: directory of the interrupt in ``/proc/irq``.
     """
     try:
-        cpus = cpulist.parse_cpus((path
-                                   / 'smp_affinity_list').read_text().strip())
+        cpus = cpulist.parse_cpu_list(
+            (path / 'smp_affinity_list').read_text().strip())
     except (OSError, ValueError):
         return None
     try:
-        effective = cpulist.parse_cpus(
+        effective = cpulist.parse_cpu_list(
             _read_text(path / 'effective_affinity_list').strip())
     except ValueError:
         effective = frozenset()

@@ -136,7 +136,7 @@ class Action:
     @property
     def line(self) -> str:
         """New CPUs of an interrupt, as text."""
-        return cpulist.render_cpus(self.cpus)
+        return cpulist.render_cpu_list(self.cpus)
 
     @property
     def subject(self) -> str:
@@ -242,6 +242,6 @@ def _make_problem(guest: Guest, interrupt: Interrupt, route: Route) -> Problem:
 
 
 def _describe_route(route: Route) -> str:
-    goes = (f', and goes to {cpulist.render_cpus(route.effective)}'
+    goes = (f', and goes to {cpulist.render_cpu_list(route.effective)}'
             if route.effective else '')
-    return f'it may go to CPUs {cpulist.render_cpus(route.cpus)}{goes}'
+    return f'it may go to CPUs {cpulist.render_cpu_list(route.cpus)}{goes}'

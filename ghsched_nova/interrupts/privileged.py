@@ -81,7 +81,8 @@ def write_affinity(number: int, name: str, cpus: list[int],
         return 'it is not in use any more'
     try:
         kernel_files.write_file(proc, [*names, 'smp_affinity_list'],
-                                cpulist.render_cpus(cpus), kernel_files.PROC)
+                                cpulist.render_cpu_list(cpus),
+                                kernel_files.PROC)
     except OSError as error:
         why = _WHY.get(error.errno or 0)
         return os.strerror(error.errno or 0) + (f' ({why})' if why else '')

@@ -198,7 +198,8 @@ class LiveChange:
     _lock: str = ''
     _host_may_differ: bool = False
 
-    def run(self, wish: changes.Wish, dry_run: bool = False) -> Plan:
+    def run(self, wish: changes.RequestedChanges,
+            dry_run: bool = False) -> Plan:
         """Change the bandwidth policy of a running guest, or only check it.
 
         Writes nothing if the guest has the policy already.
@@ -223,7 +224,7 @@ class LiveChange:
             self._roll_back(error)
         return plan
 
-    def _check(self, wish: changes.Wish, dry_run: bool) -> Plan:
+    def _check(self, wish: changes.RequestedChanges, dry_run: bool) -> Plan:
         """Return the plan for a change of a guest's policy; change nothing.
 
         :raises Refused: for any error but PolicyError.
@@ -238,10 +239,10 @@ class LiveChange:
             raise errors.Refused(describe_error(error)) from error
         return plan
 
-    def _plan(self, wish: changes.Wish) -> Plan:
+    def _plan(self, wish: changes.RequestedChanges) -> Plan:
         guest = self.records.read()
-        change = changes.check_change(guest.extra_specs, wish,
-                                      len(guest.host_nodes))
+        change = changes.check_policy_change(guest.extra_specs, wish,
+                                             len(guest.host_nodes))
         if not change.after.controlled:
             raise policies.PolicyError(
                 changes.to_extra_spec(next(iter(wish), 'mem_bw_max')),
@@ -250,7 +251,7 @@ class LiveChange:
         shares.check_traits(guest.compute_node, change.after)
         answer = self._check_host(guest, change)
         held = shares.read_amounts()
-        wanted = changes.compute_amounts(
+        wanted = changes.compute_allocation_amounts(
             change.after, self.accounting, guest.host_nodes,
             guest.compute_node, {names.MEM_BW_PCT})
         return Plan(
@@ -277,7 +278,7 @@ class LiveChange:
         self._undo.append(lambda: self._restore_allocation(plan))
         # Nothing is released before the host has agreed: another guest could
         # take it, and it could not be restored.
-        shares.put(changes.take_maxima(plan.held, plan.wanted))
+        shares.put(changes.merge_by_maximum(plan.held, plan.wanted))
         if plan.guest.running:
             self._set(plan)
         shares.put(plan.wanted)
@@ -355,7 +356,7 @@ class LiveChange:
         """
         held = plan.held
         if self._host_may_differ:
-            held = changes.take_maxima(held, plan.wanted)
+            held = changes.merge_by_maximum(held, plan.wanted)
         return restore_amounts(self.shares_of(plan.guest), held)
 
     def _hold_both(self, plan: Plan) -> str:
@@ -366,7 +367,8 @@ class LiveChange:
         :returns: what is left to do by hand.
         """
         left = restore_amounts(self.shares_of(plan.guest),
-                               changes.take_maxima(plan.held, plan.wanted))
+                               changes.merge_by_maximum(plan.held,
+                                                        plan.wanted))
         return ' '.join(filter(None, [
             f'whether the host {plan.guest.host} has the new policy is not '
             'known; Placement holds the larger share of both, and the flavor '

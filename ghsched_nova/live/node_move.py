@@ -190,7 +190,8 @@ class NodeMove:
         if plan.wanted:
             self._undo.append(lambda: change.restore_amounts(
                 self._shares(plan), plan.held))
-            self._shares(plan).put(changes.take_maxima(plan.held, plan.wanted))
+            self._shares(plan).put(changes.merge_by_maximum(plan.held,
+                                                            plan.wanted))
         if plan.request.move.needed:
             self._move(plan, lock)
         # The guest is on its new nodes: from here on nothing is rolled back.
@@ -293,8 +294,9 @@ class NodeMove:
                                 guest.vcpus)
         if policy is None or not policy.resources(self.accounting):
             return {}, {}
-        wanted = changes.compute_amounts(policy, self.accounting, nodes,
-                                         guest.compute_node,
-                                         names.NODE_CLASSES)
+        wanted = changes.compute_allocation_amounts(policy, self.accounting,
+                                                    nodes,
+                                                    guest.compute_node,
+                                                    names.NODE_CLASSES)
         held = self.shares_of(guest, tuple(place.host)).read_amounts()
         return held, {key: wanted.get(key, 0) for key in held}

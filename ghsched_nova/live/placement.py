@@ -79,7 +79,7 @@ class Shares:
             allocation on a NUMA node that it does not run on.
         """
         now = self._read_amounts()
-        strange = change.find_other_providers(now, self._nodes) - self._left
+        strange = change.find_unlisted_providers(now, self._nodes) - self._left
         if strange:
             held = ', '.join(sorted({lack.WORDS[name] for provider, name in now
                                      if provider in strange}))
@@ -159,7 +159,8 @@ class Shares:
         return answer
 
     def _read_amounts(self) -> dict[tuple[str, str], int]:
-        return change.select_amounts(self._get()['allocations'], self._classes)
+        return change.select_allocation_amounts(self._get()['allocations'],
+                                                self._classes)
 
     def _shortages(self, wanted: change.Amounts) -> Iterator[str]:
         now = self._read_amounts()

@@ -60,6 +60,6 @@ def read_allowed_nodes(path: Path) -> frozenset[int] | None:
     (``cpuset.mems``); None if unknown.
     """
     try:
-        return cpulist.parse_cpus((path / MEMS).read_text().strip())
+        return cpulist.parse_cpu_list((path / MEMS).read_text().strip())
     except (OSError, ValueError):
         return None

@@ -103,7 +103,7 @@ def _parse_area(line: str) -> Area | None:
     """
     found, size = _BOUND.match(line), _PAGE_SIZE.search(line)
     try:
-        nodes = cpulist.parse_cpus(found[2]) if found else frozenset()
+        nodes = cpulist.parse_cpu_list(found[2]) if found else frozenset()
     except cpulist.CpuListError:
         return None
     if not found or len(nodes) != 1:

@@ -145,7 +145,7 @@ def write_allowed_nodes(process: int, nodes: list[int],
 
     :returns: error message; empty on success.
     """
-    text = cpulist.render_cpus(nodes)
+    text = cpulist.render_cpu_list(nodes)
     for path in cpusets.find_cpusets(process, root=root):
         try:
             if cpusets.read_allowed_nodes(path) != frozenset(nodes):

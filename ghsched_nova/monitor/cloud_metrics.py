@@ -132,7 +132,8 @@ def _list_amounts(hosts: Iterable[capacity.Host]) -> Iterator[core.Metric]:
     """Yield the metrics of capacity, allocated and free amounts."""
     found = [((one.host, '' if one.node is None else str(one.node),
                one.resource_class), one)
-             for host in hosts for one in cloud_figures.list_amounts(host)]
+             for host in hosts
+             for one in cloud_figures.list_host_amounts(host)]
     yield _make('capacity', ((labels, one.capacity) for labels, one in found))
     yield _make('allocated', ((labels, one.allocated)
                               for labels, one in found))

@@ -72,4 +72,4 @@ class LoadMeter:
         before, self._sample = self.load, now
         self.load = bottleneck.mark_bottlenecks(load_rates.smooth_load(
             before, found, self._smoothing), before, self._limits)
-        return bottleneck.find_changes(before, self.load)
+        return bottleneck.find_bottleneck_changes(before, self.load)

@@ -277,7 +277,7 @@ def _figures(found: reader.Round, owned: Owned) -> Iterator[core.Metric]:
             if reading.state is rates.State.OK:
                 samples.append((
                     (group.name or '/', kind, place.domain,
-                     cpulist.render_cpus(place.nodes), *_labels(guest)),
+                     cpulist.render_cpu_list(place.nodes), *_labels(guest)),
                     reading.value * scale))
             else:
                 unread[reading.state] += 1
@@ -298,7 +298,7 @@ def _occupancy(found: reader.Round, owned: Owned) -> core.Metric:
             group, guest = guests[name, number]
             samples.append((
                 (name or '/', 'control' if group.control else 'monitor',
-                 cache.domain, cpulist.render_cpus(cache.nodes),
+                 cache.domain, cpulist.render_cpu_list(cache.nodes),
                  *_labels(guest)), reading.value))
     return make_metric('ghsched_cache_occupancy_bytes', samples)
 

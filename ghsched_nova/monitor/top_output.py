@@ -411,7 +411,7 @@ def _word(value: Any) -> str:
 
 
 def _nodes(nodes: topology.Nodes) -> str:
-    return cpulist.render_cpus(nodes) or '?'
+    return cpulist.render_cpu_list(nodes) or '?'
 
 
 def _format_figure(figure: rates.Figure) -> str:

@@ -162,5 +162,5 @@ def make_source(arguments: argparse.Namespace, *,
         None if arguments.no_libvirt else guests.Libvirt(arguments.connect),
         load_meter.LoadMeter(
             load_reader.LoadReader(load_reader.Paths(arguments.sysfs)),
-            bottleneck.make_limits({}), period=LOAD_PERIOD),
+            bottleneck.make_bottleneck_limits({}), period=LOAD_PERIOD),
         bursts=arguments.bursts)

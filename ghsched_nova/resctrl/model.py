@@ -124,7 +124,7 @@ class Guest:
         machine = naming.render_machine_name(self.domain.id, self.domain.name)
         if self.maker == 'libvirt-process':
             return machine
-        return f'{machine}-vcpus_{cpulist.render_cpus(self.vcpus)}'
+        return f'{machine}-vcpus_{cpulist.render_cpu_list(self.vcpus)}'
 
 
 @dataclass(frozen=True)

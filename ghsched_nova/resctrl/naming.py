@@ -133,7 +133,7 @@ def find_groups(names: Iterable[str], domain_id: int,
     :param domain_id: libvirt's id of the running domain.
     :param vcpus: vCPUs in the guest's <memorytune>.
     """
-    cpus = cpulist.render_cpus(vcpus)
+    cpus = cpulist.render_cpu_list(vcpus)
     pattern = re.compile(f'qemu-{domain_id}-[A-Za-z0-9.-]*-vcpus_'
                          + re.escape(cpus))
     return sorted(name for name in names if pattern.fullmatch(name))

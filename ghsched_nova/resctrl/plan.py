@@ -311,7 +311,7 @@ def _move(guest: Guest, name: str, inside: Set[int], actual: model.Actual,
     vcpus = [int(belong[tid]) for tid in moved if belong[tid]]
     reasons = []
     if vcpus:
-        reasons.append(f'vCPUs {cpulist.render_cpus(vcpus)}')
+        reasons.append(f'vCPUs {cpulist.render_cpu_list(vcpus)}')
     if len(moved) > len(vcpus):
         reasons.append(f'{len(moved) - len(vcpus)} other threads')
     yield Action('move threads', name,

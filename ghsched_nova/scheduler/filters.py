@@ -298,7 +298,7 @@ def _make_no_room_lack(nodes: Sequence[int], devices: str | bool) -> Lack:
     :param nodes: host NUMA nodes of an allocation candidate; may be empty.
     :param devices: text on missing devices near the guest; empty for none.
     """
-    lack = candidates.make_no_room_lack(nodes) if nodes else NO_ROOM
+    lack = candidates.make_node_capacity_reason(nodes) if nodes else NO_ROOM
     if not devices:
         return lack
     return dataclasses.replace(lack, detail='; '.join(filter(None, (

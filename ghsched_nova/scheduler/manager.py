@@ -410,10 +410,10 @@ class GhschedSchedulerManager(manager.SchedulerManager):
             policy.controlled and self._may_share_group(policy),
             lambda: self._get_free_amounts(names.MEM_BW_PCT,
                                            frozenset({names.NUMA_NODE_TRAIT})))
-        return cloud_lack.find_lacks(
+        return cloud_lack.find_refusal_reasons(
             policy, shared.config().ghsched.bandwidth_accounting, cloud,
-            cloud_lack.strip_our_groups(self._seen.query,
-                                        request_filter.our_suffixes(spec)))
+            cloud_lack.strip_ghsched_requests(
+                self._seen.query, request_filter.our_suffixes(spec)))
 
     def _list_pfs(self, spec: shared.RequestSpec, policy: policies.GuestPolicy,
                   ) -> dict[str, list[vfs.Pf]]:

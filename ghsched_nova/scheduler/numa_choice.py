@@ -62,7 +62,7 @@ def schedule(context: Any, spec: shared.RequestSpec,
 def is_numa_auto(spec: shared.RequestSpec) -> bool:
     """Whether nova-scheduler chose a request's number of guest NUMA nodes."""
     return ('extra_specs' in spec.flavor
-            and auto_nodes.has_chosen_count(spec.flavor.extra_specs))
+            and auto_nodes.has_chosen_node_count(spec.flavor.extra_specs))
 
 
 def _list_requests_by_count(context: Any, spec: shared.RequestSpec
@@ -74,10 +74,10 @@ def _list_requests_by_count(context: Any, spec: shared.RequestSpec
     """
     extra_specs = (spec.flavor.extra_specs
                    if 'extra_specs' in spec.flavor else {})
-    if not auto_nodes.is_auto(extra_specs):
+    if not auto_nodes.is_node_count_undecided(extra_specs):
         return [(0, spec)]
     had, is_live = scheduler.kept_count(context, spec.instance_uuid)
-    counts = auto_nodes.list_node_counts_of_server(
+    counts = auto_nodes.list_server_node_counts(
         extra_specs, spec.flavor.vcpus, spec.flavor.memory_mb, had,
         is_live or scheduler.is_rebuild(spec))
     try:

@@ -59,7 +59,7 @@ def get_policy(spec: shared.RequestSpec) -> policies.GuestPolicy | None:
     extra_specs = (spec.flavor.extra_specs
                    if 'extra_specs' in spec.flavor else {})
     policies.check_topology(extra_specs)
-    if auto_nodes.is_auto(extra_specs):
+    if auto_nodes.is_node_count_undecided(extra_specs):
         raise policies.PolicyError(
             keys.NUMA.extra_spec, 'needs the scheduler of ghsched; start '
             'nova-scheduler as ghsched-nova-scheduler')

@@ -109,7 +109,7 @@ class Action:
     @property
     def line(self) -> str:
         """New CPUs or new scheduling class of a thread, as text."""
-        return (cpulist.render_cpus(self.cpus) if self.cpus
+        return (cpulist.render_cpu_list(self.cpus) if self.cpus
                 else str(self.scheduling))
 
     @property
@@ -131,7 +131,8 @@ def plan_actions(guest: Guest, actual: Mapping[Role, Thread],
     actions = tuple(
         Action(guest.uuid, guest.name, role, actual[role],
                actual[role].scheduling,
-               f'it may run on CPUs {cpulist.render_cpus(actual[role].cpus)}',
+               'it may run on CPUs '
+               f'{cpulist.render_cpu_list(actual[role].cpus)}',
                cpus)
         for role, cpus in guest.pins.items()
         if role in actual and actual[role].cpus != cpus)

@@ -40,7 +40,7 @@ _REALTIME = frozenset({os.SCHED_FIFO, os.SCHED_RR})
 def read_online_cpus(sysfs: Path = Path('/sys')) -> frozenset[int]:
     """Return the online CPUs of the host; empty if unknown."""
     try:
-        return cpulist.parse_cpus(
+        return cpulist.parse_cpu_list(
             (sysfs / 'devices/system/cpu/online').read_text().strip())
     except (OSError, ValueError):
         return frozenset()

@@ -64,11 +64,11 @@ def _list_topologies(flavor: Any, image: Any, instance: Any,
     None if the flavor allows only one.
     """
     specs = flavor.extra_specs if 'extra_specs' in flavor else {}
-    if not auto_nodes.is_auto(specs):
+    if not auto_nodes.is_node_count_undecided(specs):
         return None
     # nova-api gives a new server with CPUs of its own a topology of one node.
     had = (len(numa.host_cells(instance.numa_topology))
            if instance.launched_at else 0)
     return [numa.guest_topology(numa.with_count(flavor, count), image)
-            for count in auto_nodes.list_node_counts_of_server(
+            for count in auto_nodes.list_server_node_counts(
                 specs, flavor.vcpus, flavor.memory_mb, had, is_live)]

@@ -81,7 +81,7 @@ def list_node_rows(host: capacity.Host) -> Iterator[tuple[Any, ...]]:
         figures: tuple[int | None, ...] = (None,) * 5
         if stock is not None:
             figures = (stock.total, stock.reserved, stock.used, stock.free,
-                       host.largest_guarantee(node))
+                       host.get_largest_guarantee(node))
         yield (host.name, columns.or_unknown(node.number),
                *map(columns.or_unknown, figures),
                columns.Vfs(list_vfs(node.pfs)),

@@ -311,7 +311,7 @@ class CloudCache:
                    if watched else {})
         owned = bool(watched) and self._client.is_owner_trait_required()
         for one in watched:
-            yield cloud_figures.sum_verdicts(
+            yield cloud_figures.sum_flavor_capacity(
                 one.flavor, one.least,
                 self._judge_flavor(one.flavor, records.get(one.flavor), owned,
                                    away))

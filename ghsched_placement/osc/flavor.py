@@ -237,7 +237,7 @@ def merge_image_properties(extra_specs: Mapping[str, str],
     try:
         policies.check_topology(extra_specs)
         found = images.merge_image_properties(extra_specs, properties)
-        auto_nodes.check_count_is_open(found)
+        auto_nodes.refuse_auto_with_fixed_node_count(found)
         return found
     except images.ImageError as error:
         raise base.Refused(f'the image: {error}') from None
@@ -279,11 +279,11 @@ def list_shapes(size: Size, extra_specs: Mapping[str, str]
 
     :raises CommandError: when the range of numbers is invalid.
     """
-    if not auto_nodes.is_auto(extra_specs):
+    if not auto_nodes.is_node_count_undecided(extra_specs):
         return [extra_specs]
     try:
         policies.node_count(extra_specs)
-        auto_nodes.check_auto_keys(extra_specs)
+        auto_nodes.refuse_auto_conflicts(extra_specs)
     except policies.PolicyError as error:
         raise base.Refused(f'the flavor: {error}') from None
     shapes: list[Mapping[str, str]] = [

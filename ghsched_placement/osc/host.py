@@ -72,7 +72,7 @@ def make_row(seen: observe.Observed) -> tuple[Any, ...]:
     """Return the table row of a compute host."""
     host = seen.host
     stocks = [node.bandwidth for node in host.nodes if node.bandwidth]
-    guarantee = max((host.largest_guarantee(node) for node in host.nodes
+    guarantee = max((host.get_largest_guarantee(node) for node in host.nodes
                      if node.bandwidth), default=None)
     return (host.name, columns.or_unknown(seen.state),
             columns.or_unknown(seen.status),
@@ -119,7 +119,7 @@ class ShowHost(base.ShowOne):
         reported = ({} if parsed_args.no_effective
                     else _get_reported(cloud, seen))
         found = make_host_report(
-            dataclasses.replace(seen, host=capacity.set_rooms(
+            dataclasses.replace(seen, host=capacity.set_node_capacity(
                 seen.host, node_room.from_diagnostics(reported))),
             load.from_stats(reported))
         return tuple(found), tuple(found.values())
@@ -177,7 +177,7 @@ def _nodes(seen: observe.Observed) -> Iterator[dict[str, Any]]:
             'used_percent': stock and stock.used,
             'free_percent': stock and stock.free,
             'largest_guarantee_percent': (
-                stock and seen.host.largest_guarantee(node)),
+                stock and seen.host.get_largest_guarantee(node)),
             'effective_percent': _sum_guarantees(seen, node.number),
             'measured_bytes_per_second': real.used,
             'capacity_bytes_per_second': real.capacity,
@@ -228,7 +228,7 @@ def _guests(seen: observe.Observed) -> Iterator[dict[str, Any]]:
         held = seen.holdings.get(server.uuid, {})
         yield {
             'server': server.uuid, 'name': server.name,
-            'allocated_percent': audit.bandwidth_by_node(seen.host, held),
+            'allocated_percent': audit.get_bandwidth_by_node(seen.host, held),
             'allocated_beside': node_classes.sum_held_by_node(seen.host, held),
             'effective_percent': None if server.effective is None else {
                 node: real.minimum

@@ -51,7 +51,7 @@ class Rooms:
     def add_rooms(self, hosts: Iterable[capacity.Host]
                   ) -> tuple[capacity.Host, ...]:
         """Add CPUs and memory of NUMA nodes to hosts; return the hosts."""
-        return tuple(capacity.set_rooms(
+        return tuple(capacity.set_node_capacity(
             host, self.by_host.get(host.uuid, ())) for host in hosts)
 
     def list_assumptions(self) -> list[str]:
@@ -87,7 +87,7 @@ def read_rooms(client: nova_reader.NovaReader, hosts: Sequence[capacity.Host],
     for host, rooms in zip(hosts, answers, strict=True):
         if rooms is None:
             spread.append(host.name)
-            rooms = capacity.spread_evenly(host)
+            rooms = capacity.estimate_node_capacity(host)
         elif not rooms:
             unknown.append(host.name)
         found[host.uuid] = rooms

@@ -170,10 +170,11 @@ def _observe_host(client: clients.Client, host: capacity.Host,
         host, tuple(servers), holdings,
         (*audit.audit_host_allocations(host, servers, holdings, others,
                                        accounting),
-         *audit_host.find_leftovers(host, servers, reports)),
+         *audit_host.find_leftover_domains_and_groups(host, servers, reports)),
         state, node.get('status'),
         max((report.host for report in reports), key=len, default=()),
-        tuple(audit_host.find_unreported(host, servers, state)) if ask_host
+        tuple(audit_host.find_unreported_servers(host, servers, state))
+        if ask_host
         else (), accounting)
 
 
@@ -250,7 +251,8 @@ def _told(server: Server,
                                  silent=report.problem)
     if report.problem:
         return server
-    return dataclasses.replace(server, effective=report.limits_by_host_node())
+    return dataclasses.replace(server,
+                               effective=report.get_limits_by_host_node())
 
 
 def _find_others(client: clients.Client, host: capacity.Host,

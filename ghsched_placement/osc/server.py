@@ -140,13 +140,13 @@ def _read_allocated(client: clients.Client, server: Server, host: str | None,
     except http.Unreachable as error:
         warn('Allocated values are not known: %s', error)
         return None, None
-    return (audit.bandwidth_by_node(on, held),
+    return (audit.get_bandwidth_by_node(on, held),
             node_classes.sum_held_by_node(on, held))
 
 
 def list_node_rows(guest: Guest) -> Iterator[tuple[Any, ...]]:
     """Yield a table row for each guest NUMA node of a server."""
-    told = guest.report.limits_by_host_node() if guest.report else {}
+    told = guest.report.get_limits_by_host_node() if guest.report else {}
     for number, node in enumerate(guest.nodes):
         asked = (guest.policy.nodes[number] if guest.policy.nodes else None)
         real = None if node is None else told.get(node)
@@ -162,7 +162,7 @@ def list_node_rows(guest: Guest) -> Iterator[tuple[Any, ...]]:
                            if vfs.guest_node == number]),
             *map(columns.or_unknown, (
                 allocated,
-                *_values(real.held if real else None),
+                *_values(real.enforced_limits if real else None),
                 _to_mb(used), *_list_other_amounts(guest, number, node))))
     if not guest.nodes:
         yield from _list_measured_rows(guest, told.values())
@@ -179,7 +179,7 @@ def _list_measured_rows(guest: Guest, told: Iterable[diagnostics.GuestNode]
         yield (columns.or_unknown(None), *map(columns.or_unknown, (
             guest.host, real and real.host_node, *(None,) * 4)),
             columns.Lines([]), *map(columns.or_unknown, (
-                None, *_values(real.held if real else None),
+                None, *_values(real.enforced_limits if real else None),
                 _to_mb(real.used if real else None),
                 *(None,) * (2 * len(node_classes.BESIDE)))))
 
@@ -278,7 +278,7 @@ def sort_servers(seen: Iterable[observe.Observed], by: str
 
 def make_list_row(seen: observe.Observed, guest: Server) -> tuple[Any, ...]:
     """Return a server's row in the table of servers."""
-    shares = audit.bandwidth_by_node(
+    shares = audit.get_bandwidth_by_node(
         seen.host, seen.holdings.get(guest.uuid, {}))
     nodes = guest.policy.nodes if guest.policy else ()
     used = [real.used for real in (guest.effective or {}).values()

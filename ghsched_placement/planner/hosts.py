@@ -130,7 +130,8 @@ def sort_parents_first(
 
 
 def _get_node_number(root: Provider, provider: Provider) -> int | None:
-    return capacity.parse_node_number(root.uuid, provider.uuid, provider.name)
+    return capacity.parse_numa_node_number(root.uuid, provider.uuid,
+                                           provider.name)
 
 
 def _make_provider_key(host: Host, provider: Provider) -> Any:

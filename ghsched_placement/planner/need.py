@@ -201,7 +201,7 @@ def build_need(flavor: Flavor, accounting: Accounting = 'min',
     :raises PlannerError: when Nova or ghsched would refuse the flavor, or when
         the resource class of a PCI alias is not known.
     """
-    if auto_nodes.is_auto(flavor.extra_specs):
+    if auto_nodes.is_node_count_undecided(flavor.extra_specs):
         flavor = replace(flavor, extra_specs=auto_nodes.set_node_count(
             flavor.extra_specs, 1))
     try:

@@ -199,7 +199,7 @@ def _render_more_table(hosts: Sequence[HostPlan]) -> str:
 
 def _format_nodes(nodes: Sequence[int | None]) -> str | None:
     known = [node for node in nodes if node is not None]
-    return cpulist.render_cpus(known) if known else None
+    return cpulist.render_cpu_list(known) if known else None
 
 
 def _format_left_out(number: int, what: str) -> str:

@@ -297,7 +297,8 @@ class LeftTest(AuditTestCase):
     """Leftovers on a host of guests that are gone."""
 
     def left(self, servers, *reports):
-        return [(one.kind, one.subject) for one in audit_host.find_leftovers(
+        return [(one.kind, one.subject)
+                for one in audit_host.find_leftover_domains_and_groups(
             self.host, servers, reports)]
 
     def test_a_domain_without_a_server(self):
@@ -318,7 +319,8 @@ class UncheckedTest(AuditTestCase):
 
     def unchecked(self, *servers, state='up'):
         return [(one.kind, one.subject, one.text) for one
-                in audit_host.find_unreported(self.host, servers, state)]
+                in audit_host.find_unreported_servers(self.host, servers,
+                                                      state)]
 
     def test_who_tells_is_checked(self):
         self.assertEqual([], self.unchecked(guest(30)))

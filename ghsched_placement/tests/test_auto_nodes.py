@@ -47,7 +47,7 @@ class CountsTest(base.TestCase):
         for expected, specs, current, is_fixed in (
                 ((1, 2), AUTO, 2, False), ((2,), AUTO, 2, True),
                 ((2,), keeping, 2, False), ((1, 2), keeping, 0, True)):
-            self.assertEqual(expected, auto_nodes.list_node_counts_of_server(
+            self.assertEqual(expected, auto_nodes.list_server_node_counts(
                 specs, 4, 512, current, is_fixed))
 
 

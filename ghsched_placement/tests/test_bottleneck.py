@@ -21,7 +21,7 @@ from ghsched_placement.load import HostNode
 from ghsched_placement.load import Load
 from ghsched_placement.tests import base
 
-LIMITS = bottleneck.make_limits({})
+LIMITS = bottleneck.make_bottleneck_limits({})
 FIGURES = st.none() | st.floats(0, 10)
 NODES = st.builds(HostNode, st.just(0), cpu_load=FIGURES, cpu_wait=FIGURES,
                   memory_load=FIGURES, memory_wait=FIGURES, io_load=FIGURES,
@@ -75,21 +75,21 @@ class NodeTest(base.TestCase):
             self.assertEqual((name,), found.nodes[0].bottlenecks)
 
     def test_a_resource_can_be_left_out(self):
-        limits = bottleneck.make_limits({'cpu_load': 0})
+        limits = bottleneck.make_bottleneck_limits({'cpu_load': 0})
         found = bottleneck.mark_bottlenecks(_load(HostNode(0, cpu_load=1.0)),
                                             None, limits)
         self.assertEqual((), found.nodes[0].bottlenecks)
 
     def test_unknown_resources_are_named(self):
         with self.assertRaisesRegex(ValueError, 'cpu_lod.* is not one of'):
-            bottleneck.make_limits({'cpu_lod': 1})
+            bottleneck.make_bottleneck_limits({'cpu_lod': 1})
 
     @given(st.lists(NODES, min_size=1, max_size=5))
     def test_changes_lead_from_each_record_to_the_next(self, nodes):
         before, known = None, frozenset()
         for node in nodes:
             now = bottleneck.mark_bottlenecks(_load(node), before, LIMITS)
-            for change in bottleneck.find_changes(before, now):
+            for change in bottleneck.find_bottleneck_changes(before, now):
                 self.assertEqual(change.begins, change.resource not in known)
                 known ^= {change.resource}
             self.assertEqual(known, set(now.nodes[0].bottlenecks))

@@ -35,7 +35,7 @@ def seen(rows, promised=10, pool=80, per_hour=60):
     """Hours in which equal guests used such parts of what they have."""
     hours = ()
     for number, row in enumerate(rows):
-        hours = burst.add_period(hours, burst.make_hour(
+        hours = burst.add_period_to_hours(hours, burst.make_hour_from_period(
             number // per_hour,
             [burst.Share(promised, promised * part) for part in row],
             pool, False), WINDOW)
@@ -55,19 +55,22 @@ class BetaTest(base.TestCase):
 
     @given(st.floats(.01, 200), st.floats(1e-6, 1 - 1e-6))
     def test_where_there_is_a_closed_form(self, shape, value):
-        self.assertAlmostEqual(value ** shape, burst._beta_below(
+        self.assertAlmostEqual(value ** shape, burst._compute_incomplete_beta(
             shape, 1, value), places=9)
-        self.assertAlmostEqual(1 - (1 - value) ** shape, burst._beta_below(
+        self.assertAlmostEqual(1 - (1 - value) ** shape,
+                               burst._compute_incomplete_beta(
             1, shape, value), places=9)
 
     @given(st.floats(.01, 100), st.floats(.01, 100), st.floats(.01, .99))
     def test_both_sides_make_one(self, a, b, value):
-        self.assertAlmostEqual(1, burst._beta_below(a, b, value)
-                               + burst._beta_below(b, a, 1 - value), places=9)
+        self.assertAlmostEqual(1, burst._compute_incomplete_beta(a, b, value)
+                               + burst._compute_incomplete_beta(b, a,
+                                                                1 - value),
+                               places=9)
 
     def test_a_guest_that_is_idle_or_busy_has_two_points(self):
         for duty in (.05, .2, .7):
-            self.assertAlmostEqual(duty, burst._beta_above(
+            self.assertAlmostEqual(duty, burst._compute_beta_tail(
                 duty, duty * (1 - duty), .5))
 
 
@@ -75,7 +78,7 @@ class PeriodTest(base.TestCase):
 
     @given(shares, st.floats(0, 100), st.booleans())
     def test_no_guest_uses_more_of_its_burst_than_all(self, some, pool, full):
-        found = burst.make_hour(7, some, pool, full)
+        found = burst.make_hour_from_period(7, some, pool, full)
         self.assertEqual(int(bool(some)), found.periods)
         self.assertTrue(0 <= found.mean <= 1 and 0 <= found.own <= 1 + 1e-9)
         self.assertLessEqual(found.square, found.own + 1e-9)
@@ -86,7 +89,7 @@ class PeriodTest(base.TestCase):
         some = [burst.Share(30, 30.0), burst.Share(30, 10.0)]
         for pool, full, expected in ((40, True, (1, 1)), (40, False, (1, 0)),
                                      (41, True, (0, 0))):
-            found = burst.make_hour(0, some, pool, full)
+            found = burst.make_hour_from_period(0, some, pool, full)
             self.assertEqual(expected, (found.over, found.short))
 
     def test_hours_leave_with_the_window(self):
@@ -138,7 +141,8 @@ class AllowedTest(base.TestCase):
                 (burst.Limits(safety=safety), burst.Limits(safety=1)),
                 (burst.Limits(percentile=99.9), burst.Limits(
                     percentile=most))):
-            chances = [burst.compute_shortage(found, promised, pool, one)
+            chances = [burst.estimate_shortage_probability(found, promised,
+                                                           pool, one)
                        for one in (limits, bolder)
                        for promised in (pool, pool + 1, 2 * pool)]
             self.assertTrue(all(0 <= one <= 1 for one in chances))
@@ -158,7 +162,7 @@ class AllowedTest(base.TestCase):
     def test_the_least_of_each_hour_of_a_window(self, periods, window):
         lowest = ()
         for hour, allowed in periods:
-            lowest = burst.add_to_minima(lowest, hour, allowed, window)
+            lowest = burst.add_to_hourly_minima(lowest, hour, allowed, window)
         last = periods[-1][0]
         self.assertEqual(
             {hour: min(allowed for of, allowed in periods if of == hour)

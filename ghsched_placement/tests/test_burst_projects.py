@@ -84,14 +84,16 @@ def short(services, limits, seed, filling=8, days=4, per_hour=4):
         if hour < filling * 24:
             uses = burst_projects.add_period_by_project(uses, hour, row,
                                                         WINDOW)
-            hours = burst.add_period(hours, burst.make_hour(hour, row, POOL,
-                                                            False), WINDOW)
+            hours = burst.add_period_to_hours(
+                hours, burst.make_hour_from_period(hour, row, POOL, False),
+                WINDOW)
             if number % per_hour == per_hour - 1:
                 allowed = min(
                     burst.compute_burst_limit(hours, POOL, limits),
-                    burst_projects.compute_project_limit(uses, POOL,
-                                                         limits))
-                lowest = burst.add_to_minima(lowest, hour, allowed, WINDOW)
+                    burst_projects.compute_limit_by_project_use(uses, POOL,
+                                                                limits))
+                lowest = burst.add_to_hourly_minima(lowest, hour, allowed,
+                                                    WINDOW)
                 guests = max(guests, min(least for _, least in lowest) // 6)
         else:
             lacking += sum(share.used for share in row) > POOL
@@ -158,30 +160,30 @@ class AllowedTest(base.TestCase):
         for later, row in steps:
             hour += later
             uses = burst_projects.add_period_by_project(uses, hour, row, 2)
-        found = burst_projects.compute_project_limit(
+        found = burst_projects.compute_limit_by_project_use(
             uses, pool, burst.Limits(window=2, ratio=ratio))
         self.assertTrue(pool <= found <= math.floor(pool * ratio))
 
     @given(st.lists(st.floats(0, 1), min_size=1, max_size=9))
     def test_one_project_is_promised_the_pool_alone(self, parts):
         row = [burst.Share(6, 6 * part, 'a') for part in parts]
-        self.assertEqual(POOL, burst_projects.compute_project_limit(
+        self.assertEqual(POOL, burst_projects.compute_limit_by_project_use(
             measured([row] * WINDOW), POOL, LIMITS))
 
     def test_unknown_projects_count_as_one(self):
         self.assertEqual(
-            POOL, burst_projects.compute_project_limit(measured(
+            POOL, burst_projects.compute_limit_by_project_use(measured(
                 [[burst.Share(6, 0.0)] * 10] * WINDOW), POOL, LIMITS))
 
     def test_guests_with_nothing_in_common_have_no_limit_by_project(self):
         self.assertEqual(3 * POOL,
-                         burst_projects.compute_project_limit(
+                         burst_projects.compute_limit_by_project_use(
                              steady(a=1), POOL, burst.Limits(correlation=0)))
 
     def test_projects_measured_for_less_than_a_window_promise_nothing(self):
         for hours, more in ((WINDOW - 2, False), (WINDOW, True)):
             self.assertEqual(
-                more, burst_projects.compute_project_limit(steady(
+                more, burst_projects.compute_limit_by_project_use(steady(
                     hours, a=0, b=0), POOL, LIMITS) > POOL)
 
     def test_project_that_has_just_come_counts_as_busy(self):
@@ -190,19 +192,19 @@ class AllowedTest(base.TestCase):
         new = burst_projects.add_period_by_project(old, WINDOW, [
             *idle[:3], burst.Share(20, 0.0, 'new')], WINDOW)
         self.assertLess(
-            burst_projects.compute_project_limit(new, POOL, LIMITS),
-            burst_projects.compute_project_limit(
+            burst_projects.compute_limit_by_project_use(new, POOL, LIMITS),
+            burst_projects.compute_limit_by_project_use(
                 old, POOL, LIMITS))
 
     def test_two_idle_projects_are_promised_what_the_larger_leaves(self):
         # 20 of 40 may be used at once, which leaves 20 beside the pool.
         self.assertEqual(POOL + 20,
-                         burst_projects.compute_project_limit(
+                         burst_projects.compute_limit_by_project_use(
                              steady(a=0, b=0), POOL, LIMITS))
 
     def test_of_three_projects_two_are_busy_at_once(self):
         # 40 of 60 in use where the pool is 60: half as much again.
-        self.assertEqual(90, burst_projects.compute_project_limit(
+        self.assertEqual(90, burst_projects.compute_limit_by_project_use(
             steady(a=0, b=0, c=0), POOL, LIMITS))
 
     @given(st.lists(st.sampled_from([0.0, .1, .3, .6]), min_size=2,
@@ -210,7 +212,7 @@ class AllowedTest(base.TestCase):
     def test_busier_projects_are_never_promised_more(self, parts, more):
         names = 'abcdefgh'
         calm, busy = (
-            burst_projects.compute_project_limit(steady(**dict(zip(
+            burst_projects.compute_limit_by_project_use(steady(**dict(zip(
                 names, found, strict=False))), POOL, LIMITS) for found in (
                 parts, [part + more for part in parts]))
         self.assertLessEqual(busy, calm)
@@ -221,10 +223,10 @@ class AllowedTest(base.TestCase):
                     for place, name in enumerate('ab')]
         unsteady = measured([row(number) for number in range(WINDOW)])
         self.assertLess(
-            burst_projects.compute_project_limit(unsteady, POOL,
-                                                 LIMITS),
-            burst_projects.compute_project_limit(steady(a=.2, b=.2),
-                                                 POOL, LIMITS))
+            burst_projects.compute_limit_by_project_use(unsteady, POOL,
+                                                        LIMITS),
+            burst_projects.compute_limit_by_project_use(steady(a=.2, b=.2),
+                                                        POOL, LIMITS))
 
     def test_replicas_of_few_services_are_short_as_seldom_as_promised(self):
         for services in (1, 2, 3, 6):

@@ -55,25 +55,27 @@ class HostsTest(base.TestCase):
 
     def test_a_node_of_another_host_has_no_number(self):
         moved = clouds.node(0, name='b')
-        found = capacity.parse_node_number(clouds.root_uuid('a'), moved.uuid,
-                                           'a_NUMA0')
+        found = capacity.parse_numa_node_number(clouds.root_uuid('a'),
+                                                moved.uuid,
+                                                'a_NUMA0')
         self.assertIsNone(found)
 
     @given(st.text(max_size=20))
     def test_no_name_is_too_strange(self, name):
-        self.assertIsNone(capacity.parse_node_number(
+        self.assertIsNone(capacity.parse_numa_node_number(
             clouds.root_uuid('a'), clouds.node_uuid('a', 0), name))
 
     def test_largest_guarantee_needs_a_control_group(self):
         host = clouds.host(clouds.node(0, used=30))
-        self.assertEqual(70, host.largest_guarantee(host.nodes[0]))
+        self.assertEqual(70, host.get_largest_guarantee(host.nodes[0]))
         full = clouds.host(clouds.node(0, used=30), groups=2, groups_used=2)
-        self.assertEqual(0, full.largest_guarantee(full.nodes[0]))
+        self.assertEqual(0, full.get_largest_guarantee(full.nodes[0]))
 
     def test_nobody_is_guaranteed_more_than_a_node(self):
         host = clouds.host(clouds.node(0, used=30, ratio=2.0))
-        self.assertEqual((170, 100), (host.nodes[0].bandwidth.free,
-                                      host.largest_guarantee(host.nodes[0])))
+        node = host.nodes[0]
+        self.assertEqual((170, 100), (node.bandwidth.free,
+                                      host.get_largest_guarantee(node)))
 
 
 class FragmentationTest(base.TestCase):

@@ -73,13 +73,15 @@ class NameTest(base.TestCase):
 class DecideTest(base.TestCase):
 
     def refused(self, wish, specs=None, nodes=2):
-        return self.assertRaises(policies.PolicyError, change.check_change,
+        return self.assertRaises(policies.PolicyError,
+                                 change.check_policy_change,
                                  BEFORE if specs is None else specs, wish,
                                  nodes)
 
     def test_only_what_was_named_changes(self):
-        decided = change.check_change(BEFORE, {'ghsched:mem_bw_min.1': ' 30 '},
-                                      2)
+        decided = change.check_policy_change(BEFORE,
+                                             {'ghsched:mem_bw_min.1': ' 30 '},
+                                             2)
         self.assertEqual({**BEFORE, 'ghsched:mem_bw_min.1': '30'},
                          decided.extra_specs)
         self.assertEqual([20, 30],
@@ -87,8 +89,9 @@ class DecideTest(base.TestCase):
         self.assertEqual(decided.before.monitor, decided.after.monitor)
 
     def test_a_key_that_is_taken_away(self):
-        decided = change.check_change(BEFORE, {'ghsched:mem_bw_max.1': None},
-                                      2)
+        decided = change.check_policy_change(BEFORE,
+                                             {'ghsched:mem_bw_max.1': None},
+                                             2)
         self.assertEqual([100, 100],
                          [node.maximum for node in decided.after.nodes])
 
@@ -113,14 +116,14 @@ class DecideTest(base.TestCase):
     @given(before=specs, wish=specs)
     def test_it_is_the_flavor_with_these_keys_or_refused(self, before, wish):
         try:
-            decided = change.check_change(before, wish, 2)
+            decided = change.check_policy_change(before, wish, 2)
         except policies.PolicyError:
             return
         self.assertEqual({**before, **wish}, decided.extra_specs)
         self.assertEqual(
             policies.parse(decided.extra_specs, 2) or GuestPolicy(),
             decided.after)
-        self.assertEqual(decided.after, change.check_change(
+        self.assertEqual(decided.after, change.check_policy_change(
             decided.extra_specs, wish, 2).after)
 
 
@@ -135,15 +138,16 @@ class SharesTest(base.TestCase):
             self.assertEqual(
                 {(node3, names.MEM_BW_PCT): shares[0],
                  (node1, names.MEM_BW_PCT): shares[1]},
-                change.compute_amounts(policy, accounting, (3, 1), ROOT,
-                                       [names.MEM_BW_PCT]))
+                change.compute_allocation_amounts(policy, accounting, (3, 1),
+                                                  ROOT,
+                                                  [names.MEM_BW_PCT]))
 
     def test_the_larger_of_each(self):
-        self.assertEqual({'a': 5, 'b': 3, 'c': 1}, change.take_maxima(
+        self.assertEqual({'a': 5, 'b': 3, 'c': 1}, change.merge_by_maximum(
             {'a': 5, 'b': 2}, {'a': 1, 'b': 3, 'c': 1}))
 
     def test_a_share_of_a_node_that_the_guest_is_not_on(self):
-        self.assertEqual({'b'}, change.find_other_providers(
+        self.assertEqual({'b'}, change.find_unlisted_providers(
             {('a', 'BW'): 1, ('b', 'BW'): 1}, ['a']))
 
 
@@ -160,14 +164,15 @@ class ReallocateTest(base.TestCase):
         before = copy.deepcopy(answer)
         body = change.make_changed_allocation_body(answer, wanted)
         self.assertEqual(before, answer)
-        held = change.select_amounts(answer['allocations'], classes)
+        held = change.select_allocation_amounts(answer['allocations'], classes)
         expected = {**held, **wanted}
         expected = {key: share for key, share in expected.items() if share}
         if body is None:
             self.assertEqual(expected, held)
             return
         self.assertEqual(expected,
-                         change.select_amounts(body['allocations'], classes))
+                         change.select_allocation_amounts(body['allocations'],
+                                                          classes))
         self.assertEqual(self.others(answer, classes),
                          self.others(body, classes))
         self.assertTrue(all(one['resources'] for one

@@ -26,7 +26,7 @@ class AmountsTest(base.TestCase):
         super().setUp()
         self.found = {
             (one.node, one.resource_class): dataclasses.astuple(one)[3:]
-            for one in cloud_figures.list_amounts(clouds.host(
+            for one in cloud_figures.list_host_amounts(clouds.host(
                 clouds.node(0, used=30, reserved=10), clouds.node(1),
                 clouds.pf('0000:01:00.0', 0, used=1),
                 clouds.pf('0000:02:00.0', 0, used=3),
@@ -46,16 +46,16 @@ class AmountsTest(base.TestCase):
         self.assertEqual((31, 0, 31), self.found[None, names.RESCTRL_GROUP])
 
     def test_overused_inventory_has_nothing_free(self):
-        found, = (one.free for one in cloud_figures.list_amounts(clouds.host(
-            clouds.node(0, used=95, reserved=10)))
-            if one.resource_class == names.MEM_BW_PCT)
+        host = clouds.host(clouds.node(0, used=95, reserved=10))
+        found, = (one.free for one in cloud_figures.list_host_amounts(host)
+                  if one.resource_class == names.MEM_BW_PCT)
         self.assertEqual(0, found)
 
 
 class VerdictsTest(base.TestCase):
 
     def test_hosts_without_room_count_for_each_resource_once(self):
-        found = cloud_figures.sum_verdicts('f', 2, [
+        found = cloud_figures.sum_flavor_capacity('f', 2, [
             fitting.Verdict('a', guests=3), fitting.Verdict('b', guests=1),
             fitting.Verdict('c', lacks=(
                 lack.Lack(0, lack.BANDWIDTH), lack.Lack(1, lack.BANDWIDTH),

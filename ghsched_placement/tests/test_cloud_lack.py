@@ -51,7 +51,7 @@ class FindTest(base.TestCase):
     def find(self, cloud, nodes=(), joins=False, **keys):
         policy = parse({f'ghsched:{key}': str(value)
                         for key, value in keys.items()}, 2)
-        return cloud_lack.find_lacks(policy, 'min', cloud_lack.Cloud(
+        return cloud_lack.find_refusal_reasons(policy, 'min', cloud_lack.Cloud(
             cloud, joins=joins,
             nodes=lambda: nodes or [Pf('a', 'a', cloud.most)] * 2))
 
@@ -74,8 +74,9 @@ class FindTest(base.TestCase):
             'ghsched:vcpu_scheduler': 'rr', 'ghsched:vcpu_runtime_us': '500',
             'ghsched:vcpu_period_us': '1000'}, 1, 2)
         for most, cure in ((99, ''), (0, '[ghsched]realtime_shared_percent')):
-            (found,) = cloud_lack.find_lacks(policy, 'min', cloud_lack.Cloud(
-                Cloud(most=most, traits={'CUSTOM_GHSCHED_VCPU_REALTIME'})))
+            (found,) = cloud_lack.find_refusal_reasons(
+                policy, 'min', cloud_lack.Cloud(Cloud(
+                    most=most, traits={'CUSTOM_GHSCHED_VCPU_REALTIME'})))
             self.assertEqual(
                 'no host NUMA node has 1000 thousandths of a shared CPU for '
                 'real-time vCPUs left (ghsched:vcpu_runtime_us)',
@@ -174,7 +175,7 @@ class VfsTest(base.TestCase):
     def find(self, pfs, nodes=2, **keys):
         policy = parse({f'ghsched:{key}': value
                         for key, value in keys.items()}, nodes)
-        return [str(item) for item in cloud_lack.find_lacks(
+        return [str(item) for item in cloud_lack.find_refusal_reasons(
             policy, 'min', cloud_lack.Cloud(
                 Cloud(traits=self.traits), {'nic': pfs}))]
 
@@ -240,10 +241,10 @@ class NotOursTest(base.TestCase):
             text = str(query)
             self.assertIn("('in_tree', 'a-host')", text)
             return not any(word in text for word in refused)
-        found = cloud_lack.find_lacks(
+        found = cloud_lack.find_refusal_reasons(
             parse({'ghsched:mem_bw_min': '60'}, 1), 'min',
             cloud_lack.Cloud(ask),
-            cloud_lack.strip_our_groups(ASKED, ('ghsched_',)))
+            cloud_lack.strip_ghsched_requests(ASKED, ('ghsched_',)))
         where = ' where the request may go'
         self.assertTrue(all(where in one.reason for one in found))
         return [one.reason.removesuffix(where) for one in found]
@@ -254,7 +255,7 @@ class NotOursTest(base.TestCase):
              ('required', '!COMPUTE_STATUS_DISABLED'),
              ('root_required', 'HW_X'), ('in_tree', 'a-host'),
              ('resourcesport', 'NET:1'), ('group_policy', 'none')],
-            cloud_lack.strip_our_groups(ASKED, ('ghsched_',)))
+            cloud_lack.strip_ghsched_requests(ASKED, ('ghsched_',)))
 
     def test_a_class_that_is_not_ours_is_named_alone(self):
         self.assertEqual(['no host has 1000000 MB of memory left'],

@@ -28,16 +28,17 @@ class RenderTest(base.TestCase):
         for cpus, text in (((), ''), ((3,), '3'), ((0, 1), '0-1'),
                            ((8, 0, 1, 2, 3), '0-3,8'),
                            ((0, 2, 8, 9), '0,2,8-9')):
-            self.assertEqual(text, cpulist.render_cpus(cpus))
+            self.assertEqual(text, cpulist.render_cpu_list(cpus))
 
     @given(CPUS)
     def test_parse_reads_back_what_render_wrote(self, cpus):
-        self.assertEqual(cpus, cpulist.parse_cpus(cpulist.render_cpus(cpus)))
+        self.assertEqual(cpus,
+                         cpulist.parse_cpu_list(cpulist.render_cpu_list(cpus)))
 
     @given(CPUS)
     def test_neighbours_never_stand_apart(self, cpus):
         parts = [part.split('-')
-                 for part in cpulist.render_cpus(cpus).split(',')]
+                 for part in cpulist.render_cpu_list(cpus).split(',')]
         for before, after in itertools.pairwise(parts):
             self.assertGreater(int(after[0]), int(before[-1]) + 1)
 
@@ -50,10 +51,10 @@ class ParseTest(base.TestCase):
                            ('2,1,1-2', (1, 2)), ('^1,0-3,^3', (0, 2)),
                            ('0-7,^2-5', (0, 1, 6, 7)), ('3,,4,', (3, 4))):
             if cpus is None:
-                self.assertRaises(cpulist.CpuListError, cpulist.parse_cpus,
+                self.assertRaises(cpulist.CpuListError, cpulist.parse_cpu_list,
                                   text)
             else:
-                self.assertEqual(frozenset(cpus), cpulist.parse_cpus(text))
+                self.assertEqual(frozenset(cpus), cpulist.parse_cpu_list(text))
 
     def test_refusal_quotes_the_rule(self):
         for text, reason in (('0-x', 'neither a CPU number'),
@@ -62,12 +63,13 @@ class ParseTest(base.TestCase):
                              ('0-16384', 'beyond CPU 16383'),
                              ('0-99999999999', 'neither')):
             with self.assertRaisesRegex(cpulist.CpuListError, reason):
-                cpulist.parse_cpus(text)
+                cpulist.parse_cpu_list(text)
 
     @given(st.text(alphabet='0123456789-,^ \nx', max_size=12))
     def test_any_text_is_read_or_refused(self, text):
         try:
-            cpus = cpulist.parse_cpus(text)
+            cpus = cpulist.parse_cpu_list(text)
         except cpulist.CpuListError:
             return
-        self.assertEqual(cpus, cpulist.parse_cpus(cpulist.render_cpus(cpus)))
+        self.assertEqual(cpus,
+                         cpulist.parse_cpu_list(cpulist.render_cpu_list(cpus)))

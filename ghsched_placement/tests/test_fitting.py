@@ -81,7 +81,7 @@ class CheckTest(base.TestCase):
                       self.refused(none, asked)[0])
 
     def test_cpus_of_a_numa_node_too_few_refuse_the_guest(self):
-        host = capacity.set_rooms(
+        host = capacity.set_node_capacity(
             clouds.host(clouds.node(0), clouds.node(1), VCPU=2),
             [NodeRoom(number, cpus=1, memory=512) for number in (0, 1)])
         asked = wish(30, needs=(GuestNode(shared=2, memory=64),),
@@ -91,7 +91,7 @@ class CheckTest(base.TestCase):
             '2 needed' for number in (0, 1)), self.refused(host, asked))
 
     def test_guests_fill_cpus_and_memory_of_each_numa_node(self):
-        host = capacity.set_rooms(
+        host = capacity.set_node_capacity(
             clouds.host(clouds.node(0), clouds.node(1)),
             [NodeRoom(0, cpus=8, memory=512),
              NodeRoom(1, dedicated=4, cpus=2, memory=4096)])
@@ -111,8 +111,8 @@ class CheckTest(base.TestCase):
         self.assertEqual(
             [(0, 2, 2, 2048), (1, 2, 2, 2048)],
             [(room.node, room.cpus, room.vcpus_used, room.memory)
-             for room in capacity.spread_evenly(host)])
-        self.assertEqual((), capacity.spread_evenly(clouds.host()))
+             for room in capacity.estimate_node_capacity(host)])
+        self.assertEqual((), capacity.estimate_node_capacity(clouds.host()))
 
     def test_guest_nodes_are_on_host_nodes_of_their_own(self):
         host = clouds.host(clouds.node(0), clouds.node(1, used=60))

@@ -21,7 +21,7 @@ from ghsched_placement import node_choice
 from ghsched_placement.node_choice import Taken
 from ghsched_placement.tests import base
 
-LIMITS = bottleneck.make_limits({})
+LIMITS = bottleneck.make_bottleneck_limits({})
 SHARES = st.none() | st.floats(0, 1)
 
 

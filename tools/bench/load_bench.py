@@ -95,7 +95,7 @@ def _measure(run: str, guests: int, vcpus: int,
              rounds: int) -> dict[str, float]:
     meter = load_meter.LoadMeter(
         load_reader.LoadReader(load_reader.Paths(run=Path(run))),
-        bottleneck.make_limits({}), smoothing=120.0)
+        bottleneck.make_bottleneck_limits({}), smoothing=120.0)
     xml = _xml(vcpus, 0)
     spent = []
     for _round in range(rounds + 1):

@@ -134,7 +134,7 @@ def _package_version(machine: Machine, package: str) -> str:
 def _cpus(machine: Machine, facts: dict[str, str]) -> int:
     """Return CPUs that are online: the others run nothing."""
     try:
-        online = cpulist.parse_cpus(
+        online = cpulist.parse_cpu_list(
             machine.text('sys/devices/system/cpu/online'))
     except cpulist.CpuListError:
         online = frozenset()

@@ -151,7 +151,7 @@ class WordsTest(base.TestCase):
     def test_changes_and_moves(self):
         names = {*keys(messages.pack_policy((NodePolicy(1),), (0,))),
                  *keys(move_messages.pack_move(plans.MOVE.request)),
-                 *keys(change_report.make_report(plans.plan(), False)),
+                 *keys(change_report.make_change_report(plans.plan(), False)),
                  *keys(move_report.make_report(plans.MOVE, False))}
         self.assertLessEqual({'host_node', 'min', 'pins', 'effective'}, names)
         self.assertEqual({}, self.wrong(names))

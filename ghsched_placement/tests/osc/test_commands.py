@@ -69,7 +69,7 @@ class CapacityTest(base.TestCase):
         self.assertEqual(len(capacity.COLUMNS), len(rows[0]))
 
     def test_rows_of_nodes_with_a_room_have_cpus_and_memory(self):
-        found = capacities.set_rooms(
+        found = capacities.set_node_capacity(
             clouds.host(clouds.node(0), clouds.node(1)),
             [NodeRoom(0, 4, 2, 2.0, 8, 9, 1024, 512)])
         rows = [commands.plain(row) for row in capacity.list_node_rows(found)]

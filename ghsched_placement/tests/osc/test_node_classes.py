@@ -164,7 +164,7 @@ class ClassTest(base.TestCase):
         for known in (True, False):
             row, = server.list_node_rows(server.Guest(
                 'a', policy, (1,) if known else (None,),
-                audit.bandwidth_by_node(on, held) if known else None,
+                audit.get_bandwidth_by_node(on, held) if known else None,
                 diagnostics.Report(),
                 node_classes.sum_held_by_node(on, held) if known else None))
             shown = dict(zip(server.COLUMNS, commands.plain(row),
@@ -218,7 +218,7 @@ class RoomTest(base.TestCase):
         """
         room = ROOMS[kind][1]
         other = NodeRoom(1, cpus=8, dedicated=8, memory=4096)
-        return capacities.set_rooms(
+        return capacities.set_node_capacity(
             clouds.host(clouds.node(0), clouds.node(1)),
             [room, other if second else dataclasses.replace(room, node=1)])
 

@@ -60,7 +60,7 @@ def cloud(placed, hosts=2, nodes=2):
         one = clouds.host(
             *(clouds.node(node, name=name) for node in range(nodes)),
             name=name, VCPU=VCPUS * nodes, MEMORY_MB=65536)
-        one = capacity.set_rooms(one, [
+        one = capacity.set_node_capacity(one, [
             NodeRoom(node, cpus=VCPUS, memory=32768, pages=(
                 Pages(4, 32768 * 256),)) for node in range(nodes)])
         for guest in guests:

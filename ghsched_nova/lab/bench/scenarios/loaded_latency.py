@@ -83,7 +83,7 @@ def _cpus(bench: Bench) -> list[int]:
              for number in environment.nodes(bench.machine)}
     for number, file in (files or {'': 'sys/devices/system/cpu/online'}
                          ).items():
-        cpus = cpulist.parse_cpus(bench.machine.text(file).strip() or '')
+        cpus = cpulist.parse_cpu_list(bench.machine.text(file).strip() or '')
         if cpus and wanted in ('', number):
             return sorted(cpus)
     raise errors.BenchError(f'cpu-node: there is no NUMA node {wanted} with '

@@ -49,7 +49,8 @@ class SetServerTest(base.TestCase):
         self.app = mock.MagicMock()
         self.client = self.app.client_manager.ghsched
         self.client.find_server.return_value = {'id': UUID}
-        self.client.set_bandwidth.return_value = change_report.make_report(
+        make_report = change_report.make_change_report
+        self.client.set_bandwidth.return_value = make_report(
             plans.plan(), False)
         self.command = server_change.SetServer(self.app, None)
 

@@ -130,7 +130,7 @@ class RenderTest(base.TestCase):
         domain = etree.fromstring(PINNED)
         for path, cpus in (('vcpupin', vcpus), ('emulatorpin', emulator)):
             domain.find(f'cputune/{path}').set(
-                'cpuset', cpulist.render_cpus(cpus))
+                'cpuset', cpulist.render_cpu_list(cpus))
         xml = etree.tostring(domain, encoding='unicode')
         try:
             text = self.render(xml, irq_bypass='required')

@@ -51,7 +51,7 @@ class Kernel:
             + f' IR-PCI-MSI-0000:18:00.2 {number}-edge      '
             + ', '.join(names))
         self.refused[number] = refused
-        self._set(number, cpulist.parse_cpus(cpus))
+        self._set(number, cpulist.parse_cpu_list(cpus))
         self.show()
 
     def show(self) -> None:
@@ -65,7 +65,7 @@ class Kernel:
         self.writes.append((number, text))
         if self.refused[number]:
             return self.refused[number]
-        cpus = cpulist.parse_cpus(text)
+        cpus = cpulist.parse_cpu_list(text)
         if not cpus & self.online:
             return errno.EINVAL
         self._set(number, cpus)
@@ -81,7 +81,7 @@ class Kernel:
 
     def _set(self, number: int, cpus: frozenset[int]) -> None:
         path = self.proc / 'irq' / str(number)
-        (path / 'smp_affinity_list').write_text(cpulist.render_cpus(cpus)
+        (path / 'smp_affinity_list').write_text(cpulist.render_cpu_list(cpus)
                                                 + '\n')
         # An x86 gives an interrupt to one CPU.
         (path / 'effective_affinity_list').write_text(

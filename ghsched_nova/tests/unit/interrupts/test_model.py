@@ -146,7 +146,7 @@ class PlanTest(base.TestCase):
         self.assertEqual(not place - kept, bool(problems))
         for action in actions:
             self.assertEqual(place - kept, action.cpus)
-            self.assertEqual(action.cpus, cpulist.parse_cpus(action.line))
+            self.assertEqual(action.cpus, cpulist.parse_cpu_list(action.line))
             self.assertEqual(((), ()), self.plan(
                 model.Route(action.cpus, node=route.node), kept))
         if not actions and not problems:

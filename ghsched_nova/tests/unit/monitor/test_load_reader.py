@@ -150,7 +150,7 @@ class MeterTest(base.TestCase):
         super().setUp()
         self.reader = self._Reader()
         self.meter = load_meter.LoadMeter(
-            self.reader, bottleneck.make_limits({}), period=30)
+            self.reader, bottleneck.make_bottleneck_limits({}), period=30)
 
     def _after(self, seconds, share):
         self.reader.current_time += seconds

@@ -33,7 +33,7 @@ class FindTest(base.TestCase):
     @given(st.lists(st.tuples(st.integers(1, 200), _name, _cpus), min_size=1,
                     max_size=6, unique_by=lambda guest: guest[0]))
     def test_each_guest_has_its_own(self, guests):
-        names = [f'qemu-{domain}-{name}-vcpus_{cpulist.render_cpus(cpus)}'
+        names = [f'qemu-{domain}-{name}-vcpus_{cpulist.render_cpu_list(cpus)}'
                  for domain, name, cpus in guests]
         others = ['info', 'mon_data', 'mon_groups', 'low_prio_machine']
         for (domain, _, cpus), name in zip(guests, names, strict=True):

@@ -84,7 +84,7 @@ class GuestDiagnosticsTest(GuestDiagnosticsTestCase):
                                               'MBHDL:1=1', 'MBPRI:1=5'])
         self.assertEqual(
             diagnostics.GuestNode(1, 20, 50, True, 5, 0, '', 30, 50, False),
-            found.limits_by_host_node()[1])
+            found.get_limits_by_host_node()[1])
         self.assertEqual([0, 1], [node.host_node for node in found.host])
         self.assertEqual(trees.CAPACITY, found.host[1].capacity)
 
@@ -96,10 +96,11 @@ class GuestDiagnosticsTest(GuestDiagnosticsTestCase):
                 ('openeuler66', NodePolicy(33, 50), ['MB:1=50', 'MBMIN:1=33'],
                  (33, 50))):
             self.ask(asked)
-            node = self.diagnose(dialect, lines).limits_by_host_node()[1]
+            node = self.diagnose(dialect, lines).get_limits_by_host_node()[1]
             self.assertEqual(shown, (node.minimum, node.maximum))
-            self.assertTrue(node.matches(asked.minimum, asked.maximum),
-                            dialect)
+            self.assertTrue(
+                node.is_enforcing_limits(asked.minimum, asked.maximum),
+                dialect)
 
     def test_a_group_that_guests_share(self):
         asked = NodePolicy(10, 20)
@@ -108,13 +109,13 @@ class GuestDiagnosticsTest(GuestDiagnosticsTestCase):
         for guests, right in ((3, True), (2, False)):
             node = self.diagnose(
                 'openeuler66', ['MB:1=60', 'MBMIN:1=30'], name,
-                guests).limits_by_host_node()[1]
+                guests).get_limits_by_host_node()[1]
             self.assertEqual((name, 30, right),
                              (node.group, node.minimum, node.as_wanted))
 
     def test_a_host_that_has_no_group_for_it(self):
         node = self.diagnose('openeuler66',
-                             group='pqos').limits_by_host_node()[1]
+                             group='pqos').get_limits_by_host_node()[1]
         self.assertEqual((None, None, 30), (node.as_wanted, node.minimum,
                                             node.asked_minimum))
 
