@@ -215,7 +215,7 @@ def _apply_and_print(
     before = host.groups()
     running = domains.list_running(arguments.connect)
     wanted, refused = host.wanted(running, before)
-    model.check_wanted(wanted)
+    model.check_desired_state(wanted)
     report = reconcile.Report(
         foreign=tuple(sorted(naming.list_foreign_groups(before)))
     )

@@ -87,7 +87,9 @@ def read_missing(
     root: Path, sysfs: Path, proc: Path = Path('/proc')
 ) -> tuple[preconditions.Missing, ...]:
     """Return the preconditions of resctrl that this host does not meet."""
-    return preconditions.list_unmet(_read_kernel(root, sysfs, proc))
+    return preconditions.list_unmet_preconditions(
+        _read_kernel(root, sysfs, proc)
+    )
 
 
 def read_options(files: Sequence[str] | None) -> cfg.ConfigOpts:
@@ -208,7 +210,7 @@ def _describe_overlaps(
     if cache is None or '' not in groups:
         return
     for name in filter(naming.is_guest_group, sorted(groups)):
-        domains = caches.list_private_domains(cache, groups[name], groups[''])
+        domains = caches.list_private_caches(cache, groups[name], groups[''])
         for other in sorted(naming.list_foreign_groups(groups) - {''}):
             text = caches.describe_shared_ways(cache, domains, groups[name],
                                                groups[other])

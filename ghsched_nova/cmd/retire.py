@@ -136,7 +136,7 @@ def _remove_groups(root: Path, dry_run: bool) -> int:
     if not os.path.isdir(root / 'info'):
         return exits.DONE
     files, status = fs.Files(), exits.DONE
-    with fs.hold_lock(files, root, fs.LOCK_TIMEOUT):
+    with fs.resctrl_lock(files, root, fs.LOCK_TIMEOUT):
         for path in _list_groups(files, root):
             print(f'remove the control group {path}')
             try:

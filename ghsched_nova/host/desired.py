@@ -232,7 +232,7 @@ def make_desired_state(host: resctrl_host.ResctrlHost, running: Running,
         maker,
         shared=group,
         monitor=policy.policy.monitor,
-        ways=resolve.resolve_ways(host, held, policy.host_nodes),
+        ways=resolve.resolve_l3_ways(host, held, policy.host_nodes),
     )
 
 

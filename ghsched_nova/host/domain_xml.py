@@ -80,7 +80,7 @@ class DomainXml:
         nodes = memorytune.make_node_tunes(
             setting.memorytune for setting in settings)
         if domain.shared or not self._libvirt_uses_resctrl(
-                host.libvirt_makes_groups(self.libvirt.extended) if nodes
+                host.can_libvirt_make_groups(self.libvirt.extended) if nodes
                 else host.dialect.libvirt_monitors):
             return xml      # nova-compute makes the group, and measures in it
         whole = self.libvirt.process_groups and self._facts.all_threads

@@ -146,7 +146,7 @@ class HostEngine(host_facts.HostFacts):
         return replace(
             host.description(
                 max(self.section.reserved_control_groups, len(foreign))
-                + self.caps_all + host.control_groups_lost(
+                + self.caps_all + host.count_lost_control_groups(
                     sum(name.startswith(naming.MONITORS) for name in groups))),
             sharing={uuid: one.group for uuid, one in sharing.items()},
             shares=desired.list_sharing_traits(
@@ -195,7 +195,7 @@ class HostEngine(host_facts.HostFacts):
         report = _privileged().reconcile(
             self.root, self.run_path, model.Wanted(
                 (guest,), (running.domain,),
-                others=resolve.reset_other_domains(host),
+                others=resolve.make_unused_domain_values(host),
                 all_threads=self.all_threads,
                 tolerance=host.tolerance, writes=host.written_values,
                 staged=host.dialect.staged, bounded=host.bounded_lines))
@@ -233,7 +233,7 @@ class HostEngine(host_facts.HostFacts):
         return model.Wanted(
             tuple(guests), tuple(domain.domain for domain in running),
             frozenset(filter(naming.is_guest_group, before)),
-            resolve.reset_other_domains(host) if host else {},
+            resolve.make_unused_domain_values(host) if host else {},
             self.all_threads, bool(self.section.control_devices),
             host.spare_monitors if host else 0,
             host.monitors_per_group if host else 0,
@@ -343,7 +343,7 @@ class HostEngine(host_facts.HostFacts):
                             'groups after a guest has stopped, retrying with '
                             'the next report: %s', error)
         # Not Path.is_dir(): it raises when the file system does not answer.
-        if not os.path.isdir(self.root / naming.render_group_name(uuid)):
+        if not os.path.isdir(self.root / naming.render_own_group_name(uuid)):
             return
         try:
             if _privileged().remove_own_group(self.root, uuid):

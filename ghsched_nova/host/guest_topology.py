@@ -49,7 +49,7 @@ def read_host_topology(sysfs: Path, configured: dict[int, int],
         (``[ghsched]node_bandwidth``); overrides the firmware's value.
     :param clusters: whether libvirt supports clusters of cores.
     """
-    nodes = dict(files.iterate_nodes(sysfs))
+    nodes = dict(files.iterate_numa_nodes(sysfs))
     return host_topology.HostTopology(
         distances=files.read_distances(sysfs),
         latency={node: files.read_rated_latency(path)
@@ -58,5 +58,5 @@ def read_host_topology(sysfs: Path, configured: dict[int, int],
                    or files.read_rated_bandwidth(path)
                    for node, path in nodes.items()},
         cpus={cpu: host_topology.Place(*place)
-              for cpu, place in files.list_cpu_places(sysfs)},
+              for cpu, place in files.list_cpu_topology(sysfs)},
         clusters=clusters)

@@ -48,7 +48,7 @@ class HostFacts:
 
         :raises ResctrlUnavailable: if the kernel has no bandwidth control.
         """
-        options = resctrl_host.Told(
+        options = resctrl_host.HostSettings(
             node_bandwidth=conf.parse_by_node(self.section, 'node_bandwidth'),
             cap=self.section.bandwidth_cap,
             l3_ways_shared=self.section.l3_ways_shared,
@@ -59,7 +59,8 @@ class HostFacts:
         return host
 
     def _read_host(
-            self, options: resctrl_host.Told) -> resctrl_host.ResctrlHost:
+        self, options: resctrl_host.HostSettings
+    ) -> resctrl_host.ResctrlHost:
         return resctrl_host.read_host(
             self.root, Path(self.section.sysfs_path), options,
             self._shown.known())
@@ -79,7 +80,7 @@ class HostFacts:
                  if name not in naming.NOT_GROUPS}
         names |= {naming.MONITORS + name
                   for name in self._entries(naming.MONITORS)
-                  if naming.parse_own_uuid(name)}
+                  if naming.parse_own_group_uuid(name)}
         return frozenset(
             name for name in names if os.path.isdir(self.root / name))
 
@@ -106,7 +107,7 @@ class HostFacts:
         """Log a warning if unprivileged users can open and lock the resctrl
         directory.
         """
-        if fs.can_anybody_lock(self.root):
+        if fs.can_any_user_lock(self.root):
             LOG.warning('ghsched: any user of this host can lock %(root)s and '
                         'so keep guests from starting; give it to the group '
                         'of nova-compute: chgrp nova %(root)s && chmod 0750 '

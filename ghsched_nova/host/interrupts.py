@@ -105,8 +105,8 @@ class InterruptKeeper:
         root = Path(self._section.sysfs_path)
         return model.Host(
             {
-                node: sysfs.read_cpus(path)
-                for node, path in sysfs.iterate_nodes(root)
+                node: sysfs.read_node_cpus(path)
+                for node, path in sysfs.iterate_numa_nodes(root)
             },
             self._dedicated | _read_isolated_cpus(root),
             self._bypass,

@@ -344,7 +344,7 @@ def _parse_dialect(section: _Section) -> dialects.Dialect:
     if 'lines' in section:
         schema.validate_document(section['lines'], {'items': {
             'enum': [knob.line for knob in dialect.knobs]}}, 'resctrl.lines')
-        dialect = dialect.limited_to_lines(frozenset(section['lines']))
+        dialect = dialect.restrict_to_lines(frozenset(section['lines']))
     if len([knob for knob in dialect.knobs if knob.role == 'maximum']) != 1:
         raise schema.Mistake('resctrl.lines: must name ' + ' or '.join(
             knob.line for knob in dialects.BY_NAME[section['dialect']].knobs

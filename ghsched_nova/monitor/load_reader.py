@@ -144,8 +144,8 @@ class LoadReader:
             return
         sysfs = self._paths.sysfs
         self._host = _Host(
-            now, {node: sysfs_files.read_cpus(path)
-                  for node, path in sysfs_files.iterate_nodes(sysfs)},
+            now, {node: sysfs_files.read_node_cpus(path)
+                  for node, path in sysfs_files.iterate_numa_nodes(sysfs)},
             dict(_disk_nodes(sysfs)))
 
     def _nodes(self) -> Iterator[tuple[int, load_rates.Node]]:

@@ -118,11 +118,13 @@ def read_host(resctrl: Path, sysfs: Path,
         raise MonitorUnavailable(
             'this host reports no memory bandwidth: neither info/L3_MON nor '
             f'info/MB_MON of {resctrl} offers it')
-    nodes = dict(sysfs_files.iterate_nodes(sysfs))
-    cpus = {node: sysfs_files.read_cpus(path) for node, path in nodes.items()}
+    nodes = dict(sysfs_files.iterate_numa_nodes(sysfs))
+    cpus = {
+        node: sysfs_files.read_node_cpus(path) for node, path in nodes.items()
+    }
     l3 = {node: _list_l3_caches(sysfs, of) for node, of in cpus.items() if of}
     capacity = {
-        node: configured[node] * resctrl_host.TOLD_UNIT
+        node: configured[node] * resctrl_host.NODE_BANDWIDTH_UNIT
         if node in configured
         else sysfs_files.read_rated_bandwidth(path)
         for node, path in nodes.items()
@@ -228,7 +230,10 @@ def _read_control_domains(
         return {}, 100
     try:
         host = resctrl_host.read_host(
-            resctrl, sysfs, resctrl_host.Told(node_bandwidth=configured))
+            resctrl,
+            sysfs,
+            resctrl_host.HostSettings(node_bandwidth=configured),
+        )
     except resctrl_host.ResctrlUnavailable:
         # The capacity of the nodes is unknown; caps in percent are shown all
         # the same.
@@ -236,8 +241,9 @@ def _read_control_domains(
         no_cap = knob.default if knob and knob.default else 100
         if dialect.domain_kind != 'l3':
             return {}, no_cap
-        return {node: tuple(sorted(caches))
-                for node, caches in l3.items()}, no_cap
+        return {
+            node: tuple(sorted(caches)) for node, caches in l3.items()
+        }, no_cap
     return dict(host.domains_by_node), host.no_cap
 
 

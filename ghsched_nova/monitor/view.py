@@ -497,7 +497,7 @@ def compute_effective_limits(host: topology.Host, lines: schemata.Schemata,
         share = knob.role == 'minimum' or knob.role == 'maximum' and (
             not host.dialect.absolute)
         found[knob.role] = {
-            domain: round(knob.percent_of(values[domain]))
+            domain: round(knob.value_to_percent(values[domain]))
             if share and not knob.is_percent else values[domain]
             for domain in domains if domain in values}
     if not found.get('maximum'):

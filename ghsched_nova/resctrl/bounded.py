@@ -30,10 +30,14 @@ from ghsched_nova.resctrl import schemata
 from ghsched_placement import decimals
 
 
-def lower_bounded_values_first(plan: model.Plan, actual: model.Actual,
-                               wanted: model.Wanted) -> model.Plan:
-    """Return a plan in which writes that lower guaranteed bandwidth come
-    before writes that raise guarantees.
+def order_guarantee_writes(
+    plan: model.Plan, actual: model.Actual, wanted: model.Wanted
+) -> model.Plan:
+    """Order a plan so that guarantees are lowered before others are raised.
+
+    The kernel refuses a guarantee that makes the sum of all control groups
+    exceed the bandwidth. Groups are therefore removed first, and the default
+    group's guarantee is lowered where guests have guarantees.
     """
     if not wanted.bounded:
         return plan
@@ -42,19 +46,19 @@ def lower_bounded_values_first(plan: model.Plan, actual: model.Actual,
     first: list[model.Action] = []
     later: list[model.Action] = []
     for action in plan.actions:
-        line = _line(action)
+        line = _parse_written_line(action)
         if line is None or line.name not in wanted.bounded:
             later += [] if action.kind == 'remove group' else [action]
             continue
         held = actual.groups.get(action.group, model.Group()).schemata
         lowered, raised = _split_lowered_values(line, held)
-        first += _writes(action, line.name, lowered)
-        later += _writes(action, line.name, raised)
+        first += _make_value_write(action, line.name, lowered)
+        later += _make_value_write(action, line.name, raised)
     return replace(plan, actions=(
-        *removals, *_lower_default_group(actual, wanted), *first, *later))
+        *removals, *_lower_default_guarantee(actual, wanted), *first, *later))
 
 
-def _line(action: model.Action) -> schemata.Line | None:
+def _parse_written_line(action: model.Action) -> schemata.Line | None:
     if action.kind != 'write line' or action.file != 'schemata':
         return None
     return schemata.parse_schemata(action.line).lines[0]
@@ -65,8 +69,10 @@ _Values = tuple[tuple[int, str], ...]
 
 def _split_lowered_values(line: schemata.Line, held: schemata.Schemata | None
                           ) -> tuple[_Values, _Values]:
-    """Split a line's new values into those below the current ones and the
-    rest.
+    """Split the new values of a schemata line into lowered and raised values.
+
+    :param line: the line to write, with all its new values.
+    :param held: present schemata of the control group; None if unknown.
     """
     found = held.line(line.name) if held else None
     before = dict(found.values) if found else {}
@@ -79,21 +85,26 @@ def _split_lowered_values(line: schemata.Line, held: schemata.Schemata | None
             tuple(item for item in line.values if not lowered(item)))
 
 
-def _writes(action: model.Action, name: str,
-            values: _Values) -> Iterator[model.Action]:
+def _make_value_write(
+    action: model.Action, name: str, values: _Values
+) -> Iterator[model.Action]:
     if values:
         yield replace(
             action, line=f'{name}:{schemata.render_values(values)}\n')
 
 
-def _lower_default_group(actual: model.Actual,
-                         wanted: model.Wanted) -> Iterator[model.Action]:
-    """Yield writes that lower the default group where guests have guarantees.
+def _lower_default_guarantee(
+    actual: model.Actual, wanted: model.Wanted
+) -> Iterator[model.Action]:
+    """Yield writes that lower the default group's guaranteed bandwidth.
+
+    Only domains in which a guest has a guarantee are written.
     """
     for name, reset in wanted.bounded.items():
         line = actual.root.line(name) if actual.root else None
-        taken = _domains_above(name, reset, (guest.desired for guest
-                                             in wanted.guests))
+        taken = _find_raised_domains(
+            name, reset, (guest.desired for guest in wanted.guests)
+        )
         values = tuple(
             (domain, str(reset)) for domain, text
             in (line.values if line else ())
@@ -105,10 +116,14 @@ def _lower_default_group(actual: model.Actual,
                 line=f'{name}:{schemata.render_values(values)}\n')
 
 
-def _domains_above(name: str, reset: int,
-                   desired: Iterable[resolve.Desired]) -> set[int]:
-    """Return the resctrl domains in which a guest wants a higher value of a
-    schemata line than a new control group has.
+def _find_raised_domains(
+    name: str, reset: int, desired: Iterable[resolve.Desired]
+) -> set[int]:
+    """Return the resctrl domains where a guest needs more than a new group.
+
+    :param name: name of the schemata line.
+    :param reset: value of this line in a new control group.
+    :param desired: schemata values of each guest.
     """
     return {domain for lines in desired
             for domain, value in lines.get(name, {}).items()

@@ -72,15 +72,14 @@ class Cache:
 
     @property
     def longest_free_mask(self) -> int:
-        """Bit mask of the longest run of L3 cache ways that no control group
-        in mode exclusive has on any cache.
-        """
+        """Mask of the longest run of L3 ways that no exclusive group uses."""
         return find_longest_free_run(self.mask, self.exclusive)
 
     @property
     def prefers_low_ways(self) -> bool:
-        """Whether guests get the lowest of the free L3 cache ways first; False
-        if they get the highest first.
+        """Whether guests get the lowest free L3 cache ways first.
+
+        False if they get the highest first.
         """
         return bool(
             self.region & self.longest_free_mask & -self.longest_free_mask
@@ -88,9 +87,7 @@ class Cache:
 
     @property
     def way_count(self) -> int:
-        """Number of L3 cache ways that guests can have to themselves on each
-        cache.
-        """
+        """Number of ways of each L3 cache that guests can reserve."""
         return self.region.bit_count()
 
     @property
@@ -99,29 +96,31 @@ class Cache:
                          for domain in domains)
 
 
-def read_caches(info: Mapping[str, str], root: schemata.Schemata, sysfs: Path,
-                shared: int) -> Cache | None:
-    """Return the L3 caches of a host; None if the host cannot divide its L3
-    caches among control groups.
+def read_caches(
+    info: Mapping[str, str], root: schemata.Schemata, sysfs: Path, shared: int
+) -> Cache | None:
+    """Return the L3 caches of a host; None if their ways cannot be allocated.
 
     :param info: text of the files below resctrl's info/, by path.
+    :param root: schemata of the root group.
+    :param sysfs: mount point of sysfs.
     :param shared: minimum number of ways that stay shared by all guests.
     """
     for lines, of_nodes in _LINES:
         top = _INFO[lines[0]]
-        mask = _mask(info.get(f'{top}/cbm_mask', ''))
+        mask = _parse_mask(info.get(f'{top}/cbm_mask', ''))
         found = root.line(lines[0])
         if not mask or found is None or any(
                 root.line(line) is None for line in lines):
             continue
-        least = max(1, _count(info.get(f'{top}/min_cbm_bits', '')))
+        least = max(1, _parse_count(info.get(f'{top}/min_cbm_bits', '')))
         usage = info.get(f'{top}/bit_usage', '')
-        devices = (_mask(info.get(f'{top}/shareable_bits', ''))
-                   | _read_marked_ways(usage, 'HX'))
+        devices = (_parse_mask(info.get(f'{top}/shareable_bits', ''))
+                   | _parse_marked_ways(usage, 'HX'))
         # MPAM shows all of them as shareable (mpam_resctrl.c), and so does
         # io_alloc until its mask is made smaller: the rest can be no place
         # for devices then.
-        exclusive = _used_by_cache(usage, 'E')
+        exclusive = _parse_marked_ways_by_cache(usage, 'E')
         region = choose_guest_ways(find_longest_free_run(mask, exclusive),
                                    0 if devices == mask else devices,
                                    max(least, shared))
@@ -133,18 +132,20 @@ def read_caches(info: Mapping[str, str], root: schemata.Schemata, sysfs: Path,
     return None
 
 
-def _read_marked_ways(usage: str, letters: str) -> int:
-    """Return the bit mask of L3 cache ways that info/L3/bit_usage marks with
-    one of some letters, over all caches.
+def _parse_marked_ways(usage: str, letters: str) -> int:
+    """Return the L3 ways with certain letters in info/L3/bit_usage, as a mask.
+
+    Masks of several caches are joined.
 
     The kernel marks ways that hardware uses with ``H`` or ``X``, and ways of
     control groups in mode exclusive with ``E``.
     """
-    return functools.reduce(operator.or_,
-                            _used_by_cache(usage, letters).values(), 0)
+    return functools.reduce(
+        operator.or_, _parse_marked_ways_by_cache(usage, letters).values(), 0
+    )
 
 
-def _used_by_cache(usage: str, letters: str) -> dict[int, int]:
+def _parse_marked_ways_by_cache(usage: str, letters: str) -> dict[int, int]:
     found = {}
     for cache in usage.split(';'):
         domain, _equals, ways = cache.strip().partition('=')
@@ -156,19 +157,21 @@ def _used_by_cache(usage: str, letters: str) -> dict[int, int]:
 
 
 def find_longest_free_run(mask: int, exclusive: Mapping[int, int]) -> int:
-    """Return the bit mask of the longest run of L3 cache ways that no control
-    group in mode exclusive has.
+    """Return the mask of the longest run of L3 ways that no group reserves.
+
+    A group reserves ways by its mode ``exclusive``.
 
     :param mask: bit mask of the ways to choose from.
     :param exclusive: bit mask of ways in mode exclusive, by cache.
     """
-    return find_longest_run(mask & ~functools.reduce(
+    return find_longest_bit_run(mask & ~functools.reduce(
         operator.or_, exclusive.values(), 0))
 
 
 def choose_guest_ways(free: int, taken: int, shared: int) -> int:
-    """Return the bit mask of the L3 cache ways that guests may have to
-    themselves, at one end of the free ways.
+    """Return the bit mask of the L3 cache ways that guests may reserve.
+
+    They are at one end of the free ways, away from the ways of devices.
 
     :param free: bit mask of the free ways, one run.
     :param taken: bit mask of ways that devices write into.
@@ -182,15 +185,13 @@ def choose_guest_ways(free: int, taken: int, shared: int) -> int:
     low = bits.index(True) if True in bits else width
     high = bits[::-1].index(True) if True in bits else width
     ways = max(0, min(max(low, high), width - shared))
-    return make_lowest_mask(ways) << (
+    return make_low_bits_mask(ways) << (
         first if low >= high else first + width - ways
     )
 
 
-def make_lowest_mask(ways: int) -> int:
-    """Return an L3 cache bit mask in which this number of lowest bits is
-    set.
-    """
+def make_low_bits_mask(ways: int) -> int:
+    """Return a bit mask with the given number of lowest bits set."""
     return (1 << ways) - 1
 
 
@@ -201,11 +202,12 @@ def is_contiguous(mask: int) -> bool:
                               ) == 0
 
 
-def compute_remaining_ways(
+def compute_unreserved_ways(
     cache: Cache, masks: Mapping[str, int], domain: int
 ) -> int:
-    """Return the bit mask of L3 cache ways that are left on one cache for
-    control groups without exclusive ways.
+    """Return the bit mask of the unreserved L3 cache ways of one cache.
+
+    Control groups without reserved ways share them.
 
     :param masks: bit mask of exclusive ways on this cache, by control group.
     :param domain: id of the cache.
@@ -213,16 +215,17 @@ def compute_remaining_ways(
     used = functools.reduce(operator.or_, masks.values(), 0)
     left = cache.mask
     if used and cache.prefers_low_ways:
-        left &= ~make_lowest_mask(used.bit_length())
+        left &= ~make_low_bits_mask(used.bit_length())
     elif used:
         left &= (used & -used) - 1
     taken = cache.exclusive.get(domain, 0)
-    return find_longest_run(left & ~taken) if left & taken else left
+    return find_longest_bit_run(left & ~taken) if left & taken else left
 
 
-def find_longest_run(mask: int) -> int:
-    """Return the bit mask of the longest run of set bits in a bit mask; of
-    runs of equal length, the lowest.
+def find_longest_bit_run(mask: int) -> int:
+    """Return a bit mask with only the longest run of set bits of another mask.
+
+    Of runs of equal length, the lowest is returned.
     """
     best = 0
     while mask:
@@ -233,10 +236,12 @@ def find_longest_run(mask: int) -> int:
     return best
 
 
-def assign_masks(cache: Cache, wanted: Mapping[str, int],
-                 held: Mapping[str, int]) -> dict[str, int]:
-    """Return the bit mask of exclusive L3 cache ways of each control group on
-    one cache; a group's present mask is kept if it is valid.
+def assign_reserved_masks(
+    cache: Cache, wanted: Mapping[str, int], held: Mapping[str, int]
+) -> dict[str, int]:
+    """Return the bit mask of reserved L3 ways for each group, on one cache.
+
+    A group's present mask is kept if it is valid.
 
     If the free ways are not contiguous, all groups get new masks, so that the
     free ways become contiguous.
@@ -246,7 +251,7 @@ def assign_masks(cache: Cache, wanted: Mapping[str, int],
     :returns: bit mask by control group, without groups for which there are not
         enough ways.
     """
-    kept = dict(_kept(cache, wanted, held))
+    kept = dict(_find_valid_masks(cache, wanted, held))
     new = [name for name in sorted(wanted) if name not in kept]
     found = _add_outermost_masks(
         cache, kept, {name: wanted[name] for name in new}
@@ -254,15 +259,16 @@ def assign_masks(cache: Cache, wanted: Mapping[str, int],
     if len(found) == len(wanted):
         return found
     order = sorted(
-        kept, key=lambda name: make_outermost_key(cache, kept[name])
+        kept, key=lambda name: make_outermost_mask_key(cache, kept[name])
     )
     return _add_outermost_masks(
         cache, {}, {name: wanted[name] for name in [*order, *new]}
     )
 
 
-def _kept(cache: Cache, wanted: Mapping[str, int],
-          held: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+def _find_valid_masks(
+    cache: Cache, wanted: Mapping[str, int], held: Mapping[str, int]
+) -> Iterator[tuple[str, int]]:
     taken = 0
     for name in sorted(wanted):
         mask = held.get(name, 0)
@@ -274,7 +280,9 @@ def _kept(cache: Cache, wanted: Mapping[str, int],
 
 def _add_outermost_masks(cache: Cache, masks: Mapping[str, int],
                          wanted: Mapping[str, int]) -> dict[str, int]:
-    """Add a mask of the outermost free L3 ways for each further control group.
+    """Assign each further control group the outermost free L3 ways.
+
+    The result contains the masks of all groups.
 
     :param masks: bit masks of the groups that have one already.
     :param wanted: number of exclusive ways of each further group.
@@ -284,27 +292,30 @@ def _add_outermost_masks(cache: Cache, masks: Mapping[str, int],
     for mask in masks.values():
         taken |= mask
     for name, ways in wanted.items():
-        free = [mask for mask in _list_runs(cache, ways) if not mask & taken]
+        free = [
+            mask
+            for mask in _list_candidate_masks(cache, ways)
+            if not mask & taken
+        ]
         if free:
             found[name] = free[0]
             taken |= free[0]
     return found
 
 
-def _list_runs(cache: Cache, ways: int) -> list[int]:
-    """Return the bit masks of all contiguous runs of this number of L3 cache
-    ways that guests may have, in order of preference.
+def _list_candidate_masks(cache: Cache, ways: int) -> list[int]:
+    """Return all masks of a number of adjacent L3 ways, the preferred first.
     """
     first = (cache.region & -cache.region).bit_length() - 1
-    spans = [make_lowest_mask(ways) << place
+    spans = [make_low_bits_mask(ways) << place
              for place in range(first, first + cache.way_count - ways + 1)]
     return spans if cache.prefers_low_ways else spans[::-1]
 
 
-def get_held_mask(held: schemata.Schemata, line: str, domain: int) -> int:
-    """Return the L3 cache bit mask that the schemata of a control group have
-    on one cache; 0 if it is unknown.
+def get_group_mask(held: schemata.Schemata, line: str, domain: int) -> int:
+    """Return a control group's bit mask on one L3 cache; 0 if unknown.
 
+    :param held: schemata of the control group.
     :param line: name of the schemata line.
     :param domain: id of the cache.
     """
@@ -317,10 +328,9 @@ def get_held_mask(held: schemata.Schemata, line: str, domain: int) -> int:
 def describe_shared_ways(cache: Cache, domains: Iterable[int],
                          one: schemata.Schemata,
                          other: schemata.Schemata) -> str:
-    """Return text that says how many L3 cache ways two control groups both
-    have on some caches; empty if they share none.
+    """Return text on the L3 ways that two control groups share; empty if none.
 
-    :param domains: ids of the caches.
+    :param domains: ids of the caches to compare.
     :param one: schemata of the first group.
     :param other: schemata of the second group.
     """
@@ -329,8 +339,8 @@ def describe_shared_ways(cache: Cache, domains: Iterable[int],
         both = functools.reduce(
             operator.or_,
             (
-                get_held_mask(one, line, domain)
-                & get_held_mask(other, line, domain)
+                get_group_mask(one, line, domain)
+                & get_group_mask(other, line, domain)
                 for line in cache.lines
             ),
         )
@@ -339,36 +349,38 @@ def describe_shared_ways(cache: Cache, domains: Iterable[int],
     return ' and '.join(found)
 
 
-def list_private_domains(cache: Cache, group: schemata.Schemata,
-                         root: schemata.Schemata) -> list[int]:
-    """Return the ids of the L3 caches on which a control group has ways, none
-    of them shared with the root group.
+def list_private_caches(
+    cache: Cache, group: schemata.Schemata, root: schemata.Schemata
+) -> list[int]:
+    """Return the ids of L3 caches where a group shares no way with the root.
+
+    Caches on which the group has no way are left out.
+
+    :param group: schemata of the control group.
+    :param root: schemata of the root group.
     """
     line = cache.lines[0]
     return [domain for domain in sorted(cache.domains)
-            if get_held_mask(group, line, domain)
-            and not get_held_mask(group, line, domain)
-            & get_held_mask(root, line, domain)]
+            if get_group_mask(group, line, domain)
+            and not get_group_mask(group, line, domain)
+            & get_group_mask(root, line, domain)]
 
 
-def make_outermost_key(cache: Cache, mask: int) -> int:
-    """Return a sort key of L3 cache bit masks that puts the outermost mask
-    first.
-    """
+def make_outermost_mask_key(cache: Cache, mask: int) -> int:
+    """Return a sort key that puts the outermost L3 cache bit mask first."""
     return mask if cache.prefers_low_ways else -mask
 
 
 def _map_private_caches(domains: frozenset[int], sysfs: Path,
                         of_nodes: bool) -> dict[int, tuple[int, ...]]:
-    """Return the ids of the L3 caches of each host NUMA node whose caches no
-    other node uses.
+    """Return the L3 cache ids of each NUMA node with caches of its own.
 
     :param domains: ids of caches in the schemata.
     :param of_nodes: whether these ids are numbers of NUMA nodes.
     """
     by_node: dict[int, set[int]] = {}
-    for node, path in sysfs_files.iterate_nodes(sysfs):
-        cpus = sysfs_files.read_cpus(path)
+    for node, path in sysfs_files.iterate_numa_nodes(sysfs):
+        cpus = sysfs_files.read_node_cpus(path)
         found = {node} if of_nodes else set(
             sysfs_files.iterate_l3_caches(sysfs, cpus))
         if cpus and None not in found and found <= domains:
@@ -378,12 +390,12 @@ def _map_private_caches(domains: frozenset[int], sysfs: Path,
                                 in by_node.items() if other != node)}
 
 
-def _mask(text: str) -> int:
+def _parse_mask(text: str) -> int:
     try:
         return int(text.strip() or '0', 16)
     except ValueError:
         return 0
 
 
-def _count(text: str) -> int:
+def _parse_count(text: str) -> int:
     return decimals.parse_decimal(text) or 0

@@ -42,18 +42,17 @@ _ROOT_TEXT = "the kernel's default group"
 
 def add_mask_writes(plan: model.Plan, actual: model.Actual,
                     wanted: model.Wanted) -> model.Plan:
-    """Return a plan of resctrl changes with writes of L3 cache masks added.
+    """Return a resctrl plan that also writes the guests' L3 cache bit masks.
 
-    Other groups lose their ways first, before guests get them exclusively.
+    Other control groups lose ways before a guest gets them exclusively.
     """
     cache = wanted.cache
     if cache is None or actual.root is None:
         return plan
-    members = model.guests_by_group(wanted.guests, actual.groups)
+    members = model.map_guests_by_group(wanted.guests, actual.groups)
     made = {action.group for action in plan.actions
             if action.kind == 'make group'}
-    there = {name: actual.groups[name].schemata for name in members
-             if name in actual.groups}
+    there = {name: group.schemata for name, group in actual.groups.items()}
     groups = {name: guests[0] for name, guests in members.items()
               if (name in made or there.get(name) is not None)
               and not guests[0].is_only_measured}
@@ -64,20 +63,21 @@ def add_mask_writes(plan: model.Plan, actual: model.Actual,
     shared = {name: guest for name, guest in groups.items() if not guest.ways}
     owners = {name: guest for name, guest in groups.items() if guest.ways}
     actions = [
-        *_shared(cache, ROOT, '', actual.root, masks),
-        *(action for name, guest in shared.items() for action in _shared(
-            cache, name, _uuid(guest), held[name], masks)),
+        *_write_shared_mask(cache, ROOT, '', actual.root, masks),
+        *(action for name, guest in shared.items()
+          for action in _write_shared_mask(
+              cache, name, _get_unshared_uuid(guest), held[name], masks)),
         *_write_masks(cache, owners, held, masks)]
     first = cache.lines[0]
     settled = {name: guest for name, guest in owners.items() if all(
-        caches.get_held_mask(held[name], first, domain)
+        caches.get_group_mask(held[name], first, domain)
         == masks[domain].get(name) for domain in guest.ways)}
     return replace(
         plan, actions=tuple(_insert_mask_writes(plan.actions, actions)),
         problems=(*plan.problems, *problems),
-        intruded=tuple(_find_overlaps(
+        intruded=tuple(_find_mask_overlaps(
             cache, settled, held, {**held, ROOT: actual.root})),
-        overlaps=tuple(_find_overlaps(
+        overlaps=tuple(_find_mask_overlaps(
             cache, settled, held,
             _drop_removed_groups(actual.others, plan.actions))))
 
@@ -85,8 +85,7 @@ def add_mask_writes(plan: model.Plan, actual: model.Actual,
 def _insert_mask_writes(actions: Sequence[model.Action],
                         masks: Sequence[model.Action]
                         ) -> Iterator[model.Action]:
-    """Yield the changes of a plan with the writes of L3 cache bit masks
-    inserted before the changes that move threads.
+    """Yield planned changes, with L3 mask writes before the moves of threads.
     """
     yield from (one for one in actions if one.kind != 'move threads')
     yield from masks
@@ -96,8 +95,10 @@ def _insert_mask_writes(actions: Sequence[model.Action],
 def _drop_removed_groups(groups: Mapping[str, schemata.Schemata],
                          actions: Iterable[model.Action]
                          ) -> dict[str, schemata.Schemata]:
-    """Return the control groups with their schemata, without groups that one
-    of the planned changes removes.
+    """Return the schemata of control groups that the plan does not remove.
+
+    :param groups: schemata by name of the group.
+    :param actions: the planned changes.
     """
     removed = {action.group for action in actions
                if action.kind == 'remove group'}
@@ -105,12 +106,11 @@ def _drop_removed_groups(groups: Mapping[str, schemata.Schemata],
             if name not in removed}
 
 
-def _find_overlaps(cache: caches.Cache, owners: Mapping[str, model.Guest],
-                   held: Mapping[str, schemata.Schemata],
-                   others: Mapping[str, schemata.Schemata]
-                   ) -> Iterator[model.Problem]:
-    """Yield a problem for each guest whose exclusive L3 cache ways another
-    control group has as well.
+def _find_mask_overlaps(cache: caches.Cache, owners: Mapping[str, model.Guest],
+                        held: Mapping[str, schemata.Schemata],
+                        others: Mapping[str, schemata.Schemata]
+                        ) -> Iterator[model.Problem]:
+    """Yield a problem for each guest whose L3 ways another group uses.
 
     :param owners: guests with exclusive ways whose masks are correct, by
         control group.
@@ -131,7 +131,7 @@ def _find_overlaps(cache: caches.Cache, owners: Mapping[str, model.Guest],
                     f'{text} that the guest has to itself')
 
 
-def _uuid(guest: model.Guest) -> str:
+def _get_unshared_uuid(guest: model.Guest) -> str:
     return '' if guest.shared else guest.domain.uuid
 
 
@@ -141,15 +141,18 @@ _Masks = dict[int, dict[str, int]]
 def _assign_masks(cache: caches.Cache, groups: Mapping[str, model.Guest],
                   held: Mapping[str, schemata.Schemata]
                   ) -> tuple[_Masks, list[model.Problem]]:
-    """Assign L3 cache masks to control groups; list the guests without enough.
+    """Assign L3 bit masks to control groups; report a shortage as problems.
+
+    :param groups: a guest of each control group, by name of the group.
+    :param held: present schemata of each group.
     """
     masks: _Masks = {}
     lacking: dict[str, int] = {}
     for domain in sorted(cache.domains):
         ways = {name: guest.ways[domain] for name, guest in groups.items()
                 if domain in guest.ways}
-        masks[domain] = caches.assign_masks(cache, ways, {
-            name: caches.get_held_mask(held[name], cache.lines[0], domain)
+        masks[domain] = caches.assign_reserved_masks(cache, ways, {
+            name: caches.get_group_mask(held[name], cache.lines[0], domain)
             for name in ways})
         lacking |= dict.fromkeys(ways.keys() - masks[domain].keys(), domain)
     return masks, [model.Problem(
@@ -161,44 +164,48 @@ def _assign_masks(cache: caches.Cache, groups: Mapping[str, model.Guest],
 def _write_masks(cache: caches.Cache, groups: Mapping[str, model.Guest],
                  held: Mapping[str, schemata.Schemata],
                  masks: _Masks) -> Iterator[model.Action]:
-    """Yield writes of the exclusive L3 cache ways of guests, and of the
-    remaining ways for all other control groups.
+    """Yield writes of the L3 cache bit masks of the guests' control groups.
+
+    Groups without reserved ways get the remaining ways.
 
     The outermost masks are written first, so that no guest gets ways that
     another guest has not left yet.
     """
     for domain, mine in masks.items():
-        rest = caches.compute_remaining_ways(cache, mine, domain)
+        rest = caches.compute_unreserved_ways(cache, mine, domain)
         for name in sorted(
             groups,
             key=lambda name: (
                 name in mine,
-                caches.make_outermost_key(cache, mine.get(name, 0))),
+                caches.make_outermost_mask_key(cache, mine.get(name, 0))),
         ):
-            yield from _writes(cache, name, groups[name].domain.uuid,
-                               held[name], {domain: mine.get(name, rest)})
+            yield from _write_differing_masks(cache, name,
+                                              groups[name].domain.uuid,
+                                              held[name],
+                                              {domain: mine.get(name, rest)})
 
 
-def _shared(cache: caches.Cache, name: str, uuid: str,
-            held: schemata.Schemata,
-            masks: _Masks) -> Iterator[model.Action]:
+def _write_shared_mask(cache: caches.Cache, name: str, uuid: str,
+                       held: schemata.Schemata,
+                       masks: _Masks) -> Iterator[model.Action]:
     wanted = {}
     for domain, mine in masks.items():
-        left = caches.compute_remaining_ways(cache, mine, domain)
-        now = caches.get_held_mask(held, cache.lines[0], domain)
+        left = caches.compute_unreserved_ways(cache, mine, domain)
+        now = caches.get_group_mask(held, cache.lines[0], domain)
         # A mask that was written here follows what is left.
         ours = now == 0 or now & ~cache.region == (
             cache.mask & ~cache.exclusive.get(domain, 0) & ~cache.region)
         wanted[domain] = left if ours or now & ~left else now
-    yield from _writes(cache, name, uuid, held, wanted)
+    yield from _write_differing_masks(cache, name, uuid, held, wanted)
 
 
-def _writes(cache: caches.Cache, name: str, uuid: str,
-            held: schemata.Schemata,
-            wanted: Mapping[int, int]) -> Iterator[model.Action]:
+def _write_differing_masks(cache: caches.Cache, name: str, uuid: str,
+                           held: schemata.Schemata,
+                           wanted: Mapping[int, int]) -> Iterator[
+                               model.Action]:
     for line in cache.lines:
         for domain, mask in wanted.items():
-            now = caches.get_held_mask(held, line, domain)
+            now = caches.get_group_mask(held, line, domain)
             if now != mask:
                 yield model.Action(
                     'write line', name, f'{line} of domain {domain} is '

@@ -42,8 +42,9 @@ _RESOURCES = ('L3', 'MB')
 
 def read_counters(files: fs.Files, root: Path,
                   groups: Iterable[str]) -> model.Counters | None:
-    """Return the assignable bandwidth counters of a host; None if the host
-    needs no assignment of counters.
+    """Return the assignable bandwidth counters of a host.
+
+    None if the kernel counts the bandwidth of every group anyway.
 
     :param groups: paths of control groups and monitoring groups below the
         resctrl mount point.
@@ -53,7 +54,7 @@ def read_counters(files: fs.Files, root: Path,
         try:
             if '[mbm_event]' not in files.read(info / 'mbm_assign_mode'):
                 continue
-            free = _values(files.read(info / 'available_mbm_cntrs'))
+            free = _parse_counts(files.read(info / 'available_mbm_cntrs'))
         except (OSError, schemata.SchemataError):
             continue
         file = f'mbm_{resource}_assignments'
@@ -69,15 +70,14 @@ def read_counters(files: fs.Files, root: Path,
     return None
 
 
-def _values(text: str) -> Mapping[int, int]:
+def _parse_counts(text: str) -> Mapping[int, int]:
     return schemata.parse_schemata(f'counters:{text}').values('counters') or {}
 
 
 def _parse_assignments(
     group: str, text: str
 ) -> dict[model.Counted, frozenset[int]]:
-    """Return the domains in which a resctrl group has a bandwidth counter, by
-    group and event.
+    """Return the domains in which a resctrl group has a counter, by event.
 
     :param text: lines like ``EVENT:DOMAIN=e;DOMAIN=_``.
     """
@@ -92,10 +92,10 @@ def _parse_assignments(
     return found
 
 
-def add_counter_writes(plan: model.Plan, actual: model.Actual,
-                       wanted: model.Wanted) -> model.Plan:
-    """Return a plan of resctrl changes with the assignment of bandwidth
-    counters to guests added.
+def add_counter_assignments(
+    plan: model.Plan, actual: model.Actual, wanted: model.Wanted
+) -> model.Plan:
+    """Return a resctrl plan that also assigns bandwidth counters to guests.
 
     Groups that the plan creates are left out: the kernel assigns counters to
     new groups.
@@ -123,14 +123,15 @@ def add_counter_writes(plan: model.Plan, actual: model.Actual,
 def map_measuring_groups(
     guests: Iterable[model.Guest], names: Mapping[str, model.Group]
 ) -> dict[str, model.Guest]:
-    """Return the guests by path of the control group or monitoring group in
-    which the kernel measures their memory bandwidth.
+    """Return the guests by the resctrl group that measures their bandwidth.
+
+    The key is the path of a control group or monitoring group.
     """
     return {
-        model.monitoring_group_path(name, guest.domain.uuid)
+        model.get_monitoring_group_path(name, guest.domain.uuid)
         if naming.is_shared_group(name)
         else name: guest
-        for name, members in model.guests_by_group(guests, names).items()
+        for name, members in model.map_guests_by_group(guests, names).items()
         for guest in members
     }
 
@@ -153,17 +154,20 @@ class _Ledger:
         self._released: dict[model.Counted, list[int]] = {}
 
     def assign_counter(self, group: str, domain: int) -> bool:
-        """Assign a bandwidth counter of a resctrl domain to a group; return
-        False if the domain has none left.
+        """Assign a free bandwidth counter of a resctrl domain to a group.
+
+        If none is free, one of a group that is not to be measured is released.
+
+        :returns: False if the domain has no counter left.
         """
         if self._free[domain] > 0:
             self._free[domain] -= 1
-        elif not self._release(domain):
+        elif not self._release_counter(domain):
             return False
         self._given.setdefault((group, EVENT), []).append(domain)
         return True
 
-    def _release(self, domain: int) -> bool:
+    def _release_counter(self, domain: int) -> bool:
         for donor in self._donors:
             if domain in self._held[donor]:
                 self._held[donor] -= {domain}
@@ -176,14 +180,18 @@ class _Ledger:
         for (group, event), domains in self._released.items():
             yield model.Action(
                 'release counters', group, 'a guest is to be measured',
-                line=_line(event, domains, '_'), file=self._file)
+                line=_render_assignment(event, domains, '_'), file=self._file)
         for (group, event), domains in self._given.items():
             yield model.Action(
-                'assign counters', group, 'the guest is to be measured',
-                asking[group].domain.uuid, line=_line(event, domains, 'e'),
-                file=self._file)
+                'assign counters',
+                group,
+                'the guest is to be measured',
+                asking[group].domain.uuid,
+                line=_render_assignment(event, domains, 'e'),
+                file=self._file,
+            )
 
 
-def _line(event: str, domains: Iterable[int], state: str) -> str:
+def _render_assignment(event: str, domains: Iterable[int], state: str) -> str:
     return (f'{event}:' + ';'.join(f'{domain}={state}' for domain in domains)
             + '\n')

@@ -98,32 +98,29 @@ class Control:
 
     @property
     def is_linear(self) -> bool:
-        """Whether the bandwidth that a schemata value allows is proportional
-        to the value.
+        """Whether the allowed bandwidth is proportional to the schemata value.
         """
         return self.kind == 'scalar' and 'linear' in self.flags
 
     @property
     def full_value(self) -> Fraction | None:
-        """Value of a schemata line that stands for all of the bandwidth; None
-        if the line is not a share of the bandwidth.
-        """
+        """Schemata value for the whole bandwidth; None for absolute units."""
         if self.unit != 'all':
             return None
         return Fraction(self.resolution, self.scale)
 
     @property
     def unit_bytes_per_s(self) -> Fraction | None:
-        """Bytes per second for which the value 1 of a schemata line stands;
-        None if the line is not in bytes per second.
+        """Bytes per second of the schemata value 1; None for relative units.
         """
         size = _BYTES_PER_S.get(self.unit)
         return Fraction(size * self.scale, self.resolution) if size else None
 
     @property
     def role(self) -> knobs.Role | None:
-        """Part of a bandwidth policy (e.g. cap or guarantee) that a schemata
-        line holds; None if ghsched uses the line for none.
+        """Part of a bandwidth policy, e.g. cap, that this control can enforce.
+
+        None if ghsched cannot use the control.
         """
         if not self.is_linear or _REGION.fullmatch(self.name):
             return None
@@ -138,37 +135,38 @@ class Control:
 
 
 def parse_controls(info: Mapping[str, str]) -> tuple[Control, ...]:
-    """Return the bandwidth controls that the kernel describes below resctrl's
-    info/; incomplete or contradictory descriptions are left out.
+    """Return the bandwidth controls that the kernel describes below info/.
+
+    Incomplete or contradictory descriptions are left out.
 
     :param info: text of the files below info/, by path.
     """
     tops = sorted(path.removesuffix('/type') for path in info
                   if path.endswith('/type') and f'/{_DIRECTORY}/' in path)
-    controls = (_control(top, info) for top in tops)
+    controls = (_parse_control(top, info) for top in tops)
     return tuple(control for control in controls if control)
 
 
-def _control(top: str, info: Mapping[str, str]) -> Control | None:
+def _parse_control(top: str, info: Mapping[str, str]) -> Control | None:
     resource, _directory, below = top.partition(f'/{_DIRECTORY}/')
     *parents, name = below.split('/')
     kind, *flags = info[f'{top}/type'].split() or ['']
     if kind not in ('scalar', 'bitmap') or not _NAME.fullmatch(name):
         return None
 
-    def number(file: str) -> int | None:
+    def read_number(file: str) -> int | None:
         text = info.get(f'{top}/{file}', '').strip()
         return int(text, 0 if 'x' in text else 10) if (
             _NUMBER.fullmatch(text)) else None
 
-    minimum, maximum = number('min'), number('max')
-    scale, resolution = number('scale'), number('resolution')
-    tolerance = number('tolerance')
+    minimum, maximum = read_number('min'), read_number('max')
+    scale, resolution = read_number('scale'), read_number('resolution')
+    tolerance = read_number('tolerance')
     if (minimum is None or maximum is None or not scale or not resolution
             or not 0 <= minimum <= maximum < 2 ** 32
             or min(scale, resolution) < 0):
         return None
-    resets = (number(file) for file in _RESET_FILES)
+    resets = (read_number(file) for file in _RESET_FILES)
     return Control(
         resource, name, 'scalar' if kind == 'scalar' else 'bitmap',
         minimum, maximum, frozenset(flags),
@@ -186,8 +184,7 @@ def _control(top: str, info: Mapping[str, str]) -> Control | None:
 def add_described_knobs(known: Sequence[knobs.Knob],
                         controls: Sequence[Control], root: schemata.Schemata
                         ) -> tuple[knobs.Knob, ...]:
-    """Return the known bandwidth controls of a host and those that the kernel
-    describes below info/.
+    """Add controls that the kernel describes to a host's known controls.
 
     :param known: controls that ghsched knows without a description; they take
         precedence.
@@ -195,30 +192,32 @@ def add_described_knobs(known: Sequence[knobs.Knob],
     :param root: schemata of the root group.
     """
     found = list(known)
-    for control in sorted(controls, key=make_preference_key):
+    for control in sorted(controls, key=make_control_preference_key):
         if (control.parent or root.line(control.name) is None
                 or any(knob.line == control.name for knob in found)):
             continue
-        knob = _make_knob(control, found, controls, root)
+        knob = _convert_control(control, found, controls, root)
         if knob is not None:
             found.append(knob)
     return tuple(found)
 
 
-def make_preference_key(control: Control) -> tuple[bool, int, str]:
-    """Return a sort key of bandwidth controls; the control that ghsched should
-    prefer is first.
-    """
+def make_control_preference_key(control: Control) -> tuple[bool, int, str]:
+    """Return a sort key that puts the preferred bandwidth control first."""
     word = control.name.rpartition('_')[2]
     order = _ORDER.index(word) if word in _ORDER else len(_ORDER)
     return control.name != control.resource, order, control.name
 
 
-def _make_knob(control: Control, found: Sequence[knobs.Knob],
-               controls: Sequence[Control],
-               root: schemata.Schemata) -> knobs.Knob | None:
-    """Return the bandwidth control that ghsched uses for a schemata line which
-    the kernel describes; None if ghsched cannot use the line.
+def _convert_control(
+    control: Control,
+    found: Sequence[knobs.Knob],
+    controls: Sequence[Control],
+    root: schemata.Schemata,
+) -> knobs.Knob | None:
+    """Convert a control described by the kernel to a bandwidth control.
+
+    None if ghsched cannot use the described control.
 
     :param found: controls that are in use already.
     :param controls: all descriptions of the resource.
@@ -250,10 +249,9 @@ def _make_knob(control: Control, found: Sequence[knobs.Knob],
 
 def _has_same_domains(control: Control, found: Sequence[knobs.Knob],
                       root: schemata.Schemata) -> bool:
-    """Whether a bandwidth control has the same resctrl domains as the first
-    control in use.
+    """Whether a control has the same resctrl domains as the control in use.
 
-    :param found: controls in use.
+    :param found: controls in use; the first one is compared.
     :param root: schemata of the root group.
     """
     lines = [root.line(name) for name in
@@ -265,8 +263,7 @@ def _has_same_domains(control: Control, found: Sequence[knobs.Knob],
 def _find_default_value(
     control: Control, root: schemata.Schemata
 ) -> int | None:
-    """Return the value that a bandwidth control has in a new control group;
-    None if unknown.
+    """Return a bandwidth control's value in a new group; None if unknown.
 
     A cap starts at its highest value. A guarantee starts at its lowest, or at
     its highest if the root group has that on all domains.
@@ -283,18 +280,18 @@ def _find_default_value(
     return control.maximum if full else control.minimum
 
 
-def filter_by_resource(controls: Sequence[Control], resource: str
-                       ) -> Iterator[Control]:
-    """Yield the kernel's descriptions of bandwidth controls that belong to one
-    resctrl resource, e.g. MB.
-    """
+def filter_controls_by_resource(
+    controls: Sequence[Control], resource: str
+) -> Iterator[Control]:
+    """Yield the described controls of one resctrl resource, e.g. MB."""
     return (one for one in controls if one.resource == resource)
 
 
 def find_domain_kind(controls: Sequence[Control], line: str
                      ) -> knobs.DomainKind | None:
-    """Return what the domain ids of a schemata line number, e.g. L3 caches or
-    NUMA nodes; None if the kernel does not describe the line.
+    """Return whether a schemata line's domains are L3 caches or NUMA nodes.
+
+    None if the kernel does not describe the line.
     """
     return next((_DOMAIN_KINDS.get(one.scope) for one in controls
                  if one.name == line), None)
@@ -302,9 +299,9 @@ def find_domain_kind(controls: Sequence[Control], line: str
 
 def apply_described_maximum(knob: knobs.Knob, controls: Sequence[Control]
                             ) -> knobs.Knob:
-    """Return a bandwidth control whose maximum value is the one that the
-    kernel describes; unchanged if the maximum is not described or not
-    variable.
+    """Return a bandwidth control with the maximum that the kernel describes.
+
+    Unchanged if the maximum is fixed or the control is not described.
     """
     control = next((one for one in controls if one.name == knob.line), None)
     if control is None or not knob.power:

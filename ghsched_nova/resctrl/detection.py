@@ -36,8 +36,9 @@ from ghsched_placement import decimals
 
 def detect_dialect(info: Info, root: schemata.Schemata,
                    group_files: Set[str] = frozenset()) -> Dialect | None:
-    """Return the resctrl variant (dialect) of the host's kernel, with only
-    those bandwidth controls that the host has.
+    """Return the resctrl variant (dialect) of a host's kernel.
+
+    The result contains only the bandwidth controls that the host has.
 
     :param info: text of the files below resctrl's info/, by path.
     :param root: schemata of the root group.
@@ -46,11 +47,15 @@ def detect_dialect(info: Info, root: schemata.Schemata,
     """
     fitting = list_fitting_dialects(info, root, group_files)
     controls = tuple(
-        described.filter_by_resource(described.parse_controls(info), 'MB')
+        described.filter_controls_by_resource(
+            described.parse_controls(info), 'MB'
+        )
     )
     if len(fitting) == 1 and _matches_described_cap(fitting[0], controls):
         lines = frozenset(line.name for line in root.lines)
-        found = _with_kernel_maximums(fitting[0].limited_to_lines(lines), info)
+        found = _apply_kernel_maximums(
+            fitting[0].restrict_to_lines(lines), info
+        )
     else:
         found = _make_described_dialect(controls, root)
     knobs = described.add_described_knobs(
@@ -71,9 +76,7 @@ def detect_dialect(info: Info, root: schemata.Schemata,
 def _matches_described_cap(
     dialect: Dialect, controls: Sequence[described.Control]
 ) -> bool:
-    """Whether a resctrl dialect has its bandwidth cap in the unit that the
-    kernel describes.
-    """
+    """Whether a dialect's cap has the unit that the kernel describes."""
     lines = {knob.line for knob in dialect.knobs if knob.role == 'maximum'}
     return all(
         control.unit_bytes_per_s == dialect.unit.size if dialect.absolute
@@ -83,13 +86,16 @@ def _matches_described_cap(
 
 def _make_described_dialect(controls: Sequence[described.Control],
                             root: schemata.Schemata) -> Dialect:
-    """Return a resctrl dialect that has only the bandwidth controls which the
-    kernel describes.
+    """Return a resctrl dialect made only from the kernel's own descriptions.
+
+    It has no controls yet, only the unit of the described cap.
     """
     cap = next(
         (
             control
-            for control in sorted(controls, key=described.make_preference_key)
+            for control in sorted(
+                controls, key=described.make_control_preference_key
+            )
             if control.role == 'maximum'
             and not control.parent
             and root.line(control.name)
@@ -104,8 +110,7 @@ def _make_described_dialect(controls: Sequence[described.Control],
 def list_fitting_dialects(
     info: Info, root: schemata.Schemata, group_files: Set[str] = frozenset()
 ) -> list[Dialect]:
-    """Return the resctrl dialects that match a host and leave the fewest of
-    its bandwidth lines unknown.
+    """Return the matching resctrl dialects that know the most bandwidth lines.
 
     New kernels may have lines that no dialect knows, so that an unknown line
     does not exclude a dialect.
@@ -119,9 +124,7 @@ def list_fitting_dialects(
 
 def list_unknown_lines(dialect: Dialect, root: schemata.Schemata
                        ) -> tuple[schemata.Line, ...]:
-    """Return the bandwidth lines in the root group's schemata that a resctrl
-    dialect does not know.
-    """
+    """Return a host's bandwidth lines that a resctrl dialect does not know."""
     return tuple(line for line in root.lines if line.name.startswith('MB')
                  and line.name not in dialect.line_names)
 
@@ -129,8 +132,9 @@ def list_unknown_lines(dialect: Dialect, root: schemata.Schemata
 def describe_unused_controls(
     dialect: Dialect, root: schemata.Schemata
 ) -> tuple[str, ...]:
-    """Return sentences for the administrator about bandwidth lines that
-    ghsched does not know, and about lines that weaken caps.
+    """Return notes on unknown bandwidth lines and on lines that weaken caps.
+
+    The notes are for the administrator of the host.
 
     :param root: schemata of the root group.
     """
@@ -143,11 +147,10 @@ def describe_unused_controls(
 
 
 def describe_reduced_caps(group: schemata.Schemata) -> Iterator[str]:
-    """Yield a sentence for each schemata line whose value makes a control
-    group get less bandwidth than its cap.
+    """Yield a note on each schemata line that reduces bandwidth below the cap.
     """
     for name in dialects.LIMITING:
-        values = _values(group, name)
+        values = _get_values(group, name)
         if not values:
             continue
         # The highest value is the end of a field, a power of two.
@@ -163,9 +166,7 @@ def describe_reduced_caps(group: schemata.Schemata) -> Iterator[str]:
 
 def explain_unknown_dialect(info: Info, root: schemata.Schemata,
                             group_files: Set[str] = frozenset()) -> str:
-    """Return the reason why each known resctrl dialect does not match a host,
-    as one sentence.
-    """
+    """Return one sentence on why no known resctrl dialect matches a host."""
     reasons = [
         f'not {dialect.title}, because '
         + (
@@ -179,20 +180,17 @@ def explain_unknown_dialect(info: Info, root: schemata.Schemata,
 
 def explain_mismatch(dialect: Dialect, info: Info, root: schemata.Schemata,
                      group_files: Set[str] = frozenset()) -> str | None:
-    """Return the reason why a resctrl dialect does not match a host; None if
-    the dialect matches.
+    """Return why a resctrl dialect does not match a host; None if it matches.
     """
-    return (_wrong_files(dialect.evidence, info)
-            or _not_throttled(dialect.evidence, info)
-            or _no_sign(dialect.evidence, info, root)
-            or _wrong_group(dialect.evidence, root, group_files)
-            or _foreign_value(dialect, info, root))
+    return (_explain_wrong_files(dialect.evidence, info)
+            or _explain_missing_throttle(dialect.evidence, info)
+            or _explain_missing_evidence(dialect.evidence, info, root)
+            or _explain_wrong_group_files(dialect.evidence, root, group_files)
+            or _explain_wrong_value(dialect, info, root))
 
 
-def _with_kernel_maximums(dialect: Dialect, info: Info) -> Dialect:
-    """Return a resctrl dialect whose controls have the maximum values that the
-    kernel reports in info/MB/features.
-    """
+def _apply_kernel_maximums(dialect: Dialect, info: Info) -> Dialect:
+    """Return a resctrl dialect with the maximum values of info/MB/features."""
     told = dict(word.split('@', 1) for word in
                 info.get('MB/features', '').split() if '@' in word)
 
@@ -205,7 +203,7 @@ def _with_kernel_maximums(dialect: Dialect, info: Info) -> Dialect:
     return replace(dialect, knobs=tuple(map(measured, dialect.knobs)))
 
 
-def _wrong_files(evidence: Evidence, info: Info) -> str | None:
+def _explain_wrong_files(evidence: Evidence, info: Info) -> str | None:
     for file in evidence.files:
         if file not in info:
             return f'there is no info/{file}'
@@ -218,7 +216,7 @@ def _wrong_files(evidence: Evidence, info: Info) -> str | None:
     return None
 
 
-def _not_throttled(evidence: Evidence, info: Info) -> str | None:
+def _explain_missing_throttle(evidence: Evidence, info: Info) -> str | None:
     if not evidence.throttled or 'MB/thread_throttle_mode' in info:
         return None
     step = _read_granularity(info)
@@ -232,8 +230,9 @@ def _not_throttled(evidence: Evidence, info: Info) -> str | None:
     return None
 
 
-def _no_sign(evidence: Evidence, info: Info,
-             root: schemata.Schemata) -> str | None:
+def _explain_missing_evidence(
+    evidence: Evidence, info: Info, root: schemata.Schemata
+) -> str | None:
     lines, files = evidence.any_line, evidence.any_file
     if not lines and not files:
         return None
@@ -245,27 +244,29 @@ def _no_sign(evidence: Evidence, info: Info,
                             for file in files)
 
 
-def _wrong_group(evidence: Evidence, root: schemata.Schemata,
-                 files: Set[str]) -> str | None:
+def _explain_wrong_group_files(
+    evidence: Evidence, root: schemata.Schemata, files: Set[str]
+) -> str | None:
     if evidence.no_group_file and evidence.no_group_file in files:
         return f'the root group has a file {evidence.no_group_file}'
     if not evidence.group_file or evidence.group_file in files:
         return None
-    if any(value > 100 for value in _values(root, 'MB').values()):
+    if any(value > 100 for value in _get_values(root, 'MB').values()):
         return None
     return (f'the root group has no file {evidence.group_file}, and no MB '
             'above 100')
 
 
-def _values(root: schemata.Schemata, line: str) -> dict[int, int]:
+def _get_values(root: schemata.Schemata, line: str) -> dict[int, int]:
     try:
         return root.values(line) or {}
     except schemata.SchemataError:
         return {}
 
 
-def _foreign_value(dialect: Dialect, info: Info,
-                   root: schemata.Schemata) -> str | None:
+def _explain_wrong_value(
+    dialect: Dialect, info: Info, root: schemata.Schemata
+) -> str | None:
     caps = []
     for knob in dialect.knobs:
         try:
@@ -282,10 +283,10 @@ def _foreign_value(dialect: Dialect, info: Info,
         if knob.fraction and _read_granularity(info) not in rounding.FRACTIONS:
             return ('info/MB/bandwidth_gran and min_bandwidth are those of '
                     'no MPAM control')
-    return _wrong_caps(dialect, caps)
+    return _explain_wrong_caps(dialect, caps)
 
 
-def _wrong_caps(dialect: Dialect, caps: list[bool]) -> str | None:
+def _explain_wrong_caps(dialect: Dialect, caps: list[bool]) -> str | None:
     lines = [knob.line for knob in dialect.knobs if knob.role == 'maximum']
     if not any(caps):
         return 'the root group has no line ' + ' or '.join(lines)
@@ -295,8 +296,9 @@ def _wrong_caps(dialect: Dialect, caps: list[bool]) -> str | None:
 
 
 def _read_granularity(info: Info) -> tuple[int, int] | None:
-    """Return the granularity and minimum of bandwidth caps, as the kernel
-    reports them in info/MB; None if they are missing.
+    """Return granularity and minimum of bandwidth caps from info/MB.
+
+    None if one of the two is missing or malformed.
     """
     words = [info.get(f'MB/{name}', '').strip()
              for name in ('bandwidth_gran', 'min_bandwidth')]

@@ -26,13 +26,12 @@ from ghsched_nova.resctrl import model
 
 def add_device_moves(plan: model.Plan, actual: model.Actual,
                      wanted: model.Wanted) -> model.Plan:
-    """Return a plan of resctrl changes with the moves of passthrough devices
-    between control groups added.
+    """Return a resctrl plan that also moves passthrough devices.
 
-    Devices leave a group before the group is removed, and join a guest's group
-    after the guest's threads.
+    Devices leave a control group before the group is removed. They join a
+    guest's group after the threads of the guest.
     """
-    groups = {guest.domain.uuid: model.find_group(guest, actual.groups)
+    groups = {guest.domain.uuid: model.find_guest_group(guest, actual.groups)
               or guest.group for guest in wanted.guests}
     removed = {action.group for action in plan.actions
                if action.kind == 'remove group'}
@@ -40,28 +39,40 @@ def add_device_moves(plan: model.Plan, actual: model.Actual,
         action.group for action in plan.actions if action.kind == 'make group'}
     looked_after = removed | (
         set(groups.values()) if wanted.devices else set())
-    return replace(plan, actions=(
-        *_release_devices(actual, wanted, looked_after), *plan.actions,
-        *(action for guest in wanted.guests
-          if groups[guest.domain.uuid] in there
-          for action in _given(guest, groups[guest.domain.uuid], actual))))
+    return replace(
+        plan,
+        actions=(
+            *_release_devices(actual, wanted, looked_after),
+            *plan.actions,
+            *(
+                action
+                for guest in wanted.guests
+                if groups[guest.domain.uuid] in there
+                for action in _move_missing_devices(
+                    guest, groups[guest.domain.uuid], actual
+                )
+            ),
+        ),
+    )
 
 
-def _given(guest: model.Guest, name: str,
-           actual: model.Actual) -> Iterator[model.Action]:
+def _move_missing_devices(
+    guest: model.Guest, name: str, actual: model.Actual
+) -> Iterator[model.Action]:
     missing = guest.devices - actual.groups.get(name, model.Group()).devices
     if missing:
         yield model.Action(
             'move devices', name,
             f'passthrough devices of the guest are not in it '
-            f'({_named(missing)})', guest.domain.uuid,
+            f'({_format_iommu_groups(missing)})', guest.domain.uuid,
             devices=tuple(sorted(missing)))
 
 
 def _release_devices(actual: model.Actual, wanted: model.Wanted,
                      groups: set[str]) -> Iterator[model.Action]:
-    """Yield changes that move devices which no running guest has out of these
-    control groups, into the default group.
+    """Yield moves of devices that no running guest uses to the default group.
+
+    :param groups: names of the control groups that the devices leave.
     """
     used = frozenset[int]().union(
         *(guest.devices for guest in wanted.guests))
@@ -70,9 +81,9 @@ def _release_devices(actual: model.Actual, wanted: model.Wanted,
         if left:
             yield model.Action(
                 'release devices', name,
-                f'no guest that runs has them ({_named(left)})',
+                f'no guest that runs has them ({_format_iommu_groups(left)})',
                 devices=tuple(sorted(left)))
 
 
-def _named(numbers: frozenset[int]) -> str:
+def _format_iommu_groups(numbers: frozenset[int]) -> str:
     return ', '.join(f'iommu_group:{number}' for number in sorted(numbers))

@@ -76,8 +76,7 @@ class Monitor:
     unit: Literal['rate_mb', 'counter_bytes']
 
     def is_announced(self, info: Info) -> bool:
-        """Whether a host reports memory bandwidth in the files of this
-        monitor.
+        """Whether a host reports memory bandwidth in the files of a monitor.
 
         :param info: text of the files below resctrl's info/, by path.
         """
@@ -165,16 +164,13 @@ class Dialect:
     staged: bool = False
 
     def find_knob(self, role: Role) -> Knob | None:
-        """Return the bandwidth control of a resctrl dialect for one part of a
-        policy, e.g. the cap; None if the dialect has none.
+        """Return the control for one part of a policy, e.g. the cap, or None.
         """
         return next((k for k in self.knobs if k.role == role), None)
 
     @property
     def main_knob(self) -> Knob:
-        """Bandwidth control of a resctrl dialect that holds caps; if caps are
-        impossible, the one that holds guarantees.
-        """
+        """Bandwidth control for caps; the one for guarantees without caps."""
         return (
             self.find_knob('maximum')
             or self.find_knob('minimum')
@@ -183,12 +179,13 @@ class Dialect:
 
     @property
     def absolute(self) -> bool:
-        """Whether a bandwidth cap is in bytes per second, not a percentage."""
+        """Whether bandwidth caps are in bytes per second, not in percent."""
         return self.unit.size is not None
 
     def capabilities(self) -> frozenset[str]:
-        """Return the capabilities that a resctrl dialect gives a host, e.g.
-        MEM_BW_MAX (keys of names.CAPABILITY_TRAITS).
+        """Return the bandwidth capabilities of a resctrl dialect.
+
+        They are keys of names.CAPABILITY_TRAITS, e.g. MEM_BW_MAX.
         """
         roles = {knob.role for knob in self.knobs}
         cap, free = 'maximum' in roles, 'hardlimit' in roles
@@ -205,15 +202,12 @@ class Dialect:
 
     @property
     def line_names(self) -> frozenset[str]:
-        """Names of the bandwidth lines of a schemata file that a resctrl
-        dialect knows.
-        """
+        """Names of the schemata lines that a resctrl dialect knows."""
         return frozenset(knob.line for knob in self.knobs).union(
             self.passive, LIMITING)
 
-    def limited_to_lines(self, lines: frozenset[str]) -> 'Dialect':
-        """Return a resctrl dialect with only those bandwidth controls that are
-        in the schemata of a host.
+    def restrict_to_lines(self, lines: frozenset[str]) -> 'Dialect':
+        """Return a resctrl dialect with only the controls that a host has.
 
         :param lines: names of the host's schemata lines.
         """

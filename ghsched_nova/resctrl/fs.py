@@ -83,8 +83,9 @@ class Files:
         return path.read_text(encoding='utf-8', errors='replace')
 
     def write(self, path: Path, text: str) -> None:
-        """Write text to an existing file in one system call, as resctrl
-        requires; never create the file.
+        """Write text to an existing file in one system call.
+
+        resctrl requires that. The file is never created.
 
         :raises OSError: if the file is missing or the kernel refuses the text.
         """
@@ -104,7 +105,7 @@ class Files:
         path.rmdir()
 
     def wait(self, seconds: float) -> None:
-        """Sleep for a number of seconds."""
+        """Sleep for the given number of seconds."""
         time.sleep(seconds)
 
     def directories(self, path: Path) -> list[str]:
@@ -114,8 +115,9 @@ class Files:
 
     @contextlib.contextmanager
     def locked(self, path: Path, timeout: float) -> Iterator[None]:
-        """Within this context, hold the exclusive lock of the resctrl
-        directory, which libvirt takes as well.
+        """Within this context, hold the exclusive lock of a directory.
+
+        libvirt takes the same lock before it creates a control group.
 
         :raises TimeoutError: if the lock is not free within the timeout.
         """
@@ -123,14 +125,15 @@ class Files:
             path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
             | os.O_NOFOLLOW)
         try:
-            _lock(descriptor, timeout)
+            _acquire_lock(descriptor, timeout)
             yield
         finally:
             os.close(descriptor)
 
 
-def _lock(descriptor: int, timeout: float,
-          kind: int = fcntl.LOCK_EX) -> None:
+def _acquire_lock(
+    descriptor: int, timeout: float, kind: int = fcntl.LOCK_EX
+) -> None:
     deadline = time.monotonic() + timeout
     while True:
         try:
@@ -143,9 +146,8 @@ def _lock(descriptor: int, timeout: float,
 
 
 @contextlib.contextmanager
-def hold_lock(files: Files, root: Path, timeout: float) -> Iterator[None]:
-    """Within this context, hold the exclusive lock of the mounted resctrl file
-    system.
+def resctrl_lock(files: Files, root: Path, timeout: float) -> Iterator[None]:
+    """Within this context, hold the exclusive lock of the mounted resctrl.
 
     :raises GroupError: if resctrl is not mounted, or another process holds the
         lock for longer than the timeout.
@@ -171,8 +173,7 @@ def hold_lock(files: Files, root: Path, timeout: float) -> Iterator[None]:
 
 
 def wait_for_writer(root: Path, patience: float = READER_PATIENCE) -> None:
-    """Wait until no process holds the resctrl lock, before files of resctrl
-    groups are read.
+    """Wait until no process holds the resctrl lock, before reading files.
 
     Since Linux 7.3 each read of a file of a group empties info/last_cmd_status
     (rdtgroup_kn_lock_live() in fs/resctrl/rdtgroup.c), which a writing process
@@ -188,19 +189,18 @@ def wait_for_writer(root: Path, patience: float = READER_PATIENCE) -> None:
     except OSError:     # it is for others than nova-compute and root alone
         return
     try:
-        _lock(descriptor, patience, fcntl.LOCK_SH)
+        _acquire_lock(descriptor, patience, fcntl.LOCK_SH)
     except (OSError, TimeoutError):
         return
     finally:
         os.close(descriptor)
 
 
-def can_anybody_lock(root: Path) -> bool:
-    """Whether every user of the host can open and so lock the resctrl
-    directory.
+def can_any_user_lock(root: Path) -> bool:
+    """Whether unprivileged users can open and lock the resctrl directory.
 
-    Any process that holds a lock (flock(2)) there prevents libvirt from
-    starting guests.
+    A process that holds a lock (flock(2)) there prevents libvirt from starting
+    guests.
     """
     try:
         return bool(root.stat().st_mode & stat.S_IROTH)
@@ -209,7 +209,7 @@ def can_anybody_lock(root: Path) -> bool:
 
 
 def write_line(files: Files, root: Path, path: Path, line: str) -> None:
-    """Write one line to a file of resctrl.
+    """Write one line to a file of resctrl, e.g. schemata or tasks.
 
     :raises GroupError: with the line and the kernel's message, if the kernel
         refuses it.
@@ -222,10 +222,12 @@ def write_line(files: Files, root: Path, path: Path, line: str) -> None:
             exc.errno or 0, read_last_status(files, root)) from exc
 
 
-def write_devices(files: Files, root: Path, group: Path,
-                  devices: Iterable[int]) -> None:
-    """Move IOMMU groups of devices to a control group; skip IOMMU groups that
-    no longer exist.
+def move_devices(
+    files: Files, root: Path, group: Path, devices: Iterable[int]
+) -> None:
+    """Move IOMMU groups of devices to a control group.
+
+    IOMMU groups that no longer exist are skipped.
 
     :raises GroupError: if the kernel refuses a move.
     """
@@ -238,8 +240,9 @@ def write_devices(files: Files, root: Path, group: Path,
 
 
 def read_last_status(files: Files, root: Path) -> str:
-    """Return the kernel's message about the last resctrl command, from
-    info/last_cmd_status; empty if there was no error.
+    """Return the kernel's error message for the last resctrl command.
+
+    It is the text of info/last_cmd_status, empty after a success.
     """
     try:
         status = files.read(root / 'info' / 'last_cmd_status').strip()
@@ -249,30 +252,28 @@ def read_last_status(files: Files, root: Path) -> str:
 
 
 def make_group_error(reason: str, path: Path, exc: OSError) -> GroupError:
-    """Return a GroupError with the reason, the path and the errno of an
-    OSError.
-    """
+    """Convert an OSError to a GroupError with a reason, path and errno."""
     return GroupError(reason, str(path), errno=exc.errno or 0)
 
 
 def remove_group(root: Path, uuid: str, *, files: Files | None = None,
                  proc: Path = _PROC,
                  lock_timeout: float = LOCK_TIMEOUT) -> bool:
-    """Remove the control group of one guest, unless vCPU threads are still in
-    it.
+    """Remove a guest's control group unless vCPU threads are still in it.
 
     :returns: False if the group is in use or does not exist.
     :raises GroupError: if the kernel refuses the removal.
     """
     files = files or Files()
-    path = root / naming.render_group_name(uuid)
-    with hold_lock(files, root, lock_timeout):
+    path = root / naming.render_own_group_name(uuid)
+    with resctrl_lock(files, root, lock_timeout):
         try:
             listed = files.read(path / 'tasks')
-            if tasks.select_vcpu_threads(tasks.parse_threads(listed), proc):
+            if tasks.select_vcpu_threads(tasks.parse_thread_ids(listed), proc):
                 return False
-            write_devices(files, root, root,
-                          sorted(tasks.parse_iommu_groups(listed)))
+            move_devices(
+                files, root, root, sorted(tasks.parse_iommu_groups(listed))
+            )
             files.remove_directory(path)
         except FileNotFoundError:
             return False

@@ -18,9 +18,9 @@ a flavor asks for needs to know what a host NUMA node can deliver. The kernel
 has that figure where the firmware gives it: the ``read_bandwidth`` of a node
 from its own CPUs, in MiB/s (Documentation/admin-guide/mm/numaperf.rst, ACPI
 
-HMAT). Elsewhere an admin must give it, see :class:`Told`. The highest value
-of AMD's MB line is no such figure: it is the end of a field (256 GB/s), the
-same on every L3 cache whatever is behind it.
+HMAT). Elsewhere an admin must give it, see :class:`HostSettings`. The highest
+value of AMD's MB line is no such figure: it is the end of a field (256 GB/s),
+the same on every L3 cache whatever is behind it.
 """
 
 from collections.abc import Iterator
@@ -63,12 +63,12 @@ _DEPTH = 4
 #: drivers with a control of 6 bits or more and what they show.
 _COARSEST = 3
 
-#: Bytes per second of the unit of Told.node_bandwidth.
-TOLD_UNIT = 10 ** 6
+#: Bytes per second of the unit of HostSettings.node_bandwidth.
+NODE_BANDWIDTH_UNIT = 10 ** 6
 
 
 @dataclass(frozen=True)
-class Told:
+class HostSettings:
     """Properties of a host that its kernel does not show, from the
     configuration.
 
@@ -89,7 +89,7 @@ class Told:
 
 
 ResctrlUnavailable = errors.ResctrlUnavailable
-_NOTHING_TOLD = Told()
+_DEFAULT = HostSettings()
 _NO_READINGS: Mapping[str, rounding.Readings] = MappingProxyType({})
 
 
@@ -121,7 +121,7 @@ class ResctrlHost:
     :param counters: how many counters of bandwidth a domain has, by domain,
         where a group must be assigned one to be measured; empty where each
         group is measured.
-    :param burst_ratio: see :class:`Told`.
+    :param burst_ratio: see :class:`HostSettings`.
     :param scales: percentages that a line can show, by line; a line without
         one shows multiples of ``granularity``, or what was written.
     :param unmeasured: lines whose scale can be measured, and has not been.
@@ -149,8 +149,8 @@ class ResctrlHost:
     unmeasured: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
-    def libvirt_makes_groups(self, extended: bool) -> bool:
-        """Whether libvirt can create a guest's control group on this host.
+    def can_libvirt_make_groups(self, extended: bool) -> bool:
+        """Whether libvirt can create the control groups of this host's guests.
 
         :param extended: whether libvirt is openEuler's, which supports
             hardlimit, priority and min_bandwidth.
@@ -160,8 +160,7 @@ class ResctrlHost:
 
     @property
     def written_values(self) -> dict[str, dict[int, int]]:
-        """Value to write, by schemata line and the value that the kernel shows
-        afterwards; only where the two differ.
+        """Value to write for each shown value that differs, by schemata line.
         """
         return {
             line: scale.values_to_write
@@ -171,36 +170,36 @@ class ResctrlHost:
 
     @property
     def tolerance(self) -> dict[str, int]:
-        """Accepted difference between the wanted value of a schemata line and
-        the one that the kernel shows, by line.
-        """
+        """Accepted difference from the wanted schemata value, by line."""
         return {knob.line: knob.tolerance or self.granularity + _COARSEST
                 for knob in self.dialect.knobs if knob.tolerance
                 or knob.measured and knob.line not in self.scales}
 
     @property
     def bounded_lines(self) -> dict[str, int]:
-        """Value of a new control group by schemata line, for lines whose
-        values must not exceed a sum over all control groups.
+        """Value of a new control group, by schemata line with a bounded sum.
+
+        The kernel limits the sum of such a line over all control groups.
         """
         return {knob.line: knob.default for knob in self.dialect.knobs
                 if knob.role == 'minimum' and knob.default}
 
     @property
     def unguaranteed_percent(self) -> int:
-        """Percent of a host NUMA node's bandwidth that no guest can be
-        guaranteed, because every possible control group has a share of it.
+        """Percent of a host NUMA node's bandwidth that cannot be guaranteed.
+
+        Every possible control group has a fixed share of this bandwidth.
         """
         knob = self.dialect.find_knob('minimum')
         if knob is None or not knob.default:
             return 0
         highest = min(knob.whole, Fraction(knob.maximum))
         left = highest - knob.default * self.num_closids
-        return 100 - max(0, math.floor(knob.percent_of(left)))
+        return 100 - max(0, math.floor(knob.value_to_percent(left)))
 
     @property
     def spare_monitors(self) -> int:
-        """Number of monitoring groups that can exist inside control groups.
+        """Number of monitoring groups that can exist within control groups.
 
         Each possible control group needs a monitoring id (RMID) of its own, so
         only the remaining ids count.
@@ -211,22 +210,24 @@ class ResctrlHost:
 
     @property
     def monitors_per_group(self) -> int:
-        """Maximum number of monitoring groups inside one control group."""
+        """Maximum number of monitoring groups within one control group."""
         if not self.dialect.own_rmids:
             return self.spare_monitors
         return self.spare_monitors // self.num_closids
 
-    def control_groups_lost(self, monitors: int) -> int:
-        """Return the number of control groups that cannot be created, because
-        monitoring groups use their monitoring ids.
+    def count_lost_control_groups(self, monitors: int) -> int:
+        """Return how many control groups monitoring groups make impossible.
+
+        Both need monitoring ids (RMIDs), of which the host has a fixed number.
 
         :param monitors: number of monitoring groups in the default group.
         """
         return max(0, monitors - self.spare_monitors)
 
     def capabilities(self) -> frozenset[str]:
-        """Return the bandwidth and cache capabilities of the host, e.g.
-        MEM_BW_MAX (keys of names.CAPABILITY_TRAITS).
+        """Return the bandwidth and cache capabilities of a host.
+
+        They are keys of names.CAPABILITY_TRAITS, e.g. MEM_BW_MAX.
         """
         held = self.dialect.capabilities()
         if self.cache is not None:
@@ -235,9 +236,7 @@ class ResctrlHost:
 
     @property
     def guaranteed_percentages(self) -> tuple[int, ...]:
-        """Percentages of a host NUMA node's bandwidth that a guest can be
-        guaranteed, ascending.
-        """
+        """Percentages of a NUMA node's bandwidth that can be guaranteed."""
         knob = self.dialect.find_knob('minimum')
         if knob is None:
             return tuple(range(1, 101))
@@ -249,8 +248,7 @@ class ResctrlHost:
 
     def description(
             self, reserved_groups: int = 0) -> placement_host.HostDescription:
-        """Return the description of this host from which its Placement
-        resource providers are made.
+        """Return the host description from which Placement inventory is made.
 
         :param reserved_groups: number of control groups reserved for other
             software, without the kernel's default group.
@@ -270,53 +268,57 @@ class ResctrlHost:
         )
 
 
-def read_host(resctrl: Path, sysfs: Path, told: Told = _NOTHING_TOLD,
+def read_host(resctrl: Path, sysfs: Path, settings: HostSettings = _DEFAULT,
               readings: Mapping[str, rounding.Readings] = _NO_READINGS
               ) -> ResctrlHost:
-    """Return the memory bandwidth and L3 cache control that a host offers.
+    """Return the memory bandwidth and L3 cache controls of a host.
 
     :param resctrl: mount point of resctrl, usually /sys/fs/resctrl.
     :param sysfs: mount point of sysfs, usually /sys.
-    :param told: properties of the host from the configuration.
+    :param settings: properties of the host from the configuration.
     :param readings: measured percentages by schemata line.
     :raises ResctrlUnavailable: if resctrl is not mounted, does not control
         memory bandwidth, or is of an unknown variant (dialect).
     """
-    info = _read_control(resctrl)
+    info = _read_bandwidth_info(resctrl)
     root = _read_root(resctrl)
-    dialect = _detect_dialect(resctrl, info, root, told)
+    dialect = _detect_dialect(resctrl, info, root, settings)
     minimum, granularity = _read_lowest_cap(dialect, info)
     caps = root.values(dialect.main_knob.line) or {}
-    by_node, left_out = node_domains.map_nodes(dialect, frozenset(caps), sysfs)
-    speeds = (_node_bandwidths(by_node, left_out, sysfs, told)
+    nodes, left_out = node_domains.map_domains(dialect, frozenset(caps), sysfs)
+    speeds = (_read_node_bandwidths(nodes, left_out, sysfs, settings)
               if dialect.absolute else {})
-    if not by_node:
-        raise ResctrlUnavailable(node_domains.describe_no_node(left_out))
+    if not nodes:
+        raise ResctrlUnavailable(node_domains.describe_no_domains(left_out))
     scales = read_scales(dialect, minimum, granularity, readings)
     openeuler_reads = (
-        schemata.is_read_by_openeuler(root) and _has_dense_domains(caps)
+        schemata.can_openeuler_libvirt_parse(root) and _has_dense_domains(caps)
         and _can_libvirt_write_caps(dialect, minimum, granularity, scales))
     return ResctrlHost(
-        dialect=dialect, num_closids=_closids(info),
-        num_rmids=_rmids(dialect, info), min_bandwidth=minimum,
-        granularity=granularity, domains_by_node=by_node,
+        dialect=dialect, num_closids=_count_closids(info),
+        num_rmids=_count_rmids(dialect, info), min_bandwidth=minimum,
+        granularity=granularity, domains_by_node=nodes,
         monitored=dialect.monitor is not None,
-        priority_default=_root_priority(dialect, root), left_out=left_out,
-        libvirt_reads=openeuler_reads and schemata.is_read_by_libvirt(root),
+        priority_default=_get_priority(dialect, root), left_out=left_out,
+        libvirt_reads=openeuler_reads and schemata.can_libvirt_parse(root),
         openeuler_libvirt_reads=openeuler_reads,
-        no_cap=_uncapped_value(dialect, caps), node_bandwidth=speeds,
+        no_cap=_compute_uncapped_value(dialect, caps), node_bandwidth=speeds,
         counters=_count_assignable(dialect, info),
-        cache=caches.read_caches(info, root, sysfs, told.l3_ways_shared),
-        burst_ratio=told.burst_ratio, scales=scales,
-        unmeasured=_lines_to_measure(dialect, granularity, readings),
+        cache=caches.read_caches(info, root, sysfs, settings.l3_ways_shared),
+        burst_ratio=settings.burst_ratio, scales=scales,
+        unmeasured=_list_unmeasured_lines(dialect, granularity, readings),
         notes=detection.describe_unused_controls(dialect, root))
 
 
 def _detect_dialect(
-    resctrl: Path, info: Mapping[str, str], root: schemata.Schemata, told: Told
+    resctrl: Path, info: Mapping[str, str], root: schemata.Schemata,
+    settings: HostSettings
 ) -> dialects.Dialect:
-    """Return the resctrl variant (dialect) of the host's kernel, with the
-    bandwidth monitor that the host has, if any.
+    """Return the resctrl variant (dialect) of the host's kernel.
+
+    Its monitor is the one that this host has; None without one.
+
+    :raises ResctrlUnavailable: if no known variant matches the host.
     """
     files = frozenset(path.name for path in sysfs_files.list_directory(resctrl)
                       if os.path.isfile(path))
@@ -329,8 +331,9 @@ def _detect_dialect(
         (monitor for monitor in (dialect.monitor, dialect.other_monitor)
          if monitor is not None and monitor.is_announced(info)), None)
     fixed = dialect.hardlimit_fixed
-    if fixed is None and told.cap and dialect.find_knob('hardlimit') is None:
-        fixed = told.cap == 'hard'
+    if fixed is None and settings.cap and dialect.find_knob(
+            'hardlimit') is None:
+        fixed = settings.cap == 'hard'
     return replace(dialect, monitor=monitor, hardlimit_fixed=fixed)
 
 
@@ -338,8 +341,9 @@ def _detect_dialect(
 
 
 def read_info(resctrl: Path) -> dict[str, str]:
-    """Return the text of the files below resctrl's info/ by path; the text of
-    files that ghsched does not need is empty.
+    """Return the text of the files below resctrl's info/, by path.
+
+    Files that ghsched does not need are returned as empty text.
 
     :param resctrl: mount point of resctrl.
     :raises ResctrlUnavailable: if resctrl is not mounted there, or this
@@ -361,8 +365,9 @@ def read_info(resctrl: Path) -> dict[str, str]:
 
 
 def _list_info_files(directory: Path, depth: int = 0) -> Iterator[Path]:
-    """Yield the paths of the files in a directory of resctrl's info/, and of
-    those in its subdirectories that describe schemata lines.
+    """Yield the files of resctrl's info/ that describe controls.
+
+    Subdirectories are searched only for descriptions of schemata lines.
     """
     for path in sysfs_files.list_directory(directory):
         if os.path.isfile(path):
@@ -371,9 +376,10 @@ def _list_info_files(directory: Path, depth: int = 0) -> Iterator[Path]:
             yield from _list_info_files(path, depth + 1)
 
 
-def _read_control(resctrl: Path) -> dict[str, str]:
-    """Return the text of the files below resctrl's info/, by path, of a host
-    that can control memory bandwidth.
+def _read_bandwidth_info(resctrl: Path) -> dict[str, str]:
+    """Return the text of resctrl's info/ files, by path.
+
+    A host without control of memory bandwidth is refused.
 
     :param resctrl: mount point of resctrl.
     :raises ResctrlUnavailable: if the host cannot control memory bandwidth.
@@ -398,7 +404,7 @@ def _read_root(resctrl: Path) -> schemata.Schemata:
         raise ResctrlUnavailable(f'{path}: {exc}') from exc
 
 
-def _info_number(info: Mapping[str, str], name: str, lowest: int) -> int:
+def _parse_info_number(info: Mapping[str, str], name: str, lowest: int) -> int:
     text = info.get(name)
     if text is None:
         raise ResctrlUnavailable(f'there is no info/{name}')
@@ -408,9 +414,9 @@ def _info_number(info: Mapping[str, str], name: str, lowest: int) -> int:
     return int(text)
 
 
-def _closids(info: Mapping[str, str]) -> int:
-    _info_number(info, 'MB/num_closids', lowest=1)
-    number = min(_info_number(info, name, lowest=1) for name in info
+def _count_closids(info: Mapping[str, str]) -> int:
+    _parse_info_number(info, 'MB/num_closids', lowest=1)
+    number = min(_parse_info_number(info, name, lowest=1) for name in info
                  if name.endswith('/num_closids'))
     # AMD's SDCIAE, since Linux 6.19, puts the traffic of devices into the
     # cache with the highest number (resctrl_io_alloc_closid()).
@@ -419,23 +425,23 @@ def _closids(info: Mapping[str, str]) -> int:
     return max(1, number - for_devices)
 
 
-def _rmids(dialect: dialects.Dialect, info: Mapping[str, str]) -> int:
+def _count_rmids(dialect: dialects.Dialect, info: Mapping[str, str]) -> int:
     if dialect.monitor is None:
         return 0
     # All that is measured of a group has one id, the same in each resource
     # (resctrl_arch_system_num_rmid_idx()).
-    numbers = [_info_number(info, name, lowest=0) for name in info
+    numbers = [_parse_info_number(info, name, lowest=0) for name in info
                if name.endswith('_MON/num_rmids')]
-    return min([_info_number(info, f'{dialect.monitor.info}/num_rmids',
-                             lowest=0), *numbers])
+    return min([_parse_info_number(info, f'{dialect.monitor.info}/num_rmids',
+                                   lowest=0), *numbers])
 
 
 def _count_assignable(dialect: dialects.Dialect,
                       info: Mapping[str, str]) -> dict[int, int]:
     """Return the number of assignable bandwidth counters by resctrl domain.
 
-    The mode in use is in brackets in mbm_assign_mode
-    (Documentation/filesystems/resctrl.rst).
+    Empty unless the kernel's mode in mbm_assign_mode, marked by brackets, is
+    mbm_event (Documentation/filesystems/resctrl.rst).
     """
     if dialect.monitor is None:
         return {}
@@ -455,9 +461,9 @@ def _count_assignable(dialect: dialects.Dialect,
         ) from exc
 
 
-def _uncapped_value(dialect: dialects.Dialect, caps: Mapping[int, int]) -> int:
-    """Return the value of the MB schemata line that leaves a control group
-    without a bandwidth cap.
+def _compute_uncapped_value(dialect: dialects.Dialect,
+                            caps: Mapping[int, int]) -> int:
+    """Return the schemata value that leaves a control group without a cap.
 
     :param caps: values of the root group by domain.
     """
@@ -475,7 +481,7 @@ def _uncapped_value(dialect: dialects.Dialect, caps: Mapping[int, int]) -> int:
 def read_scales(dialect: dialects.Dialect, minimum: int, granularity: int,
                 readings: Mapping[str, rounding.Readings] = _NO_READINGS
                 ) -> dict[str, rounding.Scale]:
-    """Return the percentages that each schemata line can show, by line.
+    """Return the percentages that each schemata line can hold, by line.
 
     :param minimum: lowest cap of the host.
     :param granularity: granularity of caps.
@@ -504,12 +510,10 @@ def read_scales(dialect: dialects.Dialect, minimum: int, granularity: int,
     return scales
 
 
-def _lines_to_measure(dialect: dialects.Dialect, granularity: int,
-                      readings: Mapping[str, rounding.Readings]
-                      ) -> tuple[str, ...]:
-    """Return the schemata lines whose rounding by the kernel is still
-    unmeasured.
-    """
+def _list_unmeasured_lines(dialect: dialects.Dialect, granularity: int,
+                           readings: Mapping[str, rounding.Readings]
+                           ) -> tuple[str, ...]:
+    """Return the schemata lines whose rounding must still be measured."""
     return tuple(
         knob.line for knob in dialect.knobs if knob.line not in readings
         and (knob.measured or knob.fraction and granularity > 1))
@@ -521,7 +525,7 @@ def _can_libvirt_write_caps(
     granularity: int,
     scales: Mapping[str, rounding.Scale],
 ) -> bool:
-    """Whether libvirt can write every bandwidth cap that the host can hold.
+    """Whether libvirt can write every bandwidth cap that the host supports.
 
     libvirt rejects a minimum of 0 and caps that are not a multiple of the
     granularity (src/util/virresctrl.c).
@@ -536,8 +540,8 @@ def _can_libvirt_write_caps(
                               for shown in cap.written)
 
 
-def _root_priority(dialect: dialects.Dialect,
-                   root: schemata.Schemata) -> int | None:
+def _get_priority(dialect: dialects.Dialect,
+                  root: schemata.Schemata) -> int | None:
     knob = dialect.find_knob('priority')
     if knob is None:
         return None
@@ -548,44 +552,43 @@ def _root_priority(dialect: dialects.Dialect,
 
 def _read_lowest_cap(dialect: dialects.Dialect,
                      info: Mapping[str, str]) -> tuple[int, int]:
-    """Return the lowest bandwidth cap of a host and the granularity of its
-    caps.
+    """Return the lowest bandwidth cap of a host and the granularity of caps.
 
     :param info: text of the files below resctrl's info/, by path.
     """
     if dialect.name in dialects.BY_NAME:
-        return (_info_number(info, 'MB/min_bandwidth', lowest=0),
-                _info_number(info, 'MB/bandwidth_gran', lowest=1))
+        return (_parse_info_number(info, 'MB/min_bandwidth', lowest=0),
+                _parse_info_number(info, 'MB/bandwidth_gran', lowest=1))
     cap = dialect.find_knob('maximum')
     if cap is None or dialect.absolute:
         return cap.minimum if cap else 0, 1
-    return math.ceil(cap.percent_of(cap.minimum)), 1
+    return math.ceil(cap.value_to_percent(cap.minimum)), 1
 
 
 def _has_dense_domains(caps: Mapping[int, int]) -> bool:
-    """Whether the ids of resctrl domains are consecutive from 0, as libvirt
-    requires.
+    """Whether resctrl domain ids are consecutive from 0, as libvirt requires.
 
     :param caps: values of the MB line by domain id.
     """
     return set(caps) == set(range(len(caps)))
 
 
-def _node_bandwidths(
+def _read_node_bandwidths(
     by_node: dict[int, tuple[int, ...]],
     left_out: dict[int, str],
     sysfs: Path,
-    told: Told,
+    settings: HostSettings,
 ) -> dict[int, int]:
-    """Return the memory bandwidth of host NUMA nodes in bytes per second;
-    remove nodes of unknown bandwidth and record the reason.
+    """Return the memory bandwidth of host NUMA nodes in bytes per second.
+
+    Nodes of unknown bandwidth are moved to ``left_out``, with the reason.
 
     :param by_node: resctrl domains by node; nodes are removed from it.
     :param left_out: reason by removed node; nodes are added to it.
     """
     speeds = {}
     for node in list(by_node):
-        speed = (told.node_bandwidth.get(node, 0) * TOLD_UNIT
+        speed = (settings.node_bandwidth.get(node, 0) * NODE_BANDWIDTH_UNIT
                  or sysfs_files.read_rated_bandwidth(
                      sysfs_files.get_node_path(sysfs, node)))
         if speed:

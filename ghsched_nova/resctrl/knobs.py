@@ -97,29 +97,24 @@ class Knob:
     tolerance: int = 0
 
     def can_show(self, value: int) -> bool:
-        """Whether a schemata line can show this value."""
+        """Whether the kernel can show this value in a schemata line."""
         lowest = self.minimum if self.lowest is None else self.lowest
         return lowest <= value <= self.maximum
 
     @property
     def is_percent(self) -> bool:
-        """Whether the value of a schemata line is a percentage of the
-        bandwidth.
-        """
+        """Whether the values of a schemata line are percentages."""
         return self.whole == PERCENT_WHOLE
 
     @property
     def is_coarse(self) -> bool:
-        """Whether a bandwidth cap or guarantee can have only some of the
-        percentages from 0 to 100.
-        """
+        """Whether only some percentages can be set as a cap or guarantee."""
         return self.role in ('maximum', 'minimum') and (
             not self.is_percent or self.tolerance > 0
             or self.role == 'minimum' and self.maximum < 100)
 
     def percent_to_value(self, percent: int) -> int:
-        """Return the value of a schemata line for a percentage of the
-        bandwidth.
+        """Convert a percentage of the bandwidth to a schemata value.
 
         Caps are rounded up. Guarantees are rounded down, so that guarantees of
         100 percent together do not exceed the bandwidth.
@@ -135,22 +130,18 @@ class Knob:
                  else math.floor(exact))
         return max(self.minimum, min(self.maximum, value))
 
-    def percent_of(self, value: int | Fraction) -> Fraction:
-        """Return the percentage of the bandwidth for which a value of a
-        schemata line stands.
-        """
+    def value_to_percent(self, value: int | Fraction) -> Fraction:
+        """Convert a schemata value to a percentage of the bandwidth."""
         return 100 * value / self.whole
 
     def list_percentages(self) -> tuple[int, ...]:
-        """Return the percentages of the bandwidth that a schemata line can
-        hold, ascending.
-        """
+        """Return the percentages that a schemata line can hold, ascending."""
         lowest = max(1, self.minimum, self.tolerance + 1)
         if self.role == 'minimum':
             highest = min(self.maximum, math.floor(self.whole))
             if self.whole < 100:
                 return tuple(sorted({
-                    math.ceil(self.percent_of(value))
+                    math.ceil(self.value_to_percent(value))
                     for value in range(lowest, highest + 1)}))
             return tuple(
                 percent for percent in range(1, 101)

@@ -33,8 +33,7 @@ def measure_percentages(root: Path, lines: Sequence[str], domain: int,
                         files: fs.Files | None = None,
                         lock_timeout: float = fs.LOCK_TIMEOUT
                         ) -> dict[str, rounding.Readings]:
-    """Measure which percentage the kernel applies for each of 0 to 100, by
-    line.
+    """Measure to which percentage the kernel rounds each of 0 to 100, by line.
 
     A temporary control group is created for the measurement.
 
@@ -46,8 +45,8 @@ def measure_percentages(root: Path, lines: Sequence[str], domain: int,
     """
     files = files or fs.Files()
     group = root / naming.PROBE
-    with fs.hold_lock(files, root, lock_timeout):
-        _remove(files, group)       # one of a process that was killed
+    with fs.resctrl_lock(files, root, lock_timeout):
+        _remove_probe_group(files, group)  # one of a process that was killed
         try:
             files.make_directory(group)
         except OSError as exc:
@@ -57,15 +56,16 @@ def measure_percentages(root: Path, lines: Sequence[str], domain: int,
                 if exc.errno == errno.ENOSPC else 'cannot be made',
                 str(group), errno=exc.errno or 0, status=status) from exc
         try:
-            return {line: _readings(files, group, line, domain)
+            return {line: _measure_line(files, group, line, domain)
                     for line in lines}
         finally:
-            _remove(files, group)
+            _remove_probe_group(files, group)
 
 
-def _readings(files: fs.Files, group: Path, line: str,
-              domain: int) -> rounding.Readings:
-    fresh = _shown(files, group, line, domain)
+def _measure_line(
+    files: fs.Files, group: Path, line: str, domain: int
+) -> rounding.Readings:
+    fresh = _read_shown_value(files, group, line, domain)
     # The next group that a line of the resource is written to gets the value
     # that was written last here (OLK-5.10). End with that of a new group.
     order = range(101) if fresh else range(100, -1, -1)
@@ -80,11 +80,13 @@ def _readings(files: fs.Files, group: Path, line: str,
                 ) from exc
             found[percent] = None
             continue
-        found[percent] = _shown(files, group, line, domain)
+        found[percent] = _read_shown_value(files, group, line, domain)
     return tuple(found[percent] for percent in range(101))
 
 
-def _shown(files: fs.Files, group: Path, line: str, domain: int) -> int:
+def _read_shown_value(
+    files: fs.Files, group: Path, line: str, domain: int
+) -> int:
     try:
         rows = schemata.parse_kernel_schemata(files.read(group / 'schemata'))
         return (rows.values(line) or {})[domain]
@@ -95,7 +97,7 @@ def _shown(files: fs.Files, group: Path, line: str, domain: int) -> int:
             f'shows no {line} of domain {domain}: {exc}', str(group)) from exc
 
 
-def _remove(files: fs.Files, group: Path) -> None:
+def _remove_probe_group(files: fs.Files, group: Path) -> None:
     # What cannot be removed now is removed before the next measurement.
     with contextlib.suppress(OSError):
         files.remove_directory(group)

@@ -106,21 +106,19 @@ class Guest:
 
     @property
     def is_only_measured(self) -> bool:
-        """Whether the guest has no bandwidth policy and needs a monitoring
-        group only.
-        """
+        """Whether a guest has no bandwidth policy, but is to be measured."""
         return (self.maker == 'ghsched' and self.monitor
                 and not self.shared and not self.desired)
 
     @property
     def group(self) -> str:
-        """Name of the control group or monitoring group that the guest should
-        have.
-        """
+        """Name of the control or monitoring group that a guest needs."""
         if self.is_only_measured:
             return naming.render_monitor_path(self.domain.uuid)
         if self.maker == 'ghsched':
-            return self.shared or naming.render_group_name(self.domain.uuid)
+            return self.shared or naming.render_own_group_name(
+                self.domain.uuid
+            )
         machine = naming.render_machine_name(self.domain.id, self.domain.name)
         if self.maker == 'libvirt-process':
             return machine
@@ -175,8 +173,9 @@ class Wanted:
 
     @property
     def one_supply(self) -> bool:
-        """Whether monitoring groups and control groups take their monitoring
-        ids from the same pool, and guests share a control group.
+        """Whether all monitoring groups take their ids from the same pool.
+
+        False also if no guest shares a control group.
         """
         return (0 < self.monitors <= self.monitors_per_group
                 and any(guest.shared for guest in self.guests))
@@ -278,17 +277,13 @@ class Action:
 
     @property
     def what(self) -> str:
-        """Text with the schemata line, the thread ids or the IOMMU groups that
-        a change of resctrl writes.
-        """
+        """Schemata line, thread ids or IOMMU groups that a change writes."""
         return (self.line.strip()
                 or ', '.join(map(str, self.threads or self.devices)))
 
     @property
     def is_for_monitoring(self) -> bool:
-        """Whether a change of resctrl only serves the measuring of bandwidth,
-        and no bandwidth policy.
-        """
+        """Whether a change of resctrl serves only to measure bandwidth."""
         return self.kind in COUNTING or f'/{naming.MONITORS}' in self.group
 
     def __str__(self) -> str:
@@ -332,9 +327,8 @@ class Plan:
     overlaps: tuple[Problem, ...] = ()
 
 
-def check_wanted(wanted: Wanted) -> None:
-    """Refuse a malformed description of the guests' resctrl groups before root
-    applies it.
+def check_desired_state(wanted: Wanted) -> None:
+    """Refuse a malformed desired state of resctrl before root applies it.
 
     :raises ValueError: with the reason.
     """
@@ -396,9 +390,8 @@ def _check_values(desired: resolve.Desired) -> None:
 # -- names --------------------------------------------------------------------
 
 
-def find_group(guest: Guest, names: Iterable[str]) -> str | None:
-    """Return the name of the existing resctrl group that belongs to a guest;
-    None if there is none.
+def find_guest_group(guest: Guest, names: Iterable[str]) -> str | None:
+    """Return the name of a guest's existing resctrl group; None if missing.
 
     :param names: names of the existing groups.
     """
@@ -410,7 +403,7 @@ def find_group(guest: Guest, names: Iterable[str]) -> str | None:
     if guest.maker != 'libvirt':
         return None
     # A libvirt that spells the name in another way.
-    found = naming.find_groups(names, guest.domain.id, guest.vcpus)
+    found = naming.find_libvirt_groups(names, guest.domain.id, guest.vcpus)
     alike = [
         name
         for name in found
@@ -420,8 +413,7 @@ def find_group(guest: Guest, names: Iterable[str]) -> str | None:
 
 
 def is_libvirt_monitor(name: str, domain: Domain) -> bool:
-    """Whether this is the name of a monitoring group that libvirt created for
-    a domain.
+    """Whether libvirt created the monitoring group of this name for a domain.
 
     libvirt creates one at the start of a guest with ``<monitor>`` in its
     ``<memorytune>``.
@@ -433,7 +425,7 @@ def is_libvirt_monitor(name: str, domain: Domain) -> bool:
 
 
 def is_libvirt_group(machine: tuple[int, str] | None, domain: Domain) -> bool:
-    """Whether libvirt would give a domain this group name.
+    """Whether libvirt would give this group name to a domain.
 
     :param machine: domain id and remaining text of the group name.
     """
@@ -441,35 +433,34 @@ def is_libvirt_group(machine: tuple[int, str] | None, domain: Domain) -> bool:
             and naming.is_similar_name(machine[1], domain.name))
 
 
-def guests_by_group(guests: Iterable[Guest],
-                    names: Collection[str]) -> dict[str, list[Guest]]:
-    """Return the guests by name of their resctrl group, whether the group
-    exists already or not.
+def map_guests_by_group(
+    guests: Iterable[Guest], names: Collection[str]
+) -> dict[str, list[Guest]]:
+    """Group guests by the name of their existing or future resctrl group.
 
     :param names: names of the existing groups.
     """
     found: dict[str, list[Guest]] = {}
     for guest in guests:
-        found.setdefault(find_group(guest, names) or guest.group,
+        found.setdefault(find_guest_group(guest, names) or guest.group,
                          []).append(guest)
     return found
 
 
-def monitoring_group_path(group: str, uuid: str) -> str:
-    """Return the path of a guest's monitoring group below the control group
-    that the guest shares.
+def get_monitoring_group_path(group: str, uuid: str) -> str:
+    """Return the path of a guest's monitoring group in a shared control group.
 
     :param group: name of the control group.
+    :param uuid: UUID of the guest.
     """
     return f'{group}/{naming.render_monitor_path(uuid)}'
 
 
-def expand_problems(guests: Iterable[Guest],
-                    problems: Iterable[Problem]) -> Iterator[Problem]:
-    """Yield problems; repeat that of a shared control group for each of its
-    guests.
-    """
-    by_group = guests_by_group(guests, ())
+def expand_shared_problems(
+    guests: Iterable[Guest], problems: Iterable[Problem]
+) -> Iterator[Problem]:
+    """Yield problems, those of a shared control group once for each guest."""
+    by_group = map_guests_by_group(guests, ())
     for problem in problems:
         concerned = [] if problem.guest else by_group.get(problem.group, [])
         if concerned:

@@ -27,7 +27,7 @@ nova-compute makes groups itself where libvirt cannot. libvirt up to 12.8 reads
 every line of the root group whose name begins with ``MB`` as the ``MB`` line
 (``virResctrlAllocParseMemoryBandwidthLine``), and takes ``L3PRI`` for a cache
 (``virResctrlAllocParseCacheLine``). On a kernel with such lines
-(:func:`schemata.is_read_by_libvirt`) it refuses to start a guest that has a
+(:func:`schemata.can_libvirt_parse`) it refuses to start a guest that has a
 ``<node>`` in its ``<memorytune>``. openEuler's libvirt knows them; with any
 other :mod:`ghsched_nova.resctrl.reconcile` makes the group and puts the vCPU
 threads into it while the guest is paused.
@@ -79,8 +79,9 @@ def is_uuid(text: str) -> bool:
 
 
 def render_machine_name(domain_id: int, name: str) -> str:
-    """Return the name that libvirt derives from the id and name of a domain,
-    the first part of the domain's control group name.
+    """Return the name that libvirt derives from a domain's id and name.
+
+    It is the first part of the name of the domain's control group.
 
     As in virDomainGenerateMachineName() of libvirt's src/conf/domain_conf.c:
     letters, digits and single dots or dashes, at most 64 characters.
@@ -102,16 +103,16 @@ def render_machine_name(domain_id: int, name: str) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def parse_machine_name(name: str) -> tuple[int, str] | None:
-    """Return the domain id and the remaining text of a control group name that
-    libvirt made; None for other names.
+    """Return the domain id and name part of a libvirt control group's name.
+
+    None if libvirt did not create the group.
     """
     match = _LIBVIRT.fullmatch(name)
     return (int(match[1]), match[2]) if match else None
 
 
 def is_similar_name(part: str, name: str) -> bool:
-    """Whether a control group name of libvirt may have been derived from this
-    domain name.
+    """Whether libvirt may have derived a group name from this domain name.
 
     Only letters and digits are compared, and the group name may be cut off.
 
@@ -121,10 +122,10 @@ def is_similar_name(part: str, name: str) -> bool:
     return _LETTERS.sub('', name).startswith(_LETTERS.sub('', part))
 
 
-def find_groups(names: Iterable[str], domain_id: int,
-                vcpus: Collection[int]) -> list[str]:
-    """Return the names of control groups that libvirt may have created for a
-    running guest.
+def find_libvirt_groups(
+    names: Iterable[str], domain_id: int, vcpus: Collection[int]
+) -> list[str]:
+    """Return the control groups that libvirt may have created for a domain.
 
     The domain id and the vCPUs are compared, not the domain name, because
     libvirt may cut it. More than one matches if libvirt used the id before.
@@ -139,22 +140,18 @@ def find_groups(names: Iterable[str], domain_id: int,
     return sorted(name for name in names if pattern.fullmatch(name))
 
 
-def render_group_name(uuid: str) -> str:
-    """Return the name of the control group that a guest has to itself."""
+def render_own_group_name(uuid: str) -> str:
+    """Return the name of the control group of a single guest."""
     return PREFIX + uuid
 
 
 def render_monitor_path(uuid: str) -> str:
-    """Return the path of a guest's monitoring group below the resctrl mount
-    point.
-    """
-    return MONITORS + render_group_name(uuid)
+    """Return the path of a guest's monitoring group below the mount point."""
+    return MONITORS + render_own_group_name(uuid)
 
 
 def parse_guest_uuid(name: str) -> str | None:
-    """Return the guest UUID that is part of a resctrl group's name; None if
-    the name has no UUID.
-    """
+    """Return the guest UUID in a resctrl group's name; None without one."""
     name = name.removeprefix(MONITORS)
     if is_shared_group(name) or not name.startswith(PREFIX):
         return None
@@ -163,8 +160,9 @@ def parse_guest_uuid(name: str) -> str | None:
 
 def render_shared_name(nodes: Sequence[NodePolicy],
                        host_nodes: Sequence[int]) -> str:
-    """Return the name of the control group that guests with the same policy on
-    the same host NUMA nodes share.
+    """Return the name of the group that guests with equal policies share.
+
+    It depends on the policy and on the host NUMA nodes of the guests.
 
     :param nodes: requested bandwidth by guest NUMA node.
     :param host_nodes: host NUMA node of each guest NUMA node.
@@ -175,41 +173,35 @@ def render_shared_name(nodes: Sequence[NodePolicy],
 
 
 def is_shared_group(name: str) -> bool:
-    """Whether this is the name of a control group that several guests can
-    share.
-    """
+    """Whether several guests can share the control group of this name."""
     return name == DEFAULT or bool(_SHARED.fullmatch(name))
 
 
-def parse_own_uuid(name: str) -> str | None:
-    """Return the guest UUID in the name of a resctrl group that nova-compute
-    created for one guest; None for other names.
+def parse_own_group_uuid(name: str) -> str | None:
+    """Return the guest UUID in the name of a single guest's resctrl group.
+
+    None for any other name.
     """
     uuid = parse_guest_uuid(name)
     return uuid if uuid and is_uuid(uuid) else None
 
 
 def is_nova_group(name: str) -> bool:
-    """Whether this is the name of a resctrl group that nova-compute
-    creates.
-    """
+    """Whether nova-compute creates resctrl groups of this name."""
     return (
-        parse_own_uuid(name) is not None
+        parse_own_group_uuid(name) is not None
         or is_shared_group(name)
         or name == PROBE
     )
 
 
 def is_guest_group(name: str) -> bool:
-    """Whether this is the name of a resctrl group that nova-compute or libvirt
-    creates for guests.
-    """
+    """Whether nova-compute or libvirt creates resctrl groups of this name."""
     return is_nova_group(name) or parse_machine_name(name) is not None
 
 
 def list_foreign_groups(names: Iterable[str]) -> frozenset[str]:
-    """Return the names of control groups that neither nova-compute nor libvirt
-    created for guests.
+    """Return the control groups that neither nova-compute nor libvirt created.
     """
     return frozenset(name for name in names
                      if name not in NOT_GROUPS and not is_guest_group(name))

@@ -23,10 +23,12 @@ from ghsched_nova.resctrl import sysfs as sysfs_files
 _NodeMap = tuple[dict[int, tuple[int, ...]], dict[int, str]]
 
 
-def map_nodes(dialect: dialects.Dialect, domains: frozenset[int],
-              sysfs: Path) -> _NodeMap:
-    """Return the resctrl domains of each host NUMA node, and the reason for
-    each node on which bandwidth limits are impossible.
+def map_domains(
+    dialect: dialects.Dialect, domains: frozenset[int], sysfs: Path
+) -> _NodeMap:
+    """Return the resctrl domains of each host NUMA node.
+
+    The second result is the reason for each node that cannot have limits.
 
     Limits are impossible on a node without CPUs or domains, or with CPUs whose
     domain is unknown. With sub-NUMA clusters several nodes have the same
@@ -36,12 +38,19 @@ def map_nodes(dialect: dialects.Dialect, domains: frozenset[int],
     :raises ResctrlUnavailable: if it is unknown what the domain ids mean.
     """
     if dialect.domain_kind != 'either':
-        return _map_kind(dialect.domain_kind, domains, sysfs)
+        return _map_domains_of_kind(dialect.domain_kind, domains, sysfs)
     # A kind fits when each node with CPUs has its domains, and each domain is
     # something of that kind.
-    kinds = ((_map_kind('numa', domains, sysfs),
-              {node for node, _path in sysfs_files.iterate_nodes(sysfs)}),
-             (_map_kind('l3', domains, sysfs), _all_l3(sysfs)))
+    kinds = (
+        (
+            _map_domains_of_kind('numa', domains, sysfs),
+            {node for node, _path in sysfs_files.iterate_numa_nodes(sysfs)},
+        ),
+        (
+            _map_domains_of_kind('l3', domains, sysfs),
+            _list_all_l3_domains(sysfs),
+        ),
+    )
     maps = [mapped for mapped, ids in kinds
             if mapped[0] and domains <= ids
             and set(mapped[1].values()) <= {_NO_CPU}]
@@ -49,18 +58,19 @@ def map_nodes(dialect: dialects.Dialect, domains: frozenset[int],
         raise ResctrlUnavailable(
             'the domains of the MB line can be NUMA nodes as well as L3 '
             'caches on this machine, and it is not known which')
-    return maps[0] if maps else _map_kind('numa', domains, sysfs)
+    return maps[0] if maps else _map_domains_of_kind('numa', domains, sysfs)
 
 
 _NO_CPU = 'it has no CPU'
 
 
-def _map_kind(kind: Literal['numa', 'l3'], domains: frozenset[int],
-              sysfs: Path) -> _NodeMap:
+def _map_domains_of_kind(
+    kind: Literal['numa', 'l3'], domains: frozenset[int], sysfs: Path
+) -> _NodeMap:
     by_node: dict[int, tuple[int, ...]] = {}
     left_out: dict[int, str] = {}
-    for node, path in sysfs_files.iterate_nodes(sysfs):
-        cpus = sysfs_files.read_cpus(path)
+    for node, path in sysfs_files.iterate_numa_nodes(sysfs):
+        cpus = sysfs_files.read_node_cpus(path)
         if not cpus:
             left_out[node] = _NO_CPU
             continue
@@ -75,15 +85,15 @@ def _map_kind(kind: Literal['numa', 'l3'], domains: frozenset[int],
     return by_node, left_out
 
 
-def _all_l3(sysfs: Path) -> set[int]:
+def _list_all_l3_domains(sysfs: Path) -> set[int]:
     found: set[int] = set()
-    for _node, path in sysfs_files.iterate_nodes(sysfs):
-        cpus = sysfs_files.read_cpus(path)
+    for _node, path in sysfs_files.iterate_numa_nodes(sysfs):
+        cpus = sysfs_files.read_node_cpus(path)
         found |= _list_l3_domains(sysfs, cpus) or set()
     return found
 
 
-def describe_no_node(left_out: Mapping[int, str]) -> str:
+def describe_no_domains(left_out: Mapping[int, str]) -> str:
     reasons = '; '.join(f'node {node}: {reason}'
                         for node, reason in sorted(left_out.items()))
     return ('no host NUMA node has a domain of the MB line '
@@ -91,9 +101,7 @@ def describe_no_node(left_out: Mapping[int, str]) -> str:
 
 
 def _list_l3_domains(sysfs: Path, cpus: frozenset[int]) -> set[int] | None:
-    """Return the ids of the L3 caches of some CPUs; None if the id of one of
-    the caches is unknown.
-    """
+    """Return the L3 cache ids of some CPUs; None if one of them is unknown."""
     found: set[int] = set()
     for number in sysfs_files.iterate_l3_caches(sysfs, cpus):
         if number is None:

@@ -38,17 +38,15 @@ from ghsched_placement import cpulist
 
 
 def make_plan(actual: model.Actual, wanted: model.Wanted) -> model.Plan:
-    """Return the changes of resctrl that turn the actual state of a host into
-    the desired state.
-    """
-    members = model.guests_by_group(wanted.guests, actual.groups)
-    at_home = frozenset(tid for threads in actual.threads.values()
-                        for tid in threads)
+    """Return the changes that bring a host's resctrl to the desired state."""
+    members = model.map_guests_by_group(wanted.guests, actual.groups)
+    guest_tids = frozenset(tid for threads in actual.threads.values()
+                           for tid in threads)
     actions = [
         Action('remove group', name, reason)
         for name, reason in sorted(
             _find_leaked_groups(
-                actual, wanted, members.keys(), at_home
+                actual, wanted, members.keys(), guest_tids
             ).items()
         )
     ]
@@ -56,11 +54,11 @@ def make_plan(actual: model.Actual, wanted: model.Wanted) -> model.Plan:
     problems: list[Problem] = []
     # Those that were promised something first: there may not be a group for
     # each.
-    for name, guests in sorted(members.items(), key=_rank):
+    for name, guests in sorted(members.items(), key=_rank_group):
         problems += _collect_actions(
             _plan_group(name, guests, actual, wanted), actions
         )
-        problems += _find_strangers(guests, name, actual, at_home)
+        problems += _find_foreign_vcpus(guests, name, actual, guest_tids)
     there = actual.groups.keys() | {action.group for action in actions}
     actions += _plan_monitoring(
         {
@@ -71,22 +69,20 @@ def make_plan(actual: model.Actual, wanted: model.Wanted) -> model.Plan:
         actual,
         wanted,
     )
-    running = _by_id(wanted.domains)
+    running = _index_domains_by_id(wanted.domains)
     return model.Plan(tuple(actions), tuple(problems), tuple(sorted(
         name for name in actual.groups if name not in taken
         and _is_foreign(name, running))))
 
 
-def _rank(item: tuple[str, Sequence[Guest]]) -> int:
+def _rank_group(item: tuple[str, Sequence[Guest]]) -> int:
     name, guests = item
     return 2 if name == naming.DEFAULT else int(guests[0].is_only_measured)
 
 
 def _collect_actions(steps: Iterable[Action | Problem],
                      actions: list[Action]) -> Iterator[Problem]:
-    """Append the actions among planned steps to a list, and yield the problems
-    among them.
-    """
+    """Append the actions of a plan's steps to a list; yield the problems."""
     for step in steps:
         if isinstance(step, Action):
             actions.append(step)
@@ -94,13 +90,14 @@ def _collect_actions(steps: Iterable[Action | Problem],
             yield step
 
 
-def _by_id(domains: Iterable[Domain]) -> dict[int, Domain]:
+def _index_domains_by_id(domains: Iterable[Domain]) -> dict[int, Domain]:
     return {domain.id: domain for domain in domains}
 
 
 def _is_foreign(name: str, running: Mapping[int, Domain]) -> bool:
-    """Whether ghsched does not manage the control group of this name: groups
-    of other software, or of running libvirt domains.
+    """Whether a group belongs to other software or a running libvirt domain.
+
+    ghsched does not manage such groups.
 
     :param running: running libvirt domains by id.
     """
@@ -118,37 +115,39 @@ def _is_foreign(name: str, running: Mapping[int, Domain]) -> bool:
 
 
 def _find_leaked_groups(actual: model.Actual, wanted: model.Wanted,
-                        needed: Set[str], at_home: Set[int]) -> dict[str, str]:
-    """Return the resctrl groups to remove, and the reason for each.
+                        needed: Set[str], guest_tids: Set[int]) -> dict[str,
+                                                                        str]:
+    """Return the resctrl groups to remove, each with the reason.
 
     A group of nova-compute or libvirt is removed if no guest needs it and no
     guest's threads are left in it.
 
     :param needed: names of groups that guests need.
-    :param at_home: ids of threads whose guests need a group; they do not count
-        when there are too few groups.
+    :param guest_tids: ids of threads whose guests need a group; they do not
+        count when there are too few groups.
     """
     uuids = {domain.uuid for domain in wanted.domains}
     # It is known which group these need; the others may need theirs.
     placed = {guest.domain.uuid for guest in wanted.guests}
-    running = _by_id(wanted.domains)
+    running = _index_domains_by_id(wanted.domains)
     # A process whose domain is not known is that of a guest that starts.
     unknown = actual.processes - {domain.name for domain in wanted.domains}
     found = {}
     for name in (wanted.removable & actual.groups.keys()) - needed:
         group = actual.groups[name]
         if wanted.scarce:
-            group = replace(group, tasks=group.tasks - at_home,
-                            vcpu_threads=group.vcpu_threads - at_home)
-        reason = (_left_by_us(name, group, uuids, placed)
-                  or _left_by_libvirt(name, group, running, unknown))
+            group = replace(group, tasks=group.tasks - guest_tids,
+                            vcpu_threads=group.vcpu_threads - guest_tids)
+        reason = (_explain_leaked_nova_group(name, group, uuids, placed)
+                  or _explain_leaked_libvirt_group(name, group, running,
+                                                   unknown))
         if reason:
             found[name] = reason
     return found
 
 
-def _left_by_us(name: str, group: Group, uuids: Set[str],
-                placed: Set[str]) -> str:
+def _explain_leaked_nova_group(name: str, group: Group, uuids: Set[str],
+                               placed: Set[str]) -> str:
     if name == naming.DEFAULT:
         # What is in it belongs to the kernel's own group then.
         return 'no guest is held by it'
@@ -158,14 +157,15 @@ def _left_by_us(name: str, group: Group, uuids: Set[str],
         return 'a measurement was interrupted'
     if naming.is_shared_group(name):
         return 'no guest shares it'
-    uuid = naming.parse_own_uuid(name)
+    uuid = naming.parse_own_group_uuid(name)
     if uuid in placed or uuid in uuids and name.startswith(naming.MONITORS):
         return f'guest {uuid} is in another group'
     return '' if uuid is None or uuid in uuids else f'no guest {uuid} runs'
 
 
-def _left_by_libvirt(name: str, group: Group, running: Mapping[int, Domain],
-                     unknown: Set[str]) -> str:
+def _explain_leaked_libvirt_group(name: str, group: Group,
+                                  running: Mapping[int, Domain],
+                                  unknown: Set[str]) -> str:
     machine = naming.parse_machine_name(name)
     if machine is None or group.tasks or group.error:
         return ''
@@ -186,8 +186,9 @@ class _CanNot(Exception):  # noqa: N818
 
 def _plan_group(name: str, guests: Sequence[Guest], actual: model.Actual,
                 wanted: model.Wanted) -> Iterator[Action | Problem]:
-    """Yield the changes that give a control group its schemata values and the
-    threads of its guests, or the problem that prevents them.
+    """Yield the changes that create or repair a control group of guests.
+
+    A problem is yielded for each guest whose policy cannot be enforced.
 
     :param guests: guests of the group; several if they share it.
     """
@@ -197,7 +198,7 @@ def _plan_group(name: str, guests: Sequence[Guest], actual: model.Actual,
     try:
         if group is not None:
             if not guests[0].is_only_measured:
-                yield from _repair(guests[0], name, group, wanted)
+                yield from _repair_group(guests[0], name, group, wanted)
             elif group.error:
                 raise _CanNot(group.error)
         elif not all(missing):
@@ -211,16 +212,14 @@ def _plan_group(name: str, guests: Sequence[Guest], actual: model.Actual,
                     for uuid, text in zip(uuids, missing, strict=True))
         return
     for guest, text in zip(guests, missing, strict=True):
-        yield from _move(guest, name, (group or Group()).tasks, actual,
-                         wanted.all_threads)
+        yield from _move_threads(guest, name, (group or Group()).tasks, actual,
+                                 wanted.all_threads)
         if text:
             yield Problem(guest.domain.uuid, name, text)
 
 
 def _find_vcpu_threads(guest: Guest, actual: model.Actual) -> dict[int, int]:
-    """Return the thread ids of a guest's vCPUs that belong in its control
-    group, by vCPU.
-    """
+    """Return the thread ids of a guest's controlled vCPUs, by vCPU."""
     found = {}
     for tid, name in actual.threads.get(guest.domain.uuid, {}).items():
         vcpu = qemu.parse_vcpu_name(name)
@@ -230,8 +229,7 @@ def _find_vcpu_threads(guest: Guest, actual: model.Actual) -> dict[int, int]:
 
 
 def _describe_missing_vcpus(guest: Guest, actual: model.Actual) -> str:
-    """Return a text that says how many vCPU threads of a guest are missing;
-    empty if none is.
+    """Return text on a guest's missing vCPU threads; empty if none is missing.
     """
     vcpus = _find_vcpu_threads(guest, actual)
     if len(vcpus) >= guest.online:
@@ -245,8 +243,9 @@ def _describe_missing_vcpus(guest: Guest, actual: model.Actual) -> str:
 def _make_group(
     guest: Guest, name: str, wanted: model.Wanted
 ) -> Iterator[Action]:
-    """Yield the changes that create a guest's resctrl group and write its
-    schemata values, except those that a new group has anyway.
+    """Yield the changes that create a guest's resctrl group.
+
+    Values that a new group has anyway are not written.
     """
     uuid = '' if guest.shared else guest.domain.uuid
     yield Action('make group', name,
@@ -255,7 +254,8 @@ def _make_group(
                  else 'the guest has no control group', uuid)
     for line, values in guest.desired.items():
         text = ';'.join(
-            f'{domain}={resolve.value_to_write(wanted.writes, line, value)}'
+            f'{domain}='
+            f'{resolve.get_value_to_write(wanted.writes, line, value)}'
             for domain, value in sorted(values.items())
             if value != wanted.others.get(line))
         if text:
@@ -263,8 +263,8 @@ def _make_group(
                          line=f'{line}:{text}\n')
 
 
-def _repair(guest: Guest, name: str, group: Group,
-            wanted: model.Wanted) -> Iterator[Action]:
+def _repair_group(guest: Guest, name: str, group: Group,
+                  wanted: model.Wanted) -> Iterator[Action]:
     if group.schemata is None:
         raise _CanNot(group.error or 'its schemata was not read')
     wrong = resolve.find_differences(
@@ -287,10 +287,10 @@ def _repair(guest: Guest, name: str, group: Group,
 
 def _select_threads(guest: Guest, actual: model.Actual,
                     all_threads: bool) -> dict[int, str]:
-    """Return the threads of a guest that belong in its resctrl group: the role
-    of each by thread id.
+    """Return the threads of a guest that belong in its resctrl group.
 
     :param all_threads: whether threads other than vCPUs belong in it, too.
+    :returns: vCPU number by thread id, empty for threads that are no vCPU.
     """
     found = {
         tid: f'{vcpu}'
@@ -302,8 +302,9 @@ def _select_threads(guest: Guest, actual: model.Actual,
     return found
 
 
-def _move(guest: Guest, name: str, inside: Set[int], actual: model.Actual,
-          all_threads: bool) -> Iterator[Action]:
+def _move_threads(guest: Guest, name: str, inside: Set[int],
+                  actual: model.Actual,
+                  all_threads: bool) -> Iterator[Action]:
     belong = _select_threads(guest, actual, all_threads)
     moved = sorted(belong.keys() - inside)
     if not moved:
@@ -319,16 +320,16 @@ def _move(guest: Guest, name: str, inside: Set[int], actual: model.Actual,
                  guest.domain.uuid, threads=tuple(moved))
 
 
-def _find_strangers(guests: Sequence[Guest], name: str, actual: model.Actual,
-                    at_home: Set[int]) -> Iterator[Problem]:
-    """Yield a problem for each guest of a control group that contains vCPU
-    threads of other guests.
+def _find_foreign_vcpus(guests: Sequence[Guest], name: str,
+                        actual: model.Actual,
+                        guest_tids: Set[int]) -> Iterator[Problem]:
+    """Yield a problem for each guest whose control group has foreign vCPUs.
 
-    :param at_home: ids of threads whose guests need a group; they do not
-        count.
+    :param guest_tids: ids of threads whose guests need a group; they do
+        not count.
     """
     group = actual.groups.get(name)
-    strange = group.vcpu_threads - at_home if group else None
+    strange = group.vcpu_threads - guest_tids if group else None
     if strange:
         for guest in guests:
             yield Problem(guest.domain.uuid, name,
@@ -344,8 +345,9 @@ def _plan_monitoring(
     actual: model.Actual,
     wanted: model.Wanted,
 ) -> Iterator[Action]:
-    """Yield changes that give guests who share a control group a monitoring
-    group each, as far as monitoring ids suffice.
+    """Yield the changes that give guests in shared groups a monitoring group.
+
+    The number of monitoring ids limits how many guests get one.
 
     Monitoring groups of guests that left are removed first. Guests without a
     policy come last.
@@ -357,34 +359,31 @@ def _plan_monitoring(
         for guest in wanted.guests)
     for name, guests in shared.items():
         here = {guest.domain.uuid for guest in guests}
-        for uuid in sorted(_monitors(actual, name).keys() - here):
+        for uuid in sorted(_get_monitoring_groups(actual, name).keys() - here):
             yield Action(
-                'remove group',
-                model.monitoring_group_path(name, uuid),
-                f'guest {uuid} does not share the group',
-            )
-        spare -= len(_monitors(actual, name).keys() & here)
+                'remove group', model.get_monitoring_group_path(name, uuid),
+                f'guest {uuid} does not share the group')
+        spare -= len(_get_monitoring_groups(actual, name).keys() & here)
     for name, guests in sorted(shared.items(),
                                key=lambda item: item[0] == naming.DEFAULT):
-        there = _monitors(actual, name)
+        there = _get_monitoring_groups(actual, name)
         room = min(spare, wanted.monitors_per_group - len(there))
         for guest in _choose_monitored(guests, there.keys(), room):
             uuid = guest.domain.uuid
-            path = model.monitoring_group_path(name, uuid)
+            path = model.get_monitoring_group_path(name, uuid)
             if not _find_vcpu_threads(guest, actual):
                 continue
             if uuid not in there:
                 spare -= 1
                 yield Action('make group', path,
                              'the guest is to be measured', uuid)
-            yield from _move(guest, path, there.get(uuid, frozenset()),
-                             actual, wanted.all_threads)
+            yield from _move_threads(guest, path, there.get(uuid, frozenset()),
+                                     actual, wanted.all_threads)
 
 
 def _choose_monitored(guests: Iterable[Guest], there: Set[str],
                       room: int) -> list[Guest]:
-    """Return the guests of a shared control group that get or keep a
-    monitoring group.
+    """Return the guests of a shared group that get or keep a monitoring group.
 
     :param there: UUIDs of guests that have one already.
     :param room: number of further monitoring groups that can be created.
@@ -396,6 +395,7 @@ def _choose_monitored(guests: Iterable[Guest], there: Set[str],
     return have + new[:max(0, room)]
 
 
-def _monitors(actual: model.Actual, name: str) -> Mapping[str, frozenset[int]]:
+def _get_monitoring_groups(actual: model.Actual,
+                           name: str) -> Mapping[str, frozenset[int]]:
     group = actual.groups.get(name)
     return group.monitors if group else {}

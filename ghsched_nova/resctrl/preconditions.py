@@ -80,19 +80,24 @@ class Missing:
     remedy: str
 
 
-def list_unmet(kernel: Kernel) -> tuple[Missing, ...]:
-    """Return the kernel, firmware and mount preconditions of bandwidth control
-    that a host does not meet, in order.
+def list_unmet_preconditions(kernel: Kernel) -> tuple[Missing, ...]:
+    """Return the preconditions of bandwidth control that a host does not meet.
+
+    They concern the kernel, the firmware and the mount of resctrl.
     """
     if 'MB' in kernel.info:
         return ()
     registered = 'resctrl' in kernel.filesystems.split()
     causes: list[Missing] = []
     if not registered and not kernel.mounted:
-        causes += [*_option(kernel), *_driver(kernel), *_firmware(kernel)]
-    causes += [*_command_line(kernel), *_processor(kernel)]
+        causes += [
+            *_check_kernel_option(kernel),
+            *_check_kernel_driver(kernel),
+            *_check_firmware(kernel),
+        ]
+    causes += [*_check_command_line(kernel), *_check_processor(kernel)]
     if kernel.mounted:
-        return tuple(causes) or (_control(),)
+        return tuple(causes) or (_describe_missing_control(),)
     if registered:
         return (*causes, Missing(
             'mount', f'resctrl is not mounted at {kernel.path}',
@@ -103,16 +108,15 @@ def list_unmet(kernel: Kernel) -> tuple[Missing, ...]:
         'the log of the kernel (dmesg)'),)
 
 
-def _control() -> Missing:
+def _describe_missing_control() -> Missing:
     return Missing(
         'control', 'resctrl is mounted and has no info/MB: it controls no '
         'memory bandwidth', 'see whether the firmware setup of the machine '
         'switches the control off, and how resctrl is mounted')
 
 
-def _is_built(config: str, option: str) -> bool | None:
-    """Whether a kernel was built with a configuration option; None if the
-    option is unknown to the kernel.
+def _is_option_built(config: str, option: str) -> bool | None:
+    """Whether a kernel was built with an option; None for an unknown option.
 
     :param config: text of the kernel's configuration.
     """
@@ -126,12 +130,12 @@ def _is_openeuler(kernel: Kernel) -> bool:
     return '.oe2' in kernel.release
 
 
-def _option(kernel: Kernel) -> Iterator[Missing]:
+def _check_kernel_option(kernel: Kernel) -> Iterator[Missing]:
     if kernel.config is None or _is_openeuler(kernel):
         return
-    built = _is_built(kernel.config, 'RESCTRL_FS')
+    built = _is_option_built(kernel.config, 'RESCTRL_FS')
     # Before Linux 6.16 the file system was a part of the driver for x86.
-    old = built is None and _is_built(kernel.config, 'X86_CPU_RESCTRL')
+    old = built is None and _is_option_built(kernel.config, 'X86_CPU_RESCTRL')
     if not built and not old and kernel.machine not in _X86 or built is False:
         yield Missing(
             'kernel option', f'the kernel {kernel.release} is built without '
@@ -139,12 +143,12 @@ def _option(kernel: Kernel) -> Iterator[Missing]:
             'CONFIG_RESCTRL_FS=y')
 
 
-def _driver(kernel: Kernel) -> Iterator[Missing]:
+def _check_kernel_driver(kernel: Kernel) -> Iterator[Missing]:
     if kernel.config is None or _is_openeuler(kernel):
         return
     lacking = [f'CONFIG_{option}' for option
                in _DRIVERS.get(kernel.machine, ())
-               if not _is_built(kernel.config, option)]
+               if not _is_option_built(kernel.config, option)]
     if lacking:
         yield Missing(
             'kernel driver', f'the kernel {kernel.release} is built without '
@@ -152,7 +156,7 @@ def _driver(kernel: Kernel) -> Iterator[Missing]:
             + ' and '.join(f'{option}=y' for option in lacking))
 
 
-def _firmware(kernel: Kernel) -> Iterator[Missing]:
+def _check_firmware(kernel: Kernel) -> Iterator[Missing]:
     if (kernel.machine in _ARM and kernel.tables is not None
             and 'MPAM' not in kernel.tables):
         yield Missing(
@@ -160,9 +164,13 @@ def _firmware(kernel: Kernel) -> Iterator[Missing]:
             'switch MPAM on in the firmware setup, or update the firmware')
 
 
-def _command_line(kernel: Kernel) -> Iterator[Missing]:
+def _check_command_line(kernel: Kernel) -> Iterator[Missing]:
     words = kernel.cmdline.split()
-    off = 'arm64.nompam' if 'arm64.nompam' in words else _find_rdt_off(words)
+    off = (
+        'arm64.nompam'
+        if 'arm64.nompam' in words
+        else _find_disabling_parameter(words)
+    )
     if off:
         yield Missing(
             'command line', f'the kernel was booted with {off}, which '
@@ -176,9 +184,8 @@ def _command_line(kernel: Kernel) -> Iterator[Missing]:
                 f'add {word} to the command line of the kernel, and boot')
 
 
-def _find_rdt_off(words: Iterable[str]) -> str:
-    """Return the kernel boot parameter that disables Intel bandwidth control
-    (MBA); empty if no parameter does.
+def _find_disabling_parameter(words: Iterable[str]) -> str:
+    """Return the boot parameter that disables Intel MBA; empty if none does.
 
     :param words: words of the kernel command line.
     """
@@ -193,7 +200,7 @@ def _find_rdt_off(words: Iterable[str]) -> str:
     return found
 
 
-def _processor(kernel: Kernel) -> Iterator[Missing]:
+def _check_processor(kernel: Kernel) -> Iterator[Missing]:
     lines = re.findall(r'^flags\s*:(.*)$', kernel.cpuinfo, re.M)
     if kernel.machine not in _X86 or not lines:
         return

@@ -64,15 +64,15 @@ def _check_run_path(run_path: str) -> None:
     _check_configured('libvirt_run_path', run_path)
 
 
-def _check_configured(option: str, asked: str) -> None:
+def _check_configured(option: str, requested: str) -> None:
     conf.register_opts(cfg.CONF)
     configured = cfg.CONF.ghsched[option]
     # The caller has made paths of its options, without a slash at the end.
-    if asked != str(Path(configured)):
+    if requested != str(Path(configured)):
         raise fs.GroupError(
             f'[ghsched]{option} is {configured} in the configuration of the '
             'privileged helper; does it read the same files as nova-compute?',
-            asked)
+            requested)
 
 
 _Root = Annotated[str, Text(_PATH, 4095), _check_root]
@@ -111,8 +111,9 @@ _Report = tuple[Sequence[tuple[model.Kind, str, str, str, str,
 
 
 def remove_own_group(root: Path, uuid: str) -> bool:
-    """Remove the control group of one guest through the privileged helper,
-    unless vCPU threads are still in it.
+    """Remove a guest's control group as root, through the privileged daemon.
+
+    The group stays if vCPU threads are still in it.
 
     :returns: False if the group is in use or does not exist.
     :raises fs.GroupError: if the kernel or the helper fails.
@@ -126,7 +127,7 @@ def remove_own_group(root: Path, uuid: str) -> bool:
 
 def reconcile(root: Path, run_path: Path,
               wanted: model.Wanted) -> reconciling.Report:
-    """Bring the host's resctrl groups into the desired state as root.
+    """Bring the host's resctrl groups to the desired state as root.
 
     :raises fs.GroupError: if resctrl is not mounted or locked, or the helper
         does not answer.
@@ -134,7 +135,7 @@ def reconcile(root: Path, run_path: Path,
     """
     try:
         actions, problems, foreign, unmeasured, overlaps = _reconcile(
-            str(root), str(run_path), _packed_wanted(wanted))
+            str(root), str(run_path), _pack_wanted(wanted))
     except privsep.HelperTimeout as error:
         raise fs.GroupError(f'{error}; the next report of the host tries '
                             'again') from None
@@ -151,26 +152,26 @@ def reconcile(root: Path, run_path: Path,
 
 @privsep.entrypoint(privsep.context, timeout=300.0)
 def _reconcile(root: _Root, run_path: _RunPath, packed: _Wanted) -> _Report:
-    wanted = _unpacked_wanted(packed)
-    model.check_wanted(wanted)
+    wanted = _unpack_wanted(packed)
+    model.check_desired_state(wanted)
     report = reconciling.reconcile(
         reconciling.Place(Path(root), Path(run_path)), wanted)
     return ([(one.kind, one.group, one.reason, one.guest, one.line,
               list(one.threads), list(one.devices))
              for one in report.actions],
-            _packed_problems(report.problems), list(report.foreign),
-            _packed_problems(report.unmeasured),
-            _packed_problems(report.overlaps))
+            _pack_problems(report.problems), list(report.foreign),
+            _pack_problems(report.unmeasured),
+            _pack_problems(report.overlaps))
 
 
-def _packed_problems(problems: Sequence[model.Problem]
-                     ) -> list[tuple[str, str, str]]:
+def _pack_problems(problems: Sequence[model.Problem]
+                   ) -> list[tuple[str, str, str]]:
     return [(one.guest, one.group, one.reason) for one in problems]
 
 
 def measure_percentages(root: Path, lines: Sequence[str],
                         domain: int) -> dict[str, rounding.Readings]:
-    """Measure through the privileged helper how the kernel rounds percentages.
+    """Measure as root how the kernel rounds bandwidth percentages.
 
     :raises fs.GroupError: if resctrl cannot be used.
     :raises ValueError: for a malformed line or domain.
@@ -198,30 +199,30 @@ def _remove_own(root: _Root, uuid: _Uuid) -> bool:
     return fs.remove_group(Path(root), uuid)
 
 
-def _packed(desired: resolve.Desired
-            ) -> list[tuple[str, list[tuple[int, int]]]]:
+def _pack_lines(desired: resolve.Desired
+                ) -> list[tuple[str, list[tuple[int, int]]]]:
     return [(line, list(values.items())) for line, values in desired.items()]
 
 
-def _unpacked(desired: _Values) -> dict[str, dict[int, int]]:
+def _unpack_lines(desired: _Values) -> dict[str, dict[int, int]]:
     return {line: dict(values) for line, values in desired}
 
 
-def _packed_wanted(wanted: model.Wanted) -> _Wanted:
-    return ([(_packed_domain(guest.domain), sorted(guest.vcpus),
-              guest.online, _packed(guest.desired), guest.maker,
+def _pack_wanted(wanted: model.Wanted) -> _Wanted:
+    return ([(_pack_domain(guest.domain), sorted(guest.vcpus),
+              guest.online, _pack_lines(guest.desired), guest.maker,
               sorted(guest.devices), guest.shared, guest.monitor,
               list(guest.ways.items()))
              for guest in wanted.guests],
-            [_packed_domain(domain) for domain in wanted.domains],
+            [_pack_domain(domain) for domain in wanted.domains],
             sorted(wanted.removable), dict(wanted.others),
             wanted.all_threads, wanted.devices, wanted.monitors,
             wanted.monitors_per_group, dict(wanted.tolerance),
-            _packed(wanted.writes), wanted.staged, dict(wanted.bounded),
-            _packed_cache(wanted.cache))
+            _pack_lines(wanted.writes), wanted.staged, dict(wanted.bounded),
+            _pack_cache(wanted.cache))
 
 
-def _packed_cache(cache: Cache | None) -> _Cache | None:
+def _pack_cache(cache: Cache | None) -> _Cache | None:
     # Texts, because a mask may have more bits than a number that crosses.
     return None if cache is None else (
         list(cache.lines), f'{cache.mask:x}', f'{cache.region:x}',
@@ -230,7 +231,7 @@ def _packed_cache(cache: Cache | None) -> _Cache | None:
         [(domain, f'{mask:x}') for domain, mask in cache.exclusive.items()])
 
 
-def _unpacked_cache(packed: _Cache | None) -> Cache | None:
+def _unpack_cache(packed: _Cache | None) -> Cache | None:
     if packed is None:
         return None
     lines, mask, region, least, by_node, exclusive = packed
@@ -239,20 +240,21 @@ def _unpacked_cache(packed: _Cache | None) -> Cache | None:
                  {domain: int(taken, 16) for domain, taken in exclusive})
 
 
-def _packed_domain(domain: model.Domain) -> _Domain:
+def _pack_domain(domain: model.Domain) -> _Domain:
     return (domain.uuid, domain.id, domain.name)
 
 
-def _unpacked_wanted(packed: _Wanted) -> model.Wanted:
+def _unpack_wanted(packed: _Wanted) -> model.Wanted:
     (guests, domains, removable, others, all_threads, devices, monitors,
      per_group, tolerance, writes, staged, bounded, cache) = packed
     return model.Wanted(
         tuple(model.Guest(model.Domain(*domain), frozenset(vcpus), online,
-                          _unpacked(desired), maker, frozenset(mine), shared,
+                          _unpack_lines(desired), maker, frozenset(mine),
+                          shared,
                           monitor, dict(ways))
               for (domain, vcpus, online, desired, maker, mine, shared,
                    monitor, ways) in guests),
         tuple(model.Domain(*domain) for domain in domains),
         frozenset(removable), dict(others), all_threads, devices, monitors,
-        per_group, dict(tolerance), _unpacked(writes), staged,
-        dict(bounded), cache=_unpacked_cache(cache))
+        per_group, dict(tolerance), _unpack_lines(writes), staged,
+        dict(bounded), cache=_unpack_cache(cache))

@@ -99,22 +99,22 @@ class Place:
 
 def preview(place: Place, wanted: model.Wanted,
             files: fs.Files | None = None) -> Report:
-    """Return the changes that a resctrl reconciliation would make, and
-    problems.
+    """Return the changes and problems of a reconciliation, without doing it.
 
     :raises GroupError: if resctrl is not mounted, or its lock is not free.
     """
     files = files or fs.Files()
-    with fs.hold_lock(files, place.root, place.lock_timeout):
-        plan = _plan(files, place, wanted)
+    with fs.resctrl_lock(files, place.root, place.lock_timeout):
+        plan = _make_full_plan(files, place, wanted)
     return Report(plan.actions, plan.problems, plan.foreign, plan.unmeasured,
                   plan.overlaps)
 
 
 def reconcile(place: Place, wanted: model.Wanted,
               files: fs.Files | None = None) -> Report:
-    """Bring the resctrl groups, schemata values and thread assignments of
-    guests into the desired state; return changes and problems.
+    """Bring the guests' resctrl groups to the desired state.
+
+    Groups, schemata values and the threads in groups are corrected.
 
     An error for one guest does not stop the work on other guests.
 
@@ -123,51 +123,52 @@ def reconcile(place: Place, wanted: model.Wanted,
     files = files or fs.Files()
     work = _Work(files, place.root)
     rounds = _ROUNDS
-    with fs.hold_lock(files, place.root, place.lock_timeout):
-        plan = _plan(files, place, wanted)
+    with fs.resctrl_lock(files, place.root, place.lock_timeout):
+        plan = _make_full_plan(files, place, wanted)
         while rounds:
             rounds -= 1
             left = [action for action in plan.actions
-                    if not work.gave_up(action)]
+                    if not work.has_given_up(action)]
             if not left:
                 break
-            work.carry_out(left)
+            work.apply_actions(left)
             wanted = replace(wanted, scarce=bool(work.lacking))
-            plan = _plan(files, place, wanted)
-            if work.lacking and work.may_try_again(plan):
+            plan = _make_full_plan(files, place, wanted)
+            if work.lacking and work.can_retry_groups(plan):
                 rounds = _ROUNDS
-    return Report(tuple(work.done), tuple(model.expand_problems(
+    return Report(tuple(work.done), tuple(model.expand_shared_problems(
         wanted.guests, (
             *work.problems,
             *(problem for problem in plan.problems
-              if not work.gave_up(problem)),
+              if not work.has_given_up(problem)),
             *plan.intruded,
-            *(_undone(action) for action in plan.actions
-              if not action.is_for_monitoring and not work.gave_up(action))))),
+            *(_make_repeated_problem(action) for action in plan.actions
+              if not action.is_for_monitoring
+              and not work.has_given_up(action))))),
         plan.foreign, plan.unmeasured, plan.overlaps)
 
 
-def _plan(files: fs.Files, place: Place,
-          wanted: model.Wanted) -> model.Plan:
-    actual = survey.survey_groups(files, place.root, wanted, place.run_path,
-                                  place.proc)
+def _make_full_plan(files: fs.Files, place: Place,
+                    wanted: model.Wanted) -> model.Plan:
+    actual = survey.read_actual_state(files, place.root, wanted,
+                                      place.run_path,
+                                      place.proc)
     made = plan.make_plan(actual, wanted)
     made = cache_plan.add_mask_writes(made, actual, wanted)
-    made = staged.add_unchanged_lines(made, actual, wanted)
-    made = bounded.lower_bounded_values_first(made, actual, wanted)
-    made = counters.add_counter_writes(made, actual, wanted)
+    made = staged.add_writes_of_unchanged_lines(made, actual, wanted)
+    made = bounded.order_guarantee_writes(made, actual, wanted)
+    made = counters.add_counter_assignments(made, actual, wanted)
     return devices.add_device_moves(made, actual, wanted)
 
 
-def _undone(action: model.Action) -> model.Problem:
+def _make_repeated_problem(action: model.Action) -> model.Problem:
     return model.Problem(
         action.guest, action.group,
         f'{action.kind} was done, and is still needed: {action.reason}')
 
 
 def _strip_group_name(group: Path, error: fs.GroupError) -> str:
-    """Return the text of a resctrl error with paths relative to the control
-    group.
+    """Return an error's text with paths relative to the control group.
 
     This keeps the text short: Nova shows at most 255 characters of a fault.
     """
@@ -204,18 +205,18 @@ class _Work:
     patience: float = _BUSY_TIMEOUT
     more: int = _MORE_ROUNDS
 
-    def carry_out(self, actions: Iterable[model.Action]) -> None:
+    def apply_actions(self, actions: Iterable[model.Action]) -> None:
         for action in actions:
-            if self.gave_up(action):
+            if self.has_given_up(action):
                 continue
             try:
-                self._do(action)
+                self._apply_action(action)
             except fs.GroupError as error:
-                self._give_up(action, error)
+                self._record_failure(action, error)
         for group in sorted(self.made - self.inhabited):
             self._remove_incomplete(group)
 
-    def gave_up(self, what: model.Action | model.Problem) -> bool:
+    def has_given_up(self, what: model.Action | model.Problem) -> bool:
         needed = {'', what.guest}
         if isinstance(what, model.Action) and what.part:
             needed.add(what.part)
@@ -227,9 +228,11 @@ class _Work:
         return (outer, '') in self.failed or any(
             (what.group, one) in self.failed for one in needed)
 
-    def may_try_again(self, plan: model.Plan) -> bool:
-        """Whether to retry control groups that could not be created, because
-        groups were or will be removed; forgets their problems if so.
+    def can_retry_groups(self, plan: model.Plan) -> bool:
+        """Whether to retry control groups that could not be created.
+
+        That is so if groups were or will be removed. The problems of the
+        retried groups are forgotten.
         """
         freed = (any(action.kind == 'remove group' for action in plan.actions)
                  or any(action.kind == 'remove group'
@@ -244,13 +247,13 @@ class _Work:
         self.lacking.clear()
         return True
 
-    def _do(self, action: model.Action) -> None:
+    def _apply_action(self, action: model.Action) -> None:
         path = self.root / action.group
         if action.kind == 'make group':
-            self._make(path)
+            self._make_group(path)
             self.made.add(action.group)
         elif action.kind == 'remove group':
-            self._remove(path)
+            self._remove_group(path)
         elif action.line:
             fs.write_line(
                 self.files, self.root, path / action.file, action.line
@@ -258,7 +261,7 @@ class _Work:
         elif action.devices:
             # Those that are released go to the default group.
             target = path if action.kind == 'move devices' else self.root
-            fs.write_devices(self.files, self.root, target, action.devices)
+            fs.move_devices(self.files, self.root, target, action.devices)
         else:
             action = replace(action, threads=self._move_threads(path, action))
             if not action.threads:
@@ -266,7 +269,7 @@ class _Work:
             self.inhabited.add(action.group)
         self.done.append(action)
 
-    def _make(self, path: Path) -> None:
+    def _make_group(self, path: Path) -> None:
         while True:
             try:
                 self.files.make_directory(path)
@@ -279,12 +282,13 @@ class _Work:
                     self.patience -= _BUSY_POLL
                     self.files.wait(_BUSY_POLL)
                     continue
-                raise self._not_made(path, exc, status) from exc
+                raise self._make_creation_error(path, exc, status) from exc
             return
 
     def _is_busy(self, path: Path, error: OSError) -> bool:
-        """Whether the kernel refused a new resctrl group only because free
-        monitoring ids still have data in the caches.
+        """Whether a new group was refused because free RMIDs are still busy.
+
+        A monitoring id (RMID) is busy while caches hold data of its old group.
 
         With monitoring ids per control group (MPAM), the kernel returns ENOSPC
         for this, too.
@@ -304,8 +308,8 @@ class _Work:
             return False
         return len(there) + 1 < limit
 
-    def _not_made(self, path: Path, error: OSError,
-                  status: str) -> fs.GroupError:
+    def _make_creation_error(self, path: Path, error: OSError,
+                             status: str) -> fs.GroupError:
         kind = 'monitoring' if path.parent != self.root else 'control'
         reason = (f'there is no {kind} group left'
                   if error.errno == errno.ENOSPC else 'cannot be made')
@@ -315,7 +319,7 @@ class _Work:
         return fs.GroupError(
             reason, str(path), errno=error.errno or 0, status=status)
 
-    def _remove(self, path: Path) -> None:
+    def _remove_group(self, path: Path) -> None:
         try:
             self.files.remove_directory(path)
         except FileNotFoundError:
@@ -326,13 +330,14 @@ class _Work:
     def _move_threads(
         self, path: Path, action: model.Action
     ) -> tuple[int, ...]:
-        """Move threads into a resctrl group; return the ids of the threads
-        that were moved and had not ended.
+        """Move threads to a resctrl group; skip threads that have ended.
+
+        :returns: ids of the moved threads.
         """
         moved = []
         for tid in action.threads:
             try:
-                for group in self._list_groups_on_way(path, action):
+                for group in self._list_groups_to_join(path, action):
                     fs.write_line(self.files, self.root, group / 'tasks',
                                   f'{tid}\n')
             except fs.GroupError as error:
@@ -346,11 +351,10 @@ class _Work:
                 errno=errno.ESRCH)
         return tuple(moved)
 
-    def _list_groups_on_way(
+    def _list_groups_to_join(
         self, path: Path, action: model.Action
     ) -> tuple[Path, ...]:
-        """Return the resctrl groups into which a thread must be moved in turn
-        to reach a group.
+        """Return the groups that a thread must join in turn to reach a group.
 
         A thread must be in the parent control group before it can join a
         monitoring group (``__rdtgroup_move_task()`` in fs/resctrl/rdtgroup.c).
@@ -358,8 +362,8 @@ class _Work:
         in_default = action.group.startswith(naming.MONITORS)
         return (self.root, path) if in_default else (path,)
 
-    def _give_up(self, action: model.Action,
-                 error: fs.GroupError) -> None:
+    def _record_failure(self, action: model.Action,
+                        error: fs.GroupError) -> None:
         if action.kind in model.COUNTING:
             self.failed.add((action.group, action.kind))
             return
@@ -378,12 +382,11 @@ class _Work:
             self._remove_incomplete(action.group)
 
     def _remove_incomplete(self, group: str) -> None:
-        """Remove a resctrl group that was created in this run and could not be
-        completed.
+        """Remove a resctrl group that this run created and could not complete.
         """
         self.made.discard(group)
         # It may have gone with the whole file system.
         with contextlib.suppress(fs.GroupError):
-            self._remove(self.root / group)
+            self._remove_group(self.root / group)
             self.done.append(model.Action(
                 'remove group', group, 'it could not be completed'))

@@ -99,8 +99,9 @@ class DomainSetting:
 
     @property
     def maximum_percent(self) -> int | float:
-        """Effective bandwidth cap in percent of the host NUMA node's
-        bandwidth; 100 without a cap.
+        """Effective bandwidth cap in percent of a host NUMA node's bandwidth.
+
+        100 if the guest has no cap.
         """
         if self.scale == 1:
             return min(100, self.maximum)
@@ -108,23 +109,20 @@ class DomainSetting:
 
     @property
     def effective_bandwidth(self) -> bandwidth.Bandwidth:
-        """Bandwidth settings in effect for a guest in a resctrl domain, with
-        the cap in percent.
-        """
+        """Effective bandwidth settings of a guest, with the cap in percent."""
         return bandwidth.Bandwidth(self.minimum, self.maximum_percent,
                                    self.hardlimit, self.priority)
 
     @property
     def memorytune(self) -> dict[str, int | None]:
-        """Bandwidth settings by attribute name of libvirt's
-        ``<memorytune>``.
-        """
+        """Bandwidth settings by attribute of libvirt's ``<memorytune>``."""
         return {'id': self.domain, 'bandwidth': self.maximum,
                 'hardlimit': self.hardlimit, 'priority': self.priority,
                 'min_bandwidth': self.minimum}
 
-    def value_for_role(self, role: knobs.Role) -> int | None:
-        """Return the value for one part of the bandwidth policy, e.g. the cap;
+    def get_value_for_role(self, role: knobs.Role) -> int | None:
+        """Return the value of one part of a policy, e.g. the cap.
+
         None if the host does not support that part.
         """
         value = getattr(self, role)
@@ -159,8 +157,7 @@ class Difference:
 def resolve_settings(host: resctrl_host.ResctrlHost,
                      policy: guest_policy.GuestPolicy,
                      host_nodes: Sequence[int]) -> tuple[DomainSetting, ...]:
-    """Return the bandwidth settings that each resctrl domain of a host must
-    have for a guest.
+    """Return the bandwidth settings of a guest for each resctrl domain.
 
     Guarantees and caps that the host cannot hold exactly are rounded up.
 
@@ -177,11 +174,11 @@ def resolve_settings(host: resctrl_host.ResctrlHost,
         raise PolicyNotHeld(
             f'the guest has {len(policy.nodes)} NUMA nodes, and host NUMA '
             f'nodes are given for {len(host_nodes)}')
-    resolve_ways(host, policy, host_nodes)
+    resolve_l3_ways(host, policy, host_nodes)
     settings: dict[int, DomainSetting] = {}
     for guest_node, host_node in enumerate(host_nodes):
-        for setting in _node_settings(host, policy.nodes[guest_node],
-                                      guest_node, host_node):
+        for setting in _make_node_settings(host, policy.nodes[guest_node],
+                                           guest_node, host_node):
             first = settings.get(setting.domain)
             settings[setting.domain] = (
                 setting
@@ -191,13 +188,12 @@ def resolve_settings(host: resctrl_host.ResctrlHost,
     return tuple(settings[domain] for domain in sorted(settings))
 
 
-def resolve_ways(
+def resolve_l3_ways(
     host: resctrl_host.ResctrlHost,
     policy: guest_policy.GuestPolicy,
     host_nodes: Sequence[int],
 ) -> dict[int, int]:
-    """Return the number of exclusive L3 cache ways that a guest gets, by L3
-    cache.
+    """Return the number of L3 ways that a guest reserves, by L3 cache.
 
     :param host_nodes: host NUMA node of each guest NUMA node.
     :raises PolicyNotHeld: if the host cannot provide them.
@@ -229,8 +225,7 @@ def scale_shared_policy(
     policy: guest_policy.GuestPolicy,
     guests: int,
 ) -> guest_policy.GuestPolicy:
-    """Multiply a bandwidth policy by the number of guests that share its
-    group.
+    """Multiply a bandwidth policy by the number of guests in a shared group.
 
     The policy is unchanged on hosts where limits hold for each CPU core.
 
@@ -247,7 +242,7 @@ def scale_shared_policy(
 
 def make_default_policy(host: resctrl_host.ResctrlHost, maximum: int
                         ) -> tuple[guest_policy.GuestPolicy, tuple[int, ...]]:
-    """Return policy and NUMA nodes of the cap for all guests without a policy.
+    """Return the policy and NUMA nodes of the cap for guests without a policy.
 
     The cap is hard if the host supports that, with the lowest priority.
 
@@ -268,9 +263,9 @@ def make_default_policy(host: resctrl_host.ResctrlHost, maximum: int
     return guest_policy.GuestPolicy(nodes=(node,) * len(nodes)), nodes
 
 
-def _node_settings(host: resctrl_host.ResctrlHost,
-                   asked: guest_policy.NodePolicy, guest_node: int,
-                   host_node: int) -> list[DomainSetting]:
+def _make_node_settings(host: resctrl_host.ResctrlHost,
+                        asked: guest_policy.NodePolicy, guest_node: int,
+                        host_node: int) -> list[DomainSetting]:
     domains = host.domains_by_node.get(host_node)
     if not domains:
         reason = host.left_out.get(host_node, 'it has no domain in the MB '
@@ -278,19 +273,19 @@ def _node_settings(host: resctrl_host.ResctrlHost,
         raise PolicyNotHeld(
             f'ghsched:mem_bw_* of guest NUMA node {guest_node} cannot be '
             f'enforced on host NUMA node {host_node}: {reason}')
-    _check_knobs(host.dialect, asked)
+    _check_capabilities(host.dialect, asked)
     return [DomainSetting(
         domain=domain, host_node=host_node, guest_node=guest_node,
-        asked=asked, maximum=_maximum(host, asked, host_node),
-        minimum=_minimum(host, asked),
+        asked=asked, maximum=_compute_maximum(host, asked, host_node),
+        minimum=_compute_minimum(host, asked),
         hardlimit=(asked.hardlimit if host.dialect.find_knob('hardlimit')
                    else None),
-        priority=_priority(host, asked),
-        scale=_scale(host, host_node)) for domain in domains]
+        priority=_choose_priority(host, asked),
+        scale=_compute_scale(host, host_node)) for domain in domains]
 
 
-def _check_knobs(dialect: dialects.Dialect,
-                 asked: guest_policy.NodePolicy) -> None:
+def _check_capabilities(dialect: dialects.Dialect,
+                        asked: guest_policy.NodePolicy) -> None:
     capabilities = dialect.capabilities()
     limit = 'MEM_BW_HARDLIMIT' if asked.hardlimit else 'MEM_BW_SOFTLIMIT'
     needs = (
@@ -316,8 +311,7 @@ def _check_knobs(dialect: dialects.Dialect,
 
 def _join_settings(host: resctrl_host.ResctrlHost, first: DomainSetting,
                    second: DomainSetting) -> DomainSetting:
-    """Return one bandwidth setting for two guest NUMA nodes whose host nodes
-    have the same resctrl domain.
+    """Join the settings of two guest NUMA nodes on the same resctrl domain.
 
     A cap in bytes per second is the sum of both caps.
 
@@ -340,10 +334,10 @@ def _join_settings(host: resctrl_host.ResctrlHost, first: DomainSetting,
         scale=1 / (1 / first.scale + 1 / second.scale))
 
 
-def _round_up(host: resctrl_host.ResctrlHost, knob: knobs.Knob, key: keys.Key,
-              value: int, floor: int = 0) -> int:
-    """Return the lowest value at or above the requested one that a schemata
-    line can show.
+def _round_up_value(host: resctrl_host.ResctrlHost, knob: knobs.Knob,
+                    key: keys.Key,
+                    value: int, floor: int = 0) -> int:
+    """Return the lowest possible schemata value at or above a requested one.
 
     :param key: flavor key of the requested value, for the error message.
     :raises PolicyNotHeld: if the line can show no such value.
@@ -351,7 +345,7 @@ def _round_up(host: resctrl_host.ResctrlHost, knob: knobs.Knob, key: keys.Key,
     value = max(value, floor, knob.minimum if knob.is_percent else 0)
     if knob.line in host.scales:
         scale = host.scales[knob.line]
-        found = scale.find_at_least(value)
+        found = scale.find_percent_at_least(value)
         if found is None:
             raise PolicyNotHeld(
                 f'{key.extra_spec}={value} cannot be enforced: {knob.line} of '
@@ -364,56 +358,60 @@ def _round_up(host: resctrl_host.ResctrlHost, knob: knobs.Knob, key: keys.Key,
     return min(value, knob.maximum)
 
 
-def _maximum(host: resctrl_host.ResctrlHost, asked: guest_policy.NodePolicy,
-             host_node: int) -> int:
+def _compute_maximum(host: resctrl_host.ResctrlHost,
+                     asked: guest_policy.NodePolicy,
+                     host_node: int) -> int:
     knob = host.dialect.find_knob('maximum')
     if knob is None:
         return asked.maximum
     if not host.dialect.absolute:
         # A guarantee that was rounded up may be above the cap.
-        return _round_up(host, knob, keys.MEM_BW_MAX, asked.maximum,
-                         max(host.min_bandwidth, _minimum(host, asked) or 0))
+        return _round_up_value(host, knob, keys.MEM_BW_MAX, asked.maximum,
+                               max(host.min_bandwidth,
+                                   _compute_minimum(host, asked) or 0))
     if not asked.is_capped:
         return host.no_cap
-    size, domains = _unit_and_domains(host, host_node)
+    size, domains = _get_unit_and_domain_count(host, host_node)
     wanted = -(-asked.maximum * host.node_bandwidth[host_node]
                // (100 * size * domains))
-    return min(_round_up(host, knob, keys.MEM_BW_MAX, wanted,
-                         host.min_bandwidth), host.no_cap)
+    return min(_round_up_value(host, knob, keys.MEM_BW_MAX, wanted,
+                               host.min_bandwidth), host.no_cap)
 
 
-def _scale(host: resctrl_host.ResctrlHost, host_node: int) -> float:
+def _compute_scale(host: resctrl_host.ResctrlHost, host_node: int) -> float:
     if not host.dialect.absolute:
         return 1.0
-    size, domains = _unit_and_domains(host, host_node)
+    size, domains = _get_unit_and_domain_count(host, host_node)
     return float(100 * size * domains / host.node_bandwidth[host_node])
 
 
-def _unit_and_domains(host: resctrl_host.ResctrlHost,
-                      host_node: int) -> tuple[int | Fraction, int]:
-    """Return the bytes per second of one unit of the bandwidth cap, and the
-    number of resctrl domains of a host NUMA node.
+def _get_unit_and_domain_count(host: resctrl_host.ResctrlHost,
+                               host_node: int) -> tuple[int | Fraction, int]:
+    """Return the bytes per second of one cap unit, and a node's domain count.
+
+    The domains are the resctrl domains of the host NUMA node.
     """
     return (host.dialect.unit.size or 1,
             len(host.domains_by_node[host_node]))
 
 
-def _minimum(host: resctrl_host.ResctrlHost,
-             asked: guest_policy.NodePolicy) -> int | None:
+def _compute_minimum(host: resctrl_host.ResctrlHost,
+                     asked: guest_policy.NodePolicy) -> int | None:
     knob = host.dialect.find_knob('minimum')
     if knob is None:
         return None
     if not asked.minimum and not asked.burst:
         return 0
-    found = (_round_up(host, knob, keys.MEM_BW_MIN, asked.minimum)
+    found = (_round_up_value(host, knob, keys.MEM_BW_MIN, asked.minimum)
              if asked.minimum else 0)
     return max(found, _round_down_burst(host, knob, asked))
 
 
 def _round_down_burst(host: resctrl_host.ResctrlHost, knob: knobs.Knob,
                       asked: guest_policy.NodePolicy) -> int:
-    """Return the schemata value for a guarantee together with its share of the
-    burst, rounded down; 0 if that is not above the guarantee.
+    """Return the schemata value of a guarantee plus its share of the burst.
+
+    It is rounded down; 0 if it does not exceed the guarantee.
 
     The share is what each guest gets when all guests burst at once. Rounding
     down keeps the sum within the bandwidth reserved for bursts.
@@ -421,19 +419,19 @@ def _round_down_burst(host: resctrl_host.ResctrlHost, knob: knobs.Knob,
     most = math.floor(min(100, asked.minimum + asked.burst
                           / host.burst_ratio))
     if knob.line in host.scales:
-        found = host.scales[knob.line].find_at_most(most)
+        found = host.scales[knob.line].find_percent_at_most(most)
     else:
         found = most - most % (host.granularity if knob.stepped else 1)
     return found if found > asked.minimum else 0
 
 
-def _priority(host: resctrl_host.ResctrlHost,
-              asked: guest_policy.NodePolicy) -> int | None:
+def _choose_priority(host: resctrl_host.ResctrlHost,
+                     asked: guest_policy.NodePolicy) -> int | None:
     knob = host.dialect.find_knob('priority')
     if knob is None:
         return None
     if asked.priority is None:
-        return _default(host, knob)
+        return _get_default_value(host, knob)
     if not knob.minimum <= asked.priority <= knob.maximum:
         raise PolicyNotHeld(
             f'{keys.MEM_BW_PRIORITY.extra_spec}={asked.priority} cannot be '
@@ -447,13 +445,14 @@ def _priority(host: resctrl_host.ResctrlHost,
 
 def make_desired_lines(host: resctrl_host.ResctrlHost,
                        settings: Sequence[DomainSetting]) -> Desired:
-    """Return the values that a guest's control group must have, by schemata
-    line and domain, in the order of writing.
+    """Return the schemata values of a guest's control group.
+
+    The values are by line and resctrl domain, in the order of writing.
     """
     desired: dict[str, dict[int, int]] = {}
     for knob in host.dialect.knobs:
         for setting in settings if knob.role != 'kept' else ():
-            value = setting.value_for_role(knob.role)
+            value = setting.get_value_for_role(knob.role)
             if value is None:
                 continue
             if knob.role == 'minimum' or knob.role == 'maximum' and (
@@ -463,21 +462,21 @@ def make_desired_lines(host: resctrl_host.ResctrlHost,
     return desired
 
 
-def reset_other_domains(host: resctrl_host.ResctrlHost) -> Others:
-    """Return the values, by schemata line, that a guest's control group must
-    have in resctrl domains that the guest does not use.
+def make_unused_domain_values(host: resctrl_host.ResctrlHost) -> Others:
+    """Return the schemata values for domains that a guest does not use.
 
     These are the values of a new group; lines for which they are unknown are
     left out. They are written because libvirt may reuse a group with other
     values.
     """
-    values = {knob.line: _default(host, knob) for knob in host.dialect.knobs}
+    values = {knob.line: _get_default_value(
+        host, knob) for knob in host.dialect.knobs}
     return {line: value for line, value in values.items()
             if value is not None}
 
 
-def _default(host: resctrl_host.ResctrlHost,
-             knob: knobs.Knob) -> int | None:
+def _get_default_value(host: resctrl_host.ResctrlHost,
+                       knob: knobs.Knob) -> int | None:
     if knob.role == 'maximum' and (knob.is_percent or host.dialect.absolute):
         return host.no_cap
     if knob.role == 'priority' and host.priority_default is not None:
@@ -491,7 +490,7 @@ def _default(host: resctrl_host.ResctrlHost,
 def find_differences(current: schemata.Schemata, desired: Desired,
                      others: Others = _NONE, tolerance: Tolerance = _EXACT
                      ) -> tuple[Difference, ...]:
-    """Return the values of a control group that differ from the wanted ones.
+    """Return the schemata values of a control group that are not as wanted.
 
     :param current: schemata of the group.
     :param desired: wanted values in the domains that the guest uses.
@@ -508,16 +507,15 @@ def find_differences(current: schemata.Schemata, desired: Desired,
         wanted.update(desired.get(name, {}))
         found += [Difference(name, domain, value, values.get(domain))
                   for domain, value in sorted(wanted.items())
-                  if not _same(values.get(domain), value,
-                               tolerance.get(name, 0))]
+                  if not _is_same_value(values.get(domain), value,
+                                        tolerance.get(name, 0))]
     return tuple(found)
 
 
 def plan_writes(current: schemata.Schemata, desired: Desired,
                 others: Others = _NONE, tolerance: Tolerance = _EXACT,
                 writes: Writes = _AS_SHOWN) -> tuple[str, ...]:
-    """Return the schemata lines to write to a control group; empty if its
-    values are as wanted.
+    """Return the schemata lines to write to a control group; empty if none.
 
     Each line has only the domains that differ, and ends with a newline.
 
@@ -535,20 +533,19 @@ def plan_writes(current: schemata.Schemata, desired: Desired,
             raise PolicyNotHeld(
                 f'the group has no {difference.line} of domain '
                 f'{difference.domain} to hold {difference.wanted}')
-        if _number(difference.found) is None:
+        if _parse_number(difference.found) is None:
             raise PolicyNotHeld(
                 f'the group shows {difference.found!r} as {difference.line} '
                 f'of domain {difference.domain}, which is not a number')
         by_line.setdefault(difference.line, []).append(
-            (difference.domain, str(value_to_write(
+            (difference.domain, str(get_value_to_write(
                 writes, difference.line, difference.wanted))))
     return tuple(f'{name}:{schemata.render_values(tuple(values))}\n'
                  for name, values in by_line.items())
 
 
-def value_to_write(writes: Writes, line: str, value: int) -> int:
-    """Return the value to write to a schemata line so that the kernel shows
-    this value.
+def get_value_to_write(writes: Writes, line: str, value: int) -> int:
+    """Return the schemata value to write so that the kernel shows a value.
 
     :param writes: value to write by line and value that the kernel shows; only
         where the two differ.
@@ -556,14 +553,14 @@ def value_to_write(writes: Writes, line: str, value: int) -> int:
     return writes.get(line, {}).get(value, value)
 
 
-def _same(text: str | None, value: int, tolerance: int) -> bool:
+def _is_same_value(text: str | None, value: int, tolerance: int) -> bool:
     # The kernel pads with zeros; text that is not a number equals nothing.
-    found = None if text is None else _number(text)
+    found = None if text is None else _parse_number(text)
     return found == value or (
         found is not None and abs(found - value) <= tolerance
         and bool(found) == bool(value))
 
 
-def _number(text: str) -> int | None:
+def _parse_number(text: str) -> int | None:
     return int(text) if (text.isascii() and text.isdigit()
                          and len(text) < 20) else None

@@ -63,8 +63,7 @@ class Scale:
 
     @classmethod
     def from_readings(cls, readings: Readings) -> 'Scale':
-        """Return the percentages that a schemata line can show, each with the
-        value to write for it, from measured percentages.
+        """Return the percentages that a line can hold, from measurements.
 
         :param readings: percentages shown after each of 0 to 100 was written.
         """
@@ -76,41 +75,40 @@ class Scale:
 
     @property
     def highest_percent(self) -> int:
-        """Highest percentage that a schemata line can show."""
+        """Highest percentage that a schemata line can hold."""
         return max(self.written, default=0)
 
     @property
     def values_to_write(self) -> dict[int, int]:
-        """Value to write by percentage that a schemata line shows afterwards;
-        only where the two differ.
-        """
+        """Value to write for each shown percentage that differs."""
         return {shown: value for shown, value in self.written.items()
                 if shown != value}
 
-    def find_at_least(self, percent: int) -> int | None:
-        """Return the lowest percentage that a schemata line can show at or
-        above this one; None if there is none.
+    def find_percent_at_least(self, percent: int) -> int | None:
+        """Return the lowest possible percentage at or above the given one.
+
+        None if the schemata line can hold none.
         """
         return next((shown for shown in self.written if shown >= percent),
                     None)
 
-    def find_at_most(self, percent: float) -> int:
-        """Return the highest percentage that a schemata line can show at or
-        below this one; 0 if there is none.
+    def find_percent_at_most(self, percent: float) -> int:
+        """Return the highest possible percentage at or below the given one.
+
+        0 if the schemata line can hold none.
         """
         return max((shown for shown in self.written if shown <= percent),
                    default=0)
 
 
 def round_up(value: int, granularity: int) -> int:
-    """Return a value rounded up to a multiple of the granularity."""
+    """Round a value up to a multiple of the granularity."""
     return -(-value // granularity) * granularity
 
 
 @functools.cache
 def make_mpam_scale(granularity: int, minimum: int) -> Scale:
-    """Compute which percentages Linux' MPAM driver can hold, and what to
-    write.
+    """Return the percentages of the mainline MPAM driver, and what to write.
 
     :param granularity: bandwidth_gran of the host.
     :param minimum: min_bandwidth of the host.
@@ -132,8 +130,7 @@ def make_mpam_scale(granularity: int, minimum: int) -> Scale:
 
 
 def _compute_shown_percent(percent: int, bits: int) -> int:
-    """Return the percentage that an MPAM bandwidth control shows after this
-    percentage was written.
+    """Return the percentage that MPAM shows after a percentage was written.
 
     :param bits: width of the control in bits.
     """

@@ -66,14 +66,11 @@ class Schemata:
     lines: tuple[Line, ...] = ()
 
     def line(self, name: str) -> Line | None:
-        """Return the line of one resource, e.g. ``MB``, in a schemata file;
-        None if the file has no such line.
-        """
+        """Return the schemata line of a resource, e.g. ``MB``, or None."""
         return next((line for line in self.lines if line.name == name), None)
 
     def values(self, name: str, base: int = 10) -> dict[int, int] | None:
-        """Return the values of one schemata line by domain id; None if there
-        is no such line.
+        """Return the values of a schemata line by domain id, or None.
 
         :param name: name of the line, e.g. ``MB``.
         :param base: 10 for bandwidth, 16 for cache bit masks.
@@ -85,17 +82,19 @@ class Schemata:
         if line.body:
             raise SchemataError(f'{name}: {line.body!r} is not a list of '
                                 'domain=value')
-        return {domain: _number(name, value, base)
+        return {domain: _parse_number(name, value, base)
                 for domain, value in line.values}
 
 
 def parse_schemata(text: str) -> Schemata:
-    """Return the parsed lines of a schemata text.
+    """Parse the text of a schemata file.
 
     :raises SchemataError: for a line without a name, a malformed domain id, a
         missing value, or a duplicate name or domain.
     """
-    lines = tuple(_line(row) for row in text.split('\n') if row.strip(' \t'))
+    lines = tuple(
+        _parse_line(row) for row in text.split('\n') if row.strip(' \t')
+    )
     names = [line.name for line in lines]
     for name in filter(None, names):
         if names.count(name) > 1:
@@ -104,7 +103,7 @@ def parse_schemata(text: str) -> Schemata:
 
 
 def parse_kernel_schemata(text: str) -> Schemata:
-    """Return the parsed lines of a complete schemata file of the kernel.
+    """Parse a schemata file of the kernel; refuse an incomplete text.
 
     :raises SchemataError: if the text is malformed or its end is cut off.
     """
@@ -117,22 +116,18 @@ def parse_kernel_schemata(text: str) -> Schemata:
 
 
 def render_schemata(schemata: Schemata) -> str:
-    """Return the text of a schemata file, without padding; each line ends with
-    a newline.
-    """
+    """Return the text of a schemata file, without padding."""
     return ''.join(
         f'{line.name}:{line.body or render_values(line.values)}\n'
         if line.name else f'{line.body}\n' for line in schemata.lines)
 
 
 def render_values(values: tuple[tuple[int, str], ...]) -> str:
-    """Return the text of a schemata line after the colon, e.g.
-    ``0=50;1=100``.
-    """
+    """Return the text of a schemata line after the colon: ``0=50;1=100``."""
     return ';'.join(f'{domain}={value}' for domain, value in values)
 
 
-def _line(row: str) -> Line:
+def _parse_line(row: str) -> Line:
     if row.lstrip(' \t').startswith('#'):
         if not row.replace('\t', ' ').isprintable():
             raise SchemataError(f'{row!r} has control characters')
@@ -150,13 +145,13 @@ def _line(row: str) -> Line:
         if not body.isprintable():
             raise SchemataError(f'{row!r} has control characters')
         return Line(name, body=body)
-    values = tuple(_value(row, item) for item in items)
+    values = tuple(_parse_value(row, item) for item in items)
     if len({domain for domain, _value_ in values}) != len(values):
         raise SchemataError(f'{row!r} names a domain more than once')
     return Line(name, values)
 
 
-def _value(row: str, item: str) -> tuple[int, str]:
+def _parse_value(row: str, item: str) -> tuple[int, str]:
     domain, equals, value = (part.strip(' \t')
                              for part in item.partition('='))
     if not equals or not _DOMAIN.fullmatch(domain):
@@ -167,25 +162,22 @@ def _value(row: str, item: str) -> tuple[int, str]:
     return int(domain), value
 
 
-def _number(name: str, value: str, base: int) -> int:
+def _parse_number(name: str, value: str, base: int) -> int:
     if not _DIGITS[base].fullmatch(value):
         raise SchemataError(f'{name}: {value!r} is not a number of base '
                             f'{base}')
     return int(value, base)
 
 
-def is_read_by_libvirt(root: Schemata) -> bool:
-    """Whether upstream libvirt can parse the schemata of the host's root
-    group.
-    """
+def can_libvirt_parse(root: Schemata) -> bool:
+    """Whether upstream libvirt can parse a host's schemata file."""
     return all(line.name == 'MB' if line.name.startswith('MB')
                else _CACHE_LINE.fullmatch(line.name) is not None
                for line in root.lines if line.name.startswith(('MB', 'L')))
 
 
-def is_read_by_openeuler(root: Schemata) -> bool:
-    """Whether openEuler's libvirt can parse the schemata of the host's root
-    group.
+def can_openeuler_libvirt_parse(root: Schemata) -> bool:
+    """Whether openEuler's libvirt can parse a host's schemata file.
 
     Further lines that begin with ``MB`` make it fail, such as those of
     OLK-5.10 mount options and of NVIDIA.

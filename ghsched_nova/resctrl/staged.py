@@ -42,10 +42,13 @@ _GUARANTEE = 'MIN'
 _Values = dict[str, dict[int, str]]
 
 
-def add_unchanged_lines(plan: model.Plan, actual: model.Actual,
-                        wanted: model.Wanted) -> model.Plan:
-    """Return a plan in which a write to a control group writes all schemata
-    lines of the resource, not only changed ones.
+def add_writes_of_unchanged_lines(
+    plan: model.Plan, actual: model.Actual, wanted: model.Wanted
+) -> model.Plan:
+    """Return a resctrl plan that rewrites all lines of a changed resource.
+
+    OLK-5.10 gives a group whose line is written the other lines of whichever
+    group was written before.
     """
     if not wanted.staged:
         return plan
@@ -60,20 +63,19 @@ def add_unchanged_lines(plan: model.Plan, actual: model.Actual,
                 or held is None):
             actions.append(action)
             continue
-        what = action.group, _resource(action.line)
+        what = action.group, _parse_resource(action.line)
         if what not in done:
             done.add(what)
             actions += _write_all_lines(action, held, wanted.writes, (
                 one for one in plan.actions if one.kind == 'write line'
-                and (one.group, _resource(one.line)) == what))
+                and (one.group, _parse_resource(one.line)) == what))
     return replace(plan, actions=tuple(actions))
 
 
 def _write_all_lines(first: model.Action, held: schemata.Schemata,
                      writes: resolve.Writes, actions: Iterable[model.Action]
                      ) -> Iterator[model.Action]:
-    """Yield a write for each schemata line of a resource in one control group,
-    including lines whose values do not change.
+    """Yield writes of all schemata lines of a resource in one control group.
 
     :param first: first planned write of the resource.
     :param held: schemata of the group.
@@ -87,10 +89,10 @@ def _write_all_lines(first: model.Action, held: schemata.Schemata,
             reasons[line.name] = action.reason
     domains = {domain for values in planned.values() for domain in values}
     lines = [line for line in held.lines if line.values
-             and _resource(line.name) == _resource(first.line)]
+             and _parse_resource(line.name) == _parse_resource(first.line)]
     for line in sorted(lines, key=lambda one: not one.name.endswith(
             _GUARANTEE)):
-        values = {domain: _written(writes, line.name, text)
+        values = {domain: _convert_to_written_value(writes, line.name, text)
                   for domain, text in line.values if domain in domains}
         values |= planned.get(line.name, {})
         reason = reasons.get(line.name, 'another line of the resource is '
@@ -101,13 +103,14 @@ def _write_all_lines(first: model.Action, held: schemata.Schemata,
                  f'{schemata.render_values(tuple(values.items()))}\n')
 
 
-def _written(writes: Mapping[str, Mapping[int, int]], line: str,
-             text: str) -> str:
+def _convert_to_written_value(
+    writes: Mapping[str, Mapping[int, int]], line: str, text: str
+) -> str:
     if not (text.isascii() and text.isdigit() and line in writes):
         return text
-    return str(resolve.value_to_write(writes, line, int(text)))
+    return str(resolve.get_value_to_write(writes, line, int(text)))
 
 
-def _resource(line: str) -> str:
+def _parse_resource(line: str) -> str:
     match = _RESOURCE.match(line)
     return match[0] if match else line

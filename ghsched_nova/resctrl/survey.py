@@ -40,48 +40,47 @@ from ghsched_placement import decimals
 KERNEL_THREAD = 0x00200000
 
 
-def survey_groups(files: fs.Files, root: Path, wanted: model.Wanted,
-                  run_path: Path, proc: Path) -> model.Actual:
-    """Return the actual resctrl groups and threads of guests, read from
-    resctrl and procfs.
+def read_actual_state(files: fs.Files, root: Path, wanted: model.Wanted,
+                      run_path: Path, proc: Path) -> model.Actual:
+    """Read the resctrl groups of a host and the threads of its guests.
 
     :param root: mount point of resctrl; its lock must be held.
     :param run_path: directory with libvirt's ``<domain name>.pid`` files.
     :param proc: mount point of procfs.
     :raises GroupError: if the groups cannot be listed.
     """
-    names = _names(files, root, wanted)
+    names = _list_group_names(files, root, wanted)
     found = dict.fromkeys(names, model.Group())
     threads: dict[str, Mapping[int, str]] = {}
-    others = _read_helper_threads(proc) if wanted.all_threads else {}
-    members = model.guests_by_group(wanted.guests, names)
+    others = _read_vhost_threads(proc) if wanted.all_threads else {}
+    members = model.map_guests_by_group(wanted.guests, names)
     claimed = {qemu.find_process(run_path, domain.name) or 0 for domain in
                (*wanted.domains, *(guest.domain for guest in wanted.guests))}
     for name, guests in members.items():
         there = name in names
-        group = _group(files, root / name) if there else model.Group()
-        of_guests = {guest.domain.uuid: _name_threads(
+        group = _read_group(files, root / name) if there else model.Group()
+        of_guests = {guest.domain.uuid: _read_qemu_threads(
             _find_guest_process(guest, group, claimed, run_path, proc),
             proc, others) for guest in guests}
         threads |= of_guests
         if there:
-            found[name] = _with_strangers(
+            found[name] = _add_foreign_vcpus(
                 group, dict(ChainMap(*of_guests.values())), proc)
     loose = (wanted.removable & names.keys()) - members.keys()
     for name in loose:
-        found[name] = _loose(files, root / name, proc)
+        found[name] = _read_unused_group(files, root / name, proc)
     return model.Actual(
         found, threads,
         _list_running_domains(run_path, proc) if loose else frozenset(),
         _count_other_monitors(files, root, names) if wanted.one_supply else 0,
-        (_group(files, root).schemata if wanted.cache or wanted.bounded
+        (_read_group(files, root).schemata if wanted.cache or wanted.bounded
          else None),
         _read_other_groups(files, root, wanted, names.keys() - members.keys()),
         _read_counters(files, root, wanted, found))
 
 
-def _names(files: fs.Files, root: Path,
-           wanted: model.Wanted) -> dict[str, None]:
+def _list_group_names(files: fs.Files, root: Path,
+                      wanted: model.Wanted) -> dict[str, None]:
     try:
         names = [name for name in files.directories(root)
                  if name not in naming.NOT_GROUPS]
@@ -94,8 +93,9 @@ def _names(files: fs.Files, root: Path,
 
 def _read_other_groups(files: fs.Files, root: Path, wanted: model.Wanted,
                        names: Iterable[str]) -> dict[str, schemata.Schemata]:
-    """Return the schemata of control groups without guests; empty if no
-    guest has exclusive L3 cache ways.
+    """Return the schemata of control groups without guests, by name.
+
+    Empty if no guest reserves L3 cache ways.
 
     :param names: names of groups that no guest uses.
     """
@@ -113,8 +113,9 @@ def _read_other_groups(files: fs.Files, root: Path, wanted: model.Wanted,
 
 def _read_counters(files: fs.Files, root: Path, wanted: model.Wanted,
                    found: Mapping[str, model.Group]) -> model.Counters | None:
-    """Return the assignable bandwidth counters of a host; None if no guest is
-    to be measured or the host needs no assignment of counters.
+    """Return the assignable bandwidth counters of a host.
+
+    None if no guest is to be measured or no assignment is needed.
     """
     if not any(guest.monitor for guest in wanted.guests):
         return None
@@ -125,7 +126,7 @@ def _read_counters(files: fs.Files, root: Path, wanted: model.Wanted,
 
 def _find_guest_process(guest: model.Guest, group: model.Group,
                         claimed: set[int], run_path: Path, proc: Path) -> int:
-    """Return the process id of a guest's QEMU; 0 if it is unknown.
+    """Return the process id of a guest's QEMU; 0 if unknown.
 
     :param group: resctrl group of the guest; its threads are used if libvirt
         has no pid file.
@@ -142,13 +143,11 @@ def _find_guest_process(guest: model.Guest, group: model.Group,
 
 def _list_measuring_groups(files: fs.Files, root: Path,
                            wanted: model.Wanted) -> list[str]:
-    """Return the existing monitoring groups, directly below the default group,
-    that belong to guests.
-    """
+    """Return the guests' monitoring groups in the default control group."""
     known = wanted.removable | {guest.group for guest in wanted.guests}
     known = frozenset(name for name in known
                       if name.startswith(naming.MONITORS)
-                      and naming.parse_own_uuid(name))
+                      and naming.parse_own_group_uuid(name))
     domains = [
         guest.domain for guest in wanted.guests if guest.is_only_measured
     ]
@@ -163,9 +162,10 @@ def _list_measuring_groups(files: fs.Files, root: Path,
                                     for domain in domains)]
 
 
-def _name_threads(process: int, proc: Path,
-                  others: Mapping[int, Mapping[int, str]]) -> dict[int, str]:
-    """Return the names of QEMU's threads and of kernel threads that serve it.
+def _read_qemu_threads(process: int, proc: Path,
+                       others: Mapping[int, Mapping[int, str]]) -> dict[int,
+                                                                        str]:
+    """Return the names of QEMU's threads and of the kernel's for this QEMU.
 
     :param others: kernel threads by process id.
     """
@@ -175,12 +175,12 @@ def _name_threads(process: int, proc: Path,
     return mine
 
 
-def _group(files: fs.Files, path: Path) -> model.Group:
+def _read_group(files: fs.Files, path: Path) -> model.Group:
     try:
         listed = files.read(path / 'tasks')
-        inside = tasks.parse_threads(listed)
+        inside = tasks.parse_thread_ids(listed)
         devices = tasks.parse_iommu_groups(listed)
-        if _is_monitor(path):
+        if _is_monitoring_group(path):
             return model.Group(inside, devices=devices)
         text = files.read(path / 'schemata')
         return model.Group(
@@ -195,32 +195,32 @@ def _group(files: fs.Files, path: Path) -> model.Group:
         return model.Group(error=f'cannot be read: {exc.strerror or exc}')
 
 
-def _is_monitor(path: Path) -> bool:
+def _is_monitoring_group(path: Path) -> bool:
     return f'{path.parent.name}/' == naming.MONITORS
 
 
 def _read_monitoring_groups(
     files: fs.Files, path: Path
 ) -> dict[str, frozenset[int]]:
-    """Return the thread ids in the monitoring groups of guests below a shared
-    control group, by guest UUID.
+    """Return the thread ids of the monitoring groups in a shared group.
+
+    :returns: thread ids by guest UUID.
     """
     if not naming.is_shared_group(path.name):
         return {}
     top, found = path / naming.MONITORS, {}
     with contextlib.suppress(OSError):      # a host without monitors
         for name in files.directories(top):
-            uuid = naming.parse_own_uuid(name)
+            uuid = naming.parse_own_group_uuid(name)
             if uuid is not None:
-                found[uuid] = tasks.parse_threads(
+                found[uuid] = tasks.parse_thread_ids(
                     files.read(top / name / 'tasks'))
     return found
 
 
 def _count_other_monitors(files: fs.Files, root: Path,
                           names: Iterable[str]) -> int:
-    """Return the number of monitoring groups on the host, without those of
-    guests that share a control group.
+    """Count monitoring groups other than those of guests that share a group.
 
     :param names: names of the control groups.
     """
@@ -230,26 +230,27 @@ def _count_other_monitors(files: fs.Files, root: Path,
             inside = files.directories(root / name / naming.MONITORS)
             count += sum(
                 not (
-                    naming.is_shared_group(name) and naming.parse_own_uuid(one)
+                    naming.is_shared_group(
+                        name) and naming.parse_own_group_uuid(one)
                 )
                 for one in inside
             )
     return count
 
 
-def _loose(files: fs.Files, path: Path, proc: Path) -> model.Group:
+def _read_unused_group(files: fs.Files, path: Path, proc: Path) -> model.Group:
     try:
         listed = files.read(path / 'tasks')
     except OSError as exc:
         return model.Group(error=f'cannot be read: {exc.strerror or exc}')
-    inside = tasks.parse_threads(listed)
+    inside = tasks.parse_thread_ids(listed)
     return model.Group(inside,
                        vcpu_threads=tasks.select_vcpu_threads(inside, proc),
                        devices=tasks.parse_iommu_groups(listed))
 
 
-def _with_strangers(group: model.Group, mine: Mapping[int, str],
-                    proc: Path) -> model.Group:
+def _add_foreign_vcpus(group: model.Group, mine: Mapping[int, str],
+                       proc: Path) -> model.Group:
     strange = group.tasks - mine.keys()
     if not strange or not mine:
         return group
@@ -262,32 +263,32 @@ def _with_strangers(group: model.Group, mine: Mapping[int, str],
 
 
 def _find_process(proc: Path, tids: Iterable[int], uuid: str) -> int:
-    """Return the PID of the one QEMU process that has vCPUs among some
-    threads.
+    """Return the id of the QEMU process of a guest, found by its vCPU threads.
+
+    0 unless exactly one process matches.
 
     :param tids: thread ids in the guest's resctrl group.
     :param uuid: guest UUID, which the command line of QEMU must contain.
     """
     found = {process for tid in tasks.select_vcpu_threads(tids, proc)
-             for process in tasks.read_process(proc, tid)}
+             for process in tasks.read_process_id(proc, tid)}
     number = decimals.parse_decimal(found.pop() if len(found) == 1 else '')
     return number if number and _is_qemu_of_guest(proc, number, uuid) else 0
 
 
 def _is_qemu_of_guest(proc: Path, process: int, uuid: str) -> bool:
-    """Whether a process is the QEMU of a guest: its command line has the
-    guest's UUID.
-    """
+    """Whether a process is a guest's QEMU, by the UUID in its command line."""
     try:
-        words = _read(f'{proc}/{process}/cmdline', 2 ** 20).split('\0')
+        words = _read_file(f'{proc}/{process}/cmdline', 2 ** 20).split('\0')
         return words[words.index('-uuid') + 1] == uuid
     except (OSError, ValueError, IndexError):
         return False
 
 
 def _read_threads(proc: Path, process: int) -> dict[int, str]:
-    """Return the names of the threads of a process by thread id; empty if the
-    process has ended.
+    """Return the thread names of a process, by thread id.
+
+    Empty if the process has ended.
     """
     found = {}
     top = f'{proc}/{process}/task'
@@ -298,42 +299,42 @@ def _read_threads(proc: Path, process: int) -> dict[int, str]:
     for tid in names:
         try:
             # Beside the process, not below it: /proc/<tid> is there as well.
-            found[int(tid)] = _read(f'{proc}/{tid}/comm').rstrip('\n')
+            found[int(tid)] = _read_file(f'{proc}/{tid}/comm').rstrip('\n')
         except (OSError, ValueError):
             continue
     return found
 
 
-def _read_helper_threads(proc: Path) -> dict[int, dict[int, str]]:
-    """Return the vhost kernel threads, with their names, by the QEMU process
-    for which they work.
+def _read_vhost_threads(proc: Path) -> dict[int, dict[int, str]]:
+    """Return the vhost kernel threads that serve each QEMU process.
+
+    :returns: thread names by thread id, by process id.
 
     Up to Linux 6.3 vhost has a kernel thread ``vhost-<process>`` per queue;
     later it runs in a thread of the process.
     """
     found: dict[int, dict[int, str]] = {}
-    for tid in _numbers(proc):
+    for tid in _list_process_ids(proc):
         name = tasks.read_thread_name(proc, tid)
         process = (decimals.parse_decimal(name.removeprefix('vhost-'))
                    if name.startswith('vhost-') else None)
-        if process is not None and _is_of_kernel(proc, tid):
+        if process is not None and _is_kernel_thread(proc, tid):
             found.setdefault(process, {})[tid] = name
     return found
 
 
-def _is_of_kernel(proc: Path, tid: int) -> bool:
-    """Whether a thread is a kernel thread, by the flags in
-    ``/proc/TID/stat``.
+def _is_kernel_thread(proc: Path, tid: int) -> bool:
+    """Whether a thread is a kernel thread, by its flags in ``/proc/TID/stat``.
     """
     try:
-        fields = _read(f'{proc}/{tid}/stat').rpartition(')')[2].split()
+        fields = _read_file(f'{proc}/{tid}/stat').rpartition(')')[2].split()
         return bool(int(fields[6]) & KERNEL_THREAD)
     except (OSError, ValueError, IndexError):
         return False
 
 
 def _list_running_domains(run_path: Path, proc: Path) -> frozenset[str]:
-    """Return the names of libvirt domains whose QEMU process is running.
+    """Return the names of libvirt domains whose QEMU process runs.
 
     :param run_path: directory with libvirt's ``<domain name>.pid`` files.
     """
@@ -347,16 +348,16 @@ def _list_running_domains(run_path: Path, proc: Path) -> frozenset[str]:
         if os.path.isdir(proc / str(qemu.find_process(run_path, name) or '-')))
 
 
-def _numbers(proc: Path) -> list[int]:
+def _list_process_ids(proc: Path) -> list[int]:
     try:
         return [int(name) for name in os.listdir(proc) if name.isdecimal()]
     except OSError:
         return []
 
 
-def _read(path: str, most: int = 4096) -> str:
+def _read_file(path: str, max_bytes: int = 4096) -> str:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return os.read(descriptor, most).decode(errors='replace')
+        return os.read(descriptor, max_bytes).decode(errors='replace')
     finally:
         os.close(descriptor)

@@ -30,28 +30,30 @@ _BANDWIDTH_UNIT = 2 ** 20
 
 
 def get_node_path(sysfs: Path, node: int) -> Path:
-    """Return the sysfs directory of a NUMA node."""
+    """Return the sysfs directory of a host NUMA node."""
     return sysfs / 'devices' / 'system' / 'node' / f'node{node}'
 
 
-def iterate_nodes(sysfs: Path) -> Iterator[tuple[int, Path]]:
-    """Yield the number and the sysfs directory of each NUMA node of the
-    host.
-    """
+def iterate_numa_nodes(sysfs: Path) -> Iterator[tuple[int, Path]]:
+    """Yield the number and sysfs directory of each host NUMA node."""
     for path in list_directory(sysfs / 'devices' / 'system' / 'node'):
         match = _NODE.fullmatch(path.name)
         if match:
             yield int(match[1]), path
 
 
-def read_cpus(node: Path) -> frozenset[int]:
-    """Return the CPUs of a host NUMA node, from its sysfs directory."""
+def read_node_cpus(node: Path) -> frozenset[int]:
+    """Return the CPUs of a host NUMA node.
+
+    :param node: sysfs directory of the node.
+    """
     return _read_cpu_list(node / 'cpulist')
 
 
 def read_rated_bandwidth(node: Path) -> int:
-    """Return the memory bandwidth of a NUMA node in bytes per second, as the
-    firmware reports it (ACPI HMAT); 0 if it does not.
+    """Return a NUMA node's memory bandwidth in bytes per second from the HMAT.
+
+    0 if the firmware has no value.
 
     See Documentation/admin-guide/mm/numaperf.rst. The value for the nearest
     CPUs is preferred.
@@ -67,8 +69,9 @@ def read_rated_bandwidth(node: Path) -> int:
 
 
 def read_rated_latency(node: Path) -> int:
-    """Return the memory read latency of a NUMA node in nanoseconds, as the
-    firmware reports it (ACPI HMAT); 0 if it does not.
+    """Return a NUMA node's memory read latency in nanoseconds from the HMAT.
+
+    0 if the firmware has no value.
 
     :param node: sysfs directory of the node.
     """
@@ -80,8 +83,8 @@ def read_rated_latency(node: Path) -> int:
     return 0
 
 
-def list_cpu_places(sysfs: Path) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Yield each CPU with its socket, die, cluster and core id.
+def list_cpu_topology(sysfs: Path) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Yield each CPU with its socket, die, cluster and core ids.
 
     Unknown die and cluster ids are 0. CPUs without a socket or core id, e.g.
     offline ones, are left out.
@@ -101,11 +104,12 @@ def list_cpu_places(sysfs: Path) -> Iterator[tuple[int, tuple[int, ...]]]:
 
 
 def read_distances(sysfs: Path) -> dict[int, dict[int, int]]:
-    """Return the NUMA distances (ACPI SLIT) between the host NUMA nodes; nodes
-    without valid distances are left out.
+    """Return the distances (ACPI SLIT) between the host NUMA nodes.
+
+    Nodes without valid distances are left out.
     """
     found = {}
-    paths = sorted(iterate_nodes(sysfs))
+    paths = sorted(iterate_numa_nodes(sysfs))
     for node, path in paths:
         words = (read_text(path / 'distance') or '').split()
         if words and all(map(_NUMBER.fullmatch, words)):
@@ -117,9 +121,7 @@ def read_distances(sysfs: Path) -> dict[int, dict[int, int]]:
 def iterate_l3_caches(
     sysfs: Path, cpus: frozenset[int]
 ) -> Iterator[int | None]:
-    """Yield the id of each L3 cache of some CPUs; None for a cache whose id is
-    unknown.
-    """
+    """Yield the L3 cache ids of some CPUs; None for an unknown id."""
     rest = set(cpus)
     while rest:
         cpu = min(rest)
@@ -131,8 +133,9 @@ def iterate_l3_caches(
 
 
 def _read_cpu_list(path: Path) -> frozenset[int]:
-    """Return the CPUs in a file with a kernel CPU list ("0-3,8"); empty if it
-    is missing or malformed.
+    """Parse a file with a kernel CPU list, such as "0-3,8".
+
+    Empty if the file is missing or malformed.
     """
     cpus: set[int] = set()
     for part in (read_text(path) or '').strip().split(','):
@@ -144,7 +147,7 @@ def _read_cpu_list(path: Path) -> frozenset[int]:
 
 
 def list_directory(path: Path) -> list[Path]:
-    """Return the sorted paths in a directory; empty if it cannot be read."""
+    """Return the sorted paths in a directory; empty if unreadable."""
     try:
         return sorted(path.iterdir())
     except OSError:
@@ -152,9 +155,7 @@ def list_directory(path: Path) -> list[Path]:
 
 
 def read_text(path: Path) -> str | None:
-    """Return the content of a file as text; None if the file cannot be
-    read.
-    """
+    """Return the content of a file as text; None if unreadable."""
     try:
         return path.read_text(encoding='utf-8', errors='replace')
     except OSError:

@@ -26,16 +26,16 @@ _IOMMU_GROUP = re.compile(r'iommu_group:([0-9]{1,9})')
 _TID = re.compile(r'[0-9]{1,10}')
 
 
-def parse_threads(tasks: str) -> frozenset[int]:
-    """Return the thread ids in the text of a resctrl ``tasks`` file; other
-    entries are ignored.
+def parse_thread_ids(tasks: str) -> frozenset[int]:
+    """Return the thread ids in a resctrl ``tasks`` file; skip other entries.
     """
     return frozenset(int(word) for word in tasks.split()
                      if _TID.fullmatch(word))
 
 
 def parse_iommu_groups(tasks: str) -> frozenset[int]:
-    """Return the IOMMU group numbers in the text of a resctrl ``tasks`` file;
+    """Return the IOMMU group numbers in a resctrl ``tasks`` file.
+
     openEuler lists devices there as ``iommu_group:17``.
     """
     return frozenset(int(match[1]) for match in
@@ -44,7 +44,7 @@ def parse_iommu_groups(tasks: str) -> frozenset[int]:
 
 def select_vcpu_threads(tids: Iterable[int],
                         proc: Path = Path('/proc')) -> frozenset[int]:
-    """Return those thread ids that belong to vCPUs of any QEMU guest.
+    """Return the thread ids that belong to vCPUs of any QEMU guest.
 
     :param tids: thread ids to choose from.
     """
@@ -54,7 +54,7 @@ def select_vcpu_threads(tids: Iterable[int],
 
 
 def read_thread_name(proc: Path, tid: int) -> str:
-    """Return the name of a thread; empty if the thread has ended."""
+    """Return a thread's name; empty if the thread has ended."""
     try:
         name = (proc / str(tid) / 'comm').read_text(errors='replace')
     except OSError:
@@ -62,10 +62,8 @@ def read_thread_name(proc: Path, tid: int) -> str:
     return name.rstrip('\n')
 
 
-def read_process(proc: Path, tid: int) -> set[str]:
-    """Return the id of a thread's process, as a set; empty if the thread has
-    ended.
-    """
+def read_process_id(proc: Path, tid: int) -> set[str]:
+    """Return a set of a thread's process id; empty if the thread has ended."""
     try:
         status = (proc / str(tid) / 'status').read_text(errors='replace')
     except OSError:

@@ -190,7 +190,7 @@ def leftover_groups(groups: Iterable[str],
         numbers.add(domain.id)
     found = []
     for name in groups:
-        owner, machine = (naming.parse_own_uuid(name),
+        owner, machine = (naming.parse_own_group_uuid(name),
                           naming.parse_machine_name(name))
         if (owner is not None and owner not in uuids) or (
                 machine is not None and machine[0] not in numbers):

@@ -162,7 +162,7 @@ class Host:
         return model.Wanted(
             guests, tuple(one.domain for one in self.running),
             frozenset(self.files.directories(self.place.root)),
-            resolve.reset_other_domains(self.resctrl))
+            resolve.make_unused_domain_values(self.resctrl))
 
     def reconcile(self) -> int:
         """Once; how much was written."""

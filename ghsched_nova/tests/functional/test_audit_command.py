@@ -221,12 +221,12 @@ class HostsTest(openstack_base.CommandTestCase):
         self.start_host('host_a')
         server = self.boot(self.flavor(mem_bw_min=70))
         os.mkdir(
-            os.path.join(self.kernel.path, naming.render_group_name(GONE))
+            os.path.join(self.kernel.path, naming.render_own_group_name(GONE))
         )
         status, rows = self.outcome(audit.Audit)
         self.assertEqual(1, status)
         self.assertEqual(
-            [('group-without-guest', naming.render_group_name(GONE)),
+            [('group-without-guest', naming.render_own_group_name(GONE)),
              ('host-differs', server['id'])],
             sorted((row['Kind'], row['Subject']) for row in rows))
 

@@ -69,8 +69,12 @@ class BurstsTest(nova_base.GhschedTestCase):
         """An hour with guests that use so much, by their UUID."""
         for uuid, percent in percents.items():
             for node in (0, 1):
-                path = Path(self.kernel.path, naming.render_group_name(uuid),
-                            'mon_data', f'mon_MB_{node:02}')
+                path = Path(
+                    self.kernel.path,
+                    naming.render_own_group_name(uuid),
+                    'mon_data',
+                    f'mon_MB_{node:02}',
+                )
                 path.mkdir(parents=True, exist_ok=True)
                 (path / 'mbm_total_bytes').write_text(
                     f'{CAPACITY * percent // 100}\n')

@@ -58,7 +58,7 @@ class OwnGroupTest(base.TestCase):
         """A guest from its start to its end."""
         root = Path(resctrl.path)
         host = resctrl_host.read_host(
-            root, self._sysfs(machine), resctrl_host.Told(
+            root, self._sysfs(machine), resctrl_host.HostSettings(
                 node_bandwidth={0: 100000, 1: 100000}, cap='hard'))
         desired = resolve.make_desired_lines(
             host, resolve.resolve_settings(host, self._policy(host), (1,)))
@@ -67,10 +67,17 @@ class OwnGroupTest(base.TestCase):
         (self.top / f'{machine.dialect}.pid').write_text(f'{threads.pid}\n')
         domain = model.Domain(UUID, 1, machine.dialect)
         wanted = model.Wanted(
-            (model.Guest(domain, frozenset(VCPUS), len(VCPUS), desired,
-                         'ghsched'),), (domain,),
-            others=resolve.reset_other_domains(host), tolerance=host.tolerance,
-            writes=host.written_values, staged=host.dialect.staged)
+            (
+                model.Guest(
+                    domain, frozenset(VCPUS), len(VCPUS), desired, 'ghsched'
+                ),
+            ),
+            (domain,),
+            others=resolve.make_unused_domain_values(host),
+            tolerance=host.tolerance,
+            writes=host.written_values,
+            staged=host.dialect.staged,
+        )
         place = reconcile.Place(root, self.top)
         first = reconcile.reconcile(place, wanted)
         self.assertEqual((), first.problems)
@@ -86,7 +93,7 @@ class OwnGroupTest(base.TestCase):
         self.assertFalse(fs.remove_group(root, UUID))
         threads.end()
         self.assertTrue(fs.remove_group(root, UUID))
-        self.assertFalse((root / naming.render_group_name(UUID)).exists())
+        self.assertFalse((root / naming.render_own_group_name(UUID)).exists())
 
     def test_every_dialect(self):
         for dialect in machines.DIALECTS:

@@ -141,7 +141,7 @@ class EmulatedTestCase(base.TestCase):
         return model.Wanted(
             (model.Guest(domain, frozenset(VCPUS), len(VCPUS), desired,
                          'libvirt'),), (domain,),
-            others=resolve.reset_other_domains(self.host))
+            others=resolve.make_unused_domain_values(self.host))
 
     def reconcile_one(self, desired, files=None,
                       lock_timeout=fs.LOCK_TIMEOUT):
@@ -303,7 +303,7 @@ class ReconcileTest(EmulatedTestCase):
                        self.threads),
             self.guest(UUID, DOMAIN + 1, 'instance-00000002', 'ghsched',
                        self.ours))
-        self.own = self.root / naming.render_group_name(UUID)
+        self.own = self.root / naming.render_own_group_name(UUID)
 
     def guest(self, uuid, number, name, maker, threads):
         (self.sysfs / f'{name}.pid').write_text(str(threads.pid))
@@ -316,7 +316,7 @@ class ReconcileTest(EmulatedTestCase):
             guests,
             tuple(guest.domain for guest in guests),
             frozenset(os.listdir(self.root)),
-            resolve.reset_other_domains(self.host),
+            resolve.make_unused_domain_values(self.host),
         )
 
     def reconcile(self, guests=None):
@@ -504,7 +504,7 @@ class EngineTest(EmulatedTestCase):
         self.engine = engine.HostEngine(options.ghsched, readings.Readings(
             self.root, measure=engine.measure_schemata))
         (self.sysfs / f'{NAME}.pid').write_text(str(self.threads.pid))
-        self.group = naming.render_group_name(UUID)
+        self.group = naming.render_own_group_name(UUID)
 
     def reconcile(self, *running):
         self.engine.running = lambda: running

@@ -369,7 +369,7 @@ class OwnGroupTest(nova_base.GhschedTestCase):
         self.flags(memorytune_attributes='none', group='ghsched')
         self.start_host()
         self.server = self.boot(self.flavor(mem_bw_min=60))
-        self.name = naming.render_group_name(self.server['id'])
+        self.name = naming.render_own_group_name(self.server['id'])
 
     def test_the_group_is_made_here_and_the_xml_has_no_memorytune(self):
         self.assertEqual([self.name], self.kernel.own_groups())
@@ -394,7 +394,9 @@ class OwnGroupTest(nova_base.GhschedTestCase):
         self.assertEqual([self.name], self.kernel.own_groups())
 
     def test_one_that_was_left_behind_goes_with_the_next_report(self):
-        left = naming.render_group_name('8d0a1e5c-9a8e-4f2a-9d5b-6a5c5ad1e9a1')
+        left = naming.render_own_group_name(
+            '8d0a1e5c-9a8e-4f2a-9d5b-6a5c5ad1e9a1'
+        )
         os.mkdir(os.path.join(self.kernel.path, left))
         self._run_periodics()
         self.assertEqual([self.name], self.kernel.own_groups())

@@ -118,7 +118,7 @@ class StartTest(UnprotectedTestCase):
             [(self.server['id'], {0: 60})],
             [(domain, desired['MBMIN']) for domain, _vcpus, desired
              in self.kernel.enforced])
-        self.assertEqual([naming.render_group_name(self.server['id'])],
+        self.assertEqual([naming.render_own_group_name(self.server['id'])],
                          self.kernel.own_groups())
 
     def test_boot_without_guarantees_starts_and_a_later_report_protects(self):

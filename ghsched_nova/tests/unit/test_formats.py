@@ -118,10 +118,17 @@ class HostTest(base.TestCase):
     def test_control_groups(self):
         guest = policy.parse(KEYS, 2)
         self.assertEqual(
-            (f'ghsched-{UUID}', f'mon_groups/ghsched-{UUID}',
-             'ghsched-shared-544221f0cfbf437a'),
-            (naming.render_group_name(UUID), naming.render_monitor_path(UUID),
-             naming.render_shared_name(guest.nodes, (1, 0))))
+            (
+                f'ghsched-{UUID}',
+                f'mon_groups/ghsched-{UUID}',
+                'ghsched-shared-544221f0cfbf437a',
+            ),
+            (
+                naming.render_own_group_name(UUID),
+                naming.render_monitor_path(UUID),
+                naming.render_shared_name(guest.nodes, (1, 0)),
+            ),
+        )
 
     def test_a_domain_is_read(self):
         self.assertEqual(

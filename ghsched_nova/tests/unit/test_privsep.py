@@ -383,7 +383,7 @@ class LinksTest(EntryPointTestCase):
         super().setUp()
         host = trees.Host('intel')
         self.addCleanup(host.remove)
-        self.own = naming.render_group_name(UUID)
+        self.own = naming.render_own_group_name(UUID)
         for name in (self.own, 'qemu-3-web-vcpus_0-1'):
             host.group(name)
         host.sync()

@@ -270,7 +270,7 @@ class ScrapeTest(ExporterTestCase):
         host.model.write(f'/{name}/schemata', 'MB:1=40\n')
         for uuid in members:
             host.model.mkdir(
-                f'/{name}/mon_groups/{naming.render_group_name(uuid)}'
+                f'/{name}/mon_groups/{naming.render_own_group_name(uuid)}'
             )
         host.sync()
         self.serve(host, metadata.render_policy(policy))

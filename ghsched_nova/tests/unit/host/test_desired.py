@@ -111,4 +111,4 @@ class DesiredTest(base.TestCase):
                                                desired.Running(DOMAIN, xml))
         except (desired.DomainError, desired.etree.XMLSyntaxError):
             return
-        model.check_wanted(model.Wanted((guest,)))
+        model.check_desired_state(model.Wanted((guest,)))

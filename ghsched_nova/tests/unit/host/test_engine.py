@@ -221,7 +221,7 @@ class GuestsTest(EngineTestCase):
         self.call.assert_not_called()
 
     def test_a_guest_ends_whatever_privsep_raises(self):
-        self.group(naming.render_group_name(UUID.format(2)))
+        self.group(naming.render_own_group_name(UUID.format(2)))
         for error in (fs.GroupError('busy'), OSError('no daemon'),
                       RuntimeError('privsep is gone')):
             with mock.patch(PRIVILEGED + 'remove_own_group',

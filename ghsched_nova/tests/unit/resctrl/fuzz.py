@@ -44,7 +44,7 @@ DIALECTS = ('intel', 'intel-mbps', 'amd', 'mpam', 'mpam71', 'openeuler510',
             'kunpeng950', 'nvidia')
 MAKERS = ('ghsched', 'libvirt', 'libvirt-process')
 STALE = ('qemu-91-instance-000000ff-vcpus_0-1',
-         naming.render_group_name(world.UUID.format(98)))
+         naming.render_own_group_name(world.UUID.format(98)))
 #: What the kernel may refuse, and how.
 REFUSALS = (('mkdir', errno.ENOSPC), ('mkdir', errno.EBUSY),
             ('schemata', errno.EINVAL), ('tasks', errno.ESRCH),

@@ -24,7 +24,7 @@ from ghsched_placement.tests import base
 
 
 def a_cache(width=12, taken=0, shared=2, least=1):
-    mask = cache.make_lowest_mask(width)
+    mask = cache.make_low_bits_mask(width)
     return cache.Cache(
         ('L3',),
         mask,
@@ -59,7 +59,7 @@ class AssignTest(base.TestCase):
         one, steps = given
         held = {}
         for wanted in steps:
-            found = cache.assign_masks(one, wanted, held)
+            found = cache.assign_reserved_masks(one, wanted, held)
             self.assertEqual(
                 wanted, {name: mask.bit_count()
                          for name, mask in found.items()})
@@ -69,7 +69,7 @@ class AssignTest(base.TestCase):
                 self.assertFalse(mask & together)
                 self.assertFalse(mask & ~one.region)
                 together |= mask
-            rest = cache.compute_remaining_ways(one, found, 0)
+            rest = cache.compute_unreserved_ways(one, found, 0)
             self.assertFalse(rest & together)
             self.assertTrue(cache.is_contiguous(rest))
             self.assertEqual(one.mask & ~one.region, rest & ~one.region)
@@ -78,26 +78,32 @@ class AssignTest(base.TestCase):
     @given(histories())
     def test_correct_state_is_kept(self, given):
         one, steps = given
-        first = cache.assign_masks(one, steps[0], {})
-        self.assertEqual(first, cache.assign_masks(one, steps[0], first))
+        first = cache.assign_reserved_masks(one, steps[0], {})
+        self.assertEqual(
+            first, cache.assign_reserved_masks(one, steps[0], first)
+        )
 
     def test_guests_move_together_when_free_ways_are_apart(self):
         one = a_cache(8)
         held = {'b': 0b001100}
-        self.assertEqual({'b': 0b000011, 'c': 0b111100},
-                         cache.assign_masks(one, {'b': 2, 'c': 4}, held))
+        self.assertEqual(
+            {'b': 0b000011, 'c': 0b111100},
+            cache.assign_reserved_masks(one, {'b': 2, 'c': 4}, held),
+        )
 
     def test_a_guest_without_room_is_left_out(self):
-        self.assertEqual({'a': 0b11},
-                         cache.assign_masks(a_cache(6), {'a': 2, 'b': 5}, {}))
+        self.assertEqual(
+            {'a': 0b11},
+            cache.assign_reserved_masks(a_cache(6), {'a': 2, 'b': 5}, {}),
+        )
 
     def test_no_guest_leaves_all_ways_to_all(self):
-        self.assertEqual(cache.make_lowest_mask(12),
-                         cache.compute_remaining_ways(a_cache(), {}, 0))
+        self.assertEqual(cache.make_low_bits_mask(12),
+                         cache.compute_unreserved_ways(a_cache(), {}, 0))
 
     @given(st.integers(0, 2 ** 20))
     def test_longest_run_is_whole_and_no_run_is_longer(self, mask):
-        run = cache.find_longest_run(mask)
+        run = cache.find_longest_bit_run(mask)
         self.assertEqual(run, run & mask)
         self.assertTrue(not mask or cache.is_contiguous(run))
         self.assertEqual(max(map(len, f'{mask:b}'.split('0'))),
@@ -123,12 +129,12 @@ class ExclusiveTest(base.TestCase):
 
     def test_rest_leaves_out_the_exclusive_ways_of_its_cache_alone(self):
         found = self.read('0=XXSSSSSSSSSS;1=XXSSEESSSSSS\n')
-        self.assertEqual(0xfff, cache.compute_remaining_ways(found, {}, 0))
-        self.assertEqual(0x03f, cache.compute_remaining_ways(found, {}, 1))
-        mine = cache.assign_masks(found, {'a': 2}, {})
+        self.assertEqual(0xfff, cache.compute_unreserved_ways(found, {}, 0))
+        self.assertEqual(0x03f, cache.compute_unreserved_ways(found, {}, 1))
+        mine = cache.assign_reserved_masks(found, {'a': 2}, {})
         self.assertEqual(0, mine['a'] & 0xcc0)
         for domain in (0, 1):
-            rest = cache.compute_remaining_ways(found, mine, domain)
+            rest = cache.compute_unreserved_ways(found, mine, domain)
             self.assertTrue(cache.is_contiguous(rest))
             self.assertFalse(rest & (mine['a'] | found.exclusive.get(
                 domain, 0)))

@@ -47,7 +47,7 @@ class CacheTestCase(base.TestCase):
     def give(self, number, count):
         policy = GuestPolicy(nodes=(NodePolicy(l3_ways=count),))
         self.world.guests[number] = replace(
-            self.world.guests[number], ways=resolve.resolve_ways(
+            self.world.guests[number], ways=resolve.resolve_l3_ways(
                 self.world.host, policy, (number % 2,)))
 
     def settle(self, **more):
@@ -220,7 +220,7 @@ class OthersTest(CacheTestCase):
             emulated.write_tree(self.world.model, Path(top), world.SPEED)
             self.cache = resctrl_host.read_host(
                 Path(top) / 'resctrl', Path(top) / 'sysfs',
-                resctrl_host.Told(cap='hard')).cache
+                resctrl_host.HostSettings(cap='hard')).cache
 
     def test_group_of_somebody_else_in_the_ways_of_a_guest_is_reported(self):
         for dialect in DIALECTS:

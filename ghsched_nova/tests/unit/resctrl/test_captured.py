@@ -80,7 +80,7 @@ class CapturedTest(base.TestCase):
         nodes = [data.draw(captured.policies_of(host))] * len(places)
         desired = resolve.make_desired_lines(host, resolve.resolve_settings(
             host, GuestPolicy(nodes=tuple(nodes)), places))
-        defaults = resolve.reset_other_domains(host)
+        defaults = resolve.make_unused_domain_values(host)
         after = text
         for line in resolve.plan_writes(
             schemata.parse_kernel_schemata(text), desired, defaults

@@ -153,7 +153,7 @@ class LedgerTest(base.TestCase):
         found = model.Counters('file', {0: free, 1: free}, {
             (guest.group, event): assigned[guest.domain.uuid, event]
             for guest in guests for event in (TOTAL, LOCAL)})
-        plan = counters.add_counter_writes(
+        plan = counters.add_counter_assignments(
             model.Plan(), model.Actual(dict.fromkeys(names, model.Group()),
                                        counters=found),
             model.Wanted(guests))

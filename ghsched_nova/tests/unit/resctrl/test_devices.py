@@ -198,7 +198,9 @@ class DevicesTest(DevicesTestCase):
 
     def test_no_iommu_group_is_below_0(self):
         self.has(0, -1)
-        self.assertRaises(ValueError, model.check_wanted, self.world.wanted())
+        self.assertRaises(
+            ValueError, model.check_desired_state, self.world.wanted()
+        )
 
     def test_nothing_to_add_is_the_plan_as_it_was(self):
         plan = model.Plan(foreign=('pqos',))

@@ -62,7 +62,7 @@ class CapabilitiesTest(base.TestCase):
     def test_openeuler_without_a_hardlimit_line_promises_neither(self):
         # What such hardware does with a cap while bandwidth is idle is not
         # documented.
-        held = dialects.OPENEULER_66.limited_to_lines(
+        held = dialects.OPENEULER_66.restrict_to_lines(
             frozenset({'MB', 'MBPRI'})).capabilities()
         self.assertEqual({'MEM_BW_MAX', 'MEM_BW_PRIORITY', 'MEM_BW_MONITOR'},
                          held)

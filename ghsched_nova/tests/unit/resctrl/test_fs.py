@@ -41,7 +41,7 @@ class FilesTestCase(base.TestCase):
 class LockTest(FilesTestCase):
 
     def locked(self):
-        with fs.hold_lock(self.files, self.root, 0.1):
+        with fs.resctrl_lock(self.files, self.root, 0.1):
             return True
 
     def refused(self):

@@ -186,8 +186,8 @@ class MachinesTest(base.TestCase):
                 ('nvidia-grace', False, False)):
             host = captured.read_machine(machine)
             self.assertEqual((upstream, openeuler), (
-                host.libvirt_makes_groups(False),
-                host.libvirt_makes_groups(True)), machine)
+                host.can_libvirt_make_groups(False),
+                host.can_libvirt_make_groups(True)), machine)
 
     def test_priorities_of_openeuler_5_10(self):
         host = captured.read_machine('kunpeng920-openeuler22.03')
@@ -237,7 +237,7 @@ class MachinesTest(base.TestCase):
                 resolve.plan_writes(
                     schemata.parse_kernel_schemata(text),
                     {},
-                    resolve.reset_other_domains(host),
+                    resolve.make_unused_domain_values(host),
                 ),
                 machine,
             )

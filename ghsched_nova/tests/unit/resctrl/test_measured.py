@@ -74,7 +74,7 @@ class MeasuredTest(base.TestCase):
                          [step for step in self.settled()
                           if step[1] == MONITOR])
         self.assertEqual({MONITOR: {1001, 1002}}, self.world.measured())
-        self.assertEqual([naming.render_group_name(world.UUID.format(1))],
+        self.assertEqual([naming.render_own_group_name(world.UUID.format(1))],
                          self.world.groups())
         self.assertEqual([], self.settled())
         self.assertEqual([], self.world.files.operations)
@@ -142,7 +142,7 @@ class MeasuredTest(base.TestCase):
                                  self.world.measured(), dialect)
 
     def test_its_former_control_group_is_given_back(self):
-        group = naming.render_group_name(world.UUID.format(0))
+        group = naming.render_own_group_name(world.UUID.format(0))
         self.world.model.mkdir('/' + group)
         self.move_to(group, 1001, 1002)
         self.assertEqual(
@@ -155,7 +155,7 @@ class MeasuredTest(base.TestCase):
 
     def test_the_control_group_of_an_unknown_policy_stays(self):
         self.world.model.mkdir(
-            '/' + naming.render_group_name(world.UUID.format(0))
+            '/' + naming.render_own_group_name(world.UUID.format(0))
         )
         wanted = self.world.wanted()
         self.assertEqual((), drift_of(self.world, dataclasses.replace(
@@ -197,7 +197,7 @@ class MeasuredTest(base.TestCase):
         self.assertIn(('remove group', MONITOR), self.settled())
         self.assertEqual({}, self.world.measured())
         self.assertEqual({1001, 1002}, self.world.tasks(
-            naming.render_group_name(world.UUID.format(0))))
+            naming.render_own_group_name(world.UUID.format(0))))
         self.assertEqual([], self.settled())
 
     def test_those_of_others_are_left_alone(self):
@@ -210,7 +210,7 @@ class MeasuredTest(base.TestCase):
 
     def test_without_a_monitoring_group_left_nothing_is_left_behind(self):
         def before(what, name, _text):
-            if what == 'mkdir' and name == naming.render_group_name(
+            if what == 'mkdir' and name == naming.render_own_group_name(
                     world.UUID.format(0)):
                 raise OSError(errno.ENOSPC, 'Out of RMIDs')
 
@@ -251,7 +251,7 @@ class MeasuredTest(base.TestCase):
             (MONITOR, False),
             ('ghsched-' + world.UUID.format(0), False),
             (
-                model.monitoring_group_path(
+                model.get_monitoring_group_path(
                     naming.DEFAULT, world.UUID.format(0)
                 ),
                 True,

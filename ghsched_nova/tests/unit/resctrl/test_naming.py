@@ -49,13 +49,15 @@ class OwnGroupTest(base.TestCase):
         self.world.end(0)
         self.world.thread(7, 7, 'vhost-1000')
         self.world.model.write(
-            f'/{naming.render_group_name(UUID)}/tasks', '7\n'
+            f'/{naming.render_own_group_name(UUID)}/tasks', '7\n'
         )
         self.assertTrue(self.remove())
 
     def test_a_group_with_a_running_guest_is_not_removed(self):
         self.assertFalse(self.remove())
-        self.assertEqual([naming.render_group_name(UUID)], self.world.groups())
+        self.assertEqual(
+            [naming.render_own_group_name(UUID)], self.world.groups()
+        )
 
     def test_a_group_that_the_kernel_keeps_is_reported(self):
         self.world.end(0)
@@ -69,7 +71,7 @@ class OwnGroupTest(base.TestCase):
 
     def test_groups_of_others_are_not_ours(self):
         self.assertEqual(
-            UUID, naming.parse_guest_uuid(naming.render_group_name(UUID))
+            UUID, naming.parse_guest_uuid(naming.render_own_group_name(UUID))
         )
         for name in ('info', 'mon_groups', 'qemu-1-a-vcpus_0', 'low_prio'):
             self.assertIsNone(naming.parse_guest_uuid(name))
@@ -78,7 +80,7 @@ class OwnGroupTest(base.TestCase):
 class LibvirtReadsTest(base.TestCase):
 
     def reads(self, *lines):
-        return schemata.is_read_by_libvirt(
+        return schemata.can_libvirt_parse(
             schemata.parse_schemata(''.join(f'{line}:0=1\n' for line in lines))
         )
 

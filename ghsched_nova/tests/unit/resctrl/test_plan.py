@@ -122,7 +122,7 @@ class ResolveTest(base.TestCase):
 
     def test_neither_limit_where_nobody_knows(self):
         whole = captured.openeuler()
-        host = captured.openeuler(dialect=whole.dialect.limited_to_lines(
+        host = captured.openeuler(dialect=whole.dialect.restrict_to_lines(
             frozenset({'MB', 'MBPRI'})))
         for hardlimit in (True, False):
             self.assertIn('ghsched:mem_bw_hardlimit', self._refused(
@@ -178,7 +178,7 @@ class BandwidthTest(base.TestCase):
             self.assertEqual((highest, 100), (setting.maximum,
                                               setting.maximum_percent))
             self.assertEqual(
-                {'MB': highest}, resolve.reset_other_domains(host)
+                {'MB': highest}, resolve.make_unused_domain_values(host)
             )
 
     def test_a_cap_is_not_above_the_highest_value(self):
@@ -249,7 +249,7 @@ class FractionTest(base.TestCase):
             self.assertEqual({'MB': {1: 50}, 'MB_HLIM': {1: int(hardlimit)}},
                              desired)
         # What a fresh group holds there is not documented.
-        self.assertEqual({'MB': 100}, resolve.reset_other_domains(host))
+        self.assertEqual({'MB': 100}, resolve.make_unused_domain_values(host))
 
 
 class OpenEuler510Test(base.TestCase):
@@ -364,7 +364,7 @@ class ConvergenceTest(base.TestCase):
         policy = GuestPolicy(nodes=tuple(nodes))
         desired = resolve.make_desired_lines(
             host, resolve.resolve_settings(host, policy, host_nodes))
-        others = resolve.reset_other_domains(host)
+        others = resolve.make_unused_domain_values(host)
         model = captured.Model(host, self.DOMAINS, start)
         for line in resolve.plan_writes(
             schemata.parse_schemata(model.text()),

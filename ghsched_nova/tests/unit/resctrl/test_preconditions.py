@@ -94,7 +94,7 @@ class MissingTest(base.TestCase):
     def test_each_precondition_that_is_missing_is_named(self):
         seen = []
         for host, change, name in FAULTS:
-            found = preconditions.list_unmet(
+            found = preconditions.list_unmet_preconditions(
                 dataclasses.replace(host, **change)
             )
             self.assertEqual([name], [one.name for one in found],
@@ -107,7 +107,7 @@ class MissingTest(base.TestCase):
             self.assertGreaterEqual(seen.count(name), 3, name)
 
     def test_all_that_is_missing_is_named_in_order(self):
-        found = preconditions.list_unmet(dataclasses.replace(
+        found = preconditions.list_unmet_preconditions(dataclasses.replace(
             ARM, filesystems='', config='', tables=frozenset(),
             cmdline='arm64.nompam'))
         self.assertEqual(
@@ -115,24 +115,32 @@ class MissingTest(base.TestCase):
             [one.name for one in found])
 
     def test_debian_on_arm_is_refused_with_the_missing_kernel_option(self):
-        (found,) = preconditions.list_unmet(dataclasses.replace(
+        (found,) = preconditions.list_unmet_preconditions(dataclasses.replace(
             ARM, release='7.2.13-arm64', filesystems='nodev\tproc',
             config=DEBIAN_ARM64))
         self.assertEqual('the kernel 7.2.13-arm64 is built without '
                          'CONFIG_RESCTRL_FS', found.text)
 
     def test_an_old_kernel_of_x86_needs_no_option_of_its_own(self):
-        self.assertEqual((), preconditions.list_unmet(dataclasses.replace(
-            X86, info=frozenset({'MB'}))))
-        (found,) = preconditions.list_unmet(dataclasses.replace(
+        self.assertEqual(
+            (),
+            preconditions.list_unmet_preconditions(
+                dataclasses.replace(X86, info=frozenset({'MB'}))
+            ),
+        )
+        (found,) = preconditions.list_unmet_preconditions(dataclasses.replace(
             X86, filesystems='', config='CONFIG_X86_CPU_RESCTRL=y\n'))
         self.assertEqual('file system', found.name)
 
     def test_the_last_word_on_the_command_line_counts(self):
         for words, off in (('rdt=!mba', True), ('rdt=!mba rdt=mba', False),
                            ('rdt=mba rdt=!mba', True), ('rdt=cmt', False)):
-            names = [one.name for one in preconditions.list_unmet(
-                dataclasses.replace(X86, cmdline=words))]
+            names = [
+                one.name
+                for one in preconditions.list_unmet_preconditions(
+                    dataclasses.replace(X86, cmdline=words)
+                )
+            ]
             self.assertEqual(off, 'command line' in names, words)
 
     @given(st.builds(
@@ -143,7 +151,7 @@ class MissingTest(base.TestCase):
             st.sampled_from(('MB', 'L3')))))
     def test_a_host_with_the_control_lacks_nothing_and_others_something(
             self, kernel):
-        found = preconditions.list_unmet(kernel)
+        found = preconditions.list_unmet_preconditions(kernel)
         self.assertEqual('MB' not in kernel.info, bool(found))
         self.assertLessEqual({one.name for one in found}, NAMES)
 

@@ -439,7 +439,7 @@ class EveryDialectTest(ReconcileTestCase):
         for name in (
             *names,
             OLD,
-            naming.render_group_name(world.UUID.format(98)),
+            naming.render_own_group_name(world.UUID.format(98)),
             *others,
         ):
             if len(self.world.groups()) < room and data.draw(st.booleans()):
@@ -493,7 +493,7 @@ class NamesTest(base.TestCase):
                                       'ghsched']))
     def test_a_guest_finds_its_group_and_nobody_takes_it(self, name, maker):
         guest = self.guest(name, maker)
-        self.assertEqual(guest.group, model.find_group(
+        self.assertEqual(guest.group, model.find_guest_group(
             guest, ['other', guest.group]))
         self.assertTrue(naming.is_guest_group(guest.group))
         wanted = model.Wanted((), (guest.domain,), frozenset({guest.group}))
@@ -503,7 +503,7 @@ class NamesTest(base.TestCase):
 
     def test_invalid_desired_states_are_refused(self):
         good = self.guest('x')
-        model.check_wanted(model.Wanted((good,), (good.domain,)))
+        model.check_desired_state(model.Wanted((good,), (good.domain,)))
         for bad in (self.guest('../x'), self.guest('x', number=-1),
                     self.guest('x', 'me'),
                     model.Guest(good.domain, frozenset(), 0, {}, 'libvirt'),
@@ -513,5 +513,5 @@ class NamesTest(base.TestCase):
                                 {'MB': {0: -1}}, 'libvirt'),
                     model.Guest(model.Domain('../..', 1, 'x'), good.vcpus, 1,
                                 {}, 'ghsched')):
-            self.assertRaises(ValueError, model.check_wanted,
+            self.assertRaises(ValueError, model.check_desired_state,
                               model.Wanted((bad,)))

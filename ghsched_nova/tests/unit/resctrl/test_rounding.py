@@ -57,7 +57,7 @@ class FractionsTest(base.TestCase):
                     min(value for value in reached if value >= asked),
                     rounding.make_mpam_scale(
                         granularity, minimum
-                    ).find_at_least(asked),
+                    ).find_percent_at_least(asked),
                 )
 
     def test_four_bits_show_100_for_less_than_100_alone(self):
@@ -87,10 +87,10 @@ class ScaleTest(base.TestCase):
         known = {value for value in readings if value is not None}
         self.assertEqual(
             min((value for value in known if value >= asked), default=None),
-            scale.find_at_least(asked))
+            scale.find_percent_at_least(asked))
         self.assertEqual(
             max((value for value in known if value <= asked), default=0),
-            scale.find_at_most(asked))
+            scale.find_percent_at_most(asked))
         for value, written in scale.written.items():
             self.assertEqual(value, readings[written])
             same = [one for one, shown_ in enumerate(readings)

@@ -93,7 +93,7 @@ class RoundTripTest(base.TestCase):
         self.assertEqual(text, schemata.render_schemata(parsed))
         self.assertEqual(given_.lines, tuple(
             line for line in parsed.lines if line.name))
-        self.assertTrue(schemata.is_read_by_libvirt(schemata.parse_schemata(
+        self.assertTrue(schemata.can_libvirt_parse(schemata.parse_schemata(
             '# MB_HW: 0=32\nMB:0=1\n# MB_HW: 0=32\n')))
 
     def test_a_hidden_line_with_control_characters_is_refused(self):
@@ -139,8 +139,8 @@ class LibvirtTest(base.TestCase):
                 ('MB:0=1\nMBPBM:0=1', False, False)):
             parsed = schemata.parse_schemata(lines)
             self.assertEqual((upstream, openeuler), (
-                schemata.is_read_by_libvirt(parsed),
-                schemata.is_read_by_openeuler(parsed)), lines)
+                schemata.can_libvirt_parse(parsed),
+                schemata.can_openeuler_libvirt_parse(parsed)), lines)
 
 
 class ValuesTest(base.TestCase):

@@ -91,7 +91,7 @@ class SharingWorld(world.World):
 
     def number(self, name):
         return next(number for number, guest in enumerate(self.guests)
-                    if naming.render_group_name(guest.domain.uuid) == name)
+                    if naming.render_own_group_name(guest.domain.uuid) == name)
 
 
 class SharingTestCase(base.TestCase):
@@ -391,7 +391,7 @@ class NameTest(base.TestCase):
         self.assertTrue(naming.is_shared_group(name))
         self.assertIsNone(naming.parse_guest_uuid(name))
         for other in ('ghsched-shared-', name + '0', 'ghsched-shared',
-                      naming.render_group_name(world.UUID.format(1))):
+                      naming.render_own_group_name(world.UUID.format(1))):
             self.assertFalse(naming.is_shared_group(other))
 
     def test_guest_nodes_may_be_the_other_way_round(self):
@@ -407,5 +407,5 @@ class NameTest(base.TestCase):
         for name in ('pqos', '../x', 'ghsched-' + domain.uuid):
             guest = model.Guest(domain, frozenset({0}), 1, {}, 'ghsched',
                                 shared=name)
-            self.assertRaises(ValueError, model.check_wanted,
+            self.assertRaises(ValueError, model.check_desired_state,
                               model.Wanted((guest,)))

@@ -38,17 +38,19 @@ class FindTest(base.TestCase):
         others = ['info', 'mon_data', 'mon_groups', 'low_prio_machine']
         for (domain, _, cpus), name in zip(guests, names, strict=True):
             self.assertEqual(
-                [name], naming.find_groups(names + others, domain, cpus))
+                [name],
+                naming.find_libvirt_groups(names + others, domain, cpus),
+            )
 
     def test_no_domain_is_taken_for_another(self):
         names = ['qemu-12-a-vcpus_0-3', 'qemu-1-b-vcpus_0-30',
                  'qemu-1-b-vcpus_10-3', 'qemu-1-c', 'xqemu-1-a-vcpus_0-3',
                  'qemu-1-a-vcpus_0-3x', 'qemu-1-a-vcpus_0-3\n']
-        self.assertEqual([], naming.find_groups(names, 1, range(4)))
+        self.assertEqual([], naming.find_libvirt_groups(names, 1, range(4)))
 
     def test_one_that_libvirt_forgot_is_found_next_to_it(self):
         names = ['qemu-1-new-vcpus_0', 'qemu-1-old-vcpus_0']
-        self.assertEqual(names, naming.find_groups(names, 1, {0}))
+        self.assertEqual(names, naming.find_libvirt_groups(names, 1, {0}))
 
 
 class ThreadsTest(base.TestCase):
@@ -63,14 +65,14 @@ class ThreadsTest(base.TestCase):
 
     def test_vcpus_are_recognised_by_their_names(self):
         self.assertEqual({101, 102}, tasks.select_vcpu_threads(
-            tasks.parse_threads('101\n102\n103\n999\n'), self.proc))
+            tasks.parse_thread_ids('101\n102\n103\n999\n'), self.proc))
 
     def test_the_process_of_a_thread(self):
-        self.assertEqual({'100'}, tasks.read_process(self.proc, 101))
-        self.assertEqual(set(), tasks.read_process(self.proc, 999))
+        self.assertEqual({'100'}, tasks.read_process_id(self.proc, 101))
+        self.assertEqual(set(), tasks.read_process_id(self.proc, 999))
 
     def test_invalid_thread_ids_are_ignored(self):
-        self.assertEqual({101}, tasks.parse_threads(
+        self.assertEqual({101}, tasks.parse_thread_ids(
             '../101 x \u0661 iommu_group:7\n101\n'))
 
     def test_iommu_groups_are_listed_among_the_threads(self):

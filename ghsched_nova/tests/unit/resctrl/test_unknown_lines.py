@@ -45,7 +45,9 @@ ADDED = ('MB_MIN:0=0', 'MB_MAX:0=65535', 'MB_HARDMAX:0=0', 'MB_HW:0=255',
          'MBN:0=100;18=100', 'GMB:0=4096', LOWERED, 'GSMBA:0=4096',
          '# MB_HW: 0=32', '# MB_MIN: 0=16, 1=16', '#MB_HW=127')
 KNOWN = frozenset().union(*(dialect.line_names for dialect in dialects.ALL))
-TOLD = resctrl_host.Told(node_bandwidth=dict.fromkeys(range(4), 204800))
+TOLD = resctrl_host.HostSettings(
+    node_bandwidth=dict.fromkeys(range(4), 204800)
+)
 
 
 class AddedLinesTest(base.TestCase):

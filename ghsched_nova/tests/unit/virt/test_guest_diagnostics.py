@@ -175,7 +175,7 @@ class LeftBehindTest(base.TestCase):
     def test_each_group_without_its_guest(self, guests, running):
         def uuid(number):
             return f'{number:08}-1111-1111-1111-111111111111'
-        names = {number: {naming.render_group_name(uuid(number)),
+        names = {number: {naming.render_own_group_name(uuid(number)),
                           f'qemu-{number}-instance-{number}-vcpus_0-1',
                           naming.render_monitor_path(uuid(number))}
                  for number in guests}
