@@ -28,8 +28,7 @@ from ghsched_placement import node_choice
 
 
 def get_fresh_load(state: Any) -> load.Load | None:
-    """Return the load that a host has reported; None if the report is too old.
-    """
+    """Return a host's reported load; None if it is missing or too old."""
     found = load.from_stats(getattr(state, 'stats', None) or {})
     # The clocks of two hosts differ, in both directions.
     if found is None or (abs(time.time() - found.time)
@@ -38,10 +37,10 @@ def get_fresh_load(state: Any) -> load.Load | None:
     return found
 
 
-def count_used_by_host_node(state: Any) -> dict[int, node_choice.Taken]:
-    """Return the CPUs and memory that guests use on each host NUMA node.
+def count_used_cpus_by_node(state: Any) -> dict[int, node_choice.Taken]:
+    """Count the used and the total CPUs of each NUMA node of a host.
 
-    Only guests with a NUMA topology are counted.
+    Only CPUs of guests with a NUMA topology count as used.
     """
     topology = state.numa_topology
     return {cell.id: node_choice.Taken(
@@ -50,55 +49,56 @@ def count_used_by_host_node(state: Any) -> dict[int, node_choice.Taken]:
         for cell in (topology.cells if topology else ())}
 
 
-def costs(state: Any) -> dict[int, node_choice.Cost]:
-    """Return the cost of each NUMA node of a host, which grows with its load.
+def compute_node_costs(state: Any) -> dict[int, node_choice.Cost]:
+    """Return a cost of each NUMA node of a host, which grows with its load.
 
-    Empty if the nodes do not differ.
+    Empty if load-based placement is off, or the host's load is unknown.
     """
     config = shared.config()
     found = get_fresh_load(state) if config.ghsched.load_placement else None
     if found is None:
         return {}
     return node_choice.compute_load_costs(
-        found, count_used_by_host_node(state),
+        found, count_used_cpus_by_node(state),
         conf.get_bottleneck_limits(config.ghsched),
         config.compute.packing_host_numa_cells_allocation_strategy)
 
 
-def view_with_load_limits(state: Any, spec: shared.RequestSpec) -> Any:
-    """Return a host state whose NUMA limits name the host's least loaded
-    nodes.
+def limit_to_least_loaded_nodes(state: Any, spec: shared.RequestSpec) -> Any:
+    """Return a host state whose claim will use the least loaded NUMA nodes.
 
-    The host has passed Nova's filter. A host is returned unchanged if it has
-    reported no load, or if its claim cannot be restricted to nodes.
+    Called for hosts that passed Nova's filter. The host state is returned
+    unchanged if the host has reported no load, or if the claim on the host
+    cannot be restricted to NUMA nodes.
 
-    :param spec: a request that must not change while the host is in use.
+    :param spec: a request that must not change while the host state is in use.
     """
     reported = load.KEY in (getattr(state, 'stats', None) or {})
-    if not reported or not _topology(spec) or not state.numa_topology or not (
-            scheduler.offers_physnets(state.numa_topology,
-                                      names.make_node_physnet)):
+    if not reported or not _get_topology(
+            spec) or not state.numa_topology or not (scheduler.offers_physnets(
+                state.numa_topology, names.make_node_physnet)):
         return state
     return SteeredView(state, spec)
 
 
 def copy_request_with_topology(spec: shared.RequestSpec) -> shared.RequestSpec:
-    """Copy a request, because Nova changes the NUMA topology of the original.
+    """Copy a request that has a NUMA topology; return any other as it is.
 
-    Nova does so when it subtracts a guest from a host.
+    Nova changes the topology of the original when it subtracts the guest from
+    a host.
     """
-    return spec.obj_clone() if _topology(spec) else spec
+    return spec.obj_clone() if _get_topology(spec) else spec
 
 
-def _topology(spec: shared.RequestSpec) -> Any:
+def _get_topology(spec: shared.RequestSpec) -> Any:
     return spec.numa_topology if 'numa_topology' in spec else None
 
 
-def view_for_next_instance(state: Any) -> Any:
-    """Return a copy of a host state for the next instance of a request.
+def copy_state_for_next_instance(state: Any) -> Any:
+    """Return the host state for the next instance of a multi-create request.
 
-    Nova's filter writes to the limits of the given host state, which may
-    belong to an instance that was already placed.
+    A copy, if the limits of the given state may belong to an instance that was
+    already placed, because Nova's filter writes to these limits.
     """
     return (HostStateView(state) if isinstance(state, SteeredView)
             else state)
@@ -120,17 +120,18 @@ class SteeredView(HostStateView):
 
     @property
     def limits(self) -> dict[str, Any]:
-        """NUMA limits of the claim on a host, restricted to least loaded NUMA
-        nodes.
+        """Limits of the claim on the host, with its least loaded NUMA nodes.
+
+        Computed when the limits are read first.
         """
         found: dict[str, Any] = self.__dict__['limits']
         if not self._settled:
             self._settled = True
-            self._steer(found)
+            self._restrict_limits(found)
         return found
 
-    def _steer(self, limits: dict[str, Any]) -> None:
-        known = costs(self)
+    def _restrict_limits(self, limits: dict[str, Any]) -> None:
+        known = compute_node_costs(self)
         if len(set(known.values())) < 2:
             return
         self.allocation_candidates = self.allocation_candidates[:1]
@@ -140,16 +141,17 @@ class SteeredView(HostStateView):
 
 
 def _choose_cheapest_limits(view: HostStateView, spec: shared.RequestSpec,
-                            costs: dict[int, node_choice.Cost]) -> Any:
-    """Return limits to the least loaded host NUMA nodes that fit a guest.
+                            node_costs: dict[int, node_choice.Cost]) -> Any:
+    """Return NUMA limits with the least loaded host nodes that fit a guest.
 
-    None if Nova's fit accepts no assignment of nodes.
+    None if Nova can fit the guest on no combination of nodes.
     """
     candidates = view.allocation_candidates or [{}]
     requests = spec.pci_requests.requests if spec.pci_requests else []
     most = shared.config().ghsched.max_candidates_per_host
     for order in itertools.islice(
-            _yield_cheapest_orders(costs, len(spec.numa_topology)), most):
+            _iterate_orders_by_cost(node_costs, len(spec.numa_topology)),
+            most):
         limits = scheduler.numa_limits(view, spec, order, in_order=True)
         if scheduler.fit(view, spec, limits, candidates[0].get('mappings'),
                          requests) is not None:
@@ -157,15 +159,16 @@ def _choose_cheapest_limits(view: HostStateView, spec: shared.RequestSpec,
     return None
 
 
-def _yield_cheapest_orders(costs: dict[int, node_choice.Cost],
-                           count: int) -> Iterator[tuple[int, ...]]:
-    """Yield assignments of host NUMA nodes to guest NUMA nodes, by ascending
-    cost.
+def _iterate_orders_by_cost(node_costs: dict[int, node_choice.Cost],
+                            guest_nodes: int) -> Iterator[tuple[int, ...]]:
+    """Iterate over assignments of guest to host NUMA nodes, cheapest first.
+
+    :param guest_nodes: number of NUMA nodes of the guest.
     """
-    ways = itertools.islice(itertools.permutations(sorted(costs), count),
-                            _MOST)
+    ways = itertools.islice(
+        itertools.permutations(sorted(node_costs), guest_nodes), _MOST)
     return iter(sorted(ways, key=lambda way: (
-        node_choice.combine_costs(way, costs), way)))
+        node_choice.combine_costs(way, node_costs), way)))
 
 
 #: Ways that are compared; a host of eight nodes has fewer for four.

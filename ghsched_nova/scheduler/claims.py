@@ -51,16 +51,15 @@ class Claims:
     def __init__(self) -> None:
         self._claims: dict[str, _Claim] = {}    # the last, by consumer
 
-    def start(self) -> None:
-        """Forget the Placement claims of this thread's previous scheduling
-        request.
+    def reset(self) -> None:
+        """Forget the claims of the request that this thread scheduled before.
         """
         self._claims = {}
 
-    def claim(self, client: Any, context: Any, consumer: str,
-              request: Mapping[str, Any], *args: Any,
-              **kwargs: Any) -> bool:
-        """Claim the resources of a server in Placement, and record the claim.
+    def claim_resources(self, client: Any, context: Any, consumer: str,
+                        request: Mapping[str, Any], *args: Any,
+                        **kwargs: Any) -> bool:
+        """Claim the resources of a server in Placement and record the claim.
 
         The parameters and the result are those of
         ``SchedulerReportClient.claim_resources``.
@@ -79,15 +78,12 @@ class Claims:
     @seam('nova.scheduler.client.report.SchedulerReportClient.'
           'remove_resources_from_instance_allocation',
           ('self', 'context', 'consumer_uuid', 'resources'))
-    def release(self, context: Any) -> None:
-        """Remove the allocations that a failed request has claimed in
-        Placement.
-
-        Never raises.
+    def release_claims(self, context: Any) -> None:
+        """Remove a failed request's allocations from Placement; never raise.
         """
         for consumer, claim in self._claims.items():
             try:
-                if claim.certain or _holds_only_claim(
+                if claim.certain or _has_only_claimed_allocations(
                         context, consumer, claim):
                     claim.client.remove_resources_from_instance_allocation(
                         context, consumer, claim.allocations)
@@ -100,13 +96,14 @@ class Claims:
                           'openstack resource provider allocation show '
                           '%(server)s lists any, they belong to no guest',
                           {'server': consumer, 'error': error})
-        self.start()
+        self.reset()
 
 
-def _holds_only_claim(context: Any, consumer: str, claim: _Claim) -> bool:
-    """Whether a server has an allocation from the providers of one claim only.
+def _has_only_claimed_allocations(context: Any, consumer: str,
+                                  claim: _Claim) -> bool:
+    """Whether all allocations of a server are from one claim's providers.
 
-    True if the claim succeeded, although its response was lost.
+    True if the claim succeeded although its response was lost.
     """
     held = claim.client.get_allocs_for_consumer(
         context, consumer)['allocations']

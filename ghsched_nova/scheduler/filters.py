@@ -63,7 +63,7 @@ LOG = logging.getLogger(__name__)
 
 # nova-scheduler imports this module while it builds its host manager, before
 # the first request.
-request_filter.register()
+request_filter.register_request_filter()
 fixes.require(registry.SCHEDULER)
 numa.steer_fit()
 fixes.install(registry.SCHEDULER)
@@ -105,7 +105,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
             yield from super().filter_all(filter_obj_list, spec_obj)
             return
         hosts = list(filter_obj_list)
-        wanted, may_be_far = self._get_required_properties(spec_obj)
+        wanted, may_be_far = self._get_candidate_requirements(spec_obj)
         if not wanted.near or not may_be_far:
             yield from self._filter_hosts(hosts, spec_obj, wanted)
             return
@@ -118,21 +118,20 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
                 hosts, spec_obj, dataclasses.replace(wanted, near=False))
 
     def _filter_hosts(self, hosts: Sequence[Any], spec: shared.RequestSpec,
-                      wanted: Wanted, told: str = 'refused') -> Iterator[Any]:
-        """Return the hosts that fit a request, each with one allocation
-        candidate.
+                      wanted: Wanted, verb: str = 'refused') -> Iterator[Any]:
+        """Yield the hosts that fit a request, with one allocation candidate.
 
-        :param told: text about the refused hosts, for the log.
+        :param verb: text of the log line about the refused hosts.
         """
         if not wanted.suffixes and not wanted.near:
             kept = by_load.copy_request_with_topology(spec)
             for host_state in super().filter_all(
-                    map(by_load.view_for_next_instance, hosts), spec):
-                if numa_choice.is_numa_auto(spec):
+                    map(by_load.copy_state_for_next_instance, hosts), spec):
+                if numa_choice.has_chosen_numa_count(spec):
                     host_state.limits['numa_topology'] = numa.limit_count(
                         host_state.limits['numa_topology'],
                         len(spec.numa_topology))
-                yield by_load.view_with_load_limits(host_state, kept)
+                yield by_load.limit_to_least_loaded_nodes(host_state, kept)
             return
         refused = Gathered()
         for host_state in hosts:
@@ -142,17 +141,17 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
                 yield view
             else:
                 refused.add(host_state.host, refusal)
-        _log_once(spec, refused, told)
+        _log_refusals_once(spec, refused, verb)
 
     @staticmethod
-    def _get_required_properties(
+    def _get_candidate_requirements(
             spec: shared.RequestSpec) -> tuple[Wanted, bool]:
-        """Return the properties that a request's allocation candidates must
-        have.
+        """Return the properties that a request needs of allocation candidates.
 
-        The second value is whether devices may be far from the guest.
+        :returns: the properties, and whether the request also accepts devices
+            that are not on the guest's NUMA nodes.
         """
-        policy = request_filter.get_policy(spec)
+        policy = request_filter.parse_policy(spec)
         if policy is None:
             return Wanted({}), False
         section = shared.config().ghsched
@@ -161,16 +160,16 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         wanted = Wanted(
             request.list_node_suffixes(policy, section.bandwidth_accounting,
                                        attempt.joins),
-            host_view.vf_requests(spec), attempt.locality,
+            host_view.list_vf_requests(spec), attempt.locality,
             guest_nodes=len(spec.numa_topology or ()),
             near=bool(spec.numa_topology
                       and policy.device_numa != keys.NONE
-                      and near.list_claim_placed(requests)))
+                      and near.list_requests_without_vf_policy(requests)))
         return wanted, policy.device_numa == keys.PREFERRED
 
     def _choose_candidate(self, view: HostStateView, spec: shared.RequestSpec,
                           wanted: Wanted) -> Lack | None:
-        """Choose a host's allocation candidate, and restrict the claim to its
+        """Choose a host's allocation candidate and limit the claim to its
         nodes.
 
         :returns: None, or the reason why no candidate fits.
@@ -183,27 +182,27 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         if not scheduler.satisfies_thread_policy(view.numa_topology, spec):
             return CPU_POLICY
         candidates.map_vfs_to_pfs(view.allocation_candidates, wanted.vfs)
-        room = _Room(view, spec)
+        room = _NodeCapacity(view, spec)
         placed, refusal = node_assignment.assign_host_nodes(
-            view.allocation_candidates, wanted, _host(view), room.holds,
-            fragments.make_cost_function(view, spec))
+            view.allocation_candidates, wanted, _describe_host(view),
+            room.has_capacity, fragments.make_cost_function(view, spec))
         if refusal is candidates.UNKNOWN_DEVICES and view.claimed:
             return TAKEN    # the host state forgets PFs without a free VF
         if refusal is not None:
             return refusal
-        return self._keep_first_fit(view, spec, wanted, placed)
+        return self._keep_first_fitting_candidate(view, spec, wanted, placed)
 
-    def _keep_first_fit(self, view: HostStateView, spec: shared.RequestSpec,
-                        wanted: Wanted,
-                        placed: Iterable[Placed]) -> Lack | None:
-        """Keep only the first allocation candidate of a host that fits a
-        guest.
+    def _keep_first_fitting_candidate(self, view: HostStateView,
+                                      spec: shared.RequestSpec, wanted: Wanted,
+                                      placed: Iterable[Placed]) -> Lack | None:
+        """Keep only the first allocation candidate of a host that fits.
 
         Each assignment of host NUMA nodes to guest NUMA nodes is tried once.
+
         :returns: None, or the reason why no candidate fits.
         """
         refusal: Lack | None = None
-        free = _Free(view.uuid)
+        free = _FreeAmounts(view.uuid)
         # A preference of Nova's affinity policy is content with any PF.
         strict = pci_requests.has_strict_vf_affinity(spec.pci_requests)
         node_of = scheduler.pool_nodes(view) if strict else {}
@@ -214,13 +213,13 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
             if key in tried:
                 continue
             if view.claimed:
-                found = list(filter(free.holds, way.candidates))
+                found = list(filter(free.has_capacity_for, way.candidates))
                 if not found:
                     refusal = refusal or TAKEN
                     continue
                 way = dataclasses.replace(way, candidates=found)
             tried.add(key)
-            kept = _fit_candidate(view, spec, way, wanted.near)
+            kept = _check_candidate_fits(view, spec, way, wanted.near)
             if isinstance(kept, Placed):
                 view.allocation_candidates = [kept.candidate]
                 return None
@@ -230,7 +229,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         return refusal
 
 
-class _Room:
+class _NodeCapacity:
     """Host nodes that have CPUs and memory for guest nodes.
 
     Known once for each kind of guest node, it spares most of the fits.
@@ -241,37 +240,38 @@ class _Room:
         self._kinds = scheduler.kinds_of_cells(spec)
         self._known: dict[tuple[int, int], bool] = {}
 
-    def holds(self, guest_node: int, node: int) -> bool:
+    def has_capacity(self, guest_node: int, host_node: int) -> bool:
         """Whether a host NUMA node has CPUs and memory for a guest NUMA node.
         """
-        pair = self._kinds[guest_node], node
+        pair = self._kinds[guest_node], host_node
         if pair not in self._known:
             self._known[pair] = scheduler.has_room(self._view, self._spec,
                                                    *pair)
         return self._known[pair]
 
 
-def _host(view: HostStateView) -> candidates.Host:
+def _describe_host(view: HostStateView) -> candidates.Host:
     return candidates.Host(
         node_of_numa={names.make_numa_provider_uuid(view.uuid,
                                                     cell.id): cell.id
                       for cell in view.numa_topology.cells},
         node_of_pf=scheduler.pool_nodes(view),
         socket_of=scheduler.sockets(view.numa_topology),
-        busy=by_load.costs(view))
+        busy=by_load.compute_node_costs(view))
 
 
-def _fit_candidate(view: HostStateView, spec: shared.RequestSpec, item: Placed,
-                   near_devices: bool) -> Placed | Lack:
-    """Check that a claim on a host can take an allocation candidate's NUMA
-    nodes.
+def _check_candidate_fits(view: HostStateView, spec: shared.RequestSpec,
+                          placed: Placed, near_devices: bool) -> Placed | Lack:
+    """Check that the guest fits on the NUMA nodes of an allocation candidate.
 
-    :param near_devices: whether the devices that the claim places must be on
-        the guest's NUMA nodes.
-    :returns: the candidate, or the reason why the claim cannot.
+    If the guest fits, the NUMA limits of the host state name these nodes.
+
+    :param near_devices: whether the devices that nova-compute claims must be
+        on the guest's NUMA nodes.
+    :returns: the candidate, or the reason why the guest does not fit.
     """
-    wanted = item.get_host_node_order()
-    mappings = item.candidate['mappings']
+    wanted = placed.get_host_node_order()
+    mappings = placed.candidate['mappings']
     limits = scheduler.numa_limits(view, spec, wanted, bool(wanted))
     requests = spec.pci_requests.requests if spec.pci_requests else []
     if near_devices:
@@ -283,29 +283,31 @@ def _fit_candidate(view: HostStateView, spec: shared.RequestSpec, item: Placed,
                         'the NUMA nodes of the guest', detail=str(error))
     fitted = scheduler.fit(view, spec, limits, mappings, requests)
     if fitted is None:
-        return _make_no_room_lack(
-            wanted, near_devices and near.find_device_shortage(
+        return _make_shortage(
+            wanted, near_devices and near.describe_device_shortage(
                 requests, functools.partial(scheduler.free_devices, view)))
     # The claim may have devices far, but not from these nodes.
     view.limits['numa_topology'] = scheduler.numa_limits(
         view, spec, numa.host_cells(fitted), in_order=True)
-    return item
+    return placed
 
 
-def _make_no_room_lack(nodes: Sequence[int], devices: str | bool) -> Lack:
+def _make_shortage(nodes: Sequence[int], missing_devices: str | bool) -> Lack:
     """Return the reason why a guest does not fit on a candidate's NUMA nodes.
 
     :param nodes: host NUMA nodes of an allocation candidate; may be empty.
-    :param devices: text on missing devices near the guest; empty for none.
+    :param missing_devices: text on missing devices near the guest; empty for
+        none.
     """
     lack = candidates.make_node_capacity_reason(nodes) if nodes else NO_ROOM
-    if not devices:
+    if not missing_devices:
         return lack
     return dataclasses.replace(lack, detail='; '.join(filter(None, (
-        lack.detail, f'of the devices to be on the same node, {devices}'))))
+        lack.detail,
+        f'of the devices to be on the same node, {missing_devices}'))))
 
 
-class _Free:
+class _FreeAmounts:
     """Free amounts of nested providers after the earlier claims of a request.
 
     All instances of a multi-create share one answer of Placement's, made
@@ -316,9 +318,8 @@ class _Free:
         self._root = root
         self._free: dict[str, dict[str, int]] = {}
 
-    def holds(self, candidate: Mapping[str, Any]) -> bool:
-        """Whether the bandwidth and VFs of an allocation candidate are still
-        free.
+    def has_capacity_for(self, candidate: Mapping[str, Any]) -> bool:
+        """Whether an allocation candidate's bandwidth and VFs are still free.
 
         Resources of the compute node itself are not checked; Nova checks them.
         """
@@ -335,32 +336,33 @@ class _Free:
         return True
 
     @staticmethod
-    def _get_free_amounts(provider: str) -> dict[str, int]:
-        """Return the free amount of each resource class of a resource
-        provider.
+    def _get_free_amounts(provider_uuid: str) -> dict[str, int]:
+        """Return the free amount of each resource class of a provider.
 
-        Empty if Placement does not answer.
+        Empty if Placement cannot be read.
         """
         client = PlacementClient(shared.placement_client())
         try:
-            return client.get_free_amounts(provider)
+            return client.get_free_amounts(provider_uuid)
         except PlacementError as error:
             LOG.warning('ghsched: cannot read the usage of provider '
                         '%(uuid)s from Placement, refusing the candidate: '
                         '%(error)s',
-                        {'uuid': provider, 'error': error})
+                        {'uuid': provider_uuid, 'error': error})
             return {}
 
 
-def _log_once(spec: shared.RequestSpec, refused: Gathered,
-              what: str) -> None:
+def _log_refusals_once(spec: shared.RequestSpec, refused: Gathered,
+                       verb: str) -> None:
     """Log each reason why hosts were refused, once per request.
 
     If the scheduler manager may retry the request, the reasons are passed to
     it instead.
+
+    :param verb: text of the log line about the refused hosts.
     """
-    lines = refused.format_log_lines(spec.flavor.name, what)
-    refusals = request_filter.refusals_of(spec)
+    lines = refused.format_log_lines(spec.flavor.name, verb)
+    refusals = request_filter.get_refusals(spec)
     if refusals is not None:
         refusals.update(zip(lines, refused.list_most_frequent(), strict=True))
         return

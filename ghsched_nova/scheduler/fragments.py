@@ -54,9 +54,11 @@ class MostDevices:
         self._lock = threading.Lock()
         self._most: OrderedDict[tuple[str, int], int] = OrderedDict()
 
-    def record_largest(self, host: str, node: int, count: int) -> int:
-        """Record a host NUMA node's free devices; return the largest number so
-        far.
+    def record_free_devices(self, host: str, node: int, count: int) -> int:
+        """Record how many devices of a host NUMA node are free now.
+
+        :param count: number of free devices.
+        :returns: the largest number recorded so far for the node.
         """
         key = host, node
         with self._lock:
@@ -79,7 +81,7 @@ def get_guest_kind(spec: shared.RequestSpec) -> gradient.Kind | None:
     topology = spec.numa_topology if 'numa_topology' in spec else None
     if not topology:
         return None
-    policy = request_filter.get_policy(spec)
+    policy = request_filter.parse_policy(spec)
     demand = policy.demand(
         shared.config().ghsched.bandwidth_accounting) if policy else {}
     devices: dict[int, int] = {}
@@ -95,16 +97,17 @@ def get_guest_kind(spec: shared.RequestSpec) -> gradient.Kind | None:
         bool(policy and policy.controlled))
 
 
-def get_free_room(state: Any, nodes: Sequence[HostNode]) -> gradient.Room:
-    """Return the free CPUs, memory, bandwidth and devices of a host's NUMA
-    nodes.
+def get_free_capacity(state: Any, nodes: Sequence[HostNode]) -> gradient.Room:
+    """Return the free CPUs, memory, bandwidth and devices of a host's nodes.
+
+    :param nodes: the host's NUMA nodes.
     """
     left = headroom.from_stats(getattr(state, 'stats', None) or {})
     free: dict[int, gradient.Amounts] = {}
     total: dict[int, gradient.Amounts] = {}
     for node in nodes:
         devices = sum(node.devices.values())
-        most = MOST_DEVICES.record_largest(
+        most = MOST_DEVICES.record_free_devices(
             str(state.uuid), node.number, devices)
         share = left.bandwidth.get(node.number) if left else None
         free[node.number] = (
@@ -120,16 +123,19 @@ def make_cost_function(
         state: Any, spec: shared.RequestSpec) -> candidates.Cost | None:
     """Return a function that computes the fragmentation cost of a placement.
 
-    A placement is a host NUMA node for each guest NUMA node.
+    A placement assigns a host NUMA node to each guest NUMA node.
 
-    :returns: None to prefer nodes with low numbers.
+    :returns: None if fragmentation does not count; nodes with low numbers are
+        preferred then.
     """
     mix = MIX.get_kind_shares()
     kind = get_guest_kind(spec) if mix else None
     if kind is None or not shared.config().ghsched.gradient_weight_multiplier:
         return None
-    room = get_free_room(state, read.host_nodes(
-        state, read.pci_pools(state), spec.numa_topology.cells[0].pagesize))
+    room = get_free_capacity(
+        state,
+        read.list_host_nodes(state, read.get_pci_pools(state),
+                             spec.numa_topology.cells[0].pagesize))
 
     growth = gradient.Growth(room, mix)
 

@@ -49,11 +49,11 @@ class GhschedGradientWeigher(option_weigher.OptionWeigher):
 
     def weigh_objects(self, weighed_obj_list: Any,
                       weight_properties: Any) -> list[float]:
-        """Weigh hosts by the fragmentation that a guest would cause on them.
+        """Weigh hosts by the fragmentation that a guest would add.
 
-        If the weight is 0 for all hosts, the guest is not recorded.
+        If the weigher's weight is 0 for all hosts, all weights are 0.
         """
-        if self.is_off(weighed_obj_list):
+        if self.has_zero_weight(weighed_obj_list):
             return [0.0] * len(weighed_obj_list)
         try:
             kind = fragments.get_guest_kind(weight_properties)
@@ -65,24 +65,28 @@ class GhschedGradientWeigher(option_weigher.OptionWeigher):
         return list(super().weigh_objects(weighed_obj_list,
                                           weight_properties))
 
-    def score(self, host_state: Any, spec: shared.RequestSpec) -> float:
-        return _weigh(host_state, spec)
+    def compute_score(self, host_state: Any,
+                      spec: shared.RequestSpec) -> float:
+        return _compute_score(host_state, spec)
 
 
-def _weigh(state: Any, spec: shared.RequestSpec) -> float:
+def _compute_score(state: Any, spec: shared.RequestSpec) -> float:
     kind = fragments.get_guest_kind(spec)
     assert kind is not None  # noqa: S101
-    pools = read.pci_pools(state)
-    nodes = read.host_nodes(state, pools, spec.numa_topology.cells[0].pagesize)
+    pools = read.get_pci_pools(state)
+    nodes = read.list_host_nodes(state, pools,
+                                 spec.numa_topology.cells[0].pagesize)
     taken = read.list_chosen_nodes(state, nodes) or list_likely_nodes(
-        nodes, read.list_guest_node_amounts(
-            spec.numa_topology, read.count_threads_per_core(state)),
-        read.device_needs(state, spec, pools), read.list_limit_physnets(state),
+        nodes,
+        read.list_guest_node_amounts(spec.numa_topology,
+                                     read.count_threads_per_core(state)),
+        read.list_device_needs(state, spec, pools),
+        read.list_limit_physnets(state),
         shared.config().compute.packing_host_numa_cells_allocation_strategy)
     if not taken:
         return -float(_MOST)
     grows = gradient.Growth(
-        fragments.get_free_room(state, nodes),
+        fragments.get_free_capacity(state, nodes),
         fragments.MIX.get_kind_shares()).measure_growth(
             kind, [node.number for node in taken])
     LOG.debug('ghsched: on %(host)s fragmentation grows by %(grows).3f nodes',

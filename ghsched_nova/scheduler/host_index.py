@@ -111,14 +111,15 @@ class Need:
     unreported: bool = False
 
     @functools.cached_property
-    def by_size(self) -> tuple[int, ...]:
-        """Numbers of the guest NUMA nodes, the largest node first."""
-        return tuple(sorted(range(len(self.nodes)), reverse=True,
-                            key=lambda number: _size(self.nodes[number])))
+    def nodes_by_size(self) -> tuple[int, ...]:
+        """Numbers of the guest's NUMA nodes, from the largest to the smallest.
+        """
+        return tuple(sorted(range(len(self.nodes)), reverse=True, key=(
+            lambda number: _get_sort_size(self.nodes[number]))))
 
 
 @dataclass(frozen=True)
-class NodeRoom:
+class NodeCapacity:
     """Resources that a host NUMA node has left.
 
     :param cpus: total of dedicated CPUs.
@@ -136,10 +137,8 @@ class NodeRoom:
     bandwidth: int | None = None
     devices: Mapping[Device, int] = field(default_factory=dict)
 
-    def holds(self, need: NodeNeed) -> bool:
-        """Whether a guest NUMA node fits on a host NUMA node with these free
-        resources.
-        """
+    def has_capacity_for(self, need: NodeNeed) -> bool:
+        """Whether a guest NUMA node fits into a host node's free resources."""
         return (self.pinned >= need.pinned and self.shared >= need.shared
                 and self.pages.get(need.page, 0) >= need.memory
                 and (self.bandwidth is None
@@ -147,15 +146,13 @@ class NodeRoom:
                 and all(self.devices.get(device, 0) >= count
                         for device, count in need.devices))
 
-    def without(self, need: NodeNeed, claimed: bool,
-                counted: bool) -> 'NodeRoom':
-        """Return the free resources that a guest NUMA node leaves on a host
-        NUMA node.
+    def subtract(self, need: NodeNeed, claimed: bool,
+                 counted: bool) -> 'NodeCapacity':
+        """Return the free resources of a host NUMA node without a guest's.
 
-        :param claimed: whether to subtract the CPUs, memory and devices that
-            Nova counts.
+        :param need: resources of the guest NUMA node on the host NUMA node.
+        :param claimed: whether to subtract CPUs, memory and devices.
         :param counted: whether to subtract bandwidth.
-        :returns: the remaining free resources.
         """
         room = self
         if claimed:
@@ -173,7 +170,7 @@ class NodeRoom:
 
 
 @dataclass(frozen=True)
-class Row:
+class HostReport:
     """Report of one host.
 
     :param updated: changes with each report.
@@ -187,7 +184,7 @@ class Row:
     name: str
     cell: str
     updated: Hashable
-    nodes: tuple[NodeRoom, ...] = ()
+    nodes: tuple[NodeCapacity, ...] = ()
     guests: int = 0
     steered: bool = False
     left: headroom.Headroom | None = None
@@ -195,7 +192,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class View:
+class HostView:
     """Resources that a host has left at one moment.
 
     :param rooms: by place of the host NUMA node in the report.
@@ -204,16 +201,16 @@ class View:
         the time of the refusal.
     """
 
-    row: Row
-    rooms: tuple[NodeRoom, ...]
+    row: HostReport
+    rooms: tuple[NodeCapacity, ...]
     groups: int | None = None
     refused: Mapping[Need, float] = field(default_factory=dict)
 
-    def fit(self, need: Need) -> tuple[int, ...] | None:
-        """Choose a host NUMA node for each guest NUMA node, or return None.
+    def assign_nodes(self, need: Need) -> tuple[int, ...] | None:
+        """Assign a host NUMA node to each guest NUMA node; None if none fits.
 
-        The largest guest node is assigned first, to the host node that it
-        fills most. The answer None is exact.
+        The largest guest node is assigned first, to the host node with the
+        fewest free CPUs. None is exact: the guest does not fit on the host.
 
         :returns: positions of the chosen host NUMA nodes in the host's report.
         """
@@ -224,37 +221,37 @@ class View:
         choices: dict[NodeNeed, list[int]] = {}
         for node in need.nodes:
             if node not in choices:
-                choices[node] = self._choices(node)
+                choices[node] = self._list_fitting_nodes(node)
                 if not choices[node]:
                     return None
         return matching.match_items([choices[node] for node in need.nodes],
-                                    need.by_size)
+                                    need.nodes_by_size)
 
-    def _choices(self, need: NodeNeed) -> list[int]:
-        """Return the host NUMA nodes that fit a guest NUMA node, the fullest
-        first.
+    def _list_fitting_nodes(self, need: NodeNeed) -> list[int]:
+        """Return the host NUMA nodes that fit a guest NUMA node.
+
+        :returns: positions of the nodes in the host's report, the node with
+            the fewest free CPUs first.
         """
         places = [place for place, room in enumerate(self.rooms)
-                  if room.holds(need)]
-        return sorted(places,
-                      key=lambda place: _cost(self.rooms[place], need))
+                  if room.has_capacity_for(need)]
+        return sorted(
+            places, key=lambda place: _make_sort_key(self.rooms[place], need))
 
-    def is_refused(self, need: Need, now: float) -> bool:
-        """Whether a host has recently refused a request for the same
-        resources.
+    def has_refused(self, need: Need, now: float) -> bool:
+        """Whether the host has recently refused a request for equal resources.
         """
         when = self.refused.get(need) if self.refused else None
         return when is not None and now - when < REFUSAL_AGE
 
-    def has_more_than(self, before: 'View') -> bool:
-        """Whether a host has more of any free resource than in an earlier
-        view.
+    def has_more_than(self, earlier: 'HostView') -> bool:
+        """Whether any free resource of a host has grown since an earlier view.
         """
-        return (_rooms_grew(before.rooms, self.rooms)
-                or self.row.steered > before.row.steered
-                or _is_more(self.groups, before.groups)
-                or self.row.guests < before.row.guests
-                or _grew(before.row.floating, self.row.floating))
+        return (_nodes_gained(earlier.rooms, self.rooms)
+                or self.row.steered > earlier.row.steered
+                or _may_have_grown(self.groups, earlier.groups)
+                or self.row.guests < earlier.row.guests
+                or _amounts_grew(earlier.row.floating, self.row.floating))
 
 
 @dataclass
@@ -272,17 +269,16 @@ class _Claim:
     claimed: bool = True
     counted: bool = True
 
-    def subtract(self, view: View) -> View:
-        """Subtract a guest, placed on a host, from the host's free resources.
-        """
+    def subtract_from(self, view: HostView) -> HostView:
+        """Return the free resources of a host without a claimed guest's."""
         groups = view.groups
         if groups is not None and self.counted:
             groups -= self.need.groups
         rooms = list(view.rooms)
         for place, need in zip(self.nodes, self.need.nodes, strict=True):
             if place < len(rooms):
-                rooms[place] = rooms[place].without(need, self.claimed,
-                                                    self.counted)
+                rooms[place] = rooms[place].subtract(need, self.claimed,
+                                                     self.counted)
         return replace(view, rooms=tuple(rooms), groups=groups)
 
 
@@ -294,76 +290,73 @@ class Host:
     :ivar view: resources that are left; replaced as a whole.
     """
 
-    def __init__(self, row: Row) -> None:
+    def __init__(self, row: HostReport) -> None:
         self._claims: dict[str, _Claim] = {}
         self._bandwidth: dict[int, int] = {}
         self._groups: int | None = None
         self._read_headroom(row.left)
-        self.view = View(row, ())
-        self._update(row, 0.0)
+        self.view = HostView(row, ())
+        self._recompute(row, 0.0)
 
     def _read_headroom(self, left: headroom.Headroom | None) -> None:
         if left is not None:
             self._bandwidth, self._groups = dict(left.bandwidth), left.groups
 
-    def report(self, row: Row, now: float) -> bool:
-        """Replace a host's report of its resources by a newer one.
+    def update_report(self, row: HostReport, now: float) -> bool:
+        """Replace the resource report of a host by a newer one.
 
         :returns: whether the host may have more free resources.
         """
         was = self.view.row
-        self._count_arrivals('claimed', row.guests - was.guests)
+        self._mark_claims_counted('claimed', row.guests - was.guests)
         if row.left is not None and row.left != was.left:
-            self._count_arrivals('counted', row.left.guests
-                                 - (was.left.guests if was.left else 0))
+            before = was.left.guests if was.left else 0
+            self._mark_claims_counted('counted', row.left.guests - before)
             self._read_headroom(row.left)
-        return self._update(row, now)
+        return self._recompute(row, now)
 
-    def _count_arrivals(self, what: str, count: int) -> None:
-        """Mark a host's oldest claims as counted in its new report.
+    def _mark_claims_counted(self, flag: str, count: int) -> None:
+        """Mark the oldest claims on a host as counted in its newest report.
 
-        :param what: attribute of the claims to clear.
+        :param flag: attribute of the claims to clear.
         :param count: number of guests that are new in the report.
         """
         for claim in self._claims.values():
-            if count > 0 and getattr(claim, what):
-                setattr(claim, what, False)
+            if count > 0 and getattr(claim, flag):
+                setattr(claim, flag, False)
                 count -= 1
 
-    def correct(self, bandwidth: Mapping[int, int], groups: int | None,
-                asked: float, now: float) -> bool:
-        """Set a host's free bandwidth and control groups to Placement's
-        values.
+    def set_free_amounts(self, bandwidth: Mapping[int, int],
+                         groups: int | None, asked: float, now: float) -> bool:
+        """Set a host's free bandwidth and control groups from Placement.
 
-        :param asked: time of the query to Placement; the answer may lack later
-            claims.
+        :param asked: time of the query; later claims are subtracted from
+            the values.
         :returns: whether the host may have more free resources.
         """
         self._bandwidth.update(bandwidth)
         self._groups = groups
         for claim in self._claims.values():
             claim.counted = claim.counted and claim.time >= asked
-        return self._update(self.view.row, now)
+        return self._recompute(self.view.row, now)
 
-    def claim(self, consumer: str, need: Need, now: float) -> None:
-        """Subtract a guest's resources from a host until the host reports the
-        guest.
-        """
-        nodes = self.view.fit(need)
+    def add_claim(self, consumer: str, need: Need, now: float) -> None:
+        """Subtract a guest's resources from a host until a report has them."""
+        nodes = self.view.assign_nodes(need)
         if nodes is not None:
             claim = self._claims[consumer] = _Claim(need, nodes, now)
-            self.view = claim.subtract(self.view)
+            self.view = claim.subtract_from(self.view)
 
-    def release(self, consumer: str) -> bool:
-        """Drop the claim of a guest on a host; the guest is placed elsewhere.
+    def drop_claim(self, consumer: str) -> bool:
+        """Return the resources of a guest to the host that it was claimed on.
 
         :returns: whether the host may have more free resources.
         """
         claim = self._claims.pop(consumer, None)
-        return claim is not None and self._update(self.view.row, claim.time)
+        return claim is not None and self._recompute(self.view.row, claim.time)
 
-    def refuse(self, need: Need, now: float) -> None:
-        """Exclude a host from requests for the same resources for a while."""
+    def add_refusal(self, need: Need, now: float) -> None:
+        """Exclude a host from requests for equal resources for a minute."""
         refused = dict(self.view.refused)
         refused.pop(need, None)
         refused[need] = now
@@ -371,7 +364,7 @@ class Host:
             del refused[next(iter(refused))]
         self.view = replace(self.view, refused=refused)
 
-    def _update(self, row: Row, now: float) -> bool:
+    def _recompute(self, row: HostReport, now: float) -> bool:
         """Compute a host's free resources from its report and later claims.
 
         :returns: whether the host may have more free resources.
@@ -380,11 +373,11 @@ class Host:
             consumer: claim for consumer, claim in self._claims.items()
             if (claim.claimed or claim.counted)
             and now - claim.time < CLAIM_AGE}
-        view = View(row, tuple(
+        view = HostView(row, tuple(
             replace(node, bandwidth=self._bandwidth.get(node.number))
             for node in row.nodes), self._groups)
         for claim in self._claims.values():
-            view = claim.subtract(view)
+            view = claim.subtract_from(view)
         more = view.has_more_than(self.view)
         if not more:
             view = replace(view, refused=self.view.refused)
@@ -392,12 +385,12 @@ class Host:
         return more
 
 
-def _size(need: NodeNeed) -> tuple[int, ...]:
+def _get_sort_size(need: NodeNeed) -> tuple[int, ...]:
     return (sum(count for _device, count in need.devices), need.bandwidth,
             need.pinned, need.shared, need.memory)
 
 
-def _cost(room: NodeRoom, need: NodeNeed) -> tuple[bool, bool, int]:
+def _make_sort_key(room: NodeCapacity, need: NodeNeed) -> tuple[int, ...]:
     """Return the sort key by which a guest NUMA node prefers host NUMA nodes.
 
     Nodes without guests and, for a guest without devices, nodes with devices
@@ -407,24 +400,21 @@ def _cost(room: NodeRoom, need: NodeNeed) -> tuple[bool, bool, int]:
     return room.pinned == room.cpus, spare, room.pinned - need.pinned
 
 
-def _rooms_grew(before: Sequence[NodeRoom],
-                after: Sequence[NodeRoom]) -> bool:
-    if len(before) != len(after):
-        return True
-    return any(
+def _nodes_gained(before: Sequence[NodeCapacity],
+                  after: Sequence[NodeCapacity]) -> bool:
+    return len(before) != len(after) or any(
         new.pinned > old.pinned or new.shared > old.shared
-        or _is_more(new.bandwidth, old.bandwidth)
-        or _grew(old.pages, new.pages) or _grew(old.devices, new.devices)
+        or _may_have_grown(new.bandwidth, old.bandwidth) or _amounts_grew(
+            old.pages, new.pages) or _amounts_grew(old.devices, new.devices)
         for old, new in zip(before, after, strict=True))
 
 
-def _is_more(new: int | None, old: int | None) -> bool:
-    """Whether a free amount may have grown; None stands for an unknown amount.
-    """
+def _may_have_grown(new: int | None, old: int | None) -> bool:
+    """Whether a free amount may have grown; None means an unknown amount."""
     return new != old and (new is None or old is None or new > old)
 
 
-def _grew(old: Mapping[Any, int], new: Mapping[Any, int]) -> bool:
+def _amounts_grew(old: Mapping[Any, int], new: Mapping[Any, int]) -> bool:
     return any(left > old.get(name, 0) for name, left in new.items())
 
 
@@ -450,33 +440,30 @@ class Index:
     def __len__(self) -> int:
         return len(self._walk)
 
-    def views(self) -> list[View]:
-        """Return the current free resources of each host in the scheduler's
-        index.
-        """
+    def list_views(self) -> list[HostView]:
+        """Return the current free resources of each host in the index."""
         return [host.view for host in self._walk]
 
-    def report(self, rows: Iterable[Row], gone: Iterable[str],
-               now: float) -> None:
-        """Store new resource reports of hosts in the scheduler's index of
-        hosts.
+    def update_hosts(self, rows: Iterable[HostReport], removed: Iterable[str],
+                     now: float) -> None:
+        """Update the scheduler's index of hosts with new resource reports.
 
-        :param gone: UUIDs of the hosts to remove.
+        :param removed: UUIDs of the hosts to remove.
         """
         changed = 0
         for row in rows:
             with self._lock:
-                changed += self._report(row, now)
+                changed += self._update_host(row, now)
         with self._lock:
-            for uuid in gone:
+            for uuid in removed:
                 host = self._hosts.pop(uuid, None)
                 if host is not None:
                     changed += 1
-                    self._classes.remove(uuid)
+                    self._classes.remove_member(uuid)
             if changed:
                 self._walk = tuple(self._hosts.values())
 
-    def _report(self, row: Row, now: float) -> bool:
+    def _update_host(self, row: HostReport, now: float) -> bool:
         """Store a host's resource report in the scheduler's index of hosts.
 
         :returns: whether the host is new.
@@ -484,36 +471,36 @@ class Index:
         known = self._hosts.get(row.uuid)
         if known is None:
             host = self._hosts[row.uuid] = Host(row)
-            self._file(host)
-            self._gain(row.uuid)
+            self._update_class(host)
+            self._record_gain(row.uuid)
         elif known.view.row.updated != row.updated:
-            self._gain(row.uuid, known.report(row, now))
-            self._file(known)
+            self._record_gain(row.uuid, known.update_report(row, now))
+            self._update_class(known)
         return known is None
 
-    def _file(self, host: Host) -> None:
-        self._classes.file(
-            host.view.row.uuid, host, room_classes.classify(
+    def _update_class(self, host: Host) -> None:
+        self._classes.set_class(
+            host.view.row.uuid, host, room_classes.classify_host(
                 (room.pinned, room.bandwidth) for room in host.view.rooms))
 
-    def set_unavailable(self, names: Collection[str]) -> None:
-        """Set which hosts of the scheduler's index are disabled or down."""
+    def set_unavailable_hosts(self, host_names: Collection[str]) -> None:
+        """Set which hosts are disabled or down; they are not proposed."""
         with self._lock:
-            back = self._unavailable - set(names)
-            self._unavailable = frozenset(names)
+            back = self._unavailable - set(host_names)
+            self._unavailable = frozenset(host_names)
             hosts = self._walk
         for host in hosts if back else ():
             if host.view.row.name in back:
                 with self._lock:
-                    self._gain(host.view.row.uuid)
+                    self._record_gain(host.view.row.uuid)
 
-    def _gain(self, uuid: str, gained: bool = True) -> None:
+    def _record_gain(self, uuid: str, gained: bool = True) -> None:
         if gained:
             self.gains += 1
             self._gained.append(uuid)
 
     def may_fit_since(self, need: Need, gains: int) -> bool:
-        """Whether a request may fit now that hosts have gained free resources.
+        """Whether a request may fit on a host that has gained free resources.
 
         May return True for a request that does not fit, but never the reverse.
 
@@ -526,106 +513,108 @@ class Index:
             uuids = set(itertools.islice(reversed(self._gained), count))
             hosts = [self._hosts[uuid] for uuid in uuids
                      if uuid in self._hosts]
-        return any(host.view.fit(need) is not None for host in hosts)
+        return any(host.view.assign_nodes(need) is not None for host in hosts)
 
-    def propose(self, need: Need, allowed: Callable[[Row], bool],
-                tried: Collection[str], now: float) -> list[View]:
-        """Return hosts whose free resources seem to suffice for a request.
+    def propose_hosts(self, need: Need, allows: Callable[[HostReport], bool],
+                      tried: Collection[str], now: float) -> list[HostView]:
+        """Return hosts that seem to have enough free resources for a request.
 
-        The search starts at a random host, and passes over the classes of
-        hosts that have no room for the request.
+        The search starts at a random host and skips the classes of hosts that
+        cannot fit the request.
 
-        :param allowed: function that returns whether a host may be proposed.
+        :param allows: function that returns whether a host may be
+            proposed.
         :param tried: UUIDs of hosts that were already proposed for the
             request.
         """
         with self._lock:
             hosts, unavailable = self._walk, self._unavailable
-        found: dict[str, View] = {}
+        found: dict[str, HostView] = {}
         seen: set[str] = set()
         start = self._chance.randrange(len(hosts)) if hosts else 0
         # The first hosts are enough for most requests.
         for host in itertools.chain(
-                room_classes.take_run(hosts, start, PROBES),
-                self._walk_by_class(need)):
+                room_classes.iterate_consecutive(hosts, start, PROBES),
+                self._iterate_hosts_by_class(need)):
             view = host.view
             row = view.row
             if row.uuid in seen:
                 continue
             seen.add(row.uuid)
             if (row.name not in unavailable and row.uuid not in tried
-                    and not view.is_refused(need, now)
-                    and allowed(row) and view.fit(need) is not None):
+                    and not view.has_refused(need, now) and allows(row)
+                    and view.assign_nodes(need) is not None):
                 found[row.uuid] = view
                 if len(found) == POOL:
                     break
         return list(found.values())
 
-    def _walk_by_class(self, need: Need) -> Iterator[Host]:
-        """Return the hosts of all classes that may have room for a request.
+    def _iterate_hosts_by_class(self, need: Need) -> Iterator[Host]:
+        """Iterate over the hosts of all classes that may fit a request.
 
-        The classes take turns from a random host on, so that the first hosts
-        are no more alike than those of the whole cloud.
+        Starts at a random host; successive hosts are from different classes,
+        so that they are as varied as the hosts of the whole cloud.
         """
         with self._lock:
             known = self._classes.list_classes()
-        needs = room_classes.make_needs(
+        needs = room_classes.make_guest_needs(
             (node.pinned, node.bandwidth) for node in need.nodes)
-        chosen = [one for one in known if one.may_hold(needs)]
+        chosen = [one for one in known if one.may_fit(needs)]
         with self._lock:
             hosts = self._classes.list_members(chosen)
         start = self._chance.randrange(len(hosts)) if hosts else 0
-        return room_classes.take_turns(hosts, start)
+        return room_classes.iterate_scattered(hosts, start)
 
-    def claim(self, uuid: str, consumer: str, need: Need,
-              now: float) -> None:
-        """Subtract a placed guest from a host's free resources in the index.
+    def add_claim(self, uuid: str, consumer: str, need: Need,
+                  now: float) -> None:
+        """Subtract a placed guest from its host's free resources in the index.
         """
         with self._lock:
-            self._release(consumer)
+            self._drop_claim(consumer)
             host = self._hosts.get(uuid)
             if host is not None:
                 self._placed[consumer] = uuid
-                host.claim(consumer, need, now)
-                self._file(host)
+                host.add_claim(consumer, need, now)
+                self._update_class(host)
                 if len(self._placed) > _PLACED:
                     del self._placed[next(iter(self._placed))]
 
-    def release(self, consumer: str) -> None:
-        """Drop the claim of a guest that is rescheduled to another host."""
+    def drop_claim(self, consumer: str) -> None:
+        """Drop the claim of a guest that will be scheduled again."""
         with self._lock:
-            self._release(consumer)
+            self._drop_claim(consumer)
 
-    def _release(self, consumer: str) -> None:
+    def _drop_claim(self, consumer: str) -> None:
         uuid = self._placed.pop(consumer, '')
         host = self._hosts.get(uuid)
         if host is not None:
-            self._gain(uuid, host.release(consumer))
-            self._file(host)
+            self._record_gain(uuid, host.drop_claim(consumer))
+            self._update_class(host)
 
-    def correct(self, uuid: str, bandwidth: Mapping[int, int],
-                groups: int | None, asked: float, now: float) -> None:
-        """Set a host's free bandwidth and control groups to Placement's
-        values.
+    def set_free_amounts(self, uuid: str, bandwidth: Mapping[int, int],
+                         groups: int | None, asked: float, now: float) -> None:
+        """Set a host's free bandwidth and control groups from Placement.
 
         :param asked: time of the query to Placement.
         """
         with self._lock:
             host = self._hosts.get(uuid)
             if host is not None:
-                self._gain(uuid, host.correct(bandwidth, groups, asked, now))
-                self._file(host)
+                self._record_gain(uuid, host.set_free_amounts(
+                    bandwidth, groups, asked, now))
+                self._update_class(host)
 
-    def refuse(self, uuids: Iterable[str], need: Need, now: float) -> None:
-        """Exclude hosts from requests for the same resources for a while."""
+    def add_refusals(self, uuids: Iterable[str], need: Need,
+                     now: float) -> None:
+        """Exclude hosts from requests for equal resources for a minute."""
         with self._lock:
             for uuid in uuids:
                 if uuid in self._hosts:
-                    self._hosts[uuid].refuse(need, now)
+                    self._hosts[uuid].add_refusal(need, now)
 
-    def choose(self, best: Sequence[str], count: int) -> list[str]:
-        """Choose some of the best hosts at random.
+    def choose_at_random(self, hosts: Sequence[str], count: int) -> list[str]:
+        """Choose some of the best hosts for a request at random.
 
         Other schedulers with the same data then choose other hosts.
         """
-        return self._chance.sample(list(best), min(count, len(best)))
+        return self._chance.sample(list(hosts), min(count, len(hosts)))

@@ -45,7 +45,7 @@ _ANYWHERE = ('preferred', 'socket')
 
 
 def list_guest_node_amounts(topology: Any, threads: int) -> list[GuestNode]:
-    """Return the CPUs, memory and devices that each guest NUMA node takes.
+    """Return the CPUs and the memory that each guest NUMA node takes.
 
     :param threads: number of hardware threads of a host core; under
         ``hw:cpu_thread_policy=isolate`` one CPU takes all of them.
@@ -60,23 +60,25 @@ def list_guest_node_amounts(topology: Any, threads: int) -> list[GuestNode]:
     return nodes
 
 
-def device_needs(state: Any, spec: shared.RequestSpec,
-                 pools: Pools) -> list[DeviceNeed]:
-    """Return the devices that a guest asks for by PCI alias, VF policy and
-    ports.
+def list_device_needs(state: Any, spec: shared.RequestSpec,
+                      pools: Pools) -> list[DeviceNeed]:
+    """Return the devices that a guest needs, with matching PCI pools.
+
+    They are requested by PCI aliases, the VF policy and ports.
     """
     wanted = spec.pci_requests if 'pci_requests' in spec else None
     return [DeviceNeed(count=request.count,
-                       pools=_match_pools(state, request, pools),
-                       anywhere=_policy(request) in _ANYWHERE)
+                       pools=_list_matching_pools(state, request, pools),
+                       anywhere=_get_numa_policy(request) in _ANYWHERE)
             for request in (wanted.requests if wanted else ())]
 
 
-def _policy(request: Any) -> str | None:
+def _get_numa_policy(request: Any) -> str | None:
     return request.numa_policy if 'numa_policy' in request else None
 
 
-def _match_pools(state: Any, request: Any, pools: Pools) -> frozenset[str]:
+def _list_matching_pools(state: Any, request: Any,
+                         pools: Pools) -> frozenset[str]:
     """Return a host's PCI pools that can satisfy a device request.
 
     If an allocation candidate names pools for the request, only these.
@@ -90,18 +92,17 @@ def _match_pools(state: Any, request: Any, pools: Pools) -> frozenset[str]:
 # -- the host ----------------------------------------------------------------
 
 
-def pci_pools(state: Any) -> Pools:
-    """Return the pools of free passthrough devices of a host."""
+def get_pci_pools(state: Any) -> Pools:
+    """Return the pools of free passthrough devices of a host, by a name."""
     known = state.pci_stats.pools if state.pci_stats else ()
     return {str(number): pool for number, pool in enumerate(known)}
 
 
 def list_chosen_nodes(state: Any,
                       nodes: Sequence[HostNode]) -> tuple[HostNode, ...]:
-    """Return the host NUMA nodes that a claim is limited to, by guest NUMA
-    node.
+    """Return the host NUMA nodes that ghsched's filter chose for the guest.
 
-    Empty if ghsched's filter has chosen none.
+    In the order of the guest's NUMA nodes; empty if none were chosen.
     """
     known = {node.number: node for node in nodes}
     order = scheduler.chosen_order(state) or ()
@@ -111,39 +112,38 @@ def list_chosen_nodes(state: Any,
 def list_limit_physnets(state: Any) -> frozenset[str]:
     """Return the physical networks that the NUMA limits of a claim name.
 
-    ghsched's filter restricts a claim to host NUMA nodes by pseudo networks.
+    ghsched's filter names a physical network for each allowed NUMA node.
     """
     return numa.physnets((state.limits or {}).get('numa_topology'))
 
 
 def count_threads_per_core(state: Any) -> int:
-    """Return the number of hardware threads of one core of a host."""
+    """Return the largest number of hardware threads of a core of a host."""
     topology = state.numa_topology
     return max((len(siblings) for cell in (topology.cells if topology else ())
                 for siblings in cell.siblings), default=1)
 
 
-def host_nodes(state: Any, pools: Pools,
-               page_size: int | None) -> list[HostNode]:
-    """Return the free resources of each host NUMA node; empty without NUMA
-    nodes.
+def list_host_nodes(state: Any, pools: Pools,
+                    page_size: int | None) -> list[HostNode]:
+    """Return total and free resources of each NUMA node of a host.
 
     :param page_size: page size that a guest asks for, in Nova's notation.
     """
     topology = state.numa_topology
     cells = topology.cells if topology else ()
-    floating = _floating_on_each(state, cells)
-    return [_host_node(state, pools, page_size, floating, cell)
+    floating = _compute_floating_vcpus_per_node(state, cells)
+    return [_make_host_node(state, pools, page_size, floating, cell)
             for cell in cells]
 
 
-def _host_node(state: Any, pools: Pools, page_size: int | None,
-               floating: int, cell: Any) -> HostNode:
+def _make_host_node(state: Any, pools: Pools, page_size: int | None,
+                    floating: int, cell: Any) -> HostNode:
     return HostNode(
         number=cell.id,
         pinned=Share(len(cell.pcpuset), cell.avail_pcpus),
         shared=_count_shared_cpus(state, cell, floating),
-        memory=_memory(state, cell, page_size),
+        memory=_compute_memory(state, cell, page_size),
         devices=_count_near_devices(pools, cell.id),
         memory_free=cell.avail_memory,
         physnets=numa.physnets(cell))
@@ -158,7 +158,7 @@ def _count_near_devices(pools: Pools, node: int) -> dict[str, int]:
             if pool.get('numa_node') in (node, None, -1)}
 
 
-def _only_pinned(cell: Any) -> bool:
+def _has_only_pinned_cpus(cell: Any) -> bool:
     """Whether a host NUMA node has CPUs for pinned vCPUs only."""
     return bool(cell.pcpuset - cell.cpuset)
 
@@ -170,11 +170,12 @@ def _count_shared_cpus(state: Any, cell: Any, floating: int) -> Share:
     for pinned vCPUs only.
     """
     total = int(len(cell.cpuset) * (state.cpu_allocation_ratio or 1.0))
-    used = cell.cpu_usage + (0 if _only_pinned(cell) else floating)
+    used = cell.cpu_usage + (0 if _has_only_pinned_cpus(cell) else floating)
     return Share(total, total - used)
 
 
-def _floating_on_each(state: Any, cells: Collection[Any]) -> int:
+def _compute_floating_vcpus_per_node(state: Any,
+                                     cells: Collection[Any]) -> int:
     """Return the vCPUs per host NUMA node of guests without a NUMA topology.
 
     Rounded up. Nova does not count these vCPUs by node.
@@ -184,9 +185,8 @@ def _floating_on_each(state: Any, cells: Collection[Any]) -> int:
     return -(-max(0, (state.vcpus_used or 0) - placed) // (homes or 1))
 
 
-def _memory(state: Any, cell: Any, page_size: int | None) -> Share:
-    """Return the free memory in MiB of a host NUMA node, for a guest's page
-    size.
+def _compute_memory(state: Any, cell: Any, page_size: int | None) -> Share:
+    """Return total and free memory (MiB) of a host NUMA node for a page size.
 
     :param page_size: page size in KiB, or None or a negative value of
         ``nova.objects.InstanceNUMACell.pagesize``.
@@ -197,25 +197,25 @@ def _memory(state: Any, cell: Any, page_size: int | None) -> Share:
     elif page_size is not None and page_size > 0:
         pages = [one for one in pages if one.size_kb == page_size]
     else:
-        return _get_small_page_memory(state, cell, pages)
-    shares = [_of_pages(one) for one in pages]
+        return _compute_small_page_memory(state, cell, pages)
+    shares = [_compute_pages_memory(one) for one in pages]
     return max(shares, key=lambda share: share.free, default=Share())
 
 
-def _get_small_page_memory(state: Any, cell: Any,
-                           pages: Sequence[Any]) -> Share:
-    """Return the memory in MiB of a host NUMA node outside huge pages.
+def _compute_small_page_memory(state: Any, cell: Any,
+                               pages: Sequence[Any]) -> Share:
+    """Return total and free memory of a host NUMA node outside huge pages.
 
-    Nova counts small pages as used only for guests that ask for a page size;
-    ``memory_usage`` counts all guests with a NUMA topology.
+    In MiB. Nova counts small pages as used only for guests that ask for a page
+    size; ``memory_usage`` counts all guests with a NUMA topology.
     """
-    total = _of_pages(pages[0]).total if pages else cell.memory
+    total = _compute_pages_memory(pages[0]).total if pages else cell.memory
     total = int(total * (state.ram_allocation_ratio or 1.0))
     in_huge_pages = sum(one.used * one.size_kb // 1024 for one in pages[1:])
     return Share(total, total - max(0, cell.memory_usage - in_huge_pages))
 
 
-def _of_pages(pages: Any) -> Share:
+def _compute_pages_memory(pages: Any) -> Share:
     usable = max(0, pages.free + pages.used)
     return Share(usable * pages.size_kb // 1024, pages.free_kb // 1024)
 
@@ -224,7 +224,7 @@ def _of_pages(pages: Any) -> Share:
 
 
 def list_nodes_of_floating_guests(state: Any, pools: Pools) -> list[HostNode]:
-    """Return the host NUMA nodes that guests without a NUMA topology use.
+    """Return the host NUMA nodes on which guests without a NUMA topology run.
 
     These are all nodes with shared CPUs, or the whole host as one node if
     there are none. Nova counts the memory of such guests by host, so it is
@@ -232,25 +232,29 @@ def list_nodes_of_floating_guests(state: Any, pools: Pools) -> list[HostNode]:
     """
     topology = state.numa_topology
     cells = {cell.id: cell for cell in (topology.cells if topology else ())}
-    nodes = [node for node in host_nodes(state, pools, None)
+    nodes = [node for node in list_host_nodes(state, pools, None)
              if node.shared.total]
     if not nodes:
         return [HostNode(
-            number=-1, shared=_of_host_cpus(state), guarded=False,
-            memory=_of_host_memory(state, 1),
+            number=-1, shared=_compute_host_cpus(state), guarded=False,
+            memory=_compute_host_memory(state, 1),
             devices={name: pool['count'] for name, pool in pools.items()})]
-    memory = _of_host_memory(state, len(nodes))
-    return [dataclasses.replace(
-        node, memory=memory, guarded=not _only_pinned(cells[node.number]))
-        for node in nodes]
+    memory = _compute_host_memory(state, len(nodes))
+    return [
+        dataclasses.replace(
+            node,
+            memory=memory,
+            guarded=not _has_only_pinned_cpus(cells[node.number]))
+        for node in nodes
+    ]
 
 
-def _of_host_cpus(state: Any) -> Share:
+def _compute_host_cpus(state: Any) -> Share:
     total = int((state.vcpus_total or 0) * (state.cpu_allocation_ratio or 1.0))
     return Share(total, total - (state.vcpus_used or 0))
 
 
-def _of_host_memory(state: Any, parts: int) -> Share:
+def _compute_host_memory(state: Any, parts: int) -> Share:
     usable = state.total_usable_ram_mb or 0
     total = int(usable * (state.ram_allocation_ratio or 1.0))
     used = usable - (state.free_ram_mb or 0)

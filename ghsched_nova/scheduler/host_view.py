@@ -25,8 +25,8 @@ from ghsched_placement import candidates
 seam = registry.in_processes(registry.SCHEDULER)
 
 
-def vf_requests(spec: shared.RequestSpec) -> list[candidates.VfRequest]:
-    """Return the VFs that a request asks for by ``ghsched:vfs``."""
+def list_vf_requests(spec: shared.RequestSpec) -> list[candidates.VfRequest]:
+    """Return the VFs that a request's flavor asks for by ``ghsched:vfs``."""
     requests = spec.pci_requests and spec.pci_requests.requests
     return [candidates.VfRequest(node, pci_request.request_id,
                                  pci_request.count)
@@ -43,10 +43,10 @@ class GhschedHostState(host_manager.HostState):
     def consume_from_request(self, spec_obj: Any) -> None:
         """Subtract a guest's resources from the host state.
 
-        Placement names a request group for several VFs once, and Nova takes
-        one device for each name; so Nova gets a name for each VF.
+        Placement names the request group of several VFs once, and Nova takes
+        one device for each name, so the name is repeated for each VF.
         """
-        vfs = vf_requests(spec_obj)
+        vfs = list_vf_requests(spec_obj)
         mapping = scheduler.group_mapping(spec_obj) if vfs else {}
         if not mapping:
             super().consume_from_request(spec_obj)
@@ -93,13 +93,12 @@ class HostStateView(GhschedHostState):
         super().consume_from_request(spec_obj)
         self.consumed = True
 
-    def _key(self) -> tuple[str, str, str]:
+    def _get_key(self) -> tuple[str, str, str]:
         return self.cell_uuid, self.host, self.nodename
 
     def __eq__(self, other: object) -> bool:
-        return (isinstance(other, host_manager.HostState)
-                and self._key() == (other.cell_uuid, other.host,
-                                    other.nodename))
+        return (isinstance(other, host_manager.HostState) and self._get_key()
+                == (other.cell_uuid, other.host, other.nodename))
 
     def __hash__(self) -> int:
-        return hash(self._key())
+        return hash(self._get_key())

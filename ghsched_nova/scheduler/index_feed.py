@@ -32,9 +32,9 @@ from oslo_log import log as logging
 
 from ghsched_nova.nova_seams import scheduler_hosts
 from ghsched_nova.scheduler.host_index import Device
+from ghsched_nova.scheduler.host_index import HostReport
 from ghsched_nova.scheduler.host_index import Index
-from ghsched_nova.scheduler.host_index import NodeRoom
-from ghsched_nova.scheduler.host_index import Row
+from ghsched_nova.scheduler.host_index import NodeCapacity
 from ghsched_placement.bandwidth import check_integer
 from ghsched_placement import headroom
 from ghsched_placement import names
@@ -68,7 +68,7 @@ MAX_NUMBER = 2 ** 53
 
 
 @dataclass(frozen=True)
-class _Look:
+class _Answer:
     """The answer of one cell.
 
     :param seen: UUID, ``updated_at`` and ``deleted`` of compute nodes.
@@ -102,68 +102,65 @@ class Feed:
 
     @property
     def age(self) -> float:
-        """Seconds since the scheduler's index of hosts was last read from the
-        databases.
-        """
+        """Seconds since the index was last updated from the cell databases."""
         return time.monotonic() - self._at
 
     @property
     def is_current(self) -> bool:
-        """Whether the index of hosts has just been read from all cell
-        databases.
+        """Whether the index of hosts was just updated from all cell databases.
         """
         return time.monotonic() - self._complete_at < CURRENT
 
     @property
-    def ahead(self) -> int:
-        """Number of compute hosts whose report has a time in the future."""
+    def hosts_ahead(self) -> int:
+        """Number of compute hosts whose last report has a time in the future.
+        """
         return sum(map(len, self._ahead.values()))
 
     @property
-    def unread(self) -> int:
-        """Number of compute hosts whose report in Nova's database is
-        malformed.
+    def unreadable_hosts(self) -> int:
+        """Number of compute hosts with a malformed report in Nova's database.
         """
         return len(self._unread)
 
     def refresh(self, context: Any, cells: Sequence[Any],
-                names_of_down: Callable[[Any], set[str]]) -> None:
-        """Read changed compute nodes into the scheduler's index of hosts.
+                list_down_hosts: Callable[[Any], set[str]]) -> None:
+        """Update the scheduler's index of hosts from the cell databases.
 
-        Nothing is read if the last read was a moment ago, or if another thread
-        is reading.
+        Nothing is done if the last update is less than a second old, or if
+        another thread is updating the index.
 
-        :param names_of_down: function that returns the names of the hosts of a
-            cell that are disabled or down.
+        :param list_down_hosts: function that returns the names of the hosts of
+            a cell that are disabled or down.
         """
         timeout = 0 if self.rebuilt else FIRST_LOOK_TIMEOUT_S
         if not self._lock.acquire(timeout=timeout):
             return
         try:
             if self.age >= REFRESH:
-                self._refresh(context, cells, names_of_down)
+                self._refresh(context, cells, list_down_hosts)
         finally:
             self._lock.release()
 
     def _refresh(self, context: Any, cells: Sequence[Any],
-                 names_of_down: Callable[[Any], set[str]]) -> None:
+                 list_down_hosts: Callable[[Any], set[str]]) -> None:
         began, now = time.process_time(), time.monotonic()
         full = now - self._full_at >= FULL
-        looks = self._query_cells(context, cells, full, names_of_down)
-        found = [look for look in looks if look is not None]
-        complete = len(found) == len(looks)
+        answers = self._query_cells(context, cells, full, list_down_hosts)
+        found = [answer for answer in answers if answer is not None]
+        complete = len(found) == len(answers)
         rows, unread = self._parse_reports(found)
-        gone = {uuid for look in found for uuid, _updated, deleted
-                in look.seen if deleted}
+        gone = {uuid for answer in found for uuid, _updated, deleted
+                in answer.seen if deleted}
         if full and complete:
             gone |= self._find_missing_hosts(found)
         for uuid in gone:
             self._known.pop(uuid, None)
             self._unread.discard(uuid)
         # A host with a malformed report would keep its last one for ever.
-        self.index.report(rows, gone | unread, now)
-        self.index.set_unavailable(set().union(
-            *(look.down for look in found)))
+        self.index.update_hosts(rows, gone | unread, now)
+        self.index.set_unavailable_hosts(set().union(
+            *(answer.down for answer in found)))
         self._at = time.monotonic()
         if complete:
             self._complete_at = self._at
@@ -176,82 +173,87 @@ class Feed:
                     {'hosts': len(self.index),
                      'cpu': time.process_time() - began})
 
-    def _query_cells(self, context: Any, cells: Sequence[Any], full: bool,
-                     names_of_down: Callable[[Any], set[str]],
-                     ) -> list[_Look | None]:
-        """Query each cell database for changed compute nodes; None for a
-        failed cell.
+    def _query_cells(self, context: Any, cells: Sequence[Any], all_hosts: bool,
+                     list_down_hosts: Callable[[Any], set[str]],
+                     ) -> list[_Answer | None]:
+        """Query each cell database for changed compute nodes.
+
+        :param all_hosts: whether to query all compute nodes.
+        :returns: the answers; None for a cell that could not be queried.
         """
-        def look(in_cell: Any) -> _Look:
+        def query_cell(in_cell: Any) -> _Answer:
             now = scheduler_hosts.database_time(in_cell)
             seen = scheduler_hosts.changed_compute_nodes(
-                in_cell, None if full else self._since.get(in_cell.cell_uuid))
+                in_cell,
+                None if all_hosts else self._since.get(in_cell.cell_uuid))
             fresh = [uuid for uuid, updated, deleted in seen
                      if not deleted and self._known.get(uuid) != updated]
-            return _Look(in_cell.cell_uuid, seen,
-                         scheduler_hosts.compute_node_reports(in_cell, fresh),
-                         names_of_down(in_cell), now)
-        return scheduler_hosts.in_cells(context, cells, look)
+            return _Answer(
+                in_cell.cell_uuid, seen,
+                scheduler_hosts.compute_node_reports(in_cell, fresh),
+                list_down_hosts(in_cell), now)
+        return scheduler_hosts.in_cells(context, cells, query_cell)
 
     def _parse_reports(
-            self, looks: Sequence[_Look]) -> tuple[list[Row], set[str]]:
+            self,
+            answers: Sequence[_Answer]) -> tuple[list[HostReport], set[str]]:
         """Parse the resource reports of compute nodes.
 
-        :returns: the parsed reports, and the UUIDs of hosts with malformed
-            ones.
+        :param answers: answers of the cell databases.
+        :returns: the parsed reports, and UUIDs of hosts with malformed
+            reports.
         """
-        rows: list[Row] = []
+        rows: list[HostReport] = []
         unread: set[str] = set()
-        for look in looks:
-            self._note_times(look)
-            for report in look.reports:
-                row = self._parse_row(look.cell, report)
+        for answer in answers:
+            self._record_update_times(answer)
+            for report in answer.reports:
+                row = self._try_parse_report(answer.cell, report)
                 if row is None:
                     unread.add(report['uuid'])
                 else:
                     rows.append(row)
         return rows, unread
 
-    def _find_missing_hosts(self, looks: Sequence[_Look]) -> set[str]:
-        """Return hosts of the scheduler's index that cell databases no longer
-        have.
+    def _find_missing_hosts(self, answers: Sequence[_Answer]) -> set[str]:
+        """Return UUIDs of known hosts that the cell databases no longer have.
         """
         return set(self._known).difference(
-            uuid for look in looks for uuid, _updated, _deleted in look.seen)
+            uuid for answer in answers
+            for uuid, _updated, _deleted in answer.seen)
 
-    def _note_times(self, look: _Look) -> None:
-        """Store the time from which the next read of a cell asks for changed
-        hosts.
+    def _record_update_times(self, answer: _Answer) -> None:
+        """Record the time since which to query a cell for changed hosts next.
 
         A time in the future is ignored: the clock of the nova-conductor that
         wrote it differs from the database's, and later changes of other hosts
         have earlier times.
         """
-        newest = self._since.get(look.cell)
+        newest = self._since.get(answer.cell)
         ahead = set()
-        for uuid, updated, deleted in look.seen:
+        for uuid, updated, deleted in answer.seen:
             if not deleted:
                 self._known[uuid] = updated
             if updated is None:
                 continue
-            if updated > look.now + LATE:
+            if updated > answer.now + LATE:
                 ahead.add(uuid)
             elif newest is None or updated - LATE > newest:
-                newest = min(updated, look.now) - LATE
+                newest = min(updated, answer.now) - LATE
         if newest is not None:
-            self._since[look.cell] = newest
-        if ahead and not self._ahead.get(look.cell):
+            self._since[answer.cell] = newest
+        if ahead and not self._ahead.get(answer.cell):
             LOG.warning(
                 'ghsched: cell %(cell)s: %(count)d compute nodes (such as '
                 '%(uuid)s) have reports with a time in the future of the '
                 'database; check the clocks of nova-conductor and of the '
-                'database', {'cell': look.cell, 'count': len(ahead),
+                'database', {'cell': answer.cell, 'count': len(ahead),
                              'uuid': min(ahead)})
-        self._ahead[look.cell] = frozenset(ahead)
+        self._ahead[answer.cell] = frozenset(ahead)
 
-    def _parse_row(self, cell: str, report: Mapping[str, Any]) -> Row | None:
-        """Parse the resource report of a compute node; None if it is
-        malformed.
+    def _try_parse_report(self, cell: str,
+                          report: Mapping[str, Any]) -> HostReport | None:
+        """Parse the resource report of a compute node; None if malformed.
 
         A malformed report is logged once.
         """
@@ -270,29 +272,34 @@ class Feed:
         return row
 
 
-def parse_compute_node(cell: str, report: Mapping[str, Any]) -> Row:
+def parse_compute_node(cell: str, report: Mapping[str, Any]) -> HostReport:
     """Parse a host's resource report from columns of its compute node record.
 
     :raises Exception: if the report is not in Nova's format.
     """
-    stats = _load_column(report, 'stats') or {}
-    document = _load_column(report, 'numa_topology')
+    stats = _parse_json_column(report, 'stats') or {}
+    document = _parse_json_column(report, 'numa_topology')
     cells = list(map(_get_object_fields, _get_object_fields(document)[
         'cells'])) if document is not None else []
     if len(cells) > MAX_NODES:
         raise ValueError(f'{len(cells)} NUMA nodes (at most {MAX_NODES})')
-    devices = _count_free_devices(_load_column(report, 'pci_stats'))
-    nodes = tuple(_parse_node_room(one, report, devices) for one in cells)
-    return Row(uuid=report['uuid'], name=report['host'], cell=cell,
-               updated=report['updated_at'], nodes=nodes,
-               guests=_check_number(int(stats.get('num_instances') or 0)),
-               steered=bool(cells) and all(map(_runs_ghsched_driver, cells)),
-               floating=devices.get(None, {}), left=headroom.from_stats(stats))
+    devices = _count_free_devices(_parse_json_column(report, 'pci_stats'))
+    nodes = tuple(_parse_node_capacity(one, report, devices) for one in cells)
+    return HostReport(uuid=report['uuid'],
+                      name=report['host'],
+                      cell=cell,
+                      updated=report['updated_at'],
+                      nodes=nodes,
+                      guests=_parse_count(int(stats.get('num_instances')
+                                              or 0)),
+                      steered=bool(cells)
+                      and all(map(_runs_ghsched_driver, cells)),
+                      floating=devices.get(None, {}),
+                      left=headroom.from_stats(stats))
 
 
-def _load_column(report: Mapping[str, Any], column: str) -> Any:
-    """Parse the JSON text of a compute node's column; None if the column is
-    empty.
+def _parse_json_column(report: Mapping[str, Any], column: str) -> Any:
+    """Parse the JSON text of a compute node's column; None for an empty one.
     """
     text = report[column]
     if not text:
@@ -303,18 +310,16 @@ def _load_column(report: Mapping[str, Any], column: str) -> Any:
     return json.loads(text)
 
 
-def _check_number(value: object) -> int:
-    """Return an integer from a host's resource report; refuse other values.
+def _parse_count(value: object) -> int:
+    """Return a non-negative integer of a host's report; refuse other values.
 
-    Negative and very large numbers are refused as well.
+    Values above a fixed maximum are refused as well.
     """
     return check_integer(value, MAX_NUMBER)
 
 
-def _check_ratio(value: object) -> float:
-    """Return an allocation ratio from a host's resource report; 1.0 if not
-    set.
-    """
+def _parse_ratio(value: object) -> float:
+    """Return an allocation ratio of a host's report; 1.0 if it is not set."""
     if not value:
         return 1.0
     if not isinstance(value, float | int) or not 0 < value <= MAX_NUMBER or (
@@ -323,8 +328,8 @@ def _check_ratio(value: object) -> float:
     return float(value)
 
 
-def _check_cpus(value: Any) -> set[int]:
-    """Return a list of CPU numbers from a host's resource report as a set."""
+def _parse_cpus(value: Any) -> set[int]:
+    """Return a list of CPU numbers of a host's report as a set."""
     if not isinstance(value, list) or not all(
             type(cpu) is int for cpu in value):
         raise TypeError('not a list of CPU numbers')
@@ -346,31 +351,31 @@ def _count_free_devices(pools: Any) -> dict[int | None, Counter[Device]]:
                                                pool['product_id'])
         if not all(isinstance(name, str) for name in device):
             raise TypeError('not a vendor and a product')
-        number = None if node is None else _check_number(node)
-        found.setdefault(number, Counter())[device] += _check_number(
+        number = None if node is None else _parse_count(node)
+        found.setdefault(number, Counter())[device] += _parse_count(
             pool['count'])
     return found
 
 
-def _parse_node_room(cell: Mapping[str, Any], report: Mapping[str, Any],
-                     devices: Mapping[int | None, Mapping[Device, int]],
-                     ) -> NodeRoom:
-    """Return the free CPUs, memory and devices of a host NUMA node from a
-    report.
-    """
-    node = _check_number(cell['id'])
-    pinned = _check_cpus(cell.get('pcpuset') or [])
+def _parse_node_capacity(
+    cell: Mapping[str, Any],
+    report: Mapping[str, Any],
+    devices: Mapping[int | None, Mapping[Device, int]],
+) -> NodeCapacity:
+    """Parse the free CPUs, memory and devices of a host NUMA node."""
+    node = _parse_count(cell['id'])
+    pinned = _parse_cpus(cell.get('pcpuset') or [])
     pages = dict(map(_parse_free_pages,
                      map(_get_object_fields, cell['mempages'])))
-    memory = int(_check_number(cell['memory'])
-                 * _check_ratio(report['ram_allocation_ratio']))
-    shared = int(len(_check_cpus(cell['cpuset']))
-                 * _check_ratio(report['cpu_allocation_ratio']))
-    return NodeRoom(
+    memory = int(_parse_count(cell['memory'])
+                 * _parse_ratio(report['ram_allocation_ratio']))
+    shared = int(len(_parse_cpus(cell['cpuset']))
+                 * _parse_ratio(report['cpu_allocation_ratio']))
+    return NodeCapacity(
         number=node, cpus=len(pinned),
-        pinned=len(pinned - _check_cpus(cell['pinned_cpus'])),
-        shared=shared - _check_number(cell['cpu_usage']),
-        pages={**pages, 0: memory - _check_number(cell['memory_usage'])},
+        pinned=len(pinned - _parse_cpus(cell['pinned_cpus'])),
+        shared=shared - _parse_count(cell['cpu_usage']),
+        pages={**pages, 0: memory - _parse_count(cell['memory_usage'])},
         devices=devices.get(node, {}))
 
 
@@ -379,10 +384,10 @@ def _parse_free_pages(pages: Mapping[str, Any]) -> tuple[int, int]:
 
     :returns: page size in KiB, and free memory in MiB.
     """
-    size = _check_number(pages['size_kb'])
-    free = (_check_number(pages['total'])
-            - _check_number(pages.get('reserved', 0))
-            - _check_number(pages['used']))
+    size = _parse_count(pages['size_kb'])
+    free = (_parse_count(pages['total'])
+            - _parse_count(pages.get('reserved', 0))
+            - _parse_count(pages['used']))
     return size, free * size // 1024
 
 

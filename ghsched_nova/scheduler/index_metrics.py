@@ -71,7 +71,7 @@ class Collector(registry.Collector):
         self._figures = figures
 
     def collect(self) -> Iterator[core.Metric]:
-        """Return the scheduler metrics of this process."""
+        """Yield this process's metrics of the scheduler's index of hosts."""
         process, figures = str(os.getpid()), self._figures
         requests = core.CounterMetricFamily(
             f'{_PREFIX}requests', 'Requests, by how a host was looked for.',
@@ -112,10 +112,10 @@ class Writer:
         self._written = float('-inf')
         self._registered = 0
 
-    def write(self, figures: Figures) -> None:
-        """Write the scheduler's metrics to the file of this process.
+    def write_metrics(self, figures: Figures) -> None:
+        """Write the scheduler's metrics to this process's metrics file.
 
-        Nothing is written if the file was written a moment ago.
+        Nothing is written within 15 seconds of the last write.
         """
         if self._directory is None or not self._lock.acquire(blocking=False):
             return
@@ -123,7 +123,7 @@ class Writer:
             now = time.monotonic()
             if now - self._written >= EVERY:
                 self._written = now
-                self._write(self._directory, figures)
+                self._write_file(self._directory, figures)
         except OSError as error:
             LOG.warning('ghsched: cannot write scheduler metrics to '
                         '%(directory)s: %(error)s',
@@ -131,36 +131,37 @@ class Writer:
         finally:
             self._lock.release()
 
-    def _write(self, directory: Path, figures: Figures) -> None:
+    def _write_file(self, directory: Path, figures: Figures) -> None:
         self._remove_at_exit(directory)
         found = prometheus_client.CollectorRegistry()
         found.register(Collector(figures))
         prometheus_client.write_to_textfile(
-            str(_path(directory, os.getpid())), found)
+            str(_get_path(directory, os.getpid())), found)
 
     def _remove_at_exit(self, directory: Path) -> None:
         """Remove this process's metrics file when the process exits.
 
-        A forked process has another file.
+        A forked process registers the removal of its own file.
         """
         if self._registered != os.getpid():
             self._registered = os.getpid()
-            remove_stale(directory)
-            atexit.register(_remove, _path(directory, self._registered))
+            remove_stale_files(directory)
+            atexit.register(_remove_file, _get_path(directory,
+                                                    self._registered))
 
 
-def remove_stale(directory: Path) -> None:
-    """Remove the scheduler's metrics files of processes that have ended."""
+def remove_stale_files(directory: Path) -> None:
+    """Remove the metrics files of scheduler processes that have ended."""
     for path in directory.glob(f'{_PREFIX}*.prom'):
         process = path.stem.removeprefix(_PREFIX)
         if process.isdecimal() and not os.path.exists(f'/proc/{process}'):
-            _remove(path)
+            _remove_file(path)
 
 
-def _path(directory: Path, process: int) -> Path:
+def _get_path(directory: Path, process: int) -> Path:
     return directory / f'{_PREFIX}{process}.prom'
 
 
-def _remove(path: Path) -> None:
+def _remove_file(path: Path) -> None:
     with contextlib.suppress(OSError):
         path.unlink()

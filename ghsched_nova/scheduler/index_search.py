@@ -35,10 +35,10 @@ from ghsched_nova.nova_seams import scheduler_hosts
 from ghsched_nova.nova_seams import shared
 from ghsched_nova import pci_requests
 from ghsched_nova.scheduler.host_index import Device
+from ghsched_nova.scheduler.host_index import HostReport
 from ghsched_nova.scheduler.host_index import Index
 from ghsched_nova.scheduler.host_index import Need
 from ghsched_nova.scheduler.host_index import NodeNeed
-from ghsched_nova.scheduler.host_index import Row
 from ghsched_nova.scheduler import host_nodes
 from ghsched_nova.scheduler import request_filter
 from ghsched_placement import names
@@ -86,19 +86,20 @@ class Search:
 # -- what a request takes -----------------------------------------------------
 
 
-def get_request_need(spec: shared.RequestSpec, instances: Sequence[str] | None,
-                     accounting: policies.Accounting) -> Need | None:
+def compute_request_need(spec: shared.RequestSpec,
+                         instance_uuids: Sequence[str] | None,
+                         accounting: policies.Accounting) -> Need | None:
     """Return the resources that a scheduling request takes on its host.
 
     None if the scheduler's index of hosts cannot serve the request.
 
-    :raises PolicyError: if the flavor cannot be honoured.
+    :raises PolicyError: if the bandwidth policy of the flavor is invalid.
     """
     topology = spec.numa_topology if 'numa_topology' in spec else None
-    if (not topology or not instances or len(instances) > 1
+    if (not topology or not instance_uuids or len(instance_uuids) > 1
             or _is_ineligible(spec)):
         return None
-    policy = request_filter.get_policy(spec)
+    policy = request_filter.parse_policy(spec)
     demand = policy.demand(accounting) if policy else {}
     devices = _list_required_vfs(spec, policy)
     nodes = tuple(
@@ -110,15 +111,15 @@ def get_request_need(spec: shared.RequestSpec, instances: Sequence[str] | None,
             topology.cells, host_nodes.list_guest_node_amounts(topology, 1),
             strict=True)))
     return Need(nodes, int(bool(policy and policy.controlled)),
-                steered=policy is not None, label=_label(spec),
+                steered=policy is not None, label=_make_label(spec),
                 unreported=policy is not None and any(
                     node.burst for node in policy.nodes))
 
 
 def _is_ineligible(spec: shared.RequestSpec) -> bool:
-    """Whether a scheduling request names hosts or belongs to a server group.
+    """Whether the index of hosts cannot serve a scheduling request.
 
-    The index of hosts cannot serve such a request.
+    Such a request names hosts, rebuilds a server, or is for a server group.
     """
     wanted = (spec.requested_destination
               if 'requested_destination' in spec else None)
@@ -129,7 +130,7 @@ def _is_ineligible(spec: shared.RequestSpec) -> bool:
                           for name in ('host', 'node')))
 
 
-def _label(spec: shared.RequestSpec) -> Any:
+def _make_label(spec: shared.RequestSpec) -> Any:
     image = spec.image if 'image' in spec else None
     return (spec.flavor.name, spec.flavor.memory_mb,
             tuple(sorted(spec.flavor.extra_specs.items())),
@@ -139,10 +140,9 @@ def _label(spec: shared.RequestSpec) -> Any:
 def _list_required_vfs(spec: shared.RequestSpec,
                        policy: policies.GuestPolicy | None
                        ) -> dict[int, tuple[tuple[Device, int], ...]]:
-    """Return the VFs that must be on the host NUMA node of each guest NUMA
-    node.
+    """Return the VFs that each guest NUMA node needs on its host NUMA node.
 
-    PCI requests that accept several kinds of devices are left out.
+    PCI requests that accept several device models are omitted.
     """
     found: dict[int, list[tuple[Device, int]]] = {}
     for pci_request in (spec.pci_requests.requests if policy
@@ -174,18 +174,18 @@ class Query:
     suffixes: tuple[str, ...]
     traits: tuple[tuple[str | None, tuple[str, ...]], ...]
 
-    def of_host(self, uuid: str) -> str:
+    def for_host(self, uuid: str) -> str:
         return parse.urlencode([*self.parameters, *(
             (f'in_tree{suffix}', uuid) for suffix in self.suffixes)])
 
 
-def read_query(text: str) -> Query:
-    """Restrict Nova's allocation candidates query to one host.
+def parse_query(query_string: str) -> Query:
+    """Make a query of one host's candidates from Nova's query of all hosts.
 
     :raises NotForIndex: if the query has a parameter that the index does not
         support.
     """
-    pairs = parse.parse_qsl(text)
+    pairs = parse.parse_qsl(query_string)
     amounts = [name.removeprefix('resources') for name, _value in pairs
                if name.startswith('resources')]
     suffixes = dict.fromkeys(amounts)
@@ -210,15 +210,16 @@ def read_query(text: str) -> Query:
 
 
 def filter_by_traits(query: Query, answer: Mapping[str, Any],
-                     root: str) -> list[Mapping[str, Any]]:
-    """Return the allocation candidates whose providers have the required
-    traits.
+                     host_uuid: str) -> list[Mapping[str, Any]]:
+    """Return the allocation candidates whose providers have the right traits.
+
+    :param query: query whose required and forbidden traits count.
     """
     summaries = answer['provider_summaries']
 
-    def has(candidate: Mapping[str, Any]) -> bool:
+    def has_traits(candidate: Mapping[str, Any]) -> bool:
         for suffix, traits in query.traits:
-            providers = ([root] if suffix is None
+            providers = ([host_uuid] if suffix is None
                          else candidate['mappings'][suffix])
             found = {trait for provider in providers
                      for trait in summaries[provider]['traits']}
@@ -227,36 +228,38 @@ def filter_by_traits(query: Query, answer: Mapping[str, Any],
                 return False
         return True
     return [candidate for candidate in answer['allocation_requests']
-            if has(candidate)]
+            if has_traits(candidate)]
 
 
-def get_free_bandwidth_and_groups(row: Row, summaries: Mapping[str, Any]
-                                  ) -> tuple[dict[int, int], int | None]:
-    """Read a host's free bandwidth and control groups from Placement's
-    summaries.
+def parse_free_bandwidth_and_groups(
+        host: HostReport,
+        summaries: Mapping[str, Any]) -> tuple[dict[int, int], int | None]:
+    """Parse a host's free bandwidth and control groups from Placement.
 
+    :param summaries: provider summaries of Placement's answer.
     :returns: free bandwidth by host NUMA node, and number of free control
         groups.
     """
-    def left(uuid: str, resource: str) -> int | None:
+    def get_free_amount(uuid: str, resource: str) -> int | None:
         of = summaries.get(uuid, {}).get('resources', {}).get(resource)
         return of and of['capacity'] - of['used']
     bandwidth = {}
-    for room in row.nodes:
-        share = left(names.make_numa_provider_uuid(row.uuid, room.number),
-                     names.MEM_BW_PCT)
+    for room in host.nodes:
+        share = get_free_amount(
+            names.make_numa_provider_uuid(host.uuid, room.number),
+            names.MEM_BW_PCT)
         if share is not None:
             bandwidth[room.number] = share
-    return bandwidth, left(row.uuid, names.RESCTRL_GROUP)
+    return bandwidth, get_free_amount(host.uuid, names.RESCTRL_GROUP)
 
 
 # -- the search ---------------------------------------------------------------
 
 
-def get_candidates(search: Search, index: Index, client: Any, manager: Any,
-                   context: Any, resources: Any) -> Any:
-    """Return allocation candidates on hosts that the scheduler's index
-    proposes.
+def get_allocation_candidates(search: Search, index: Index, client: Any,
+                              manager: Any, context: Any,
+                              resources: Any) -> Any:
+    """Return allocation candidates on hosts that the index proposes.
 
     The result has the form of ``get_allocation_candidates`` of Nova's client.
 
@@ -268,7 +271,7 @@ def get_candidates(search: Search, index: Index, client: Any, manager: Any,
         # search asks it.
         return [], {}, version
     search.asked = True
-    query = read_query(resources.to_querystring())
+    query = parse_query(resources.to_querystring())
     found: list[Any] = []
     summaries: dict[str, Any] = {}
     while not found and search.batches < BATCHES:
@@ -277,24 +280,26 @@ def get_candidates(search: Search, index: Index, client: Any, manager: Any,
             break
         for row in rows:
             asked = time.monotonic()
-            answer = _ask(client, context, query, row, version)
+            answer = _query_host_candidates(client, context, query, row,
+                                            version)
             ours = filter_by_traits(query, answer, row.uuid)
             if ours:
                 found += ours
                 summaries.update(answer['provider_summaries'])
-                index.correct(
-                    row.uuid, *get_free_bandwidth_and_groups(
+                index.set_free_amounts(
+                    row.uuid, *parse_free_bandwidth_and_groups(
                         row, answer['provider_summaries']),
                     asked=asked, now=time.monotonic())
             else:
-                index.refuse([row.uuid], search.need, time.monotonic())
+                index.add_refusals([row.uuid], search.need, time.monotonic())
     return found, summaries, version
 
 
-def _ask(client: Any, context: Any, query: Query, row: Row,
-         version: str) -> Mapping[str, Any]:
+def _query_host_candidates(client: Any, context: Any, query: Query,
+                           host: HostReport,
+                           version: str) -> Mapping[str, Any]:
     response = client.get(
-        f'/allocation_candidates?{query.of_host(row.uuid)}',
+        f'/allocation_candidates?{query.for_host(host.uuid)}',
         version=version, global_request_id=context.global_id)
     if response.status_code != 200:
         raise NotForIndex(f'{response.status_code} {response.text}')
@@ -303,17 +308,17 @@ def _ask(client: Any, context: Any, query: Query, row: Row,
 
 
 def _propose_hosts(search: Search, index: Index, manager: Any, context: Any,
-                   resources: Any) -> list[Row]:
+                   resources: Any) -> list[HostReport]:
     """Return some of the best hosts on which a request seems to fit."""
     search.batches += 1
-    allowed = _Allowed(search.spec, manager, resources)
-    rows = {view.row.uuid: view.row for view in index.propose(
-        search.need, allowed.holds, search.tried, time.monotonic())}
-    states = {state.uuid: state for state in _get_filtered_states(
+    allowed = _AllowedHosts(search.spec, manager, resources)
+    rows = {view.row.uuid: view.row for view in index.propose_hosts(
+        search.need, allowed.is_allowed, search.tried, time.monotonic())}
+    states = {state.uuid: state for state in _list_filtered_states(
         search.spec, manager, context, list(rows))}
     weighed = manager.get_weighed_hosts(list(states.values()), search.spec)
     best = [one.obj.uuid for one in weighed][:BEST]
-    chosen = index.choose(best, BATCH)
+    chosen = index.choose_at_random(best, BATCH)
     search.states = {uuid: states[uuid] for uuid in chosen}
     search.tried.update(chosen)
     # Those that Nova has no use for are not proposed again.
@@ -321,11 +326,11 @@ def _propose_hosts(search: Search, index: Index, manager: Any, context: Any,
     return [rows[uuid] for uuid in chosen]
 
 
-def _get_filtered_states(spec: shared.RequestSpec, manager: Any, context: Any,
-                         uuids: list[str]) -> Iterable[Any]:
-    """Return the states of hosts that pass the scheduler's filters.
+def _list_filtered_states(spec: shared.RequestSpec, manager: Any, context: Any,
+                          uuids: list[str]) -> Iterable[Any]:
+    """Return the states of the hosts that pass the scheduler's filters.
 
-    Filters that need an allocation candidate are left out.
+    Filters that need an allocation candidate are not run.
     """
     if not uuids:
         return []
@@ -337,7 +342,7 @@ def _get_filtered_states(spec: shared.RequestSpec, manager: Any, context: Any,
     return found
 
 
-class _Allowed:
+class _AllowedHosts:
     """Hosts that a request may be on, by what Nova knows without a query."""
 
     def __init__(self, spec: shared.RequestSpec, manager: Any,
@@ -349,15 +354,15 @@ class _Allowed:
         self._of_host = manager.host_aggregates_map
         self._wanted, self._forbidden = scheduler.aggregates_of(resources)
 
-    def holds(self, row: Row) -> bool:
-        if (row.name.lower() in self._ignored
-                or row.cell not in self._enabled
-                or self._cell not in (None, row.cell)):
+    def is_allowed(self, host: HostReport) -> bool:
+        if (host.name.lower() in self._ignored
+                or host.cell not in self._enabled
+                or self._cell not in (None, host.cell)):
             return False
         if not self._wanted and not self._forbidden:
             return True
         mine = {known.uuid
-                for number in tuple(self._of_host.get(row.name, ()))
+                for number in tuple(self._of_host.get(host.name, ()))
                 if (known := self._aggregates.get(number)) is not None}
         return (all(not mine.isdisjoint(some) for some in self._wanted)
                 and mine.isdisjoint(self._forbidden))

@@ -72,25 +72,24 @@ class IndexedScheduler:
         self._lock = threading.Lock()
         self._counts = {'hits': 0, 'fallbacks': 0, 'others': 0,
                         'remembered': 0}
-        self._log_errors = time.monotonic()
+        self._last_log = time.monotonic()
         self._metrics = index_metrics.Writer(
             shared.config().ghsched.scheduler_metrics_directory)
 
     @property
-    def search(self) -> index_search.Search | None:
-        """Search of the index of hosts that this thread runs; None outside a
-        search.
-        """
+    def current_search(self) -> index_search.Search | None:
+        """Search of the index of hosts that this thread runs, or None."""
         return self._current.search
 
-    def need(self, context: Any, spec: Any, instances: Any) -> Need | None:
+    def compute_need(self, context: Any, spec: Any,
+                     instance_uuids: Any) -> Need | None:
         """Return the resources that a scheduling request takes on its host.
 
         None if the scheduler's index of hosts cannot serve the request.
         """
         try:
-            need = index_search.get_request_need(
-                spec, instances,
+            need = index_search.compute_request_need(
+                spec, instance_uuids,
                 shared.config().ghsched.bandwidth_accounting)
             if need is not None:
                 self.feed.refresh(context, self._manager.enabled_cells,
@@ -105,24 +104,25 @@ class IndexedScheduler:
                           'all hosts')
             need = None
         if need is None:
-            self._count('others')
+            self._count_request('others')
         return need
 
-    def select(self, spec: Any, need: Need,
-               run: Callable[[Any], Any]) -> Any:
+    def select_hosts(self, spec: Any, need: Need,
+                     schedule_request: Callable[[Any], Any]) -> Any:
         """Select hosts for a request by the scheduler's index of hosts.
 
-        :param run: function that schedules a copy of the request.
+        :param schedule_request: function that schedules a copy of the request.
         :returns: the selected hosts; None if the index finds none.
         """
         with _log_errors('cannot release the earlier claim', spec):
-            self.index.release(spec.instance_uuid)
+            self.index.drop_claim(spec.instance_uuid)
         search = index_search.Search(spec, need)
         try:
             while search.batches < index_search.BATCHES:
-                found = self._once(search, spec, run)
+                found = self._try_selecting_hosts(search, spec,
+                                                  schedule_request)
                 if found is not None:
-                    self._count('hits')
+                    self._count_request('hits')
                     return found
                 if not search.states:
                     break
@@ -130,37 +130,38 @@ class IndexedScheduler:
             LOG.debug('ghsched: request is not for the index: %s', reason)
         finally:
             self._current.search = None
-        self._count('fallbacks')
+        self._count_request('fallbacks')
         return None
 
-    def _once(self, search: index_search.Search, spec: Any,
-              run: Callable[[Any], Any]) -> Any:
+    def _try_selecting_hosts(self, search: index_search.Search, spec: Any,
+                             schedule_request: Callable[[Any], Any]) -> Any:
         search.spec, search.asked = spec.obj_clone(), False
         search.states = {}
-        policy = request_filter.get_policy(spec)
+        policy = request_filter.parse_policy(spec)
         nearest = (request_filter.Try(LOCALITIES[0])
                    if policy and policy.vfs else None)
         request_filter.set_try(search.spec, nearest, {})
         self._current.search = search
         try:
-            return run(search.spec)
+            return schedule_request(search.spec)
         except exception.NoValidHost:
-            self.index.refuse(search.states, search.need, time.monotonic())
+            self.index.add_refusals(search.states, search.need,
+                                    time.monotonic())
             return None
 
-    def candidates(self, client: Any, context: Any, resources: Any) -> Any:
-        """Return allocation candidates on hosts that the scheduler's index
-        proposes.
+    def get_allocation_candidates(self, client: Any, context: Any,
+                                  resources: Any) -> Any:
+        """Return allocation candidates on hosts that the index proposes.
 
         The result has the form of the client's ``get_allocation_candidates``.
 
         :raises NotForIndex: for any error too, because nothing is claimed yet.
         """
-        assert self.search is not None  # noqa: S101
+        assert self.current_search is not None  # noqa: S101
         try:
-            return index_search.get_candidates(
-                self.search, self.index, client, self._manager, context,
-                resources)
+            return index_search.get_allocation_candidates(
+                self.current_search, self.index, client, self._manager,
+                context, resources)
         except index_search.NotForIndex:
             raise
         except Exception as error:
@@ -168,66 +169,67 @@ class IndexedScheduler:
                           'searching all hosts')
             raise index_search.NotForIndex(repr(error)) from error
 
-    def claimed(self, selections: Any, spec: Any, need: Need) -> None:
-        """Subtract placed guests from their hosts in the scheduler's index.
+    def subtract_placed_guest(self, selections: Any, spec: Any,
+                              need: Need) -> None:
+        """Subtract a placed guest from its host in the index; never raise.
 
-        Never raises. Guests that a complete search has placed are subtracted,
-        too. A host that cannot be updated is removed from the index until its
-        next report.
+        Guests that were placed by a search of all hosts are subtracted, too. A
+        host that cannot be updated is removed from the index until its next
+        report.
         """
         uuid = None
         with _log_errors('cannot subtract the claim from the index', spec):
             (chosen, *_alternates), = selections
             uuid = chosen.compute_node_uuid
-            self.index.claim(uuid, spec.instance_uuid, need,
-                             time.monotonic())
+            self.index.add_claim(uuid, spec.instance_uuid, need,
+                                 time.monotonic())
             return
         with _log_errors('cannot drop the host from the index', spec):
-            self.index.report((), [uuid], time.monotonic())
+            self.index.update_hosts((), [uuid], time.monotonic())
 
     # -- refusals -------------------------------------------------------------
 
-    def check(self, spec: Any, need: Need) -> None:
-        """Refuse a request if a complete search has just refused an equal
-        request.
+    def refuse_if_cached(self, spec: Any, need: Need) -> None:
+        """Refuse a request if an equal one has just been refused.
 
-        :raises nova.exception.NoValidHost: with the reason of that search.
+        :raises nova.exception.NoValidHost: with the reason of that refusal.
         """
         reason = None
         with _log_errors('cannot look for an earlier refusal', spec):
             if self.feed.is_current:
-                reason = self._refusals.find(spec, need)
+                reason = self._refusals.find_reason(spec, need)
         if reason is not None:
-            self._count('remembered')
+            self._count_request('remembered')
             raise exception.NoValidHost(reason=reason)
 
-    def refused(self, spec: Any, need: Need, gains: int, took: float,
-                reason: str) -> None:
-        """Cache the reason why a complete search has refused a request."""
-        with _log_errors('cannot keep the refusal', spec):
-            self._refusals.add(spec, need, gains, took, reason)
+    def cache_refusal(self, spec: Any, need: Need, gains: int, seconds: float,
+                      reason: str) -> None:
+        """Cache why a search of all hosts has refused a request.
 
-    def forget_refusals(self) -> None:
-        """Drop all cached refusals of requests, because host aggregates have
-        changed.
+        :param gains: :attr:`Index.gains` when the search began.
+        :param seconds: duration of the search.
         """
+        with _log_errors('cannot keep the refusal', spec):
+            self._refusals.add_refusal(spec, need, gains, seconds, reason)
+
+    def drop_cached_refusals(self) -> None:
+        """Drop all cached refusals, after a change of host aggregates."""
         self._refusals.clear()
 
     # -- for the admin --------------------------------------------------------
 
-    def _count(self, what: str) -> None:
-        """Count a scheduling request by its result; now and then report the
-        counts.
+    def _count_request(self, result: str) -> None:
+        """Count a scheduling request by its result.
 
-        They are written to the metrics file and the log.
+        The counts are logged once a minute and written to the metrics file.
         """
         now = time.monotonic()
         with self._lock:
-            self._counts[what] += 1
+            self._counts[result] += 1
             counts = dict(self._counts)
-            is_time = now - self._log_errors >= _LOG_EVERY
+            is_time = now - self._last_log >= _LOG_EVERY
             if is_time:
-                self._log_errors = now
+                self._last_log = now
         if is_time:
             LOG.info(
                 'ghsched: index of %(hosts)d hosts, read %(age).1f s ago, '
@@ -237,17 +239,17 @@ class IndexedScheduler:
                 {'hosts': len(self.index), 'age': self.feed.age,
                  'rebuilt': self.feed.rebuilt, **counts})
         with _log_errors('cannot write metrics'):
-            self._metrics.write(index_metrics.Figures(
+            self._metrics.write_metrics(index_metrics.Figures(
                 counts, len(self.index), self.feed.rebuilt,
-                time.time() - self.feed.age, self.feed.ahead,
-                self.feed.unread))
+                time.time() - self.feed.age, self.feed.hosts_ahead,
+                self.feed.unreadable_hosts))
 
 
 @contextlib.contextmanager
 def _log_errors(failure: str, spec: Any = None) -> Iterator[None]:
     """Within this context, log any error instead of raising it.
 
-    :param failure: the fixed text of the log line, "cannot" and what failed.
+    :param failure: the fixed text of the log line, such as "cannot write".
     """
     try:
         yield

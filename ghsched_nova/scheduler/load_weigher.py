@@ -59,8 +59,8 @@ class GhschedLoadWeigher(option_weigher.OptionWeigher):
     failure = 'cannot read the load'
     unreadable = UNKNOWN
 
-    def score(self, host_state: Any, _spec: Any) -> float:
-        nearness = self._nearness(host_state)
+    def compute_score(self, host_state: Any, _spec: Any) -> float:
+        nearness = self._compute_bottleneck_nearness(host_state)
         if nearness is None:
             return self.unreadable
         score = 0.0 - min(1.0, nearness)
@@ -69,19 +69,18 @@ class GhschedLoadWeigher(option_weigher.OptionWeigher):
                    'weigher': type(self).__name__})
         return score
 
-    def _nearness(self, state: Any) -> float | None:
-        """Return how near the busiest NUMA node of a host is to being a
-        bottleneck.
+    def _compute_bottleneck_nearness(self, state: Any) -> float | None:
+        """Return a host's load as a part of the load of a bottleneck.
 
-        If host NUMA nodes are chosen for the guest, the busiest of these
-        counts, otherwise the mean of all nodes; None if no load is known.
+        The load of the busiest of the host NUMA nodes that were chosen for the
+        guest, or the mean of all nodes if none were; None if it is unknown.
         """
         found = by_load.get_fresh_load(state)
         if found is None:
             return None
         limits = conf.get_bottleneck_limits(shared.config().ghsched)
         nodes = node_choice.compute_relative_load(
-            found, by_load.count_used_by_host_node(state),
+            found, by_load.count_used_cpus_by_node(state),
             dataclasses.replace(limits, begin={
                 name: value for name, value in limits.begin.items()
                 if name in self.resources}), alike=False)

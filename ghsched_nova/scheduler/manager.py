@@ -72,7 +72,7 @@ _OUR_FILTER = filters.GhschedNUMATopologyFilter.__name__
 _NO_REASON = ('', 'There are not enough hosts available.')
 
 
-class _Seen(threading.local):
+class _RequestState(threading.local):
     """State of the request that this thread schedules.
 
     :ivar claims: of the whole request, over all of its searches.
@@ -84,34 +84,34 @@ class _Seen(threading.local):
 
     def __init__(self) -> None:
         self.claims = Claims()
-        self.start()
+        self.reset()
 
-    def start(self) -> None:
+    def reset(self) -> None:
         self.lost = False
         self.query: list[tuple[str, str]] = []
         self.hosts: frozenset[str] = frozenset()
         self.filtered: list[lack.Filtered] = []
 
-    def start_filters(self) -> None:
+    def reset_filters(self) -> None:
         self.filtered = []
 
-    def note(self, name: str, before: int, after: int) -> None:
+    def record_filter(self, name: str, before: int, after: int) -> None:
         self.filtered.append(lack.Filtered(name, before, after))
 
     @property
-    def removed_by(self) -> set[str]:
+    def removing_filters(self) -> set[str]:
         """Names of the scheduler filters that removed hosts from a request."""
         return {one.name for one in self.filtered if one.after < one.before}
 
 
-class _NotingClient:
+class _RecordingClient:
     """A Placement client that notes what is asked and claimed.
 
     While a request is searched for by the index, its candidates are those of
     the hosts that are proposed.
     """
 
-    def __init__(self, client: Any, seen: _Seen,
+    def __init__(self, client: Any, seen: _RequestState,
                  indexed: IndexedScheduler | None) -> None:
         self._client, self._seen = client, seen
         self._indexed = indexed
@@ -120,18 +120,21 @@ class _NotingClient:
         return getattr(self._client, name)
 
     def claim_resources(self, *args: Any, **kwargs: Any) -> bool:
-        """Claim a server's resources in Placement, and record a lost race.
+        """Claim a server's resources in Placement and notice lost races.
 
-        The race is lost if another request has taken the resources first.
+        A race is lost if another request has taken the resources first.
         """
-        claimed = self._seen.claims.claim(self._client, *args, **kwargs)
+        claimed = self._seen.claims.claim_resources(self._client, *args,
+                                                    **kwargs)
         self._seen.lost = self._seen.lost or not claimed
         return claimed
 
     def get_allocation_candidates(self, context: Any,
                                   resources: Any) -> Any:
-        if self._indexed is not None and self._indexed.search is not None:
-            return self._indexed.candidates(self._client, context, resources)
+        indexed = self._indexed
+        if indexed is not None and indexed.current_search is not None:
+            return indexed.get_allocation_candidates(
+                self._client, context, resources)
         found = self._client.get_allocation_candidates(context, resources)
         # Nova may ask once more, with VCPU in place of PCPU.
         self._seen.query = self._seen.query or parse.parse_qsl(
@@ -147,13 +150,13 @@ class _NotingClient:
 class GhschedSchedulerManager(manager.SchedulerManager):
     """Nova's scheduler manager; a NoValidHost of ours carries its reason."""
 
-    _seen = _Seen()
+    _seen = _RequestState()
     _indexed: IndexedScheduler | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.host_manager.enabled_filters = scheduler.watch_filters(
-            self.host_manager.enabled_filters, self._seen.note)
+            self.host_manager.enabled_filters, self._seen.record_filter)
         scheduler.set_host_state_class(self.host_manager,
                                        host_view.GhschedHostState)
         self._refusal_log = refusal_log.RefusalLog(
@@ -165,8 +168,8 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
     @property
     def placement_client(self) -> Any:
-        return _NotingClient(super().placement_client, self._seen,
-                             self._indexed)
+        return _RecordingClient(super().placement_client, self._seen,
+                                self._indexed)
 
     @property
     def _placement(self) -> PlacementClient:
@@ -175,73 +178,76 @@ class GhschedSchedulerManager(manager.SchedulerManager):
     @messaging.expected_exceptions(exception.NoValidHost)
     def select_destinations(self, context: Any, *args: Any,
                             **kwargs: Any) -> Any:
-        """Select hosts for a request; after an error release what it has
-        claimed.
+        """Select hosts for a request; after an error release its claims.
 
-        Nova itself removes the claims in Placement of a request that is
-        refused.
+        Nova itself removes the allocations of a request that is refused.
         """
-        self._seen.claims.start()
+        self._seen.claims.reset()
         spec = kwargs.get('spec_obj')
         try:
             if spec is None:
                 return self._schedule_request(context, *args, **kwargs)
-            return numa_choice.schedule(
+            return numa_choice.schedule_with_fitting_count(
                 context, spec, lambda tried: self._schedule_request(
                     context, *args, **{**kwargs, 'spec_obj': tried}))
         except exception.NoValidHost as error:
-            _add_event(context, spec, error.kwargs.get('reason', ''))
+            _record_refused_move(context, spec, error.kwargs.get('reason', ''))
             if spec is not None and not scheduler.is_rebuild(spec):
                 self._refusal_log.count_refusal(spec)
             raise
         except Exception:
-            self._seen.claims.release(context)
+            self._seen.claims.release_claims(context)
             raise
 
     def _schedule_request(self, context: Any, *args: Any,
                           **kwargs: Any) -> Any:
-        """Select hosts for a request from the index, or else by a complete
-        search.
+        """Select hosts for a request by the index, or by a search of all
+        hosts.
         """
         spec, indexed = kwargs.get('spec_obj'), self._indexed
-        need = (indexed.need(context, spec, kwargs.get('instance_uuids'))
+        need = (indexed.compute_need(context, spec,
+                                     kwargs.get('instance_uuids'))
                 if indexed is not None and spec is not None else None)
         if indexed is None or need is None:
-            return self._search_hosts(context, *args, **kwargs)
-        found = indexed.select(spec, need, lambda tried: self._select_hosts(
-            context, *args, **{**kwargs, 'spec_obj': tried}))
+            return self._search_all_hosts(context, *args, **kwargs)
+        found = indexed.select_hosts(
+            spec, need,
+            lambda tried: self._select_hosts(context, *args, **{
+                **kwargs, 'spec_obj': tried
+            }))
         if found is None:
-            found = self._search_once(indexed, need, context, *args,
-                                      **kwargs)
+            found = self._search_unless_refused(indexed, need, context, *args,
+                                                **kwargs)
         if kwargs.get('return_objects'):
-            indexed.claimed(found, spec, need)
+            indexed.subtract_placed_guest(found, spec, need)
         return found
 
-    def _search_once(self, indexed: IndexedScheduler, need: Need,
-                     context: Any, *args: Any, **kwargs: Any) -> Any:
-        """Select hosts by a complete search, unless one just refused an equal
-        request.
+    def _search_unless_refused(self, indexed: IndexedScheduler, need: Need,
+                               context: Any, *args: Any, **kwargs: Any) -> Any:
+        """Search all hosts for a request, unless an equal one was just
+        refused.
         """
         spec, gains = kwargs['spec_obj'].obj_clone(), indexed.index.gains
-        indexed.check(spec, need)
+        indexed.refuse_if_cached(spec, need)
         began = time.monotonic()
-        self._seen.start()
+        self._seen.reset()
         try:
-            return self._search_hosts(context, *args, **kwargs)
+            return self._search_all_hosts(context, *args, **kwargs)
         except exception.NoValidHost as error:
             if not self._seen.lost:
-                indexed.refused(spec, need, gains, time.monotonic() - began,
-                                error.kwargs.get('reason', ''))
+                indexed.cache_refusal(spec, need, gains,
+                                      time.monotonic() - began,
+                                      error.kwargs.get('reason', ''))
             raise
 
     def _get_all_host_states(self, context: Any, spec_obj: Any,
                              provider_summaries: Any) -> Any:
-        """Return the states of the hosts that a scheduling request may use.
+        """Return the states of the hosts that may serve a request.
 
-        They are the hosts of Placement's allocation candidates, or those that
+        These are the hosts of Placement's allocation candidates, or those that
         the index of hosts has proposed.
         """
-        search = self._indexed and self._indexed.search
+        search = self._indexed and self._indexed.current_search
         if not search:
             return super()._get_all_host_states(context, spec_obj,
                                                 provider_summaries)
@@ -251,39 +257,40 @@ class GhschedSchedulerManager(manager.SchedulerManager):
     def update_aggregates(self, ctxt: Any, aggregates: Any) -> None:
         super().update_aggregates(ctxt, aggregates)
         if self._indexed is not None:
-            self._indexed.forget_refusals()
+            self._indexed.drop_cached_refusals()
 
-    def _search_hosts(self, context: Any, *args: Any, **kwargs: Any) -> Any:
-        """Select hosts for a request by a complete search.
+    def _search_all_hosts(self, context: Any, *args: Any,
+                          **kwargs: Any) -> Any:
+        """Select hosts for a request by a search of all hosts.
 
-        A refusal has ghsched's reason.
+        If no host fits, the error has ghsched's reason.
         """
         spec = kwargs.get('spec_obj')
         if (spec is None or scheduler.is_rebuild(spec)
-                or not request_filter.has_keys(spec)):
+                or not request_filter.has_ghsched_extra_specs(spec)):
             return self._select_hosts(context, *args, **kwargs)
         told: request_filter.Refusals = {}
         why: list[lack.Lack] = []
-        for attempt in self._list_tries(spec):
+        for attempt in self._iterate_tries(spec):
             now: request_filter.Refusals = {}
             try:
-                found = self._select_again(context, attempt, now, *args,
-                                           **kwargs)
-                _log_lines(told, LOG.debug)
-                _log_lines(now, LOG.info)
+                found = self._select_with_retries(context, attempt, now, *args,
+                                                  **kwargs)
+                _log_distinct_lines(told, LOG.debug)
+                _log_distinct_lines(now, LOG.info)
                 return found
             except exception.NoValidHost as error:
                 refused = error
             # Why hosts were refused matters for the last way in which there
             # were some.
             if now:
-                _log_lines(told, LOG.debug)
+                _log_distinct_lines(told, LOG.debug)
                 told = now
             if self._seen.hosts:
                 why = lack.make_filter_lacks(
                     self._seen.filtered, len(self._seen.hosts),
                     {_OUR_FILTER: list(now.values())})
-        _log_lines(told, LOG.info)
+        _log_distinct_lines(told, LOG.info)
         reason = refused.kwargs.get('reason', '')
         if reason in _NO_REASON:
             reason = self._format_reason(spec, why)
@@ -291,8 +298,8 @@ class GhschedSchedulerManager(manager.SchedulerManager):
             raise refused
         raise exception.NoValidHost(reason=reason) from None
 
-    def _list_tries(self, spec: shared.RequestSpec
-                    ) -> Iterator[request_filter.Try | None]:
+    def _iterate_tries(self, spec: shared.RequestSpec,
+                       ) -> Iterator[request_filter.Try | None]:
         """Yield the ways to ask Placement for a request's VFs, the best first.
 
         The nearest VFs come first. For each distance, all VFs of a guest NUMA
@@ -300,45 +307,47 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         then each way to split them among PFs that some host supports. The last
         way uses a control group that guests already share, if there is one.
         """
-        policy = _get_policy(spec)
+        policy = _get_valid_policy(spec)
         if policy is None:
             yield None
             return
-        tries = vfs.tries(
-            policy, lambda: self._list_pfs(spec, policy), _too_many)
+        tries = vfs.tries(policy, lambda: self._list_free_pfs(spec, policy),
+                          _log_too_many_combinations)
         for locality, sizes in tries if policy.vfs else ():
             yield request_filter.Try(locality, sizes)
         if not policy.vfs:
             yield None
-        if policy.controlled and self._may_share_group(policy):
+        if policy.controlled and self._has_shared_group(policy):
             last = requests.LOCALITIES.index(policy.vfs_locality)
             for locality in (requests.LOCALITIES[:last + 1] if policy.vfs
                              else (policy.vfs_locality,)):
                 yield request_filter.Try(locality, joins=True)
 
-    def _may_share_group(self, policy: policies.GuestPolicy) -> bool:
-        """Whether some host has a shared control group for guests of a policy.
-        """
+    def _has_shared_group(self, policy: policies.GuestPolicy) -> bool:
+        """Whether a host has a shared control group for guests of a policy."""
         return self._placement.has_provider(
             names.make_share_trait(policy.fingerprint, 0))
 
-    def _select_again(self, context: Any, how: request_filter.Try | None,
-                      told: request_filter.Refusals, *args: Any,
-                      **kwargs: Any) -> Any:
-        """Select hosts; retry if another request has claimed the resources
-        first.
+    def _select_with_retries(self, context: Any,
+                             attempt: request_filter.Try | None,
+                             refusals: request_filter.Refusals, *args: Any,
+                             **kwargs: Any) -> Any:
+        """Select hosts; retry if another request was faster to claim.
+
+        :param attempt: how to ask Placement for the VFs of the request.
+        :param refusals: collects the reasons why hosts are refused.
         """
         spec = kwargs['spec_obj']
-        for attempt in itertools.count(1):
+        for count in itertools.count(1):
             tried = kwargs['spec_obj'] = spec.obj_clone()
-            request_filter.set_try(tried, how, told)
-            self._seen.start()
+            request_filter.set_try(tried, attempt, refusals)
+            self._seen.reset()
             try:
                 return self._select_hosts(context, *args, **kwargs)
             except exception.NoValidHost:
                 # Nova claims one candidate per host, and so do its rivals:
                 # in Placement's next answer another NUMA node has its turn.
-                if attempt == ATTEMPTS or not self._seen.lost:
+                if count == ATTEMPTS or not self._seen.lost:
                     raise
                 LOG.info('ghsched: lost a claim to another request, '
                          'scheduling flavor %s again', spec.flavor.name)
@@ -350,22 +359,21 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         No filter runs for a forced host, so its allocation candidate, which
         nova-conductor expects, is chosen here.
         """
-        self._seen.start_filters()
+        self._seen.reset_filters()
         hosts = super()._get_sorted_hosts(spec_obj, host_states, index)
-        if (numa_choice.is_numa_auto(spec_obj)
+        if (numa_choice.has_chosen_numa_count(spec_obj)
                 and scheduler.is_forced(spec_obj)):
             hosts = list(filters.GhschedNUMATopologyFilter().filter_all(
                 hosts, spec_obj))
         elif (scheduler.is_forced(spec_obj)
-              and request_filter.has_keys(spec_obj)):
+              and request_filter.has_ghsched_extra_specs(spec_obj)):
             for host in hosts:
                 candidates.map_vfs_to_pfs(host.allocation_candidates,
-                                          host_view.vf_requests(spec_obj))
+                                          host_view.list_vf_requests(spec_obj))
         return hosts
 
     def _select_hosts(self, *args: Any, **kwargs: Any) -> Any:
-        """Call Nova's ``select_destinations`` without the decorator that
-        converts its errors.
+        """Call Nova's select_destinations() and raise its errors undecorated.
         """
         try:
             return super().select_destinations(*args, **kwargs)
@@ -375,21 +383,21 @@ class GhschedSchedulerManager(manager.SchedulerManager):
             raise error from None
 
     def _format_reason(self, spec: shared.RequestSpec,
-                       why: list[lack.Lack]) -> str:
-        """Return the reason why no host takes a guest; empty if it is unknown.
+                       shortages: list[lack.Lack]) -> str:
+        """Return the reason why no host fits a guest; empty if unknown.
 
-        :param why: reasons why the hosts of Placement's candidates were
+        :param shortages: reasons why the hosts of Placement's candidates were
             refused; empty if Placement had no candidates.
         """
-        policy = _get_policy(spec)
+        policy = _get_valid_policy(spec)
         if policy is None:
             return ''
         try:
-            found = why or self._find_lacks(spec, policy)
-            if why and self._seen.removed_by == {_OUR_FILTER}:
+            found = shortages or self._find_shortages(spec, policy)
+            if shortages and self._seen.removing_filters == {_OUR_FILTER}:
                 # What no host has says more than what one candidate lacked.
-                found = [one for one in self._find_lacks(spec, policy)
-                         if one.resource != lack.COMBINATION] or why
+                found = [one for one in self._find_shortages(spec, policy)
+                         if one.resource != lack.COMBINATION] or shortages
         except Exception:
             # The refusal stands whether or not its reason can be had.
             LOG.exception('ghsched: cannot find out why flavor %s was '
@@ -400,75 +408,70 @@ class GhschedSchedulerManager(manager.SchedulerManager):
                      {'flavor': spec.flavor.name, 'item': item})
         return '; '.join(item.reason for item in found)
 
-    def _find_lacks(self, spec: shared.RequestSpec,
-                    policy: policies.GuestPolicy) -> list[lack.Lack]:
-        """Return the resources of a request that no host in Placement has
-        free.
-        """
+    def _find_shortages(self, spec: shared.RequestSpec,
+                        policy: policies.GuestPolicy) -> list[lack.Lack]:
+        """Return the resources of a request that are free on no host."""
         cloud = cloud_lack.Cloud(
-            self._query_candidates, self._list_pfs(spec, policy),
-            policy.controlled and self._may_share_group(policy),
-            lambda: self._get_free_amounts(names.MEM_BW_PCT,
-                                           frozenset({names.NUMA_NODE_TRAIT})))
+            self._has_candidates, self._list_free_pfs(spec, policy),
+            policy.controlled and self._has_shared_group(policy),
+            lambda: self._list_free_providers(
+                names.MEM_BW_PCT, frozenset({names.NUMA_NODE_TRAIT})))
         return cloud_lack.find_refusal_reasons(
             policy, shared.config().ghsched.bandwidth_accounting, cloud,
             cloud_lack.strip_ghsched_requests(
-                self._seen.query, request_filter.our_suffixes(spec)))
+                self._seen.query, request_filter.list_suffix_prefixes(spec)))
 
-    def _list_pfs(self, spec: shared.RequestSpec, policy: policies.GuestPolicy,
-                  ) -> dict[str, list[vfs.Pf]]:
-        """Return the PFs with free VFs, for each PCI alias that a policy asks
-        for.
-        """
-        devices = request_filter.devices_of(spec, policy,
-                                            request_filter.Try('node'))
+    def _list_free_pfs(self, spec: shared.RequestSpec,
+                       policy: policies.GuestPolicy,
+                       ) -> dict[str, list[vfs.Pf]]:
+        """Return the PFs with free VFs for each PCI alias of a policy."""
+        devices = request_filter.make_device_groups(spec, policy,
+                                                    request_filter.Try('node'))
         found: dict[str, list[vfs.Pf]] = {}
         for need, item in zip(policy.vfs, devices, strict=True):
             if need.alias not in found:
-                found[need.alias] = self._get_free_amounts(item.resource_class,
-                                                           item.required)
+                found[need.alias] = self._list_free_providers(
+                    item.resource_class, item.required)
         return found
 
-    def _get_free_amounts(self, *asked: Any) -> list[vfs.Pf]:
-        """Return resource providers in Placement with free resources of one
-        class.
+    def _list_free_providers(self, *resource_and_traits: Any) -> list[vfs.Pf]:
+        """Return the providers in Placement with free resources of a class.
 
-        :param asked: resource class and required traits.
+        :param resource_and_traits: resource class and required traits.
         """
-        answer = self._placement.list_candidates(vfs.query(*asked), _MAX_PFS)
-        return vfs.read(answer['provider_summaries'], *asked)
+        answer = self._placement.list_candidates(
+            vfs.query(*resource_and_traits), _MAX_PFS)
+        return vfs.read(answer['provider_summaries'], *resource_and_traits)
 
-    def _query_candidates(self, query: list[tuple[str, str]]) -> bool:
-        """Whether any host in Placement has an allocation candidate for a
-        query.
-        """
+    def _has_candidates(self, query: list[tuple[str, str]]) -> bool:
+        """Whether Placement has any allocation candidate for a query."""
         return bool(self._placement.list_candidates(query, 1)[
             'allocation_requests'])
 
 
-def _get_policy(spec: shared.RequestSpec) -> policies.GuestPolicy | None:
+def _get_valid_policy(spec: shared.RequestSpec) -> policies.GuestPolicy | None:
     """Return the bandwidth policy of a request's flavor; None if it is
     invalid.
     """
     try:
-        policy = request_filter.get_policy(spec)
+        policy = request_filter.parse_policy(spec)
         if policy is not None:
-            request_filter.devices_of(spec, policy,
-                                      request_filter.Try('node'))
+            request_filter.make_device_groups(spec, policy,
+                                              request_filter.Try('node'))
         return policy
     except policies.PolicyError:
         return None
 
 
-def _add_event(context: Any, spec: shared.RequestSpec | None,
-               reason: str) -> None:
-    """Record the reason why a server was not moved in the server's action.
+def _record_refused_move(context: Any, spec: shared.RequestSpec | None,
+                         reason: str) -> None:
+    """Record why a server could not be moved, as an event of its action.
 
     nova-conductor replaces the reason of a refused resize or migration by a
     sentence of its own, and Nova shows the fault only of servers in ERROR.
     """
     if (spec is None or reason in _NO_REASON or scheduler.is_rebuild(spec)
-            or not request_filter.has_keys(spec)):
+            or not request_filter.has_ghsched_extra_specs(spec)):
         return
     try:
         scheduler.add_failed_event(context, spec.instance_uuid, _EVENT, reason)
@@ -478,12 +481,13 @@ def _add_event(context: Any, spec: shared.RequestSpec | None,
                     {'uuid': spec.instance_uuid, 'error': error})
 
 
-def _too_many(sizes: vfs.Sizes) -> None:
+def _log_too_many_combinations(sizes: vfs.Sizes) -> None:
     LOG.info('ghsched: not sharing the VFs of the flavor among PFs as %s: '
              'too many combinations for Placement', sizes)
 
 
-def _log_lines(lines: Iterable[str], log: Callable[..., None]) -> None:
-    """Log each reason why hosts were refused once."""
+def _log_distinct_lines(lines: Iterable[str],
+                        log_method: Callable[..., None]) -> None:
+    """Log each line about refused hosts once."""
     for line in dict.fromkeys(lines):
-        log('ghsched: flavor %s', line)
+        log_method('ghsched: flavor %s', line)

@@ -36,8 +36,9 @@ _REQUIRED = fields.PCINUMAAffinityPolicy.REQUIRED
 Free = Callable[[Any], Mapping[int | None, int]]
 
 
-def list_claim_placed(requests: Iterable[Any] | None) -> list[Any]:
-    """Return the PCI requests of a server without those of ``ghsched:vfs``."""
+def list_requests_without_vf_policy(
+        requests: Iterable[Any] | None) -> list[Any]:
+    """Return the PCI requests of a server except those of ``ghsched:vfs``."""
     return [request for request in requests or ()
             if pci_requests.get_guest_node(request) is None]
 
@@ -45,30 +46,32 @@ def list_claim_placed(requests: Iterable[Any] | None) -> list[Any]:
 def require_near_devices(requests: Sequence[Any]) -> Sequence[Any]:
     """Set PCI requests to accept only devices on the guest's NUMA nodes.
 
-    The requests are changed in place.
+    Requests of ``ghsched:vfs`` are left out. The requests are changed in
+    place.
     """
-    for request in list_claim_placed(requests):
+    for request in list_requests_without_vf_policy(requests):
         request.numa_policy = _REQUIRED
     return requests
 
 
-def find_device_shortage(requests: Sequence[Any], free: Free) -> str:
+def describe_device_shortage(requests: Sequence[Any],
+                             count_free_devices: Free) -> str:
     """Describe the devices that a guest needs near its NUMA nodes.
 
     The text also says on which host NUMA nodes such devices are free.
     """
     needed: Counter[str] = Counter()
     where = {}
-    for request in list_claim_placed(requests):
-        name = _name(request)
+    for request in list_requests_without_vf_policy(requests):
+        name = _describe_request(request)
         needed[name] += request.count
-        where[name] = free(request)
+        where[name] = count_free_devices(request)
     return '; '.join(
-        f'{count} of {name} needed, {_places(where[name])}'
+        f'{count} of {name} needed, {_format_free_devices(where[name])}'
         for name, count in needed.items())
 
 
-def _name(request: Any) -> str:
+def _describe_request(request: Any) -> str:
     if request.alias_name:
         return f'alias {request.alias_name}'
     network = next((spec['physical_network'] for spec in request.spec
@@ -80,10 +83,11 @@ def _name(request: Any) -> str:
     return f'{name} ({interface})' if interface else name
 
 
-def _places(free: Mapping[int | None, int]) -> str:
-    known = sorted((node, count) for node, count in free.items()
+def _format_free_devices(free_by_node: Mapping[int | None, int]) -> str:
+    known = sorted((node, count) for node, count in free_by_node.items()
                    if node is not None)
     parts = [f'{count} on host NUMA node {node}' for node, count in known]
-    if free.get(None):
-        parts.append(f'{free[None]} on a node that the host does not tell')
+    if free_by_node.get(None):
+        parts.append(
+            f'{free_by_node[None]} on a node that the host does not tell')
     return 'available: ' + ', '.join(parts) if parts else 'none is free'

@@ -32,17 +32,18 @@ from ghsched_placement import auto_nodes
 LOG = logging.getLogger(__name__)
 
 
-def schedule(context: Any, spec: shared.RequestSpec,
-             run: Callable[[shared.RequestSpec], Any]) -> Any:
+def schedule_with_fitting_count(
+        context: Any, spec: shared.RequestSpec,
+        schedule_request: Callable[[shared.RequestSpec], Any]) -> Any:
     """Schedule a request with the first number of guest NUMA nodes that fits.
 
-    :param run: function that schedules a request.
+    :param schedule_request: function that schedules a request.
     :raises nova.exception.NoValidHost: if no number fits; with all reasons.
     """
     refusals: dict[int, Any] = {}
     for count, tried in _list_requests_by_count(context, spec):
         try:
-            return run(tried)
+            return schedule_request(tried)
         except exception.NoValidHost as error:
             refusals[count] = error
             LOG.debug('ghsched: flavor %(flavor)s does not fit with '
@@ -59,7 +60,7 @@ def schedule(context: Any, spec: shared.RequestSpec,
         for count, reason in reasons.items()))
 
 
-def is_numa_auto(spec: shared.RequestSpec) -> bool:
+def has_chosen_numa_count(spec: shared.RequestSpec) -> bool:
     """Whether nova-scheduler chose a request's number of guest NUMA nodes."""
     return ('extra_specs' in spec.flavor
             and auto_nodes.has_chosen_node_count(spec.flavor.extra_specs))
@@ -69,8 +70,9 @@ def _list_requests_by_count(context: Any, spec: shared.RequestSpec
                             ) -> Sequence[tuple[int, shared.RequestSpec]]:
     """Return a copy of a request for each number of guest NUMA nodes to try.
 
-    :raises nova.exception.NoValidHost: if the image sets guest NUMA nodes,
-        too.
+    :returns: pairs of the number and the copy; only the request itself, if its
+        flavor does not leave the number to ghsched.
+    :raises nova.exception.NoValidHost: if the image sets guest NUMA nodes too.
     """
     extra_specs = (spec.flavor.extra_specs
                    if 'extra_specs' in spec.flavor else {})
@@ -81,12 +83,13 @@ def _list_requests_by_count(context: Any, spec: shared.RequestSpec
         extra_specs, spec.flavor.vcpus, spec.flavor.memory_mb, had,
         is_live or scheduler.is_rebuild(spec))
     try:
-        return [(count, _with_count(spec, count)) for count in counts]
+        return [(count, _copy_with_count(spec, count)) for count in counts]
     except exception.NovaException as error:
         raise exception.NoValidHost(reason=str(error)) from error
 
 
-def _with_count(spec: shared.RequestSpec, count: int) -> shared.RequestSpec:
+def _copy_with_count(spec: shared.RequestSpec,
+                     count: int) -> shared.RequestSpec:
     tried = spec.obj_clone()
     tried.flavor = numa.with_count(spec.flavor, count)
     tried.numa_topology = numa.guest_topology(tried.flavor, spec.image)

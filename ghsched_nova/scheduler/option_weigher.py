@@ -38,35 +38,38 @@ class OptionWeigher(weights.BaseHostWeigher):
     unreadable: float
 
     def weight_multiplier(self, host_state: Any) -> float:
-        """Return a weigher's weight for a host, from aggregate metadata or the
-        option.
+        """Return the weigher's weight for a host.
+
+        Metadata of the host's aggregates override the configuration option.
         """
         return float(utils.get_weight_multiplier(
             host_state, self.option,
             getattr(shared.config().ghsched, self.option)))
 
-    def is_off(self, weighed: Any) -> bool:
+    def has_zero_weight(self, weighed_hosts: Any) -> bool:
         """Whether the weigher's weight is 0 for all hosts of a request.
 
-        :param weighed: hosts in the form of the argument of
+        :param weighed_hosts: hosts in the form of the argument of
             :meth:`weigh_objects`.
         """
-        return not any(self.weight_multiplier(one.obj) for one in weighed)
+        return not any(
+            self.weight_multiplier(one.obj) for one in weighed_hosts)
 
-    def score(self, host_state: Any, spec: shared.RequestSpec) -> float:
+    def compute_score(self, host_state: Any,
+                      spec: shared.RequestSpec) -> float:
         """Return the score of a host for a request; may raise any exception.
         """
         raise NotImplementedError
 
     def _weigh_object(self, host_state: Any,
                       spec: shared.RequestSpec) -> float:
-        """Return the score of a host for a request.
+        """Return the score of a host for a request; never raise.
 
         A host whose score cannot be computed gets a fixed score, because Nova
         fails the whole request after an error of a weigher.
         """
         try:
-            return self.score(host_state, spec)
+            return self.compute_score(host_state, spec)
         except Exception as error:
             LOG.warning('ghsched: host %(host)s: %(failure)s, using score '
                         '%(score)s: %(error)r',

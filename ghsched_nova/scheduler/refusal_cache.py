@@ -63,13 +63,12 @@ class RefusalCache:
         self._lock = threading.Lock()
         self._refusals: dict[str, _Refusal] = {}
 
-    def find(self, spec: Any, need: Need) -> str | None:
-        """Return the reason why an equal request was refused; None if not
-        cached.
+    def find_reason(self, spec: Any, need: Need) -> str | None:
+        """Return why an equal request was refused; None if not cached.
 
-        A refusal is cached until it may no longer be valid.
+        A refusal is dropped once hosts may have gained enough free resources.
         """
-        name = make_signature(spec)
+        name = make_request_signature(spec)
         with self._lock:
             known = self._refusals.get(name)
         if known is None or time.monotonic() > known.until or (
@@ -77,23 +76,22 @@ class RefusalCache:
             return None
         return known.reason
 
-    def add(self, spec: Any, need: Need, gains: int, took: float,
-            reason: str) -> None:
-        """Cache the reason why a complete search has refused a request.
+    def add_refusal(self, spec: Any, need: Need, gains: int, seconds: float,
+                    reason: str) -> None:
+        """Cache the reason why a search of all hosts refused a request.
 
         Requests with bandwidth bursts are not cached: a host may offer more
         bursts after a measurement, without a report.
 
-        :param gains: the index's counter of hosts that gained resources, when
-            the search began.
-        :param took: duration of the search in seconds.
+        :param gains: :attr:`Index.gains` when the search began.
+        :param seconds: duration of the search.
         """
         if need.unreported:
             return
-        name = make_signature(spec)
+        name = make_request_signature(spec)
         least, most = AGE
         found = _Refusal(
-            time.monotonic() + min(max(least, SEARCH_TIMES * took), most),
+            time.monotonic() + min(max(least, SEARCH_TIMES * seconds), most),
             gains, reason)
         with self._lock:
             self._refusals.pop(name, None)
@@ -107,18 +105,19 @@ class RefusalCache:
             self._refusals.clear()
 
 
-def make_signature(spec: Any) -> str:
-    """Return a text that is equal for requests that ask for the same
-    resources.
-    """
-    return hashlib.sha256(jsonutils.dump_as_bytes(
-        _common(spec.obj_to_primitive()), sort_keys=True)).hexdigest()
+def make_request_signature(spec: Any) -> str:
+    """Return a hash that is equal for requests of the same resources."""
+    return hashlib.sha256(
+        jsonutils.dump_as_bytes(_remove_request_ids(spec.obj_to_primitive()),
+                                sort_keys=True)).hexdigest()
 
 
-def _common(document: Any) -> Any:
+def _remove_request_ids(document: Any) -> Any:
     if isinstance(document, dict):
-        return {name: _common(value) for name, value in document.items()
-                if name not in _OF_ONE_REQUEST}
+        return {
+            name: _remove_request_ids(value)
+            for name, value in document.items() if name not in _OF_ONE_REQUEST
+        }
     if isinstance(document, list):
-        return [_common(value) for value in document]
+        return [_remove_request_ids(value) for value in document]
     return document

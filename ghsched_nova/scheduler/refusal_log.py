@@ -52,42 +52,38 @@ class RefusalLog:
         self._path = directory / FILE
 
     def count_refusal(self, spec: Any) -> None:
-        """Count the refusal of a scheduling request; never raise.
-
-        :param spec: the request.
-        """
+        """Count the refusal of a request by its flavor; never raise."""
         try:
             flavor = spec.flavor
-            with self._lock():
+            with self._file_lock():
                 atomic_file.write_file(
                     self._path, refusal_record.to_json(
                         refusal_record.add_refusal(
-                            self._read(), flavor.flavorid, flavor.name,
+                            self._parse_file(), flavor.flavorid, flavor.name,
                             time.time())))
         except Exception as error:
             LOG.warning('ghsched: cannot count the refusal of a request: '
                         '%(error)r', {'error': error})
 
-    def read(self) -> tuple[refusal_record.Refused, ...]:
-        """Return the refusals that are in the file; empty if it cannot be
-        read.
+    def read_refusals(self) -> tuple[refusal_record.Refused, ...]:
+        """Return the refusals in the record file; empty if it is unreadable.
         """
         try:
-            return self._read()
+            return self._parse_file()
         except (OSError, UnicodeDecodeError) as error:
             LOG.warning('ghsched: cannot read the record of refusals: '
                         '%(error)s', {'error': error})
             return ()
 
-    def _read(self) -> tuple[refusal_record.Refused, ...]:
+    def _parse_file(self) -> tuple[refusal_record.Refused, ...]:
         return refusal_record.from_json(
             self._path.read_text() if self._path.exists() else '')
 
     @contextlib.contextmanager
-    def _lock(self) -> Iterator[None]:
+    def _file_lock(self) -> Iterator[None]:
         """Within this context, no other process or thread changes the file.
 
-        :raises TimeoutError: if another one holds the lock for too long.
+        :raises TimeoutError: if the lock is not free for half a second.
         """
         with self._path.with_suffix('.lock').open('a') as file:
             for _attempt in range(_LOCK_ATTEMPTS):
@@ -112,5 +108,5 @@ class RefusalEndpoint:
         self._log = log
 
     def list_refusals(self, _context: Any) -> str:
-        """Return the record of refusals of this host as JSON text."""
-        return refusal_record.to_json(self._log.read())
+        """Return this host's record of refused requests as JSON text."""
+        return refusal_record.to_json(self._log.read_refusals())

@@ -43,18 +43,17 @@ _NUMBERED = re.compile(r'(resources|trait)[a-zA-Z0-9_-]+:')
 Refusals: TypeAlias = dict[str, Lack]
 
 
-def has_keys(spec: shared.RequestSpec) -> bool:
-    """Whether the flavor of a scheduling request has any extra spec of
-    ghsched.
+def has_ghsched_extra_specs(spec: shared.RequestSpec) -> bool:
+    """Whether the flavor of a scheduling request has extra specs of ghsched.
     """
     return 'extra_specs' in spec.flavor and policies.wanted(
         spec.flavor.extra_specs)
 
 
-def get_policy(spec: shared.RequestSpec) -> policies.GuestPolicy | None:
-    """Return the bandwidth policy of a request's flavor.
+def parse_policy(spec: shared.RequestSpec) -> policies.GuestPolicy | None:
+    """Parse the bandwidth policy of a request's flavor; None if it has none.
 
-    :raises policies.PolicyError: if the policy cannot be honoured.
+    :raises policies.PolicyError: if the policy is invalid.
     """
     extra_specs = (spec.flavor.extra_specs
                    if 'extra_specs' in spec.flavor else {})
@@ -87,26 +86,27 @@ class Try:
 
 def set_try(spec: shared.RequestSpec, attempt: Try | None,
             refusals: Refusals) -> None:
-    """Store in a request how to ask Placement for its VFs in the next search.
+    """Set how the next search of a request asks Placement for VFs.
 
+    :param attempt: how to ask; None for the default.
     :param refusals: collects the log lines about refused hosts, with the
-        resources that they lack.
+        shortages that they describe.
     """
     spec.__dict__['_ghsched_try'] = attempt
     spec.__dict__['_ghsched_refusals'] = refusals
 
 
-def refusals_of(spec: shared.RequestSpec) -> Refusals | None:
-    """Return the collection for reasons why hosts refuse a request.
+def get_refusals(spec: shared.RequestSpec) -> Refusals | None:
+    """Return the collection of reasons why hosts refuse a request.
 
-    None if nothing collects them.
+    None if the reasons are not collected.
     """
     found: Refusals | None = spec.__dict__.get('_ghsched_refusals')
     return found
 
 
 def get_try(spec: shared.RequestSpec, policy: policies.GuestPolicy) -> Try:
-    """Return how to ask Placement for the VFs of a request.
+    """Return how a search of a request asks Placement for VFs.
 
     By default all VFs of an alias and a guest NUMA node come from one PF,
     which may be as far from the guest as the policy allows.
@@ -116,7 +116,9 @@ def get_try(spec: shared.RequestSpec, policy: policies.GuestPolicy) -> Try:
 
 
 def ghsched_request_filter(_context: Any, spec: shared.RequestSpec) -> bool:
-    """Ask Placement for bandwidth, control group, VFs and traits of a flavor.
+    """Add the flavor's bandwidth, control group, VFs and traits to a request.
+
+    nova-scheduler then asks Placement for them.
 
     :returns: whether the request was changed.
     :raises nova.exception.RequestFilterFailed: if no host can offer what the
@@ -124,11 +126,11 @@ def ghsched_request_filter(_context: Any, spec: shared.RequestSpec) -> bool:
         appears in the fault of the server.
     """
     try:
-        policy = get_policy(spec)
+        policy = parse_policy(spec)
         if policy is None:
             return False
         attempt = get_try(spec, policy)
-        devices = devices_of(spec, policy, attempt)
+        devices = make_device_groups(spec, policy, attempt)
         accounting = shared.config().ghsched.bandwidth_accounting
         request.check_size(policy, accounting)
     except policies.PolicyError as error:
@@ -140,9 +142,9 @@ def ghsched_request_filter(_context: Any, spec: shared.RequestSpec) -> bool:
     return True
 
 
-def devices_of(spec: shared.RequestSpec, policy: policies.GuestPolicy,
-               attempt: Try) -> list[request.Devices]:
-    """Return the request groups for the VFs of a policy, to ask Placement for.
+def make_device_groups(spec: shared.RequestSpec, policy: policies.GuestPolicy,
+                       attempt: Try) -> list[request.Devices]:
+    """Return request groups that ask Placement for the VFs of a policy.
 
     :raises PolicyError: if nova-api has not added PCI requests for these VFs,
         or nova-scheduler does not ask Placement for PCI devices.
@@ -155,12 +157,12 @@ def devices_of(spec: shared.RequestSpec, policy: policies.GuestPolicy,
             'nova-api asked for other VFs; is the filter of ghsched in its '
             'api-paste.ini, does the flavor say hw:numa_nodes, and was a '
             'resize reverted without it?')
-    return [_devices(spec, need, pci_request, attempt)
+    return [_make_device_group(spec, need, pci_request, attempt)
             for need, pci_request in zip(policy.vfs, ours, strict=True)]
 
 
-def _devices(spec: shared.RequestSpec, need: policies.Vfs, pci_request: Any,
-             attempt: Try) -> request.Devices:
+def _make_device_group(spec: shared.RequestSpec, need: policies.Vfs,
+                       pci_request: Any, attempt: Try) -> request.Devices:
     first = names.make_vf_suffix(pci_request.request_id, 0)
     groups = (spec.requested_resources
               if 'requested_resources' in spec else None) or ()
@@ -180,8 +182,8 @@ def _devices(spec: shared.RequestSpec, need: policies.Vfs, pci_request: Any,
         required=frozenset(group.required_traits))
 
 
-def our_suffixes(spec: shared.RequestSpec) -> tuple[str, ...]:
-    """Return the prefixes by which ghsched's request groups are recognized."""
+def list_suffix_prefixes(spec: shared.RequestSpec) -> tuple[str, ...]:
+    """Return the prefixes of the suffixes of ghsched's request groups."""
     of_vfs = (f'{pci_request.request_id}-' for pci_request in
               pci_requests.select_vf_requests(spec.pci_requests.requests
                                               if spec.pci_requests else ()))
@@ -190,11 +192,11 @@ def our_suffixes(spec: shared.RequestSpec) -> tuple[str, ...]:
 
 def _replace_requested_resources(
         spec: shared.RequestSpec, wanted: request.Request) -> None:
-    """Replace ghsched's request groups in a scheduling request by new ones.
+    """Replace ghsched's request groups in a request by new ones.
 
-    A reschedule passes a request that already has such groups.
+    A rescheduled request already has such groups.
     """
-    ours = our_suffixes(spec)
+    ours = list_suffix_prefixes(spec)
     others = [group for group in (
         spec.requested_resources
         if 'requested_resources' in spec else None) or []
@@ -223,7 +225,7 @@ def _replace_requested_resources(
         list(suffixes) for suffixes in wanted.same_subtree]
 
 
-def register() -> None:
+def register_request_filter() -> None:
     shared.config()
     pci_requests.register()
     scheduler.add_request_filter(ghsched_request_filter)

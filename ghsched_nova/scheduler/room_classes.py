@@ -52,7 +52,7 @@ class Level(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RoomClass:
+class CapacityClass:
     """Hosts whose nodes have the same greatest levels.
 
     :param one: levels that some node reaches; none is below another one.
@@ -62,10 +62,11 @@ class RoomClass:
     one: tuple[Level, ...]
     two: tuple[Level, ...]
 
-    def may_hold(self, needs: 'Needs') -> bool:
-        """Whether a host of the class may have room for a guest."""
-        return (all(_reaches(self.one, need) for need in needs.each)
-                and (needs.both is None or _reaches(self.two, needs.both)))
+    def may_fit(self, needs: 'Needs') -> bool:
+        """Whether a host of this class may have enough capacity for a guest.
+        """
+        return (all(_has_level(self.one, need) for need in needs.each)
+                and (needs.both is None or _has_level(self.two, needs.both)))
 
 
 @dataclass(frozen=True)
@@ -85,51 +86,57 @@ class Classes(Generic[_Member]):
     """Members by class. Not safe for threads."""
 
     def __init__(self) -> None:
-        self._members: dict[RoomClass, dict[str, _Member]] = {}
-        self._class_of: dict[str, RoomClass] = {}
+        self._members: dict[CapacityClass, dict[str, _Member]] = {}
+        self._class_of: dict[str, CapacityClass] = {}
 
-    def file(self, uuid: str, member: _Member, known: RoomClass) -> None:
-        """Put a member into its class, and remove it from an earlier one."""
-        if self._class_of.get(uuid) != known:
-            self.remove(uuid)
-            self._class_of[uuid] = known
-            self._members.setdefault(known, {})[uuid] = member
+    def set_class(self, uuid: str, member: _Member,
+                  host_class: CapacityClass) -> None:
+        """Set the class of a member, which is removed from its earlier class.
+        """
+        if self._class_of.get(uuid) != host_class:
+            self.remove_member(uuid)
+            self._class_of[uuid] = host_class
+            self._members.setdefault(host_class, {})[uuid] = member
 
-    def remove(self, uuid: str) -> None:
-        """Remove a member, and the class with its last member."""
+    def remove_member(self, uuid: str) -> None:
+        """Remove a member, and its class if it was the last member."""
         known = self._class_of.pop(uuid, None)
         if known is not None:
             del self._members[known][uuid]
             if not self._members[known]:
                 del self._members[known]
 
-    def list_classes(self) -> list[RoomClass]:
-        """Return the classes that have members."""
+    def list_classes(self) -> list[CapacityClass]:
+        """Return the classes of hosts that have any members."""
         return list(self._members)
 
-    def list_members(self, chosen: Iterable[RoomClass]) -> list[_Member]:
-        """Return the members of some classes."""
+    def list_members(self,
+                     host_classes: Iterable[CapacityClass]) -> list[_Member]:
+        """Return the members of several classes of hosts."""
         found: list[_Member] = []
-        for known in chosen:
+        for known in host_classes:
             found += self._members.get(known, {}).values()
         return found
 
 
-def take_run(members: Sequence[_Member], start: int,
-             count: int) -> Iterator[_Member]:
-    """Return some members in a row, the first after the last.
+def iterate_consecutive(members: Sequence[_Member], start: int,
+                        count: int) -> Iterator[_Member]:
+    """Iterate over consecutive members, continuing at the first after the
+    last.
 
-    :param start: place of the first member.
+    :param start: position of the first member.
+    :param count: maximum number of members.
     """
     end = start + min(count, len(members))
     return itertools.chain(members[start:end],
                            members[:max(0, end - len(members))])
 
 
-def take_turns(members: Sequence[_Member], start: int) -> Iterator[_Member]:
-    """Yield every member once, neighbours far from each other.
+def iterate_scattered(members: Sequence[_Member],
+                      start: int) -> Iterator[_Member]:
+    """Iterate over all members so that successive ones are far apart.
 
-    :param start: place of the first member.
+    :param start: position of the first member.
     """
     count = len(members)
     # A step of no common divisor reaches every member.
@@ -140,8 +147,8 @@ def take_turns(members: Sequence[_Member], start: int) -> Iterator[_Member]:
         yield members[(start + number * step) % count]
 
 
-def make_level(pinned: int, bandwidth: int | None) -> Level:
-    """Round free or needed amounts of a NUMA node to levels.
+def round_to_level(pinned: int, bandwidth: int | None) -> Level:
+    """Round the free or needed CPUs and bandwidth of a NUMA node to a level.
 
     :param pinned: dedicated CPUs.
     :param bandwidth: percent; None if unknown.
@@ -154,23 +161,24 @@ def make_level(pinned: int, bandwidth: int | None) -> Level:
                  else max(0, bandwidth) // _BANDWIDTH_STEP)
 
 
-def classify(amounts: Iterable[tuple[int, int | None]]) -> RoomClass:
-    """Return the class of a host.
+def classify_host(
+        node_amounts: Iterable[tuple[int, int | None]]) -> CapacityClass:
+    """Return the class of a host by the free resources of its NUMA nodes.
 
-    :param amounts: free dedicated CPUs and percent of bandwidth of each node.
+    :param node_amounts: free dedicated CPUs and percent of bandwidth by node.
     """
-    levels = list(itertools.starmap(make_level, amounts))
-    return RoomClass(_list_greatest(levels), _list_greatest(
-        _lower(one, other) for one, other in itertools.combinations(
+    levels = list(itertools.starmap(round_to_level, node_amounts))
+    return CapacityClass(_list_maximal_levels(levels), _list_maximal_levels(
+        _get_minimum(one, other) for one, other in itertools.combinations(
             levels, 2)))
 
 
-def make_needs(amounts: Iterable[tuple[int, int]]) -> Needs:
-    """Return the levels that a guest needs.
+def make_guest_needs(node_amounts: Iterable[tuple[int, int]]) -> Needs:
+    """Return the levels of free resources that a guest's NUMA nodes need.
 
-    :param amounts: dedicated CPUs and percent of bandwidth of each node.
+    :param node_amounts: dedicated CPUs and percent of bandwidth by node.
     """
-    each = tuple(itertools.starmap(make_level, amounts))
+    each = tuple(itertools.starmap(round_to_level, node_amounts))
     if len(each) < 2:
         return Needs(each, None)
     return Needs(tuple(set(each)), Level(
@@ -178,19 +186,19 @@ def make_needs(amounts: Iterable[tuple[int, int]]) -> Needs:
         min(level.bandwidth for level in each)))
 
 
-def _reaches(levels: Iterable[Level], need: Level) -> bool:
+def _has_level(levels: Iterable[Level], need: Level) -> bool:
     pinned, bandwidth = need
     return any(cpus >= pinned and share >= bandwidth
                for cpus, share in levels)
 
 
-def _lower(one: Level, other: Level) -> Level:
+def _get_minimum(one: Level, other: Level) -> Level:
     return Level(min(one.pinned, other.pinned),
                  min(one.bandwidth, other.bandwidth))
 
 
-def _list_greatest(levels: Iterable[Level]) -> tuple[Level, ...]:
-    """Return the levels that are not below another one."""
+def _list_maximal_levels(levels: Iterable[Level]) -> tuple[Level, ...]:
+    """Return the levels that no other level exceeds in both amounts."""
     found: list[Level] = []
     for level in sorted(levels, reverse=True):
         if not found or level.bandwidth > found[-1].bandwidth:

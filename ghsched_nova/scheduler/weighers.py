@@ -48,25 +48,26 @@ class GhschedFragmentationWeigher(option_weigher.OptionWeigher):
 
     def weigh_objects(self, weighed_obj_list: Any,
                       weight_properties: Any) -> list[float]:
-        """Weigh hosts by fragmentation of their free CPUs and memory.
+        """Weigh hosts by how a guest would fragment their CPUs and memory.
 
-        Nothing is computed if the weight is 0 for all hosts.
+        If the weigher's weight is 0 for all hosts, all weights are 0.
         """
-        if self.is_off(weighed_obj_list):
+        if self.has_zero_weight(weighed_obj_list):
             return [0.0] * len(weighed_obj_list)
         return list(super().weigh_objects(weighed_obj_list,
                                           weight_properties))
 
-    def score(self, host_state: Any, spec: shared.RequestSpec) -> float:
-        return _weigh(host_state, spec).value
+    def compute_score(self, host_state: Any,
+                      spec: shared.RequestSpec) -> float:
+        return _compute_placement_score(host_state, spec).value
 
 
-def _weigh(state: Any, spec: shared.RequestSpec) -> Score:
+def _compute_placement_score(state: Any, spec: shared.RequestSpec) -> Score:
     topology = spec.numa_topology if 'numa_topology' in spec else None
-    pools = read.pci_pools(state)
-    needs = read.device_needs(state, spec, pools)
+    pools = read.get_pci_pools(state)
+    needs = read.list_device_needs(state, spec, pools)
     if topology:
-        nodes = read.host_nodes(state, pools, topology.cells[0].pagesize)
+        nodes = read.list_host_nodes(state, pools, topology.cells[0].pagesize)
         guest = read.list_guest_node_amounts(
             topology, read.count_threads_per_core(state))
         taken = read.list_chosen_nodes(state, nodes) or list_likely_nodes(
@@ -79,11 +80,11 @@ def _weigh(state: Any, spec: shared.RequestSpec) -> Score:
         nodes = read.list_nodes_of_floating_guests(state, pools)
         parts, size = read.split_floating_guest(nodes, spec), 1
     score = fragmentation.score_placement(nodes, parts, needs, size)
-    _log(state, parts, score)
+    _log_score(state, parts, score)
     return score
 
 
-def _log(state: Any, parts: Sequence[Part], score: Score) -> None:
+def _log_score(state: Any, parts: Sequence[Part], score: Score) -> None:
     LOG.debug(
         'ghsched: %(host)s scores %(value).3f against fragmentation: of the '
         'nodes %(nodes)s that the guest would take %(lost).0f %% are whole '

@@ -31,11 +31,11 @@ from unittest import mock
 
 from ghsched_nova.scheduler import host_index
 from ghsched_nova.scheduler.host_index import Host
+from ghsched_nova.scheduler.host_index import HostReport
 from ghsched_nova.scheduler.host_index import Index
 from ghsched_nova.scheduler.host_index import Need
+from ghsched_nova.scheduler.host_index import NodeCapacity
 from ghsched_nova.scheduler.host_index import NodeNeed
-from ghsched_nova.scheduler.host_index import NodeRoom
-from ghsched_nova.scheduler.host_index import Row
 from ghsched_placement import headroom
 
 NODES, CPUS = 4, 32
@@ -51,7 +51,7 @@ class LinearIndex(Index):
 
 
 def make_rows(count: int, fill: float, chance: random.Random
-              ) -> Iterator[Row]:
+              ) -> Iterator[HostReport]:
     """Yield reports of hosts whose nodes hold random guests."""
     for number in range(count):
         nodes, bandwidth = [], {}
@@ -63,13 +63,18 @@ def make_rows(count: int, fill: float, chance: random.Random
                 if wanted > cpus or part > share:
                     break
                 cpus, share = cpus - wanted, share - part
-            nodes.append(NodeRoom(
+            nodes.append(NodeCapacity(
                 node, cpus=CPUS, pinned=cpus,
                 pages={0: 4096 * cpus, 4: 4096 * cpus}))
             bandwidth[node] = share
-        yield Row(f'u{number}', f'h{number}', 'cell', 1, tuple(nodes),
-                  guests=1, steered=True,
-                  left=headroom.Headroom(1.0, 1, 99, bandwidth))
+        yield HostReport(f'u{number}',
+                         f'h{number}',
+                         'cell',
+                         1,
+                         tuple(nodes),
+                         guests=1,
+                         steered=True,
+                         left=headroom.Headroom(1.0, 1, 99, bandwidth))
 
 
 def make_need(nodes: int, pinned: int, bandwidth: int) -> Need:
@@ -92,17 +97,17 @@ def measure(index: Index, need: Need, count: int
     times = []
     for _time in range(count):
         began = time.process_time()
-        found = index.propose(need, lambda _row: True, (), 0.0)
+        found = index.propose_hosts(need, lambda _row: True, (), 0.0)
         times.append(time.process_time() - began)
     looked = 0
-    fit = host_index.View.fit
+    fit = host_index.HostView.assign_nodes
 
-    def count_and_fit(view: host_index.View, need: Need) -> object:
+    def count_and_fit(view: host_index.HostView, need: Need) -> object:
         nonlocal looked
         looked += 1
         return fit(view, need)
-    with mock.patch.object(host_index.View, 'fit', count_and_fit):
-        index.propose(need, lambda _row: True, (), 0.0)
+    with mock.patch.object(host_index.HostView, 'assign_nodes', count_and_fit):
+        index.propose_hosts(need, lambda _row: True, (), 0.0)
     return statistics.median(times), looked, len(found)
 
 
@@ -120,9 +125,9 @@ def main() -> None:
     by_class, linear = (
         kind(random.Random(2)) for kind in (Index, LinearIndex))  # noqa: S311
     began = time.process_time()
-    by_class.report(rows, (), 0.0)
+    by_class.update_hosts(rows, (), 0.0)
     took = time.process_time() - began
-    linear.report(rows, (), 0.0)
+    linear.update_hosts(rows, (), 0.0)
     classes = len(by_class._classes.list_classes())
     print(f'{options.hosts} hosts, {options.fill:.0%} of the CPUs held: '
           f'{classes} classes, {took:.2f} s to build')

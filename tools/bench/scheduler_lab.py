@@ -291,7 +291,7 @@ class Lab:
         indexed = getattr(self.manager, '_indexed', None)
         if indexed is not None:
             # No host reports in this cloud.
-            indexed.index.release(spec.instance_uuid)
+            indexed.index.drop_claim(spec.instance_uuid)
 
     def once(self, kind: str, keep: bool = False) -> dict[str, Any]:
         """Schedule one guest; it is gone again unless it is to be kept."""

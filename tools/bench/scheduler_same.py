@@ -94,7 +94,7 @@ def _key(candidate: Any) -> str:
 def compare(lab: labs.Lab, spec: Any, hosts: list[str]) -> list[str]:
     """Hosts whose candidates differ."""
     tried = spec.obj_clone()
-    policy = request_filter.get_policy(tried)
+    policy = request_filter.parse_policy(tried)
     if policy and policy.vfs:
         request_filter.set_try(tried, request_filter.Try('node'), {})
     nova_filter.process_reqspec(lab.context, tried)
@@ -110,11 +110,11 @@ def compare(lab: labs.Lab, spec: Any, hosts: list[str]) -> list[str]:
         root = whole['provider_summaries'][next(iter(
             candidate['allocations']))]['root_provider_uuid']
         of_host[root].add(_key(candidate))
-    query = index_search.read_query(text)
+    query = index_search.parse_query(text)
     return [host for host in hosts if of_host[host] != {
         _key(candidate) for candidate in index_search.filter_by_traits(
             query, lab.placement.get(
-                f'/allocation_candidates?{query.of_host(host)}',
+                f'/allocation_candidates?{query.for_host(host)}',
                 microversion=version).json(), host)}]
 
 
@@ -148,7 +148,7 @@ def _places(lab: labs.Lab, spec: Any, indexed: bool) -> bool:
     """Whether a host is found; the guest is taken away again."""
     kept = lab.manager._indexed
     lab.manager._indexed = kept if indexed else None
-    kept.forget_refusals()
+    kept.drop_cached_refusals()
     try:
         found, _reason = lab.select(spec.obj_clone())
     finally:

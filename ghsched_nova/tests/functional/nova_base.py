@@ -116,7 +116,7 @@ class NovaTestCase(patient_waits.PatientWaits, base.TestCase):
             'nova.scheduler.request_filter.ALL_REQUEST_FILTERS',
             list(nova_request_filter.ALL_REQUEST_FILTERS)))
         from ghsched_nova.scheduler import request_filter
-        request_filter.register()
+        request_filter.register_request_filter()
         self.flags(available_filters=['nova.scheduler.filters.all_filters',
                                       FILTER], group='filter_scheduler')
         enabled = [name for name in self.base_filters()

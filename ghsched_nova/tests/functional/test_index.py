@@ -98,7 +98,7 @@ class WayTest(IndexTestCase):
         self.boot(self.flavor())
         index = self.scheduler.manager._indexed.index
         self.useFixture(fixtures.MockPatchObject(
-            index, 'propose', return_value=[]))
+            index, 'propose_hosts', return_value=[]))
         server = self.boot(self.flavor(mem_bw_min=60))
         self.assert_agreement(server, 'host_a', [60])
         self.assertEqual(1, self.ways()[1])
@@ -107,7 +107,7 @@ class WayTest(IndexTestCase):
         self.start_host()
         index = self.scheduler.manager._indexed.index
         self.useFixture(fixtures.MockPatchObject(
-            index, 'propose', side_effect=ValueError))
+            index, 'propose_hosts', side_effect=ValueError))
         self.boot(self.flavor(mem_bw_min=60))
         self.assertEqual((0, 1, 0), self.ways())
 
@@ -116,7 +116,7 @@ class WayTest(IndexTestCase):
         for target, hits in (
                 ('nova.scheduler.manager.SchedulerManager.'
                  '_consume_selected_host', 0),
-                ('ghsched_nova.scheduler.host_index.Index.claim', 1)):
+                ('ghsched_nova.scheduler.host_index.Index.add_claim', 1)):
             with mock.patch(target, side_effect=ValueError):
                 server = self.boot(self.flavor(mem_bw_min=20),
                                    state='ACTIVE' if hits else 'ERROR')
@@ -298,7 +298,7 @@ class CellsTest(IndexTestCase):
         self.assertEqual({'host_a', 'host_b'}, found)
         self.assertEqual((2, 0, 0), self.ways())
         cells = {view.row.cell for view in
-                 self.scheduler.manager._indexed.index.views()}
+                 self.scheduler.manager._indexed.index.list_views()}
         self.assertEqual(2, len(cells))
 
 
@@ -322,7 +322,10 @@ class SignatureTest(IndexTestCase):
             return objects.RequestSpec(
                 instance_uuid=uuid, flavor=objects.Flavor(
                     memory_mb=memory, extra_specs={}))
-        self.assertEqual(refusal_cache.make_signature(spec(1, uuids.a)),
-                         refusal_cache.make_signature(spec(1, uuids.b)))
-        self.assertNotEqual(refusal_cache.make_signature(spec(1, uuids.a)),
-                            refusal_cache.make_signature(spec(2, uuids.a)))
+
+        self.assertEqual(
+            refusal_cache.make_request_signature(spec(1, uuids.a)),
+            refusal_cache.make_request_signature(spec(1, uuids.b)))
+        self.assertNotEqual(
+            refusal_cache.make_request_signature(spec(1, uuids.a)),
+            refusal_cache.make_request_signature(spec(2, uuids.a)))

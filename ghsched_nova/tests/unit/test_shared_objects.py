@@ -95,7 +95,7 @@ STRESSED = {
     'ghsched_nova.scheduler.indexed.IndexedScheduler':
         _SCHEDULER + 'RequestStressTest'
         '.test_requests_under_native_threads_are_all_counted',
-    'ghsched_nova.scheduler.manager._Seen': _CLAIMS,
+    'ghsched_nova.scheduler.manager._RequestState': _CLAIMS,
     'ghsched_nova.scheduler.refusal_cache.RefusalCache':
         _SCHEDULER + 'RefusalStressTest'
         '.test_refusals_under_native_threads_stay_bounded',
@@ -156,8 +156,8 @@ NOT_SHARED = {
     'ghsched_nova.resctrl.counters._Ledger': _CALL,
     'ghsched_nova.resctrl.reconcile._Work': _CALL,
     'ghsched_nova.scheduler.by_load.SteeredView': _REQUEST,
-    'ghsched_nova.scheduler.filters._Free': _REQUEST,
-    'ghsched_nova.scheduler.filters._Room': _REQUEST,
+    'ghsched_nova.scheduler.filters._FreeAmounts': _REQUEST,
+    'ghsched_nova.scheduler.filters._NodeCapacity': _REQUEST,
     'ghsched_nova.scheduler.host_view.HostStateView': _REQUEST,
     'ghsched_nova.virt.driver_base.DriverBase': _REPLACED,
     'ghsched_nova.virt.driver_reports.ReportingDriver': _REPLACED,

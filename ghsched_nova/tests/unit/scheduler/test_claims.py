@@ -24,10 +24,10 @@ from nova.scheduler.client import report
 import oslo_messaging as messaging
 
 from ghsched_nova.scheduler import claims
+from ghsched_nova.scheduler.host_index import HostReport
 from ghsched_nova.scheduler.host_index import Need
+from ghsched_nova.scheduler.host_index import NodeCapacity
 from ghsched_nova.scheduler.host_index import NodeNeed
-from ghsched_nova.scheduler.host_index import NodeRoom
-from ghsched_nova.scheduler.host_index import Row
 from ghsched_nova.scheduler import indexed
 from ghsched_nova.scheduler import manager
 from ghsched_placement.tests import base
@@ -92,7 +92,7 @@ class ClaimsTest(base.TestCase):
         self.client = report.SchedulerReportClient(adapter=self.placement)
 
     def claim(self, consumer='guest', **resources):
-        return self.claims.claim(
+        return self.claims.claim_resources(
             self.client, self.context, consumer, {'allocations': resources},
             'p', 'u', allocation_request_version='1.36',
             consumer_generation=None)
@@ -101,7 +101,7 @@ class ClaimsTest(base.TestCase):
         self.use(other=SOURCE)
         self.assertTrue(self.claim(**CLAIM))
         self.assertIn('guest', self.placement.allocations)
-        self.claims.release(self.context)
+        self.claims.release_claims(self.context)
         self.assertEqual({'other': SOURCE}, self.placement.allocations)
 
     def test_release_of_an_evacuated_server_keeps_its_source(self):
@@ -109,7 +109,7 @@ class ClaimsTest(base.TestCase):
         self.assertTrue(self.claim(**CLAIM))
         self.assertEqual({*SOURCE, *CLAIM},
                          set(self.placement.allocations['guest']))
-        self.claims.release(self.context)
+        self.claims.release_claims(self.context)
         self.assertEqual({'guest': SOURCE}, self.placement.allocations)
 
     def test_release_of_a_claim_without_an_answer_removes_it(self):
@@ -117,7 +117,7 @@ class ClaimsTest(base.TestCase):
         self.placement.fails = True
         self.assertRaises(OSError, self.claim, **CLAIM)
         self.placement.fails = False
-        self.claims.release(self.context)
+        self.claims.release_claims(self.context)
         self.assertEqual({}, self.placement.allocations)
 
     def test_release_of_a_failed_claim_removes_nothing(self):
@@ -125,7 +125,7 @@ class ClaimsTest(base.TestCase):
         self.placement.put = lambda _url, **_kwargs: response(
             409, {'errors': [{'code': '', 'detail': 'no room'}]})
         self.assertFalse(self.claim(**CLAIM))
-        self.claims.release(self.context)
+        self.claims.release_claims(self.context)
         self.assertEqual({'guest': SOURCE}, self.placement.allocations)
 
     def test_release_takes_the_last_claim_of_each_server(self):
@@ -134,7 +134,7 @@ class ClaimsTest(base.TestCase):
         del self.placement.allocations['guest']    # Nova has removed it
         self.claim(root=CLAIM['root'])
         self.claim('second', **CLAIM)
-        self.claims.release(self.context)
+        self.claims.release_claims(self.context)
         self.assertEqual({}, self.placement.allocations)
 
     def test_release_that_fails_raises_nothing(self):
@@ -142,15 +142,15 @@ class ClaimsTest(base.TestCase):
         self.use()
         self.claim(**CLAIM)
         self.placement.get = mock.Mock(side_effect=OSError('no network'))
-        self.claims.release(self.context)
+        self.claims.release_claims(self.context)
         self.assertIn('cannot release the claim of a request that failed: '
                       'no network', log.output)
 
     def test_start_forgets_the_claims_of_the_last_request(self):
         self.use()
         self.claim(**CLAIM)
-        self.claims.start()
-        self.claims.release(self.context)
+        self.claims.reset()
+        self.claims.release_claims(self.context)
         self.assertIn('guest', self.placement.allocations)
 
 
@@ -199,19 +199,18 @@ class InjectionTest(base.TestCase):
         self.useFixture(fixtures.FakeLogger())
         self.addCleanup(sys.settrace, sys.gettrace())
         for name, value in (
-                ('ghsched_nova.nova_seams.scheduler_hosts.'
-                 'cache_host_topologies',
-                 lambda _number: None),
-                ('ghsched_nova.scheduler.request_filter.get_policy',
-                 lambda _spec: None),
-                ('ghsched_nova.scheduler.request_filter.set_try',
-                 lambda *_args: None),
-                ('ghsched_nova.scheduler.request_filter.has_keys',
-                 lambda _spec: False),
-                ('ghsched_nova.nova_seams.scheduler.is_rebuild',
-                 lambda _spec: False),
-                ('nova.scheduler.manager.SchedulerManager.placement_client',
-                 property(lambda _manager: self.client))):
+            ('ghsched_nova.nova_seams.scheduler_hosts.'
+             'cache_host_topologies', lambda _number: None),
+            ('ghsched_nova.scheduler.request_filter.parse_policy',
+             lambda _spec: None),
+            ('ghsched_nova.scheduler.request_filter.set_try',
+             lambda *_args: None),
+            ('ghsched_nova.scheduler.request_filter.has_ghsched_extra_specs',
+             lambda _spec: False),
+            ('ghsched_nova.nova_seams.scheduler.is_rebuild',
+             lambda _spec: False),
+            ('nova.scheduler.manager.SchedulerManager.placement_client',
+             property(lambda _manager: self.client))):
             self.useFixture(fixtures.MonkeyPatch(name, value))
 
     def schedule(self, number, by_index):
@@ -220,9 +219,9 @@ class InjectionTest(base.TestCase):
         self.client = report.SchedulerReportClient(adapter=self.placement)
         injector = Injector(number)
         one = indexed.IndexedScheduler(None)
-        one.index.report([Row('h', 'h', 'c', 1, (
-            NodeRoom(0, 4, 4, pages={0: 9}),))], (), 0)
-        one.need = lambda *_args: NEED if by_index else None
+        one.index.update_hosts([HostReport('h', 'h', 'c', 1, (
+            NodeCapacity(0, 4, 4, pages={0: 9}),))], (), 0)
+        one.compute_need = lambda *_args: NEED if by_index else None
         spec = types.SimpleNamespace(instance_uuid='guest', flavor={})
         spec.obj_clone = lambda: spec
         try:

@@ -19,10 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_nova.scheduler import host_index
+from ghsched_nova.scheduler.host_index import HostReport
 from ghsched_nova.scheduler.host_index import Need
+from ghsched_nova.scheduler.host_index import NodeCapacity
 from ghsched_nova.scheduler.host_index import NodeNeed
-from ghsched_nova.scheduler.host_index import NodeRoom
-from ghsched_nova.scheduler.host_index import Row
 from ghsched_placement import headroom
 from ghsched_placement.tests import base
 
@@ -30,18 +30,31 @@ NIC = ('15b3', '101e')
 
 
 def node(number=0, pinned=8, **values):
-    return NodeRoom(number, cpus=8, pinned=pinned,
-                    pages={0: 4096, 4: 4096, **values.pop('pages', {})},
-                    devices=values.pop('devices', {}), **values)
+    return NodeCapacity(number,
+                        cpus=8,
+                        pinned=pinned,
+                        pages={
+                            0: 4096,
+                            4: 4096,
+                            **values.pop('pages', {})
+                        },
+                        devices=values.pop('devices', {}),
+                        **values)
 
 
 def row(name='a', nodes=None, bandwidth=None, guests=0, updated=1,
         counted=0, groups=5, **values):
     left = bandwidth is not None and headroom.Headroom(
         float(updated), counted, groups, bandwidth)
-    return Row(uuid=name, name=name, cell='c', updated=updated,
-               nodes=tuple(nodes or (node(0), node(1))), guests=guests,
-               steered=True, left=left or None, **values)
+    return HostReport(uuid=name,
+                      name=name,
+                      cell='c',
+                      updated=updated,
+                      nodes=tuple(nodes or (node(0), node(1))),
+                      guests=guests,
+                      steered=True,
+                      left=left or None,
+                      **values)
 
 
 def need(*nodes, **values):
@@ -53,7 +66,7 @@ def need(*nodes, **values):
 class FitTest(base.TestCase):
 
     def fit(self, wanted, **values):
-        return host_index.Host(row(**values)).view.fit(wanted)
+        return host_index.Host(row(**values)).view.assign_nodes(wanted)
 
     def test_fit_with_unknown_bandwidth_finds_a_node(self):
         self.assertEqual((0,), self.fit(need()))
@@ -80,8 +93,8 @@ class FitTest(base.TestCase):
     def test_fit_on_a_host_without_the_driver_finds_none(self):
         host = host_index.Host(
             dataclasses.replace(row(), steered=False)).view
-        self.assertIsNone(host.fit(need(steered=True)))
-        self.assertEqual((0,), host.fit(need(groups=0)))
+        self.assertIsNone(host.assign_nodes(need(steered=True)))
+        self.assertEqual((0,), host.assign_nodes(need(groups=0)))
 
     @given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 100)),
                     min_size=1, max_size=4),
@@ -99,7 +112,7 @@ class FitTest(base.TestCase):
                 for (left, share), (pinned, bandwidth)
                 in zip(some, wanted, strict=True))
             for some in itertools.permutations(rooms, len(wanted)))
-        found = host.view.fit(need(*[
+        found = host.view.assign_nodes(need(*[
             NodeNeed(pinned=pinned, bandwidth=bandwidth)
             for pinned, bandwidth in wanted]))
         self.assertEqual(possible, found is not None)
@@ -120,17 +133,17 @@ class HostTest(base.TestCase):
         return [(room.pinned, room.bandwidth) for room in self.host.view.rooms]
 
     def test_claim_is_subtracted_until_the_host_reports_the_guest(self):
-        self.host.claim('x', need(), now=1)
+        self.host.add_claim('x', need(), now=1)
         self.assertEqual([(4, 70), (8, 100)], self.left())
         self.assertEqual(4, self.host.view.groups)
         # Nova's figures come first, ours with the next period.
-        more = self.host.report(row(
+        more = self.host.update_report(row(
             nodes=(node(0, pinned=4, pages={0: 3072}), node(1)),
             bandwidth={0: 100, 1: 100},
             guests=1, updated=2), now=2)
         self.assertFalse(more)
         self.assertEqual([(4, 70), (8, 100)], self.left())
-        self.host.report(row(
+        self.host.update_report(row(
             nodes=(node(0, pinned=4, pages={0: 3072}), node(1)),
             bandwidth={0: 70, 1: 100},
             guests=1, counted=1, updated=3, groups=4), now=3)
@@ -138,57 +151,57 @@ class HostTest(base.TestCase):
         self.assertEqual(4, self.host.view.groups)
 
     def test_claim_that_no_report_counts_is_dropped_by_age(self):
-        self.host.claim('x', need(), now=1)
-        self.host.report(row(bandwidth={0: 100, 1: 100}, updated=2),
-                         now=2 + host_index.CLAIM_AGE)
+        self.host.add_claim('x', need(), now=1)
+        self.host.update_report(row(bandwidth={0: 100, 1: 100}, updated=2),
+                                now=2 + host_index.CLAIM_AGE)
         self.assertEqual([(8, 100), (8, 100)], self.left())
 
     def test_claim_released_restores_the_room(self):
-        self.host.claim('x', need(), now=1)
-        self.host.release('x')
+        self.host.add_claim('x', need(), now=1)
+        self.host.drop_claim('x')
         self.assertEqual([(8, 100), (8, 100)], self.left())
 
     def test_correct_replaces_bandwidth_and_groups(self):
-        self.host.claim('x', need(), now=1)
-        self.host.correct({0: 50, 1: 20}, 3, asked=2, now=2)
+        self.host.add_claim('x', need(), now=1)
+        self.host.set_free_amounts({0: 50, 1: 20}, 3, asked=2, now=2)
         self.assertEqual([(4, 50), (8, 20)], self.left())
         self.assertEqual(3, self.host.view.groups)
 
     def test_correct_keeps_a_claim_that_is_younger_than_the_question(self):
-        self.host.claim('x', need(), now=2)
-        self.host.correct({0: 100, 1: 100}, 5, asked=1, now=3)
+        self.host.add_claim('x', need(), now=2)
+        self.host.set_free_amounts({0: 100, 1: 100}, 5, asked=1, now=3)
         self.assertEqual([(4, 70), (8, 100)], self.left())
 
     def test_refusals_beyond_the_limit_drop_the_oldest(self):
         self.patch(host_index, '_REFUSALS', 2)
         wanted = [need(label=label) for label in 'abc']
         for one in wanted:
-            self.host.refuse(one, 1.)
+            self.host.add_refusal(one, 1.)
         self.assertEqual([False, True, True], [
-            self.host.view.is_refused(one, 1.) for one in wanted])
+            self.host.view.has_refused(one, 1.) for one in wanted])
 
     def test_report_of_fewer_guests_counts_as_more_room(self):
         host = host_index.Host(row(guests=2))
-        self.assertTrue(host.report(row(guests=1, updated=2), now=2))
+        self.assertTrue(host.update_report(row(guests=1, updated=2), now=2))
 
     def test_report_of_a_free_device_of_no_node_counts_as_more_room(self):
-        self.assertTrue(self.host.report(row(
+        self.assertTrue(self.host.update_report(row(
             bandwidth={0: 100, 1: 100}, updated=2, floating={NIC: 1}), now=2))
 
     def test_report_of_more_room_clears_refusals(self):
         wanted = need()
-        self.host.refuse(wanted, 1.)
-        self.assertFalse(self.host.report(
+        self.host.add_refusal(wanted, 1.)
+        self.assertFalse(self.host.update_report(
             row(bandwidth={0: 90, 1: 90}, updated=2), now=2))
-        self.assertTrue(self.host.view.is_refused(wanted, 2))
-        self.assertTrue(self.host.report(
+        self.assertTrue(self.host.view.has_refused(wanted, 2))
+        self.assertTrue(self.host.update_report(
             row(bandwidth={0: 91, 1: 90}, updated=3), now=3))
-        self.assertFalse(self.host.view.is_refused(wanted, 3))
+        self.assertFalse(self.host.view.has_refused(wanted, 3))
 
     def test_refusal_is_dropped_by_age(self):
         wanted = need()
-        self.host.refuse(wanted, 1.)
-        self.assertFalse(self.host.view.is_refused(
+        self.host.add_refusal(wanted, 1.)
+        self.assertFalse(self.host.view.has_refused(
             wanted, 1 + host_index.REFUSAL_AGE))
 
 
@@ -197,10 +210,10 @@ class IndexTest(base.TestCase):
     def setUp(self):
         super().setUp()
         self.index = host_index.Index(random.Random(1))  # noqa: S311
-        self.index.report([row(name) for name in 'abc'], (), 0)
+        self.index.update_hosts([row(name) for name in 'abc'], (), 0)
 
     def names(self, wanted=None, allowed=lambda _row: True, tried=()):
-        return sorted(view.row.name for view in self.index.propose(
+        return sorted(view.row.name for view in self.index.propose_hosts(
             wanted or need(), allowed, tried, 0))
 
     def test_propose_returns_hosts_with_room_that_were_not_tried(self):
@@ -209,65 +222,67 @@ class IndexTest(base.TestCase):
             allowed=lambda host: host.name != 'a', tried=['b']))
 
     def test_propose_without_hosts_returns_none(self):
-        self.assertEqual([], host_index.Index().propose(
+        self.assertEqual([], host_index.Index().propose_hosts(
             need(), lambda _row: True, (), 0))
 
     def test_propose_leaves_out_hosts_that_are_down_or_gone(self):
-        self.index.set_unavailable(['a'])
-        self.index.report([], ['b', 'z'], 0)
+        self.index.set_unavailable_hosts(['a'])
+        self.index.update_hosts([], ['b', 'z'], 0)
         self.assertEqual(['c'], self.names())
 
     def test_propose_returns_no_more_than_are_weighed(self):
-        self.index.report([row(f'h{number}') for number in range(99)], (), 0)
+        self.index.update_hosts([row(f'h{number}') for number in range(99)],
+                                (), 0)
         self.assertEqual(host_index.POOL, len(self.names()))
 
     def test_propose_leaves_out_hosts_that_refused_the_need(self):
-        self.index.refuse(['a', 'z'], need(), 0)
+        self.index.add_refusals(['a', 'z'], need(), 0)
         self.assertEqual(['b', 'c'], self.names())
         self.assertEqual(['a', 'b', 'c'], self.names(need(label='other')))
 
     def test_gains_count_new_hosts_and_hosts_that_are_back(self):
         before = self.index.gains
-        self.index.report([row('a', updated=1), row('b', updated=2)], (), 0)
-        self.index.set_unavailable(['c'])
+        self.index.update_hosts(
+            [row('a', updated=1), row('b', updated=2)], (), 0)
+        self.index.set_unavailable_hosts(['c'])
         self.assertEqual(before, self.index.gains)
-        self.index.set_unavailable([])
-        self.index.report([row('d')], (), 0)
+        self.index.set_unavailable_hosts([])
+        self.index.update_hosts([row('d')], (), 0)
         self.assertEqual(before + 2, self.index.gains)
 
     def test_may_fit_since_needs_a_gain_of_a_host_with_room(self):
         big = need(NodeNeed(pinned=8, memory=1024))
-        self.index.report([row(name, [node(0, 1)], updated=2)
-                           for name in 'abc'], (), 0)
+        self.index.update_hosts(
+            [row(name, [node(0, 1)], updated=2) for name in 'abc'], (), 0)
         before = self.index.gains
-        self.index.report([row('a', [node(0, 7)], updated=3)], (), 0)
+        self.index.update_hosts([row('a', [node(0, 7)], updated=3)], (), 0)
         self.assertFalse(self.index.may_fit_since(big, before))
         self.assertTrue(self.index.may_fit_since(need(), before))
-        self.index.report([row('b', [node(0, 8)], updated=3)], (), 0)
+        self.index.update_hosts([row('b', [node(0, 8)], updated=3)], (), 0)
         self.assertTrue(self.index.may_fit_since(big, before))
         self.assertFalse(self.index.may_fit_since(big, self.index.gains))
 
     def test_may_fit_since_counts_a_claim_that_is_released(self):
         big = need(NodeNeed(pinned=8), NodeNeed(pinned=8))
         for name in 'abc':
-            self.index.claim(name, name, need(), 0)
+            self.index.add_claim(name, name, need(), 0)
         before = self.index.gains
         self.assertFalse(self.index.may_fit_since(big, before))
-        self.index.release('a')
+        self.index.drop_claim('a')
         self.assertTrue(self.index.may_fit_since(big, before))
 
     def test_may_fit_since_counts_figures_of_placement(self):
-        self.index.correct('a', {0: 10, 1: 10}, 5, 0, 0)
-        self.index.correct('b', {0: 10, 1: 10}, 5, 0, 0)
-        self.index.correct('c', {0: 10, 1: 10}, 5, 0, 0)
+        self.index.set_free_amounts('a', {0: 10, 1: 10}, 5, 0, 0)
+        self.index.set_free_amounts('b', {0: 10, 1: 10}, 5, 0, 0)
+        self.index.set_free_amounts('c', {0: 10, 1: 10}, 5, 0, 0)
         before = self.index.gains
-        self.index.correct('b', {0: 40, 1: 10}, 5, 0, 0)
+        self.index.set_free_amounts('b', {0: 40, 1: 10}, 5, 0, 0)
         self.assertTrue(self.index.may_fit_since(need(), before))
 
     def test_may_fit_since_counts_a_host_that_is_back(self):
-        self.index.set_unavailable(['a'])
+        self.index.set_unavailable_hosts(['a'])
         before = self.index.gains
-        self.index.set_unavailable([])
+        self.index.set_unavailable_hosts([])
         self.assertTrue(self.index.may_fit_since(need(), before))
 
     def test_may_fit_since_with_forgotten_gains_is_true(self):
@@ -275,22 +290,25 @@ class IndexTest(base.TestCase):
             f'{host_index.__name__}._GAINS', 2))
         index = host_index.Index()
         big = need(NodeNeed(pinned=99, memory=1024))
-        index.report([row('a'), row('b')], (), 0)
+        index.update_hosts([row('a'), row('b')], (), 0)
         self.assertFalse(index.may_fit_since(big, 0))
-        index.report([row('c')], (), 0)
+        index.update_hosts([row('c')], (), 0)
         self.assertTrue(index.may_fit_since(big, 0))
 
     def test_claim_of_a_placed_guest_releases_its_first_host(self):
-        self.index.claim('a', 'x', need(), 0)
-        self.index.claim('b', 'x', need(), 0)
+        self.index.add_claim('a', 'x', need(), 0)
+        self.index.add_claim('b', 'x', need(), 0)
         self.assertEqual([8, 4, 8], [
-            view.rooms[0].pinned for view in self.index.views()])
+            view.rooms[0].pinned for view in self.index.list_views()])
 
     def test_choose_returns_some_of_the_best_at_random(self):
         best = [str(number) for number in range(12)]
-        chosen = {tuple(self.index.choose(best, 3)) for _ in range(20)}
+        chosen = {
+            tuple(self.index.choose_at_random(best, 3))
+            for _ in range(20)
+        }
         self.assertGreater(len(chosen), 10)
-        self.assertEqual(['0'], self.index.choose(['0'], 3))
+        self.assertEqual(['0'], self.index.choose_at_random(['0'], 3))
 
 
 class Truth:
@@ -326,14 +344,22 @@ class Truth:
         """Return a report of the host."""
         self.updated += 1
         free = self.free()
-        return Row(self.name, self.name, 'c', self.updated, tuple(
-            NodeRoom(number, 8, cpus, 0, {0: memory}, None,
-                     {NIC: devices} if devices else {})
-            for number, (cpus, _share, memory, devices) in enumerate(free)),
-            len(self.guests), True, left=headroom.Headroom(
-                float(self.updated), len(self.guests), 99,
-                {number: share for number, (_, share, _, _)
-                 in enumerate(free)}))
+        return HostReport(
+            self.name,
+            self.name,
+            'c',
+            self.updated,
+            tuple(
+                NodeCapacity(number, 8, cpus, 0, {0: memory}, None,
+                             {NIC: devices} if devices else {})
+                for number, (cpus, _share, memory,
+                             devices) in enumerate(free)),
+            len(self.guests),
+            True,
+            left=headroom.Headroom(float(self.updated), len(self.guests), 99, {
+                number: share
+                for number, (_, share, _, _) in enumerate(free)
+            }))
 
 
 class RefusedFromMemoryTest(base.TestCase):
@@ -363,16 +389,16 @@ class RefusedFromMemoryTest(base.TestCase):
             if places is not None:
                 name = f'guest-{chance.random()}'
                 host.guests.append((name, wanted, places))
-                index.claim(host.name, name, self.need(wanted), 0)
+                index.add_claim(host.name, name, self.need(wanted), 0)
             elif all(one.places(wanted) is None for one in hosts):
                 refused.append((wanted, gains))
         elif act < .6 and host.guests:
             name, _wanted, _places = host.guests.pop(
                 chance.randrange(len(host.guests)))
             if chance.random() < .3:
-                index.release(name)
+                index.drop_claim(name)
         else:
-            index.report([host.row()], (), 0)
+            index.update_hosts([host.row()], (), 0)
 
     def test_refusal_is_never_repeated_when_a_search_would_find_room(self):
         found = 0
@@ -380,13 +406,13 @@ class RefusedFromMemoryTest(base.TestCase):
             chance = random.Random(seed)  # noqa: S311
             hosts = [Truth(chance, name) for name in 'ab']
             index = host_index.Index(random.Random(1))  # noqa: S311
-            index.report([host.row() for host in hosts], (), 0)
+            index.update_hosts([host.row() for host in hosts], (), 0)
             refused = []
             for _step in range(40):
                 self.step(chance, index, hosts, refused)
             # Claims that no report has counted are dropped by now.
-            index.report([host.row() for host in hosts], (),
-                         host_index.CLAIM_AGE)
+            index.update_hosts([host.row() for host in hosts], (),
+                               host_index.CLAIM_AGE)
             for wanted, gains in refused:
                 if any(host.places(wanted) for host in hosts):
                     found += 1

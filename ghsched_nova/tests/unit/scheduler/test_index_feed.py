@@ -82,7 +82,7 @@ class LookTest(base.TestCase):
         self.now += later
         self.feed.refresh(None, [self.cell], lambda _cell: set())
         return {view.row.name: view.row.guests
-                for view in self.index.views()}
+                for view in self.index.list_views()}
 
     def test_refresh_reads_all_hosts_and_then_those_that_changed(self):
         self.add('a', _TIME)
@@ -147,11 +147,11 @@ class LookTest(base.TestCase):
             self.change('a', 10 + guests,
                         stats=f'{{"num_instances": "{guests}"}}')
             self.assertEqual({'a': guests, 'b': 1}, self.look())
-        self.assertEqual(1, self.feed.ahead)
+        self.assertEqual(1, self.feed.hosts_ahead)
         self.assertEqual(1, self.log.output.count('check the clocks'))
         self.database_time += datetime.timedelta(hours=2)
         self.look()
-        self.assertEqual(0, self.feed.ahead)
+        self.assertEqual(0, self.feed.hosts_ahead)
 
     def test_refresh_drops_a_host_with_a_malformed_report(self):
         self.add('a', _TIME)
@@ -160,12 +160,12 @@ class LookTest(base.TestCase):
         for seconds in (10, 11):
             self.change('a', seconds, numa_topology='{}')
             self.assertEqual({'b': 0}, self.look())
-        self.assertEqual(1, self.feed.unread)
+        self.assertEqual(1, self.feed.unreadable_hosts)
         self.assertEqual(1, self.log.output.count(
             'cannot read the report of host a'))
         self.change('a', 12, numa_topology=None)
         self.assertEqual({'a': 0, 'b': 0}, self.look())
-        self.assertEqual(0, self.feed.unread)
+        self.assertEqual(0, self.feed.unreadable_hosts)
 
     def test_refresh_in_another_thread_is_not_waited_for(self):
         self.add('a', _TIME)
@@ -243,16 +243,17 @@ class ForgedReportTest(base.TestCase):
     def use(self, report):
         """Go through all of the index with a host that has sent a report."""
         index = host_index.Index()
-        index.report(self.rows, (), 0.0)
-        index.claim('evil', 'x', self.NEEDS[1], 0.0)
+        index.update_hosts(self.rows, (), 0.0)
+        index.add_claim('evil', 'x', self.NEEDS[1], 0.0)
         try:
-            index.report([index_feed.parse_compute_node('c', report)], (), 1.0)
+            index.update_hosts([index_feed.parse_compute_node('c', report)],
+                               (), 1.0)
         except Exception:
             return
         for need in self.NEEDS:
-            found = index.propose(need, lambda _row: True, (), 1.0)
+            found = index.propose_hosts(need, lambda _row: True, (), 1.0)
             index.may_fit_since(need, 0)
-            index.claim('evil', 'y', need, 1.0)
+            index.add_claim('evil', 'y', need, 1.0)
             # MiB of 2 ** 53 pages of as many KiB.
             self.assertTrue(all(
                 abs(left) < 2 ** 97 for view in found

@@ -36,7 +36,7 @@ class WriterTest(base.TestCase):
                     self.file.read_text()) for sample in family.samples}
 
     def test_write_renders_all_figures(self):
-        self.writer.write(index_metrics.Figures(
+        self.writer.write_metrics(index_metrics.Figures(
             {'hits': 3, 'fallbacks': 1}, hosts=7, ahead=2, unread=1))
         found = self.samples()
         self.assertEqual(
@@ -49,8 +49,8 @@ class WriterTest(base.TestCase):
             for kind in ('', '_ahead', '_unread')])
 
     def test_write_a_moment_later_keeps_the_file(self):
-        self.writer.write(FIGURES)
-        self.writer.write(index_metrics.Figures(hosts=7))
+        self.writer.write_metrics(FIGURES)
+        self.writer.write_metrics(index_metrics.Figures(hosts=7))
         self.assertEqual(
             0, self.samples()['ghsched_scheduler_index_hosts', None])
 
@@ -59,12 +59,12 @@ class WriterTest(base.TestCase):
         other = self.directory / 'ghsched_scheduler_x.prom'
         stale.touch()
         other.touch()
-        self.writer.write(FIGURES)
+        self.writer.write_metrics(FIGURES)
         self.assertEqual({self.file, other}, set(self.directory.iterdir()))
 
     def test_write_to_a_missing_directory_raises_nothing(self):
-        index_metrics.Writer('/nonexistent').write(FIGURES)
+        index_metrics.Writer('/nonexistent').write_metrics(FIGURES)
 
     def test_write_without_a_directory_writes_nothing(self):
-        index_metrics.Writer('').write(FIGURES)
+        index_metrics.Writer('').write_metrics(FIGURES)
         self.assertEqual([], list(self.directory.iterdir()))

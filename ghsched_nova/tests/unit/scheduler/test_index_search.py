@@ -30,7 +30,7 @@ from ghsched_placement.tests import base
 class QueryTest(base.TestCase):
 
     def read(self, *pairs):
-        return index_search.read_query(parse.urlencode(pairs))
+        return index_search.parse_query(parse.urlencode(pairs))
 
     def test_every_group_is_asked_for_in_the_tree_of_the_host(self):
         query = self.read(
@@ -41,13 +41,13 @@ class QueryTest(base.TestCase):
             {'resources': 'PCPU:1', 'resources_x': 'A:1', 'required_y': 'T',
              'limit': '5', 'same_subtree': '_x,_y', 'member_of': 'in:u',
              'in_tree': 'h', 'in_tree_x': 'h', 'in_tree_y': 'h'},
-            dict(parse.parse_qsl(query.of_host('h'))))
+            dict(parse.parse_qsl(query.for_host('h'))))
 
     def test_traits_are_looked_for_in_the_answer(self):
         query = self.read(('resources', 'PCPU:1'), ('required', 'A,!B'),
                           ('root_required', 'C,!D'))
         self.assertEqual([('resources', 'PCPU:1'), ('in_tree', 'h')],
-                         parse.parse_qsl(query.of_host('h')))
+                         parse.parse_qsl(query.for_host('h')))
         self.assertEqual([('', ('A', '!B')), (None, ('C', '!D'))],
                          list(query.traits))
 
@@ -118,7 +118,7 @@ class ForIndexTest(base.TestCase):
         spec.project_id = 'p'
         for name, value in values.items():
             setattr(spec, name, value)
-        return index_search.get_request_need(spec, instances, 'min')
+        return index_search.compute_request_need(spec, instances, 'min')
 
     def is_for_it(self, *args, **values):
         return self.need(*args, **values) is not None
@@ -184,11 +184,11 @@ class AllowedTest(base.TestCase):
             use_same_provider=False, aggregates=list(member_of),
             forbidden_aggregates=set(forbidden))
         resources._rg_by_id[None] = group
-        found = index_search._Allowed(spec, manager, resources)
-        rows = [host_index.Row(name, name, cell, 0) for name, cell in (
+        found = index_search._AllowedHosts(spec, manager, resources)
+        rows = [host_index.HostReport(name, name, cell, 0) for name, cell in (
             ('first', uuids.one), ('second', uuids.two),
             ('third', uuids.three))]
-        return [row.name for row in rows if found.holds(row)]
+        return [row.name for row in rows if found.is_allowed(row)]
 
     def test_hosts_of_cells_that_are_enabled(self):
         self.assertEqual(['first', 'second'], self.allowed())

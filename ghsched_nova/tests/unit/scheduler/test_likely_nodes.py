@@ -126,10 +126,10 @@ class LikeNovaTest(base.TestCase):
             pci_requests=spec.pci_requests.requests,
             pci_stats=state.pci_stats)
         assume(fitted)
-        all_pools = read.pci_pools(state)
+        all_pools = read.get_pci_pools(state)
         found = likely.list_likely_nodes(
-            read.host_nodes(state, all_pools, None),
+            read.list_host_nodes(state, all_pools, None),
             read.list_guest_node_amounts(spec.numa_topology, 1),
-            read.device_needs(state, spec, all_pools), pack=pack)
+            read.list_device_needs(state, spec, all_pools), pack=pack)
         self.assertEqual(list(numa.host_cells(fitted)),
                          [one.number for one in found])

@@ -81,11 +81,12 @@ class LoadWeigherTest(base.TestCase):
         self.assertIn('cannot read the load', self.log.output)
 
     def test_costs_are_none_where_placement_by_load_is_off(self):
-        self.assertEqual({0, 1}, set(by_load.costs(host(0.9, 0.0))))
+        self.assertEqual({0, 1}, set(by_load.compute_node_costs(host(0.9,
+                                                                     0.0))))
         self.option('load_placement', False)
-        self.assertEqual({}, by_load.costs(host(0.9, 0.0)))
+        self.assertEqual({}, by_load.compute_node_costs(host(0.9, 0.0)))
 
     def test_orders_begin_with_the_best_nodes(self):
-        costs = by_load.costs(host(0.9, 0.4, 0.0))
-        orders = list(by_load._yield_cheapest_orders(costs, 2))
+        costs = by_load.compute_node_costs(host(0.9, 0.4, 0.0))
+        orders = list(by_load._iterate_orders_by_cost(costs, 2))
         self.assertEqual([(1, 2), (2, 1)], sorted(orders[:2]))

@@ -44,14 +44,15 @@ class RequireTest(base.TestCase):
             [PREFERRED, REQUIRED, REQUIRED],
             [request.numa_policy
              for request in near.require_near_devices(requests)])
-        self.assertEqual(requests[1:], near.list_claim_placed(requests))
-        self.assertEqual([], near.list_claim_placed(None))
+        self.assertEqual(requests[1:],
+                         near.list_requests_without_vf_policy(requests))
+        self.assertEqual([], near.list_requests_without_vf_policy(None))
 
 
 class ShortageTest(base.TestCase):
 
     def shortage_of(self, free, *requests):
-        return near.find_device_shortage(requests, lambda request: free)
+        return near.describe_device_shortage(requests, lambda request: free)
 
     def test_ports_of_a_network_are_counted_together(self):
         self.assertEqual(

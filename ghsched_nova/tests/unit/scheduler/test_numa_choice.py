@@ -66,7 +66,8 @@ class Cloud:
         spec.instance_uuid, spec.scheduler_hints = uuids.server, {}
         spec.requested_resources = []
         try:
-            state = numa_choice.schedule(None, spec, self._first)
+            state = numa_choice.schedule_with_fitting_count(
+                None, spec, self._first)
         except exception.NoValidHost:
             return None
         instance = types.SimpleNamespace(
@@ -206,7 +207,8 @@ class ChoiceTest(base.TestCase):
         spec.flavor, spec.image = flavor(2, 64, True, 2), IMAGE
         spec.instance_uuid, spec.scheduler_hints = uuids.server, {}
         error = self.assertRaises(exception.NoValidHost,
-                                  numa_choice.schedule, None, spec, run)
+                                  numa_choice.schedule_with_fitting_count,
+                                  None, spec, run)
         self.assertEqual('with 1 NUMA node: reason 1; with 2 NUMA nodes: '
                          'reason 2', error.kwargs['reason'])
 
@@ -216,6 +218,7 @@ class ChoiceTest(base.TestCase):
         spec.image = objects.ImageMeta(properties=objects.ImageMetaProps(
             hw_numa_nodes=2))
         spec.instance_uuid, spec.scheduler_hints = uuids.server, {}
-        error = self.assertRaises(exception.NoValidHost, numa_choice.schedule,
+        error = self.assertRaises(exception.NoValidHost,
+                                  numa_choice.schedule_with_fitting_count,
                                   None, spec, self.fail)
         self.assertIn('hw_numa_nodes', error.kwargs['reason'])

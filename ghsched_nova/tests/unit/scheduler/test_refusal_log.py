@@ -43,14 +43,14 @@ class RefusalLogTest(base.TestCase):
         self.lines = self.useFixture(fixtures.FakeLogger())
 
     def counts(self):
-        return {one.flavor: one.count for one in self.log.read()}
+        return {one.flavor: one.count for one in self.log.read_refusals()}
 
     def test_refusals_of_two_processes_are_in_one_file(self):
         self.log.count_refusal(spec())
         refusal_log.RefusalLog(self.directory).count_refusal(spec())
         self.log.count_refusal(spec('2', 'large'))
         self.assertEqual({'1': 2, '2': 1}, self.counts())
-        self.assertEqual(self.log.read(), refusal_record.from_json(
+        self.assertEqual(self.log.read_refusals(), refusal_record.from_json(
             refusal_log.RefusalEndpoint(self.log).list_refusals(None)))
 
     def test_refusals_of_many_threads_are_all_counted(self):
@@ -89,7 +89,7 @@ class RefusalLogTest(base.TestCase):
         self.assertEqual(1, found.get_sample_value('ghsched_refusals_total',
                                                    labels))
         self.assertEqual(
-            self.log.read()[0].last, found.get_sample_value(
+            self.log.read_refusals()[0].last, found.get_sample_value(
                 'ghsched_last_refusal_timestamp_seconds', labels))
 
 

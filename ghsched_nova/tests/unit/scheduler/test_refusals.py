@@ -19,10 +19,10 @@ from nova import exception
 from nova import objects
 from oslo_utils.fixture import uuidsentinel as uuids
 
+from ghsched_nova.scheduler.host_index import HostReport
 from ghsched_nova.scheduler.host_index import Need
+from ghsched_nova.scheduler.host_index import NodeCapacity
 from ghsched_nova.scheduler.host_index import NodeNeed
-from ghsched_nova.scheduler.host_index import NodeRoom
-from ghsched_nova.scheduler.host_index import Row
 from ghsched_nova.scheduler import indexed
 from ghsched_nova.scheduler import refusal_cache
 from ghsched_placement.tests import base
@@ -55,12 +55,12 @@ class RefusalsTest(base.TestCase):
             property(lambda _feed: self.is_current)))
 
     def refuse(self, took=0.0, need=NEED):
-        self.indexed.refused(spec(), need, self.indexed.index.gains, took,
-                             'full')
+        self.indexed.cache_refusal(spec(), need, self.indexed.index.gains,
+                                   took, 'full')
 
     def is_remembered(self, name='big'):
         try:
-            self.indexed.check(spec(name), NEED)
+            self.indexed.refuse_if_cached(spec(name), NEED)
         except exception.NoValidHost as error:
             self.assertEqual('full', error.kwargs['reason'])
             return True
@@ -91,8 +91,8 @@ class RefusalsTest(base.TestCase):
 
     def test_refusal_is_dropped_when_a_host_has_gained_room(self):
         def report(pinned, updated):
-            self.indexed.index.report([Row(
-                'u', 'h', 'c', updated, (NodeRoom(
+            self.indexed.index.update_hosts([HostReport(
+                'u', 'h', 'c', updated, (NodeCapacity(
                     0, cpus=8, pinned=pinned, pages={0: 1}),))], (), self.now)
         report(0, 1)
         self.refuse()
@@ -103,7 +103,7 @@ class RefusalsTest(base.TestCase):
 
     def test_refusal_is_dropped_when_aggregates_change(self):
         self.refuse()
-        self.indexed.forget_refusals()
+        self.indexed.drop_cached_refusals()
         self.assertFalse(self.is_remembered())
 
     def test_refusal_is_not_repeated_while_a_cell_does_not_answer(self):

@@ -18,10 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_nova.scheduler import host_index
+from ghsched_nova.scheduler.host_index import HostReport
 from ghsched_nova.scheduler.host_index import Need
+from ghsched_nova.scheduler.host_index import NodeCapacity
 from ghsched_nova.scheduler.host_index import NodeNeed
-from ghsched_nova.scheduler.host_index import NodeRoom
-from ghsched_nova.scheduler.host_index import Row
 from ghsched_nova.scheduler import room_classes
 from ghsched_placement import headroom
 from ghsched_placement.tests import base
@@ -34,8 +34,8 @@ guests = st.lists(st.tuples(st.integers(0, 70), st.integers(0, 100)),
 
 
 def row(name, free, updated=1):
-    return Row(name, name, 'c', updated, tuple(
-        NodeRoom(number, cpus=64, pinned=cpus, pages={0: 9, 4: 9})
+    return HostReport(name, name, 'c', updated, tuple(
+        NodeCapacity(number, cpus=64, pinned=cpus, pages={0: 9, 4: 9})
         for number, (cpus, _share) in enumerate(free)), guests=0,
         steered=True, left=headroom.Headroom(
             float(updated), 0, 9, {number: share for number, (_cpus, share)
@@ -56,8 +56,8 @@ class RoomClassTest(base.TestCase):
                 for (cpus, share), (pinned, bandwidth)
                 in zip(some, wanted, strict=True))
             for some in itertools.permutations(free, len(wanted)))
-        found = room_classes.classify(free).may_hold(
-            room_classes.make_needs(wanted))
+        found = room_classes.classify_host(free).may_fit(
+            room_classes.make_guest_needs(wanted))
         self.assertTrue(found or not fits)
 
     def test_host_without_room_is_ruled_out(self):
@@ -68,15 +68,15 @@ class RoomClassTest(base.TestCase):
                 # One node is not enough for two.
                 ([(32, 90), (4, 90)], [(8, 20), (8, 20)]),
                 ([(32, 90)], [(1, 1), (1, 1)])):
-            self.assertFalse(room_classes.classify(free).may_hold(
-                room_classes.make_needs(wanted)), (free, wanted))
+            self.assertFalse(room_classes.classify_host(free).may_fit(
+                room_classes.make_guest_needs(wanted)), (free, wanted))
 
     def test_class_counts_the_best_nodes_only(self):
         few, many = [(32, 90), (16, 95)], [(32, 90), (16, 95), (0, 0)]
-        self.assertEqual(room_classes.classify(few),
-                         room_classes.classify(many))
-        self.assertNotEqual(room_classes.classify([(32, 90)]),
-                            room_classes.classify([(32, 90), (32, 90)]))
+        self.assertEqual(room_classes.classify_host(few),
+                         room_classes.classify_host(many))
+        self.assertNotEqual(room_classes.classify_host([(32, 90)]),
+                            room_classes.classify_host([(32, 90), (32, 90)]))
 
 
 class TurnsTest(base.TestCase):
@@ -85,7 +85,7 @@ class TurnsTest(base.TestCase):
     def test_every_member_has_one_turn(self, count, data):
         start = data.draw(st.integers(0, max(0, count - 1)))
         self.assertEqual(list(range(count)), sorted(
-            room_classes.take_turns(range(count), start)))
+            room_classes.iterate_scattered(range(count), start)))
 
 
 class WalkTest(base.TestCase):
@@ -95,21 +95,21 @@ class WalkTest(base.TestCase):
         super().setUp()
         self.index = host_index.Index(random.Random(1))  # noqa: S311
         self.looked = []
-        fit = host_index.View.fit
+        fit = host_index.HostView.assign_nodes
 
         def count_and_fit(view, need):
             self.looked.append(view.row.uuid)
             return fit(view, need)
         self.useFixture(fixtures.MockPatchObject(
-            host_index.View, 'fit', count_and_fit))
+            host_index.HostView, 'assign_nodes', count_and_fit))
 
     def fill(self, count, free=((2, 10), (8, 0))):
-        self.index.report([row(f'full{number}', free)
-                           for number in range(count)], (), 0)
+        self.index.update_hosts(
+            [row(f'full{number}', free) for number in range(count)], (), 0)
 
     def propose(self, *nodes, tried=()):
         self.looked.clear()
-        return {view.row.uuid for view in self.index.propose(
+        return {view.row.uuid for view in self.index.propose_hosts(
             make_need(*nodes), lambda _row: True, tried, 0)}
 
     def test_request_that_fits_nowhere_looks_at_few_hosts(self):
@@ -120,7 +120,7 @@ class WalkTest(base.TestCase):
 
     def test_host_with_room_is_found_among_many_full_ones(self):
         self.fill(2000)
-        self.index.report([row('free', ((16, 60), (0, 0)))], (), 0)
+        self.index.update_hosts([row('free', ((16, 60), (0, 0)))], (), 0)
         self.fill(3000)
         self.assertEqual({'free'}, self.propose((8, 50)))
         self.assertLessEqual(len(self.looked), host_index.PROBES + 1)
@@ -133,9 +133,10 @@ class WalkTest(base.TestCase):
 
     def test_hosts_of_several_classes_are_proposed_together(self):
         self.fill(3000)
-        self.index.report([row(f'{cpus}-{number}', ((cpus, 80),))
-                           for cpus in (16, 32, 48) for number in range(40)],
-                          (), 0)
+        self.index.update_hosts([
+            row(f'{cpus}-{number}', ((cpus, 80), )) for cpus in (16, 32, 48)
+            for number in range(40)
+        ], (), 0)
         found = self.propose((9, 60))
         self.assertEqual(host_index.POOL, len(found))
         self.assertEqual({'16', '32', '48'},
@@ -143,17 +144,17 @@ class WalkTest(base.TestCase):
 
     def test_class_follows_what_a_host_has_left(self):
         self.fill(1000)
-        self.index.report([row('a', ((16, 60),))], (), 0)
+        self.index.update_hosts([row('a', ((16, 60),))], (), 0)
         wanted = make_need((8, 50))
-        self.index.claim('a', 'guest', wanted, 0)
+        self.index.add_claim('a', 'guest', wanted, 0)
         self.assertEqual(set(), self.propose((8, 50)))
-        self.index.release('guest')
+        self.index.drop_claim('guest')
         self.assertEqual({'a'}, self.propose((8, 50)))
-        self.index.correct('a', {0: 40}, 9, 1, 1)
+        self.index.set_free_amounts('a', {0: 40}, 9, 1, 1)
         self.assertEqual(set(), self.propose((8, 50)))
-        self.index.report([row('a', ((16, 70),), updated=2)], (), 2)
+        self.index.update_hosts([row('a', ((16, 70),), updated=2)], (), 2)
         self.assertEqual({'a'}, self.propose((8, 50)))
-        self.index.report([], ['a'], 3)
+        self.index.update_hosts([], ['a'], 3)
         self.assertEqual(set(), self.propose((8, 50)))
         self.assertEqual(1, len(self.index._classes.list_classes()))
 
@@ -163,23 +164,23 @@ class WalkTest(base.TestCase):
             name = f'h{chance.randrange(20)}'
             act = chance.randrange(5)
             if act == 0:
-                self.index.report([row(name, [
+                self.index.update_hosts([row(name, [
                     (chance.randrange(20), chance.randrange(100))
                     for _node in range(2)], step)], (), step)
             elif act == 1:
-                self.index.claim(name, f'g{chance.randrange(9)}',
-                                 make_need((2, 10)), step)
+                self.index.add_claim(name, f'g{chance.randrange(9)}',
+                                     make_need((2, 10)), step)
             elif act == 2:
-                self.index.release(f'g{chance.randrange(9)}')
+                self.index.drop_claim(f'g{chance.randrange(9)}')
             elif act == 3:
-                self.index.correct(name, {0: chance.randrange(100)}, 5,
-                                   step, step)
+                self.index.set_free_amounts(name, {0: chance.randrange(100)},
+                                            5, step, step)
             elif chance.random() < .3:
-                self.index.report([], [name], step)
+                self.index.update_hosts([], [name], step)
             filed = {host.view.row.uuid: known
                      for known in self.index._classes.list_classes()
                      for host in self.index._classes.list_members([known])}
             self.assertEqual({
-                view.row.uuid: room_classes.classify(
+                view.row.uuid: room_classes.classify_host(
                     (room.pinned, room.bandwidth) for room in view.rooms)
-                for view in self.index.views()}, filed)
+                for view in self.index.list_views()}, filed)

@@ -38,19 +38,22 @@ class DevicesStressTest(base.TestCase):
         def step(chance):
             host, count = f'h{chance.randrange(2)}', chance.randrange(10 ** 6)
             floor = noted.get(host, 0)
-            assert most.record_largest(host, 0, count) >= max(floor, count)
+            assert most.record_free_devices(host, 0,
+                                            count) >= max(floor, count)
             with lock:
                 noted[host] = max(noted.get(host, 0), count)
         self.assertEqual([], threads.stress([step] * WORKERS, 200))
         self.assertEqual(noted, {
-            host: most.record_largest(host, 0, 0) for host in noted})
+            host: most.record_free_devices(host, 0, 0) for host in noted})
 
     def test_most_devices_under_native_threads_stay_bounded(self):
         self.patch(fragments, '_MAX_NODES', 5)
         most = fragments.MostDevices()
-        self.assertEqual([], threads.stress(
-            [lambda chance: most.record_largest('h', chance.randrange(20), 1)]
-            * WORKERS, 60))
+        self.assertEqual([],
+                         threads.stress([
+                             lambda chance: most.record_free_devices(
+                                 'h', chance.randrange(20), 1)
+                         ] * WORKERS, 60))
         self.assertEqual(5, len(most._most))
 
 
@@ -106,10 +109,10 @@ class Scheduler(manager.GhschedSchedulerManager):
 
     def _schedule_request(self, context, *_args, **kwargs):
         uuid = kwargs['uuid']
-        self._seen.start()
+        self._seen.reset()
         self.placement_client.claim_resources(
             context, uuid, {'allocations': {'h': {}}})
-        self._seen.note('filter', 2, 1)
+        self._seen.record_filter('filter', 2, 1)
         assert len(self._seen.filtered) == 1
         if self._chances.pop(uuid):
             raise ValueError(uuid)

@@ -24,10 +24,10 @@ from oslo_utils.fixture import uuidsentinel as uuids
 
 from ghsched_nova.scheduler import fragments
 from ghsched_nova.scheduler import host_index
+from ghsched_nova.scheduler.host_index import HostReport
 from ghsched_nova.scheduler.host_index import Need
+from ghsched_nova.scheduler.host_index import NodeCapacity
 from ghsched_nova.scheduler.host_index import NodeNeed
-from ghsched_nova.scheduler.host_index import NodeRoom
-from ghsched_nova.scheduler.host_index import Row
 from ghsched_nova.scheduler import index_feed
 from ghsched_nova.scheduler import index_metrics
 from ghsched_nova.scheduler import indexed
@@ -54,8 +54,8 @@ NEEDS = [Need(tuple(NodeNeed(pinned=pinned, memory=10, bandwidth=5)
 def row(number, updated, free=CPUS):
     """Return the report of a host of two NUMA nodes."""
     name = f'h{number}'
-    return Row(name, name, 'c', updated, tuple(
-        NodeRoom(node, CPUS, free, 0, {0: 10 ** 6}, 100)
+    return HostReport(name, name, 'c', updated, tuple(
+        NodeCapacity(node, CPUS, free, 0, {0: 10 ** 6}, 100)
         for node in range(2)), steered=True, left=headroom.Headroom(
             float(updated), 0, 50, {0: 100, 1: 100}))
 
@@ -71,37 +71,38 @@ class IndexStressTest(base.TestCase):
         super().setUp()
         self.index = host_index.Index()
         self.updated = 1
-        self.index.report([row(number, 1) for number in range(HOSTS)], (), 0)
+        self.index.update_hosts([row(number, 1) for number in range(HOSTS)],
+                                (), 0)
         self.placed = [collections.deque() for _number in range(WORKERS)]
 
     def request(self, number, chance):
         """Schedule one guest, as the thread of a request does."""
         placed = self.placed[number]
         if len(placed) > 3 or (placed and chance.random() < .3):
-            self.index.release(placed.popleft())
+            self.index.drop_claim(placed.popleft())
         need = chance.choice(NEEDS)
         self.index.may_fit_since(need, self.index.gains - 5)
-        found = self.index.propose(need, anywhere, ('h3',), 0)
-        assert all(view.fit(need) for view in found)
+        found = self.index.propose_hosts(need, anywhere, ('h3',), 0)
+        assert all(view.assign_nodes(need) for view in found)
         if not found:
             return
         uuid = chance.choice(found).row.uuid
         if chance.random() < .2:
-            self.index.refuse([uuid], need, 0)
+            self.index.add_refusals([uuid], need, 0)
             return
-        self.index.correct(uuid, {0: 100}, 50, asked=0, now=0)
+        self.index.set_free_amounts(uuid, {0: 100}, 50, asked=0, now=0)
         consumer = f'{number}-{chance.random()}'
-        self.index.claim(uuid, consumer, need, 0)
+        self.index.add_claim(uuid, consumer, need, 0)
         placed.append(consumer)
 
     def report(self, chance):
         """Report some hosts, drop one and mark one as down."""
         self.updated += 1
-        self.index.report([row(number, self.updated, CPUS - 1)
-                           for number in range(HOSTS)
-                           if chance.random() < .5],
-                          [f'h{chance.randrange(HOSTS)}'], 0)
-        self.index.set_unavailable({f'h{chance.randrange(HOSTS)}'})
+        self.index.update_hosts([
+            row(number, self.updated, CPUS - 1)
+            for number in range(HOSTS) if chance.random() < .5
+        ], [f'h{chance.randrange(HOSTS)}'], 0)
+        self.index.set_unavailable_hosts({f'h{chance.randrange(HOSTS)}'})
 
     def test_index_after_10000_concurrent_steps_equals_a_fresh_one(self):
         self.assertEqual([], threads.stress(
@@ -110,13 +111,13 @@ class IndexStressTest(base.TestCase):
             fine=False))
         self.check_views()
         for consumer in [one for of in self.placed for one in of]:
-            self.index.release(consumer)
+            self.index.drop_claim(consumer)
         rows = [row(number, 0) for number in range(HOSTS)]
-        self.index.report(rows, (), 0)
+        self.index.update_hosts(rows, (), 0)
         fresh = host_index.Index()
-        fresh.report(rows, (), 0)
+        fresh.update_hosts(rows, (), 0)
         found = {view.row.uuid: (view.row, view.rooms, view.groups)
-                 for view in self.index.views()}
+                 for view in self.index.list_views()}
         self.assertEqual({view.row.uuid: (view.row, view.rooms, view.groups)
                           for view in fresh.views()}, found)
         self.assertEqual((HOSTS, {}), (len(self.index), self.index._placed))
@@ -162,8 +163,9 @@ class RefusalStressTest(base.TestCase):
 
         def step(chance):
             spec = chance.choice(specs)
-            cache.add(spec, NEEDS[0], 0, 1.0, spec.flavor.name)
-            assert cache.find(spec, NEEDS[0]) in (None, spec.flavor.name)
+            cache.add_refusal(spec, NEEDS[0], 0, 1.0, spec.flavor.name)
+            assert cache.find_reason(spec,
+                                     NEEDS[0]) in (None, spec.flavor.name)
             if chance.random() < .05:
                 cache.clear()
         self.assertEqual([], threads.stress([step] * 4, 40))
@@ -218,7 +220,7 @@ class FeedStressTest(base.TestCase):
         self.refresh()
         self.assertEqual(self.hosts, {
             view.row.uuid: view.row.guests
-            for view in self.feed.index.views()})
+            for view in self.feed.index.list_views()})
 
 
 class Scheduler(manager.GhschedSchedulerManager):
@@ -236,13 +238,13 @@ class RequestStressTest(base.TestCase):
             'ghsched_nova.nova_seams.scheduler_hosts.'
             'cache_host_topologies', lambda _n: None))
         self.indexed = indexed.IndexedScheduler(None)
-        self.indexed.index.report([row(number, 0) for number in range(4)],
-                                  (), 0)
-        self.patch(self.indexed, 'need', lambda *_args: NEEDS[0])
+        self.indexed.index.update_hosts(
+            [row(number, 0) for number in range(4)], (), 0)
+        self.patch(self.indexed, 'compute_need', lambda *_args: NEEDS[0])
 
     def test_requests_under_native_threads_are_all_counted(self):
         self.assertEqual([], threads.stress(
-            [lambda _chance: self.indexed._count('hits')] * 8, STEPS))
+            [lambda _chance: self.indexed._count_request('hits')] * 8, STEPS))
         self.assertEqual(8 * STEPS * threads.SCALE,
                          self.indexed._counts['hits'])
 
@@ -250,15 +252,15 @@ class RequestStressTest(base.TestCase):
         claimed, lock = set(), threading.Lock()
 
         def select(spec, need, _run):
-            """Claim in Placement, as IndexedScheduler.select does."""
-            found = self.indexed.index.propose(need, anywhere, (), 0)
+            """Claim in Placement, as IndexedScheduler.select_hosts does."""
+            found = self.indexed.index.propose_hosts(need, anywhere, (), 0)
             if not found:
                 raise exception.NoValidHost(reason='')
             with lock:
                 claimed.add(spec.instance_uuid)
             return [[types.SimpleNamespace(
                 compute_node_uuid=found[0].row.uuid)]]
-        self.patch(self.indexed, 'select', select)
+        self.patch(self.indexed, 'select_hosts', select)
         scheduler = Scheduler(self.indexed)
 
         def step(chance):
@@ -271,7 +273,7 @@ class RequestStressTest(base.TestCase):
             except Exception:
                 assert uuid not in claimed
             if chance.random() < .95:
-                self.indexed.index.release(uuid)
+                self.indexed.index.drop_claim(uuid)
         self.assertEqual([], threads.stress([step] * 8, STEPS // 2))
         self.assertEqual(8 * (STEPS // 2) * threads.SCALE, len(claimed))
 
@@ -293,7 +295,7 @@ class OthersStressTest(base.TestCase):
         writer = index_metrics.Writer(directory)
         self.patch(index_metrics, 'EVERY', 0.0)
         self.assertEqual([], threads.stress(
-            [lambda chance: writer.write(index_metrics.Figures(
+            [lambda chance: writer.write_metrics(index_metrics.Figures(
                 {'hits': chance.randrange(9)}))] * 6, 20))
 
     def test_devices_under_native_threads_keep_the_most_that_were_free(self):
@@ -302,7 +304,7 @@ class OthersStressTest(base.TestCase):
 
         def step(chance):
             free = chance.randrange(1000)
-            room = fragments.get_free_room(state, [
+            room = fragments.get_free_capacity(state, [
                 fragmentation.HostNode(0, devices={'pool': free})])
             assert room.total[0][-1] >= free == room.free[0][-1]
 

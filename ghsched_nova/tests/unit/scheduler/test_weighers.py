@@ -171,7 +171,7 @@ class NeedsTest(base.TestCase):
             for size, total in ((4, 65536), (2048, 256), (1048576, 2))]
         state = host([cell(0, pages=pages,
                            memory_usage=used.get('memory', 0))])
-        node, = read.host_nodes(state, {}, page_size)
+        node, = read.list_host_nodes(state, {}, page_size)
         return node.memory
 
     def test_pages_of_the_size_asked_for(self):
@@ -205,13 +205,14 @@ class NeedsTest(base.TestCase):
     def test_a_preferred_device_may_be_anywhere(self):
         for policy, anywhere in (('preferred', True), ('socket', True),
                                  ('required', False), ('legacy', False)):
-            need, = read.device_needs(
+            need, = read.list_device_needs(
                 host(), spec(vfs=2, numa_policy=policy), {})
             self.assertEqual((2, anywhere), (need.count, need.anywhere))
 
     def test_devices_of_another_kind_are_not_taken(self):
         state = host(pools=[pool(0), pool(0, product_id='other')])
-        need, = read.device_needs(state, spec(vfs=2), read.pci_pools(state))
+        need, = read.list_device_needs(state, spec(vfs=2),
+                                       read.get_pci_pools(state))
         self.assertEqual(frozenset('0'), need.pools)
 
 
