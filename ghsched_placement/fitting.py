@@ -52,7 +52,7 @@ MOST = 1000
 
 
 @dataclass(frozen=True)
-class Wish:
+class GuestDemand:
     """Resources and traits that one guest asks for.
 
     :param guest_nodes: 0 for a guest without a NUMA topology.
@@ -90,12 +90,13 @@ class Wish:
         return found
 
     def get_node_amounts(self, guest_node: int) -> dict[str, int]:
-        """Return a guest NUMA node's Placement amounts, by resource class."""
+        """Return the amounts to allocate for a guest node, by resource class.
+        """
         return self.policy.resources(self.accounting).get(guest_node, {})
 
     def find_shortages(self, room: NodeRoom | None,
                        guest_node: int) -> list[Shortage]:
-        """Return the CPUs and memory that a host node lacks for a guest node.
+        """Return the shortages of CPUs and memory of a host node for a guest.
 
         :param room: CPUs and memory of the host NUMA node; None if the host
             does not report them, which counts as enough.
@@ -128,111 +129,115 @@ class Verdict:
 
     @property
     def reason_texts(self) -> tuple[str, ...]:
-        """Reasons why the host cannot take the guest, one text for each."""
+        """Reasons why the host cannot take the guest, as one text each."""
         return tuple(map(str, self.lacks))
 
     @property
     def needs_shared_group(self) -> bool:
-        """Whether guests fit only by sharing others' control groups."""
+        """Whether guests fit on the host only by sharing control groups."""
         return 0 < self.guests == self.sharing
 
 
-def check_host(host: capacity.Host, wish: Wish) -> Verdict:
-    """Check whether a host can take a guest, and count how many of them fit.
-    """
-    lacks = tuple(_find_lacks(host, wish))
+def check_host_capacity(host: capacity.Host, demand: GuestDemand) -> Verdict:
+    """Check whether a guest fits on a host; count how many such guests fit."""
+    lacks = tuple(_find_refusal_reasons(host, demand))
     if lacks:
         return Verdict(host.name, lacks=lacks)
-    room = _Room(host, wish)
+    room = _FreeCapacity(host, demand)
     first = room.add_guest()
     if first is None:
-        return Verdict(host.name, lacks=(lack.make_too_few_nodes_lack(
-            wish.guest_nodes, ' and a control group to share'
-            if _must_share_group(host, wish) else ''),))
+        return Verdict(host.name, lacks=(lack.make_too_few_nodes_reason(
+            demand.guest_nodes, ' and a control group to share'
+            if _must_share_control_group(host, demand) else ''),))
     guests = 1
     while guests < MOST and room.add_guest() is not None:
         guests += 1
     return Verdict(host.name, first, guests, sharing=room.sharing)
 
 
-def _must_share_group(host: capacity.Host, wish: Wish) -> bool:
+def _must_share_control_group(host: capacity.Host,
+                              demand: GuestDemand) -> bool:
     """Whether the guest needs a control group and the host has none free."""
-    return wish.policy.controlled and not (host.groups and host.groups.free)
+    return demand.policy.controlled and not (host.groups and host.groups.free)
 
 
-def _can_share_group(node: capacity.Node, wish: Wish, guest_node: int) -> bool:
-    """Whether a host NUMA node has a control group that the guest can share.
-    """
-    return node.traits >= request.make_share_traits(wish.policy).get(
+def _can_share_control_group(node: capacity.Node, demand: GuestDemand,
+                             guest_node: int) -> bool:
+    """Whether a host node has a control group that the guest can share."""
+    return node.traits >= request.make_share_traits(demand.policy).get(
         guest_node, frozenset())
 
 
 # -- what is lacking ---------------------------------------------------------
 
 
-def _find_lacks(host: capacity.Host, wish: Wish) -> Iterator[Lack]:
-    yield from lack.find_trait_lacks(host.root.traits, wish.required,
-                                     wish.forbidden)
-    yield from _check_amounts(host, wish)
-    joining = _must_share_group(host, wish)
-    if joining and not _can_share_everywhere(host, wish):
+def _find_refusal_reasons(host: capacity.Host,
+                          demand: GuestDemand) -> Iterator[Lack]:
+    yield from lack.find_trait_mismatches(host.root.traits, demand.required,
+                                          demand.forbidden)
+    yield from _check_amounts(host, demand)
+    must_share = _must_share_control_group(host, demand)
+    if must_share and not _can_share_on_all_guest_nodes(host, demand):
         # What the host nodes have left is listed as for any other guest.
-        joining = False
+        must_share = False
         yield Lack(None, lack.GROUPS, reason=(
             'no control group is left' if host.groups
             else 'it has no control groups for guests'))
-    if wish.guest_nodes > len(host.nodes):
-        yield Lack(None, 'NUMA nodes', len(host.nodes), wish.guest_nodes,
+    if demand.guest_nodes > len(host.nodes):
+        yield Lack(None, 'NUMA nodes', len(host.nodes), demand.guest_nodes,
                    f'it has {len(host.nodes)} NUMA nodes, the guest has '
-                   f'{wish.guest_nodes}')
-    if wish.policy.vfs_locality != 'node':
-        yield from _check_host_vfs(host, wish)
-    for guest_node in range(wish.guest_nodes):
-        yield from _check_nodes(host, wish, guest_node, joining)
+                   f'{demand.guest_nodes}')
+    if demand.policy.vfs_locality != 'node':
+        yield from _check_host_vfs(host, demand)
+    for guest_node in range(demand.guest_nodes):
+        yield from _check_nodes(host, demand, guest_node, must_share)
 
 
-def _can_share_everywhere(host: capacity.Host, wish: Wish) -> bool:
-    """Whether each guest node finds a host node with a control group to share.
+def _can_share_on_all_guest_nodes(host: capacity.Host,
+                                  demand: GuestDemand) -> bool:
+    """Whether each guest node has a host node with a control group to share.
     """
-    return all(any(_can_share_group(node, wish, guest_node)
+    return all(any(_can_share_control_group(node, demand, guest_node)
                    for node in host.nodes)
-               for guest_node in range(len(wish.policy.nodes)))
+               for guest_node in range(len(demand.policy.nodes)))
 
 
-def _check_amounts(host: capacity.Host, wish: Wish) -> Iterator[Lack]:
-    for resource_class, need in sorted(wish.amounts.items()):
+def _check_amounts(host: capacity.Host, demand: GuestDemand) -> Iterator[Lack]:
+    for resource_class, need in sorted(demand.amounts.items()):
         stock = host.root.get_stock(resource_class)
         word = lack.WORDS.get(resource_class, resource_class)
         if stock is not None:
-            found = lack.find_amount_lack(word, need, stock.free,
-                                          stock.max_unit)
+            found = lack.find_resource_shortage(word, need, stock.free,
+                                                stock.max_unit)
         elif resource_class == orc.DISK_GB:
             continue    # disks may be of a provider that is shared
         else:
-            found = lack.find_amount_lack(word, need, 0)
+            found = lack.find_resource_shortage(word, need, 0)
         if found:
             yield found
 
 
-def _check_host_vfs(host: capacity.Host, wish: Wish) -> Iterator[Lack]:
-    for resource_class, need in sorted(wish.count_vfs().items()):
+def _check_host_vfs(host: capacity.Host,
+                    demand: GuestDemand) -> Iterator[Lack]:
+    for resource_class, need in sorted(demand.count_vfs().items()):
         free = sum(pf.stock.free for pf in host.pfs
                    if pf.resource_class == resource_class)
-        found = lack.find_amount_lack(f'VFs of {resource_class}', need, free,
-                                      key=keys.VFS.extra_spec)
+        found = lack.find_resource_shortage(f'VFs of {resource_class}', need,
+                                            free,
+                                            key=keys.VFS.extra_spec)
         if found:
             yield found
 
 
-def _check_nodes(host: capacity.Host, wish: Wish, guest_node: int,
-                 joining: bool) -> Iterator[Lack]:
+def _check_nodes(host: capacity.Host, demand: GuestDemand, guest_node: int,
+                 must_share: bool) -> Iterator[Lack]:
     """Yield the reasons why no NUMA node of a host can take a guest NUMA node.
 
     Nothing is yielded if at least one host NUMA node can.
 
-    :param joining: whether the guest has to share a control group.
+    :param must_share: whether the guest has to share a control group.
     """
-    misfits = [(node, tuple(_check_node(node, wish, guest_node, joining)))
+    misfits = [(node, tuple(_check_node(node, demand, guest_node, must_share)))
                for node in host.nodes]
     if all(found for _node, found in misfits):
         for node, found in misfits:
@@ -245,37 +250,38 @@ def _format_node(node: capacity.Node) -> str:
     return node.name if node.number is None else str(node.number)
 
 
-def _check_node(node: capacity.Node, wish: Wish, guest_node: int,
-                joining: bool) -> Iterator[Lack]:
+def _check_node(node: capacity.Node, demand: GuestDemand, guest_node: int,
+                must_share: bool) -> Iterator[Lack]:
     """Yield the reasons why a host NUMA node cannot take a guest NUMA node.
 
-    :param joining: whether the guest has to share a control group.
+    :param must_share: whether the guest has to share a control group.
     """
     if node.number is None:
         yield Lack(None, 'number', reason='it is not known which node it is')
-    if joining and not _can_share_group(node, wish, guest_node):
+    if must_share and not _can_share_control_group(node, demand, guest_node):
         yield Lack(None, lack.GROUPS, reason='no control group is left and it '
                    'has none that can be shared')
-    for name, need in sorted(wish.get_node_amounts(guest_node).items(),
-                             key=_resource_key):
-        yield from _check_stock(name, node.stocks.get(name), need)
+    for name, need in sorted(demand.get_node_amounts(guest_node).items(),
+                             key=_make_resource_sort_key):
+        yield from _check_inventory(name, node.stocks.get(name), need)
     needed = []
-    if wish.policy.vfs_locality == 'node':
+    if demand.policy.vfs_locality == 'node':
+        vfs = sorted(demand.count_vfs(guest_node).items())
         needed = [(f'VFs of {name}', need, node.count_free_vfs(name))
-                  for name, need in sorted(wish.count_vfs(guest_node).items())]
-    lacks = [lack.find_amount_lack(*short) for short
-             in wish.find_shortages(node.room, guest_node)]
-    lacks += [lack.find_amount_lack(*item) for item in needed]
+                  for name, need in vfs]
+    lacks = [lack.find_resource_shortage(*short) for short
+             in demand.find_shortages(node.room, guest_node)]
+    lacks += [lack.find_resource_shortage(*item) for item in needed]
     yield from filter(None, lacks)
 
 
-def _resource_key(item: tuple[str, int]) -> tuple[bool, str]:
-    """Sort key of resource classes: bandwidth first, others by name."""
+def _make_resource_sort_key(item: tuple[str, int]) -> tuple[bool, str]:
+    """Return a sort key that orders bandwidth first, other classes by name."""
     return item[0] != names.MEM_BW_PCT, item[0]
 
 
-def _check_stock(name: str, stock: capacity.Stock | None,
-                 need: int) -> Iterator[Lack]:
+def _check_inventory(name: str, stock: capacity.Stock | None,
+                     needed: int) -> Iterator[Lack]:
     """Yield the reasons why an inventory cannot provide a requested amount.
 
     :param name: resource class of the amount.
@@ -283,18 +289,18 @@ def _check_stock(name: str, stock: capacity.Stock | None,
     """
     word = lack.WORDS[name]
     if stock is None:
-        yield Lack(None, word, 0, need, 'its bandwidth cannot be controlled'
+        yield Lack(None, word, 0, needed, 'its bandwidth cannot be controlled'
                    if name == names.MEM_BW_PCT else f'it has no {word}')
         return
-    if need <= stock.max_unit and need % stock.step_size:
-        yield Lack(None, word, stock.max_unit, need,
+    if needed <= stock.max_unit and needed % stock.step_size:
+        yield Lack(None, word, stock.max_unit, needed,
                    f'it holds multiples of {stock.step_size} {word}, '
-                   f'{need} needed')
-    if need < stock.min_unit:
-        yield Lack(None, word, stock.max_unit, need,
-                   f'it holds no less than {stock.min_unit} {word}, {need} '
+                   f'{needed} needed')
+    if needed < stock.min_unit:
+        yield Lack(None, word, stock.max_unit, needed,
+                   f'it holds no less than {stock.min_unit} {word}, {needed} '
                    'needed')
-    found = lack.find_amount_lack(word, need, stock.max_unit)
+    found = lack.find_resource_shortage(word, needed, stock.max_unit)
     if found:
         yield found
 
@@ -302,25 +308,25 @@ def _check_stock(name: str, stock: capacity.Stock | None,
 # -- how many -----------------------------------------------------------------
 
 
-class _Room:
+class _FreeCapacity:
     """Free resources of a host while guests are put on it.
 
     :ivar sharing: guests that share a control group of other guests.
     """
 
-    def __init__(self, host: capacity.Host, wish: Wish) -> None:
-        self._wish = wish
-        self._local = wish.policy.vfs_locality == 'node'
+    def __init__(self, host: capacity.Host, demand: GuestDemand) -> None:
+        self._wish = demand
+        self._local = demand.policy.vfs_locality == 'node'
         self.sharing = 0
         self._groups = host.groups.free if host.groups else 0
         self._joinable = [
             {node.number for node in host.nodes
-             if _can_share_group(node, wish, guest_node)}
-            for guest_node in range(wish.guest_nodes)]
+             if _can_share_control_group(node, demand, guest_node)}
+            for guest_node in range(demand.guest_nodes)]
         self._amounts = {
-            name: stock.free for name in wish.amounts
+            name: stock.free for name in demand.amounts
             if (stock := host.root.get_stock(name)) is not None}
-        classes = sorted(set(wish.count_vfs()))
+        classes = sorted(set(demand.count_vfs()))
         self._vfs = {name: sum(pf.stock.free for pf in host.pfs
                                if pf.resource_class == name)
                      for name in classes}
@@ -334,9 +340,11 @@ class _Room:
             for node in host.nodes if node.number is not None}
 
     def add_guest(self) -> tuple[int, ...] | None:
-        """Place a guest on the host; return its host NUMA nodes, None if full.
+        """Place one more guest on the host and return its host NUMA nodes.
+
+        None if the guest does not fit.
         """
-        needs = [self._sum_needs(node)
+        needs = [self._sum_node_amounts(node)
                  for node in range(self._wish.guest_nodes)]
         if not self._has_host_resources():
             return None
@@ -365,24 +373,25 @@ class _Room:
                 and all(self._vfs[name] >= amount
                         for name, amount in self._wish.count_vfs().items()))
 
-    def _sum_needs(self, guest_node: int) -> dict[str, int]:
+    def _sum_node_amounts(self, guest_node: int) -> dict[str, int]:
         needs = dict(self._wish.get_node_amounts(guest_node))
         if self._local:
             needs |= self._wish.count_vfs(guest_node)
         return needs
 
-    def _is_free(self, guest_node: int, node: int, need: Mapping[str, int],
-                 joins: bool) -> bool:
-        return ((not joins or node in self._joinable[guest_node])
+    def _can_take_guest_node(self, guest_node: int, node: int,
+                             needed: Mapping[str, int],
+                             shares_group: bool) -> bool:
+        return ((not shares_group or node in self._joinable[guest_node])
                 and self._allows_amounts(
                     node, self._wish.get_node_amounts(guest_node))
                 and not self._wish.find_shortages(self._rooms[node],
                                                   guest_node)
                 and all(self._nodes[node][name] >= amount
-                        for name, amount in need.items()))
+                        for name, amount in needed.items()))
 
-    def _allows_amounts(self, node: int, counted: Mapping[str, int]) -> bool:
-        """Whether a host node's inventories allow amounts of these sizes.
+    def _allows_amounts(self, node: int, amounts: Mapping[str, int]) -> bool:
+        """Whether the inventories of a host node allow amounts of these sizes.
 
         min_unit and step_size of the inventories are checked, not what is
         free.
@@ -390,18 +399,19 @@ class _Room:
         stocks = self._stocks[node]
         return all(name in stocks and amount >= stocks[name].min_unit
                    and amount % stocks[name].step_size == 0
-                   for name, amount in counted.items())
+                   for name, amount in amounts.items())
 
-    def _match_nodes(self, needs: Sequence[Mapping[str, int]],
-                     joins: bool) -> tuple[int, ...] | None:
+    def _match_nodes(self, node_amounts: Sequence[Mapping[str, int]],
+                     shares_group: bool) -> tuple[int, ...] | None:
         """Match each guest NUMA node to a free host node; None if impossible.
 
         The emptiest host nodes are tried first. A guest node whose host nodes
         are all taken moves another guest node to a different one if possible
         (Kuhn's augmenting paths).
 
-        :param needs: amounts of each guest NUMA node, by resource class.
-        :param joins: whether the guest shares a control group of other guests.
+        :param node_amounts: amounts of each guest node, by resource class.
+        :param shares_group: whether the guest shares a control group of other
+            guests.
         """
         order = sorted(self._nodes, key=lambda node: (
             -self._nodes[node][names.MEM_BW_PCT], node))
@@ -409,8 +419,9 @@ class _Room:
 
         def push(guest_node: int, seen: set[int]) -> bool:
             for node in order:
-                if node in seen or not self._is_free(
-                        guest_node, node, needs[guest_node], joins):
+                if node in seen or not self._can_take_guest_node(
+                        guest_node, node, node_amounts[guest_node],
+                        shares_group):
                     continue
                 seen.add(node)
                 if node not in taken or push(taken[node], seen):
@@ -419,8 +430,8 @@ class _Room:
             return False
 
         if not all(push(guest_node, set())
-                   for guest_node in range(len(needs))):
+                   for guest_node in range(len(node_amounts))):
             return None
         of_guest = {guest_node: node for node, guest_node in taken.items()}
         return tuple(of_guest[guest_node]
-                     for guest_node in range(len(needs)))
+                     for guest_node in range(len(node_amounts)))

@@ -44,10 +44,10 @@ class Share:
     free: int = 0
 
     @property
-    def untouched(self) -> bool:
+    def is_untouched(self) -> bool:
         return self.free >= self.total
 
-    def get_free_share(self, taken: int = 0) -> float:
+    def get_free_fraction(self, taken: int = 0) -> float:
         """Return the free fraction of CPUs or memory after taking an amount.
         """
         if self.total <= 0:
@@ -110,15 +110,15 @@ class HostNode:
 
     @property
     def is_whole(self) -> bool:
-        """Whether a guest that needs a whole NUMA node can have this one.
+        """Whether a guest that needs a whole host NUMA node can have this one.
 
         Only CPUs are checked: every guest with a NUMA topology has CPUs on
         each of its nodes.
         """
-        return (self.guarded and self.pinned.untouched
-                and self.shared.untouched)
+        return (self.guarded and self.pinned.is_untouched
+                and self.shared.is_untouched)
 
-    def holds(self, guest: GuestNode) -> bool:
+    def has_capacity_for(self, guest: GuestNode) -> bool:
         return (guest.pinned <= max(0, self.pinned.free)
                 and guest.shared <= max(0, self.shared.free)
                 and guest.memory <= max(0, self.memory.free))
@@ -130,25 +130,26 @@ class Part(NamedTuple):
     node: HostNode
     guest: GuestNode
 
-    def get_free_cpu_share(self, placed: bool) -> float:
-        """Return the free fraction of the host CPUs of the guest's kind.
+    def get_free_cpu_fraction(self, placed: bool) -> float:
+        """Return the free fraction of the host CPUs that the guest node uses.
 
-        The kind is dedicated CPUs, shared CPUs, or the scarcer of both.
+        These are dedicated CPUs, shared CPUs, or the scarcer of both.
 
         :param placed: whether the guest node's CPUs count as taken.
         """
-        return min((share.get_free_share(taken if placed else 0)
-                    for share, taken in self._cpus() if taken), default=1.0)
+        return min((share.get_free_fraction(taken if placed else 0)
+                    for share, taken in self._pair_cpus() if taken),
+                   default=1.0)
 
-    def get_mean_free_share(self) -> float:
-        """Return the mean free fraction of a host node's CPUs and memory.
+    def get_mean_free_fraction(self) -> float:
+        """Return the mean of the free fractions of CPUs and memory.
 
-        The guest node counts as placed on it.
+        They are those of the host node, with the guest node placed on it.
         """
-        memory = self.node.memory.get_free_share(self.guest.memory)
-        return (self.get_free_cpu_share(True) + memory) / 2
+        memory = self.node.memory.get_free_fraction(self.guest.memory)
+        return (self.get_free_cpu_fraction(True) + memory) / 2
 
-    def _cpus(self) -> tuple[tuple[Share, int], ...]:
+    def _pair_cpus(self) -> tuple[tuple[Share, int], ...]:
         return ((self.node.pinned, self.guest.pinned),
                 (self.node.shared, self.guest.shared))
 
@@ -178,39 +179,39 @@ class Score:
 WORST = Score(0.0)
 
 
-def score_placement(nodes: Collection[HostNode], parts: Sequence[Part],
-                    needs: Sequence[DeviceNeed], size: int) -> Score:
-    """Score the fragmentation that a guest causes on some host NUMA nodes.
+def score_placement(nodes: Collection[HostNode], placed: Sequence[Part],
+                    needs: Sequence[DeviceNeed], guest_nodes: int) -> Score:
+    """Score the fragmentation that a guest would cause on given host nodes.
 
-    A whole host node that is split costs more than everything else together.
+    Splitting a whole host node costs more than everything else together.
     Among hosts where as many are split, the best is the one with fewest whole
     nodes before, then with fewest stranded devices, then the fullest.
 
     :param nodes: all NUMA nodes of the host.
-    :param parts: guest NUMA nodes, each with its host NUMA node.
+    :param placed: guest NUMA nodes, each with its host NUMA node.
     :param needs: passthrough devices that the guest takes.
-    :param size: number of guest NUMA nodes; must be the same for all hosts
-        that are compared.
+    :param guest_nodes: number of guest NUMA nodes; must be the same for all
+        hosts that are compared.
     """
-    if not parts:
+    if not placed:
         return WORST
-    lost = sum(part.node.is_whole for part in parts) / len(parts)
-    whole = _whole(nodes)
-    devices, stranded = _cost_devices(nodes, parts, needs)
-    room = sum(part.get_mean_free_share() for part in parts) / len(parts)
+    lost = sum(part.node.is_whole for part in placed) / len(placed)
+    whole = _get_untouched_fraction(nodes)
+    devices, stranded = _compute_device_cost(nodes, placed, needs)
+    room = sum(part.get_mean_free_fraction() for part in placed) / len(placed)
     rest = (HOST_WEIGHT * (whole if lost else 0.0)
             + DEVICE_WEIGHT * devices + ROOM_WEIGHT * room)
-    cost = (size * lost + rest) / (size + 1)
+    cost = (guest_nodes * lost + rest) / (guest_nodes + 1)
     return Score(value=min(1.0, max(0.0, 1 - cost)), lost=lost, whole=whole,
                  devices=devices, stranded=stranded, room=room)
 
 
-def _whole(nodes: Collection[HostNode]) -> float:
+def _get_untouched_fraction(nodes: Collection[HostNode]) -> float:
     return sum(node.is_whole for node in nodes) / len(nodes) if nodes else 0.0
 
 
-def _cost_devices(nodes: Collection[HostNode], parts: Sequence[Part],
-                  needs: Sequence[DeviceNeed]) -> tuple[float, float]:
+def _compute_device_cost(nodes: Collection[HostNode], placed: Sequence[Part],
+                         needs: Sequence[DeviceNeed]) -> tuple[float, float]:
     """Return the cost of using nodes with devices, and the stranded devices.
 
     Devices are stranded as far as the CPUs of their node are taken: 8 VFs of a
@@ -220,39 +221,39 @@ def _cost_devices(nodes: Collection[HostNode], parts: Sequence[Part],
     """
     beside = 0.25 if any(sum(node.devices.values()) for node in nodes) else 0.0
     cost = stranded = 0.0
-    for part, after in zip(parts, _count_devices_after(parts, needs),
+    for part, after in zip(placed, _count_remaining_devices(placed, needs),
                            strict=True):
         before = sum(part.node.devices.values())
         if before <= 0:
             cost += 0.0 if needs else beside
             continue
-        more = max(0.0, after * (1 - part.get_free_cpu_share(True))
-                   - before * (1 - part.get_free_cpu_share(False)))
+        more = max(0.0, after * (1 - part.get_free_cpu_fraction(True))
+                   - before * (1 - part.get_free_cpu_fraction(False)))
         stranded += more
         share = min(1.0, more / before)
         cost += share if needs else (1 + share) / 2
-    return cost / len(parts), stranded
+    return cost / len(placed), stranded
 
 
-def _count_devices_after(parts: Sequence[Part],
-                         needs: Sequence[DeviceNeed]) -> list[int]:
-    """Return the free devices of host nodes after a guest has taken its own.
+def _count_remaining_devices(placed: Sequence[Part],
+                             needs: Sequence[DeviceNeed]) -> list[int]:
+    """Return the free devices of each host node after placing a guest.
 
     Devices are taken from the nodes in turn, as ``ghsched:vfs`` requests them.
     """
-    left = [dict(part.node.devices) for part in parts]
+    left = [dict(part.node.devices) for part in placed]
     for need in needs:
         pools, count = sorted(need.pools), need.count
         while count > 0:
             wanted = count
             for devices in left:
-                count -= count > 0 and _take_one(devices, pools)
+                count -= count > 0 and _take_device(devices, pools)
             if count == wanted:
                 break
     return [sum(devices.values()) for devices in left]
 
 
-def _take_one(devices: dict[str, int], pools: Sequence[str]) -> bool:
+def _take_device(devices: dict[str, int], pools: Sequence[str]) -> bool:
     for pool in pools:
         if devices.get(pool, 0) > 0:
             devices[pool] -= 1

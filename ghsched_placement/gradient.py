@@ -60,7 +60,7 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class Room:
+class FreeCapacity:
     """Free amounts of a host and of its NUMA nodes.
 
     :param free: free amounts by host NUMA node.
@@ -73,14 +73,15 @@ class Room:
     total: Mapping[int, Amounts]
     groups: int | None = None
 
-    def take_guest(self, kind: Kind, order: Sequence[int]) -> 'Room':
-        """Return the free amounts of a host after placing a guest on it.
+    def take_guest(self, kind: Kind,
+                   host_nodes: Sequence[int]) -> 'FreeCapacity':
+        """Return the free capacity of a host after placing a guest on it.
 
         :param kind: amounts that the guest takes.
-        :param order: host NUMA node of each guest NUMA node.
+        :param host_nodes: host NUMA node of each guest NUMA node.
         """
         free = dict(self.free)
-        for node, taken in zip(order, kind.nodes, strict=False):
+        for node, taken in zip(host_nodes, kind.nodes, strict=False):
             if node in free:
                 cpus, shared, memory, bandwidth, devices = (
                     have - less for have, less
@@ -89,16 +90,18 @@ class Room:
         groups = self.groups
         if groups is not None:
             groups -= kind.group
-        return Room(free, self.total, groups)
+        return FreeCapacity(free, self.total, groups)
 
 
-def measure_fragmentation(room: Room, kind: Kind) -> float:
+def measure_unusable_capacity(capacity: FreeCapacity, kind: Kind) -> float:
     """Return the free capacity of a host that a kind of guest cannot use.
 
-    Of each such host NUMA node, the free fractions of its resources are added.
+    It is a sum over the host NUMA nodes that cannot back such a guest: the
+    free fractions of all their resources are added.
     """
-    return _measure_fragmentation(
-        _parts(room), _find_fitting_nodes(room, kind.nodes), room.groups, kind)
+    return _measure_unusable_capacity(
+        _sum_free_fractions_by_node(capacity),
+        _find_fitting_nodes(capacity, kind.nodes), capacity.groups, kind)
 
 
 class Growth:
@@ -107,50 +110,55 @@ class Growth:
     :param mix: parts of the kinds of guests.
     """
 
-    def __init__(self, room: Room, mix: Mapping[Kind, float]) -> None:
-        self._room, self._mix = room, mix
-        self._parts = _parts(room)
-        self._fitting = _find_fitting_nodes(room, dict.fromkeys(
+    def __init__(self, capacity: FreeCapacity,
+                 mix: Mapping[Kind, float]) -> None:
+        self._room, self._mix = capacity, mix
+        self._parts = _sum_free_fractions_by_node(capacity)
+        self._fitting = _find_fitting_nodes(capacity, dict.fromkeys(
             taken for kind in mix for taken in kind.nodes))
-        self._before = self._mean(self._parts, self._fitting, room.groups)
+        self._before = self._compute_mean_fragmentation(self._parts,
+                                                        self._fitting,
+                                                        capacity.groups)
         self._known: dict[frozenset[tuple[int, Amounts]], float] = {}
 
-    def measure_growth(self, kind: Kind, order: Sequence[int]) -> float:
-        """Return how much a host's fragmentation grows by one more guest.
+    def get_growth(self, kind: Kind, host_nodes: Sequence[int]) -> float:
+        """Return how much one more guest adds to a host's fragmentation.
 
         :param kind: amounts that the guest takes.
-        :param order: host NUMA node of each guest NUMA node.
+        :param host_nodes: host NUMA node of each guest NUMA node.
         """
-        key = frozenset(zip(order, kind.nodes, strict=False))
+        key = frozenset(zip(host_nodes, kind.nodes, strict=False))
         if key not in self._known:
-            self._known[key] = self._by(kind, order)
+            self._known[key] = self._compute_growth(kind, host_nodes)
         return self._known[key]
 
-    def _by(self, kind: Kind, order: Sequence[int]) -> float:
+    def _compute_growth(self, kind: Kind, order: Sequence[int]) -> float:
         after = self._room.take_guest(kind, order)
-        changed = Room({node: after.free[node] for node in order
-                        if node in after.free}, after.total)
+        changed = FreeCapacity({node: after.free[node] for node in order
+                                if node in after.free}, after.total)
         fitting = {
             taken: self._fitting[taken].difference(order) | nodes
             for taken,
             nodes in _find_fitting_nodes(changed, self._fitting).items()}
-        return self._mean({**self._parts, **_parts(changed)}, fitting,
-                          after.groups) - self._before
+        return self._compute_mean_fragmentation(
+            {**self._parts, **_sum_free_fractions_by_node(changed)}, fitting,
+            after.groups) - self._before
 
-    def _mean(self, parts: Mapping[int, float],
-              fitting: Mapping[Amounts, frozenset[int]],
-              groups: int | None) -> float:
-        return sum(weight * _measure_fragmentation(parts, fitting, groups,
-                                                   kind)
+    def _compute_mean_fragmentation(self, parts: Mapping[int, float],
+                                    fitting: Mapping[Amounts, frozenset[int]],
+                                    groups: int | None) -> float:
+        return sum(weight * _measure_unusable_capacity(parts, fitting, groups,
+                                                       kind)
                    for kind, weight in self._mix.items())
 
 
-def _measure_fragmentation(parts: Mapping[int, float],
-                           fitting: Mapping[Amounts, frozenset[int]],
-                           groups: int | None, kind: Kind) -> float:
+def _measure_unusable_capacity(free_fractions: Mapping[int, float],
+                               fitting: Mapping[Amounts, frozenset[int]],
+                               groups: int | None, kind: Kind) -> float:
     """Return the free capacity of a host that a kind of guest cannot use.
 
-    :param parts: sum of the free fractions of its resources, by host node.
+    :param free_fractions: sum of the free fractions of all resources, by host
+        node.
     :param fitting: host nodes with enough free, by amounts of a guest node.
     :param groups: free control groups; None if unknown.
     """
@@ -160,29 +168,30 @@ def _measure_fragmentation(parts: Mapping[int, float],
     held = all(len(nodes) > number for number, nodes
                in enumerate(sorted(nodes_of, key=len)))
     if not held or (kind.group and groups is not None and groups < 1):
-        return sum(parts.values())
+        return sum(free_fractions.values())
     usable = frozenset[int]().union(*nodes_of)
-    return sum(part for node, part in parts.items() if node not in usable)
+    return sum(part for node, part in free_fractions.items()
+               if node not in usable)
 
 
-def _parts(room: Room) -> dict[int, float]:
-    return {node: _part(free, room.total[node])
-            for node, free in room.free.items()}
+def _sum_free_fractions_by_node(capacity: FreeCapacity) -> dict[int, float]:
+    return {node: _sum_free_fractions(free, capacity.total[node])
+            for node, free in capacity.free.items()}
 
 
-def _find_fitting_nodes(room: Room, needs: Iterable[Amounts]
+def _find_fitting_nodes(capacity: FreeCapacity, needs: Iterable[Amounts]
                         ) -> dict[Amounts, frozenset[int]]:
-    """Return the host nodes with enough free, by amounts of a guest node."""
-    return {taken: frozenset([node for node, free in room.free.items()
-                              if _holds(free, taken)]) for taken in needs}
+    """Return the host nodes that can take a guest node, by its amounts."""
+    return {taken: frozenset([node for node, free in capacity.free.items()
+                              if _has_enough(free, taken)]) for taken in needs}
 
 
-def _part(free: Amounts, total: Amounts) -> float:
+def _sum_free_fractions(free: Amounts, total: Amounts) -> float:
     return sum(max(0, have) / of for have, of in zip(free, total, strict=True)
                if of > 0)
 
 
-def _holds(free: Amounts, taken: Amounts) -> bool:
+def _has_enough(free: Amounts, taken: Amounts) -> bool:
     for need, have in zip(taken, free, strict=True):
         if need > have and need:
             return False
@@ -201,7 +210,7 @@ class Mix:
     _count: Counter[Kind] = field(default_factory=Counter)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def learn(self, kind: Kind) -> None:
+    def add_request(self, kind: Kind) -> None:
         with self._lock:
             self._last.append(kind)
             self._count[kind] += 1
@@ -212,15 +221,15 @@ class Mix:
                     del self._count[oldest]
 
     def get_kind_shares(self) -> dict[Kind, float]:
-        """Return the shares of the most frequent kinds of requested guests.
+        """Return the fraction of recent requests for each kind of guest.
 
-        The shares sum to 1.
+        Only the most frequent kinds count; their fractions sum to 1.
         """
         with self._lock:
-            return dict(_shares(self._count))
+            return dict(_yield_kind_shares(self._count))
 
 
-def _shares(count: Counter[Kind]) -> Iterator[tuple[Kind, float]]:
+def _yield_kind_shares(count: Counter[Kind]) -> Iterator[tuple[Kind, float]]:
     frequent = count.most_common(KINDS)
     total = sum(number for _kind, number in frequent)
     for kind, number in frequent:

@@ -48,7 +48,8 @@ class Headroom:
 
 
 def to_stats(headroom: Headroom) -> dict[str, str]:
-    """Return a host's free bandwidth and control groups as Nova host stats."""
+    """Convert a host's free bandwidth and control groups to Nova host stats.
+    """
     return {KEY: json.dumps({
         'version': VERSION, 'time': round(headroom.time, 1),
         'guests': headroom.guests, 'groups': headroom.groups,
@@ -57,7 +58,7 @@ def to_stats(headroom: Headroom) -> dict[str, str]:
 
 
 def from_stats(stats: Mapping[str, str | None]) -> Headroom | None:
-    """Parse a host's free bandwidth and control groups in Nova host stats.
+    """Parse a host's free bandwidth and control groups from Nova host stats.
 
     None if the host does not report them, or the record is malformed.
     """

@@ -39,9 +39,9 @@ class Held:
     devices: Mapping[int, int] = field(default_factory=dict)
 
 
-def parse_held(allocations: Mapping[str, Any], compute_node: str,
-               nodes: Collection[int],
-               node_of_pf: Mapping[str, int | None]) -> Held:
+def parse_allocation_by_node(allocations: Mapping[str, Any], compute_node: str,
+                             nodes: Collection[int],
+                             node_of_pf: Mapping[str, int | None]) -> Held:
     """Parse a guest's allocation to bandwidth and devices by host NUMA node.
 
     :param allocations: ``{provider: {'resources': {class: amount}}}``.
@@ -52,29 +52,30 @@ def parse_held(allocations: Mapping[str, Any], compute_node: str,
     bandwidth = {}
     for node in nodes:
         provider = names.make_numa_provider_uuid(compute_node, node)
-        share = _resources(allocations, provider).get(names.MEM_BW_PCT)
+        share = _get_resources(allocations, provider).get(names.MEM_BW_PCT)
         if share:
             bandwidth[node] = int(share)
     devices: dict[int, int] = {}
     for provider, of_pf in node_of_pf.items():
-        count = sum(_resources(allocations, provider).values())
+        count = sum(_get_resources(allocations, provider).values())
         if of_pf is not None and count:
             devices[of_pf] = devices.get(of_pf, 0) + count
     return Held(bandwidth, devices)
 
 
-def yield_possible_orders(policy: GuestPolicy, accounting: Accounting,
-                          guest_nodes: int,
-                          nodes: Collection[int],
-                          found: Held) -> Iterator[tuple[int, ...]]:
-    """Yield each choice of host NUMA nodes that a guest's allocation allows.
+def yield_possible_host_nodes(policy: GuestPolicy, accounting: Accounting,
+                              guest_nodes: int,
+                              nodes: Collection[int],
+                              allocation: Held) -> Iterator[tuple[int, ...]]:
+    """Yield each assignment of host nodes that a guest's allocation allows.
 
-    For guest nodes with VFs, host nodes with most devices come first; for
-    others, those with fewest.
+    An assignment has the host NUMA node of each guest NUMA node. For guest
+    nodes with VFs, host nodes with most devices come first; for others, those
+    with fewest.
 
     :param guest_nodes: number of guest NUMA nodes.
     :param nodes: NUMA nodes of the host.
-    :param found: the guest's allocation, by host NUMA node.
+    :param allocation: bandwidth and devices of the guest, by host NUMA node.
     """
     shares = policy.demand(accounting)
     vfs: dict[int, int] = {}
@@ -85,16 +86,17 @@ def yield_possible_orders(policy: GuestPolicy, accounting: Accounting,
     for guest_node in range(guest_nodes):
         count = vfs.get(guest_node, 0)
         fitting = sorted(
-            (found.devices.get(node, 0), node) for node in nodes
-            if found.bandwidth.get(node, 0) == shares.get(guest_node, 0)
-            and not (near and found.devices.get(node, 0) < count))
+            (allocation.devices.get(node, 0), node) for node in nodes
+            if allocation.bandwidth.get(node, 0) == shares.get(guest_node, 0)
+            and not (near and allocation.devices.get(node, 0) < count))
         choices.append([node for _devices, node in (
             reversed(fitting) if count else fitting)])
-    return _yield_distinct(choices, ())
+    return _yield_distinct_choices(choices, ())
 
 
-def _yield_distinct(choices: Sequence[Sequence[int]],
-                    taken: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+def _yield_distinct_choices(choices: Sequence[Sequence[int]],
+                            taken: tuple[int, ...]
+                            ) -> Iterator[tuple[int, ...]]:
     """Yield each way to give every guest node a host node of its own.
 
     :param choices: host NUMA nodes that each guest NUMA node may have.
@@ -105,11 +107,11 @@ def _yield_distinct(choices: Sequence[Sequence[int]],
         return
     for node in choices[len(taken)]:
         if node not in taken:
-            yield from _yield_distinct(choices, (*taken, node))
+            yield from _yield_distinct_choices(choices, (*taken, node))
 
 
-def _resources(allocations: Mapping[str, Any],
-               provider: str) -> Mapping[str, int]:
+def _get_resources(allocations: Mapping[str, Any],
+                   provider: str) -> Mapping[str, int]:
     resources: Mapping[str, int] = allocations.get(provider, {}).get(
         'resources', {})
     return resources

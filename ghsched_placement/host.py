@@ -62,26 +62,26 @@ class HostDescription:
 
     @property
     def guarantee_step(self) -> int:
-        """Percent step of bandwidth guarantees that the hardware can enforce.
+        """Percent step between bandwidth guarantees the hardware can enforce.
         """
         return math.gcd(*self.guarantees) or 1
 
     @property
-    def holds_all_steps(self) -> bool:
+    def has_uniform_guarantee_steps(self) -> bool:
         """Whether the hardware enforces each multiple of the guarantee step.
         """
         step = self.guarantee_step
         return len(self.guarantees) * step == max(self.guarantees, default=0)
 
-    def round_to_held(self, share: int) -> int:
-        """Round a bandwidth guarantee up to what the hardware can enforce.
+    def round_up_guarantee(self, percent: int) -> int:
+        """Round a bandwidth guarantee up to one that the host can enforce.
 
         The result is 100 percent if no larger guarantee can be enforced.
         """
-        return next((one for one in self.guarantees if one >= share), 100)
+        return next((one for one in self.guarantees if one >= percent), 100)
 
-    def largest_held(self, percent: int) -> int:
-        """Round a bandwidth guarantee down to what the hardware can enforce.
+    def round_down_guarantee(self, percent: int) -> int:
+        """Round a bandwidth guarantee down to one that the host can enforce.
         """
         return max((one for one in self.guarantees if one <= percent),
                    default=0)

@@ -37,9 +37,9 @@ class ImageError(ValueError):
 
 def merge_image_properties(extra_specs: Mapping[str, str],
                            properties: Mapping[str, str]) -> dict[str, str]:
-    """Return a flavor's extra specs with those that image properties add.
+    """Merge image properties into a flavor's extra specs; return the result.
 
-    :raises ImageError: when the image asks for what the flavor forbids.
+    :raises ImageError: when the image sets what the flavor does not allow.
     """
     merged = dict(extra_specs)
     for name, value in sorted(properties.items()):
@@ -47,14 +47,14 @@ def merge_image_properties(extra_specs: Mapping[str, str],
             merged.setdefault(name, value)
         elif _SAME.fullmatch(name):
             key = 'hw:' + name.removeprefix('hw_')
-            merged[key] = _choose_value(key, name, value, extra_specs)
-    _check_machine(extra_specs, properties)
+            merged[key] = _merge_image_value(key, name, value, extra_specs)
+    _check_machine_type(extra_specs, properties)
     return merged
 
 
-def _choose_value(key: str, name: str, value: str,
-                  extra_specs: Mapping[str, str]) -> str:
-    """Return the value of an extra spec that flavor or image property sets.
+def _merge_image_value(key: str, name: str, value: str,
+                       extra_specs: Mapping[str, str]) -> str:
+    """Return an extra spec's value from an image property and the flavor.
 
     :raises ImageError: when Nova does not allow the image to set it.
     """
@@ -75,8 +75,8 @@ def _choose_value(key: str, name: str, value: str,
     return of_flavor
 
 
-def _check_machine(extra_specs: Mapping[str, str],
-                   properties: Mapping[str, str]) -> None:
+def _check_machine_type(extra_specs: Mapping[str, str],
+                        properties: Mapping[str, str]) -> None:
     machine = properties.get('hw_machine_type')
     if (machine and not _EXPRESS.fullmatch(machine)
             and extra_specs.get('ghsched:device_numa') == 'required'):

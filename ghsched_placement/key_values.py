@@ -36,8 +36,8 @@ Devices = tuple[tuple[str, int], ...]
 Value = int | bool | str | Devices
 
 
-def split_name(extra_spec: str) -> tuple[keys.Key, int | None]:
-    """Split an extra spec into its key and, if given, guest NUMA node.
+def split_extra_spec(extra_spec: str) -> tuple[keys.Key, int | None]:
+    """Split an extra spec's name into its key and optional guest NUMA node.
 
     :raises PolicyError: for an unknown key, or a guest NUMA node where the key
         takes none.
@@ -62,8 +62,8 @@ def split_name(extra_spec: str) -> tuple[keys.Key, int | None]:
     return key, int(match['node'])
 
 
-def parse_value(extra_spec: str, key: keys.Key, text: str) -> Value:
-    """Parse the value of an extra spec and check its range.
+def parse_extra_spec_value(extra_spec: str, key: keys.Key, text: str) -> Value:
+    """Parse the text value of a ghsched extra spec and check its range.
 
     :raises PolicyError: for a value that the key cannot have.
     """
@@ -84,16 +84,16 @@ def parse_value(extra_spec: str, key: keys.Key, text: str) -> Value:
                 f'{text!r} is not one of {", ".join(key.choices)}')
         return text
     if key.kind == 'name':
-        return _name(extra_spec, text)
+        return _parse_name(extra_spec, text)
     if key.kind == 'devices':
-        return _devices(extra_spec, text)
+        return _parse_devices(extra_spec, text)
     if key.kind == 'vcpus':
         scheduling.parse_vcpu_mask(text)
         return text
-    return _number(extra_spec, key, text)
+    return _parse_number(extra_spec, key, text)
 
 
-def _name(extra_spec: str, text: str) -> str:
+def _parse_name(extra_spec: str, text: str) -> str:
     if not _NAME.fullmatch(text):
         raise PolicyError(
             extra_spec, f'{text!r} is not a name of 1 to 63 letters, digits, '
@@ -102,7 +102,7 @@ def _name(extra_spec: str, text: str) -> str:
     return text
 
 
-def _number(extra_spec: str, key: keys.Key, text: str) -> int:
+def _parse_number(extra_spec: str, key: keys.Key, text: str) -> int:
     if not _INT.fullmatch(text):
         raise PolicyError(extra_spec, f'{text!r} is not a whole number')
     number = int(text)
@@ -114,7 +114,7 @@ def _number(extra_spec: str, key: keys.Key, text: str) -> int:
     return number
 
 
-def _devices(extra_spec: str, text: str) -> Devices:
+def _parse_devices(extra_spec: str, text: str) -> Devices:
     found: list[tuple[str, int]] = []
     for part in text.split(','):
         match = _DEVICES.fullmatch(part)
@@ -129,13 +129,14 @@ def _devices(extra_spec: str, text: str) -> Devices:
     return tuple(found)
 
 
-def check_key_nodes(ours: Mapping[str, str], guest_nodes: int) -> None:
-    """Check that the guest has the NUMA nodes that its extra specs name.
+def check_guest_nodes_exist(extra_specs: Mapping[str, str],
+                            guest_nodes: int) -> None:
+    """Refuse extra specs for guest NUMA nodes that the guest does not have.
 
-    :raises PolicyError: for the first extra spec of a node that is missing.
+    :raises PolicyError: for the first of these extra specs.
     """
-    for extra_spec in ours:
-        key, node = split_name(extra_spec)
+    for extra_spec in extra_specs:
+        key, node = split_extra_spec(extra_spec)
         if key.per_node and not guest_nodes:
             raise PolicyError(extra_spec, NEEDS_TOPOLOGY)
         if node is not None and node >= guest_nodes:

@@ -395,7 +395,7 @@ _OWN_NAMES = 'mem_bw_'
 
 
 def guess_extra_spec(extra_spec: str) -> str | None:
-    """Return the ghsched extra spec that a misspelled one probably means.
+    """Return the ghsched extra spec that is most similar to a misspelled one.
 
     None if no key is similar. The guest NUMA node after the dot is kept.
     """
@@ -410,13 +410,13 @@ def guess_extra_spec(extra_spec: str) -> str | None:
     return known[found[0]] + dot + node if found else None
 
 
-def is_in_our_namespace(extra_spec: str) -> bool:
+def is_in_ghsched_namespace(extra_spec: str) -> bool:
     """Whether an extra spec begins with "ghsched" and any separator."""
     return _NAMED.match(extra_spec) is not None
 
 
 def add_namespace(extra_spec: str) -> str | None:
-    """Return the ghsched extra spec of a key name; None for an unknown key."""
+    """Return a key's name with the ghsched prefix; None for an unknown key."""
     name, dot, node = extra_spec.strip().lower().partition('.')
     key = BY_NAME.get(name)
     return None if key is None else key.extra_spec + dot + node

@@ -13,11 +13,11 @@
 """Reasons why a guest does not fit: resource, place, amount and remedy.
 
 The one type for it, its words, and the comparisons that make one. A host is
-judged by what it has left (:func:`find_trait_lacks` and
-:func:`find_amount_lack`), the cloud by asking Placement
+judged by what it has left (:func:`find_trait_mismatches` and
+:func:`find_resource_shortage`), the cloud by asking Placement
 (:mod:`ghsched_placement.cloud_lack`). What no question
 explains is not claimed: nova-scheduler's filters are named with what each of
-them removed (:func:`make_filter_lacks`).
+them removed (:func:`explain_filtered_hosts`).
 
 A tenant is shown :attr:`Lack.reason`, which names no host and gives no figures
 of the cloud; an operator is shown all of it (``str``).
@@ -123,13 +123,14 @@ class Lack:
 
     @property
     def text(self) -> str:
-        """Text that names what a host or NUMA node lacks for a guest."""
+        """Text on the resource or trait that a host or NUMA node is short of.
+        """
         return self.reason or (
             f'{self.free} {get_unit(self.resource)} free, '
             f'{self.needed} needed')
 
     def to_json_object(self) -> dict[str, int | str | None]:
-        """Return node, resource, free and needed amount as a JSON object."""
+        """Return node, resource, free and needed amount and text as a dict."""
         return {'node': self.node, 'resource': self.resource,
                 'free': self.free, 'needed': self.needed, 'text': self.text}
 
@@ -144,7 +145,7 @@ def get_unit(resource: str) -> str:
 
 
 def describe_amount(number: int, resource: str) -> str:
-    """Return an amount of a resource in words, such as "2 control groups"."""
+    """Return an amount of a resource as text, such as "2 control groups"."""
     if number == 1:
         resource = {GROUPS: 'control group'}.get(resource, resource)
         resource = re.sub('^VFs ', 'VF ', resource)
@@ -154,54 +155,57 @@ def describe_amount(number: int, resource: str) -> str:
 # -- on one host --------------------------------------------------------------
 
 
-def find_trait_lacks(held: frozenset[str], required: Iterable[str],
-                     forbidden: Iterable[str]) -> Iterator[Lack]:
-    """Yield the traits that a host lacks, and forbidden traits that it has.
+def find_trait_mismatches(traits: frozenset[str], required: Iterable[str],
+                          forbidden: Iterable[str]) -> Iterator[Lack]:
+    """Yield a reason for each missing or forbidden trait of a host.
 
-    :param held: traits of the compute node's own provider.
+    :param traits: traits of the compute node's own provider.
     """
-    if os_traits.COMPUTE_STATUS_DISABLED in held:
+    if os_traits.COMPUTE_STATUS_DISABLED in traits:
         yield Lack(None, 'compute service', reason='the compute service is '
                    'disabled', cure='openstack compute service set --enable')
-    for trait in sorted(set(required) - held):
+    for trait in sorted(set(required) - traits):
         key = KEY_OF_TRAIT.get(trait)
         yield Lack(None, f'trait {trait}', reason=(
             f'it cannot hold {key.extra_spec} (trait {trait})' if key
             else f'it lacks the trait {trait}'))
-    for trait in sorted((held & set(forbidden))
+    for trait in sorted((traits & set(forbidden))
                         - {os_traits.COMPUTE_STATUS_DISABLED}):
         yield Lack(None, f'trait !{trait}',
                    reason=f'it has the trait {trait}')
 
 
-def find_amount_lack(resource: str, needed: int, free: int,
-                     at_once: int | None = None,
-                     node: int | None = None, key: str = '') -> Lack | None:
-    """Return what a host lacks of a resource; None if enough is free.
+def find_resource_shortage(resource: str, needed: int, free: int,
+                           per_guest: int | None = None,
+                           node: int | None = None,
+                           key: str = '') -> Lack | None:
+    """Return a host's shortage of a resource; None if enough is free.
 
-    :param at_once: largest amount that one guest may have; None if it may have
-        all that is free.
+    :param per_guest: largest amount that one guest may have; None if it may
+        have all that is free.
     :param key: extra spec that requests the resource, for the text.
     """
     if free < needed:
         found = Lack(node, resource, max(0, free), needed)
-    elif at_once is not None and at_once < needed:
-        found = Lack(node, f'{resource} for one guest', at_once, needed,
-                     f'at most {at_once} {get_unit(resource)} for one guest, '
-                     f'{needed} needed')
+    elif per_guest is not None and per_guest < needed:
+        found = Lack(node, f'{resource} for one guest', per_guest, needed,
+                     f'at most {per_guest} {get_unit(resource)} for one '
+                     f'guest, {needed} needed')
     else:
         return None
     return replace(found, reason=f'{found.text} ({key})') if key else found
 
 
-def make_too_few_nodes_lack(guest_nodes: int, what: str = '') -> Lack:
-    """Return the reason that guest nodes fit on a host singly, not together.
+def make_too_few_nodes_reason(guest_nodes: int, suffix: str = '') -> Lack:
+    """Return the refusal reason of a host with too few NUMA nodes for a guest.
 
-    :param what: end of the text, on what the nodes need besides resources.
+    Each guest NUMA node fits by itself, but not all of them together.
+
+    :param suffix: end of the text, on what the nodes need besides resources.
     """
     return Lack(None, COMBINATION, reason=(
         f'the {guest_nodes} guest NUMA nodes need a host NUMA node each, and '
-        f'too few have room for them{what}'))
+        f'too few have room for them{suffix}'))
 
 
 class Gathered:
@@ -210,7 +214,7 @@ class Gathered:
     def __init__(self) -> None:
         self._hosts: dict[Lack, list[str]] = {}
 
-    def add(self, host: str, lack: Lack) -> None:
+    def add_reason(self, host: str, lack: Lack) -> None:
         self._hosts.setdefault(lack, []).append(host)
 
     def list_most_frequent(self) -> list[Lack]:
@@ -218,30 +222,31 @@ class Gathered:
         """
         return sorted(self._hosts, key=lambda lack: -len(self._hosts[lack]))
 
-    def format_log_lines(self, flavor: str,
-                         what: str = 'refused') -> list[str]:
+    def format_log_lines(self, prefix: str,
+                         verb: str = 'refused') -> list[str]:
         """Return a log line for each reason why hosts refused a guest.
 
-        :param flavor: text on the flavor, with which each line begins.
-        :param what: verb of the line.
+        :param prefix: text on the flavor, with which each line begins.
+        :param verb: verb of the line.
         """
-        return [f'{flavor} {what} on {_hosts(self._hosts[lack])}: {lack}'
+        return [f'{prefix} {verb} on '
+                f'{_format_host_count_and_names(self._hosts[lack])}: {lack}'
                 for lack in self.list_most_frequent()]
 
 
-def describe_hosts(hosts: Sequence[str]) -> str:
-    """Return text with the names of a few hosts and the number of others."""
+def format_host_names(hosts: Sequence[str]) -> str:
+    """Return the names of the first hosts and the number of the others."""
     shown = ', '.join(hosts[:NAMED_HOSTS])
     if len(hosts) > NAMED_HOSTS:
         shown += f' and {len(hosts) - NAMED_HOSTS} more'
     return shown
 
 
-def _hosts(hosts: Sequence[str]) -> str:
-    return f'{_count(len(hosts))} ({describe_hosts(hosts)})'
+def _format_host_count_and_names(hosts: Sequence[str]) -> str:
+    return f'{_format_host_count(len(hosts))} ({format_host_names(hosts)})'
 
 
-def _count(hosts: int) -> str:
+def _format_host_count(hosts: int) -> str:
     return f'{hosts} host' + ('' if hosts == 1 else 's')
 
 
@@ -267,13 +272,14 @@ class Filtered:
     after: int
 
 
-def make_filter_lacks(filtered: Sequence[Filtered], hosts: int,
-                      ours: Mapping[str, Sequence[Lack]]) -> list[Lack]:
-    """Return why scheduler filters refused all of Placement's candidates.
+def explain_filtered_hosts(filtered: Sequence[Filtered], hosts: int,
+                           ghsched_reasons: Mapping[str, Sequence[Lack]]
+                           ) -> list[Lack]:
+    """Return the reasons why scheduler filters left no host for a guest.
 
     :param filtered: host counts of each filter, in the order of the filters.
     :param hosts: number of hosts among Placement's candidates.
-    :param ours: what the hosts lack, by name of a filter of ghsched.
+    :param ghsched_reasons: reasons of ghsched's own filters, by filter name.
     """
     removing = [one for one in filtered if one.after < one.before]
     if filtered and filtered[-1].after:
@@ -281,14 +287,16 @@ def make_filter_lacks(filtered: Sequence[Filtered], hosts: int,
                      'at the same time', cure='try again')]
     if not removing:
         return [Lack(None, 'host', reason=(
-            f'Placement has room on {_count(hosts)}, which the request '
-            'excludes or nova-scheduler does not know'))]
-    lacks = [lack for one in removing for lack in ours.get(one.name, ())]
+            f'Placement has room on {_format_host_count(hosts)}, which the '
+            'request excludes or nova-scheduler does not know'))]
+    lacks = [lack for one in removing
+             for lack in ghsched_reasons.get(one.name, ())]
     removed = ', '.join(f'{one.name} removed {one.before - one.after}'
                         for one in removing)
     why = ''.join(f': {lack.reason}' for lack in lacks[:1])
     return [Lack(
-        None, 'host', reason=f'of {_count(removing[0].before)} with room in '
+        None, 'host',
+        reason=f'of {_format_host_count(removing[0].before)} with room in '
         f"Placement, nova-scheduler's {removed}{why}",
         detail='; '.join(filter(None, (lack.detail for lack in lacks))),
         cure='; '.join(_CURES[one.name] for one in removing

@@ -31,37 +31,44 @@ from ghsched_placement.fragmentation import HostNode
 MAX_TRIES = 512
 
 
-def list_likely_nodes(nodes: Sequence[HostNode], guest: Sequence[GuestNode],
-                      needs: Sequence[DeviceNeed] = (),
-                      physnets: frozenset[str] = frozenset(),
-                      pack: bool = False) -> tuple[HostNode, ...]:
-    """Return the likely host node of each guest node; empty if too few.
+def guess_host_nodes(nodes: Sequence[HostNode],
+                     guest_nodes: Sequence[GuestNode],
+                     needs: Sequence[DeviceNeed] = (),
+                     physnets: frozenset[str] = frozenset(),
+                     pack: bool = False) -> tuple[HostNode, ...]:
+    """Return the host node that Nova likely chooses for each guest node.
+
+    The result is empty if the host has fewer nodes than the guest.
 
     :param nodes: NUMA nodes of the host, in any order.
     :param needs: passthrough devices that the guest takes.
     :param physnets: physical networks that the claim must be near to.
     :param pack: ``[compute]packing_host_numa_cells_allocation_strategy``.
     """
-    if not guest or len(nodes) < len(guest):
+    if not guest_nodes or len(nodes) < len(guest_nodes):
         return ()
     ordered = sorted(nodes, key=lambda node: node.number)
-    if len(nodes) > len(guest):
-        ordered = _sort_as_nova(ordered, bool(guest[0].pinned), needs, pack)
+    if len(nodes) > len(guest_nodes):
+        ordered = _sort_nodes_like_nova(ordered, bool(guest_nodes[0].pinned),
+                                        needs, pack)
     # Nova tries on until it has the networks; we begin with them.
     ordered.sort(key=lambda node: not node.physnets & physnets)
-    useful = [node for node in ordered if any(map(node.holds, guest))]
+    useful = [node for node in ordered
+              if any(map(node.has_capacity_for, guest_nodes))]
     tries = itertools.islice(
-        itertools.permutations(useful, len(guest)), MAX_TRIES)
-    fits = (taken for taken in tries if _fit(taken, guest, needs, physnets))
-    return next(fits, tuple(ordered[:len(guest)]))
+        itertools.permutations(useful, len(guest_nodes)), MAX_TRIES)
+    fits = (taken for taken in tries
+            if _can_place_guest(taken, guest_nodes, needs, physnets))
+    return next(fits, tuple(ordered[:len(guest_nodes)]))
 
 
-def _sort_as_nova(nodes: Sequence[HostNode], pinned: bool,
-                  needs: Sequence[DeviceNeed], pack: bool) -> list[HostNode]:
+def _sort_nodes_like_nova(nodes: Sequence[HostNode], pinned: bool,
+                          needs: Sequence[DeviceNeed],
+                          pack: bool) -> list[HostNode]:
     """Return the host nodes in the order in which Nova tries them.
 
-    Nova spreads guests over nodes unless told to pack, and puts nodes with
-    devices first for guests that ask for devices, else last.
+    Nova spreads guests over nodes unless configured to pack, and puts nodes
+    with devices first for guests that ask for devices, else last.
     """
     ordered = sorted(nodes, key=lambda node: node.memory_free,
                      reverse=not pack)
@@ -75,17 +82,18 @@ def _sort_as_nova(nodes: Sequence[HostNode], pinned: bool,
     return ordered
 
 
-def _fit(taken: Sequence[HostNode], guest: Sequence[GuestNode],
-         needs: Sequence[DeviceNeed], physnets: frozenset[str]) -> bool:
-    near = frozenset().union(*(node.physnets for node in taken))
+def _can_place_guest(chosen: Sequence[HostNode], guest: Sequence[GuestNode],
+                     needs: Sequence[DeviceNeed],
+                     physnets: frozenset[str]) -> bool:
+    near = frozenset().union(*(node.physnets for node in chosen))
     return (physnets <= near
-            and all(node.holds(part)
-                    for node, part in zip(taken, guest, strict=True))
-            and all(_has_devices(taken, need) for need in needs))
+            and all(node.has_capacity_for(part)
+                    for node, part in zip(chosen, guest, strict=True))
+            and all(_has_devices(chosen, need) for need in needs))
 
 
-def _has_devices(taken: Sequence[HostNode], need: DeviceNeed) -> bool:
-    """Whether the chosen host NUMA nodes have enough devices for a request."""
-    counts = {pool: count for node in taken
-              for pool, count in node.devices.items() if pool in need.pools}
-    return need.anywhere or sum(counts.values()) >= need.count
+def _has_devices(nodes: Sequence[HostNode], request: DeviceNeed) -> bool:
+    """Whether host NUMA nodes have enough free devices for a request."""
+    counts = {pool: count for node in nodes
+              for pool, count in node.devices.items() if pool in request.pools}
+    return request.anywhere or sum(counts.values()) >= request.count

@@ -90,9 +90,9 @@ class HostNode:
     bottlenecks: tuple[str, ...] | None = None
 
     def get_loads_by_resource(self) -> dict[str, float]:
-        """Return the measured loads and waiting times of a host NUMA node.
+        """Return the known loads and waiting times of a host NUMA node.
 
-        They are by name in RESOURCES, without unknown ones.
+        They are by name in RESOURCES.
         """
         found = {name: getattr(self, name) for name in RESOURCES}
         return {name: value for name, value in found.items()
@@ -143,68 +143,73 @@ class Load:
     guests: tuple[GuestNode, ...] = ()
 
     def get_nodes_by_number(self) -> dict[int, HostNode]:
-        """Return the host NUMA nodes of the load record, by number."""
+        """Return the host NUMA nodes of the load record by node number."""
         return {node.node: node for node in self.nodes}
 
 
 def to_stats(load: Load) -> dict[str, str]:
-    """Return the loads of a host's NUMA nodes as Nova host stats."""
+    """Convert the load record of a host to Nova host stats, without guests."""
     return {KEY: to_json(dataclasses.replace(load, guests=()))}
 
 
 def to_guest_diagnostics(load: Load, guest: str) -> dict[str, str]:
-    """Return a host's load record without other guests, for one's diagnostics.
+    """Convert a host's load record to one guest's diagnostics.
+
+    The loads of other guests are left out.
     """
     return {KEY: to_json(dataclasses.replace(load, guests=tuple(
         one for one in load.guests if one.guest == guest)))}
 
 
 def from_stats(stats: Mapping[str, Any]) -> Load | None:
-    """Parse a load record in host stats or diagnostics; None if malformed."""
+    """Parse the load record in a host's stats or a guest's diagnostics.
+
+    None if it is absent or malformed.
+    """
     text = stats.get(KEY)
     return from_json(text) if isinstance(text, str) else None
 
 
 def to_json(load: Load) -> str:
-    """Return a load record of a host as JSON; omit unknown values."""
+    """Return the load record of a host as JSON, without unknown values."""
     return json.dumps(
         {'version': VERSION, 'time': round(load.time, 1),
          'period': round(load.period, 3),
-         'nodes': [_packed(node) for node in load.nodes],
-         'guests': [_packed(guest) for guest in load.guests]},
+         'nodes': [_pack_node(node) for node in load.nodes],
+         'guests': [_pack_node(guest) for guest in load.guests]},
         separators=(',', ':'))
 
 
 def from_json(text: str) -> Load | None:
-    """Parse a load record from JSON; None if the text is malformed.
+    """Parse a host's load record from JSON; None if the text is malformed.
 
     Unknown fields and malformed nodes are ignored, a malformed value of a node
     counts as unknown.
     """
-    return wire.parse(text, VERSION, _load)
+    return wire.parse(text, VERSION, _parse_load)
 
 
-def _load(found: Mapping[str, Any]) -> Load:
+def _parse_load(found: Mapping[str, Any]) -> Load:
     when, period = float(found['time']), float(found['period'])
     if not (math.isfinite(when) and math.isfinite(period)):
         raise ValueError('a time is not finite')
-    return Load(when, period, _all(HostNode, found.get('nodes')),
-                _all(GuestNode, found.get('guests')))
+    return Load(when, period, _parse_nodes(HostNode, found.get('nodes')),
+                _parse_nodes(GuestNode, found.get('guests')))
 
 
-def _packed(node: HostNode | GuestNode) -> dict[str, Any]:
+def _pack_node(node: HostNode | GuestNode) -> dict[str, Any]:
     return {name: round(value, 4) if isinstance(value, float) else value
             for name, value in dataclasses.asdict(node).items()
             if value is not None}
 
 
-def _all(kind: type[_Node], found: Any) -> tuple[_Node, ...]:
-    made = [_made(kind, one) for one in found or ()
+def _parse_nodes(kind: type[_Node], found: Any) -> tuple[_Node, ...]:
+    made = [_parse_node(kind, one) for one in found or ()
             if isinstance(one, Mapping)]
     return tuple(one for one in made if one is not None)
 
 
-def _made(kind: type[_Node], found: Mapping[str, Any]) -> _Node | None:
+def _parse_node(kind: type[_Node], found: Mapping[str, Any]) -> _Node | None:
     values: dict[str, Any] = {}
     for field in dataclasses.fields(kind):
         values[field.name] = _READ[field.type](found.get(field.name))
@@ -213,7 +218,7 @@ def _made(kind: type[_Node], found: Mapping[str, Any]) -> _Node | None:
     return kind(**values)
 
 
-def _number(value: Any) -> float | None:
+def _parse_number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
@@ -223,16 +228,16 @@ def _number(value: Any) -> float | None:
     return value if math.isfinite(value) and value >= 0 else None
 
 
-def _count(value: Any) -> int | None:
-    number = _number(value)
+def _parse_count(value: Any) -> int | None:
+    number = _parse_number(value)
     return None if number is None or number != int(number) else int(number)
 
 
-def _text(value: Any) -> str | None:
+def _parse_text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _names(value: Any) -> tuple[str, ...] | None:
+def _parse_names(value: Any) -> tuple[str, ...] | None:
     if not isinstance(value, (list, tuple)):
         return None
     return tuple(one for one in value if isinstance(one, str))
@@ -240,5 +245,6 @@ def _names(value: Any) -> tuple[str, ...] | None:
 
 #: What is read of a value, by the type of its field.
 _READ: Mapping[Any, Any] = {
-    int: _count, int | None: _count, str: _text, float | None: _number,
-    tuple[str, ...] | None: _names}
+    int: _parse_count, int | None: _parse_count, str: _parse_text,
+    float | None: _parse_number,
+    tuple[str, ...] | None: _parse_names}

@@ -58,10 +58,10 @@ class Steps:
         return self.taken < self.limit
 
 
-def match_items(choices: Sequence[Collection[Place]],
-                order: Iterable[int] | None = None) -> tuple[Place,
-                                                             ...] | None:
-    """Assign a distinct place to each item; None if impossible.
+def match_items_to_places(choices: Sequence[Collection[Place]],
+                          order: Iterable[int] | None = None
+                          ) -> tuple[Place, ...] | None:
+    """Assign a different place to each item; None if this is impossible.
 
     :param choices: places that each item accepts, the preferred first.
     :param order: order in which items choose; None for their numbers.
@@ -77,10 +77,11 @@ def match_items(choices: Sequence[Collection[Place]],
 def _augment_matching(choices: Sequence[Collection[Place]], item: int,
                       item_at: dict[Place, int], seen: set[Place],
                       steps: Steps) -> bool:
-    """Give an item a place, moving other items; return False if impossible.
+    """Assign a place to an item, moving other items if needed.
 
     :param item_at: item by place, changed in place.
     :param seen: places that have been tried.
+    :returns: False if this is impossible.
     """
     steps.taken += len(choices[item])
     for place in choices[item]:
@@ -115,22 +116,25 @@ class Cheapest:
     of_place: Mapping[int, int]
 
     def list_places(self) -> tuple[int, ...]:
-        """Return the place of each item in the cheapest assignment."""
+        """Return the place of each item in this assignment, in item order."""
         place_of = {item: place for place, item in self.item_at.items()}
         return tuple(place_of[item] for item in range(len(place_of)))
 
     def get_excess_cost(self, item: int, place: int, cost: int) -> int:
-        """Return how much more an item in some place costs than the best way.
+        """Return the least extra cost of having an item in a place.
 
-        It is a lower bound, as the other items are free to move.
+        The cost is compared with the best assignment. It is a lower bound, as
+        the other items may move.
 
         :param cost: cost of the item in that place.
         """
         return cost - self.of_item[item] - self.of_place[place]
 
 
-def find_cheapest(costs: Costs, steps: Steps) -> Cheapest | None:
-    """Return the assignment of items to places of least total cost, or None.
+def find_cheapest_assignment(costs: Costs, steps: Steps) -> Cheapest | None:
+    """Return the assignment of items to places with the least total cost.
+
+    None if the items cannot all have a place.
 
     :param costs: cost of each place that an item may have, by item.
     :param steps: counts the steps of the search (Hungarian method).
@@ -187,10 +191,10 @@ def yield_assignments_by_cost(costs: Costs, rest: Rest, steps: Steps
         first items; a lower bound if some items have none yet.
     :param steps: limit of the search; the first result ignores it.
     """
-    best = find_cheapest(costs, steps)
+    best = find_cheapest_assignment(costs, steps)
     if best is None:
         return
-    least = _cost(costs, best.list_places())
+    least = _sum_costs(costs, best.list_places())
     ways: list[Any] = [((least, *rest(())), (), best.item_at)]
     is_first = True
     while ways and (steps.has_steps_left or is_first):
@@ -212,11 +216,11 @@ def yield_assignments_by_cost(costs: Costs, rest: Rest, steps: Steps
             steps.taken += PREFIX_STEPS
             longer = (*places, place)
             bound = (key[0] + best.get_excess_cost(item, place, cost)
-                     if item + 1 < len(costs) else _cost(costs, longer))
+                     if item + 1 < len(costs) else _sum_costs(costs, longer))
             heapq.heappush(ways, ((bound, *rest(longer)), longer, moved))
 
 
-def _cost(costs: Costs, places: Sequence[int]) -> int:
+def _sum_costs(costs: Costs, places: Sequence[int]) -> int:
     return sum(of_item[place]
                for of_item, place in zip(costs, places, strict=True))
 
@@ -224,7 +228,9 @@ def _cost(costs: Costs, places: Sequence[int]) -> int:
 def _complete_assignment(costs: Costs, places: Sequence[int],
                          item_at: Mapping[int, int],
                          steps: Steps) -> Mapping[int, int] | None:
-    """Return an assignment whose first items have the given places, or None.
+    """Return an assignment in which the first items have the given places.
+
+    None if there is no such assignment of all items.
 
     :param places: places of the first items.
     :param item_at: item by place, in an assignment that has all but the last

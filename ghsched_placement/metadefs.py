@@ -15,7 +15,7 @@
 
 Horizon shows them where an admin edits the metadata of a flavor. The file
 ``etc/ghsched/metadefs/compute-ghsched.json`` is what
-:func:`render_namespace` returns; a test compares them. Format:
+:func:`make_metadata_namespace` returns; a test compares them. Format:
 ``metadefs/v2`` schemas of the Image API.
 """
 
@@ -29,8 +29,8 @@ NAME = 'OS::Compute::Ghsched'
 _TYPES = {'int': 'integer', 'bool': 'boolean'}
 
 
-def render_namespace() -> dict[str, Any]:
-    """Return the Glance metadata namespace of ghsched's extra specs as JSON.
+def make_metadata_namespace() -> dict[str, Any]:
+    """Return the Glance metadata namespace of ghsched's extra specs as a dict.
     """
     return {
         'namespace': NAME,
@@ -42,11 +42,11 @@ def render_namespace() -> dict[str, Any]:
         'protected': True,
         'resource_type_associations': [{
             'name': 'OS::Nova::Flavor', 'prefix': f'{keys.NAMESPACE}:'}],
-        'properties': {key.name: _property(key) for key in keys.KEYS},
+        'properties': {key.name: _make_property(key) for key in keys.KEYS},
     }
 
 
-def _property(key: keys.Key) -> dict[str, Any]:
+def _make_property(key: keys.Key) -> dict[str, Any]:
     found: dict[str, Any] = {
         'title': key.title,
         'description': f'{key.summary} {key.details}'.strip()

@@ -43,7 +43,7 @@ HEADER = ('Guest Node', 'Host Node', 'Host Node After', 'vCPU', 'CPUs',
           'CPUs After')
 
 
-def parse_node_wish(texts: Iterable[str]) -> dict[int, int]:
+def parse_node_pairs(texts: Iterable[str]) -> dict[int, int]:
     """Parse texts such as ``0=1`` to host NUMA nodes by guest NUMA node.
 
     :raises PolicyError: for any other text, and a guest node named twice.
@@ -51,43 +51,44 @@ def parse_node_wish(texts: Iterable[str]) -> dict[int, int]:
     found: dict[int, int] = {}
     for text in texts:
         guest, _equals, host = text.partition('=')
-        guest_node = _number(guest, text)
+        guest_node = _parse_node_number(guest, text)
         if guest_node in found:
-            raise _wrong(f'names guest node {guest_node} twice')
-        found[guest_node] = _number(host, text)
+            raise _make_policy_error(f'names guest node {guest_node} twice')
+        found[guest_node] = _parse_node_number(host, text)
     return found
 
 
-def parse_move_request(asked: Mapping[str, Any]) -> dict[int, int]:
-    """Parse the requested host NUMA nodes of a server's move.
+def parse_move_request(body: Mapping[str, Any]) -> dict[int, int]:
+    """Parse the target host NUMA nodes in a request to move a server.
 
-    :param asked: body of the API action.
+    :param body: body of the API action.
     :returns: host NUMA node by guest NUMA node.
     :raises PolicyError: when the request is malformed.
     """
-    nodes = asked[KEY]
+    nodes = body[KEY]
     if not isinstance(nodes, dict) or not nodes or not all(
             isinstance(host, int) and not isinstance(host, bool)
             for host in nodes.values()):
-        raise _wrong('must map guest NUMA nodes to host NUMA nodes')
-    return parse_node_wish(f'{guest}={host}' for guest, host in nodes.items())
+        raise _make_policy_error(
+            'must map guest NUMA nodes to host NUMA nodes')
+    return parse_node_pairs(f'{guest}={host}' for guest, host in nodes.items())
 
 
-def _number(text: str, whole: str) -> int:
+def _parse_node_number(text: str, whole: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 4):
-        raise _wrong(f'{whole!r} is not of the form GUEST=HOST, '
-                     'for example 0=1')
+        raise _make_policy_error(f'{whole!r} is not of the form GUEST=HOST, '
+                                 'for example 0=1')
     return int(text)
 
 
-def _wrong(why: str) -> policies.PolicyError:
+def _make_policy_error(why: str) -> policies.PolicyError:
     return policies.PolicyError(KEY, why)
 
 
 # -- what is shown ------------------------------------------------------------
 
 
-def make_report(plan: Any, dry_run: bool) -> dict[str, Any]:
+def make_move_report(plan: Any, dry_run: bool) -> dict[str, Any]:
     """Return the report of a server's move to other NUMA nodes, or a dry run.
 
     :param plan: the move, with the guest and its CPUs before and after.
@@ -109,24 +110,24 @@ def make_report(plan: Any, dry_run: bool) -> dict[str, Any]:
                            strict=True))]}
 
 
-def summarize_move(shown: Mapping[str, Any]) -> str:
+def summarize_move(report: Mapping[str, Any]) -> str:
     """Return a sentence on the result of a server's move to other NUMA nodes.
 
-    :param shown: report of the move.
+    :param report: report of the move.
     """
-    if not shown['changed']:
+    if not report['changed']:
         return 'Nothing to move: the server is there already.'
-    if not shown['dry_run']:
+    if not report['dry_run']:
         return 'Done: the server was moved.'
     return 'This could be done now. Nothing was changed.'
 
 
-def list_vcpu_rows(shown: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+def list_vcpu_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     """Yield a table row for each vCPU of a moved server.
 
-    :param shown: report of the move.
+    :param report: report of the move.
     """
-    for node in shown['nodes']:
+    for node in report['nodes']:
         before, after = node['before'], node['after']
         for vcpu, cpus in before['cpus'].items():
             yield (str(node['guest_node']), str(before['host_node']),

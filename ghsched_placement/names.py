@@ -72,7 +72,7 @@ CAPABILITY_TRAITS = {
                  'IRQ_BYPASS_AVIC')
 }
 
-#: What no other service reports; for traits see :func:`is_our_trait`.
+#: What no other service reports; for traits see :func:`is_ghsched_trait`.
 OUR_CLASSES = frozenset({MEM_BW_PCT, MEM_BW_BURST_PCT, L3_WAYS,
                          RT_CPU_PERMILLE, RESCTRL_GROUP})
 #: Those of a NUMA node's provider, the others are of the compute node's.
@@ -83,7 +83,7 @@ _SHARES_PREFIX = 'CUSTOM_GHSCHED_SHARES_'
 
 
 def make_share_trait(fingerprint: str, guest_node: int) -> str:
-    """Return the trait of a host node whose control group can be shared.
+    """Return the trait of host nodes whose control group guests can share.
 
     :param fingerprint: fingerprint of the policy of the sharing guests.
     :param guest_node: guest NUMA node that the host node backs.
@@ -91,13 +91,13 @@ def make_share_trait(fingerprint: str, guest_node: int) -> str:
     return f'{_SHARES_PREFIX}{fingerprint.upper()}_{guest_node}'
 
 
-def is_shares_trait(trait: str) -> bool:
+def is_share_trait(trait: str) -> bool:
     return trait.startswith(_SHARES_PREFIX)
 
 
-def is_our_trait(trait: str) -> bool:
-    """Return whether a trait is one that only ghsched reports."""
-    return trait in _OUR_TRAITS or is_shares_trait(trait)
+def is_ghsched_trait(trait: str) -> bool:
+    """Whether a trait is one that only ghsched reports to Placement."""
+    return trait in _OUR_TRAITS or is_share_trait(trait)
 
 
 # -- providers ----------------------------------------------------------------
@@ -107,9 +107,6 @@ _NAMESPACE = uuid.UUID('c2a9d6c4-0d6f-5c56-9a40-6f1f4d8b8d0e')
 
 def make_numa_provider_uuid(compute_node_uuid: str, node: int) -> str:
     """Return the UUID of the resource provider of a host NUMA node.
-
-    It depends on the arguments alone, so nova-compute and nova-scheduler agree
-    on it.
 
     :param compute_node_uuid: UUID of the Nova compute node and of its resource
         provider.
@@ -123,7 +120,7 @@ def make_numa_provider_name(root_name: str, node: int) -> str:
     return f'{root_name}_NUMA{node}'
 
 
-def make_group_slot(number: int) -> str:
+def make_control_group_name(number: int) -> str:
     """Return the name of one control group unit of a host, counted from 1."""
     return f'ghsched-group-{number}'
 
@@ -146,7 +143,7 @@ def make_bandwidth_suffix(guest_node: int) -> str:
 
 
 def make_node_suffix(guest_node: int) -> str:
-    """Return the suffix of the request group for a guest node's host node.
+    """Return the request group suffix for the host node of a guest NUMA node.
 
     The group requests no resources. It is for a guest NUMA node without a
     request group for bandwidth.
@@ -180,7 +177,7 @@ _ORDER = re.compile(r'ghsched-order(?:-\d+)+')
 
 
 def make_order_physnet(nodes: Sequence[int]) -> str:
-    """Return the pseudo physical network that encodes the order of host nodes.
+    """Return the pseudo physical network that encodes a guest's host nodes.
 
     :param nodes: host NUMA node of each guest NUMA node.
     """
@@ -188,9 +185,9 @@ def make_order_physnet(nodes: Sequence[int]) -> str:
 
 
 def parse_order_physnet(physnet: str) -> tuple[int, ...] | None:
-    """Parse the host node of each guest node from a pseudo network's name.
+    """Parse the host nodes of a guest from a pseudo physical network's name.
 
-    None if the name encodes no such order.
+    None if the name does not encode host nodes.
     """
     if not _ORDER.fullmatch(physnet):
         return None
@@ -201,12 +198,13 @@ _COUNT = re.compile(r'ghsched-nodes-(\d+)')
 
 
 def make_count_physnet(nodes: int) -> str:
-    """Return the pseudo physical network for a number of guest NUMA nodes."""
+    """Return the pseudo physical network that encodes a guest node count.
+    """
     return f'ghsched-nodes-{nodes}'
 
 
 def parse_count_physnet(physnet: str) -> int | None:
-    """Parse the number of guest NUMA nodes from a pseudo physical network.
+    """Parse a guest's NUMA node count from a pseudo physical network's name.
 
     None if the name encodes no such number.
     """

@@ -283,7 +283,7 @@ class _Reader:
         """Return whether each guest node can have a host node of its own."""
         key = tuple([row.nodes for row in rows])
         if key not in self._ways:
-            self._ways[key] = matching.match_items(
+            self._ways[key] = matching.match_items_to_places(
                 [row.costs for row in rows]) is not None
         return self._ways[key]
 

@@ -24,7 +24,7 @@ from ghsched_placement import names
 from ghsched_placement.node_room import NodeRoom
 
 
-def add_guest(host: capacity.Host, wish: fitting.Wish,
+def add_guest(host: capacity.Host, wish: fitting.GuestDemand,
               nodes: tuple[int, ...]) -> capacity.Host:
     """Return a host with the resources of one more guest counted as used.
 
@@ -34,7 +34,7 @@ def add_guest(host: capacity.Host, wish: fitting.Wish,
     return _changed(host, wish, nodes, 1)
 
 
-def remove_guest(host: capacity.Host, wish: fitting.Wish,
+def remove_guest(host: capacity.Host, wish: fitting.GuestDemand,
                  nodes: tuple[int, ...]) -> capacity.Host:
     """Return a host with the resources of one guest counted as free.
 
@@ -44,8 +44,8 @@ def remove_guest(host: capacity.Host, wish: fitting.Wish,
     return _changed(host, wish, nodes, -1)
 
 
-def _changed(host: capacity.Host, wish: fitting.Wish, nodes: tuple[int, ...],
-             sign: int) -> capacity.Host:
+def _changed(host: capacity.Host, wish: fitting.GuestDemand,
+             nodes: tuple[int, ...], sign: int) -> capacity.Host:
     by_number = {node.number: node for node in host.nodes}
     for guest_node, number in enumerate(nodes):
         by_number[number] = _node(by_number[number], wish, guest_node, sign)
@@ -61,7 +61,7 @@ def _changed(host: capacity.Host, wish: fitting.Wish, nodes: tuple[int, ...],
         nodes=tuple(by_number[node.number] for node in host.nodes))
 
 
-def _node(node: capacity.Node, wish: fitting.Wish, guest_node: int,
+def _node(node: capacity.Node, wish: fitting.GuestDemand, guest_node: int,
           sign: int) -> capacity.Node:
     counted: Mapping[str, int] = wish.get_node_amounts(guest_node)
     stocks = {
@@ -73,7 +73,7 @@ def _node(node: capacity.Node, wish: fitting.Wish, guest_node: int,
         bursts=stocks.get(names.MEM_BW_BURST_PCT))
 
 
-def _room(room: NodeRoom | None, wish: fitting.Wish, guest_node: int,
+def _room(room: NodeRoom | None, wish: fitting.GuestDemand, guest_node: int,
           sign: int) -> NodeRoom | None:
     if room is None or not wish.needs:
         return room

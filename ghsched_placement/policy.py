@@ -30,12 +30,12 @@ from ghsched_placement import auto_nodes
 from ghsched_placement.bandwidth import Accounting as Accounting
 from ghsched_placement.bandwidth import NodePolicy as NodePolicy
 from ghsched_placement.errors import PolicyError as PolicyError
-from ghsched_placement.key_values import check_key_nodes
+from ghsched_placement.key_values import check_guest_nodes_exist
 from ghsched_placement.key_values import Devices
 from ghsched_placement.key_values import NEEDS_TOPOLOGY
-from ghsched_placement.key_values import parse_value
+from ghsched_placement.key_values import parse_extra_spec_value
 from ghsched_placement.key_values import PREFIX as _PREFIX
-from ghsched_placement.key_values import split_name
+from ghsched_placement.key_values import split_extra_spec
 from ghsched_placement.key_values import Value
 from ghsched_placement import keys
 from ghsched_placement import names
@@ -191,8 +191,8 @@ def check(extra_spec: str, text: object) -> None:
 
     :raises PolicyError: when the key is unknown or the value is invalid.
     """
-    key, _ = split_name(extra_spec)
-    parse_value(extra_spec, key, str(text))
+    key, _ = split_extra_spec(extra_spec)
+    parse_extra_spec_value(extra_spec, key, str(text))
 
 
 def check_topology(extra_specs: Mapping[str, str]) -> None:
@@ -257,7 +257,7 @@ def doubtful(extra_specs: Iterable[str]) -> Iterator[str]:
         if extra_spec.startswith(_PREFIX) or keys.guess_extra_spec(extra_spec):
             continue
         meant = keys.add_namespace(extra_spec)
-        if meant or keys.is_in_our_namespace(extra_spec):
+        if meant or keys.is_in_ghsched_namespace(extra_spec):
             yield (f'{extra_spec} is no key of ghsched, whose keys have the '
                    f'form {meant or _PREFIX + "NAME"}')
 
@@ -314,7 +314,7 @@ def parse(extra_specs: Mapping[str, str],
     if not ours:
         return None
     general, special = _values(ours)
-    check_key_nodes(ours, guest_nodes)
+    check_guest_nodes_exist(ours, guest_nodes)
     threads = scheduling.build_policy(
         {name: general.pop(name) for name in scheduling.KEYS & general.keys()},
         extra_specs)
@@ -362,8 +362,8 @@ def _values(ours: Mapping[str, str]
     general: dict[str, Value] = {}
     special: dict[tuple[str, int], Value] = {}
     for extra_spec, text in ours.items():
-        key, node = split_name(extra_spec)
-        value = parse_value(extra_spec, key, text)
+        key, node = split_extra_spec(extra_spec)
+        value = parse_extra_spec_value(extra_spec, key, text)
         if node is None and key not in auto_nodes.KEYS:
             general[key.name] = value
         elif node is not None:
@@ -401,7 +401,7 @@ def _parts(ours: Mapping[str, str],
 
     Only extra specs in the same group can contradict each other.
     """
-    split = {extra_spec: split_name(extra_spec) for extra_spec in ours}
+    split = {extra_spec: split_extra_spec(extra_spec) for extra_spec in ours}
     for node in range(guest_nodes):
         of_others = {keys.MEM_BW_MIN.get_node_extra_spec(other): '0'
                      for other in range(guest_nodes) if other != node}
@@ -423,7 +423,7 @@ def _alone(extra_spec: str, text: str,
     """Return the error in a single extra spec; None if it is valid by itself.
     """
     try:
-        key, _node = split_name(extra_spec)
+        key, _node = split_extra_spec(extra_spec)
         if key.name in scheduling.KEYS or key in auto_nodes.KEYS:
             check(extra_spec, text)
             return None

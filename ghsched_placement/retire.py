@@ -100,7 +100,7 @@ def _stripped(provider: Provider) -> Iterator[Step]:
 
 
 def _ours(traits: Iterable[str]) -> frozenset[str]:
-    return frozenset(filter(names.is_our_trait, traits))
+    return frozenset(filter(names.is_ghsched_trait, traits))
 
 
 def read_tree(client: PlacementClient, name: str) -> tuple[Provider, ...]:

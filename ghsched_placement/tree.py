@@ -185,7 +185,7 @@ def slots(provider: Provider) -> frozenset[str]:
     record = provider.inventories.get(names.RESCTRL_GROUP)
     if record is None:
         return frozenset()
-    return frozenset(names.make_group_slot(number)
+    return frozenset(names.make_control_group_name(number)
                      for number in range(1, int(record['total']) + 1))
 
 
@@ -232,10 +232,11 @@ def bandwidth(node: int, host: HostDescription, config: Config,
     if node not in host.nodes:
         return _closed(current)
     step = math.gcd(host.guarantee_step, *current.amounts)
-    least = min((host.round_to_held(1), *current.amounts))
+    least = min((host.round_up_guarantee(1), *current.amounts))
     reserved = _reserved(node, host, config) + burst_pool(node, host, config)
-    if (not host.holds_all_steps
-            or (step, least) != (host.guarantee_step, host.round_to_held(1))):
+    if (not host.has_uniform_guarantee_steps
+            or (step, least) != (host.guarantee_step,
+                                 host.round_up_guarantee(1))):
         reserved += _not_holdable(host, current.amounts,
                                   (WHOLE_NODE - reserved)
                                   * config.allocation_ratio,
@@ -258,9 +259,10 @@ def _not_holdable(host: HostDescription, amounts: Sequence[int],
     :param ratio: allocation ratio of the inventory.
     """
     allocated = sum(amounts)
-    held = sum(map(host.round_to_held, amounts))
+    held = sum(map(host.round_up_guarantee, amounts))
     room = max(0, math.floor(capacity) - held)
-    unusable = room - host.largest_held(room) if room < WHOLE_NODE else 0
+    unusable = (room - host.round_down_guarantee(room) if room < WHOLE_NODE
+                else 0)
     return math.ceil((held - allocated + unusable) / ratio)
 
 

@@ -222,7 +222,7 @@ def _run_action(context: Any, uuid: str, asked: Any) -> dict[str, Any]:
     if is_move:
         nodes = move_report.parse_move_request(asked)
         with records.open_cell_context(uuid, context) as cell:
-            return move_report.make_report(
+            return move_report.make_move_report(
                 servers.move_server(cell, uuid, nodes, dry_run), dry_run)
     specs, dry_run = parse_extra_specs(asked)
     api.enforce_limits(context, server.project_id, limits.count_added_usage(

@@ -241,7 +241,7 @@ def _explain_no_place(wish: Wish) -> str:
     if too_many:
         return ('the VFs would have to be of so many PFs that Placement would '
                 'take too long, and the scheduler does not ask for that')
-    return lack.make_too_few_nodes_lack(len(wish.need.guest.cells)).text
+    return lack.make_too_few_nodes_reason(len(wish.need.guest.cells)).text
 
 
 def _make_variants(need: Need) -> Iterable[tuple[Need, str]]:

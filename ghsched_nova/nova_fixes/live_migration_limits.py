@@ -150,11 +150,13 @@ def orders(instance: Any, host: Destination,
             policy.controlled or policy.vfs or policy.rt_permille):
         return
     accounting = shared.config().ghsched.bandwidth_accounting
-    found = held.parse_held(host.allocations, host.uuid, host.nodes,
-                            host.node_of_pf)
-    for order in held.yield_possible_orders(policy, accounting, guest_nodes,
-                                            host.nodes,
-                                            found):
+    found = held.parse_allocation_by_node(host.allocations, host.uuid,
+                                          host.nodes,
+                                          host.node_of_pf)
+    for order in held.yield_possible_host_nodes(policy, accounting,
+                                                guest_nodes,
+                                                host.nodes,
+                                                found):
         try:
             allocation_check.check_allocation(policy, accounting, order,
                                               host.allocations, host.uuid,

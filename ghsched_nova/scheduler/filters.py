@@ -140,7 +140,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
             if refusal is None:
                 yield view
             else:
-                refused.add(host_state.host, refusal)
+                refused.add_reason(host_state.host, refusal)
         _log_refusals_once(spec, refused, verb)
 
     @staticmethod

@@ -97,7 +97,8 @@ def get_guest_kind(spec: shared.RequestSpec) -> gradient.Kind | None:
         bool(policy and policy.controlled))
 
 
-def get_free_capacity(state: Any, nodes: Sequence[HostNode]) -> gradient.Room:
+def get_free_capacity(state: Any,
+                      nodes: Sequence[HostNode]) -> gradient.FreeCapacity:
     """Return the free CPUs, memory, bandwidth and devices of a host's nodes.
 
     :param nodes: the host's NUMA nodes.
@@ -116,7 +117,7 @@ def get_free_capacity(state: Any, nodes: Sequence[HostNode]) -> gradient.Room:
         total[node.number] = (
             node.pinned.total, node.shared.total, node.memory.total,
             0 if share is None else _WHOLE, most)
-    return gradient.Room(free, total, left.groups if left else None)
+    return gradient.FreeCapacity(free, total, left.groups if left else None)
 
 
 def make_cost_function(
@@ -141,5 +142,5 @@ def make_cost_function(
 
     def of_order(order: Sequence[int]) -> tuple[float, ...]:
         # Rounded, so that equal nodes stay in the order of their numbers.
-        return (round(growth.measure_growth(kind, order), 9),)
+        return (round(growth.get_growth(kind, order), 9),)
     return of_order

@@ -31,7 +31,7 @@ from ghsched_nova.scheduler import fragments
 from ghsched_nova.scheduler import host_nodes as read
 from ghsched_nova.scheduler import option_weigher
 from ghsched_placement import gradient
-from ghsched_placement.likely_nodes import list_likely_nodes
+from ghsched_placement.likely_nodes import guess_host_nodes
 from ghsched_placement.policy import PolicyError
 
 LOG = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class GhschedGradientWeigher(option_weigher.OptionWeigher):
             kind = None
         if kind is None:
             return [0.0] * len(weighed_obj_list)
-        fragments.MIX.learn(kind)
+        fragments.MIX.add_request(kind)
         return list(super().weigh_objects(weighed_obj_list,
                                           weight_properties))
 
@@ -76,7 +76,7 @@ def _compute_score(state: Any, spec: shared.RequestSpec) -> float:
     pools = read.get_pci_pools(state)
     nodes = read.list_host_nodes(state, pools,
                                  spec.numa_topology.cells[0].pagesize)
-    taken = read.list_chosen_nodes(state, nodes) or list_likely_nodes(
+    taken = read.list_chosen_nodes(state, nodes) or guess_host_nodes(
         nodes,
         read.list_guest_node_amounts(spec.numa_topology,
                                      read.count_threads_per_core(state)),
@@ -87,7 +87,7 @@ def _compute_score(state: Any, spec: shared.RequestSpec) -> float:
         return -float(_MOST)
     grows = gradient.Growth(
         fragments.get_free_capacity(state, nodes),
-        fragments.MIX.get_kind_shares()).measure_growth(
+        fragments.MIX.get_kind_shares()).get_growth(
             kind, [node.number for node in taken])
     LOG.debug('ghsched: on %(host)s fragmentation grows by %(grows).3f nodes',
               {'host': state.host, 'grows': grows})

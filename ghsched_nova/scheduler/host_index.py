@@ -224,8 +224,8 @@ class HostView:
                 choices[node] = self._list_fitting_nodes(node)
                 if not choices[node]:
                     return None
-        return matching.match_items([choices[node] for node in need.nodes],
-                                    need.nodes_by_size)
+        return matching.match_items_to_places(
+            [choices[node] for node in need.nodes], need.nodes_by_size)
 
     def _list_fitting_nodes(self, need: NodeNeed) -> list[int]:
         """Return the host NUMA nodes that fit a guest NUMA node.

@@ -287,7 +287,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
                 _log_distinct_lines(told, LOG.debug)
                 told = now
             if self._seen.hosts:
-                why = lack.make_filter_lacks(
+                why = lack.explain_filtered_hosts(
                     self._seen.filtered, len(self._seen.hosts),
                     {_OUR_FILTER: list(now.values())})
         _log_distinct_lines(told, LOG.info)

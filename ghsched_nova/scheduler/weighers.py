@@ -34,7 +34,7 @@ from ghsched_nova.scheduler import option_weigher
 from ghsched_placement import fragmentation
 from ghsched_placement.fragmentation import Part
 from ghsched_placement.fragmentation import Score
-from ghsched_placement.likely_nodes import list_likely_nodes
+from ghsched_placement.likely_nodes import guess_host_nodes
 
 LOG = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ def _compute_placement_score(state: Any, spec: shared.RequestSpec) -> Score:
         nodes = read.list_host_nodes(state, pools, topology.cells[0].pagesize)
         guest = read.list_guest_node_amounts(
             topology, read.count_threads_per_core(state))
-        taken = read.list_chosen_nodes(state, nodes) or list_likely_nodes(
+        taken = read.list_chosen_nodes(state, nodes) or guess_host_nodes(
             nodes, guest, needs, read.list_limit_physnets(state),
             shared.config().compute
             .packing_host_numa_cells_allocation_strategy)

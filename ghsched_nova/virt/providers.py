@@ -164,15 +164,16 @@ def _sum_rounded_guarantees(
     Placement refuses guarantees between two steps there.
     """
     found = {}
-    exact = host.round_to_held(1) == 1 and host.holds_all_steps
+    exact = (host.round_up_guarantee(1) == 1
+             and host.has_uniform_guarantee_steps)
     for node in () if exact else host.nodes:
         uuid = names.make_numa_provider_uuid(root_uuid, node)
         record = (provider_tree.data(uuid).inventory.get(names.MEM_BW_PCT)
                   if provider_tree.exists(uuid) else None)
         if record is not None and (
-                not host.holds_all_steps
+                not host.has_uniform_guarantee_steps
                 or (record['step_size'], record['min_unit'])
-                != (host.guarantee_step, host.round_to_held(1))):
+                != (host.guarantee_step, host.round_up_guarantee(1))):
             found[uuid] = tree.Current(amounts=tuple(sorted(
                 holders(uuid, names.MEM_BW_PCT).values())))
     return found
@@ -188,7 +189,7 @@ def _put(provider_tree: Any, provider: tree.Provider) -> None:
     provider_tree.update_inventory(
         provider.uuid, {**others, **provider.inventories})
     gone = {trait for trait in data.traits - provider.traits
-            if names.is_our_trait(trait)}
+            if names.is_ghsched_trait(trait)}
     if gone:
         provider_tree.remove_traits(provider.uuid, *sorted(gone))
     if provider.traits:

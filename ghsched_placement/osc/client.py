@@ -252,7 +252,7 @@ class Client(nova_reader.NovaReader):
             '/resource_classes')['resource_classes']}
         traits = self._placement('/traits?name=startswith:CUSTOM_')['traits']
         return (sorted(classes & names.OUR_CLASSES),
-                sorted(filter(names.is_our_trait, traits)))
+                sorted(filter(names.is_ghsched_trait, traits)))
 
     def list_hosts_with_traits(self, traits: Iterable[str]) -> list[str]:
         """Return the names of compute nodes with any of the given traits."""

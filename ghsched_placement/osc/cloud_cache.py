@@ -375,7 +375,7 @@ def _judge_host(host: capacity.Host, questions: Iterable[flavors.Question]
                 ) -> fitting.Verdict:
     """Return the verdict for the fewest guest NUMA nodes that fit a host."""
     for wish, _asked, _joining in questions:
-        verdict = fitting.check_host(host, wish)
+        verdict = fitting.check_host_capacity(host, wish)
         if verdict.guests:
             break
     return verdict

@@ -55,7 +55,8 @@ _OF_HOST = (orc.VCPU, orc.PCPU, orc.MEMORY_MB, orc.DISK_GB)
 #: candidates for a guest with a control group of its own and for one that
 #: shares one.
 Question: TypeAlias = tuple[
-    fitting.Wish, tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]
+    fitting.GuestDemand, tuple[tuple[str, str], ...],
+    tuple[tuple[str, str], ...]]
 
 
 @dataclass(frozen=True)
@@ -349,7 +350,7 @@ def make_candidates_query(size: Size, extra_specs: Mapping[str, str],
 
 def make_wish(policy: policies.GuestPolicy, guest: topology.Guest,
               asked: Iterable[tuple[str, str]], classes: Mapping[str, str],
-              accounting: policies.Accounting) -> fitting.Wish:
+              accounting: policies.Accounting) -> fitting.GuestDemand:
     """Return the resources that a guest of a flavor needs from a host.
 
     :param asked: parameters of nova-scheduler's Placement query.
@@ -362,7 +363,7 @@ def make_wish(policy: policies.GuestPolicy, guest: topology.Guest,
             amounts[name] = int(amount)
     traits = set(filter(None, parameters.get('root_required', '').split(',')))
     forbidden = {trait for trait in traits if trait.startswith('!')}
-    return fitting.Wish(
+    return fitting.GuestDemand(
         policy, len(guest.cells), amounts, frozenset(traits - forbidden),
         frozenset(trait[1:] for trait in forbidden), classes, accounting,
         guest.needs, guest.page_size)
@@ -378,8 +379,8 @@ def make_refusal(host: capacity.Host, reason: str) -> fitting.Verdict:
         cure='see openstack compute service list'),))
 
 
-def judge_host(client: clients.Client, host: capacity.Host, wish: fitting.Wish,
-               asked: Sequence[tuple[str, str]],
+def judge_host(client: clients.Client, host: capacity.Host,
+               wish: fitting.GuestDemand, asked: Sequence[tuple[str, str]],
                joining: Sequence[tuple[str, str]]) -> fitting.Verdict:
     """Check how many guests of a flavor fit a host; return the result.
 
@@ -389,7 +390,7 @@ def judge_host(client: clients.Client, host: capacity.Host, wish: fitting.Wish,
     :param asked: Placement query for a guest with its own control group.
     :param joining: Placement query for a guest that shares a control group.
     """
-    verdict = fitting.check_host(host, wish)
+    verdict = fitting.check_host_capacity(host, wish)
     if verdict.guests and not client.has_candidate(
             host, joining if verdict.needs_shared_group else asked):
         return fitting.Verdict(host.name, lacks=(lack.Lack(

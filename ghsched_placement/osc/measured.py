@@ -166,7 +166,7 @@ def _count_free_groups(host: capacity.Host) -> float:
 
     Infinite if guests on the host share control groups.
     """
-    if any(map(names.is_shares_trait, itertools.chain.from_iterable(
+    if any(map(names.is_share_trait, itertools.chain.from_iterable(
             node.traits for node in host.nodes))):
         return math.inf
     return host.groups.free if host.groups else 0

@@ -58,15 +58,15 @@ class Rooms:
         """Return a sentence on the hosts whose CPUs per NUMA node are assumed.
         """
         return [
-            f'CPUs and memory of {lack.describe_hosts(self.spread)} are taken '
-            'as spread evenly over the NUMA nodes: a host reports them with '
-            'a server that runs there'] if self.spread else []
+            f'CPUs and memory of {lack.format_host_names(self.spread)} are '
+            'taken as spread evenly over the NUMA nodes: a host reports them '
+            'with a server that runs there'] if self.spread else []
 
     def list_notes(self) -> list[str]:
         """Return sentences on hosts with assumed or unknown CPUs per node."""
         return self.list_assumptions() + ([
             'CPUs and memory are not counted by NUMA node on '
-            f'{lack.describe_hosts(self.unknown)}: nova-compute does not '
+            f'{lack.format_host_names(self.unknown)}: nova-compute does not '
             'report them, and Nova may refuse a guest that fits here']
             if self.unknown else [])
 

@@ -58,7 +58,7 @@ class Question:
 
     name: str
     count: int
-    wish: fitting.Wish
+    wish: fitting.GuestDemand
     hosts: tuple[capacity.Host, ...]
     guests: tuple[room.Running, ...]
     records: Mapping[str, Mapping[str, Any]]
@@ -75,7 +75,7 @@ class Question:
     @property
     def fits_now(self) -> bool:
         """Whether the requested number of servers fits without any move."""
-        return sum(fitting.check_host(host, self.wish).guests
+        return sum(fitting.check_host_capacity(host, self.wish).guests
                    for host in self.hosts) >= self.count
 
     def explain_no_moves(self, only: str | None = None) -> str:
@@ -147,7 +147,7 @@ class _Wishes:
         self._owned = owned
 
     def make_wish(self, size: flavors.Size,
-                  extra_specs: Mapping[str, str]) -> fitting.Wish:
+                  extra_specs: Mapping[str, str]) -> fitting.GuestDemand:
         """Return the resources that a server of a flavor needs from a host."""
         policy, guest = flavors.parse_flavor(size, extra_specs)
         return flavors.make_wish(

@@ -74,7 +74,7 @@ class MoveServerNodes(base.Lister):
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         try:
-            nodes = move_report.parse_node_wish(parsed_args.node)
+            nodes = move_report.parse_node_pairs(parsed_args.node)
         except policies.PolicyError as error:
             raise base.Refused(f'refused: --node: {error.reason}') from error
         client = clients.get_client(self.app)

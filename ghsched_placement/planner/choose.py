@@ -93,7 +93,7 @@ def make_gradient_chooser(
             make_gradient_room(state), shares), make_gradient_kind(need)
         options = [
             # Rounded, so that equal ways stay in their order.
-            Option(0.0 - round(growth.measure_growth(kind, nodes), 9), way,
+            Option(0.0 - round(growth.get_growth(kind, nodes), 9), way,
                    nodes)
             for way in ways
             if (nodes := state.find_host_nodes(need, way)) is not None]
@@ -114,7 +114,7 @@ def make_gradient_kind(need: Need) -> gradient.Kind:
         need.policy.controlled)
 
 
-def make_gradient_room(state: State) -> gradient.Room:
+def make_gradient_room(state: State) -> gradient.FreeCapacity:
     """Convert a host's free resources to the input of GhschedGradientWeigher.
     """
     free: dict[int, gradient.Amounts] = {}
@@ -137,7 +137,7 @@ def make_gradient_room(state: State) -> gradient.Room:
             stock.capacity if stock else 0, _count_devices(state, node.number))
     groups = (state.get_free_amount((0, names.RESCTRL_GROUP))
               if names.RESCTRL_GROUP in state.host.root.inventories else None)
-    return gradient.Room(free, total, groups)
+    return gradient.FreeCapacity(free, total, groups)
 
 
 def _count_devices(state: State, node: int) -> int:

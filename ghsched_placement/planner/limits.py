@@ -47,8 +47,9 @@ def _yield_trait_lacks(state: State, need: Need) -> Iterator[Lack]:
     asked = dict(need.make_planner_query('any', {})).get('root_required', '')
     traits = set(filter(None, asked.split(',')))
     forbidden = {trait for trait in traits if trait.startswith('!')}
-    return lack.find_trait_lacks(state.host.root.traits, traits - forbidden,
-                                 (trait[1:] for trait in forbidden))
+    return lack.find_trait_mismatches(state.host.root.traits,
+                                      traits - forbidden,
+                                      (trait[1:] for trait in forbidden))
 
 
 def yield_root_lacks(state: State, need: Need) -> Iterator[Lack]:
@@ -69,7 +70,7 @@ def yield_root_lacks(state: State, need: Need) -> Iterator[Lack]:
                         for place in state.host.node_below),
                     None) for name, count in counts.items()]
     for item in needed:
-        found = lack.find_amount_lack(*item)
+        found = lack.find_resource_shortage(*item)
         if found:
             yield found
 
@@ -104,7 +105,7 @@ def list_guest_node_lacks(state: State, need: Need, guest_node: int,
                    if owner == guest_node]
     needed += state.find_shortages(node, need.guest.needs[guest_node],
                                    need.guest.page_size)
-    found = (lack.find_amount_lack(*item, node=node) for item in needed)
+    found = (lack.find_resource_shortage(*item, node=node) for item in needed)
     return [one for one in found if one]
 
 

@@ -296,7 +296,7 @@ def _list_notes(
     notes = []
     without = [host.name for host in hosts if not host.cells]
     if without:
-        notes.append(NO_CELLS.format(lack.describe_hosts(without)))
+        notes.append(NO_CELLS.format(lack.format_host_names(without)))
     if settings.without:
         notes.append(SHARED.format(', '.join(settings.without)))
     if any(key.startswith(keys.MEM_BW_BURST.extra_spec)

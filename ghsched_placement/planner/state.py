@@ -23,7 +23,7 @@ from ghsched_placement.fragmentation import GuestNode
 from ghsched_placement.fragmentation import HostNode
 from ghsched_placement.fragmentation import Part
 from ghsched_placement.fragmentation import Share
-from ghsched_placement.likely_nodes import list_likely_nodes
+from ghsched_placement.likely_nodes import guess_host_nodes
 from ghsched_placement import names
 from ghsched_placement.node_room import Shortage
 from ghsched_placement.planner.hosts import Host
@@ -119,7 +119,7 @@ class State:
             return way.nodes
         nodes = way.nodes or tuple(
             node.number
-            for node in list_likely_nodes(self.list_nodes(), guest))
+            for node in guess_host_nodes(self.list_nodes(), guest))
         if len(nodes) < len(guest) or not all(
                 self.find_shortages(node, part, need.guest.page_size) == []
                 for node, part in zip(nodes, guest, strict=True)):

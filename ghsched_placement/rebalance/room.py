@@ -57,7 +57,7 @@ class Running:
 
     uuid: str
     spot: Spot
-    wish: fitting.Wish
+    wish: fitting.GuestDemand
     memory: int
     vcpus: int = 1
     inside: bool = True
@@ -98,7 +98,7 @@ class _Cloud:
 
 
 def plan_moves_for_flavor(hosts: Sequence[capacity.Host],
-                          guests: Sequence[Running], wish: fitting.Wish,
+                          guests: Sequence[Running], wish: fitting.GuestDemand,
                           count: int = 1,
                           settings: Settings | None = None) -> Plan:
     """Plan moves of running guests so that new guests of a flavor fit.
@@ -113,7 +113,8 @@ def plan_moves_for_flavor(hosts: Sequence[capacity.Host],
     by_name = {host.name: host for host in hosts}
     cloud = _Cloud(by_name, {guest.uuid: guest for guest in guests
                              if guest.spot.host in by_name})
-    fits = {host.name: fitting.check_host(host, wish).guests for host in hosts}
+    fits = {host.name: fitting.check_host_capacity(host, wish).guests
+            for host in hosts}
     moves: list[Move] = []
     while sum(fits.values()) < count:
         search = _Search(wish, settings or Settings(), fits)
@@ -123,7 +124,8 @@ def plan_moves_for_flavor(hosts: Sequence[capacity.Host],
         steps, cloud = found
         moves += steps
         for name in _list_hosts(steps):
-            fits[name] = fitting.check_host(cloud.hosts[name], wish).guests
+            fits[name] = fitting.check_host_capacity(cloud.hosts[name],
+                                                     wish).guests
     return Plan(tuple(moves), sum(fits.values()))
 
 
@@ -143,7 +145,7 @@ class _Search:
     :ivar is_cut: whether it ended at its limit of steps.
     """
 
-    def __init__(self, wish: fitting.Wish, settings: Settings,
+    def __init__(self, wish: fitting.GuestDemand, settings: Settings,
                  fits: Mapping[str, int]) -> None:
         self._wish = wish
         self._settings = settings
@@ -259,11 +261,11 @@ class _Search:
                                             for name in hosts)
 
     def _check_fit(self, host: capacity.Host,
-                   wish: fitting.Wish) -> fitting.Verdict:
+                   wish: fitting.GuestDemand) -> fitting.Verdict:
         self._steps += 1
         if self._steps > STEPS:
             raise _OutOfSteps
-        return fitting.check_host(host, wish)
+        return fitting.check_host_capacity(host, wish)
 
     def _get_move_cost(self, guest: Running, spot: Spot) -> float:
         """Return the CPU seconds that moving a guest to a host node costs."""
@@ -273,7 +275,7 @@ class _Search:
                 * (1 + self._settings.slowed * guest.vcpus))
 
 
-def is_guest_movable(wish: fitting.Wish, guest_nodes: int) -> bool:
+def is_guest_movable(wish: fitting.GuestDemand, guest_nodes: int) -> bool:
     """Return whether a rebalance plan can move a guest with these resources.
 
     Guests with VFs, with a page size chosen by Nova, or with several NUMA
@@ -287,7 +289,7 @@ def is_guest_movable(wish: fitting.Wish, guest_nodes: int) -> bool:
 
 
 def describe_missing_resources(
-        hosts: Sequence[capacity.Host], wish: fitting.Wish) -> str:
+        hosts: Sequence[capacity.Host], wish: fitting.GuestDemand) -> str:
     """Describe the resources that a flavor lacks on its most suitable host.
 
     That host is the one with the most free bandwidth.
@@ -297,7 +299,7 @@ def describe_missing_resources(
     def free(host: capacity.Host) -> int:
         return sum(node.bandwidth.free for node in host.nodes
                    if node.bandwidth)
-    verdicts = [fitting.check_host(host, wish)
+    verdicts = [fitting.check_host_capacity(host, wish)
                 for host in sorted(hosts, key=free, reverse=True)[:1]]
     return ''.join(f'{one.host}: {"; ".join(one.reason_texts)}'
                    for one in verdicts if one.reason_texts)

@@ -36,8 +36,8 @@ def wish(*shares, vfs=(), locality='node', **more):
         nodes=tuple(map(NodePolicy, shares)), vfs_locality=locality,
         vfs=tuple(Vfs(node, 'nic', count)
                   for node, count in enumerate(vfs) if count))
-    return fitting.Wish(policy, max(len(shares), len(vfs)),
-                        classes={'nic': clouds.VF}, **more)
+    return fitting.GuestDemand(policy, max(len(shares), len(vfs)),
+                               classes={'nic': clouds.VF}, **more)
 
 
 def shared_host(asked, used, backs, groups_free=0, **more):
@@ -57,12 +57,12 @@ def shared_host(asked, used, backs, groups_free=0, **more):
 class CheckTest(base.TestCase):
 
     def fits(self, host, asked):
-        verdict = fitting.check_host(host, asked)
+        verdict = fitting.check_host_capacity(host, asked)
         self.assertEqual((), verdict.reason_texts)
         return verdict
 
     def refused(self, host, asked):
-        verdict = fitting.check_host(host, asked)
+        verdict = fitting.check_host_capacity(host, asked)
         self.assertEqual((0, ()), (verdict.guests, verdict.nodes))
         return verdict.reason_texts
 
@@ -71,7 +71,7 @@ class CheckTest(base.TestCase):
         self.assertEqual(1 + 3, self.fits(host, wish(30)).guests)
 
     def test_as_many_as_have_room_for_their_bursts(self):
-        asked = fitting.Wish(
+        asked = fitting.GuestDemand(
             GuestPolicy((NodePolicy(10, burst=20),)), 1)
         host = clouds.host(clouds.node(0, bursts=50, bursts_used=5),
                            clouds.node(1))
@@ -214,7 +214,7 @@ class CheckTest(base.TestCase):
                 for node, share in zip(nodes, shares, strict=True))
             for nodes in itertools.permutations(range(len(used)),
                                                 len(shares)))
-        verdict = fitting.check_host(host, wish(*shares))
+        verdict = fitting.check_host_capacity(host, wish(*shares))
         self.assertEqual(possible, verdict.guests > 0)
         self.assertEqual(possible, not verdict.reason_texts)
         if possible:
@@ -229,7 +229,7 @@ class CheckTest(base.TestCase):
         room = [(100 - one) // share for one in used]
         expected = max(n for n in range(401) if sum(
             min(n, one) for one in room) >= n * nodes)
-        self.assertEqual(expected, fitting.check_host(
+        self.assertEqual(expected, fitting.check_host_capacity(
             host, wish(*[share] * nodes)).guests)
 
 
@@ -238,7 +238,7 @@ class SharingTest(base.TestCase):
 
     def test_it_goes_where_a_group_can_be_shared(self):
         asked = wish(30)
-        verdict = fitting.check_host(
+        verdict = fitting.check_host_capacity(
             shared_host(asked, (0, 40), ((), (0,))), asked)
         self.assertEqual(((1,), 2, 2, True, ()), (
             verdict.nodes, verdict.guests, verdict.sharing,
@@ -248,7 +248,7 @@ class SharingTest(base.TestCase):
     def test_another_policy_has_nothing_to_share(self):
         host = shared_host(wish(30), (0, 40), ((), (0,)))
         for asked in (wish(31), wish(30, 30)):
-            verdict = fitting.check_host(host, asked)
+            verdict = fitting.check_host_capacity(host, asked)
             self.assertEqual((('no control group is left',), 0, False), (
                 verdict.reason_texts, verdict.guests,
                 verdict.needs_shared_group))
@@ -260,33 +260,34 @@ class SharingTest(base.TestCase):
              'is left and it has none that can be shared',
              'NUMA node 1 cannot take guest NUMA node 0: 10 % of '
              'memory bandwidth free, 30 needed'),
-            fitting.check_host(shared_host(asked, (0, 90), ((), (0,))),
-                               asked).reason_texts)
+            fitting.check_host_capacity(shared_host(asked, (0, 90),
+                                                    ((), (0,))),
+                                        asked).reason_texts)
 
     def test_guest_nodes_do_not_change_places(self):
         asked = wish(10, 10)
-        verdict = fitting.check_host(
+        verdict = fitting.check_host_capacity(
             shared_host(asked, (0, 50, 20), ((), (0,), (1,))), asked)
         self.assertEqual(((1, 2), 5, 5), (
             verdict.nodes, verdict.guests, verdict.sharing))
 
     def test_one_host_node_does_not_back_two_guest_nodes(self):
         asked = wish(10, 10)
-        verdict = fitting.check_host(
+        verdict = fitting.check_host_capacity(
             shared_host(asked, (0, 0), ((0, 1), ())), asked)
         self.assertIn('and a control group to share', verdict.reason_texts[0])
 
     def test_a_cap_alone_is_shared_on_its_node(self):
-        asked = fitting.Wish(GuestPolicy(
+        asked = fitting.GuestDemand(GuestPolicy(
             (NodePolicy(maximum=40),)), 1, amounts={'VCPU': 2})
-        verdict = fitting.check_host(shared_host(
+        verdict = fitting.check_host_capacity(shared_host(
             asked, (0, 0), ((), (0,)), VCPU=7), asked)
         self.assertEqual(((1,), 3, 3), (
             verdict.nodes, verdict.guests, verdict.sharing))
 
     def test_groups_that_are_left_are_taken_first(self):
         asked = wish(30)
-        verdict = fitting.check_host(shared_host(
+        verdict = fitting.check_host_capacity(shared_host(
             asked, (0, 40), ((), (0,)), groups_free=2), asked)
         self.assertEqual(((0,), 4, 2, False), (
             verdict.nodes, verdict.guests, verdict.sharing,
@@ -294,7 +295,8 @@ class SharingTest(base.TestCase):
 
     def test_a_guest_without_control_shares_nothing(self):
         asked = wish(vfs=(0,))
-        verdict = fitting.check_host(shared_host(asked, (0,), ((0,),)), asked)
+        verdict = fitting.check_host_capacity(shared_host(asked, (0,),
+                                                          ((0,),)), asked)
         self.assertEqual((fitting.MOST, 0, False), (
             verdict.guests, verdict.sharing, verdict.needs_shared_group))
 
@@ -310,7 +312,8 @@ class SharingTest(base.TestCase):
                     zip(order, shares, strict=True)))
             for order in itertools.permutations(range(len(used)),
                                                 len(shares)))
-        verdict = fitting.check_host(shared_host(asked, used, backs), asked)
+        verdict = fitting.check_host_capacity(shared_host(asked, used, backs),
+                                              asked)
         self.assertEqual(possible, verdict.needs_shared_group)
         self.assertEqual(possible, not verdict.reason_texts)
         self.assertEqual(verdict.guests, verdict.sharing)
@@ -326,9 +329,9 @@ class SharingTest(base.TestCase):
         used, shared = zip(*nodes, strict=True)
         room = [(100 - one) // share for one in used]
         joining = sum(itertools.compress(room, shared))
-        verdict = fitting.check_host(shared_host(
-            asked, used, [(0,) if one else () for one in shared], groups),
-            asked)
+        host = shared_host(
+            asked, used, [(0,) if one else () for one in shared], groups)
+        verdict = fitting.check_host_capacity(host, asked)
         own = verdict.guests - verdict.sharing
         self.assertEqual(min(groups, sum(room)), own)
         self.assertLessEqual(verdict.guests,
@@ -344,7 +347,8 @@ class SharingTest(base.TestCase):
         asked = wish(*[share] * guest_nodes)
         backs = [(order.index(node),) if order.index(node) < guest_nodes
                  else () for node in range(3)]
-        verdict = fitting.check_host(shared_host(asked, used, backs), asked)
+        verdict = fitting.check_host_capacity(shared_host(asked, used, backs),
+                                              asked)
         self.assertEqual(min((100 - used[node]) // share
                              for node in order[:guest_nodes]),
                          verdict.sharing)

@@ -102,12 +102,12 @@ class DevicesTest(base.TestCase):
         nodes = [node(0, devices={'pf0': 4}),
                  node(1, devices={'pf0': 1, 'pf1': 4})]
         parts = [Part(one, SMALL) for one in nodes]
-        self.assertEqual([1, 4], fragmentation._count_devices_after(
+        self.assertEqual([1, 4], fragmentation._count_remaining_devices(
             parts, [DeviceNeed(4, frozenset({'pf0'}))]))
 
     def test_more_devices_than_there_are_is_no_error(self):
         parts = [Part(self.nodes[0], SMALL)]
-        self.assertEqual([0], fragmentation._count_devices_after(
+        self.assertEqual([0], fragmentation._count_remaining_devices(
             parts, [DeviceNeed(99, frozenset({'pf0'}))]))
 
 

@@ -31,8 +31,9 @@ kinds = st.builds(Kind, st.lists(amounts, min_size=1, max_size=3).map(tuple),
 
 
 def room(*free, groups=12):
-    return gradient.Room(dict(enumerate(free)),
-                         dict.fromkeys(range(len(free)), TOTAL), groups)
+    return gradient.FreeCapacity(dict(enumerate(free)),
+                                 dict.fromkeys(range(len(free)), TOTAL),
+                                 groups)
 
 
 rooms = st.builds(lambda free, groups: room(*free, groups=groups),
@@ -43,40 +44,43 @@ rooms = st.builds(lambda free, groups: room(*free, groups=groups),
 class FragmentedTest(base.TestCase):
 
     def test_fragmented_of_an_empty_host_is_0(self):
-        self.assertEqual(0, gradient.measure_fragmentation(room(TOTAL, TOTAL),
-                                                           WIDE))
+        self.assertEqual(0,
+                         gradient.measure_unusable_capacity(room(TOTAL, TOTAL),
+                                                            WIDE))
 
     def test_fragmented_of_a_host_without_room_is_all(self):
-        self.assertEqual(4, gradient.measure_fragmentation(room(TOTAL), WIDE))
-        self.assertEqual(8, gradient.measure_fragmentation(
+        self.assertEqual(4,
+                         gradient.measure_unusable_capacity(room(TOTAL), WIDE))
+        self.assertEqual(8, gradient.measure_unusable_capacity(
             room(TOTAL, TOTAL, groups=0), SMALL))
 
     def test_fragmented_counts_nodes_that_lack_something(self):
-        self.assertEqual(2.5, gradient.measure_fragmentation(
+        self.assertEqual(2.5, gradient.measure_unusable_capacity(
             room(TOTAL, (16, 0, 16384, 0, 8)), SMALL))
 
     @given(rooms, kinds)
     def test_fragmented_is_between_0_and_all(self, given_room, kind):
-        found = gradient.measure_fragmentation(given_room, kind)
+        found = gradient.measure_unusable_capacity(given_room, kind)
         self.assertGreaterEqual(found, 0)
         self.assertLessEqual(found, 4 * len(given_room.free))
 
     @given(rooms, kinds)
     def test_fragmented_ignores_the_numbers_of_nodes(self, given_room, kind):
         nodes = list(given_room.free)
-        turned = gradient.Room(
+        turned = gradient.FreeCapacity(
             {node: given_room.free[other]
              for node, other in zip(nodes, nodes[::-1], strict=True)},
             given_room.total, given_room.groups)
-        self.assertAlmostEqual(gradient.measure_fragmentation(given_room,
-                                                              kind),
-                               gradient.measure_fragmentation(turned, kind))
+        self.assertAlmostEqual(gradient.measure_unusable_capacity(given_room,
+                                                                  kind),
+                               gradient.measure_unusable_capacity(turned,
+                                                                  kind))
 
 
 class GradientTest(base.TestCase):
 
     def cost(self, before, order, mix, kind=SMALL):
-        return gradient.Growth(before, mix).measure_growth(kind, order)
+        return gradient.Growth(before, mix).get_growth(kind, order)
 
     @given(rooms, kinds, st.lists(kinds, min_size=1, max_size=3),
            st.randoms())
@@ -86,13 +90,14 @@ class GradientTest(base.TestCase):
                in enumerate(others, start=1)}
         order = chance.sample(range(6), len(kind.nodes))
         after = before.take_guest(kind, order)
-        expected = sum(part * (gradient.measure_fragmentation(after, other)
-                               - gradient.measure_fragmentation(before, other))
+        expected = sum(part * (gradient.measure_unusable_capacity(after, other)
+                               - gradient.measure_unusable_capacity(before,
+                                                                    other))
                        for other, part in mix.items())
         growth = gradient.Growth(before, mix)
         for _time in range(2):
             self.assertAlmostEqual(expected,
-                                   growth.measure_growth(kind, order))
+                                   growth.get_growth(kind, order))
 
     def test_growth_is_least_on_a_node_of_no_use_to_others(self):
         mix = {Kind(((8, 0, 16384, 60, 0),), True): 1.0}
@@ -113,18 +118,18 @@ class MixTest(base.TestCase):
     def test_shares_are_the_parts_of_the_requests(self):
         mix = gradient.Mix()
         for kind in (SMALL, WIDE, SMALL, SMALL):
-            mix.learn(kind)
+            mix.add_request(kind)
         self.assertEqual({SMALL: 0.75, WIDE: 0.25}, mix.get_kind_shares())
 
     def test_shares_forget_old_requests(self):
         mix = gradient.Mix()
-        mix.learn(WIDE)
+        mix.add_request(WIDE)
         for _number in range(gradient.REMEMBERED):
-            mix.learn(SMALL)
+            mix.add_request(SMALL)
         self.assertEqual({SMALL: 1.0}, mix.get_kind_shares())
 
     def test_shares_have_the_16_most_frequent_kinds(self):
         mix = gradient.Mix()
         for number in range(20):
-            mix.learn(Kind(((number, 0, 1, 0, 0),)))
+            mix.add_request(Kind(((number, 0, 1, 0, 0),)))
         self.assertEqual(16, len(mix.get_kind_shares()))

@@ -30,9 +30,9 @@ def parsed(nodes=1, **keys):
 
 
 def ways(guest, guest_nodes, nodes, found, accounting='min'):
-    return list(held.yield_possible_orders(guest, accounting, guest_nodes,
-                                           range(nodes),
-                                           found))
+    return list(held.yield_possible_host_nodes(guest, accounting, guest_nodes,
+                                               range(nodes),
+                                               found))
 
 
 class HeldTest(base.TestCase):
@@ -46,11 +46,11 @@ class HeldTest(base.TestCase):
             'pf-b': {'resources': {'CUSTOM_PCI_2': 1}}}
         self.assertEqual(
             held.Held({1: 30}, {3: 3}),
-            held.parse_held(allocations, HOST, range(4),
-                            {'pf-a': 3, 'pf-b': 3, 'pf-c': 0}))
+            held.parse_allocation_by_node(allocations, HOST, range(4),
+                                          {'pf-a': 3, 'pf-b': 3, 'pf-c': 0}))
 
     def test_devices_of_unknown_nodes_are_left_out(self):
-        self.assertEqual(held.Held(), held.parse_held(
+        self.assertEqual(held.Held(), held.parse_allocation_by_node(
             {'pf': {'resources': {'CUSTOM_PCI_1': 2}}}, HOST, range(2),
             {'pf': None}))
 

@@ -18,7 +18,7 @@ from ghsched_placement.tests import base
 class FiltersTest(base.TestCase):
 
     def find(self, *filtered, hosts=3, ours=()):
-        return str(*lack.make_filter_lacks(
+        return str(*lack.explain_filtered_hosts(
             [lack.Filtered(*one) for one in filtered], hosts,
             {'Ours': ours}))
 
@@ -52,8 +52,8 @@ class GatheredTest(base.TestCase):
     def test_lines_of_hosts_refused_for_one_reason_are_one(self):
         gathered = lack.Gathered()
         for host in ('a', 'b', 'c'):
-            gathered.add(host, lack.Lack(None, 'x', reason='too full'))
-        gathered.add('d', lack.Lack(None, 'x', reason='no topology'))
+            gathered.add_reason(host, lack.Lack(None, 'x', reason='too full'))
+        gathered.add_reason('d', lack.Lack(None, 'x', reason='no topology'))
         self.assertEqual(
             ['f refused on 3 hosts (a, b, c): too full',
              'f refused on 1 host (d): no topology'],
@@ -62,8 +62,8 @@ class GatheredTest(base.TestCase):
     def test_lines_of_a_thousand_hosts_are_short(self):
         gathered = lack.Gathered()
         for number in range(1000):
-            gathered.add(f'host{number}',
-                         lack.Lack(None, 'x', reason='too full'))
+            gathered.add_reason(f'host{number}',
+                                lack.Lack(None, 'x', reason='too full'))
         (line,) = gathered.format_log_lines('f')
         self.assertIn('1000 hosts', line)
         self.assertIn('and 995 more', line)

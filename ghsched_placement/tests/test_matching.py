@@ -29,7 +29,7 @@ class MatchTest(base.TestCase):
             self, choices, chance):
         order = list(range(len(choices)))
         chance.shuffle(order)
-        found = matching.match_items(choices, order)
+        found = matching.match_items_to_places(choices, order)
         ways = {way for way in itertools.product(*choices)
                 if len(set(way)) == len(way)}
         self.assertEqual(bool(ways), found is not None)
@@ -37,13 +37,14 @@ class MatchTest(base.TestCase):
             self.assertIn(found, ways)
 
     def test_match_takes_the_first_free_choice_of_each_item(self):
-        self.assertEqual((2, 1, 3), matching.match_items(
+        self.assertEqual((2, 1, 3), matching.match_items_to_places(
             [[2, 1], [2, 1, 3], [2, 1, 3]]))
         self.assertEqual((1, 2),
-                         matching.match_items([[2, 1], [2, 1]], [1, 0]))
+                         matching.match_items_to_places([[2, 1], [2, 1]],
+                                                        [1, 0]))
 
     def test_match_moves_an_item_that_can_go_elsewhere(self):
-        self.assertEqual((2, 1), matching.match_items([[1, 2], [1]]))
+        self.assertEqual((2, 1), matching.match_items_to_places([[1, 2], [1]]))
 
     def test_match_of_nothing_is_empty(self):
-        self.assertEqual((), matching.match_items([]))
+        self.assertEqual((), matching.match_items_to_places([]))

@@ -229,7 +229,7 @@ class DesiredTreeTest(TreeTestCase):
         host = HostDescription(nodes=(0,), guarantees=guarantees)
         uuid = names.make_numa_provider_uuid(ROOT, 0)
         config = tree.Config(reserved_bandwidth={0: reserved})
-        held, most = host.round_to_held, 100 - reserved
+        held, most = host.round_up_guarantee, 100 - reserved
         taken = []
         for amount in before:
             if sum(map(held, taken)) + held(amount) <= most:

@@ -130,12 +130,12 @@ class Case:
         kind = gradient.Kind(tuple(amounts() for _node in range(self.guest)))
         mix = {gradient.Kind(tuple(amounts() for _node in range(
             chance.choice([1, 2, 4])))): 1 / 16 for _number in range(16)}
-        growth = gradient.Growth(gradient.Room(
+        growth = gradient.Growth(gradient.FreeCapacity(
             {node: (chance.randint(0, 32), 0, 65536, 90, 8)
              for node in range(self.nodes)},
             dict.fromkeys(range(self.nodes), (32, 0, 65536, 100, 8)),
             30), mix)
-        return lambda order: (round(growth.measure_growth(kind, order), 9),)
+        return lambda order: (round(growth.get_growth(kind, order), 9),)
 
 
 @dataclass(frozen=True)

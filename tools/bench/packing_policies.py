@@ -55,13 +55,13 @@ class Table:
     """Remaining resources of some hosts."""
 
     shape: Shape
-    rooms: list[gradient.Room] = field(default_factory=list)
+    rooms: list[gradient.FreeCapacity] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         node = self.shape.node
         whole = dict.fromkeys(range(self.shape.nodes), (
             node.cpus, 0, node.memory_mb, node.bandwidth, node.vfs))
-        self.rooms = [gradient.Room(whole, whole, self.shape.groups)
+        self.rooms = [gradient.FreeCapacity(whole, whole, self.shape.groups)
                       for _host in range(self.shape.hosts)]
 
     def ways(self, guest: Flavor) -> Iterator[Way]:
@@ -86,7 +86,7 @@ class Table:
         back = gradient.Kind(tuple(
             (-a, -b, -c, -d, -e) for a, b, c, d, e in kind.nodes))
         room = self.rooms[host].take_guest(back, nodes)
-        self.rooms[host] = gradient.Room(
+        self.rooms[host] = gradient.FreeCapacity(
             room.free, room.total, (room.groups or 0) + kind.group)
 
 
@@ -140,7 +140,7 @@ def descent(table: Table, guest: Flavor, mix: Expected) -> Way | None:
     kind = kind_of(guest)
 
     def grows(way: Way) -> float:
-        return round(gradient.Growth(table.rooms[way[0]], mix).measure_growth(
+        return round(gradient.Growth(table.rooms[way[0]], mix).get_growth(
             kind, way[1]), 9)
     return min(table.ways(guest), key=grows, default=None)
 
@@ -167,7 +167,7 @@ def arrive(shape: Shape, guests: Sequence[Flavor], chooser: Chooser,
     table, mix, found = Table(shape), gradient.Mix(), 0.0
     beforehand = expected(guests) if known else None
     for guest in guests:
-        mix.learn(kind_of(guest))
+        mix.add_request(kind_of(guest))
         way = chooser(table, guest, beforehand or mix.get_kind_shares())
         if way is not None:
             table.take(guest, way)
@@ -213,7 +213,7 @@ def churn(shape: Shape, guests: Sequence[Flavor], chooser: Chooser,
                                  if one[0] <= stay.begin]:
             table.give(guest, way)
         live = [one for one in live if one[0] > stay.begin]
-        mix.learn(kind_of(stay.guest))
+        mix.add_request(kind_of(stay.guest))
         chosen = chooser(table, stay.guest, mix.get_kind_shares())
         asked += stay.value
         if chosen is not None:

@@ -201,7 +201,7 @@ class SharingTest(nova_base.GhschedTestCase):
         self._run_periodics()
         gone = set(before) - set(self._get_provider_traits(provider))
         self.assertEqual(1, len(gone))
-        self.assertTrue(names.is_shares_trait(gone.pop()))
+        self.assertTrue(names.is_share_trait(gone.pop()))
 
     def test_who_leaves_gives_the_unit_and_the_share_back(self):
         servers = self.boot_equal(3)

@@ -59,7 +59,7 @@ class CheckMoveTest(nova_base.GhschedTestCase):
         server = self.boot(self.flavor(mem_bw_min=30, mem_bw_max=60))
         node, = self.host_nodes(server)
         held = self.bandwidth(server['id'])
-        shown = move_report.make_report(
+        shown = move_report.make_move_report(
             self.check(server, {0: 1 - node}), True)
         found, = shown['nodes']
         self.assertEqual((node, 1 - node), (

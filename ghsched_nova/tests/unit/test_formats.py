@@ -72,7 +72,7 @@ class PlacementTest(base.TestCase):
                          names.make_numa_provider_uuid(UUID, 1))
         self.assertEqual('host_NUMA1',
                          names.make_numa_provider_name('host', 1))
-        self.assertEqual('ghsched-group-7', names.make_group_slot(7))
+        self.assertEqual('ghsched-group-7', names.make_control_group_name(7))
 
     def test_resource_classes(self):
         self.assertEqual('CUSTOM_MEM_BW_PCT', names.MEM_BW_PCT)

@@ -164,7 +164,7 @@ NOT_SHARED = {
     'ghsched_nova.virt.manager.GhschedComputeManager': _START,
     'ghsched_nova.host.interrupts.InterruptKeeper': _REPLACED,
     'ghsched_nova.host.pci_providers.Placer': _LOCKED,
-    'ghsched_placement.fitting._Room': _CALL,
+    'ghsched_placement.fitting._FreeCapacity': _CALL,
     'ghsched_placement.gradient.Growth': _REQUEST,
     'ghsched_placement.lack.Gathered': _REQUEST,
     'ghsched_placement.node_assignment._Loads': _CALL,

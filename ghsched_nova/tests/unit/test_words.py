@@ -152,7 +152,7 @@ class WordsTest(base.TestCase):
         names = {*keys(messages.pack_policy((NodePolicy(1),), (0,))),
                  *keys(move_messages.pack_move(plans.MOVE.request)),
                  *keys(change_report.make_change_report(plans.plan(), False)),
-                 *keys(move_report.make_report(plans.MOVE, False))}
+                 *keys(move_report.make_move_report(plans.MOVE, False))}
         self.assertLessEqual({'host_node', 'min', 'pins', 'effective'}, names)
         self.assertEqual({}, self.wrong(names))
 

@@ -370,8 +370,9 @@ class FlavorTest(base.TestCase):
         with_vfs = clouds.host(clouds.node(0), clouds.pf('0000:01:00.0', 0))
         self.assertEqual({'nic': clouds.VF},
                          flavor.guess_classes(policy, [with_vfs]))
-        found = fitting.check_host(clouds.host(clouds.node(0)), fitting.Wish(
-            policy, 1, classes=flavor.guess_classes(policy, [])))
+        found = fitting.check_host_capacity(
+            clouds.host(clouds.node(0)), fitting.GuestDemand(
+                policy, 1, classes=flavor.guess_classes(policy, [])))
         self.assertIn('0 VFs of the alias nic free, 1 needed',
                       found.reason_texts[0])
 
@@ -387,7 +388,7 @@ class FlavorTest(base.TestCase):
             verdict = flavor.judge_host(
                 client, clouds.host(shared, groups=3,
                                     groups_used=groups_used),
-                fitting.Wish(policy, 1), 'own', 'joining')
+                fitting.GuestDemand(policy, 1), 'own', 'joining')
             self.assertEqual([expected], asked)
             row, = flavor.list_verdict_rows([verdict])
             self.assertEqual(

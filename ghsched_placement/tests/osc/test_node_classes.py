@@ -101,13 +101,14 @@ class ClassTest(base.TestCase):
                 clouds.root_uuid('a'): {names.RESCTRL_GROUP: 1}}
 
     def wish(self, kind):
-        return fitting.Wish(self.server(kind).policy, 1)
+        return fitting.GuestDemand(self.server(kind).policy, 1)
 
     @ddt.data(*sorted(names.NODE_CLASSES))
     def test_flavor_check_names_the_class_that_no_node_has_left(self, kind):
         for few in (0, AMOUNTS[kind] - 1):
-            verdict = fitting.check_host(self.host(kind, n0=few, n1=few),
-                                         self.wish(kind))
+            verdict = fitting.check_host_capacity(self.host(kind, n0=few,
+                                                            n1=few),
+                                                  self.wish(kind))
             self.assertEqual(0, verdict.guests)
             self.assertIn(lack.WORDS[kind], '; '.join(verdict.reason_texts))
             self.assertIn(f'{AMOUNTS[kind]} needed',
@@ -118,7 +119,8 @@ class ClassTest(base.TestCase):
         nodes = [clouds.counting_node(number) for number in (0, 1)]
         for node in nodes:
             del node.inventories[kind]
-        verdict = fitting.check_host(clouds.host(*nodes), self.wish(kind))
+        verdict = fitting.check_host_capacity(clouds.host(*nodes),
+                                              self.wish(kind))
         self.assertEqual(0, verdict.guests)
         if kind == names.MEM_BW_PCT:
             self.assertIn('bandwidth cannot be controlled',
@@ -131,8 +133,8 @@ class ClassTest(base.TestCase):
     def test_flavor_check_counts_as_many_guests_as_have_room(self, kind):
         most = clouds.OFFERED[kind]
         for left in {AMOUNTS[kind], 2 * AMOUNTS[kind] - 1, most}:
-            found = fitting.check_host(self.host(kind, n0=left, n1=0),
-                                       self.wish(kind))
+            found = fitting.check_host_capacity(self.host(kind, n0=left, n1=0),
+                                                self.wish(kind))
             self.assertEqual(
                 min(left // AMOUNTS[kind],
                     31 if self.server(kind).policy.controlled else 1000),
@@ -223,9 +225,10 @@ class RoomTest(base.TestCase):
             [room, other if second else dataclasses.replace(room, node=1)])
 
     def verdict(self, kind, second):
-        return fitting.check_host(self.host(kind, second), fitting.Wish(
-            policies.parse(sample_flavors.flavor('mem_bw_min'), 1, 1), 1,
-            needs=(ROOMS[kind][0],)))
+        policy = policies.parse(sample_flavors.flavor('mem_bw_min'), 1, 1)
+        return fitting.check_host_capacity(
+            self.host(kind, second), fitting.GuestDemand(
+                policy, 1, needs=(ROOMS[kind][0],)))
 
     def test_each_kind_that_a_node_can_be_short_of_is_here(self):
         found = {
@@ -276,9 +279,10 @@ class GroupTest(base.TestCase):
                                                'min').resources.keys())
 
     def test_flavor_check_counts_control_groups_and_names_their_lack(self):
-        wish = fitting.Wish(self.policy, 1)
-        self.assertEqual(1, fitting.check_host(self.host(1), wish).guests)
-        found = fitting.check_host(self.host(2), wish)
+        wish = fitting.GuestDemand(self.policy, 1)
+        self.assertEqual(1, fitting.check_host_capacity(self.host(1),
+                                                        wish).guests)
+        found = fitting.check_host_capacity(self.host(2), wish)
         self.assertEqual((0, ('no control group is left',)),
                          (found.guests, found.reason_texts))
 

@@ -26,7 +26,7 @@ from ghsched_placement.tests.fixtures import clouds
 
 
 def wish(share):
-    return fitting.Wish(GuestPolicy(nodes=(NodePolicy(share),)), 1)
+    return fitting.GuestDemand(GuestPolicy(nodes=(NodePolicy(share),)), 1)
 
 
 class QuestionTest(base.TestCase):

@@ -39,7 +39,7 @@ VCPUS = 4
 
 def wish(share, vcpus=1):
     """A guest with one NUMA node."""
-    return fitting.Wish(
+    return fitting.GuestDemand(
         GuestPolicy(nodes=(NodePolicy(share),)), 1,
         amounts={'VCPU': vcpus, 'MEMORY_MB': 256},
         needs=(GuestNode(shared=vcpus, memory=256),))

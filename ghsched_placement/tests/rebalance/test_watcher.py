@@ -195,7 +195,7 @@ def move(guest, origin, destination, partner=''):
 
 
 def wish(share):
-    return fitting.Wish(GuestPolicy(nodes=(NodePolicy(share),)), 1)
+    return fitting.GuestDemand(GuestPolicy(nodes=(NodePolicy(share),)), 1)
 
 
 class RoomTest(StrategyTestCase):

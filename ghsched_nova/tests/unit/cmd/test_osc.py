@@ -80,7 +80,7 @@ class MoveServerNodesTest(base.TestCase):
         self.app = mock.MagicMock()
         self.client = self.app.client_manager.ghsched
         self.client.find_server.return_value = {'id': UUID}
-        self.client.move_nodes.return_value = move_report.make_report(
+        self.client.move_nodes.return_value = move_report.make_move_report(
             plans.MOVE, True)
         self.command = server_change.MoveServerNodes(self.app, None)
 

@@ -24,14 +24,14 @@ class WishTest(base.TestCase):
 
     def test_guest_nodes_and_their_host_nodes(self):
         self.assertEqual({0: 2, 1: 0},
-                         move_report.parse_node_wish(['0=2', '1=0']))
+                         move_report.parse_node_pairs(['0=2', '1=0']))
         self.assertEqual({0: 2}, move_report.parse_move_request(
             {'move_nodes': {'0': 2}, 'dry_run': True}))
 
     def test_errors_are_named(self):
         for texts in (['0'], ['=1'], ['a=1'], ['0=-1'], ['0=1', '00=2']):
             self.assertRaises(policies.PolicyError,
-                              move_report.parse_node_wish, texts)
+                              move_report.parse_node_pairs, texts)
         for nodes in ({}, [], None, {'0': '1'}, {'0': True}):
             self.assertRaises(policies.PolicyError,
                               move_report.parse_move_request,
@@ -41,7 +41,7 @@ class WishTest(base.TestCase):
     def test_any_text_is_read_or_refused(self, texts):
         try:
             self.assertEqual(len(texts),
-                             len(move_report.parse_node_wish(texts)))
+                             len(move_report.parse_node_pairs(texts)))
         except policies.PolicyError:
             pass
 
@@ -49,13 +49,13 @@ class WishTest(base.TestCase):
 class OutputTest(base.TestCase):
 
     def test_a_row_for_each_vcpu(self):
-        shown = move_report.make_report(plans.MOVE, True)
+        shown = move_report.make_move_report(plans.MOVE, True)
         self.assertEqual([('0', '0', '1', '0', '4', '8'),
                           ('0', '0', '1', '1', '1-2', '3')],
                          list(move_report.list_vcpu_rows(shown)))
         self.assertEqual((True, True), (shown['changed'], shown['dry_run']))
         self.assertIn('could be done', move_report.summarize_move(shown))
         self.assertIn('was moved', move_report.summarize_move(
-            move_report.make_report(plans.MOVE, False)))
+            move_report.make_move_report(plans.MOVE, False)))
         self.assertIn('already', move_report.summarize_move(
             {**shown, 'changed': False}))

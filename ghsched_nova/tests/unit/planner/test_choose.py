@@ -70,7 +70,7 @@ class RoomTest(base.TestCase):
     def test_free_amounts_of_each_node(self):
         state = State(samples.host(vfs=(4, 0), groups=3, used={
             ('_NUMA0', BANDWIDTH): 30, ('_0000:00:00.0', samples.NIC): 1}))
-        self.assertEqual(gradient.Room(
+        self.assertEqual(gradient.FreeCapacity(
             {0: (0, 4, 4096, 70, 3), 1: (0, 4, 4096, 100, 0)},
             {0: (0, 4, 4096, 100, 4), 1: (0, 4, 4096, 100, 0)}, 3),
             choose.make_gradient_room(state))
@@ -78,7 +78,7 @@ class RoomTest(base.TestCase):
     def test_unknown_values_do_not_count(self):
         room = choose.make_gradient_room(State(samples.host(cells=False)))
         self.assertEqual({(0, 0, 0, 100, 0)}, set(room.total.values()))
-        self.assertEqual(0, gradient.measure_fragmentation(
+        self.assertEqual(0, gradient.measure_unusable_capacity(
             room, choose.make_gradient_kind(need(65))))
 
     def test_a_kind_is_what_a_guest_takes(self):

@@ -119,7 +119,7 @@ class Case(world.World):
         draw, held, node = (self.draw, self.host.capabilities(),
                             self.draw.randrange(2))
         least = draw.choice((0, draw.randint(1, 70), 100 // (number + 1)))
-        share = seen.round_to_held(least) if least else 0
+        share = seen.round_up_guarantee(least) if least else 0
         if ('MEM_BW_MIN' not in held or not seen.guarantees
                 or least > max(seen.guarantees)
                 or self.promised[node] + share > self.most):

@@ -33,7 +33,7 @@ SMALL = GuestNode(pinned=2, memory=256)
 
 def numbers(nodes, *guest, **kwargs):
     return [one.number for one in
-            likely.list_likely_nodes(nodes, guest, **kwargs)]
+            likely.guess_host_nodes(nodes, guest, **kwargs)]
 
 
 class LikelyNodesTest(base.TestCase):
@@ -127,7 +127,7 @@ class LikeNovaTest(base.TestCase):
             pci_stats=state.pci_stats)
         assume(fitted)
         all_pools = read.get_pci_pools(state)
-        found = likely.list_likely_nodes(
+        found = likely.guess_host_nodes(
             read.list_host_nodes(state, all_pools, None),
             read.list_guest_node_amounts(spec.numa_topology, 1),
             read.list_device_needs(state, spec, all_pools), pack=pack)

@@ -285,7 +285,7 @@ class OthersStressTest(base.TestCase):
         kinds = [gradient.Kind(((number, 0, 0, 0, 0),)) for number in range(9)]
 
         def step(chance):
-            mix.learn(chance.choice(kinds))
+            mix.add_request(chance.choice(kinds))
             assert round(sum(mix.get_kind_shares().values()), 6) == 1
         self.assertEqual([], threads.stress([step] * 6, STEPS))
         self.assertEqual(collections.Counter(mix._last), mix._count)
