@@ -110,48 +110,53 @@ class Facts:
 
     @property
     def is_compute_host(self) -> bool:
-        """Whether this node has a nova-compute, configured or running."""
+        """Whether nova-compute is configured or running on this node."""
         return bool(self.driver or (self.files and COMPUTE in self.programs))
 
     @property
     def is_scheduler_node(self) -> bool:
-        """Whether this node has a nova-scheduler, configured or running."""
+        """Whether nova-scheduler is configured or running on this node."""
         return bool(self.enabled or self.available or self.running_schedulers)
 
     @property
     def running_schedulers(self) -> set[str]:
-        """Names of the nova-scheduler programs that run on the node."""
+        """Names of the nova-scheduler programs running on this node."""
         return {NOVA_SCHEDULER, SCHEDULER} & set(self.programs)
 
     @property
     def running_computes(self) -> set[str]:
-        """Names of the nova-compute programs that run on the node."""
+        """Names of the nova-compute programs running on this node."""
         return {NOVA_COMPUTE, COMPUTE} & set(self.programs)
 
 
-def run_checks(facts: Facts) -> tuple[Check, ...]:
-    """Check a node; return the results in the order to fix the problems.
+def run_node_checks(facts: Facts) -> tuple[Check, ...]:
+    """Run all configuration checks of a node; return their results.
+
+    The results are in the order in which problems should be fixed.
 
     :param facts: configuration, programs and resctrl features of the node.
     """
     return (
-        *check_services(facts),
-        *check_placement(facts),
-        *check_compute(facts),
-        *check_scheduler(facts),
+        *check_installed_releases(facts),
+        *check_placement_retries(facts),
+        *check_compute_host(facts),
+        *check_scheduler_node(facts),
     )
 
 
-def has_error(found: Iterable[Check]) -> bool:
-    """Return True if any check found an error."""
-    return any(check.status == 'error' for check in found)
+def has_error(checks: Iterable[Check]) -> bool:
+    """Whether any of these node checks has the status ``error``."""
+    return any(check.status == 'error' for check in checks)
 
 
-def check_services(facts: Facts) -> Iterator[Check]:
-    """Check the Nova and Placement releases and the configuration of a node.
+def check_installed_releases(facts: Facts) -> Iterator[Check]:
+    """Check that this node's Nova and Placement releases are supported.
+
+    Also check that nova.conf was found and that its ``[ghsched]`` options are
+    valid.
     """
-    yield _check_release('nova', facts.nova, *NOVA)
-    yield _check_release('placement', facts.placement, PLACEMENT, None)
+    yield _check_package_release('nova', facts.nova, *NOVA)
+    yield _check_package_release('placement', facts.placement, PLACEMENT, None)
     if facts.files:
         yield Check('configuration', 'ok', 'read ' + ', '.join(facts.files))
     else:
@@ -162,9 +167,13 @@ def check_services(facts: Facts) -> Iterator[Check]:
                     'put the section [ghsched] of nova.conf right')
 
 
-def _check_release(name: str, release: str, first: int,
-                   last: int | None) -> Check:
-    """Check that the release of a package is within the supported range."""
+def _check_package_release(
+    name: str, release: str, first: int, last: int | None
+) -> Check:
+    """Check that an installed package's release is supported.
+
+    Warn if the major release is newer than the last tested one.
+    """
     title = f'{name} release'
     if not release:
         return Check(title, 'skipped', f'{name} is not installed here')
@@ -181,10 +190,10 @@ def _check_release(name: str, release: str, first: int,
     return Check(title, 'ok', release)
 
 
-def check_placement(facts: Facts) -> Iterator[Check]:
-    """Check that Placement is configured to write allocations only once.
+def check_placement_retries(facts: Facts) -> Iterator[Check]:
+    """Warn if Placement retries allocation writes after a conflict.
 
-    Its retries can exceed an inventory's capacity.
+    Such a retry can exceed the capacity of an inventory.
     """
     title = 'placement retries'
     if not facts.own_file:
@@ -201,15 +210,16 @@ def check_placement(facts: Facts) -> Iterator[Check]:
         yield Check(title, 'ok', 'Placement makes one attempt')
 
 
-def check_compute(facts: Facts) -> Iterator[Check]:
-    """Check driver, program, resctrl and bandwidth of a compute host."""
+def check_compute_host(facts: Facts) -> Iterator[Check]:
+    """Check driver, program, resctrl and bandwidth options of a compute host.
+    """
     if not facts.is_compute_host:
         yield Check('compute', 'skipped', 'no [DEFAULT]compute_driver is set, '
                     'so this is no compute host')
         return
-    yield _check_driver(facts)
+    yield _check_compute_driver(facts)
     yield _check_compute_program(facts)
-    yield from _check_resctrl(facts)
+    yield from _check_resctrl_mount(facts)
     if facts.bandwidth:
         yield Check('node_bandwidth', 'ok', ', '.join(
             f'{node}: {speed} MB/s' for node, speed
@@ -225,8 +235,8 @@ def check_compute(facts: Facts) -> Iterator[Check]:
                     'install oslo.privsep where nova-compute finds it')
 
 
-def _check_driver(facts: Facts) -> Check:
-    """Check that ``[DEFAULT]compute_driver`` is the driver of ghsched."""
+def _check_compute_driver(facts: Facts) -> Check:
+    """Check that ``[DEFAULT]compute_driver`` is ghsched's driver."""
     if facts.driver != DRIVER:
         return Check('driver', 'error',
                      f'compute_driver is {facts.driver or "not set"}',
@@ -235,7 +245,7 @@ def _check_driver(facts: Facts) -> Check:
 
 
 def _check_compute_program(facts: Facts) -> Check:
-    """Check that the nova-compute program that runs suits the driver."""
+    """Check that the running nova-compute program matches the driver."""
     title = 'compute program'
     if not facts.running_computes:
         return Check(title, 'skipped', 'no nova-compute runs here')
@@ -250,8 +260,8 @@ def _check_compute_program(facts: Facts) -> Check:
     return Check(title, 'ok', ', '.join(facts.running_computes))
 
 
-def _check_resctrl(facts: Facts) -> Iterator[Check]:
-    """Check that resctrl is mounted and supported."""
+def _check_resctrl_mount(facts: Facts) -> Iterator[Check]:
+    """Check that resctrl is mounted, supported and not world-accessible."""
     yield from (Check(f'resctrl: {one.name}', 'error', one.text, one.remedy)
                 for one in facts.missing if one.name != 'mount')
     if not facts.mounted:
@@ -282,13 +292,13 @@ def _check_resctrl(facts: Facts) -> Iterator[Check]:
                     'them')
 
 
-def check_scheduler(facts: Facts) -> Iterator[Check]:
-    """Check the filters and the program of a nova-scheduler node."""
+def check_scheduler_node(facts: Facts) -> Iterator[Check]:
+    """Check the filters and the running program of a nova-scheduler node."""
     if not facts.is_scheduler_node:
         yield Check('scheduler', 'skipped', 'no filters are set and no '
                     'nova-scheduler runs here')
         return
-    yield _check_filter(facts)
+    yield _check_scheduler_filters(facts)
     if not facts.running_schedulers:
         yield Check('scheduler program', 'skipped',
                     'no nova-scheduler runs here')
@@ -300,9 +310,8 @@ def check_scheduler(facts: Facts) -> Iterator[Check]:
         yield Check('scheduler program', 'ok', SCHEDULER)
 
 
-def _check_filter(facts: Facts) -> Check:
-    """Check that nova-scheduler is configured to use the filters of ghsched.
-    """
+def _check_scheduler_filters(facts: Facts) -> Check:
+    """Check that nova-scheduler is configured with ghsched's filters."""
     if FILTERS not in facts.available:
         return Check('filter', 'error', 'it is not among the available '
                      'filters', 'add [filter_scheduler]available_filters = '

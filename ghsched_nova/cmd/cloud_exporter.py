@@ -36,9 +36,9 @@ LEAST_INTERVAL_S = 10
 _BACKLOG_PAUSE_S = 5.0
 
 
-def add_options(options: argparse.ArgumentParser) -> None:
-    """Add the options of the cloud's figures to a command-line parser."""
-    group = options.add_argument_group('figures of a cloud')
+def add_cloud_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options for exporting metrics of a whole cloud to a parser."""
+    group = parser.add_argument_group('figures of a cloud')
     group.add_argument(
         '--cloud', metavar='NAME',
         help='export the figures of this cloud of clouds.yaml (or "envvars") '
@@ -55,13 +55,16 @@ def add_options(options: argparse.ArgumentParser) -> None:
         '--accounting', choices=('min', 'max'), default='min',
         help='value of [ghsched]bandwidth_accounting (default: min)')
     group.add_argument(
-        '--interval', type=_parse_interval, default=INTERVAL_S,
+        '--interval', type=_parse_refresh_interval, default=INTERVAL_S,
         metavar='SECONDS',
         help='ask the cloud for changes so often (default: %(default)s)')
 
 
-def _parse_interval(text: str) -> int:
-    """Parse a command-line argument as seconds between two refreshes."""
+def _parse_refresh_interval(text: str) -> int:
+    """Parse a command-line argument as an interval in seconds.
+
+    The interval is the time between two reads of the cloud.
+    """
     if not (text.isascii() and text.isdigit()
             and LEAST_INTERVAL_S <= int(text) <= 86400):
         raise argparse.ArgumentTypeError(
@@ -85,22 +88,23 @@ class CloudReader:
         self._interval = interval
         self._errors = 0
 
-    def get_reading(self) -> cloud_metrics.Reading:
-        """Return the last known state of the cloud."""
+    def get_cloud_reading(self) -> cloud_metrics.Reading:
+        """Return the last read state of the cloud, without reading it again.
+        """
         cloud = self._cache.cloud
         return cloud_metrics.Reading(
             cloud, None if cloud.read_at is None
             else time.monotonic() - cloud.read_at,
             self._connection.requests, self._errors)
 
-    def start(self) -> None:
-        """Start the thread that refreshes the state of the cloud."""
+    def start_refreshing(self) -> None:
+        """Start a thread that keeps reading the state of the cloud."""
         threading.Thread(target=self._run, daemon=True).start()
 
-    def refresh(self) -> float:
-        """Refresh the state once; return the seconds until the next time.
+    def refresh_cloud(self) -> float:
+        """Read the state of the cloud; return the seconds until the next read.
 
-        An error of a service is logged and counted.
+        A service error is logged and counted; the last known state is kept.
         """
         from ghsched_placement.osc import cloud_cache
 
@@ -116,11 +120,11 @@ class CloudReader:
 
     def _run(self) -> None:
         while True:
-            time.sleep(self.refresh())
+            time.sleep(self.refresh_cloud())
 
 
-def make_reader(arguments: argparse.Namespace) -> CloudReader:
-    """Return the reader of the cloud that command-line options select.
+def make_cloud_reader(arguments: argparse.Namespace) -> CloudReader:
+    """Return a reader of the cloud that the command-line options select.
 
     :raises PlannerError: when the cloud is unknown or a module is missing.
     :raises ArgumentTypeError: when an option is malformed.

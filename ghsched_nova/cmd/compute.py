@@ -28,7 +28,8 @@ seam = registry.in_processes(registry.COMPUTE)
 
 
 def main() -> None:
-    """Start nova-compute if it is configured for the driver of ghsched."""
+    """Start nova-compute; exit if it is not configured for ghsched's driver.
+    """
     # Without --config-file, oslo.config looks for a file of this name.
     sys.argv[0] = os.path.join(os.path.dirname(sys.argv[0]),
                                checks.NOVA_COMPUTE)
@@ -38,7 +39,7 @@ def main() -> None:
     from ghsched_nova.nova_seams import compute as seams
     from ghsched_nova.nova_seams import services
     from ghsched_nova.nova_seams import shared
-    _refuse_other_driver(shared.config())
+    _exit_on_other_driver(shared.config())
     from ghsched_nova.virt import driver
     seams.provide_driver(driver)
     services.use_manager(checks.NOVA_COMPUTE, driver.MANAGER)
@@ -48,8 +49,8 @@ def main() -> None:
 @seam('nova.config.parse_args',
       ('argv', 'default_config_files', 'configure_db', 'init_rpc', 'prog'),
       since={'prog': 33})
-def _refuse_other_driver(options: Any) -> None:
-    """Exit if Nova is not configured for the compute driver of ghsched.
+def _exit_on_other_driver(options: Any) -> None:
+    """Exit if ``[DEFAULT]compute_driver`` is not ghsched's driver.
 
     :param options: Nova's configuration; it is not changed.
     :raises SystemExit: also after ``--help`` and ``--version``.

@@ -18,8 +18,8 @@ from typing import Any
 from ghsched_placement import cpulist
 
 
-def read_section(files: Sequence[str] | None = None) -> Any:
-    """Read the ``[ghsched]`` options of nova-compute's configuration files.
+def read_ghsched_options(files: Sequence[str] | None = None) -> Any:
+    """Read the ``[ghsched]`` options of nova-compute's configuration.
 
     :param files: configuration files; None for those of nova-compute.
     :raises oslo_config.cfg.Error: when a file cannot be read or an option is
@@ -31,12 +31,12 @@ def read_section(files: Sequence[str] | None = None) -> Any:
 
     options = cfg.ConfigOpts()
     conf.register_opts(options)
-    _read_files(options, files)
+    _load_conf_files(options, files)
     return options.ghsched
 
 
 def read_dedicated_cpus(files: Sequence[str] | None = None) -> frozenset[int]:
-    """Return the CPUs in ``[compute]cpu_dedicated_set``; empty if unset.
+    """Read the CPUs in ``[compute]cpu_dedicated_set``; empty if unset.
 
     :param files: configuration files; None for those of nova-compute.
     :raises oslo_config.cfg.Error: when a file cannot be read.
@@ -47,12 +47,12 @@ def read_dedicated_cpus(files: Sequence[str] | None = None) -> frozenset[int]:
     options = cfg.ConfigOpts()
     options.register_opt(cfg.StrOpt('cpu_dedicated_set', default=''),
                          'compute')
-    _read_files(options, files)
+    _load_conf_files(options, files)
     return cpulist.parse_cpu_list(options.compute.cpu_dedicated_set)
 
 
 def read_state_path(files: Sequence[str] | None = None) -> Path:
-    """Return nova-compute's ``[DEFAULT]state_path``.
+    """Read nova-compute's ``[DEFAULT]state_path``.
 
     :param files: configuration files; None for those of nova-compute.
     :raises oslo_config.cfg.Error: when a file cannot be read.
@@ -61,12 +61,12 @@ def read_state_path(files: Sequence[str] | None = None) -> Path:
 
     options = cfg.ConfigOpts()
     options.register_opt(cfg.StrOpt('state_path', default='/var/lib/nova'))
-    _read_files(options, files)
+    _load_conf_files(options, files)
     return Path(options.state_path)
 
 
-def list_default_files(directory: Path = Path('/etc/nova')) -> list[str]:
-    """Return the configuration files that Nova's services read, in order."""
+def list_nova_conf_files(directory: Path = Path('/etc/nova')) -> list[str]:
+    """Return the configuration files that Nova services read, in order."""
     from oslo_config import cfg
 
     before, after = (
@@ -77,19 +77,21 @@ def list_default_files(directory: Path = Path('/etc/nova')) -> list[str]:
                                             prog='nova-compute'), *after]
 
 
-def _read_files(options: Any, files: Sequence[str] | None) -> None:
-    """Read configuration files into options; by default nova-compute's files.
+def _load_conf_files(options: Any, files: Sequence[str] | None) -> None:
+    """Load configuration files into an oslo.config object.
+
+    Without files, load those that nova-compute reads.
     """
     if files is None:
         options([], project='nova', prog='nova-compute',
-                default_config_files=list_default_files())
+                default_config_files=list_nova_conf_files())
     else:
         options([], project='nova', default_config_files=list(files),
                 default_config_dirs=[])
 
 
 def read_node_bandwidth() -> dict[int, int]:
-    """Return the configured bandwidth of host NUMA nodes in MB/s, by node.
+    """Read ``[ghsched]node_bandwidth``: MB/s by host NUMA node.
 
     Empty if the configuration cannot be read.
     """
@@ -98,6 +100,6 @@ def read_node_bandwidth() -> dict[int, int]:
     from ghsched_nova import conf
 
     try:
-        return conf.parse_by_node(read_section(), 'node_bandwidth')
+        return conf.parse_by_node(read_ghsched_options(), 'node_bandwidth')
     except (cfg.Error, ValueError):
         return {}

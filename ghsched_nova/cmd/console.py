@@ -35,7 +35,7 @@ class _OutputError(Exception):
     """Standard output cannot be written; no OSError, as work may catch."""
 
     def __init__(self, cause: OSError) -> None:
-        super().__init__(_describe_error(cause))
+        super().__init__(_get_error_message(cause))
         self.broken_pipe = isinstance(cause, BrokenPipeError)
 
 
@@ -59,7 +59,10 @@ class _Output:
 
 @contextlib.contextmanager
 def _convert_output_errors() -> Iterator[None]:
-    """Within this context, convert errors of standard output to _OutputError.
+    """Within this context, convert OSErrors to _OutputError.
+
+    Used for writes to standard output, to tell them from a command's other
+    errors.
     """
     try:
         yield
@@ -68,29 +71,31 @@ def _convert_output_errors() -> Iterator[None]:
 
 
 def _wrap_stdout() -> TextIO | None:
-    """Return standard output that raises _OutputError; None if it is closed.
+    """Return a wrapper of standard output that raises _OutputError.
+
+    None if standard output is closed.
     """
     stream: TextIO | None = sys.stdout
     return cast(TextIO, _Output(stream)) if stream else None
 
 
-def _describe_error(error: OSError) -> str:
-    """Return the message of an OSError; its repr() without a message."""
+def _get_error_message(error: OSError) -> str:
+    """Return the message of an OSError, or its repr() if it has none."""
     return error.strerror or str(error) or repr(error)
 
 
-def run_command(name: str, work: Callable[[], int]) -> int:
-    """Run a command's function and return its exit status; print errors.
+def run_command(name: str, function: Callable[[], int]) -> int:
+    """Call a command's function; print its errors; return the exit status.
 
     All of its output is written before the status is returned.
 
     :param name: name of the command, printed before an error.
-    :param work: function that returns the exit status. The status is 0 if the
-        reader of the output closes it early.
+    :param function: function that returns the exit status. The status is 0 if
+        the reader of the output closes it early.
     """
     try:
         with contextlib.redirect_stdout(_wrap_stdout()):
-            status = work()
+            status = function()
             print(end='', flush=True)
         return status
     except _OutputError as error:
@@ -100,7 +105,7 @@ def run_command(name: str, work: Callable[[], int]) -> int:
         told = f'output: {error}'
     except OSError as error:
         where = f'{error.filename}: ' if error.filename else ''
-        told = where + _describe_error(error)
+        told = where + _get_error_message(error)
     except KeyboardInterrupt:
         told = 'interrupted'
     print(f'{name}: {told}', file=sys.stderr)
@@ -108,7 +113,7 @@ def run_command(name: str, work: Callable[[], int]) -> int:
 
 
 def get_version() -> str:
-    """Return the release number of ghsched."""
+    """Return the installed release of ghsched, such as ``1.2.0``."""
     return metadata.version('ghsched')
 
 
@@ -119,6 +124,8 @@ def add_version_option(parser: argparse.ArgumentParser) -> None:
 
 
 def discard_output() -> None:
-    """Discard unwritten standard output, so that Python does not at its exit.
+    """Redirect standard output to /dev/null after a write error.
+
+    Otherwise Python would try to flush the output again at exit, and fail.
     """
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

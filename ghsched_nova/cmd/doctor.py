@@ -39,9 +39,9 @@ from ghsched_nova.cmd import checks
 from ghsched_placement import exits
 
 
-def add_parser(commands: Any) -> None:
+def add_doctor_command(subparsers: Any) -> None:
     """Add the sub-command ``doctor`` to the parser of ``ghsched``."""
-    parser = commands.add_parser(
+    parser = subparsers.add_parser(
         'doctor', help='check whether this node is set up for ghsched',
         description='Check this node: releases of Nova and Placement, '
                     'driver, resctrl, filter and scheduler. Changes nothing. '
@@ -65,11 +65,14 @@ def add_parser(commands: Any) -> None:
                         help='libvirt URI for --kernel (default: %(default)s)')
     parser.add_argument('--format', choices=('table', 'json'),
                         default='table')
-    parser.set_defaults(run=run_doctor)
+    parser.set_defaults(run=run_doctor_command)
 
 
-def run_doctor(arguments: argparse.Namespace) -> int:
-    """Check this node, print the results and return the exit status."""
+def run_doctor_command(arguments: argparse.Namespace) -> int:
+    """Run ``ghsched doctor``: check this node and print the results.
+
+    Return the exit status.
+    """
     # The other commands of "ghsched" need neither of these.
     from oslo_config import cfg
 
@@ -80,35 +83,38 @@ def run_doctor(arguments: argparse.Namespace) -> int:
     found: Sequence[checks.Check]
     try:
         if arguments.leftovers:
-            found = leftovers.make_checks(
-                leftovers.find_traces(arguments.config_file))
+            found = leftovers.make_leftover_checks(
+                leftovers.find_leftovers(arguments.config_file))
         elif arguments.kernel:
-            found = kernel_guests.check_all_guests(arguments.config_file,
-                                                   arguments.connect)
+            found = kernel_guests.check_guests_on_kernel(
+                arguments.config_file, arguments.connect
+            )
         else:
-            found = checks.run_checks(node.read_facts(arguments.config_file))
+            found = checks.run_node_checks(
+                node.read_node_facts(arguments.config_file)
+            )
     except (cfg.Error, domains.HostError) as error:
         print(f'ghsched doctor: {error}', file=sys.stderr)
         return exits.COULD_NOT
-    print(format_json(found) if arguments.format ==
-          'json' else format_table(found))
+    print(render_checks_as_json(found) if arguments.format ==
+          'json' else render_checks_as_table(found))
     if arguments.leftovers:
         return (exits.DONE if all(check.status == 'ok' for check in found)
                 else exits.FOUND)
     return exits.FOUND if checks.has_error(found) else exits.DONE
 
 
-def format_json(found: Iterable[checks.Check]) -> str:
-    """Render the results of checks as a JSON list."""
-    return json.dumps([dataclasses.asdict(check) for check in found],
+def render_checks_as_json(results: Iterable[checks.Check]) -> str:
+    """Return the results of node checks as a JSON list."""
+    return json.dumps([dataclasses.asdict(check) for check in results],
                       indent=2)
 
 
-def format_table(found: Iterable[checks.Check]) -> str:
-    """Render the results of checks as a text table."""
+def render_checks_as_table(results: Iterable[checks.Check]) -> str:
+    """Return the results of node checks as a text table."""
     table = prettytable.PrettyTable(['Check', 'Status', 'What', 'To do'])
     table.align = 'l'
     table.max_width = 30
-    for check in found:
+    for check in results:
         table.add_row([check.name, check.status, check.text, check.remedy])
     return str(table)

@@ -23,37 +23,42 @@ class HostError(Exception):
     """The state of the host cannot be learnt; says why."""
 
 
-def list_running(uri: str) -> list[desired.Running]:
+def list_running_domains(uri: str) -> list[desired.Running]:
     """Return the running libvirt domains with their XML.
 
     :raises HostError: when libvirt does not answer.
     """
-    return _list_domains(uri, 'VIR_CONNECT_LIST_DOMAINS_ACTIVE')
+    return _select_domains(uri, 'VIR_CONNECT_LIST_DOMAINS_ACTIVE')
 
 
-def list_defined(uri: str) -> list[desired.Running]:
-    """Return all libvirt domains with their XML, running or not.
+def list_all_domains(uri: str) -> list[desired.Running]:
+    """Return all libvirt domains, running or not, with their XML.
 
     :raises HostError: when libvirt does not answer.
     """
-    return _list_domains(uri, 'VIR_CONNECT_LIST_DOMAINS_ACTIVE',
-                         'VIR_CONNECT_LIST_DOMAINS_INACTIVE')
+    return _select_domains(
+        uri,
+        'VIR_CONNECT_LIST_DOMAINS_ACTIVE',
+        'VIR_CONNECT_LIST_DOMAINS_INACTIVE',
+    )
 
 
-def get_host_name(uri: str) -> str:
-    """Return the host's libvirt name, which is also its compute node's name.
+def get_libvirt_host_name(uri: str) -> str:
+    """Return the host name that libvirt reports.
+
+    It is also the name of the host's compute node in Nova.
 
     :raises HostError: when libvirt does not answer.
     """
     libvirt = _import_libvirt()
     try:
-        return str(_connect(libvirt, uri).getHostname())
+        return str(_connect_libvirt(libvirt, uri).getHostname())
     except libvirt.libvirtError as error:
         raise HostError(f'libvirt ({uri}): {error}') from error
 
 
 def _import_libvirt() -> Any:
-    """Return the libvirt module, set up not to print errors."""
+    """Import libvirt-python and stop it from printing errors to stderr."""
     try:
         import libvirt
     except ImportError as error:
@@ -64,7 +69,7 @@ def _import_libvirt() -> Any:
     return libvirt
 
 
-def _connect(libvirt: Any, uri: str) -> Any:
+def _connect_libvirt(libvirt: Any, uri: str) -> Any:
     """Open a read-only connection to libvirt."""
     try:
         return libvirt.openReadOnly(uri)
@@ -72,11 +77,13 @@ def _connect(libvirt: Any, uri: str) -> Any:
         raise HostError(f'libvirt ({uri}): {error}') from error
 
 
-def _list_domains(uri: str, *flags: str) -> list[desired.Running]:
-    """Return the libvirt domains that the given flags select, with their XML.
+def _select_domains(uri: str, *flags: str) -> list[desired.Running]:
+    """Return the libvirt domains selected by flags, with their XML.
+
+    :param flags: names of ``VIR_CONNECT_LIST_DOMAINS_...`` constants.
     """
     libvirt = _import_libvirt()
-    connection = _connect(libvirt, uri)
+    connection = _connect_libvirt(libvirt, uri)
     try:
         return [_read_domain(domain, libvirt.libvirtError) for domain in
                 connection.listAllDomains(
@@ -87,13 +94,15 @@ def _list_domains(uri: str, *flags: str) -> list[desired.Running]:
         connection.close()
 
 
-def _read_domain(domain: Any, gone: type[Exception]) -> desired.Running:
-    """Return a libvirt domain with its XML; empty XML if it has just stopped.
+def _read_domain(domain: Any, error_class: type[Exception]) -> desired.Running:
+    """Return a libvirt domain with its XML.
+
+    The XML is empty if the domain has just stopped.
     """
     found = model.Domain(domain.UUIDString(), domain.ID(), domain.name())
     try:
         return desired.Running(found, domain.XMLDesc(0))
-    except gone:
+    except error_class:
         if domain.isActive():
             raise
         return desired.Running(found)

@@ -23,9 +23,9 @@ from ghsched_nova.host_files import hostfile
 from ghsched_placement import exits
 
 
-def add_parser(commands: Any) -> None:
+def add_explain_command(subparsers: Any) -> None:
     """Add the sub-command ``explain`` to the parser of ``ghsched``."""
-    parser = commands.add_parser(
+    parser = subparsers.add_parser(
         'explain', help='show what a flavor leads to on a host, as a dry run',
         description='Show the policy, the Placement query, the provider tree, '
                     'the guest XML and the schemata lines of a guest on an '
@@ -39,15 +39,20 @@ def add_parser(commands: Any) -> None:
                         metavar='N', help='vCPUs of the flavor')
     parser.add_argument('--ram', required=True, type=_parse_positive,
                         metavar='MB', help='RAM of the flavor')
-    parser.add_argument('--disk', default=0, type=_parse_natural, metavar='GB',
-                        help='root and ephemeral disk of the flavor')
-    parser.add_argument('--swap', default=0, type=_parse_natural, metavar='MB',
-                        help='swap disk of the flavor')
+    parser.add_argument(
+        '--disk',
+        default=0,
+        type=_parse_non_negative,
+        metavar='GB',
+        help='root and ephemeral disk of the flavor',
+    )
+    parser.add_argument('--swap', default=0, type=_parse_non_negative,
+                        metavar='MB', help='swap disk of the flavor')
     parser.add_argument('--property', action='append', default=[],
-                        type=_parse_property, metavar='KEY=VALUE',
+                        type=_parse_extra_spec, metavar='KEY=VALUE',
                         dest='properties',
                         help='extra spec of the flavor; may be repeated')
-    parser.add_argument('--node', type=_parse_nodes, metavar='N,M,...',
+    parser.add_argument('--node', type=_parse_host_nodes, metavar='N,M,...',
                         help='host NUMA node of each guest NUMA node '
                              '(default: the first nodes that fit)')
     parser.add_argument('--accounting', choices=('min', 'max'), default='min',
@@ -55,11 +60,14 @@ def add_parser(commands: Any) -> None:
                              '(default: %(default)s)')
     parser.add_argument('--format', choices=sorted(output.FORMATS),
                         default='table')
-    parser.set_defaults(run=run_explain)
+    parser.set_defaults(run=run_explain_command)
 
 
-def run_explain(arguments: argparse.Namespace) -> int:
-    """Explain a flavor on a host of a host file; return the exit status."""
+def run_explain_command(arguments: argparse.Namespace) -> int:
+    """Run ``ghsched explain``: explain whether a flavor fits a host.
+
+    Return the exit status.
+    """
     try:
         host = hostfile.load_host_file(arguments.host)
     except hostfile.HostFileError as error:
@@ -84,7 +92,7 @@ def run_explain(arguments: argparse.Namespace) -> int:
     return exits.FOUND
 
 
-def _parse_natural(text: str) -> int:
+def _parse_non_negative(text: str) -> int:
     """Parse a command-line argument as an integer of at least 0."""
     if not text.isascii() or not text.isdecimal() or len(text) > 12:
         raise argparse.ArgumentTypeError(f'{text!r} is not a whole number')
@@ -93,20 +101,20 @@ def _parse_natural(text: str) -> int:
 
 def _parse_positive(text: str) -> int:
     """Parse a command-line argument as an integer of at least 1."""
-    number = _parse_natural(text)
+    number = _parse_non_negative(text)
     if number == 0:
         raise argparse.ArgumentTypeError('must be at least 1')
     return number
 
 
-def _parse_property(text: str) -> tuple[str, str]:
-    """Parse the command-line argument ``KEY=VALUE``."""
+def _parse_extra_spec(text: str) -> tuple[str, str]:
+    """Parse the command-line argument ``KEY=VALUE`` as an extra spec."""
     key, equals, value = text.partition('=')
     if not equals or not key:
         raise argparse.ArgumentTypeError(f'{text!r} is not KEY=VALUE')
     return key, value
 
 
-def _parse_nodes(text: str) -> tuple[int, ...]:
-    """Parse a command-line list of host NUMA nodes."""
-    return tuple(map(_parse_natural, text.split(',')))
+def _parse_host_nodes(text: str) -> tuple[int, ...]:
+    """Parse a command-line list of host NUMA node numbers."""
+    return tuple(map(_parse_non_negative, text.split(',')))

@@ -81,9 +81,9 @@ class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._places.acquire(blocking=False) and not (
-                self._close_oldest_silent()
+                self._close_oldest_idle_connection()
                 and self._places.acquire(timeout=_END_TIMEOUT)):
-            _send_busy(request)
+            _send_busy_response(request)
             super().shutdown_request(request)
             return
         with self._changing:
@@ -92,7 +92,7 @@ class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
         try:
             super().process_request(request, client_address)
         except BaseException:   # e.g. no thread can be started
-            self._forget_connection(request)
+            self._release_connection(request)
             raise
 
     def process_request_thread(self, request: Any,
@@ -100,42 +100,47 @@ class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._forget_connection(request)
+            self._release_connection(request)
 
-    def mark_request_received(self, request: Any) -> None:
-        """Mark a connection as one whose HTTP request has been received."""
+    def mark_request_received(self, connection: Any) -> None:
+        """Record that the HTTP request of a connection has been received.
+
+        Until then, the connection may be closed to make room for another one.
+        """
         with self._changing:
-            self._silent.pop(request, None)
+            self._silent.pop(connection, None)
 
     def service_actions(self) -> None:
-        """Close connections that are open for longer than the time limit."""
+        """Close connections that are open for longer than CONNECTION_TIMEOUT.
+        """
         end = time.monotonic() - CONNECTION_TIMEOUT
         with self._changing:
             for request, begun in self._begun.items():
                 if begun < end:
                     _shut_down_socket(request)
 
-    def _close_oldest_silent(self) -> bool:
-        """Close the oldest connection that has sent no request.
+    def _close_oldest_idle_connection(self) -> bool:
+        """Close the oldest connection that has sent no request yet.
 
-        Return whether there was one.
+        Return False if there is no such connection.
         """
         with self._changing:
-            oldest = next(iter(self._silent), None)
-            if oldest is not None:
-                del self._silent[oldest]
-                _shut_down_socket(oldest)
-            return oldest is not None
+            connection = next(iter(self._silent), None)
+            if connection is not None:
+                del self._silent[connection]
+                _shut_down_socket(connection)
+            return connection is not None
 
-    def _forget_connection(self, request: Any) -> None:
-        """Forget an ended connection and release its slot."""
+    def _release_connection(self, connection: Any) -> None:
+        """Release the slot of a connection that has ended."""
         with self._changing:
-            self._silent.pop(request, None)
-            if self._begun.pop(request, None) is not None:
+            self._silent.pop(connection, None)
+            if self._begun.pop(connection, None) is not None:
                 self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Report the error of an HTTP request, except a lost connection."""
+        """Print the error of an HTTP request, unless the connection was lost.
+        """
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
@@ -146,8 +151,8 @@ def _shut_down_socket(request: socket.socket) -> None:
         request.shutdown(socket.SHUT_RDWR)
 
 
-def _send_busy(request: socket.socket) -> None:
-    """Send a 503 response to a client without waiting for it."""
+def _send_busy_response(request: socket.socket) -> None:
+    """Send the response 503 to a client, without blocking."""
     with contextlib.suppress(OSError):
         request.setblocking(False)
         request.send(f'HTTP/1.0 {_BUSY}\r\nContent-Length: 0\r\n\r\n'
@@ -169,14 +174,17 @@ class _Handler(simple_server.WSGIRequestHandler):
         return parsed
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Do nothing, so that requests of Prometheus are not logged."""
+        """Discard the access log message of an HTTP request."""
 
 
-def make_application(source: top_source.Source, bursts: Path | None = None,
-                     repairs: Path | None = None,
-                     service_levels: Path | None = None,
-                     refusals: Path | None = None) -> Callable[..., Any]:
-    """Return the WSGI application that serves metrics to Prometheus.
+def make_host_application(
+    source: top_source.Source,
+    bursts: Path | None = None,
+    repairs: Path | None = None,
+    service_levels: Path | None = None,
+    refusals: Path | None = None,
+) -> Callable[..., Any]:
+    """Return a WSGI application that serves a host's Prometheus metrics.
 
     :param source: source of the measurements.
     :param bursts: file of nova-compute with the state of bursts.
@@ -199,7 +207,10 @@ def make_application(source: top_source.Source, bursts: Path | None = None,
 
 def make_registry_application(registry: prometheus_client.CollectorRegistry
                               ) -> Callable[..., Any]:
-    """Return the WSGI application that serves the metrics of a registry."""
+    """Return a WSGI application that serves a registry's metrics.
+
+    It responds with 503 if the host cannot be read in time.
+    """
     scraped: Callable[..., Any] = prometheus_client.make_wsgi_app(registry)
 
     def application(environ: Any, start_response: Any) -> Any:
@@ -211,12 +222,16 @@ def make_registry_application(registry: prometheus_client.CollectorRegistry
     return application
 
 
-def make_server(source: top_source.Source, address: str = ADDRESS,
-                port: int = PORT, bursts: Path | None = None,
-                repairs: Path | None = None,
-                service_levels: Path | None = None,
-                refusals: Path | None = None) -> simple_server.WSGIServer:
-    """Return an HTTP server for Prometheus metrics that listens already.
+def make_host_metrics_server(
+    source: top_source.Source,
+    address: str = ADDRESS,
+    port: int = PORT,
+    bursts: Path | None = None,
+    repairs: Path | None = None,
+    service_levels: Path | None = None,
+    refusals: Path | None = None,
+) -> simple_server.WSGIServer:
+    """Return a listening HTTP server for a host's Prometheus metrics.
 
     :param port: TCP port; 0 for any free one.
     :param bursts: file of nova-compute with the state of bursts.
@@ -225,13 +240,19 @@ def make_server(source: top_source.Source, address: str = ADDRESS,
     :param refusals: file of nova-scheduler with its refusals.
     :raises OSError: when the server cannot listen on the address.
     """
-    return listen(make_application(source, bursts, repairs, service_levels,
-                                   refusals), address, port)
+    return make_listening_server(
+        make_host_application(
+            source, bursts, repairs, service_levels, refusals
+        ),
+        address,
+        port,
+    )
 
 
-def listen(application: Callable[..., Any], address: str,
-           port: int) -> simple_server.WSGIServer:
-    """Return an HTTP server of a WSGI application that listens already.
+def make_listening_server(
+    application: Callable[..., Any], address: str, port: int
+) -> simple_server.WSGIServer:
+    """Return an HTTP server that listens and serves a WSGI application.
 
     :raises OSError: when the server cannot listen on the address.
     """
@@ -247,7 +268,7 @@ def make_parser() -> argparse.ArgumentParser:
         prog='ghsched-exporter',
         description='Export the memory bandwidth of guests to Prometheus.')
     console.add_version_option(options)
-    top_source.add_options(options)
+    top_source.add_source_options(options)
     options.add_argument(
         '--repairs', type=Path, metavar='FILE',
         help='export the numbers of repairs that nova-compute has made, from '
@@ -266,7 +287,7 @@ def make_parser() -> argparse.ArgumentParser:
              'connect to it can read the metrics')
     options.add_argument('--port', type=_parse_port, default=PORT,
                          help='port to listen on (default: %(default)s)')
-    cloud_exporter.add_options(options)
+    cloud_exporter.add_cloud_options(options)
     return options
 
 
@@ -283,8 +304,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = options.parse_args(argv)
     try:
         listening = (
-            _make_cloud_server(arguments) if arguments.cloud
-            else make_server(
+            _make_cloud_metrics_server(arguments) if arguments.cloud
+            else make_host_metrics_server(
                 top_source.make_source(arguments, energy=True),
                 arguments.address, arguments.port, arguments.bursts,
                 arguments.repairs, arguments.service_levels,
@@ -298,7 +319,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f'ghsched-exporter: cannot listen on {arguments.address} port '
               f'{arguments.port}: {error}', file=sys.stderr)
         return exits.COULD_NOT
-    signal.signal(signal.SIGTERM, _raise_interrupt)
+    signal.signal(signal.SIGTERM, _raise_keyboard_interrupt)
     print(f'ghsched-exporter: {arguments.address} port '
           f'{listening.server_port}, /metrics', file=sys.stderr, flush=True)
     with listening, contextlib.suppress(KeyboardInterrupt):
@@ -306,25 +327,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     return exits.DONE
 
 
-def _make_cloud_server(arguments: argparse.Namespace
-                       ) -> simple_server.WSGIServer:
-    """Return an HTTP server for the metrics of a cloud, which it reads.
+def _make_cloud_metrics_server(
+    arguments: argparse.Namespace,
+) -> simple_server.WSGIServer:
+    """Return a listening HTTP server for the metrics of a whole cloud.
+
+    A thread that keeps reading the cloud is started.
 
     :raises PlannerError: when the cloud is unknown or a module is missing.
     :raises ArgumentTypeError: when an option is malformed.
     :raises OSError: when the server cannot listen on the address.
     """
-    cloud = cloud_exporter.make_reader(arguments)
+    cloud = cloud_exporter.make_cloud_reader(arguments)
     registry = prometheus_client.CollectorRegistry()
-    registry.register(cloud_metrics.Collector(cloud.get_reading))
-    listening = listen(make_registry_application(registry), arguments.address,
-                       arguments.port)
-    cloud.start()
+    registry.register(cloud_metrics.Collector(cloud.get_cloud_reading))
+    listening = make_listening_server(
+        make_registry_application(registry), arguments.address, arguments.port
+    )
+    cloud.start_refreshing()
     return listening
 
 
-def _raise_interrupt(_number: int, _frame: Any) -> NoReturn:
-    """Raise KeyboardInterrupt on SIGTERM, as Ctrl-C does."""
+def _raise_keyboard_interrupt(_number: int, _frame: Any) -> NoReturn:
+    """Raise KeyboardInterrupt; the handler of SIGTERM."""
     raise KeyboardInterrupt
 
 

@@ -31,23 +31,25 @@ _NAME_IS_FIXED = {errno.EBUSY, errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 def check_writable(path: Path) -> None:
-    """Check that a file can be written, without changing any file.
+    """Check that a file could be written, without changing it.
 
     :raises OSError: with the path, when it cannot be written.
     """
-    _write_by_name_or_in_place(path, _try_temporary_file, _try_open)
+    _replace_or_write_in_place(
+        path, _try_temporary_file_in_directory, _check_path_writable
+    )
 
 
-def save_file(path: Path, content: str | bytes) -> None:
-    """Replace a file's content atomically; readers see the old or the new one.
+def replace_file_content(path: Path, content: str | bytes) -> None:
+    """Replace a file's content atomically, keeping its mode and owner.
 
-    A file that cannot be replaced is written in place. Mode and owner are
-    preserved.
+    Readers see the old or the new content. A file that cannot be replaced,
+    such as a pipe, is written in place.
 
     :raises OSError: with the path, when the file cannot be written.
     """
     def replace(target: Path) -> None:
-        _try_existing(target)
+        _check_existing_file_writable(target)
         atomic_file.write_file(target, content)
 
     def write(given: Path) -> None:
@@ -56,31 +58,32 @@ def save_file(path: Path, content: str | bytes) -> None:
         else:
             given.write_bytes(content)
 
-    _write_by_name_or_in_place(path, replace, write)
+    _replace_or_write_in_place(path, replace, write)
 
 
-def _write_by_name_or_in_place(path: Path, by_name: Callable[[Path], None],
-                               in_place: Callable[[Path], None]) -> None:
-    """Call one of two writers, for a file to replace or to write in place.
+def _replace_or_write_in_place(path: Path, replace: Callable[[Path], None],
+                               write_in_place: Callable[[Path], None]) -> None:
+    """Call one of two writers: replace a file or write it in place.
 
-    :param by_name: writer that replaces a file; gets the resolved path.
-    :param in_place: writer for pipes and the like; gets the path as given.
+    :param replace: writer that replaces a file; gets the resolved path.
+    :param write_in_place: writer for pipes and the like; gets the path as
+        given.
     """
     try:
         if _is_replaceable(path):
             try:
-                by_name(path.resolve())
+                replace(path.resolve())
                 return
             except OSError as error:
                 if error.errno not in _NAME_IS_FIXED or not path.exists():
                     raise
-        in_place(path)
+        write_in_place(path)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def _is_replaceable(path: Path) -> bool:
-    """Return whether a path is a regular file, or does not exist yet.
+    """Whether a path is a regular file or does not exist yet.
 
     Files under /proc/self/fd are open already and are not replaceable.
     """
@@ -95,27 +98,31 @@ def _is_replaceable(path: Path) -> bool:
     return stat.S_ISREG(mode)
 
 
-def _try_temporary_file(target: Path) -> None:
-    """Create and remove a temporary file in a path's directory.
+def _try_temporary_file_in_directory(target: Path) -> None:
+    """Check that a temporary file can be created next to a file.
+
+    Also check that the file itself is writable, if it exists.
 
     :raises OSError: when that is not possible.
     """
-    _try_existing(target)
+    _check_existing_file_writable(target)
     with atomic_file.create_temporary_file(target):
         pass
 
 
-def _try_existing(target: Path) -> None:
-    """Check that an existing path can be opened for writing.
+def _check_existing_file_writable(target: Path) -> None:
+    """Check that a path can be opened for writing, if it exists.
 
     :raises OSError: when it cannot.
     """
     if target.exists():
-        _try_open(target)
+        _check_path_writable(target)
 
 
-def _try_open(path: Path) -> None:
-    """Open a path for writing and close it.
+def _check_path_writable(path: Path) -> None:
+    """Check that a path can be opened for writing.
+
+    A FIFO is not opened, because its reader would see an end of file.
 
     :raises OSError: when it cannot be opened.
     """

@@ -53,10 +53,10 @@ class _Session:
         return self._adapter.get(url, microversion=version, raise_exc=False)
 
 
-def connect_placement(
+def make_placement_client(
     options: cfg.ConfigOpts,
 ) -> placement_client.PlacementClient | None:
-    """Return a Placement client configured by nova.conf.
+    """Return a Placement client with the credentials of nova.conf.
 
     None if nova.conf has no credentials of Placement.
 
@@ -82,24 +82,24 @@ def connect_placement(
             options, _GROUP, session=session)))
 
 
-def check_guarantees(
+def check_guaranteed_bandwidth(
     facts: checks.Facts, options: cfg.ConfigOpts
 ) -> Iterator[checks.Check]:
-    """Check that no NUMA node of the cloud guarantees too much bandwidth.
+    """Check that guaranteed bandwidth fits each NUMA node of the cloud.
 
-    Skipped on a compute host, because it reads all hosts.
+    Skipped on a node that is only a compute host, because all hosts are read.
     """
     if facts.is_compute_host and not facts.is_scheduler_node:
         yield checks.Check(_TITLE, 'skipped',
                            'a node of the control plane checks all hosts')
         return
     try:
-        client = connect_placement(options)
+        client = make_placement_client(options)
         if client is None:
             yield checks.Check(_TITLE, 'skipped', 'nova.conf of this node has '
                                'no credentials of Placement')
             return
-        yield check_providers(client)
+        yield check_guaranteed_by_node(client)
     except (cfg.Error, exceptions.ClientException,
             placement_client.PlacementError) as error:
         yield checks.Check(_TITLE, 'warning', f'cannot read Placement: '
@@ -107,13 +107,17 @@ def check_guarantees(
                            'nova-scheduler runs')
 
 
-def check_providers(client: placement_client.PlacementClient) -> checks.Check:
-    """Check that NUMA nodes guarantee no more bandwidth than memory delivers.
+def check_guaranteed_by_node(
+    client: placement_client.PlacementClient,
+) -> checks.Check:
+    """Warn if NUMA nodes guarantee more bandwidth than memory delivers.
 
     :raises PlacementError: when Placement cannot be read.
     """
-    found = sorted(_find_overcommitted(client), key=lambda one: (-one.percent,
-                                                                 one.name))
+    found = sorted(
+        _find_overcommitted_nodes(client),
+        key=lambda one: (-one.percent, one.name),
+    )
     if not found:
         return checks.Check(_TITLE, 'ok', 'no NUMA node guarantees more than '
                             f'{tree.DELIVERED} %')
@@ -128,7 +132,7 @@ def check_providers(client: placement_client.PlacementClient) -> checks.Check:
         'to what their memory does not deliver')
 
 
-def _find_overcommitted(
+def _find_overcommitted_nodes(
     client: placement_client.PlacementClient,
 ) -> Iterator[_Node]:
     """Yield NUMA nodes that guarantee more bandwidth than memory delivers."""
@@ -136,18 +140,18 @@ def _find_overcommitted(
         return
     for provider in client.get('/resource_providers', [
             ('required', names.NUMA_NODE_TRAIT)])['resource_providers']:
-        percent = _read_guaranteed(client, provider['uuid'])
+        percent = _read_guaranteed_percent(client, provider['uuid'])
         if percent > tree.DELIVERED:
             yield _Node(percent, provider['name'])
 
 
-def _read_guaranteed(
+def _read_guaranteed_percent(
     client: placement_client.PlacementClient, uuid: str
 ) -> int:
     """Return the percent of a NUMA node's bandwidth guaranteed to guests.
 
-    A usage above what memory delivers is divided by the allocation ratio. 0
-    for a deleted provider.
+    Usage above what memory delivers is divided by the allocation ratio. 0 for
+    a deleted provider.
     """
     try:
         used = client.get_usages(uuid).get(names.MEM_BW_PCT, 0)

@@ -115,8 +115,8 @@ def make_parser() -> argparse.ArgumentParser:
         'correct now, 1: the policy of a guest cannot be applied, 2: wrong '
         'usage or an error',
     )
-    retire.add_options(_add_command(
-        commands, 'retire', retire.run_retire,
+    retire.add_retire_options(_add_command(
+        commands, 'retire', retire.run_retire_command,
         'remove from Placement what this host has reported to it, before its '
         'nova-compute starts with the stock driver; exit status 0: removed, '
         '1: a guest or an allocation is still there, 2: wrong usage or an '
@@ -125,15 +125,16 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _add_command(
-    commands: Any,
+    subparsers: Any,
     name: str,
     run: Callable[..., int],
-    text: str,
+    help_text: str,
     formats: Sequence[str] = ('table', 'json'),
 ) -> argparse.ArgumentParser:
-    """Add a sub-command to ``ghsched-host`` and return its parser."""
-    command: argparse.ArgumentParser = commands.add_parser(
-        name, help=text, description=text)
+    """Add a sub-command to ``ghsched-host``; return the sub-command's parser.
+    """
+    command: argparse.ArgumentParser = subparsers.add_parser(
+        name, help=help_text, description=help_text)
     if len(formats) > 1:
         command.add_argument('--format', choices=formats,
                              default=formats[0])
@@ -159,9 +160,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_plan(arguments: argparse.Namespace) -> int:
-    """Print what ``reconcile`` would change on this host; return exit status.
+    """Run ``ghsched-host plan``: print the changes that are needed.
+
+    Nothing is changed. Return the exit status.
     """
-    groups, changed = _apply_and_print(
+    groups, changed = _apply_and_print_changes(
         arguments,
         reconcile.preview,
         threads.check_threads,
@@ -174,11 +177,14 @@ def _run_plan(arguments: argparse.Namespace) -> int:
 
 
 def _run_reconcile(arguments: argparse.Namespace) -> int:
-    """Apply the guests' bandwidth policies to the host; return exit status."""
-    groups, changed = _apply_and_print(
+    """Run ``ghsched-host reconcile``: apply guests' bandwidth policies.
+
+    Return the exit status.
+    """
+    groups, changed = _apply_and_print_changes(
         arguments,
         reconcile.reconcile,
-        _set_classes,
+        _set_scheduling_classes,
         interrupts.InterruptKeeper.set,
         measure.measure_percentages,
     )
@@ -186,9 +192,10 @@ def _run_reconcile(arguments: argparse.Namespace) -> int:
     return exits.FOUND if failed else exits.DONE
 
 
-def _set_classes(guests: Sequence[threads_model.Guest],
-                 run_path: Path) -> threads.Report:
-    """Set the scheduling classes of guests' threads; this must run as root."""
+def _set_scheduling_classes(
+    guests: Sequence[threads_model.Guest], run_path: Path
+) -> threads.Report:
+    """Set the scheduling classes of guests' threads, as root."""
     # This command runs as root and needs no privileged helper. The import is
     # slow, and "plan" does not need it.
     from ghsched_nova.threads import privileged
@@ -198,53 +205,60 @@ def _set_classes(guests: Sequence[threads_model.Guest],
     )
 
 
-def _apply_and_print(
+def _apply_and_print_changes(
     arguments: argparse.Namespace,
-    work: Callable[..., reconcile.Report],
-    work_threads: Callable[..., threads.Report],
-    work_interrupts: Callable[..., interrupts_engine.Report],
-    measuring: readings.Measure | None,
+    change_groups: Callable[..., reconcile.Report],
+    change_threads: Callable[..., threads.Report],
+    change_interrupts: Callable[..., interrupts_engine.Report],
+    measure_bandwidth: readings.Measure | None,
 ) -> tuple[reconcile.Report, _Changed]:
-    """Plan or make changes of groups, threads and interrupts; print them."""
-    section = configured.read_section(arguments.config_file)
+    """Plan or apply changes of a host for its guests, and print them.
+
+    The changes are of control groups, threads and interrupts.
+    """
+    section = configured.read_ghsched_options(arguments.config_file)
     # Root writes no file into a directory of another user.
     host = engine.HostEngine(section, readings.Readings(
         Path(section.resctrl_path),
         configured.read_state_path(arguments.config_file) / readings.FILE,
-        measuring, keeps=False))
+        measure_bandwidth, keeps=False))
     before = host.groups()
-    running = domains.list_running(arguments.connect)
+    running = domains.list_running_domains(arguments.connect)
     wanted, refused = host.wanted(running, before)
     model.check_desired_state(wanted)
     report = reconcile.Report(
         foreign=tuple(sorted(naming.list_foreign_groups(before)))
     )
     if wanted.guests or wanted.removable:
-        report = work(reconcile.Place(Path(section.resctrl_path),
-                                      Path(section.libvirt_run_path)), wanted)
+        report = change_groups(reconcile.Place(Path(
+            section.resctrl_path), Path(section.libvirt_run_path)), wanted)
     report = reconcile.Report(
         report.actions, (*refused, *report.problems), report.foreign,
         report.unmeasured, report.overlaps)
-    changed = _join_reports(
-        work_threads(scheduling.list_guests_with_classes(running),
-                     Path(section.libvirt_run_path)),
-        work_interrupts(interrupts.InterruptKeeper(
+    changed = _merge_reports(
+        change_threads(scheduling.list_guests_with_classes(running),
+                       Path(section.libvirt_run_path)),
+        change_interrupts(interrupts.InterruptKeeper(
             section, configured.read_dedicated_cpus(arguments.config_file),
             _PROC, _steer_interrupt), running))
-    show = _format_json if arguments.format == 'json' else _format_tables
-    print(show(wanted, report, changed, _read_host(host, wanted)))
+    render = (_render_changes_as_json if arguments.format == 'json'
+              else _render_changes_as_tables)
+    print(render(wanted, report, changed, _read_resctrl_host(host, wanted)))
     return report, changed
 
 
-def _join_reports(of_threads: threads.Report,
-                  of_interrupts: interrupts_engine.Report) -> _Changed:
-    """Join the reports on guests' threads and on interrupts into one."""
-    return _Changed((*of_threads.actions, *of_interrupts.actions),
-                    (*of_threads.problems, *of_interrupts.problems))
+def _merge_reports(
+    thread_report: threads.Report, interrupt_report: interrupts_engine.Report
+) -> _Changed:
+    """Merge the reports on guests' threads and on their interrupts."""
+    return _Changed((*thread_report.actions, *interrupt_report.actions),
+                    (*thread_report.problems, *interrupt_report.problems))
 
 
 def _steer_interrupt(action: interrupts_model.Action) -> str:
-    """Set the CPUs of an interrupt as root; return the error text, or empty.
+    """Set the CPUs of an interrupt, as root.
+
+    :returns: error message; empty on success.
     """
     # The import is slow, as that for threads.
     from ghsched_nova.interrupts import privileged
@@ -252,16 +266,20 @@ def _steer_interrupt(action: interrupts_model.Action) -> str:
     return privileged.steer_directly(action)
 
 
-def _read_host(host: engine.HostEngine,
-               wanted: model.Wanted) -> resctrl_host.ResctrlHost | None:
+def _read_resctrl_host(
+    host: engine.HostEngine, wanted: model.Wanted
+) -> resctrl_host.ResctrlHost | None:
     """Return the host's resctrl features; None if no guest has a policy."""
     return host.host() if wanted.guests else None
 
 
-def _format_json(wanted: model.Wanted, report: reconcile.Report,
-                 changed: _Changed,
-                 host: resctrl_host.ResctrlHost | None) -> str:
-    """Render the report of planned or made changes of a host as JSON."""
+def _render_changes_as_json(
+    wanted: model.Wanted,
+    report: reconcile.Report,
+    changed: _Changed,
+    host: resctrl_host.ResctrlHost | None,
+) -> str:
+    """Return planned or made changes of a host as JSON."""
     return json.dumps({
         'host': {
             'dialect': host.dialect.name if host else None,
@@ -296,10 +314,10 @@ def _format_json(wanted: model.Wanted, report: reconcile.Report,
     }, indent=2)
 
 
-def _format_tables(wanted: model.Wanted, report: reconcile.Report,
-                   changed: _Changed,
-                   host: resctrl_host.ResctrlHost | None) -> str:
-    """Render the planned or made changes of a host as text tables."""
+def _render_changes_as_tables(
+        wanted: model.Wanted, report: reconcile.Report, changed: _Changed,
+        host: resctrl_host.ResctrlHost | None) -> str:
+    """Return planned or made changes of a host as text tables."""
     names = {domain.uuid: domain.name for domain in wanted.domains}
     parts = []
     actions: list[tuple[str, ...]] = [
@@ -309,18 +327,19 @@ def _format_tables(wanted: model.Wanted, report: reconcile.Report,
                 for action in changed.actions]
     if actions:
         parts.append(_render_table(_ACTION_HEADER, actions))
-    problems = _make_rows(names, report.problems)
+    problems = _make_problem_rows(names, report.problems)
     problems += [(names.get(problem.uuid, problem.uuid), '-', problem.reason)
                  for problem in changed.problems]
     if problems:
         parts.append(_render_table(('Guest', 'Group', 'Problem'),
-                     _join_same_problems(problems)))
+                     _merge_same_problems(problems)))
     if report.unmeasured:
-        parts.append(_render_table(('Guest', 'Group', 'Not measured'),
-                                   _make_rows(names, report.unmeasured)))
+        parts.append(_render_table(
+            ('Guest', 'Group', 'Not measured'),
+            _make_problem_rows(names, report.unmeasured)))
     if report.overlaps:
         parts.append(_render_table(('Guest', 'Group', 'Ways of the L3'),
-                                   _make_rows(names, report.overlaps)))
+                                   _make_problem_rows(names, report.overlaps)))
     capped = sum(guest.shared == naming.DEFAULT for guest in wanted.guests)
     # Those that were refused are not wanted.
     asking = {guest.domain.uuid for guest in wanted.guests} | (
@@ -333,24 +352,22 @@ def _format_tables(wanted: model.Wanted, report: reconcile.Report,
         parts.append('Nothing to do: the control groups are as the policies '
                      'of the guests say.')
     parts += [f'Note: {note}' for note in (host.notes if host else ())]
-    parts.append(', '.join(
-        f'{what}: {number}' for what, number in counts.items()))
+    parts.append(', '.join(f'{what}: {n}' for what, n in counts.items()))
     return '\n'.join(parts)
 
 
-def _make_rows(
-    names: Mapping[str, str], problems: Iterable[model.Problem]
+def _make_problem_rows(
+    guest_names: Mapping[str, str], problems: Iterable[model.Problem]
 ) -> list[tuple[str, str, str]]:
-    """Return a table row for each problem: guest, control group and reason."""
-    return [(names.get(problem.guest, problem.guest), problem.group,
+    """Return a table row (guest, control group, reason) for each problem."""
+    return [(guest_names.get(problem.guest, problem.guest), problem.group,
              problem.reason) for problem in problems]
 
 
-def _join_same_problems(
+def _merge_same_problems(
     problems: Sequence[tuple[str, str, str]],
 ) -> list[tuple[str, str, str]]:
-    """Join the table rows of guests with the same control group and problem.
-    """
+    """Merge table rows of guests with the same control group and problem."""
     guests: dict[tuple[str, str], list[str]] = {}
     for guest, group, reason in problems:
         guests.setdefault((group, reason), []).append(guest)
@@ -359,7 +376,7 @@ def _join_same_problems(
 
 
 def _render_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return rows as a text table no wider than the terminal."""
+    """Return rows as a text table that is no wider than the terminal."""
     table = prettytable.PrettyTable(header, max_width=60)
     if sys.stdout is not None and sys.stdout.isatty():
         table.max_table_width = max(40, shutil.get_terminal_size().columns)

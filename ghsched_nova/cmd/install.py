@@ -34,16 +34,16 @@ _PASTE = 'api-paste.ini'
 _DIRECTORIES = (Path('/run/ghsched-api'), Path('/etc/nova'))
 
 
-def check_api(paste: str | None) -> Iterator[checks.Check]:
-    """Check that the pipeline of nova-api has the filter of ghsched.
+def check_api_pipeline(api_paste: str | None) -> Iterator[checks.Check]:
+    """Check that nova-api's paste pipeline contains ghsched's filter.
 
-    :param paste: text of api-paste.ini; None without nova-api.
+    :param api_paste: text of api-paste.ini; None without nova-api.
     """
-    if paste is None:
+    if api_paste is None:
         yield checks.Check('api filter', 'skipped',
                            'nova-api is not installed here')
     elif any('ghsched' in line.partition('=')[2].split()
-             for line in paste.splitlines()):
+             for line in api_paste.splitlines()):
         yield checks.Check('api filter', 'ok', 'in the pipeline')
     else:
         yield checks.Check(
@@ -52,7 +52,7 @@ def check_api(paste: str | None) -> Iterator[checks.Check]:
             'osapi_compute_app_v21')
 
 
-def read_paste(directories: Sequence[Path] = _DIRECTORIES) -> str | None:
+def read_api_paste(directories: Sequence[Path] = _DIRECTORIES) -> str | None:
     """Return the text of api-paste.ini; None if nova-api is not installed.
 
     :raises OSError: when the file cannot be read.
@@ -64,32 +64,33 @@ def read_paste(directories: Sequence[Path] = _DIRECTORIES) -> str | None:
     return path.read_text(errors='replace') if path else ''
 
 
-def check_exporter(compute: bool,
-                   program: str | None) -> Iterator[checks.Check]:
+def check_exporter_installed(
+    is_compute_host: bool, program: str | None
+) -> Iterator[checks.Check]:
     """Yield a warning if a compute host has no Prometheus exporter.
 
-    :param compute: whether the node is a compute host.
+    :param is_compute_host: whether the node is a compute host.
     :param program: path of the exporter's program; None without one.
     """
-    if compute and program is None:
+    if is_compute_host and program is None:
         yield checks.Check('exporter', 'warning',
                            'the exporter for Prometheus is not installed',
                            'install ghsched-exporter, if Prometheus is used')
 
 
-def _list_missing(files: Sequence[str] | None) -> Iterator[checks.Check]:
-    """Yield a check for each missing part of ghsched on this node."""
-    facts = node.read_facts(files)
-    yield from (check for check in (*checks.run_checks(facts),
-                                    *check_api(read_paste()))
+def _list_missing_parts(files: Sequence[str] | None) -> Iterator[checks.Check]:
+    """Yield a failed check for each part of ghsched missing on this node."""
+    facts = node.read_node_facts(files)
+    yield from (check for check in (*checks.run_node_checks(facts),
+                                    *check_api_pipeline(read_api_paste()))
                 if check.status == 'error')
-    yield from check_exporter(facts.is_compute_host,
-                              shutil.which('ghsched-exporter'))
+    yield from check_exporter_installed(
+        facts.is_compute_host, shutil.which('ghsched-exporter')
+    )
 
 
-def render_missing(missing: Sequence[checks.Check]) -> str:
-    """Render a table of the missing parts, or a sentence if none is missing.
-    """
+def render_missing_parts(missing: Sequence[checks.Check]) -> str:
+    """Return a table of missing parts of ghsched, or that none is missing."""
     if not missing:
         return 'Nothing is missing on this node.'
     table = prettytable.PrettyTable(['Missing', 'Found', 'To do'])
@@ -101,10 +102,10 @@ def render_missing(missing: Sequence[checks.Check]) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print the missing parts of ghsched on this node; return exit status.
+    """Print the parts of ghsched that are missing on this node.
 
-    0: nothing is missing; 1: something is missing; 2: unknown. A missing
-    exporter does not count, because it is optional.
+    Exit status: 0 nothing is missing, 1 something is missing, 2 unknown. A
+    missing exporter does not count, because it is optional.
     """
     parser = argparse.ArgumentParser(
         prog='ghsched-status', description=__doc__.partition(': ')[2])
@@ -118,9 +119,9 @@ def main(argv: Sequence[str]) -> int:
                              'nova-compute reads)')
     arguments = parser.parse_args(argv)
     try:
-        missing = tuple(_list_missing(arguments.config_file))
+        missing = tuple(_list_missing_parts(arguments.config_file))
     except (cfg.Error, OSError) as error:
         print(f'ghsched-status: {error}', file=sys.stderr)
         return exits.COULD_NOT
-    print(render_missing(missing))
+    print(render_missing_parts(missing))
     return exits.FOUND if checks.has_error(missing) else exits.DONE

@@ -42,19 +42,20 @@ _START = {
 }
 
 
-def check_all_guests(
+def check_guests_on_kernel(
     files: Sequence[str] | None, uri: str
 ) -> list[checks.Check]:
     """Check whether the kernel can enforce the policies of all guests.
 
-    Return a check of resctrl and one of each libvirt domain with a policy.
+    Return a check of resctrl and one of each libvirt domain with a policy,
+    running or not.
 
     :param files: configuration files; None for those of nova-compute.
     :param uri: libvirt URI.
     :raises oslo_config.cfg.Error: when a file cannot be read.
     :raises HostError: when libvirt does not answer.
     """
-    section = configured.read_section(files)
+    section = configured.read_ghsched_options(files)
     facts = host_facts.HostFacts(section, readings.Readings(
         Path(section.resctrl_path),
         configured.read_state_path(files) / readings.FILE, keeps=False))
@@ -63,13 +64,19 @@ def check_all_guests(
         found = facts.host()
     except resctrl_host.ResctrlUnavailable as error:
         found = str(error)
-    return list(make_checks(
-        domains.list_defined(uri), found, section,
-        node.read_missing(Path(section.resctrl_path),
-                          Path(section.sysfs_path))))
+    return list(
+        make_kernel_checks(
+            domains.list_all_domains(uri),
+            found,
+            section,
+            node.list_unmet_preconditions(
+                Path(section.resctrl_path), Path(section.sysfs_path)
+            ),
+        )
+    )
 
 
-def make_checks(
+def make_kernel_checks(
     defined: Sequence[desired.Running],
     host: resctrl_host.ResctrlHost | str,
     section: Any,
@@ -93,37 +100,50 @@ def make_checks(
     together = desired.count_sharers(defined)
     for running in sorted(defined, key=lambda one: one.domain.name):
         if desired.has_policy(running.xml):
-            yield _check_guest(running, host, section, together)
+            yield _check_guest_on_kernel(running, host, section, together)
 
 
-def _check_guest(
+def _check_guest_on_kernel(
     running: desired.Running,
     host: resctrl_host.ResctrlHost | str,
     section: Any,
-    together: Mapping[str, int],
+    sharers: Mapping[str, int],
 ) -> checks.Check:
-    """Check whether the kernel can enforce the policy of a libvirt domain."""
+    """Check whether the kernel can enforce the policy of one guest."""
     title = f'{running.domain.name} ({running.domain.uuid})'
     try:
         if not (running.controlled or running.measured):
             return checks.Check(title, 'ok', 'needs no control group')
         if isinstance(host, str):
-            return checks.Check(title, 'error', _describe(host, section),
-                                _RESCTRL)
-        guest = desired.make_desired_state(host, running, together)
+            return checks.Check(
+                title,
+                'error',
+                _describe_unenforceable_policy(host, section),
+                _RESCTRL,
+            )
+        guest = desired.make_desired_state(host, running, sharers)
         desired.add_iommu_groups(guest, running, host, section)
     except metadata.MetadataError as error:
-        return checks.Check(title, 'error', f'its policy cannot be read: '
-                            f'{error}', 'define the domain again: start the '
-                            'server with a hard reboot')
+        return checks.Check(
+            title,
+            'error',
+            f'its policy cannot be read: {error}',
+            'define the domain again: start the server with a hard reboot',
+        )
     except desired.NOT_DESIRED as error:
-        return checks.Check(title, 'error', _describe(error, section),
-                            _REMEDY)
+        return checks.Check(
+            title,
+            'error',
+            _describe_unenforceable_policy(error, section),
+            _REMEDY,
+        )
     return checks.Check(title, 'ok', 'the kernel can enforce its policy')
 
 
-def _describe(reason: str | Exception, section: Any) -> str:
-    """Return why a policy cannot be enforced, and whether the guest starts."""
+def _describe_unenforceable_policy(
+    reason: str | Exception, section: Any
+) -> str:
+    """Return why a policy cannot be enforced and if the guest starts."""
     rule = section.unprotected_guests
     return (f'its policy cannot be enforced: {reason}; {_START[rule]} '
             f'([ghsched]unprotected_guests={rule})')

@@ -12,8 +12,9 @@
 
 """Find what is left of ghsched on a node that goes back to stock Nova.
 
-:func:`find_traces` looks at configuration files, processes, units and resctrl;
-:func:`make_checks` says what to remove, in this order (pure).
+:func:`find_leftovers` reads configuration files, processes, units and
+resctrl; :func:`make_leftover_checks` says what to remove, in this order
+(pure).
 """
 
 from collections.abc import Iterable
@@ -85,46 +86,45 @@ class Traces:
     state: tuple[str, ...] = ()
 
 
-def make_checks(traces: Traces) -> tuple[checks.Check, ...]:
-    """Return a warning for each trace that ghsched has left on a node.
+def make_leftover_checks(leftovers: Traces) -> tuple[checks.Check, ...]:
+    """Return a warning for each leftover of ghsched on a node.
 
-    A single result ``ok`` if there is none.
+    A single result ``ok`` if nothing is left.
     """
-    found = [*map(_check_line, traces.lines),
-             *map(_check_program, traces.programs),
+    found = [*map(_make_line_check, leftovers.lines),
+             *map(_make_program_check, leftovers.programs),
              *(checks.Check('unit of systemd', 'warning', unit,
                             f'rm {unit}; systemctl daemon-reload')
-               for unit in traces.units),
+               for unit in leftovers.units),
              *(checks.Check('file', 'warning', file, f'rm {file}')
-               for file in traces.state)]
-    if traces.groups:
+               for file in leftovers.state)]
+    if leftovers.groups:
         found.append(checks.Check(
-            'control groups', 'warning', ', '.join(traces.groups),
+            'control groups', 'warning', ', '.join(leftovers.groups),
             'ghsched-host retire'))
-    if not traces.files:
+    if not leftovers.files:
         found.append(checks.Check(
             'configuration', 'warning', 'no nova.conf was found',
             'name it with --config-file'))
     return tuple(found) or (checks.Check(
         'leftovers', 'ok', 'nothing of ghsched is left on this node; read '
-        + ', '.join(traces.files)),)
+        + ', '.join(leftovers.files)),)
 
 
-def _check_line(found: tuple[str, str]) -> checks.Check:
+def _make_line_check(leftover: tuple[str, str]) -> checks.Check:
     """Return the warning and remedy for a leftover configuration line.
 
-    :param found: configuration file and line.
+    :param leftover: configuration file and line.
     """
-    file, line = found
+    file, line = leftover
     key = (PASTE if Path(file).name == PASTE else
            line.partition('=')[0].strip())
     return checks.Check(f'configuration {file}', 'warning', line,
                         _REMEDIES.get(key, 'remove it'))
 
 
-def _check_program(name: str) -> checks.Check:
-    """Return the warning and remedy for a program of ghsched that still runs.
-    """
+def _make_program_check(name: str) -> checks.Check:
+    """Return the warning and remedy for a program still running."""
     stock = name.removeprefix('ghsched-')
     remedy = (f'start {stock} in its place' if stock.startswith('nova-')
               else 'stop it')
@@ -134,16 +134,19 @@ def _check_program(name: str) -> checks.Check:
 # -- the node -----------------------------------------------------------------
 
 
-def find_traces(files: Sequence[str] | None, proc: Path = Path('/proc'),
-                top: Path = Path('/')) -> Traces:
-    """Find the files, programs and resctrl groups ghsched has left on a node.
+def find_leftovers(
+    files: Sequence[str] | None,
+    proc: Path = Path('/proc'),
+    root: Path = Path('/'),
+) -> Traces:
+    """Find leftover files, programs and resctrl groups of ghsched on a node.
 
     :param files: configuration files; None for those that nova-compute reads,
         and api-paste.ini.
-    :param top: root directory of the node's files.
+    :param root: root directory of the node's files.
     :raises oslo_config.cfg.Error: when a file cannot be read.
     """
-    options = node.read_options(files)
+    options = node.read_node_options(files)
     found = [Path(file) for file in options.config_file or ()]
     found += sorted({path.with_name(PASTE) for path in found
                      if path.with_name(PASTE).is_file()} - set(found))
@@ -154,16 +157,16 @@ def find_traces(files: Sequence[str] | None, proc: Path = Path('/proc'),
             for path in found
             for line in find_ghsched_lines(path.read_text(errors='replace'))
         ),
-        tuple(sorted(set(_find_programs(proc)))),
-        tuple(_find_groups(Path(options.ghsched.resctrl_path))),
-        tuple(_find_units(top / _UNITS)),
+        tuple(sorted(set(_find_running_programs(proc)))),
+        tuple(_find_resctrl_groups(Path(options.ghsched.resctrl_path))),
+        tuple(_find_systemd_units(root / _UNITS)),
         tuple(
             map(
                 str,
                 sorted(
                     itertools.chain(
                         configured.read_state_path(files).glob(_STATE_FILES),
-                        *map(top.glob, _FILES))
+                        *map(root.glob, _FILES))
                 ),
             )
         ),
@@ -173,7 +176,7 @@ def find_traces(files: Sequence[str] | None, proc: Path = Path('/proc'),
 def find_ghsched_lines(text: str) -> Iterator[str]:
     """Yield the lines of a configuration file that refer to ghsched.
 
-    Of a section of ghsched, only its header.
+    Of a section that belongs to ghsched, only the header is returned.
     """
     section = ''
     for line in text.splitlines():
@@ -187,19 +190,20 @@ def find_ghsched_lines(text: str) -> Iterator[str]:
             yield line.strip()
 
 
-def _find_programs(proc: Path) -> Iterator[str]:
+def _find_running_programs(proc: Path) -> Iterator[str]:
     """Yield the names of running programs of ghsched."""
     for entry in proc.iterdir() if proc.is_dir() else ():
         # It may be gone by now.
         with contextlib.suppress(OSError):
             if entry.name.isdecimal():
-                name = node.find_program((entry / 'cmdline').read_bytes(),
-                                         SERVICES)
+                name = node.identify_program(
+                    (entry / 'cmdline').read_bytes(), SERVICES
+                )
                 if name:
                     yield name
 
 
-def _find_units(directory: Path) -> Iterator[str]:
+def _find_systemd_units(directory: Path) -> Iterator[str]:
     """Yield systemd units and drop-ins that start a program of ghsched."""
     for path in sorted({*directory.glob('*.service'),
                         *directory.glob('*.service.d/*.conf')}):
@@ -211,10 +215,10 @@ def _find_units(directory: Path) -> Iterator[str]:
                 yield str(path)
 
 
-def _find_groups(root: Path) -> Iterable[str]:
-    """Return the names of resctrl groups that ghsched has made."""
+def _find_resctrl_groups(resctrl_path: Path) -> Iterable[str]:
+    """Return the names of the resctrl groups that ghsched created."""
     found: list[str] = []
-    for directory in (root, root / naming.MONITORS):
+    for directory in (resctrl_path, resctrl_path / naming.MONITORS):
         with contextlib.suppress(OSError):
             found += [one.name for one in os.scandir(directory)
                       if one.is_dir() and one.name.startswith(naming.PREFIX)]

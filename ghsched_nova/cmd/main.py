@@ -33,10 +33,10 @@ def make_parser() -> argparse.ArgumentParser:
     console.add_version_option(top)
     commands = top.add_subparsers(dest='command', metavar='COMMAND',
                                   required=True)
-    doctor.add_parser(commands)
-    explain.add_parser(commands)
-    plan.add_parser(commands)
-    server_set.add_parser(commands)
+    doctor.add_doctor_command(commands)
+    explain.add_explain_command(commands)
+    plan.add_plan_command(commands)
+    server_set.add_server_set_command(commands)
     return top
 
 

@@ -42,14 +42,15 @@ _OWN_FILE = 'placement.conf'
 _TITLE = re.compile(r'([^\s:/]+): (?:master process \[|.*worker\()')
 
 
-def read_facts(files: Sequence[str] | None,
-               proc: Path = Path('/proc')) -> checks.Facts:
-    """Read the configuration, programs and resctrl features of this node.
+def read_node_facts(
+    files: Sequence[str] | None, proc: Path = Path('/proc')
+) -> checks.Facts:
+    """Read configuration, programs and resctrl features of this node.
 
     :param files: configuration files; None for those of nova-compute.
     :raises oslo_config.cfg.Error: when a file cannot be read.
     """
-    found = read_options(files)
+    found = read_node_options(files)
     section = found.ghsched
     bandwidth, invalid = {}, ''
     try:
@@ -60,22 +61,22 @@ def read_facts(files: Sequence[str] | None,
     except (cfg.Error, ValueError) as error:
         invalid = str(error)
     root = Path(section.resctrl_path)
-    host, unavailable = _read_resctrl(root, Path(section.sysfs_path))
-    own_file, attempts = find_placement_conf(files)
+    host, unavailable = _read_resctrl_features(root, Path(section.sysfs_path))
+    own_file, attempts = read_placement_write_attempts(files)
     return checks.Facts(
-        nova=_installed_release('nova'),
-        placement=_installed_release('openstack-placement'),
+        nova=_get_installed_release('nova'),
+        placement=_get_installed_release('openstack-placement'),
         files=tuple(found.config_file or ()),
         driver=found.compute_driver or '',
         available=tuple(found.filter_scheduler.available_filters),
         enabled=tuple(found.filter_scheduler.enabled_filters),
-        programs=tuple(sorted(set(_find_programs(proc)))),
+        programs=tuple(sorted(set(_find_running_programs(proc)))),
         resctrl=str(root),
         mounted=(root / 'schemata').is_file(),
-        mode=_read_mode(root),
+        mode=_read_permission_bits(root),
         dialect=host.dialect.name if host else '',
         unavailable=unavailable,
-        missing=read_missing(root, Path(section.sysfs_path), proc),
+        missing=list_unmet_preconditions(root, Path(section.sysfs_path), proc),
         notes=tuple(_describe_foreign_controls(root, host)) if host else (),
         overlaps=tuple(_describe_overlaps(root, host.cache if host else None)),
         bandwidth=bandwidth, invalid=invalid,
@@ -83,17 +84,17 @@ def read_facts(files: Sequence[str] | None,
         own_file=own_file, attempts=attempts)
 
 
-def read_missing(
-    root: Path, sysfs: Path, proc: Path = Path('/proc')
+def list_unmet_preconditions(
+    resctrl_path: Path, sysfs: Path, proc: Path = Path('/proc')
 ) -> tuple[preconditions.Missing, ...]:
     """Return the preconditions of resctrl that this host does not meet."""
     return preconditions.list_unmet_preconditions(
-        _read_kernel(root, sysfs, proc)
+        _read_kernel_properties(resctrl_path, sysfs, proc)
     )
 
 
-def read_options(files: Sequence[str] | None) -> cfg.ConfigOpts:
-    """Return the options of ghsched and Nova that describe this node."""
+def read_node_options(files: Sequence[str] | None) -> cfg.ConfigOpts:
+    """Read the ghsched and Nova options that node checks need."""
     found = cfg.ConfigOpts()
     conf.register_opts(found)
     found.register_opt(cfg.StrOpt('compute_driver'))
@@ -103,18 +104,21 @@ def read_options(files: Sequence[str] | None) -> cfg.ConfigOpts:
         group='filter_scheduler')
     if files is None:
         found([], project='nova', prog='nova-compute',
-              default_config_files=configured.list_default_files())
+              default_config_files=configured.list_nova_conf_files())
     else:
         found([], project='nova', default_config_files=list(files),
               default_config_dirs=[])
     return found
 
 
-def find_placement_conf(files: Sequence[str] | None) -> tuple[str, int | None]:
-    """Return the path of placement.conf and its number of write attempts.
+def read_placement_write_attempts(
+    files: Sequence[str] | None,
+) -> tuple[str, int | None]:
+    """Return the path of placement.conf and its write attempts.
 
-    The path is empty if the file is not found; the number is then None, and
-    also if the file cannot be read.
+    The attempts are ``[placement]allocation_conflict_retry_count``; None if
+    the file cannot be read. Without the file, the path is empty and the
+    attempts are None.
 
     :param files: files that a user has named; None for those of Placement.
     """
@@ -135,7 +139,7 @@ def find_placement_conf(files: Sequence[str] | None) -> tuple[str, int | None]:
         return found[-1], None
 
 
-def _installed_release(package: str) -> str:
+def _get_installed_release(package: str) -> str:
     """Return the release of an installed package; empty if not installed."""
     try:
         return metadata.version(package)
@@ -143,19 +147,23 @@ def _installed_release(package: str) -> str:
         return ''
 
 
-def _read_resctrl(
-    root: Path, sysfs: Path
+def _read_resctrl_features(
+    resctrl_path: Path, sysfs: Path
 ) -> tuple[resctrl_host.ResctrlHost | None, str]:
-    """Return the host's resctrl features; None and the reason if unavailable.
+    """Return the host's resctrl features and an empty text.
+
+    If resctrl is unavailable, return None and the reason.
     """
     try:
-        return resctrl_host.read_host(root, sysfs), ''
+        return resctrl_host.read_host(resctrl_path, sysfs), ''
     except (OSError, ValueError, resctrl_host.ResctrlUnavailable) as error:
         return None, str(error)
 
 
-def _read_kernel(root: Path, sysfs: Path, proc: Path) -> preconditions.Kernel:
-    """Return the properties of this host's kernel that resctrl depends on."""
+def _read_kernel_properties(
+    root: Path, sysfs: Path, proc: Path
+) -> preconditions.Kernel:
+    """Return the kernel properties that resctrl depends on."""
     system = os.uname()
     tables = sysfs / 'firmware' / 'acpi' / 'tables'
     return preconditions.Kernel(
@@ -171,7 +179,7 @@ def _read_kernel(root: Path, sysfs: Path, proc: Path) -> preconditions.Kernel:
 
 
 def _read_kernel_config(proc: Path, release: str) -> str | None:
-    """Return the running kernel's build configuration, or None."""
+    """Return the running kernel's build configuration; None if not found."""
     try:
         return gzip.decompress(
             (proc / 'config.gz').read_bytes()).decode(errors='replace')
@@ -180,7 +188,7 @@ def _read_kernel_config(proc: Path, release: str) -> str | None:
 
 
 def _read_text(path: Path) -> str | None:
-    """Return the text of a file; None if it cannot be read."""
+    """Return the text of a file; None if the file cannot be read."""
     try:
         return path.read_text(errors='replace')
     except OSError:
@@ -188,25 +196,24 @@ def _read_text(path: Path) -> str | None:
 
 
 def _describe_foreign_controls(
-    root: Path, host: resctrl_host.ResctrlHost
+    resctrl_path: Path, host: resctrl_host.ResctrlHost
 ) -> Iterator[str]:
-    """Yield sentences on the limits set by resctrl lines ghsched leaves alone.
-    """
+    """Yield sentences about resctrl limits that ghsched does not set."""
     yield from host.notes
-    for name, group in _read_groups(root):
+    for name, group in _read_group_schemata(resctrl_path):
         if naming.is_guest_group(name):
             yield from (f'control group {name}: {text}'
                         for text in detection.describe_reduced_caps(group))
 
 
 def _describe_overlaps(
-    root: Path, cache: caches.Cache | None
+    resctrl_path: Path, cache: caches.Cache | None
 ) -> Iterator[str]:
-    """Yield a sentence for each foreign group that uses a guest's L3 ways.
+    """Yield sentences about foreign groups using L3 ways private to guests.
 
     :param cache: L3 cache of the host; None without control of it.
     """
-    groups = dict(_read_groups(root)) if cache else {}
+    groups = dict(_read_group_schemata(resctrl_path)) if cache else {}
     if cache is None or '' not in groups:
         return
     for name in filter(naming.is_guest_group, sorted(groups)):
@@ -219,47 +226,49 @@ def _describe_overlaps(
                        'itself')
 
 
-def _read_groups(root: Path) -> Iterator[tuple[str, schemata.Schemata]]:
+def _read_group_schemata(
+    resctrl_path: Path,
+) -> Iterator[tuple[str, schemata.Schemata]]:
     """Yield name and schemata of each readable resctrl control group.
 
     The root group has an empty name.
     """
-    for path in (root, *root.iterdir()):
+    for path in (resctrl_path, *resctrl_path.iterdir()):
         if path.name in naming.NOT_GROUPS:
             continue
         with contextlib.suppress(OSError, ValueError):
             yield (
-                ('' if path == root else path.name),
+                ('' if path == resctrl_path else path.name),
                 schemata.parse_kernel_schemata(
                     (path / 'schemata').read_text()
                 ),
             )
 
 
-def _read_mode(path: Path) -> int | None:
-    """Return the permission bits of a path; None if it cannot be read."""
+def _read_permission_bits(path: Path) -> int | None:
+    """Return the permission bits of a path; None if not readable."""
     try:
         return stat.S_IMODE(path.stat().st_mode)
     except OSError:
         return None
 
 
-def _find_programs(proc: Path) -> Iterator[str]:
+def _find_running_programs(proc: Path) -> Iterator[str]:
     """Yield the names of running nova-scheduler and nova-compute programs."""
     for entry in proc.iterdir() if proc.is_dir() else ():
         if not entry.name.isdecimal():
             continue
         # It may be gone by now.
         with contextlib.suppress(OSError):
-            found = find_program((entry / 'cmdline').read_bytes())
+            found = identify_program((entry / 'cmdline').read_bytes())
             if found:
                 yield found
 
 
-def find_program(
+def identify_program(
     cmdline: bytes, known: Collection[str] = checks.PROGRAMS
 ) -> str:
-    """Return which of the known programs a process runs; empty for none.
+    """Return which of the known programs a process runs; empty if none.
 
     A process may have a title, such as ``NAME: master process [...]`` or
     ``NAME: ... worker(N)`` (Nova 34). Otherwise the program is the first word,

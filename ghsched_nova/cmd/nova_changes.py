@@ -40,10 +40,11 @@ _SEAMS = ('Function', 'Processes', 'State')
 _FIXES = ('Fix', 'Processes', 'Bug', 'Releases', 'Servers', 'State')
 
 
-def list_seams() -> list[tuple[str, ...]]:
-    """Return a row for each Nova function that ghsched relies on.
+def list_nova_functions() -> list[tuple[str, ...]]:
+    """Return a table row for each Nova function that ghsched relies on.
 
-    Its name, the processes that use it, and whether it has changed.
+    A row has the function's name, the processes that use it, and whether its
+    signature differs from the expected one.
     """
     registry.load_all()
     known = sorted(registry.relied_on(signatures.release()))
@@ -54,17 +55,20 @@ def list_seams() -> list[tuple[str, ...]]:
             for name in known]
 
 
-def list_fixes() -> list[tuple[str, ...]]:
-    """Return a row for each Nova bug fix in ghsched, with its state here."""
+def list_nova_fixes() -> list[tuple[str, ...]]:
+    """Return a table row for each Nova bug fix that ghsched contains.
+
+    A row says whether the fix is applied on this node.
+    """
     return [(fix.name, ', '.join(fix.processes), str(fix.bug or '-'),
              f'31-{fix.until - 1 if fix.until else ""}', fix.servers,
              table.state_here(fix).text) for fix in rows.FIXES]
 
 
 def render_rows(header: Sequence[str], rows: Sequence[Sequence[str]],
-                form: str) -> str:
-    """Return rows as a text table or as JSON."""
-    if form == 'json':
+                output_format: str) -> str:
+    """Return table rows as a text table or as JSON."""
+    if output_format == 'json':
         return json.dumps([dict(zip(header, row, strict=True))
                            for row in rows], indent=2)
     shown = prettytable.PrettyTable(list(header))
@@ -74,7 +78,7 @@ def render_rows(header: Sequence[str], rows: Sequence[Sequence[str]],
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print the Nova functions relied on, or the Nova bug fixes.
+    """Print the Nova functions ghsched relies on, or its Nova bug fixes.
 
     Return the exit status.
     """
@@ -88,7 +92,7 @@ def main(argv: Sequence[str]) -> int:
     options = parser.parse_args(argv[1:])
     shared.config()([], project='nova',
                     default_config_files=options.config_file)
-    header, rows = ((_SEAMS, list_seams()) if argv[0] == 'seams' else
-                    (_FIXES, list_fixes()))
+    header, rows = ((_SEAMS, list_nova_functions()) if argv[0] == 'seams' else
+                    (_FIXES, list_nova_fixes()))
     sys.stdout.write(render_rows(header, rows, options.format) + '\n')
     return exits.DONE

@@ -56,9 +56,9 @@ class Answer:
     densities: tuple[DensityPlan, ...] = ()
 
 
-def add_parser(commands: Any) -> None:
+def add_plan_command(subparsers: Any) -> None:
     """Add the sub-command ``plan`` to the parser of ``ghsched``."""
-    parser = commands.add_parser(
+    parser = subparsers.add_parser(
         'plan', help='compute how many more guests fit, and what limits them',
         description='Fill hosts with guests in a private Placement and show '
                     'how many fit, which resource of which NUMA nodes runs '
@@ -78,7 +78,7 @@ def add_parser(commands: Any) -> None:
         help='NAME:vcpus=N,ram=MB[,disk=GB][,swap=MB][,EXTRA:SPEC=VALUE...], '
              'a file of flavors, or the name of a flavor of the cloud (repeat '
              'for several)')
-    _add_counting_options(parser)
+    _add_capacity_options(parser)
     _add_density_options(parser)
     parser.add_argument('--format', choices=('table', 'json', 'svg'),
                         default='table')
@@ -88,12 +88,11 @@ def add_parser(commands: Any) -> None:
     parser.add_argument('--progress', action='store_true',
                         help='show progress even if standard error is not a '
                              'terminal')
-    parser.set_defaults(run=run_plan)
+    parser.set_defaults(run=run_plan_command)
 
 
-def _add_counting_options(parser: argparse.ArgumentParser) -> None:
-    """Add the command-line options that say which guests are counted on hosts.
-    """
+def _add_capacity_options(parser: argparse.ArgumentParser) -> None:
+    """Add the command-line options of the capacity plan to a parser."""
     parser.add_argument('--mix', metavar='NAME=N,...',
                         help='fill the hosts with the flavors in this '
                              'proportion as well')
@@ -101,7 +100,7 @@ def _add_counting_options(parser: argparse.ArgumentParser) -> None:
         '--alias',
         action='append',
         default=[],
-        type=_parse_alias,
+        type=_parse_pci_alias,
         metavar='NAME=CLASS',
         dest='aliases',
         help='resource class of a PCI alias, for a cloud',
@@ -120,7 +119,9 @@ def _add_counting_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_density_options(parser: argparse.ArgumentParser) -> None:
-    """Add the command-line options for the prediction of container densities.
+    """Add the command-line options of density prediction to a parser.
+
+    The density is the number of containers that the guests of a host can run.
     """
     parser.add_argument('--density', action='store_true',
                         help='predict how many containers the guests can run '
@@ -139,18 +140,26 @@ def _add_density_options(parser: argparse.ArgumentParser) -> None:
                              'containers stay within the latency limit')
 
 
-def run_plan(arguments: argparse.Namespace) -> int:
-    """Plan how many guests fit hosts or a cloud; return the exit status."""
+def run_plan_command(arguments: argparse.Namespace) -> int:
+    """Run ``ghsched plan``: compute how many more guests fit.
+
+    Return the exit status.
+    """
     bar = Bar(sys.stderr, arguments.progress or sys.stderr.isatty())
     try:
         if arguments.picture:
             files.check_writable(arguments.picture)
-        answer = _make_plan(arguments, bar)
+        answer = _make_capacity_plan(arguments, bar)
         if arguments.picture:
-            files.save_file(arguments.picture, plan_picture.draw_plan(
-                answer.plan, answer.densities,
-                arguments.picture.suffix.lower()[1:] or 'svg'))
-        text = _render(answer, arguments.format)
+            files.replace_file_content(
+                arguments.picture,
+                plan_picture.draw_plan(
+                    answer.plan,
+                    answer.densities,
+                    arguments.picture.suffix.lower()[1:] or 'svg',
+                ),
+            )
+        text = _render_plan(answer, arguments.format)
     except PlannerError as error:
         bar.clear()
         print(f'ghsched plan: {error}', file=sys.stderr)
@@ -162,8 +171,8 @@ def run_plan(arguments: argparse.Namespace) -> int:
     return exits.DONE if fits else exits.FOUND
 
 
-def _render(answer: Answer, file_format: str) -> str:
-    """Render a capacity plan in the format that the command prints.
+def _render_plan(answer: Answer, file_format: str) -> str:
+    """Return a capacity plan as text in the selected format.
 
     :raises PlannerError: when pictures cannot be drawn.
     """
@@ -172,8 +181,13 @@ def _render(answer: Answer, file_format: str) -> str:
     return output.FORMATS[file_format](answer.plan, answer.densities)
 
 
-def _make_plan(arguments: argparse.Namespace, bar: Bar) -> Answer:
-    """Return the capacity plan and the predicted container densities."""
+def _make_capacity_plan(
+    arguments: argparse.Namespace, progress_bar: Bar
+) -> Answer:
+    """Return the capacity plan that the command line asks for.
+
+    With predicted container densities, if they are asked for.
+    """
     given = planner_inputs.load_hosts(arguments.hosts or ())
     connection = (planner_inputs.connect_cloud(arguments.cloud)
                   if arguments.cloud else None)
@@ -184,11 +198,11 @@ def _make_plan(arguments: argparse.Namespace, bar: Bar) -> Answer:
         arguments.accounting,
         planner_inputs.map_aliases(given, arguments.aliases, flavors),
         arguments.more, weigher=arguments.weigher)
-    targets = _select_targets(arguments, given)
+    targets = _select_target_machines(arguments, given)
     against = (planner_inputs.load_target(arguments.against).machine
                if arguments.against else None)
     check_machine_names(targets, against)
-    filling = make_step_progress(bar, 0.0, 0.8 if targets else 1.0)
+    filling = make_step_progress(progress_bar, 0.0, 0.8 if targets else 1.0)
     with PrivatePlacement() as ours:
         if connection is not None:
             found = planner.plan_cloud(
@@ -202,16 +216,16 @@ def _make_plan(arguments: argparse.Namespace, bar: Bar) -> Answer:
                                        filling, ours)
         told = predict_densities(
             found, targets, flavors, settings, ours, against,
-            arguments.search, make_step_progress(bar, 0.8, 1.0))
-    bar(1.0, 'done')
+            arguments.search, make_step_progress(progress_bar, 0.8, 1.0))
+    progress_bar(1.0, 'done')
     return Answer(replace(found, notes=(*found.notes, *told.reasons)),
                   told.densities)
 
 
-def _select_targets(
+def _select_target_machines(
     arguments: argparse.Namespace, files: Sequence[planner_inputs.Described]
 ) -> tuple[Target, ...]:
-    """Return the machines whose container densities are to be predicted."""
+    """Return the machines to predict container densities for."""
     if arguments.machines:
         return planner_inputs.load_targets(arguments.machines, files)
     found = tuple(planner_inputs.make_target(one) for one in files
@@ -227,7 +241,7 @@ def _select_targets(
 
 
 def _parse_picture_path(text: str) -> Path:
-    """Parse a command-line argument as the path of an SVG picture.
+    """Parse a command-line argument as the path of a picture to write.
 
     :raises argparse.ArgumentTypeError: for the suffix of another format.
     """
@@ -239,8 +253,8 @@ def _parse_picture_path(text: str) -> Path:
     return path
 
 
-def _parse_alias(text: str) -> tuple[str, str]:
-    """Parse the command-line argument ``ALIAS=CLASS``."""
+def _parse_pci_alias(text: str) -> tuple[str, str]:
+    """Parse the command-line argument ``ALIAS=CLASS`` of a PCI alias."""
     name, equals, value = text.partition('=')
     if not equals or not name or not value:
         raise argparse.ArgumentTypeError(f'{text!r} is not NAME=CLASS')

@@ -39,7 +39,7 @@ _UNREACHED = ('Placement does not answer, or Keystone on the way to it; see '
               '[placement] in nova.conf')
 
 
-def add_options(command: argparse.ArgumentParser) -> None:
+def add_retire_options(command: argparse.ArgumentParser) -> None:
     """Add the options of ``ghsched-host retire`` to its parser."""
     command.add_argument(
         '--node', metavar='NAME',
@@ -50,20 +50,24 @@ def add_options(command: argparse.ArgumentParser) -> None:
         help='show what would be removed, and change nothing')
 
 
-def run_retire(arguments: argparse.Namespace) -> int:
+def run_retire_command(arguments: argparse.Namespace) -> int:
     """Remove ghsched's inventories of this host; return the exit status.
 
     :raises HostError: when the host cannot be read.
     :raises GroupError: when resctrl cannot be used.
     """
-    session, section = load_configuration(
+    session, section = load_retire_configuration(
         arguments.config_file, arguments.dry_run)
     client = PlacementClient(session)
-    node = arguments.node or domains.get_host_name(arguments.connect)
+    node = arguments.node or domains.get_libvirt_host_name(arguments.connect)
     try:
         providers = retire.read_tree(client, node)
-        kept = [*_describe_guests(domains.list_defined(arguments.connect)),
-                *_describe_consumers(providers)]
+        kept = [
+            *_describe_guests_with_policy(
+                domains.list_all_domains(arguments.connect)
+            ),
+            *_describe_remaining_consumers(providers),
+        ]
         if not providers:
             kept.append(f'Placement has no compute node {node}; name it with '
                         '--node')
@@ -78,21 +82,25 @@ def run_retire(arguments: argparse.Namespace) -> int:
     except PlacementError as error:
         raise domains.HostError(str(error) if error.code
                                 else _UNREACHED) from error
-    return _remove_groups(Path(section.resctrl_path), arguments.dry_run)
+    return _remove_resctrl_groups(
+        Path(section.resctrl_path), arguments.dry_run
+    )
 
 
-def load_configuration(
+def load_retire_configuration(
     files: Sequence[str] | None, dry_run: bool
 ) -> tuple[Any, Any]:
-    """Return Nova's Placement client and the ``[ghsched]`` options.
+    """Return a Placement client and the ``[ghsched]`` options.
 
     :raises HostError: when nova-compute is still configured for the driver of
         ghsched and would report the inventories again.
     """
     if files is None:
-        files = configured.list_default_files()
+        files = configured.list_nova_conf_files()
     try:
-        server_set.read_nova_conf('nova-compute', files, init_rpc=False)
+        server_set.read_nova_service_conf(
+            'nova-compute', files, init_rpc=False
+        )
     except server_set.NotHere as error:
         raise domains.HostError(str(error)) from error
     from ghsched_nova.nova_seams import shared
@@ -110,17 +118,21 @@ def load_configuration(
         raise domains.HostError(_UNREACHED) from error
 
 
-def _describe_guests(found: Sequence[desired.Running]) -> Iterator[str]:
-    """Yield a sentence for each guest of the host that still has a policy."""
-    for guest in found:
+def _describe_guests_with_policy(
+    guests: Sequence[desired.Running],
+) -> Iterator[str]:
+    """Yield a sentence about each guest that still has a policy."""
+    for guest in guests:
         if desired.has_policy(guest.xml):
             yield (f'guest {guest.domain.name} ({guest.domain.uuid}) has a '
                    'policy of ghsched; move it away, or resize it to a '
                    'flavor without one')
 
 
-def _describe_consumers(providers: Sequence[retire.Provider]) -> Iterator[str]:
-    """Yield a sentence for each consumer that has resources of ghsched."""
+def _describe_remaining_consumers(
+    providers: Sequence[retire.Provider],
+) -> Iterator[str]:
+    """Yield a sentence about each consumer of ghsched's resources."""
     for provider in providers:
         for consumer in sorted(provider.holders):
             yield (f'consumer {consumer} holds what {provider.name} offers; '
@@ -128,16 +140,16 @@ def _describe_consumers(providers: Sequence[retire.Provider]) -> Iterator[str]:
                    '"nova-manage placement audit"')
 
 
-def _remove_groups(root: Path, dry_run: bool) -> int:
-    """Remove the resctrl groups of ghsched; return the exit status.
+def _remove_resctrl_groups(resctrl_path: Path, dry_run: bool) -> int:
+    """Remove ghsched's resctrl groups; return the exit status.
 
     The kernel moves their tasks into the root group.
     """
-    if not os.path.isdir(root / 'info'):
+    if not os.path.isdir(resctrl_path / 'info'):
         return exits.DONE
     files, status = fs.Files(), exits.DONE
-    with fs.resctrl_lock(files, root, fs.LOCK_TIMEOUT):
-        for path in _list_groups(files, root):
+    with fs.resctrl_lock(files, resctrl_path, fs.LOCK_TIMEOUT):
+        for path in _list_resctrl_groups(files, resctrl_path):
             print(f'remove the control group {path}')
             try:
                 if not dry_run:
@@ -148,9 +160,11 @@ def _remove_groups(root: Path, dry_run: bool) -> int:
     return status
 
 
-def _list_groups(files: fs.Files, root: Path) -> Iterator[Path]:
-    """Yield the paths of resctrl groups that ghsched has made."""
-    for directory in (root / naming.MONITORS, root):
+def _list_resctrl_groups(
+    files: fs.Files, resctrl_path: Path
+) -> Iterator[Path]:
+    """Yield the paths of the resctrl groups that ghsched created."""
+    for directory in (resctrl_path / naming.MONITORS, resctrl_path):
         if os.path.isdir(directory):
             yield from (directory / name
                         for name in files.directories(directory)

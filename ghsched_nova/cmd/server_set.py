@@ -44,9 +44,9 @@ class NotHere(Exception):  # noqa: N818
     """This is no place to run the command; says what is missing."""
 
 
-def add_parser(commands: Any) -> None:
-    """Add the command ``server set`` to the parser of ``ghsched``."""
-    server = commands.add_parser(
+def add_server_set_command(subparsers: Any) -> None:
+    """Add the sub-command ``server set`` to the parser of ``ghsched``."""
+    server = subparsers.add_parser(
         'server', help='change existing servers').add_subparsers(
             dest='server_command', metavar='COMMAND', required=True)
     text = 'change the bandwidth policy of a server without a restart'
@@ -64,40 +64,47 @@ def add_parser(commands: Any) -> None:
              'for several; default: the files that nova-manage reads)')
     parser.add_argument('--format', choices=('table', 'json'),
                         default='table')
-    parser.set_defaults(run=run_server_set)
+    parser.set_defaults(run=run_server_set_command)
 
 
-def run_server_set(arguments: argparse.Namespace) -> int:
-    """Change the bandwidth policy of a server; return the exit status."""
+def run_server_set_command(arguments: argparse.Namespace) -> int:
+    """Run ``ghsched server set``: change a server's bandwidth policy.
+
+    Return the exit status.
+    """
     def told(plan: Any) -> str:
-        show = format_json if arguments.format == 'json' else format_table
+        show = (
+            render_change_as_json
+            if arguments.format == 'json'
+            else render_change_as_table
+        )
         return show(plan, arguments.dry_run)
 
-    return print_result(
-        lambda: told(change_server(arguments)), 'ghsched server set'
+    return print_function_result(
+        lambda: told(change_server_policy(arguments)), 'ghsched server set'
     )
 
 
-def print_result(work: Callable[[], str], program: str) -> int:
-    """Call a function and print the text that it returns.
+def print_function_result(function: Callable[[], str], command: str) -> int:
+    """Print the text that a function returns, or the function's error.
 
-    Return the exit status. Errors of the function are printed.
+    Return the exit status of the command.
 
-    :param program: name of the command, printed before an error.
+    :param command: name of the command, printed before an error.
     """
     try:
-        print(work())
+        print(function())
     except (policies.PolicyError, errors.Refused) as error:
-        print(f'{program}: refused: {error}', file=sys.stderr)
+        print(f'{command}: refused: {error}', file=sys.stderr)
         return exits.FOUND
     except (NotHere, errors.LeftOver) as error:
-        print(f'{program}: {error}', file=sys.stderr)
+        print(f'{command}: {error}', file=sys.stderr)
         return exits.COULD_NOT
     return exits.DONE
 
 
-def change_server(arguments: argparse.Namespace) -> Any:
-    """Change the bandwidth policy of a server named on the command line.
+def change_server_policy(arguments: argparse.Namespace) -> Any:
+    """Change the bandwidth policy of the server that the command names.
 
     :returns: ghsched_nova.live.change.Plan
     :raises NotHere: when Nova's configuration is not on this node.
@@ -111,7 +118,7 @@ def change_server(arguments: argparse.Namespace) -> Any:
     except ValueError:
         raise errors.Refused(
             f'{arguments.server!r} is not the UUID of a server') from None
-    load_nova_conf(arguments.config_file)
+    load_nova_api_conf(arguments.config_file)
     # Nova reads its configuration while it is imported.
     from ghsched_nova.live import records
     from ghsched_nova.live import servers
@@ -119,12 +126,12 @@ def change_server(arguments: argparse.Namespace) -> Any:
         return servers.change_policy(context, server, asked, arguments.dry_run)
 
 
-def load_nova_conf(files: Sequence[str] | None) -> None:
-    """Read Nova's configuration as nova-manage does.
+def load_nova_api_conf(files: Sequence[str] | None) -> None:
+    """Load Nova's configuration, which must name the API database.
 
     :raises NotHere: when this node has no credentials of the API database.
     """
-    options = read_nova_conf('ghsched', files)
+    options = read_nova_service_conf('ghsched', files)
     from nova import objects
     if not options.api_database.connection:
         raise NotHere(
@@ -133,12 +140,13 @@ def load_nova_conf(files: Sequence[str] | None) -> None:
     objects.register_all()
 
 
-def read_nova_conf(program: str, files: Sequence[str] | None,
-                   **more: bool) -> Any:
-    """Return Nova's configuration as one of its services reads it.
+def read_nova_service_conf(
+    program: str, files: Sequence[str] | None, **parse_options: bool
+) -> Any:
+    """Read and return Nova's configuration as a Nova service reads it.
 
     :param program: name of the service.
-    :param more: further arguments of nova.config.parse_args.
+    :param parse_options: further arguments of nova.config.parse_args.
     :raises NotHere: when Nova is not installed, or nova.conf is invalid.
     """
     # A library of Nova's imports it if it is there; nothing here uses it.
@@ -151,7 +159,9 @@ def read_nova_conf(program: str, files: Sequence[str] | None,
                       f'{error}') from error
     from oslo_config import cfg
     try:
-        config.parse_args([program], default_config_files=files, **more)
+        config.parse_args(
+            [program], default_config_files=files, **parse_options
+        )
     except cfg.Error as error:
         raise NotHere(f'cannot read nova.conf: {error}') from error
     except Exception as error:
@@ -166,14 +176,13 @@ def read_nova_conf(program: str, files: Sequence[str] | None,
 # -- output -------------------------------------------------------------------
 
 
-def format_json(plan: Any, dry_run: bool) -> str:
-    """Render the report of a server's policy change as JSON."""
-    return json.dumps(change_report.make_change_report(plan, dry_run),
-                      indent=2)
+def render_change_as_json(plan: Any, dry_run: bool) -> str:
+    """Return the report of a server's policy change as JSON."""
+    return json.dumps(change_report.make_change_report(plan, dry_run), indent=2)
 
 
-def format_table(plan: Any, dry_run: bool) -> str:
-    """Render the report of a server's policy change as a text table."""
+def render_change_as_table(plan: Any, dry_run: bool) -> str:
+    """Return the report of a server's policy change as a text table."""
     shown = change_report.make_change_report(plan, dry_run)
     table = prettytable.PrettyTable(change_report.HEADER)
     table.align = 'l'

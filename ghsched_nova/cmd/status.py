@@ -37,42 +37,52 @@ _CODES = {'ok': upgradecheck.Code.SUCCESS,
           'error': upgradecheck.Code.FAILURE}
 
 
-def make_result(found: Iterable[checks.Check]) -> upgradecheck.Result:
-    """Return the worst status of some checks, with each problem's remedy."""
-    found = tuple(found)
-    code = max((_CODES[check.status] for check in found),
+def make_upgrade_result(
+    results: Iterable[checks.Check],
+) -> upgradecheck.Result:
+    """Convert node checks to one result of oslo.upgradecheck.
+
+    The result has the worst status, and the remedies of all problems.
+    """
+    results = tuple(results)
+    code = max((_CODES[check.status] for check in results),
                default=upgradecheck.Code.SUCCESS)
     return upgradecheck.Result(code, '; '.join(
         f'{check.name}: {check.text}'
         + (f' ({check.remedy})' if check.remedy else '')
-        for check in found if _CODES[check.status]
+        for check in results if _CODES[check.status]
         is not upgradecheck.Code.SUCCESS) or None)
 
 
 def _make_upgrade_check(
-    judge: Callable[[checks.Facts], Iterator[checks.Check]],
+    check_node: Callable[[checks.Facts], Iterator[checks.Check]],
 ) -> Callable[['Checks'], upgradecheck.Result]:
-    """Convert a check of this node to an upgrade check of oslo.upgradecheck.
-    """
+    """Wrap a check of this node as a check of oslo.upgradecheck."""
 
     def check(commands: 'Checks') -> upgradecheck.Result:
-        return make_result(
-            judge(node.read_facts(_get_named_files(commands.options)))
+        return make_upgrade_result(
+            check_node(
+                node.read_node_facts(_get_user_conf_files(commands.options))
+            )
         )
+
     return check
 
 
 def _check_guaranteed(commands: 'Checks') -> upgradecheck.Result:
-    files = _get_named_files(commands.options)
-    return make_result(
-        guaranteed.check_guarantees(
-            node.read_facts(files), node.read_options(files)
+    files = _get_user_conf_files(commands.options)
+    return make_upgrade_result(
+        guaranteed.check_guaranteed_bandwidth(
+            node.read_node_facts(files), node.read_node_options(files)
         )
     )
 
 
-def _get_named_files(options: cfg.ConfigOpts) -> list[str] | None:
-    """Return the configuration files named by the user; None for defaults."""
+def _get_user_conf_files(options: cfg.ConfigOpts) -> list[str] | None:
+    """Return the configuration files named by the user.
+
+    None if the default files are used.
+    """
     found = options.get_location('config_file')
     by_user = found is not None and found.location.is_user_controlled
     return list(options.config_file) if by_user else None
@@ -87,17 +97,17 @@ class Checks(upgradecheck.UpgradeCommands):
     _upgrade_checks = (
         (
             'Releases and configuration',
-            _make_upgrade_check(checks.check_services),
+            _make_upgrade_check(checks.check_installed_releases),
         ),
-        ('Placement', _make_upgrade_check(checks.check_placement)),
+        ('Placement', _make_upgrade_check(checks.check_placement_retries)),
         ('Guaranteed bandwidth', _check_guaranteed),
-        ('Compute host', _make_upgrade_check(checks.check_compute)),
-        ('Scheduler', _make_upgrade_check(checks.check_scheduler)),
+        ('Compute host', _make_upgrade_check(checks.check_compute_host)),
+        ('Scheduler', _make_upgrade_check(checks.check_scheduler_node)),
     )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run ``ghsched-status``; return 0, 1 for warnings or 2 for errors."""
+    """Run ``ghsched-status``; return 0, or 1 for warnings, 2 for errors."""
     argv = sys.argv[1:] if argv is None else list(argv)
     if argv[:1] == ['--version']:
         # oslo.config refuses it without a command.

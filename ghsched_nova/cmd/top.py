@@ -52,11 +52,11 @@ def make_parser() -> argparse.ArgumentParser:
         description='Memory bandwidth of guests: asked for, in force, and '
                     'used. On a terminal: ' + top_screen.HELPS[0] + '.')
     console.add_version_option(top)
-    top_source.add_options(top)
-    top.add_argument('-d', '--delay', type=_parse_seconds, default=2.0,
+    top_source.add_source_options(top)
+    top.add_argument('-d', '--delay', type=_parse_delay, default=2.0,
                      metavar='SECONDS',
                      help='seconds between updates (default: %(default)s)')
-    top.add_argument('-n', '--count', type=_parse_count, metavar='N',
+    top.add_argument('-n', '--count', type=_parse_frame_count, metavar='N',
                      help='exit after N updates')
     top.add_argument('-b', '--batch', action='store_true',
                      help='batch mode: print updates one below the other; '
@@ -77,8 +77,8 @@ def make_parser() -> argparse.ArgumentParser:
     return top
 
 
-def _parse_seconds(text: str) -> float:
-    """Parse a command-line argument as a number of seconds."""
+def _parse_delay(text: str) -> float:
+    """Parse a command-line argument as seconds between two updates."""
     try:
         seconds = float(text)
     except ValueError:
@@ -89,8 +89,8 @@ def _parse_seconds(text: str) -> float:
     return seconds
 
 
-def _parse_count(text: str) -> int:
-    """Parse a command-line argument as a positive number."""
+def _parse_frame_count(text: str) -> int:
+    """Parse a command-line argument as a positive number of updates."""
     if not (text.isascii() and text.isdigit() and 0 < int(text) < 10 ** 9):
         raise argparse.ArgumentTypeError(f'{text!r} is not a count')
     return int(text)
@@ -107,11 +107,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     batch = arguments.batch or arguments.json or not (
         sys.stdin.isatty() and sys.stdout.isatty())
     try:
-        _read_first_sample(top, source, arguments.delay)
+        _take_first_sample(top, source, arguments.delay)
         if batch:
-            _run_batch(top, arguments.delay, arguments.count)
+            _print_frames(top, arguments.delay, arguments.count)
         else:
-            _run_interactive(top, arguments.delay, arguments.count)
+            _show_frames(top, arguments.delay, arguments.count)
     except topology.MonitorUnavailable as error:
         print(f'ghsched-top: {error}', file=sys.stderr)
         return exits.COULD_NOT
@@ -123,19 +123,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     return exits.DONE
 
 
-def _read_first_sample(top: top_screen.Top, source: top_source.Source,
+def _take_first_sample(display: top_screen.Top, source: top_source.Source,
                        delay: float) -> None:
     """Read the counters once and wait, because a rate needs two samples."""
-    if top.loaded:
-        top.read_frame()
+    if display.loaded:
+        display.read_frame()
         time.sleep(top_source.LOAD_PERIOD)
     elif source.reader.get_host().monitor.unit == 'counter_bytes':
         source.reader.measure_usage()
         time.sleep(min(delay, 1.0))
 
 
-def _iterate_rounds(count: int | None) -> Iterator[bool]:
-    """Yield, for each round of the display, whether it is the last.
+def _iterate_frames(count: int | None) -> Iterator[bool]:
+    """Yield, for each frame to show, whether it is the last one.
 
     :param count: number of rounds; None for no end.
     """
@@ -145,18 +145,23 @@ def _iterate_rounds(count: int | None) -> Iterator[bool]:
         yield done == count
 
 
-def _run_batch(top: top_screen.Top, delay: float, count: int | None) -> None:
-    """Print frames with the current load one after the other."""
-    for last in _iterate_rounds(count):
-        top.read_frame()
-        print(top.render_frame(), end='\n' if last or top.as_json else '\n\n',
-              flush=True)
+def _print_frames(
+    display: top_screen.Top, delay: float, count: int | None
+) -> None:
+    """Print one frame of current figures after each delay (batch mode)."""
+    for last in _iterate_frames(count):
+        display.read_frame()
+        print(
+            display.render_frame(),
+            end='\n' if last or display.as_json else '\n\n',
+            flush=True,
+        )
         if not last:
             time.sleep(delay)
 
 
-def _run_interactive(
-    top: top_screen.Top, delay: float, count: int | None
+def _show_frames(
+    display: top_screen.Top, delay: float, count: int | None
 ) -> None:
     """Show frames on the terminal until the user quits."""
     with (
@@ -165,47 +170,48 @@ def _run_interactive(
             sys.stdin.fileno(), sys.stdout.fileno()
         ) as write,
     ):
-        for last in _iterate_rounds(count):
+        for last in _iterate_frames(count):
             problem = ''
             try:
-                top.read_frame()
+                display.read_frame()
             except topology.MonitorUnavailable as error:
-                problem = str(error)    # it may be mounted again
-            if not _show_frame(top, problem, write, 0 if last else delay,
-                               wakened):
+                problem = str(error)  # it may be mounted again
+            if not _show_frame_until_due(
+                display, problem, write, 0 if last else delay, wakened
+            ):
                 return
     # The other screen is gone, and the last frame with it.
-    print(problem or top.render_frame())
+    print(problem or display.render_frame())
 
 
-def _show_frame(
-    top: top_screen.Top,
+def _show_frame_until_due(
+    display: top_screen.Top,
     problem: str,
     write: Callable[[str], None],
     delay: float,
-    wakened: int,
+    wakeup_fd: int,
 ) -> bool:
-    """Show a frame until the next one is due; return False if the user quits.
+    """Show a frame until the next is due; return False if the user quits.
 
     Keys and terminal resizes redraw the same figures at once.
 
-    :param wakened: file descriptor that becomes readable after a signal.
+    :param wakeup_fd: file descriptor that becomes readable after a signal.
     """
     end = time.monotonic() + delay
     colour = 'NO_COLOR' not in os.environ
     while True:
         columns, lines = shutil.get_terminal_size()
-        write(top.screen(columns, lines, colour, problem))
+        write(display.screen(columns, lines, colour, problem))
         ready, _write, _error = select.select(
-            [sys.stdin, wakened], [], [], max(0.0, end - time.monotonic()))
+            [sys.stdin, wakeup_fd], [], [], max(0.0, end - time.monotonic()))
         if not ready:
             return True
-        if wakened in ready:
-            os.read(wakened, 4096)
+        if wakeup_fd in ready:
+            os.read(wakeup_fd, 4096)
         if sys.stdin in ready:
             typed = os.read(sys.stdin.fileno(), 64).decode(errors='replace')
             # No key at all: the terminal is gone.
-            if not typed or not all(map(top.handle_key,
+            if not typed or not all(map(display.handle_key,
                                         top_screen.parse_keys(typed))):
                 return False
 
@@ -226,18 +232,21 @@ def _signal_wakeup() -> Iterator[int]:
 
 @contextlib.contextmanager
 def _terminal_without_echo(
-    keys: int, output: int
+    input_fd: int, output_fd: int
 ) -> Iterator[Callable[[str], None]]:
-    """Within this context, the terminal does not echo keys."""
-    before = termios.tcgetattr(keys)
+    """Within this context, the terminal does not echo typed keys.
+
+    Yield a function that writes text to the terminal.
+    """
+    before = termios.tcgetattr(input_fd)
 
     def begin() -> None:
-        tty.setcbreak(keys)
-        _write_text(output, _BEGIN)
+        tty.setcbreak(input_fd)
+        _write_all(output_fd, _BEGIN)
 
     def end() -> None:
-        _write_text(output, _END)
-        termios.tcsetattr(keys, termios.TCSADRAIN, before)
+        _write_all(output_fd, _END)
+        termios.tcsetattr(input_fd, termios.TCSADRAIN, before)
 
     def stop(_number: int, _frame: Any) -> None:
         # The shell is to find its terminal as it was.
@@ -245,29 +254,32 @@ def _terminal_without_echo(
         os.kill(os.getpid(), signal.SIGSTOP)
         begin()
 
-    handlers = {signal.SIGTERM: _raise_interrupt, signal.SIGTSTP: stop,
-                # Without a handler of Python it would not wake select().
-                signal.SIGWINCH: lambda _number, _frame: None}
+    handlers = {
+        signal.SIGTERM: _raise_keyboard_interrupt,
+        signal.SIGTSTP: stop,
+        # Without a handler of Python it would not wake select().
+        signal.SIGWINCH: lambda _number, _frame: None,
+    }
     former = {number: signal.signal(number, handler)
               for number, handler in handlers.items()}
     try:
         begin()
-        yield lambda text: _write_text(output, text)
+        yield lambda text: _write_all(output_fd, text)
     finally:
         end()
         for number, handler in former.items():
             signal.signal(number, handler)
 
 
-def _write_text(output: int, text: str) -> None:
-    """Write a text to a file descriptor completely."""
+def _write_all(fd: int, text: str) -> None:
+    """Write all of a text to a file descriptor."""
     data = text.encode(errors='replace')
     while data:
-        data = data[os.write(output, data):]
+        data = data[os.write(fd, data):]
 
 
-def _raise_interrupt(_number: int, _frame: Any) -> NoReturn:
-    """Raise KeyboardInterrupt on SIGTERM, as Ctrl-C does."""
+def _raise_keyboard_interrupt(_number: int, _frame: Any) -> NoReturn:
+    """Raise KeyboardInterrupt; the handler of SIGTERM."""
     raise KeyboardInterrupt
 
 

@@ -102,7 +102,7 @@ class Source:
         return self.libvirt.problem if self.libvirt else ''
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_source_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--resctrl', type=Path, default=Path('/sys/fs/resctrl'),
         metavar='PATH', help='mount point of resctrl (default: %(default)s)')

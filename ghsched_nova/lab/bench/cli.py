@@ -184,7 +184,7 @@ def _run(arguments: argparse.Namespace) -> int:
         raise
     made = record.Report((result,))
     if arguments.output:
-        files.save_file(arguments.output, record.to_json(made))
+        files.replace_file_content(arguments.output, record.to_json(made))
     print(document.render(report.document(made), 'md'), end='')
     return {'done': exits.DONE, 'failed': exits.FOUND,
             'skipped': EXIT_SKIPPED}[result.status]
@@ -246,14 +246,15 @@ def _publish(arguments: argparse.Namespace, blocks: Sequence[document.Block]
         files.check_writable(arguments.output)
     if arguments.output and arguments.format != 'html':
         for picture in document.pictures(blocks):
-            files.save_file(arguments.output.parent /
-                            picture.name, picture.svg)
+            files.replace_file_content(
+                arguments.output.parent / picture.name, picture.svg
+            )
     _write(arguments.output, document.render(blocks, arguments.format))
 
 
 def _write(output: Path | None, text: str) -> None:
     if output:
-        files.save_file(output, text)
+        files.replace_file_content(output, text)
     else:
         print(text, end='')
 

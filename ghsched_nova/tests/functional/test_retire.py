@@ -37,11 +37,11 @@ class RetireTest(test_pci_providers.PciProviderTestCase):
         super().setUp()
         self.start()
         self.useFixture(fixtures.MockPatchObject(
-            retire, 'load_configuration', self.configured))
+            retire, 'load_retire_configuration', self.configured))
         self.useFixture(fixtures.MockPatchObject(
-            retire.domains, 'get_host_name', lambda uri: 'host_a'))
+            retire.domains, 'get_libvirt_host_name', lambda uri: 'host_a'))
         self.useFixture(fixtures.MockPatchObject(
-            retire.domains, 'list_defined', lambda uri: self.domains()))
+            retire.domains, 'list_all_domains', lambda uri: self.domains()))
 
     def configured(self, files, dry_run):
         return shared.placement_client(), shared.config().ghsched

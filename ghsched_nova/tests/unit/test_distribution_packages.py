@@ -388,7 +388,7 @@ class DefaultFilesTest(base.TestCase):
 
     def names(self):
         return [pathlib.Path(one).name
-                for one in configured.list_default_files(self.directory)]
+                for one in configured.list_nova_conf_files(self.directory)]
 
     def test_node_without_packages_has_the_files_of_nova(self):
         self.assertEqual(['nova', 'nova-compute'], self.names())

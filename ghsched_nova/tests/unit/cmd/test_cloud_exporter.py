@@ -34,38 +34,41 @@ class CloudExporterTest(base.TestCase):
         self.cloud = simulated_cloud.SimulatedCloud(2)
         self.patch(planner_inputs, 'connect_cloud',
                    lambda name: self.cloud.connection)
-        return cloud_exporter.make_reader(exporter.make_parser().parse_args(
-            ['--cloud', 'mine', *options]))
+        return cloud_exporter.make_cloud_reader(
+            exporter.make_parser().parse_args(['--cloud', 'mine', *options])
+        )
 
     def scrape(self, reader, name):
         registry = prometheus_client.CollectorRegistry()
-        registry.register(cloud_metrics.Collector(reader.get_reading))
+        registry.register(cloud_metrics.Collector(reader.get_cloud_reading))
         return registry.get_sample_value(f'ghsched_cloud_{name}')
 
     def test_failed_refresh_is_logged_and_counted_and_keeps_the_state(self):
         log = self.useFixture(fixtures.FakeLogger())
         reader = self.make('--interval', '60')
-        self.assertEqual(60, reader.refresh())
+        self.assertEqual(60, reader.refresh_cloud())
         self.assertEqual(0, self.scrape(reader, 'errors_total'))
         self.cloud.broken = True
-        self.assertEqual(60, reader.refresh())
+        self.assertEqual(60, reader.refresh_cloud())
         self.assertEqual(1, self.scrape(reader, 'errors_total'))
         self.assertIn('cannot read the cloud, keeping its last state: '
                       'Placement: GET /traits: HTTP 500', log.output)
-        self.assertEqual(2, len(reader.get_reading().cloud.hosts))
+        self.assertEqual(2, len(reader.get_cloud_reading().cloud.hosts))
         self.assertIsNotNone(self.scrape(reader, 'age_seconds'))
 
     def test_hosts_that_wait_are_read_soon(self):
         self.patch(cloud_cache, 'HOSTS_READ', 1)
         reader = self.make()
-        self.assertEqual([5, 300], [reader.refresh(), reader.refresh()])
+        self.assertEqual(
+            [5, 300], [reader.refresh_cloud(), reader.refresh_cloud()]
+        )
 
     def test_server_is_filled_by_a_thread_and_asks_nothing_at_a_scrape(self):
         reader = self.make('--flavor', 'big=3')
-        reader.refresh()
+        reader.refresh_cloud()
         asked = dict(self.cloud.asked)
         registry = prometheus_client.CollectorRegistry()
-        registry.register(cloud_metrics.Collector(reader.get_reading))
+        registry.register(cloud_metrics.Collector(reader.get_cloud_reading))
         text = prometheus_client.generate_latest(registry).decode()
         self.assertIn('ghsched_cloud_flavor_least_guests{flavor="big"} 3.0',
                       text)

@@ -140,18 +140,18 @@ class ChecksTest(base.TestCase):
 
     def test_a_node_that_is_set_up(self):
         self.assertEqual({'ok'}, {one.status for one
-                                  in checks.run_checks(GOOD)})
+                                  in checks.run_node_checks(GOOD)})
 
     def test_each_thing_that_is_wrong_is_named_with_what_to_do(self):
         for change, name, found in WRONG:
-            bad, = (one for one in checks.run_checks(
+            bad, = (one for one in checks.run_node_checks(
                 dataclasses.replace(GOOD, **change)) if one.status != 'ok')
             self.assertEqual((name, found), (bad.name, bad.status), change)
             self.assertTrue(bad.remedy, change)
 
     def test_our_compute_program_with_another_driver_is_an_error(self):
         for driver in ('libvirt.LibvirtDriver', ''):
-            found = {one.name: one for one in checks.run_checks(
+            found = {one.name: one for one in checks.run_node_checks(
                 dataclasses.replace(GOOD, driver=driver))
                 if one.status == 'error'}
             self.assertEqual({'driver', 'compute program'}, set(found))
@@ -159,21 +159,25 @@ class ChecksTest(base.TestCase):
                           found['compute program'].remedy)
 
     def test_compute_program_that_does_not_run_is_skipped(self):
-        found, = (one for one in checks.run_checks(dataclasses.replace(
+        found, = (one for one in checks.run_node_checks(dataclasses.replace(
             GOOD, programs=(checks.SCHEDULER,))) if one.status != 'ok')
         self.assertEqual(('compute program', 'skipped'),
                          (found.name, found.status))
 
     def test_compute_host_whose_configuration_is_not_found_is_skipped(self):
         """The service in a container has files of its own."""
-        found = checks.run_checks(checks.Facts(programs=(checks.COMPUTE,)))
-        self.assertEqual({'compute': 'skipped'}, {
-            one.name: one.status for one in found if 'compute' in one.name})
+        found = checks.run_node_checks(
+            checks.Facts(programs=(checks.COMPUTE,))
+        )
+        self.assertEqual(
+            {'compute': 'skipped'},
+            {one.name: one.status for one in found if 'compute' in one.name},
+        )
 
     def test_preconditions_that_are_missing_come_before_the_mount(self):
         lack = preconditions.Missing('firmware', 'no table', 'switch it on')
         mount = preconditions.Missing('mount', 'not mounted', 'mount it')
-        found = [one for one in checks.run_checks(dataclasses.replace(
+        found = [one for one in checks.run_node_checks(dataclasses.replace(
             GOOD, mounted=False, missing=(lack, mount)))
             if one.status != 'ok']
         self.assertEqual(
@@ -183,7 +187,7 @@ class ChecksTest(base.TestCase):
               'it')], [(one.name, one.text, one.remedy) for one in found])
 
     def test_checks_not_about_a_node_are_skipped(self):
-        found = checks.run_checks(checks.Facts(files=('nova.conf',)))
+        found = checks.run_node_checks(checks.Facts(files=('nova.conf',)))
         self.assertEqual({'ok', 'skipped'}, {one.status for one in found})
         self.assertFalse(checks.has_error(found))
 
@@ -194,8 +198,8 @@ class ChecksTest(base.TestCase):
         programs=st.lists(st.text(max_size=3)).map(tuple),
         mode=st.none() | st.integers(0, 0o7777)))
     def test_no_node_is_an_error_of_ours(self, facts):
-        found = checks.run_checks(facts)
-        self.assertEqual(checks.has_error(found), status.make_result(
+        found = checks.run_node_checks(facts)
+        self.assertEqual(checks.has_error(found), status.make_upgrade_result(
             found).code == upgradecheck.Code.FAILURE)
 
 
@@ -268,13 +272,13 @@ class CommandTest(base.TestCase):
                 'tail\0-f\0-n\0nova-compute\0')):
             os.makedirs(self.top / 'proc' / str(number))
             (self.top / 'proc' / str(number) / 'cmdline').write_text(words)
-        facts = node.read_facts([str(self.file)], self.top / 'proc')
+        facts = node.read_node_facts([str(self.file)], self.top / 'proc')
         self.assertEqual(('ghsched-nova-compute', 'ghsched-nova-scheduler',
                           'nova-scheduler'), facts.programs)
 
     def test_scheduler_with_each_title_of_a_release_is_found(self):
         for release, cmdline, expected in TITLES:
-            self.assertEqual(expected, node.find_program(cmdline.encode()),
+            self.assertEqual(expected, node.identify_program(cmdline.encode()),
                              (release, cmdline))
 
     def test_scheduler_started_by_oslo_service_is_found(self):
@@ -287,12 +291,13 @@ class CommandTest(base.TestCase):
                  '--config-file', '/etc/nova/nova.conf'],
                 check=True, capture_output=True, timeout=base.GIVE_UP_S).stdout
             titles = [base64.b64decode(line) for line in printed.split()]
-            self.assertEqual([name] * 2, list(map(node.find_program, titles)),
-                             titles)
+            self.assertEqual(
+                [name] * 2, list(map(node.identify_program, titles)), titles
+            )
 
     def test_option_that_ends_services_at_their_start_is_named(self):
         self.write('[ghsched]\nresctrl_magic = 0x65735546\n')
-        facts = node.read_facts([str(self.file)], self.top)
+        facts = node.read_node_facts([str(self.file)], self.top)
         self.assertIn('resctrl_magic', facts.invalid)
 
     def test_how_often_placement_tries(self):
@@ -303,10 +308,10 @@ class CommandTest(base.TestCase):
                            ('[placement]\n'
                             'allocation_conflict_retry_count = x\n', None)):
             own.write_text(text)
-            facts = node.read_facts([str(self.file), str(own)], self.top)
+            facts = node.read_node_facts([str(self.file), str(own)], self.top)
             self.assertEqual((str(own), seen),
                              (facts.own_file, facts.attempts))
-        self.assertEqual('', node.read_facts(
+        self.assertEqual('', node.read_node_facts(
             [str(self.file)], self.top).own_file)
 
     def test_where_placement_looks_for_its_configuration(self):
@@ -314,7 +319,9 @@ class CommandTest(base.TestCase):
         os.mkdir(self.top / '.placement')
         own = self.top / '.placement' / 'placement.conf'
         own.write_text('')
-        self.assertEqual((str(own), 10), node.find_placement_conf(None))
+        self.assertEqual(
+            (str(own), 10), node.read_placement_write_attempts(None)
+        )
 
     def test_upgrade_check_ends_with_the_worst(self):
         self.write('[DEFAULT]\ncompute_driver = libvirt.LibvirtDriver\n')
@@ -383,7 +390,7 @@ class LeftoversTest(base.TestCase):
         (self.top / 'api-paste.ini').write_text(paste)
 
     def found(self):
-        return leftovers.make_checks(leftovers.find_traces(
+        return leftovers.make_leftover_checks(leftovers.find_leftovers(
             [str(self.top / 'nova.conf')], self.proc, self.top))
 
     def stop_all(self):

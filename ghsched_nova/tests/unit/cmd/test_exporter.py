@@ -76,7 +76,9 @@ class ExporterTestCase(base.TestCase):
         self.module = pylibvirt.Module(pylibvirt.Domain(7, element))
         self.source = top_source.Source(
             host.reader, guests.Libvirt('test:///', self.module))
-        self.server = server = exporter.make_server(self.source, port=0)
+        self.server = server = exporter.make_host_metrics_server(
+            self.source, port=0
+        )
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         self.addCleanup(thread.join)
@@ -178,7 +180,7 @@ class ScrapeTest(ExporterTestCase):
 
     def test_energy_needs_no_option(self):
         host = self.host('intel-snc-cdp', QEMU)
-        with mock.patch.object(exporter, 'make_server',
+        with mock.patch.object(exporter, 'make_host_metrics_server',
                                side_effect=OSError) as made:
             self.assertEqual(2, exporter.main([
                 '--no-libvirt', '--resctrl', str(host.root), '--sysfs',
@@ -389,7 +391,9 @@ class BoundsTest(ExporterTestCase):
 
     def test_connections_that_come_at_once_wait_for_the_server(self):
         """A kernel whose queue is full lets clients try again in seconds."""
-        with exporter.make_server(mock.Mock(), port=0) as listening:
+        with exporter.make_host_metrics_server(
+            mock.Mock(), port=0
+        ) as listening:
             for _ in range(3 * exporter.CONNECTIONS):
                 self.addCleanup(socket.create_connection(
                     listening.server_address, timeout=base.GIVE_UP_S).close)

@@ -63,7 +63,7 @@ class FilesTest(base.TestCase):
         absent = self.top / 'absent' / 'out'
         for work in (
             files.check_writable,
-            lambda path: files.save_file(path, ''),
+            lambda path: files.replace_file_content(path, ''),
         ):
             error = self.assertRaises(FileNotFoundError, work, absent)
             self.assertEqual(str(absent), error.filename)
@@ -71,13 +71,15 @@ class FilesTest(base.TestCase):
 
     def test_a_file_is_replaced(self):
         for text in ('one', 'two'):
-            files.save_file(self.path, text)
+            files.replace_file_content(self.path, text)
             self.assertEqual({'out': text}, self.there())
 
     def test_previous_content_stays_when_writing_fails(self):
         self.path.write_text('old')
         with self.can_not_rename(errno.ENOSPC):
-            self.assertRaises(OSError, files.save_file, self.path, 'new')
+            self.assertRaises(
+                OSError, files.replace_file_content, self.path, 'new'
+            )
         self.assertEqual({'out': 'old'}, self.there())
 
     def test_a_link_is_followed(self):
@@ -85,7 +87,7 @@ class FilesTest(base.TestCase):
         link.symlink_to(self.path)
         for text in ('one', 'two'):
             files.check_writable(link)
-            files.save_file(link, text)
+            files.replace_file_content(link, text)
             self.assertTrue(link.is_symlink())
             self.assertFalse(self.path.is_symlink())
             self.assertEqual({'link': text, 'out': text}, self.there())
@@ -94,14 +96,14 @@ class FilesTest(base.TestCase):
         self.path.symlink_to(self.path)
         for work in (
             files.check_writable,
-            lambda path: files.save_file(path, ''),
+            lambda path: files.replace_file_content(path, ''),
         ):
             self.assertEqual(errno.ELOOP,
                              self.assertRaises(OSError, work, self.path).errno)
 
     def test_a_device_stays_one(self):
         files.check_writable(Path(os.devnull))
-        files.save_file(Path(os.devnull), 'text')
+        files.replace_file_content(Path(os.devnull), 'text')
         self.assertTrue(Path(os.devnull).is_char_device())
 
     def test_a_pipe_takes_what_comes(self):
@@ -111,7 +113,7 @@ class FilesTest(base.TestCase):
                 for text in ('one', 'two'):
                     path = Path(f'/dev/fd/{writing}')
                     files.check_writable(path)
-                    files.save_file(path, text)
+                    files.replace_file_content(path, text)
             self.assertEqual('onetwo', reader.read())
 
     def test_the_reader_of_a_pipe_does_not_see_the_check(self):
@@ -119,7 +121,7 @@ class FilesTest(base.TestCase):
         files.check_writable(self.path)     # nor is it waited for
         reader = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
         with open(reader, encoding='utf-8') as opened:
-            files.save_file(self.path, 'text')
+            files.replace_file_content(self.path, 'text')
             self.assertEqual('text', opened.read())
         self.assertTrue(self.path.is_fifo())
 
@@ -139,7 +141,7 @@ class FilesTest(base.TestCase):
             for opened in (named, without_name):
                 path = Path(f'/dev/fd/{opened.fileno()}')
                 files.check_writable(path)
-                files.save_file(path, 'text')
+                files.replace_file_content(path, 'text')
                 self.assertEqual('text', opened.read())
             self.assertEqual({Path(named.name).name: 'text'}, self.there())
 
@@ -150,7 +152,7 @@ class FilesTest(base.TestCase):
         before = self.path.stat()
         for mode in (0o600, 0o664):
             self.path.chmod(mode)
-            files.save_file(self.path, f'{mode}')
+            files.replace_file_content(self.path, f'{mode}')
             self.assertEqual(mode, self.mode())
             self.assertEqual({'out': f'{mode}'}, self.there())
         after = self.path.stat()
@@ -159,7 +161,7 @@ class FilesTest(base.TestCase):
 
     def test_a_new_file_has_the_usual_mode(self):
         self.addCleanup(os.umask, os.umask(0o027))
-        files.save_file(self.path, 'text')
+        files.replace_file_content(self.path, 'text')
         self.assertEqual(0o640, self.mode())
 
     def test_a_file_whose_name_is_fixed_is_written_in_place(self):
@@ -168,14 +170,14 @@ class FilesTest(base.TestCase):
         for number in (errno.EBUSY, errno.EACCES, errno.EPERM, errno.EROFS):
             with self.can_not_rename(number):
                 files.check_writable(self.path)
-                files.save_file(self.path, f'{number}')
+                files.replace_file_content(self.path, f'{number}')
             self.assertEqual({'out': f'{number}'}, self.there())
             self.assertEqual(before, self.path.stat().st_ino)
 
     def test_a_name_that_can_not_be_given_is_an_error(self):
         with self.can_not_rename(errno.EACCES):
             self.assertRaises(
-                PermissionError, files.save_file, self.path, 'new')
+                PermissionError, files.replace_file_content, self.path, 'new')
         self.assertEqual({}, self.there())
 
     def in_a_fixed_directory(self, mode):
@@ -188,7 +190,7 @@ class FilesTest(base.TestCase):
     def test_a_file_in_a_directory_that_is_not_writable(self):
         self.in_a_fixed_directory(0o666)
         files.check_writable(self.path)
-        files.save_file(self.path, 'new')
+        files.replace_file_content(self.path, 'new')
         self.assertEqual({'out': 'new'}, self.there())
         absent = self.top / 'absent'
         self.assertRaises(PermissionError, files.check_writable, absent)
@@ -196,6 +198,6 @@ class FilesTest(base.TestCase):
     def test_a_file_that_is_not_writable_is_refused(self):
         self.in_a_fixed_directory(0o444)
         for work in (files.check_writable,
-                     lambda path: files.save_file(path, 'new')):
+                     lambda path: files.replace_file_content(path, 'new')):
             self.assertRaises(PermissionError, work, self.path)
         self.assertEqual({'out': 'old'}, self.there())

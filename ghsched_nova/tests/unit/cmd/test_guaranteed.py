@@ -104,9 +104,9 @@ class GuaranteedTest(base.TestCase):
         self.placement.shares = shares
         self.file.write_text(text.format(port=self.port))
         files = [str(self.file)]
-        check, = guaranteed.check_guarantees(
-            node.read_facts(files, self.file.parent / 'proc'),
-            node.read_options(files))
+        check, = guaranteed.check_guaranteed_bandwidth(
+            node.read_node_facts(files, self.file.parent / 'proc'),
+            node.read_node_options(files))
         return check
 
     def test_node_with_more_than_memory_delivers_is_named(self):

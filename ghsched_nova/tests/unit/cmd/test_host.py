@@ -56,7 +56,7 @@ class HostCommandTest(base.TestCase):
             f'libvirt_run_path = {self.world.run}\n')
         self.domains = [self.running(guest) for guest in self.world.guests]
         self.enterContext(mock.patch.object(
-            host.domains, 'list_running', lambda uri: self.domains))
+            host.domains, 'list_running_domains', lambda uri: self.domains))
         for name in ('preview', 'reconcile'):
             self.enterContext(mock.patch.object(
                 host.reconcile, name, self.on_model(name)))
@@ -93,7 +93,7 @@ class HostCommandTest(base.TestCase):
     def test_the_same_problem_of_many_guests_is_one_row(self):
         self.assertEqual(
             [('a, b', '', 'not mounted'), ('c', 'x', 'not mounted')],
-            host._join_same_problems([
+            host._merge_same_problems([
                 ('a', '', 'not mounted'),
                 ('b', '', 'not mounted'),
                 ('c', 'x', 'not mounted'),
@@ -208,7 +208,7 @@ class HostCommandTest(base.TestCase):
 
     def test_without_one_it_is_that_of_nova_compute(self):
         self.assertEqual('/sys/fs/resctrl',
-                         configured.read_section().resctrl_path)
+                         configured.read_ghsched_options().resctrl_path)
 
     def test_wrong_usage_is_no_drift(self):
         self.assertEqual(2, self.call('plan', '--nonsense')[0])
@@ -222,7 +222,7 @@ class RetireTest(base.TestCase):
         self.options = types.SimpleNamespace(compute_driver=None, ghsched=1)
         shared = 'ghsched_nova.nova_seams.shared'
         self.read = self.enterContext(
-            mock.patch.object(retire.server_set, 'read_nova_conf'))
+            mock.patch.object(retire.server_set, 'read_nova_service_conf'))
         self.enterContext(mock.patch(f'{shared}.config',
                                      return_value=self.options))
         self.enterContext(mock.patch(f'{shared}.placement_client',
@@ -237,14 +237,16 @@ class RetireTest(base.TestCase):
                       err.getvalue())
 
     def test_host_without_compute_driver_is_accepted(self):
-        self.assertEqual(('client', 1),
-                         retire.load_configuration(['own'], dry_run=False))
+        self.assertEqual(
+            ('client', 1),
+            retire.load_retire_configuration(['own'], dry_run=False),
+        )
 
     def test_files_of_nova_compute_are_read_by_default(self):
         files = ['/etc/nova/nova.conf', '/etc/nova/ghsched-compute.conf']
-        with mock.patch.object(configured, 'list_default_files',
+        with mock.patch.object(configured, 'list_nova_conf_files',
                                return_value=files):
-            retire.load_configuration(None, dry_run=False)
+            retire.load_retire_configuration(None, dry_run=False)
         self.assertEqual(files, self.read.call_args.args[1])
 
 
@@ -255,8 +257,11 @@ class LibvirtTest(base.TestCase):
             import libvirt  # noqa: F401
         except ImportError:
             self.skipTest('there is no binding of libvirt')
-        error = self.assertRaises(domains.HostError, domains.list_running,
-                                  'qemu+unix:///system?socket=/nowhere')
+        error = self.assertRaises(
+            domains.HostError,
+            domains.list_running_domains,
+            'qemu+unix:///system?socket=/nowhere',
+        )
         self.assertIn('/nowhere', str(error))
 
 

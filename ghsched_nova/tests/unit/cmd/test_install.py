@@ -42,23 +42,24 @@ class InstallCheckTest(base.TestCase):
         return mock.patch.dict(os.environ, PATH=str(self.directory))
 
     def test_stock_pipeline_lacks_the_filter(self):
-        found, = install.check_api(STOCK)
+        found, = install.check_api_pipeline(STOCK)
         self.assertEqual('error', found.status)
         self.assertIn('ghsched-api', found.remedy)
 
     def test_pipeline_with_filter_is_complete(self):
-        found, = install.check_api(FILTERED)
+        found, = install.check_api_pipeline(FILTERED)
         self.assertEqual('ok', found.status)
 
     def test_section_without_pipeline_lacks_the_filter(self):
-        found, = install.check_api(STOCK + '[filter:ghsched]\n'
-                                   'paste.filter_factory = ghsched_nova:x\n')
+        (found,) = install.check_api_pipeline(
+            STOCK + '[filter:ghsched]\npaste.filter_factory = ghsched_nova:x\n'
+        )
         self.assertEqual('error', found.status)
 
     def test_node_without_nova_api_is_skipped(self):
         with mock.patch.dict(os.environ, PATH='/nonexistent'):
-            self.assertIsNone(install.read_paste([self.directory]))
-        found, = install.check_api(None)
+            self.assertIsNone(install.read_api_paste([self.directory]))
+        found, = install.check_api_pipeline(None)
         self.assertEqual('skipped', found.status)
 
     def test_copy_of_the_unit_is_read_first(self):
@@ -67,18 +68,21 @@ class InstallCheckTest(base.TestCase):
             (self.directory / name / 'api-paste.ini').write_text(text)
         places = [self.directory / 'run', self.directory / 'etc']
         with self.with_nova_api():
-            self.assertEqual(FILTERED, install.read_paste(places))
-            self.assertEqual(STOCK, install.read_paste(places[1:]))
+            self.assertEqual(FILTERED, install.read_api_paste(places))
+            self.assertEqual(STOCK, install.read_api_paste(places[1:]))
 
     def test_compute_host_without_exporter_gets_the_package_name(self):
-        found, = install.check_exporter(True, None)
+        found, = install.check_exporter_installed(True, None)
         self.assertEqual('warning', found.status)
         self.assertIn('ghsched-exporter', found.remedy)
 
     def test_exporter_is_not_asked_of_other_nodes(self):
-        self.assertEqual([], list(install.check_exporter(False, None)))
         self.assertEqual(
-            [], list(install.check_exporter(True, '/usr/bin/x')))
+            [], list(install.check_exporter_installed(False, None))
+        )
+        self.assertEqual(
+            [], list(install.check_exporter_installed(True, '/usr/bin/x'))
+        )
 
     def test_stock_compute_host_gets_the_driver_name(self):
         nova_conf = self.directory / 'nova.conf'

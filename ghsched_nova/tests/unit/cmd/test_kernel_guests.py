@@ -57,7 +57,7 @@ class KernelGuestsTest(base.TestCase):
         self.defined = [_domain(number, *item) for number, item
                         in enumerate(POLICIES.items())]
         self.enterContext(mock.patch.object(
-            domains, 'list_defined', lambda uri: self.defined))
+            domains, 'list_all_domains', lambda uri: self.defined))
 
     def boot(self, dialect, options=''):
         """Return exit status and checks by guest after a boot of a kernel."""
@@ -123,7 +123,7 @@ class KernelGuestsTest(base.TestCase):
 
     def test_libvirt_that_does_not_answer_is_exit_status_2(self):
         errors = io.StringIO()
-        with (mock.patch.object(domains, 'list_defined',
+        with (mock.patch.object(domains, 'list_all_domains',
                                 side_effect=domains.HostError('no libvirt')),
               contextlib.redirect_stderr(errors)):
             self.assertEqual(2, main.main([

@@ -92,7 +92,7 @@ sys.exit({module}.main({arguments}))
 TIMEOUT = """
 import sys
 from ghsched_nova.cmd import server_set
-options = server_set.read_nova_conf('nova-compute', [sys.argv[1]],
+options = server_set.read_nova_service_conf('nova-compute', [sys.argv[1]],
                                     init_rpc=False)
 print(options.placement.timeout == float(sys.argv[2]))
 """

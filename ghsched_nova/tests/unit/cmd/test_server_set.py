@@ -36,7 +36,7 @@ class CommandTest(base.TestCase):
     def setUp(self):
         super().setUp()
         self.answer = mock.Mock(return_value=plans.plan())
-        self.enterContext(mock.patch.object(server_set, 'load_nova_conf'))
+        self.enterContext(mock.patch.object(server_set, 'load_nova_api_conf'))
         context = mock.MagicMock()
         self.enterContext(
             mock.patch('ghsched_nova.live.records.open_cell_context',
@@ -165,7 +165,7 @@ class ConfigurationTest(base.TestCase):
         with (mock.patch.object(config, 'parse_args'),
               mock.patch('nova.conf.CONF', options)):
             error = self.assertRaises(server_set.NotHere,
-                                      server_set.load_nova_conf, None)
+                                      server_set.load_nova_api_conf, None)
         self.assertIn('--config-file', str(error))
 
     def test_a_configuration_that_can_not_be_read(self):
@@ -173,5 +173,5 @@ class ConfigurationTest(base.TestCase):
         with mock.patch.object(config, 'parse_args',
                                side_effect=ValueError('bad url')):
             error = self.assertRaises(server_set.NotHere,
-                                      server_set.load_nova_conf, ['x'])
+                                      server_set.load_nova_api_conf, ['x'])
         self.assertIn('bad url', str(error))

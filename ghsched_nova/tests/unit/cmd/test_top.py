@@ -454,7 +454,7 @@ class ScreenTest(base.TestCase):
         with mock.patch.object(os, 'write',
                                side_effect=lambda _fd, data: len(data)
                                ) as write:
-            top._write_text(1, top_screen.render_screen(
+            top._write_all(1, top_screen.render_screen(
                 [top_output.Line('a')] * 2))
         self.assertEqual(1, write.call_count)
 

@@ -199,7 +199,7 @@ class HostCommandTest(KernelTestCase):
         out = io.StringIO()
         with mock.patch.multiple(host, _PROC=self.top / 'proc',
                                  _steer_interrupt=self.kernel.steer), \
-                mock.patch.object(host.domains, 'list_running',
+                mock.patch.object(host.domains, 'list_running_domains',
                                   return_value=self.running), \
                 contextlib.redirect_stdout(out):
             status = host.main([command, '--format', form,

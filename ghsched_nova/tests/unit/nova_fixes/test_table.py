@@ -179,9 +179,11 @@ class FixesTest(base.TestCase):
 
     def test_lists_have_a_row_for_each_name(self):
         self.assertEqual([fix.name for fix in rows.FIXES],
-                         [row[0] for row in nova_changes.list_fixes()])
-        self.assertEqual(sorted(registry.relied_on(signatures.release())),
-                         [row[0] for row in nova_changes.list_seams()])
+                         [row[0] for row in nova_changes.list_nova_fixes()])
+        self.assertEqual(
+            sorted(registry.relied_on(signatures.release())),
+            [row[0] for row in nova_changes.list_nova_functions()],
+        )
         self.assertIn('"Fix": "a"', nova_changes.render_rows(
             ['Fix'], [['a']], 'json'))
         self.assertIn('| a ', nova_changes.render_rows(

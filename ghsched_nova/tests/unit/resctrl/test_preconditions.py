@@ -168,7 +168,7 @@ class ReadTest(base.TestCase):
         for name in ('filesystems', 'cpuinfo', 'cmdline'):
             (proc / name).write_text(name)
         (root / 'schemata').write_text('L3:0=f\n')
-        found = node._read_kernel(root, sysfs, proc)
+        found = node._read_kernel_properties(root, sysfs, proc)
         self.assertEqual(
             (ON, {'MPAM'}, 'filesystems', 'cpuinfo', 'cmdline', True, {'L3'}),
             (found.config, found.tables, found.filesystems, found.cpuinfo,
@@ -177,6 +177,6 @@ class ReadTest(base.TestCase):
     def test_a_host_that_shows_nothing_is_read(self):
         top = Path(self.enterContext(tempfile.TemporaryDirectory()))
         (top / 'config.gz').write_text('no archive')
-        found = node._read_kernel(top / 'none', top, top)
+        found = node._read_kernel_properties(top / 'none', top, top)
         self.assertEqual((None, '', False), (
             found.tables, found.cmdline, found.mounted))

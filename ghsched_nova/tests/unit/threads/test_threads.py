@@ -249,7 +249,7 @@ class HostCommandTest(ThreadsTestCase):
         running = [desired.Running(
             resctrl_model.Domain(UUID, 1, 'web'), self.XML)]
         out = io.StringIO()
-        with mock.patch.object(host.domains, 'list_running',
+        with mock.patch.object(host.domains, 'list_running_domains',
                                return_value=running), \
                 contextlib.redirect_stdout(out):
             status = host.main([command, '--format', form,
