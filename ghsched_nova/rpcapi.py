@@ -77,8 +77,9 @@ class HostClient:
             topic=messaging.COMPUTE_TOPIC, namespace=messages.NAMESPACE,
             version=messages.VERSION))
 
-    def check(self, guest: change.Guest,
-              policy: change.Packed) -> dict[str, Any]:
+    def check_policy(
+        self, guest: change.Guest, policy: change.Packed
+    ) -> dict[str, Any]:
         """Ask a compute host whether it can apply a bandwidth policy to a
         guest.
 
@@ -94,8 +95,9 @@ class HostClient:
         return self._call(guest, 'check_policy', patience=QUESTION,
                           policy=policy, running=guest.running)
 
-    def set(self, guest: change.Guest, policy: change.Packed,
-            token: str, lock: str) -> None:
+    def set_policy(
+        self, guest: change.Guest, policy: change.Packed, token: str, lock: str
+    ) -> None:
         """Ask a compute host to apply a bandwidth policy to a running guest.
 
         :param token: ID of this call.
@@ -111,17 +113,20 @@ class HostClient:
         except _UnknownCall:
             self._call(guest, 'set_policy', policy=policy, token=token)
 
-    def policy_of(self, guest: change.Guest,
-                  void: str) -> change.Packed | None:
-        """Ask a compute host for the bandwidth policy of a running guest.
+    def cancel_call(
+        self, guest: change.Guest, token: str
+    ) -> change.Packed | None:
+        """Cancel a call that a compute host has not begun; read the policy.
 
-        The host first finishes a policy change in progress, and refuses a
-        change that arrives later.
+        The host first finishes a policy change in progress, refuses the
+        cancelled change if it arrives later, and returns the bandwidth policy
+        of the running guest.
 
-        :param void: ID of the call of :meth:`set` that the host shall refuse.
+        :param token: ID of the call of :meth:`set_policy` that the host shall
+            refuse.
         """
         policy: change.Packed | None = self._call(
-            guest, 'policy_of', void=void)['policy']
+            guest, 'policy_of', void=token)['policy']
         return policy
 
     def check_move(self, guest: change.Guest,

@@ -103,7 +103,7 @@ def make_move_report(plan: Any, dry_run: bool) -> dict[str, Any]:
     return {
         'server': {'uuid': guest.uuid, 'name': guest.name,
                    'host': guest.host},
-        'changed': plan.needed, 'dry_run': dry_run,
+        'changed': plan.is_needed, 'dry_run': dry_run,
         'nodes': [{'guest_node': number, 'before': side(old),
                    'after': side(new)} for number, (old, new) in enumerate(
                        zip(request.move.before, request.move.after,

@@ -230,7 +230,7 @@ def _run_action(context: Any, uuid: str, asked: Any) -> dict[str, Any]:
         changes.merge_extra_specs(server.flavor.extra_specs, specs)))
     with records.open_cell_context(uuid, context) as cell:
         return change_report.make_change_report(
-            servers.change_policy(cell, uuid, specs, dry_run), dry_run)
+            servers.change_server_policy(cell, uuid, specs, dry_run), dry_run)
 
 
 def _make_refusal(code: int, message: str) -> webob.Response:

@@ -123,7 +123,9 @@ def change_server_policy(arguments: argparse.Namespace) -> Any:
     from ghsched_nova.live import records
     from ghsched_nova.live import servers
     with records.open_cell_context(server) as context:
-        return servers.change_policy(context, server, asked, arguments.dry_run)
+        return servers.change_server_policy(
+            context, server, asked, arguments.dry_run
+        )
 
 
 def load_nova_api_conf(files: Sequence[str] | None) -> None:
@@ -178,7 +180,9 @@ def read_nova_service_conf(
 
 def render_change_as_json(plan: Any, dry_run: bool) -> str:
     """Return the report of a server's policy change as JSON."""
-    return json.dumps(change_report.make_change_report(plan, dry_run), indent=2)
+    return json.dumps(
+        change_report.make_change_report(plan, dry_run), indent=2
+    )
 
 
 def render_change_as_table(plan: Any, dry_run: bool) -> str:

@@ -69,25 +69,29 @@ class Guest:
 class Records(Protocol):
     """Nova's records of one guest, read and written."""
 
-    def read(self) -> Guest:
-        """Return the guest's flavor, host and NUMA nodes from Nova's records.
+    def read_guest(self) -> Guest:
+        """Read a guest's flavor, host and NUMA nodes from Nova's records.
 
         :raises Refused: if the guest cannot be changed now.
         """
 
-    def lock(self) -> str:
+    def lock_server(self) -> str:
         """Lock a server against other operations of Nova.
 
         :returns: ID of this lock.
         :raises Refused: if another operation has begun.
         """
 
-    def unlock(self) -> str:
-        """Unlock a server; return what is left to do by hand if that fails."""
+    def unlock_server(self) -> str:
+        """Unlock a server.
 
-    def save(self, extra_specs: Mapping[str, str]) -> None:
-        """Write extra specs into a server's flavor and unlock it, or roll
-        back.
+        :returns: what an admin must do if that fails; else an empty text.
+        """
+
+    def save_extra_specs(self, extra_specs: Mapping[str, str]) -> None:
+        """Save new extra specs of a server's flavor, and unlock the server.
+
+        On an error, the old extra specs are restored.
 
         :raises LeftOver: if the old extra specs could not be restored.
         """
@@ -99,9 +103,8 @@ class Host(Protocol):
     Each call may raise HostSilent, and Refused with the host's reason.
     """
 
-    def check(self, guest: Guest, policy: Packed) -> dict[str, Any]:
-        """Check whether a compute host can enforce a guest's new bandwidth
-        policy.
+    def check_policy(self, guest: Guest, policy: Packed) -> dict[str, Any]:
+        """Ask a compute host whether it can enforce a new bandwidth policy.
 
         :returns: ``policy``: that of the running guest, ``same``: whether it
             is the new one already, ``effective``: values that the host would
@@ -109,22 +112,22 @@ class Host(Protocol):
             which hosts of an older release omit.
         """
 
-    def set(self, guest: Guest, policy: Packed, token: str,
-            lock: str) -> None:
-        """Change the bandwidth policy that a compute host enforces for a
-        guest.
+    def set_policy(
+        self, guest: Guest, policy: Packed, call_id: str, lock_id: str
+    ) -> None:
+        """Ask a compute host to enforce a guest's new bandwidth policy.
 
-        :param token: ID of this call.
-        :param lock: ID of the lock that the server must still have.
+        :param call_id: ID of this call.
+        :param lock_id: ID of the lock that the server must still have.
         :raises HalfDone: if the host failed and could not restore the old
             policy.
         """
 
-    def policy_of(self, guest: Guest, void: str) -> Packed | None:
-        """Return a guest's bandwidth policy on its host; cancel a pending
-        change.
+    def cancel_call(self, guest: Guest, call_id: str) -> Packed | None:
+        """Cancel a call that a compute host has not begun; read the policy.
 
-        :param void: ID of the call to cancel.
+        :param call_id: ID of the call to cancel.
+        :returns: bandwidth policy that the host enforces for the guest.
         """
 
 
@@ -132,22 +135,22 @@ class Shares(Protocol):
     """A guest's allocation, see :class:`ghsched_nova.live.placement.Shares`.
     """
 
-    def read_amounts(self) -> dict[tuple[str, str], int]:
-        """Return a guest's allocated amounts by provider and resource class.
+    def read_allocated_amounts(self) -> dict[tuple[str, str], int]:
+        """Read a guest's allocated amounts by provider and resource class."""
+
+    def write_amounts(self, amounts: changes.Amounts) -> bool:
+        """Write amounts into a guest's allocation in Placement.
+
+        :returns: whether any amount differed.
         """
 
-    def put(self, wanted: changes.Amounts) -> bool:
-        """Write amounts into a guest's allocation; return whether any
-        differed.
-        """
+    def check_capacity(self, amounts: changes.Amounts) -> None:
+        """Refuse amounts of a guest that exceed Placement's inventories."""
 
-    def check_room(self, wanted: changes.Amounts) -> None:
-        """Refuse a guest's new amounts if they exceed Placement's inventories.
-        """
-
-    def check_traits(self, compute_node_uuid: str,
-                     policy: GuestPolicy) -> None:
-        """Refuse a policy whose traits the compute node lacks in Placement."""
+    def check_policy_traits(
+        self, compute_node_uuid: str, policy: GuestPolicy
+    ) -> None:
+        """Refuse a policy that needs traits the compute node does not have."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +178,7 @@ class Plan:
     guests: int = 1
 
     @property
-    def packed(self) -> Packed:
+    def packed_policy(self) -> Packed:
         """New bandwidth policy of a guest in the wire format of RPC calls."""
         return messages.pack_policy(
             self.change.after.nodes, self.guest.host_nodes
@@ -198,13 +201,14 @@ class LiveChange:
     _lock: str = ''
     _host_may_differ: bool = False
 
-    def run(self, wish: changes.RequestedChanges,
-            dry_run: bool = False) -> Plan:
-        """Change the bandwidth policy of a running guest, or only check it.
+    def change_policy(
+        self, new_values: changes.RequestedChanges, dry_run: bool = False
+    ) -> Plan:
+        """Change the bandwidth policy of a server, or check the change only.
 
-        Writes nothing if the guest has the policy already.
+        Writes nothing if the server has the policy already.
 
-        :param wish: new values by key of the policy.
+        :param new_values: new values by key of the policy.
         :param dry_run: only check whether the change is possible.
         :raises PolicyError: naming the invalid key.
         :raises Refused: if the change failed, and nothing is changed.
@@ -212,45 +216,48 @@ class LiveChange:
             hand.
         """
         self._undo, self._host_may_differ = [], False
-        plan = self._check(wish, dry_run)
+        plan = self._check_change(new_values, dry_run)
         if dry_run or not plan.needed:
             return plan
         try:
-            self._lock = self.records.lock()
+            self._lock = self.records.lock_server()
             # Plan again: only the lock keeps others from changing the guest.
-            plan = self._plan(wish)
+            plan = self._plan(new_values)
             self._carry_out(plan)
         except BaseException as error:
             self._roll_back(error)
         return plan
 
-    def _check(self, wish: changes.RequestedChanges, dry_run: bool) -> Plan:
-        """Return the plan for a change of a guest's policy; change nothing.
+    def _check_change(
+        self, new_values: changes.RequestedChanges, dry_run: bool
+    ) -> Plan:
+        """Return the plan for a change of a server's policy; change nothing.
 
         :raises Refused: for any error but PolicyError.
         """
         try:
-            plan = self._plan(wish)
+            plan = self._plan(new_values)
             if dry_run and plan.needed:
-                self.shares_of(plan.guest).check_room(plan.wanted)
+                self.shares_of(plan.guest).check_capacity(plan.wanted)
         except (errors.Refused, policies.PolicyError):
             raise
         except Exception as error:
             raise errors.Refused(describe_error(error)) from error
         return plan
 
-    def _plan(self, wish: changes.RequestedChanges) -> Plan:
-        guest = self.records.read()
-        change = changes.check_policy_change(guest.extra_specs, wish,
-                                             len(guest.host_nodes))
+    def _plan(self, new_values: changes.RequestedChanges) -> Plan:
+        guest = self.records.read_guest()
+        change = changes.check_policy_change(
+            guest.extra_specs, new_values, len(guest.host_nodes)
+        )
         if not change.after.controlled:
             raise policies.PolicyError(
-                changes.to_extra_spec(next(iter(wish), 'mem_bw_max')),
+                changes.to_extra_spec(next(iter(new_values), 'mem_bw_max')),
                 'the guest has no policy that could change')
         shares = self.shares_of(guest)
-        shares.check_traits(guest.compute_node, change.after)
+        shares.check_policy_traits(guest.compute_node, change.after)
         answer = self._check_host(guest, change)
-        held = shares.read_amounts()
+        held = shares.read_allocated_amounts()
         wanted = changes.compute_allocation_amounts(
             change.after, self.accounting, guest.host_nodes,
             guest.compute_node, {names.MEM_BW_PCT})
@@ -265,7 +272,7 @@ class LiveChange:
     def _check_host(self, guest: Guest,
                     change: changes.Change) -> dict[str, Any]:
         try:
-            return self.host.check(
+            return self.host.check_policy(
                 guest,
                 messages.pack_policy(change.after.nodes, guest.host_nodes))
         except errors.HostSilent as error:
@@ -278,97 +285,105 @@ class LiveChange:
         self._undo.append(lambda: self._restore_allocation(plan))
         # Nothing is released before the host has agreed: another guest could
         # take it, and it could not be restored.
-        shares.put(changes.merge_by_maximum(plan.held, plan.wanted))
+        shares.write_amounts(changes.merge_by_maximum(plan.held, plan.wanted))
         if plan.guest.running:
             self._set(plan)
-        shares.put(plan.wanted)
-        self.records.save(plan.change.extra_specs)
+        shares.write_amounts(plan.wanted)
+        self.records.save_extra_specs(plan.change.extra_specs)
 
     def _set(self, plan: Plan) -> None:
         token = str(uuid.uuid4())
-        self._undo.append(lambda: self._restore_host(plan, token))
+        self._undo.append(lambda: self._restore_host_policy(plan, token))
         try:
-            self.host.set(plan.guest, plan.packed, token, self._lock)
+            self.host.set_policy(
+                plan.guest, plan.packed_policy, token, self._lock
+            )
         except errors.HalfDone:
-            raise              # the undo step asks the host to restore again
+            raise  # the undo step asks the host to restore again
         except errors.Refused:
-            self._undo.pop()   # the host has restored the old policy
+            self._undo.pop()  # the host has restored the old policy
             raise
         except errors.HostSilent as silent:
-            self._resolve_silence(plan, token, silent)
+            self._resolve_unanswered_call(plan, token, silent)
 
-    def _resolve_silence(self, plan: Plan, token: str,
-                         silent: errors.HostSilent) -> None:
-        """Find out which policy a host has that did not answer; cancel the
-        call.
+    def _resolve_unanswered_call(
+        self, plan: Plan, call_id: str, timeout: errors.HostSilent
+    ) -> None:
+        """Return if a host that did not answer has set the new policy.
 
-        Returns if the host has the new policy.
+        The call is cancelled if the host has not begun it.
 
         :raises Refused: if the host has kept the old policy.
         """
         try:
-            now = self.host.policy_of(plan.guest, token)
+            now = self.host.cancel_call(plan.guest, call_id)
         except errors.Gone:
             self._undo.pop()
             raise
         except (errors.HostSilent, errors.Refused):
-            self._undo = [lambda: self._hold_both(plan)]
-            raise silent from None
-        if now == plan.packed:
+            self._undo = [lambda: self._allocate_larger_amounts(plan)]
+            raise timeout from None
+        if now == plan.packed_policy:
             return
         self._undo.pop()
-        raise errors.Refused(f'{silent}; it has kept the old policy')
+        raise errors.Refused(f'{timeout}; it has kept the old policy')
 
     # -- undoing --------------------------------------------------------------
 
     def _roll_back(self, error: BaseException) -> NoReturn:
         """Undo the steps of a failed policy change, and raise its error."""
         steps, self._undo = self._undo, []
-        roll_back_change(error, steps, self.records.unlock)
+        roll_back_change(error, steps, self.records.unlock_server)
 
-    def _restore_host(self, plan: Plan, token: str) -> str:
-        """Restore a guest's old policy on its host.
+    def _restore_host_policy(self, plan: Plan, call_id: str) -> str:
+        """Make a host enforce a guest's old bandwidth policy again.
+
+        :returns: what an admin must do by hand if that fails.
 
         :returns: what is left to do by hand.
         """
         try:
-            self.host.policy_of(plan.guest, token)
-            self.host.set(plan.guest, plan.running or (),
-                          str(uuid.uuid4()), self._lock)
+            self.host.cancel_call(plan.guest, call_id)
+            self.host.set_policy(
+                plan.guest, plan.running or (), str(uuid.uuid4()), self._lock
+            )
         except errors.Gone:
             return ''
         except Exception as error:
             self._host_may_differ = True
-            return (f'the host {plan.guest.host} may still enforce the new '
-                    f'policy ({describe_error(error)}), and Placement holds '
-                    'the larger share of both; set the old values of the '
-                    'server with this command, or hard reboot the server '
-                    'first')
+            return (
+                f'the host {plan.guest.host} may still enforce the new '
+                f'policy ({describe_error(error)}), and Placement holds '
+                'the larger share of both; set the old values of the '
+                'server with this command, or hard reboot the server '
+                'first'
+            )
         return ''
 
     def _restore_allocation(self, plan: Plan) -> str:
         """Restore a guest's allocation after a failed change of its policy.
 
         If the host may still enforce the new policy, the larger amounts of
-        both policies stay allocated.
+        both policies are allocated.
 
         :returns: what is left to do by hand.
         """
         held = plan.held
         if self._host_may_differ:
             held = changes.merge_by_maximum(held, plan.wanted)
-        return restore_amounts(self.shares_of(plan.guest), held)
+        return restore_allocated_amounts(self.shares_of(plan.guest), held)
 
-    def _hold_both(self, plan: Plan) -> str:
+    def _allocate_larger_amounts(self, plan: Plan) -> str:
         """Allocate the larger amounts of a guest's old and new policy.
 
-        For a host whose policy is unknown.
+        Used if nobody knows which policy the host enforces.
 
         :returns: what is left to do by hand.
         """
-        left = restore_amounts(self.shares_of(plan.guest),
-                               changes.merge_by_maximum(plan.held,
-                                                        plan.wanted))
+        left = restore_allocated_amounts(
+            self.shares_of(plan.guest),
+            changes.merge_by_maximum(plan.held, plan.wanted),
+        )
         return ' '.join(filter(None, [
             f'whether the host {plan.guest.host} has the new policy is not '
             'known; Placement holds the larger share of both, and the flavor '
@@ -376,18 +391,24 @@ class LiveChange:
             'command again with the new or the old values.', left]))
 
 
-def roll_back_change(error: BaseException, undo: Sequence[Callable[[], str]],
-                     unlock: Callable[[], str]) -> NoReturn:
-    """Run the undo steps of a failed change, unlock the server, raise the
-    error.
+def roll_back_change(
+    error: BaseException,
+    undo_steps: Sequence[Callable[[], str]],
+    unlock_server: Callable[[], str],
+) -> NoReturn:
+    """Run the undo steps of a failed change, then raise its error.
 
-    :param undo: undo steps, in the order of the steps that they undo; each
-        returns what is left to do by hand, or an empty text.
+    The server is unlocked after the last undo step.
+
+    :param undo_steps: undo steps, in the order of the steps that they undo;
+        each returns what is left to do by hand, or an empty text.
     :raises Refused: if nothing is left of the change.
     :raises LeftOver: if something is left to do by hand.
     """
     # Newest first, the lock last of all.
-    left = [_run_step(step) for step in (*reversed(undo), unlock)]
+    left = [
+        _run_undo_step(step) for step in (*reversed(undo_steps), unlock_server)
+    ]
     left = [one for one in left if one]
     if isinstance(error, errors.LeftOver):
         raise errors.LeftOver(error.reason, [*error.left, *left]) from error
@@ -400,24 +421,26 @@ def roll_back_change(error: BaseException, undo: Sequence[Callable[[], str]],
     raise error
 
 
-def restore_amounts(shares: Shares, held: changes.Amounts) -> str:
-    """Restore a guest's former allocation in Placement.
+def restore_allocated_amounts(shares: Shares, amounts: changes.Amounts) -> str:
+    """Write a guest's former amounts into its allocation in Placement.
+
+    Never raises.
 
     :returns: what is left to do by hand.
     """
     try:
-        shares.put(held)
+        shares.write_amounts(amounts)
     except errors.Gone:
         return ''
     except errors.Refused as error:
         return (f'Placement holds another share for the server than before '
                 f'({error}); it should be '
                 + ', '.join(f'{amount} {name} of {provider}' for
-                            (provider, name), amount in held.items()))
+                            (provider, name), amount in amounts.items()))
     return ''
 
 
-def _run_step(step: Callable[[], str]) -> str:
+def _run_undo_step(step: Callable[[], str]) -> str:
     """Run one undo step of a failed change; never raises.
 
     :returns: what is left to do by hand.
@@ -429,8 +452,7 @@ def _run_step(step: Callable[[], str]) -> str:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return the text of an error, with its class if it is not one of ghsched.
-    """
+    """Return the text of an error, with the class of a foreign exception."""
     known = isinstance(error, (errors.Refused, errors.HostSilent,
                                policies.PolicyError))
     return str(error) if known else f'{type(error).__name__}: {error}'

@@ -58,7 +58,7 @@ def pack_policy(nodes: Sequence[NodePolicy],
 
 def unpack_policy(packed: Sequence[Node]
                   ) -> tuple[tuple[NodePolicy, ...], tuple[int, ...]]:
-    """Decode a bandwidth policy and its host NUMA nodes from an RPC call.
+    """Decode a bandwidth policy and its host NUMA nodes of an RPC call.
 
     :raises MessageError: if a value is missing or of another type.
     """

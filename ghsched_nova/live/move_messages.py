@@ -48,7 +48,7 @@ class Request:
 
 
 def pack_move(request: Request) -> list[dict[str, Any]]:
-    """Encode a move between NUMA nodes for an RPC call.
+    """Encode a guest's move between host NUMA nodes for an RPC call.
 
     :returns: one entry per guest NUMA node.
     """
@@ -64,9 +64,9 @@ def pack_move(request: Request) -> list[dict[str, Any]]:
 
 
 def unpack_move(packed: Packed) -> Request:
-    """Decode a move between NUMA nodes from an RPC call.
+    """Decode a guest's move between host NUMA nodes from an RPC call.
 
-    The CPU thread policy is not sent.
+    The CPU thread policy is not part of the message.
 
     :raises MessageError: if a value is missing or of another type.
     """
@@ -103,7 +103,9 @@ def _cpus(numbers: Iterable[object]) -> frozenset[int]:
 
 
 def _check_number(value: object, limit: int) -> int:
-    """Return a value if it is an integer from 0 to below a limit.
+    """Return a value if it is an integer in the range from 0 to limit - 1.
+
+    :raises TypeError: if it is not.
 
     :raises TypeError: if not.
     """

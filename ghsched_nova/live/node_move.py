@@ -53,19 +53,23 @@ class Place:
 class Records(Protocol):
     """Nova's records of one guest, read and locked."""
 
-    def read_place(self) -> Place:
-        """Return a guest's host NUMA nodes and CPUs from Nova's records.
+    def read_guest_nodes(self) -> Place:
+        """Read a guest's and its host's NUMA nodes from Nova's records.
 
         :raises Refused: if the guest cannot be moved now.
         """
 
-    def lock(self) -> str:
-        """Lock a server against other operations of Nova; return the lock's
-        ID.
+    def lock_server(self) -> str:
+        """Lock a server against other operations of Nova.
+
+        :returns: ID of this lock.
         """
 
-    def unlock(self) -> str:
-        """Unlock a server; return what is left to do by hand if that fails."""
+    def unlock_server(self) -> str:
+        """Unlock a server.
+
+        :returns: what an admin must do if that fails; else an empty text.
+        """
 
 
 class Host(Protocol):
@@ -73,24 +77,24 @@ class Host(Protocol):
 
     def check_move(self, guest: change.Guest,
                    move: move_messages.Packed) -> None:
-        """Check whether a compute host can move a guest between its NUMA
-        nodes.
+        """Ask a compute host whether a guest can move between NUMA nodes.
 
         :raises Refused: with the reason of the host.
         :raises HostSilent: if the host does not answer.
         """
 
     def move_nodes(self, guest: change.Guest, move: move_messages.Packed,
-                   token: str, lock: str) -> None:
-        """Move a guest between its host's NUMA nodes; restore them on error.
+                   call_id: str, lock_id: str) -> None:
+        """Ask a compute host to move a guest between the host's NUMA nodes.
 
-        Nova's record of the guest is changed as well.
+        The host also updates Nova's record of the guest. On an error, it moves
+        the guest back.
 
-        :param token: ID of this call.
-        :param lock: ID of the lock that the server must still have.
+        :param call_id: ID of this call.
+        :param lock_id: ID of the lock that the server must still have.
         """
 
-    def policy_of(self, guest: change.Guest, void: str) -> object:
+    def cancel_call(self, guest: change.Guest, call_id: str) -> object:
         """Cancel a call of :meth:`move_nodes` that the host has not begun."""
 
 
@@ -108,8 +112,8 @@ class Plan:
     wanted: changes.Amounts
 
     @property
-    def needed(self) -> bool:
-        """Whether a guest must move, or its allocation must change.
+    def is_needed(self) -> bool:
+        """Whether a guest must move, or its allocation must be corrected.
 
         An interrupted move leaves the old and the new NUMA nodes of a guest
         allocated in Placement.
@@ -117,8 +121,8 @@ class Plan:
         return self.request.move.needed or self.held != self.wanted
 
     @property
-    def nodes(self) -> tuple[int, ...]:
-        """All NUMA nodes of a guest's host."""
+    def host_nodes(self) -> tuple[int, ...]:
+        """Numbers of all NUMA nodes of a guest's host."""
         return tuple(self.request.shared)
 
 
@@ -136,18 +140,17 @@ class NodeMove:
     accounting: Accounting
     _undo: list[Callable[[], str]] = field(default_factory=list)
 
-    def check(self, wish: Mapping[int, int]) -> Plan:
-        """Return the plan for a guest's move between NUMA nodes; change
-        nothing.
+    def plan_move(self, new_nodes: Mapping[int, int]) -> Plan:
+        """Check and plan a guest's move to other NUMA nodes; change nothing.
 
-        :param wish: new host NUMA node by guest NUMA node.
+        :param new_nodes: new host NUMA node by guest NUMA node.
         :raises Refused: with the reason why the guest cannot move.
         """
         try:
-            plan = self._plan(wish)
+            plan = self._plan(new_nodes)
             if plan.request.move.needed:
                 if plan.wanted:
-                    self._shares(plan).check_room(plan.wanted)
+                    self._shares(plan).check_capacity(plan.wanted)
                 self.host.check_move(plan.guest,
                                      move_messages.pack_move(plan.request))
         except errors.Refused:
@@ -159,39 +162,40 @@ class NodeMove:
             raise errors.Refused(change.describe_error(error)) from error
         return plan
 
-    def run(self, wish: Mapping[int, int]) -> Plan:
+    def move_guest(self, new_nodes: Mapping[int, int]) -> Plan:
         """Move a guest to other NUMA nodes of its host.
 
         Old and new nodes are allocated in Placement during the move. Writes
         nothing if guest and allocation are on the new nodes already.
 
-        :param wish: new host NUMA node by guest NUMA node.
+        :param new_nodes: new host NUMA node by guest NUMA node.
         :raises Refused: if the move failed, and nothing is changed.
         :raises LeftOver: if something is left to do by hand.
         """
-        plan = self.check(wish)
-        if not plan.needed:
+        plan = self.plan_move(new_nodes)
+        if not plan.is_needed:
             return plan
         self._undo = []
         try:
-            lock = self.records.lock()
+            lock = self.records.lock_server()
             # Check again: only the lock keeps others from changing the guest.
-            plan = self.check(wish)
+            plan = self.plan_move(new_nodes)
             self._carry_out(plan, lock)
         except BaseException as error:
             steps, self._undo = self._undo, []
-            change.roll_back_change(error, steps, self.records.unlock)
-        left = self.records.unlock()
+            change.roll_back_change(error, steps, self.records.unlock_server)
+        left = self.records.unlock_server()
         if left:
             raise errors.LeftOver('the server was moved', [left])
         return plan
 
     def _carry_out(self, plan: Plan, lock: str) -> None:
         if plan.wanted:
-            self._undo.append(lambda: change.restore_amounts(
+            self._undo.append(lambda: change.restore_allocated_amounts(
                 self._shares(plan), plan.held))
-            self._shares(plan).put(changes.merge_by_maximum(plan.held,
-                                                            plan.wanted))
+            self._shares(plan).write_amounts(
+                changes.merge_by_maximum(plan.held, plan.wanted)
+            )
         if plan.request.move.needed:
             self._move(plan, lock)
         # The guest is on its new nodes: from here on nothing is rolled back.
@@ -206,32 +210,33 @@ class NodeMove:
         except errors.HalfDone as error:
             self._undo = []
             raise errors.LeftOver(
-                str(error), self._describe_unknown_place(plan)) from error
+                str(error), self._explain_unknown_nodes(plan)) from error
         except errors.HostSilent as silent:
-            self._resolve_silence(plan, token, silent)
+            self._resolve_unanswered_call(plan, token, silent)
 
-    def _resolve_silence(self, plan: Plan, token: str,
-                         silent: errors.HostSilent) -> None:
-        """Find out where a guest is whose host did not answer; cancel the
-        move.
+    def _resolve_unanswered_call(
+        self, plan: Plan, call_id: str, timeout: errors.HostSilent
+    ) -> None:
+        """Return if a host that did not answer has moved the guest.
 
-        Returns if Nova's record has the new nodes.
+        The call is cancelled if the host has not begun it. Nova's record shows
+        whether the guest has moved.
         """
         try:
-            self.host.policy_of(plan.guest, token)
+            self.host.cancel_call(plan.guest, call_id)
         except (errors.HostSilent, errors.Refused) as error:
             self._undo = []
             raise errors.LeftOver(
-                str(silent), self._describe_unknown_place(plan)) from error
-        cells = self.records.read_place().cells
+                str(timeout), self._explain_unknown_nodes(plan)) from error
+        cells = self.records.read_guest_nodes().cells
         if [cell.host_node for cell in cells] != [
                 cell.host_node for cell in plan.request.move.after]:
-            raise errors.Refused(f'{silent}; the server has not been moved')
+            raise errors.Refused(f'{timeout}; the server has not been moved')
 
     def _release_old_nodes(self, plan: Plan) -> None:
         try:
             if plan.wanted:
-                self._shares(plan).put(plan.wanted)
+                self._shares(plan).write_amounts(plan.wanted)
         except errors.Gone:
             return
         except Exception as error:
@@ -240,10 +245,8 @@ class NodeMove:
                 [self._describe_both_places(plan)]) from error
 
     @staticmethod
-    def _describe_unknown_place(plan: Plan) -> list[str]:
-        """Return what is left to do by hand if a guest's NUMA nodes are
-        unknown.
-        """
+    def _explain_unknown_nodes(plan: Plan) -> list[str]:
+        """Return what an admin must do if a guest's NUMA nodes are unknown."""
         there = (f'the server is on its old or its new NUMA nodes of the host '
                  f'{plan.guest.host}, or between them; its nova-compute moves '
                  'it to one of them when it runs again')
@@ -260,10 +263,10 @@ class NodeMove:
                 'command once more, gives up the one that it has left')
 
     def _shares(self, plan: Plan) -> change.Shares:
-        return self.shares_of(plan.guest, plan.nodes)
+        return self.shares_of(plan.guest, plan.host_nodes)
 
-    def _plan(self, wish: Mapping[int, int]) -> Plan:
-        place = self.records.read_place()
+    def _plan(self, new_nodes: Mapping[int, int]) -> Plan:
+        place = self.records.read_guest_nodes()
         guest = place.guest
         if not guest.running:
             raise errors.Refused('the server is not running; only a running '
@@ -272,31 +275,38 @@ class NodeMove:
             raise errors.Refused(
                 'the server has no NUMA nodes (hw:numa_nodes), so Nova has '
                 'not placed it on NUMA nodes of its host')
-        move = node_move.plan_move(place.cells, place.host, wish,
+        move = node_move.plan_move(place.cells, place.host, new_nodes,
                                    place.devices)
-        held, wanted = self._room(place, [cell.host_node
-                                          for cell in move.after])
+        held, wanted = self._compute_amounts(
+            place, [cell.host_node for cell in move.after]
+        )
         return Plan(guest, move_messages.Request(
             move, {node: cell.shared for node, cell in place.host.items()}),
             held, wanted)
 
-    def _room(self, place: Place, nodes: Sequence[int]
-              ) -> tuple[changes.Amounts, changes.Amounts]:
+    def _compute_amounts(
+        self, place: Place, new_nodes: Sequence[int]
+    ) -> tuple[changes.Amounts, changes.Amounts]:
         """Return a guest's allocated amounts before and after a move.
 
         All resource classes of a NUMA node move with the guest. Both are empty
         for a guest without resources of NUMA nodes in Placement.
 
-        :param nodes: new host NUMA node of each guest NUMA node.
+        :param new_nodes: new host NUMA node of each guest NUMA node.
         """
         guest = place.guest
         policy = policies.parse(guest.extra_specs, len(place.cells),
                                 guest.vcpus)
         if policy is None or not policy.resources(self.accounting):
             return {}, {}
-        wanted = changes.compute_allocation_amounts(policy, self.accounting,
-                                                    nodes,
-                                                    guest.compute_node,
-                                                    names.NODE_CLASSES)
-        held = self.shares_of(guest, tuple(place.host)).read_amounts()
+        wanted = changes.compute_allocation_amounts(
+            policy,
+            self.accounting,
+            new_nodes,
+            guest.compute_node,
+            names.NODE_CLASSES,
+        )
+        held = self.shares_of(
+            guest, tuple(place.host)
+        ).read_allocated_amounts()
         return held, {key: wanted.get(key, 0) for key in held}

@@ -34,8 +34,8 @@ _TRIES = 5
 
 
 @contextlib.contextmanager
-def _as_refusal() -> Iterator[None]:
-    """Convert errors of Placement to Refused within this context."""
+def _convert_errors_to_refusals() -> Iterator[None]:
+    """Within this context, convert PlacementError to Refused."""
     try:
         yield
     except PlacementError as error:
@@ -70,9 +70,9 @@ class Shares:
         self._classes = classes
         self._left = left
 
-    @_as_refusal()
-    def read_amounts(self) -> dict[tuple[str, str], int]:
-        """Return a guest's allocated amounts by provider and resource class.
+    @_convert_errors_to_refusals()
+    def read_allocated_amounts(self) -> dict[tuple[str, str], int]:
+        """Read a guest's allocated amounts by provider and resource class.
 
         :raises Gone: if the consumer has no allocation on the host.
         :raises Refused: if Placement cannot be read, or if the consumer has an
@@ -90,21 +90,21 @@ class Shares:
         return {(provider, name): now.get((provider, name), 0)
                 for provider in self._nodes for name in self._classes}
 
-    @_as_refusal()
-    def put(self, wanted: change.Amounts) -> bool:
+    @_convert_errors_to_refusals()
+    def write_amounts(self, amounts: change.Amounts) -> bool:
         """Write amounts into a guest's allocation, in one request.
 
         The rest of the allocation is unchanged. After a conflict with another
         change (409) the allocation is read again and the write is retried.
 
-        :param wanted: amount by provider and resource class.
+        :param amounts: amount by provider and resource class.
         :returns: whether anything had to be written.
         :raises Gone: if the consumer has no allocation on the host.
         :raises Refused: if a NUMA node has too little left, or Placement
             cannot be read or written.
         """
         for _ in range(_TRIES):
-            body = change.make_changed_allocation_body(self._get(), wanted)
+            body = change.make_changed_allocation_body(self._get(), amounts)
             if body is None:
                 return False
             try:
@@ -113,27 +113,28 @@ class Shares:
             except PlacementError as error:
                 if not error.concurrent:
                     # Names the NUMA nodes, unlike Placement's error.
-                    self.check_room(wanted)
+                    self.check_capacity(amounts)
                     raise
         raise errors.Refused(
             f'the allocation of the guest was changed by other requests '
             f'{_TRIES} times at the same time; try again')
 
-    @_as_refusal()
-    def check_room(self, wanted: change.Amounts) -> None:
-        """Refuse a guest's new amounts if they exceed Placement's inventories.
+    @_convert_errors_to_refusals()
+    def check_capacity(self, amounts: change.Amounts) -> None:
+        """Refuse amounts of a guest that exceed Placement's inventories.
 
-        :param wanted: amount by provider and resource class.
+        :param amounts: amount by provider and resource class.
         :raises Refused: naming each NUMA node and class with too little left.
         """
-        short = list(self._shortages(wanted))
+        short = list(self._shortages(amounts))
         if short:
             raise errors.Refused('; '.join(short))
 
-    @_as_refusal()
-    def check_traits(self, compute_node_uuid: str,
-                     policy: GuestPolicy) -> None:
-        """Refuse a policy whose traits the compute node lacks in Placement.
+    @_convert_errors_to_refusals()
+    def check_policy_traits(
+        self, compute_node_uuid: str, policy: GuestPolicy
+    ) -> None:
+        """Refuse a policy that needs traits the compute node does not have.
 
         :raises Refused: naming the key of the policy and the trait.
         """
@@ -179,15 +180,23 @@ class Shares:
                        f'already, {amount}{percent} are asked for')
 
 
-def map_providers_to_nodes(compute_node_uuid: str,
-                           host_nodes: Sequence[int]) -> dict[str, int]:
-    """Return the host NUMA node of each NUMA provider of a compute node."""
+def map_numa_providers_to_nodes(
+    compute_node_uuid: str, host_nodes: Sequence[int]
+) -> dict[str, int]:
+    """Return the host NUMA node of each NUMA provider of a compute node.
+
+    The keys are the UUIDs of the providers.
+    """
     return {names.make_numa_provider_uuid(compute_node_uuid, node): node
             for node in host_nodes}
 
 
-def list_numa_providers(compute_nodes: Iterable[str]) -> frozenset[str]:
-    """Return the UUIDs that NUMA providers of compute nodes can have.
+def list_possible_numa_providers(
+    compute_nodes: Iterable[str],
+) -> frozenset[str]:
+    """Return all UUIDs that NUMA providers of compute nodes can have.
+
+    The UUIDs are computed from the compute node's UUID and node numbers.
 
     :param compute_nodes: UUIDs of the compute nodes.
     """

@@ -62,14 +62,14 @@ _OWNER = 'ghsched_change'
 _PROGRESS = 1
 
 
-def is_locked(instance: Any, token: str) -> bool:
-    """Whether a server is locked by one policy change or move.
+def is_locked(instance: Any, lock_id: str) -> bool:
+    """Whether a server is locked by this policy change or move.
 
-    :param token: ID of the lock.
+    :param lock_id: ID of the lock.
     """
     return bool(instance.task_state == LOCKED
                 and instance.progress == _PROGRESS
-                and instance.system_metadata.get(_OWNER) == token)
+                and instance.system_metadata.get(_OWNER) == lock_id)
 
 
 class NovaRecords:
@@ -84,14 +84,14 @@ class NovaRecords:
         self._uuid = uuid
         self._token = ''
 
-    def read(self) -> change.Guest:
+    def read_guest(self) -> change.Guest:
         instance = self._instance()
         if instance.vm_state not in _STATES:
             raise errors.RefusedByState(
                 f'the server is {instance.vm_state}; only one that is '
                 f'{", ".join(sorted(_STATES))} can be changed')
         self._check_task(instance)
-        self._check_host(instance)
+        self._check_compute_service(instance)
         node = objects.ComputeNode.get_by_host_and_nodename(
             self._context, instance.host, instance.node)
         return change.Guest(
@@ -100,11 +100,11 @@ class NovaRecords:
             host_nodes=tuple(numa.host_cells(instance.numa_topology)),
             extra_specs=dict(instance.flavor.extra_specs),
             running=_STATES[instance.vm_state],
-            left=tuple(self._evacuated_from()),
+            left=tuple(self._list_evacuation_sources()),
             vcpus=instance.flavor.vcpus)
 
-    def read_place(self) -> node_move.Place:
-        guest, instance = self.read(), self._instance()
+    def read_guest_nodes(self) -> node_move.Place:
+        guest, instance = self.read_guest(), self._instance()
         node = objects.ComputeNode.get_by_host_and_nodename(
             self._context, instance.host, instance.node)
         devices = objects.PciDeviceList.get_by_instance_uuid(
@@ -114,11 +114,11 @@ class NovaRecords:
             numa.host_rooms(node),
             tuple(device.address for device in devices))
 
-    def _evacuated_from(self) -> Iterator[str]:
-        """Yield compute nodes that a guest has left by evacuation.
+    def _list_evacuation_sources(self) -> Iterator[str]:
+        """Yield UUIDs of compute nodes from which a guest was evacuated.
 
-        Nova completes these migrations when the host is back
-        (``_destroy_evacuated_instances``).
+        Only those that still have records of the guest: Nova completes these
+        migrations when the host is back (``_destroy_evacuated_instances``).
         """
         for migration in objects.MigrationList.get_by_filters(
                 self._context, {'instance_uuid': self._uuid,
@@ -129,7 +129,7 @@ class NovaRecords:
                     self._context, migration.source_compute,
                     migration.source_node).uuid
 
-    def lock(self) -> str:
+    def lock_server(self) -> str:
         instance, self._token = self._instance(), str(uuid.uuid4())
         instance.task_state = LOCKED
         instance.progress = _PROGRESS
@@ -145,7 +145,7 @@ class NovaRecords:
                 f'{error}') from error
         return self._token
 
-    def unlock(self) -> str:
+    def unlock_server(self) -> str:
         token, self._token = self._token, ''
         if not token:
             return ''
@@ -164,11 +164,12 @@ class NovaRecords:
                     '--state active"')
         return ''
 
-    def save(self, extra_specs: Mapping[str, str]) -> None:
-        """Write a server's new extra specs into its request spec and instance.
+    def save_extra_specs(self, extra_specs: Mapping[str, str]) -> None:
+        """Save new extra specs of a server, and unlock the server.
 
-        The request spec first, because writing the instance unlocks it. The
-        scheduler uses the request spec, a start the flavor of the instance.
+        They are written into the request spec first, because writing the
+        instance unlocks it. The scheduler uses the request spec, a start of
+        the guest uses the flavor of the instance.
         """
         instance = self._instance()
         if not is_locked(instance, self._token):
@@ -177,7 +178,7 @@ class NovaRecords:
                 f'which is {instance.task_state} now')
         before = dict(instance.flavor.extra_specs)
         try:
-            self._save_request(before, extra_specs)
+            self._update_request_spec(before, extra_specs)
             instance.flavor.extra_specs = dict(extra_specs)
             _clear_lock(instance)
             # Nova writes the flavor before it looks at the task state.
@@ -190,7 +191,7 @@ class NovaRecords:
     def _save_back(self, after: Mapping[str, str], before: Mapping[str, str],
                    why: BaseException) -> None:
         try:
-            self._save_request(after, before)
+            self._update_request_spec(after, before)
             self._save_flavor(before)
         except (exception.InstanceNotFound, exception.RequestSpecNotFound,
                 errors.Gone):
@@ -202,16 +203,17 @@ class NovaRecords:
                 'server the new values with this command, and then the old '
                 'ones']) from why
 
-    def _save_request(self, before: Mapping[str, str],
-                      after: Mapping[str, str]) -> None:
+    def _update_request_spec(
+        self, old_specs: Mapping[str, str], new_specs: Mapping[str, str]
+    ) -> None:
         """Apply a change of a server's extra specs to its request spec."""
         spec = objects.RequestSpec.get_by_instance_uuid(self._context,
                                                         self._uuid)
         old = dict(spec.flavor.extra_specs)
         new = {name: text for name, text in old.items()
-               if name in after or name not in before}
-        new |= {name: text for name, text in after.items()
-                if before.get(name) != text}
+               if name in new_specs or name not in old_specs}
+        new |= {name: text for name, text in new_specs.items()
+                if old_specs.get(name) != text}
         if new != old:
             spec.flavor.extra_specs = new
             spec.save()
@@ -229,8 +231,8 @@ class NovaRecords:
                 'another operation is in progress on the server (its task '
                 f'state is {instance.task_state}); try again when it is done')
 
-    def _check_host(self, instance: Any) -> None:
-        """Refuse a server whose nova-compute is down.
+    def _check_compute_service(self, instance: Any) -> None:
+        """Refuse a server whose nova-compute service is down.
 
         A call to this host would wait for its timeout. A tenant may read the
         reason, so it names no host.
@@ -266,7 +268,9 @@ def _clear_lock(instance: Any) -> None:
 @contextlib.contextmanager
 def record_action(context: Any, uuid: str,
                   event: str = EVENT) -> Iterator[None]:
-    """Record what is done in this context as an instance action of a server.
+    """Within this context, record an instance action of a server.
+
+    The action ends with the context, with its error if it raises one.
 
     :param context: context of the guest's cell, with the user and the request.
     :param uuid: UUID of the instance.
@@ -289,12 +293,13 @@ def record_action(context: Any, uuid: str,
         failure = error
         raise
     finally:
-        _end_action(context, uuid, event, failure)
+        _finish_action(context, uuid, event, failure)
 
 
-def _end_action(context: Any, uuid: str, event: str,
-                failure: BaseException | None) -> None:
-    """Record the end of an instance action and of its event; never raises."""
+def _finish_action(
+    context: Any, uuid: str, event: str, failure: BaseException | None
+) -> None:
+    """Record the end of an instance action's event; never raises."""
     try:
         objects.InstanceActionEvent.event_finish_with_failure(
             context, uuid, event, exc_val=failure,
@@ -305,19 +310,19 @@ def _end_action(context: Any, uuid: str, event: str,
                     'has ended: %s', uuid, error)
 
 
-def get_visible_server(uuid: str, caller: Any) -> Any:
-    """Return Nova's record of a server if the user may see the server.
+def get_visible_server(uuid: str, user_context: Any) -> Any:
+    """Return Nova's record of a server that a user may see.
 
     Nova's database returns only servers of the user's own project, unless the
     user is an admin.
 
-    :param caller: context of the user.
+    :param user_context: context of the user.
     :raises Gone: if the user may see no such server.
     :raises Refused: if the databases cannot be read.
     """
-    with open_cell_context(uuid, caller) as cell:
+    with open_cell_context(uuid, user_context) as cell:
         context = copy.copy(cell)
-        context.is_admin = caller.is_admin
+        context.is_admin = user_context.is_admin
         try:
             return objects.Instance.get_by_uuid(context, uuid,
                                                 expected_attrs=['flavor'])
@@ -326,14 +331,14 @@ def get_visible_server(uuid: str, caller: Any) -> Any:
 
 
 @contextlib.contextmanager
-def open_cell_context(uuid: str, caller: Any = None) -> Iterator[Any]:
+def open_cell_context(uuid: str, user_context: Any = None) -> Iterator[Any]:
     """Yield an admin context for the cell database that has a server.
 
-    :param caller: context of the user, which is elevated; None: an anonymous
-        admin.
+    :param user_context: context of the user, which is elevated; None: an
+        anonymous admin.
     :raises Refused: if there is no such guest, or it is on no host.
     """
-    context = caller.elevated() if caller else (
+    context = user_context.elevated() if user_context else (
         nova_context.get_admin_context())
     try:
         mapping = objects.InstanceMapping.get_by_instance_uuid(context, uuid)

@@ -26,34 +26,38 @@ from ghsched_nova import rpcapi
 from ghsched_placement import names
 
 
-def change_policy(context: Any, server: str, asked: Mapping[str, str | None],
-                  dry_run: bool) -> live_changes.Plan:
-    """Change a running server's policy, and record it as an instance action.
+def change_server_policy(
+    context: Any,
+    server: str,
+    new_values: Mapping[str, str | None],
+    dry_run: bool,
+) -> live_changes.Plan:
+    """Change a server's bandwidth policy, recorded as an instance action.
 
     :param context: context of the guest's cell.
     :param server: UUID of the server.
-    :param asked: new value by key of the policy; None: no value.
+    :param new_values: new value by key of the policy; None: no value.
     :param dry_run: only check whether the change is possible.
     :raises PolicyError: naming the invalid key.
     :raises Refused: with the reason; nothing is changed.
     :raises LeftOver: if something is left to do by hand.
     """
-    wanted = make_live_change(context, server)
+    changer = make_policy_changer(context, server)
     if dry_run:
-        return wanted.run(asked, dry_run)
+        return changer.change_policy(new_values, dry_run)
     with records.record_action(context, server):
-        return wanted.run(asked, dry_run)
+        return changer.change_policy(new_values, dry_run)
 
 
-def make_live_change(context: Any, server: str) -> live_changes.LiveChange:
-    """Return an object that changes the policy of a running server.
+def make_policy_changer(context: Any, server: str) -> live_changes.LiveChange:
+    """Return an object that changes the bandwidth policy of a server.
 
     :param context: context of the guest's cell.
     :param server: UUID of the server.
     """
     return live_changes.LiveChange(
         records.NovaRecords(context, server),
-        lambda guest: _make_shares(
+        lambda guest: _make_allocation_client(
             guest, guest.host_nodes, {names.MEM_BW_PCT}
         ),
         rpcapi.HostClient(context),
@@ -61,20 +65,25 @@ def make_live_change(context: Any, server: str) -> live_changes.LiveChange:
     )
 
 
-def _make_shares(guest: live_changes.Guest, nodes: Sequence[int],
-                 classes: Collection[str]) -> placement.Shares:
-    """Return access to a guest's allocation on NUMA nodes of its host.
+def _make_allocation_client(
+    guest: live_changes.Guest, nodes: Sequence[int], classes: Collection[str]
+) -> placement.Shares:
+    """Return a client of a guest's allocation on host NUMA nodes.
 
     :param nodes: host NUMA nodes.
     :param classes: resource classes that are read and written.
     """
     return placement.Shares(
-        shared.placement_client(), guest.uuid, guest.compute_node,
-        placement.map_providers_to_nodes(guest.compute_node, nodes), classes,
-        placement.list_numa_providers(guest.left))
+        shared.placement_client(),
+        guest.uuid,
+        guest.compute_node,
+        placement.map_numa_providers_to_nodes(guest.compute_node, nodes),
+        classes,
+        placement.list_possible_numa_providers(guest.left),
+    )
 
 
-def move_server(context: Any, server: str, nodes: Mapping[int, int],
+def move_server(context: Any, server: str, new_nodes: Mapping[int, int],
                 dry_run: bool) -> node_move.Plan:
     """Move a server to other NUMA nodes of its host.
 
@@ -82,16 +91,16 @@ def move_server(context: Any, server: str, nodes: Mapping[int, int],
 
     :param context: context of the guest's cell.
     :param server: UUID of the server.
-    :param nodes: new host NUMA node by guest NUMA node.
+    :param new_nodes: new host NUMA node by guest NUMA node.
     :param dry_run: only check whether the move is possible.
     :raises Refused: with the reason; nothing is changed.
     :raises LeftOver: if something is left to do by hand.
     """
     mover = make_node_mover(context, server)
     if dry_run:
-        return mover.check(nodes)
+        return mover.plan_move(new_nodes)
     with records.record_action(context, server, records.MOVE_EVENT):
-        return mover.run(nodes)
+        return mover.move_guest(new_nodes)
 
 
 def make_node_mover(context: Any, server: str) -> node_move.NodeMove:
@@ -102,6 +111,9 @@ def make_node_mover(context: Any, server: str) -> node_move.NodeMove:
     """
     return node_move.NodeMove(
         records.NovaRecords(context, server),
-        lambda guest, nodes: _make_shares(guest, nodes, names.NODE_CLASSES),
+        lambda guest, nodes: _make_allocation_client(
+            guest, nodes, names.NODE_CLASSES
+        ),
         rpcapi.HostClient(context),
-        shared.config().ghsched.bandwidth_accounting)
+        shared.config().ghsched.bandwidth_accounting,
+    )

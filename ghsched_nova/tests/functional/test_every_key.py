@@ -85,7 +85,7 @@ class AllCapabilitiesTestCase(openstack_base.CommandTestCase,
 
     def change(self, server, **asked):
         with records.open_cell_context(server['id']) as context:
-            return servers.change_policy(context, server['id'], {
+            return servers.change_server_policy(context, server['id'], {
                 f'ghsched:{name}': value for name, value in asked.items()},
                 False)
 
@@ -174,7 +174,7 @@ class SingleKeyTest(AllCapabilitiesTestCase):
             self.check_records(server, specs)
             return
         for node in (1 - start, start):
-            self.assertTrue(self.move(server, node).needed)
+            self.assertTrue(self.move(server, node).is_needed)
             self.assertEqual([node], self.host_nodes(server))
             self.check_records(server, specs)
 

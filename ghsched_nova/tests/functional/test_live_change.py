@@ -68,7 +68,7 @@ class LiveChangeTestCase(nova_base.GhschedTestCase):
                 None if value is None else str(value)
                 for key, value in keys.items()}
         with records.open_cell_context(uuid) as context:
-            return servers.change_policy(context, uuid, wish, dry_run)
+            return servers.change_server_policy(context, uuid, wish, dry_run)
 
     def refused(self, *words, **keys):
         error = self.assertRaises((errors.Refused, policies.PolicyError),
@@ -284,15 +284,18 @@ class EvacuatedTest(LiveChangeTestCase):
         node, root = self.evacuate(), self.compute_rp_uuids['host_a']
         client = report.SchedulerReportClient()
         shares = placement.Shares(
-            client, self.server['id'], root,
-            placement.map_providers_to_nodes(root, [node]), {names.MEM_BW_PCT},
-            frozenset(
-                self.provider('host_b', number) for number in (0, 1)))
-        held = shares.read_amounts()
+            client,
+            self.server['id'],
+            root,
+            placement.map_numa_providers_to_nodes(root, [node]),
+            {names.MEM_BW_PCT},
+            frozenset(self.provider('host_b', number) for number in (0, 1)),
+        )
+        held = shares.read_allocated_amounts()
         client.remove_provider_tree_from_instance_allocation(
             nova_context.get_admin_context(), self.server['id'], root)
         left = self.bandwidth(self.server['id'])
-        self.assertEqual('', change.restore_amounts(shares, held))
+        self.assertEqual('', change.restore_allocated_amounts(shares, held))
         self.assertEqual(left, self.bandwidth(self.server['id']))
 
     def test_resources_counted_on_its_old_host_stay(self):
@@ -559,7 +562,7 @@ class RefusedTest(LiveChangeTestCase):
         self.assert_as_before()
 
     def test_something_else_begins_meanwhile(self):
-        check = records.NovaRecords.lock
+        check = records.NovaRecords.lock_server
 
         def late(this):
             instance = self.instance(self.server)
@@ -568,21 +571,22 @@ class RefusedTest(LiveChangeTestCase):
             check(this)
 
         with fixtures.MonkeyPatch(
-                'ghsched_nova.live.records.NovaRecords.lock', late):
+                'ghsched_nova.live.records.NovaRecords.lock_server', late):
             self.refused('another operation is in progress', mem_bw_min=40)
         self.assertEqual(task_states.MIGRATING,
                          self.instance(self.server).task_state)
 
     def test_a_resize_that_has_begun_keeps_its_task_state(self):
         """nova-compute gives the lock free when it starts."""
-        save = records.NovaRecords.save
+        save = records.NovaRecords.save_extra_specs
 
         def late(this, extra_specs):
             self.take_the_lock()
             save(this, extra_specs)
 
         with fixtures.MonkeyPatch(
-                'ghsched_nova.live.records.NovaRecords.save', late):
+            'ghsched_nova.live.records.NovaRecords.save_extra_specs', late
+        ):
             error = self.assertRaises(errors.LeftOver, self.change,
                                       mem_bw_min=40)
         self.assertIn('another request has taken over', str(error))
@@ -688,7 +692,7 @@ class ConcurrencyTest(LiveChangeTestCase):
         self.assert_as_before()
 
     def test_a_guest_that_is_deleted_meanwhile(self):
-        check = records.NovaRecords.lock
+        check = records.NovaRecords.lock_server
 
         def late(this):
             check(this)
@@ -696,7 +700,7 @@ class ConcurrencyTest(LiveChangeTestCase):
             self._wait_until_deleted(self.server)
 
         with fixtures.MonkeyPatch(
-                'ghsched_nova.live.records.NovaRecords.lock', late):
+                'ghsched_nova.live.records.NovaRecords.lock_server', late):
             self.assertRaises(errors.Gone, self.change, mem_bw_min=40)
         self.assertEqual({}, self.bandwidth(self.server['id']))
 

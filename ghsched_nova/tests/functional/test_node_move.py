@@ -220,14 +220,14 @@ class MoveTest(openstack_base.CommandTestCase):
 
     def test_all_records_move(self):
         plan = self.move(1 - self.old)
-        self.assertTrue(plan.needed)
+        self.assertTrue(plan.is_needed)
         self.assert_on(1 - self.old)
         reader = client.Client(self.connection(), workers=1)
         self.assertEqual(1, len(reader.list_node_moves(
             self.server['id'], '2000-01-01T00:00:00Z')))
         self.assertEqual([], reader.list_node_moves(
             self.server['id'], '2999-01-01T00:00:00Z'))
-        self.assertFalse(self.move(1 - self.old).needed)
+        self.assertFalse(self.move(1 - self.old).is_needed)
         self.move(self.old)
         self.assert_on(self.old)
 

@@ -117,7 +117,7 @@ class LiveChangeTest(SharedRealTimeTestCase):
         self.assertEqual([RR, RR], self.classes(process))
         node, = self.host_nodes(server)
         with records.open_cell_context(server['id']) as context:
-            self.assertTrue(servers.change_policy(
+            self.assertTrue(servers.change_server_policy(
                 context, server['id'], {'ghsched:mem_bw_min': '40'},
                 False).needed)
         self.assert_agreement(server, 'host_a', [40])

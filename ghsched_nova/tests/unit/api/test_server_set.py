@@ -52,8 +52,8 @@ class FilterTest(base.TestCase):
             'ghsched_nova.live.records.record_action'))
         self.change = mock.Mock(return_value=plans.plan())
         self.enterContext(mock.patch.object(
-            servers, 'make_live_change',
-            return_value=mock.Mock(run=self.change)))
+            servers, 'make_policy_changer',
+            return_value=mock.Mock(change_policy=self.change)))
         self.server = SimpleNamespace(
             project_id='project', user_id='owner', locked=False,
             flavor=SimpleNamespace(
@@ -156,8 +156,8 @@ class FilterTest(base.TestCase):
         with mock.patch.object(
                 servers, 'make_node_mover',
                 return_value=mock.Mock(
-                    check=mock.Mock(return_value=plans.MOVE),
-                    run=mock.Mock(return_value=plans.MOVE))
+                    plan_move=mock.Mock(return_value=plans.MOVE),
+                    move_guest=mock.Mock(return_value=plans.MOVE))
         ) as mover:
             found = self.ask({'ghsched': {'move_nodes': {'0': 1}, **more}})
         self.assertEqual((200, True), (found.status_int,
@@ -166,13 +166,13 @@ class FilterTest(base.TestCase):
 
     def test_a_move_is_looked_into_and_is_no_action(self):
         mover = self.move(dry_run=True)
-        mover.check.assert_called_once_with({0: 1})
-        mover.run.assert_not_called()
+        mover.plan_move.assert_called_once_with({0: 1})
+        mover.move_guest.assert_not_called()
         self.as_action.assert_not_called()
 
     def test_a_move_is_an_action(self):
         mover = self.move()
-        mover.run.assert_called_once_with({0: 1})
+        mover.move_guest.assert_called_once_with({0: 1})
         self.as_action.assert_called_once()
         self.assertEqual(records.MOVE_EVENT, self.as_action.call_args[0][2])
 

@@ -45,8 +45,8 @@ class CommandTest(base.TestCase):
         self.enterContext(mock.patch(
             'ghsched_nova.live.records.record_action'))
         self.enterContext(mock.patch.object(
-            servers, 'make_live_change', return_value=mock.Mock(
-                run=self.answer)))
+            servers, 'make_policy_changer', return_value=mock.Mock(
+                change_policy=self.answer)))
 
     def call(self, *arguments, server=plans.UUID):
         out, err = io.StringIO(), io.StringIO()

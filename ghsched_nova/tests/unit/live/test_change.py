@@ -65,7 +65,7 @@ class World:
     def change(self, wish=None, dry_run=False):
         return change.LiveChange(
             Records(self), lambda guest: Shares(self), Host(self),
-            'min').run(WISH if wish is None else wish, dry_run)
+            'min').change_policy(WISH if wish is None else wish, dry_run)
 
 
 class Records:
@@ -73,23 +73,23 @@ class Records:
     def __init__(self, world):
         self.world = world
 
-    def read(self):
+    def read_guest(self):
         world = self.world
         return change.Guest('uuid', 'name', 'host_a', ROOT, (1,),
                             dict(world.specs), world.running)
 
-    def lock(self):
+    def lock_server(self):
         self.world.write('lock')
         self.world.task_state = 'locked'
         return 'lock'
 
-    def unlock(self):
+    def unlock_server(self):
         if self.world.task_state:
             self.world.write('unlock')
             self.world.task_state = None
         return ''
 
-    def save(self, extra_specs):
+    def save_extra_specs(self, extra_specs):
         self.world.write('save')
         self.world.specs, self.world.task_state = dict(extra_specs), None
 
@@ -99,21 +99,21 @@ class Shares:
     def __init__(self, world):
         self.world = world
 
-    def read_amounts(self):
+    def read_allocated_amounts(self):
         return {NODE: self.world.share}
 
-    def put(self, wanted):
-        if wanted == self.read_amounts():
+    def write_amounts(self, wanted):
+        if wanted == self.read_allocated_amounts():
             return False
         self.world.write('put')
         self.world.share = wanted[NODE]
         return True
 
-    def check_room(self, wanted):
+    def check_capacity(self, wanted):
         if wanted[NODE] > 50:
             raise errors.Refused('full')
 
-    def check_traits(self, compute_node_uuid, policy):
+    def check_policy_traits(self, compute_node_uuid, policy):
         assert compute_node_uuid == ROOT
 
 
@@ -122,18 +122,18 @@ class Host:
     def __init__(self, world):
         self.world, self.void = world, set()
 
-    def check(self, guest, policy):
+    def check_policy(self, guest, policy):
         self.world.failing.get('check') and self.world.write('check')
         return {'policy': self.world.policy, 'effective': [],
                 'same': self.world.policy == policy}
 
-    def set(self, guest, policy, token, lock):
+    def set_policy(self, guest, policy, token, lock):
         self.world.write('set')
         assert lock == 'lock'
         assert token not in self.void
         self.world.policy = list(policy)
 
-    def policy_of(self, guest, void):
+    def cancel_call(self, guest, void):
         self.world.failing.get('policy_of') and self.world.write('policy_of')
         self.void.add(void)
         return self.world.policy
@@ -252,7 +252,7 @@ class LiveChangeTest(base.TestCase):
                 (errors.Refused('the kernel refused'), 50, 50),
                 (errors.HostSilent('silent'), 50, 50), (None, 30, 30)):
             world = World()
-            done = Host.set
+            done = Host.set_policy
 
             def half(host, *args, world=world, done=done):
                 first = 'set' not in world.calls
@@ -261,7 +261,7 @@ class LiveChangeTest(base.TestCase):
                     raise errors.HalfDone('refused, and stuck')
 
             world.failing = {'set': [None, again]}
-            with mock.patch.object(Host, 'set', half):
+            with mock.patch.object(Host, 'set_policy', half):
                 error = self.assertRaises(
                     errors.LeftOver if again else errors.Refused,
                     world.change, wish)
@@ -297,13 +297,13 @@ class SilenceTest(base.TestCase):
         self.assertEqual(self.before, self.world.state())
 
     def test_it_has_done_it(self):
-        done = Host.set
+        done = Host.set_policy
 
         def lose_the_answer(host, *args):
             done(host, *args)
             raise self.silent
 
-        self.patch(Host, 'set', lose_the_answer)
+        self.patch(Host, 'set_policy', lose_the_answer)
         self.world.change()
         self.assertEqual({**SPECS, **WISH}, self.world.specs)
 

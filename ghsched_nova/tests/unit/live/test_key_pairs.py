@@ -183,20 +183,20 @@ class Server:
         return change.Guest(UUID, 'web', 'a', ROOT, (
             self.host.cells[0].host_node,), self.specs, True, vcpus=2)
 
-    def read(self):
+    def read_guest(self):
         return self.guest
 
-    def read_place(self):
+    def read_guest_nodes(self):
         return node_move.Place(self.guest, self.host.cells, {
             node: HostCell(frozenset().union(*CORES[node]), CORES[node],
                            shared=SHARED[node], memory_free=1024)
             for node in (0, 1)},
             ('0000:81:00.1',) if self.policy.vfs else ())
 
-    def lock(self):
+    def lock_server(self):
         return 'lock'
 
-    def unlock(self):
+    def unlock_server(self):
         return ''
 
     def move_nodes(self, _guest, packed, _token, _lock):
@@ -212,16 +212,16 @@ class Server:
     def shares_of(self, classes, _guest, nodes=(0, 1)):
         return placement.Shares(
             self.placement, UUID, ROOT,
-            placement.map_providers_to_nodes(ROOT, nodes), classes)
+            placement.map_numa_providers_to_nodes(ROOT, nodes), classes)
 
     def move(self, node):
         return node_move.NodeMove(
             self, functools.partial(self.shares_of, names.NODE_CLASSES),
-            self, self.accounting).run({0: node})
+            self, self.accounting).move_guest({0: node})
 
     # -- what a live change works with, beside --------------------------------
 
-    def check(self, _guest, policy):
+    def check_policy(self, _guest, policy):
         return {
             'policy': policy_change.read_policy(self.host.xml[0]),
             'same': False,
@@ -230,10 +230,10 @@ class Server:
             ),
         }
 
-    def set(self, _guest, policy, _token, _lock):
+    def set_policy(self, _guest, policy, _token, _lock):
         policy_change.change_policy(self.host, self.host.domain, policy)
 
-    def save(self, extra_specs):
+    def save_extra_specs(self, extra_specs):
         self.specs = dict(extra_specs)
 
     def change(self, key, value):
@@ -241,7 +241,7 @@ class Server:
         wish = {f'ghsched:{key}': value}
         change.LiveChange(self, functools.partial(
             self.shares_of, {names.MEM_BW_PCT}), self,
-            self.accounting).run(wish)
+            self.accounting).change_policy(wish)
 
     # -- live migration -------------------------------------------------------
 

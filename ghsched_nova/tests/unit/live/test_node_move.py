@@ -44,7 +44,9 @@ class NodeMoveTestCase(base.TestCase):
         self.place = PLACE
         self.held = {FROM: 30, TO: 0}
         self.shares, self.host = mock.Mock(), mock.Mock()
-        self.shares.read_amounts.side_effect = lambda: dict(self.held)
+        self.shares.read_allocated_amounts.side_effect = lambda: dict(
+            self.held
+        )
         self.nodes = []
 
     def mover(self, **guest):
@@ -54,13 +56,16 @@ class NodeMoveTestCase(base.TestCase):
         def shares_of(_guest, nodes):
             self.nodes.append(nodes)
             return self.shares
-        self.records = mock.Mock(read_place=mock.Mock(return_value=place))
-        self.records.lock.return_value = 'lock'
-        self.records.unlock.return_value = ''
+
+        self.records = mock.Mock(
+            read_guest_nodes=mock.Mock(return_value=place)
+        )
+        self.records.lock_server.return_value = 'lock'
+        self.records.unlock_server.return_value = ''
         return node_move.NodeMove(self.records, shares_of, self.host, 'min')
 
     def check(self, wish=None, **guest):
-        return self.mover(**guest).check(wish or {0: 1})
+        return self.mover(**guest).plan_move(wish or {0: 1})
 
     def refused(self, text, wish=None, **guest):
         error = self.assertRaises(errors.Refused, self.check, wish, **guest)
@@ -72,20 +77,20 @@ class CheckTest(NodeMoveTestCase):
     def test_placement_and_the_host_are_asked_for_the_new_node(self):
         plan = self.check()
         self.assertEqual({0: 4, 1: 5}, plan.request.move.after[0].pins)
-        self.shares.check_room.assert_called_once_with({FROM: 0, TO: 30})
+        self.shares.check_capacity.assert_called_once_with({FROM: 0, TO: 30})
         self.assertEqual({(0, 1)}, set(self.nodes))
         (guest, packed), _ = self.host.check_move.call_args
         self.assertEqual(('u', 1),
                          (guest.uuid, packed[0]['after']['host_node']))
 
     def test_nobody_is_asked_about_a_guest_that_is_there(self):
-        self.assertFalse(self.check({0: 0}).needed)
+        self.assertFalse(self.check({0: 0}).is_needed)
         self.host.check_move.assert_not_called()
-        self.shares.check_room.assert_not_called()
+        self.shares.check_capacity.assert_not_called()
 
     def test_a_guest_without_a_guarantee_needs_no_room_in_placement(self):
-        self.assertTrue(self.check(extra_specs={}).needed)
-        self.shares.check_room.assert_not_called()
+        self.assertTrue(self.check(extra_specs={}).is_needed)
+        self.shares.check_capacity.assert_not_called()
 
     def test_immovable_servers_are_refused_before_the_host_is_asked(self):
         self.refused('is not running', running=False)
@@ -97,9 +102,9 @@ class CheckTest(NodeMoveTestCase):
         self.host.check_move.assert_not_called()
 
     def test_who_refuses_says_why(self):
-        self.shares.check_room.side_effect = errors.Refused('20 % left')
+        self.shares.check_capacity.side_effect = errors.Refused('20 % left')
         self.refused('20 % left')
-        self.shares.check_room.side_effect = None
+        self.shares.check_capacity.side_effect = None
         self.host.check_move.side_effect = errors.HostSilent('silent')
         self.refused('silent')
         self.host.check_move.side_effect = ValueError('x')
@@ -111,7 +116,7 @@ class RunTest(NodeMoveTestCase):
     def setUp(self):
         super().setUp()
         self.puts = []
-        self.shares.put.side_effect = self.put
+        self.shares.write_amounts.side_effect = self.put
         self.host.move_nodes.side_effect = self.moved
 
     def put(self, wanted):
@@ -124,17 +129,17 @@ class RunTest(NodeMoveTestCase):
         """Nova has the guest on its new node from here on."""
         self.held_meanwhile = dict(self.held)
         after = self.host.move_nodes.call_args[0][1][0]['after']
-        place = self.records.read_place.return_value
-        self.records.read_place.return_value = dataclasses.replace(
+        place = self.records.read_guest_nodes.return_value
+        self.records.read_guest_nodes.return_value = dataclasses.replace(
             place, cells=(dataclasses.replace(
                 place.cells[0], host_node=after['host_node']),))
 
     def run_it(self, **guest):
-        return self.mover(**guest).run({0: 1})
+        return self.mover(**guest).move_guest({0: 1})
 
     def left(self):
         error = self.assertRaises(errors.LeftOver, self.run_it)
-        self.records.unlock.assert_called_once_with()
+        self.records.unlock_server.assert_called_once_with()
         return error
 
     def test_both_places_are_held_meanwhile(self):
@@ -143,25 +148,25 @@ class RunTest(NodeMoveTestCase):
         self.assertEqual({FROM: 0, TO: 30}, self.held)
         _guest, _packed, _token, lock = self.host.move_nodes.call_args[0]
         self.assertEqual('lock', lock)
-        self.records.unlock.assert_called_once_with()
+        self.records.unlock_server.assert_called_once_with()
 
     def test_leftovers_of_a_crash_in_placement_are_removed(self):
         self.held = {FROM: 30, TO: 30}
-        self.mover().run({0: 0})
+        self.mover().move_guest({0: 0})
         self.assertEqual([{FROM: 30, TO: 0}], self.puts)
         self.host.move_nodes.assert_not_called()
 
     def test_a_guest_that_is_there_is_not_written_to(self):
-        self.mover().run({0: 0})
+        self.mover().move_guest({0: 0})
         self.assertEqual([], self.puts)
-        self.records.lock.assert_not_called()
+        self.records.lock_server.assert_not_called()
 
     def test_a_host_that_refuses_leaves_all_as_it_was(self):
         self.host.move_nodes.side_effect = errors.Refused('pinned')
         self.assertIn('pinned', str(
             self.assertRaises(errors.Refused, self.run_it)))
         self.assertEqual({FROM: 30, TO: 0}, self.held)
-        self.records.unlock.assert_called_once_with()
+        self.records.unlock_server.assert_called_once_with()
 
     def test_a_host_between_both_keeps_both(self):
         self.host.move_nodes.side_effect = errors.HalfDone('half')
@@ -186,7 +191,7 @@ class RunTest(NodeMoveTestCase):
         self.host.move_nodes.side_effect = silent
         self.run_it()
         self.assertEqual({FROM: 0, TO: 30}, self.held)
-        self.host.policy_of.assert_called_once()
+        self.host.cancel_call.assert_called_once()
 
     def test_a_silent_host_that_did_nothing_will_not_later(self):
         self.host.move_nodes.side_effect = errors.HostSilent('silent')
@@ -196,10 +201,10 @@ class RunTest(NodeMoveTestCase):
 
     def test_a_host_that_stays_silent_keeps_both(self):
         self.host.move_nodes.side_effect = errors.HostSilent('silent')
-        self.host.policy_of.side_effect = errors.HostSilent('silent')
+        self.host.cancel_call.side_effect = errors.HostSilent('silent')
         self.assertIn('both places', str(self.left()))
         self.assertEqual({FROM: 30, TO: 30}, self.held)
 
     def test_placement_that_fails_after_the_move_takes_nothing_back(self):
-        self.shares.put.side_effect = [None, errors.Refused('away')]
+        self.shares.write_amounts.side_effect = [None, errors.Refused('away')]
         self.assertIn('the server was moved', str(self.left()))

@@ -103,9 +103,9 @@ class RequestTest(base.TestCase):
 
     def test_each_request_is_as_ever(self):
         client = self.client({'policy': [NODE]})
-        client.check(GUEST, self.policy())
-        client.policy_of(GUEST, 't')
-        client.set(GUEST, self.policy(), 't', 'l')
+        client.check_policy(GUEST, self.policy())
+        client.cancel_call(GUEST, 't')
+        client.set_policy(GUEST, self.policy(), 't', 'l')
         client.check_move(GUEST, move_messages.pack_move(plans.REQUEST))
         self.assertEqual({'call_monitor_timeout': 10, 'retry': 2},
                          self.bus.patience)
@@ -118,7 +118,7 @@ class RequestTest(base.TestCase):
             self.bus.calls)
 
     def test_a_host_of_the_release_before_is_not_asked_for_more(self):
-        self.client({}, '1.0').set(GUEST, self.policy(), 't', 'l')
+        self.client({}, '1.0').set_policy(GUEST, self.policy(), 't', 'l')
         self.assertEqual([('set_policy', '1.0', OLD_SET)], self.bus.calls)
 
     def test_a_move_is_read_as_ever(self):
@@ -137,7 +137,7 @@ class RequestTest(base.TestCase):
 
     def test_answer_that_is_no_document_is_a_refusal(self):
         for answer in (None, [], 'x', 7, True):
-            self.assertRaises(errors.Refused, self.client(answer).check,
+            self.assertRaises(errors.Refused, self.client(answer).check_policy,
                               GUEST, self.policy())
 
     def test_each_answer_is_understood(self):
@@ -148,7 +148,7 @@ class RequestTest(base.TestCase):
                  'host host_a: no')):
             for more in ({}, {'new': 1}):
                 error = self.assertRaises(
-                    kind, self.client({**answer, **more}).set, GUEST,
+                    kind, self.client({**answer, **more}).set_policy, GUEST,
                     self.policy(), 't', 'l')
                 self.assertIs(kind, type(error))
                 self.assertEqual(text, str(error))
@@ -157,7 +157,7 @@ class RequestTest(base.TestCase):
         client = self.client({'policy': [{**NODE, 'new': 1}], 'new': 2})
         self.assertEqual(
             ((NodePolicy(20, 60, False, 3),), (1,)),
-            messages.unpack_policy(client.policy_of(GUEST, 't')))
+            messages.unpack_policy(client.cancel_call(GUEST, 't')))
 
 
 class EndpointTest(base.TestCase):
@@ -194,7 +194,7 @@ class OutageTest(base.TestCase):
         client = rpcapi.HostClient(self.context(self.unused(), self.unused()))
         # The client's own wait is without an end here.
         with futures.ThreadPoolExecutor(1) as pool:
-            error = pool.submit(client.check, GUEST, ()).exception(
+            error = pool.submit(client.check_policy, GUEST, ()).exception(
                 timeout=base.GIVE_UP_S)
         self.assertIsInstance(error, errors.HostSilent)
         self.assertIn('the message bus does not answer', str(error))
