@@ -32,14 +32,14 @@ from ghsched_placement import exits
 from ghsched_placement.planner.client import PlannerError
 from ghsched_placement.planner.cloud import make_step_progress
 from ghsched_placement.planner.density import DensityPlan
-from ghsched_placement.planner.flavors import parse_mix
+from ghsched_placement.planner.flavors import parse_flavor_mix
 from ghsched_placement.planner import output
 from ghsched_placement.planner import plan as planner
 from ghsched_placement.planner.plan import Plan
 from ghsched_placement.planner.plan import Settings
 from ghsched_placement.planner import plan_picture
-from ghsched_placement.planner.predict import check_machine_names
-from ghsched_placement.planner.predict import predict_densities
+from ghsched_placement.planner.predict import predict_container_densities
+from ghsched_placement.planner.predict import reject_duplicate_machine_names
 from ghsched_placement.planner.predict import Target
 from ghsched_placement.planner.private import PrivatePlacement
 from ghsched_placement.planner.progress import Bar
@@ -192,7 +192,7 @@ def _make_capacity_plan(
     connection = (planner_inputs.connect_cloud(arguments.cloud)
                   if arguments.cloud else None)
     flavors = planner_inputs.load_flavors(arguments.flavors, connection)
-    mix = (parse_mix(arguments.mix, {one.name: one for one in flavors})
+    mix = (parse_flavor_mix(arguments.mix, {one.name: one for one in flavors})
            if arguments.mix else None)
     settings = Settings(
         arguments.accounting,
@@ -201,20 +201,20 @@ def _make_capacity_plan(
     targets = _select_target_machines(arguments, given)
     against = (planner_inputs.load_target(arguments.against).machine
                if arguments.against else None)
-    check_machine_names(targets, against)
+    reject_duplicate_machine_names(targets, against)
     filling = make_step_progress(progress_bar, 0.0, 0.8 if targets else 1.0)
     with PrivatePlacement() as ours:
         if connection is not None:
-            found = planner.plan_cloud(
+            found = planner.plan_cloud_capacity(
                 planner_inputs.get_placement(connection), flavors, mix,
                 settings, filling, ours,
                 rooms=planner_inputs.read_node_rooms(connection))
         else:
             hosts = [planner_hosts.make_planner_host(one.file, name)
                      for one in given for name in one.names]
-            found = planner.plan_hosts(hosts, flavors, mix, settings,
-                                       filling, ours)
-        told = predict_densities(
+            found = planner.plan_host_capacity(hosts, flavors, mix, settings,
+                                               filling, ours)
+        told = predict_container_densities(
             found, targets, flavors, settings, ours, against,
             arguments.search, make_step_progress(progress_bar, 0.8, 1.0))
     progress_bar(1.0, 'done')

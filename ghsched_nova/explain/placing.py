@@ -96,7 +96,7 @@ def _find_place(wish: Wish) -> Place | None:
     """Return the best placement of a guest on a host; None if it does not fit.
     """
     need = wish.need
-    for locality, sizes in need.yield_vf_requests(
+    for locality, sizes in need.yield_vf_request_variants(
             lambda: offer.list_pfs_by_alias(wish.state, need)):
         for nodes in _iterate_host_nodes(wish, locality, sizes):
             return Place(nodes, locality, sizes)
@@ -114,8 +114,8 @@ def _iterate_host_nodes(wish: Wish, locality: str,
     def has_room(guest_node: int, node: int) -> bool:
         return _find_misfit(wish, guest_node, node) is None
 
-    for item in offer.list_placements(wish.state, wish.need, locality, sizes,
-                                      has_room):
+    for item in offer.list_host_placements(wish.state, wish.need, locality,
+                                           sizes, has_room):
         nodes = item.get_host_node_order() or wish.state.find_host_nodes(
             wish.need, Way(wish.nodes or (), ()))
         if nodes is not None and wish.nodes in (None, nodes):
@@ -132,7 +132,7 @@ def _check_host(wish: Wish) -> None:
         raise Refused('', Lack(
             None, 'MEM_BW_MONITOR', reason='ghsched:monitor=true cannot be '
             'held: this host does not report memory bandwidth'))
-    lacks = tuple(limits.yield_root_lacks(wish.state, wish.need))
+    lacks = tuple(limits.yield_host_shortages(wish.state, wish.need))
     if lacks:
         raise Refused('the host: ', *lacks)
 
@@ -198,7 +198,7 @@ def _format_reasons(reasons: Mapping[int, str | None]) -> str:
 def _find_misfit(wish: Wish, guest_node: int, host_node: int) -> str | None:
     """Return why a guest NUMA node does not fit on a host NUMA node, or None.
     """
-    short = limits.list_guest_node_lacks(
+    short = limits.list_guest_node_shortages(
         wish.state, wish.need, guest_node, host_node)
     others = [one for one in short if one.resource != lack.BANDWIDTH]
     if others:
@@ -234,7 +234,7 @@ def _explain_no_place(wish: Wish) -> str:
         if _find_place(replace(wish, need=other)):
             return reason
     too_many: list[vfs.Sizes] = []
-    for _ in wish.need.yield_vf_requests(
+    for _ in wish.need.yield_vf_request_variants(
             lambda: offer.list_pfs_by_alias(wish.state, wish.need),
             too_many.append):
         pass

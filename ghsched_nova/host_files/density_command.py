@@ -38,7 +38,7 @@ from ghsched_placement.planner.density import DensityPlan
 from ghsched_placement.planner.density import SCENARIOS
 from ghsched_placement.planner import flavors as planned
 from ghsched_placement.planner import plan as planner
-from ghsched_placement.planner.predict import predict_densities
+from ghsched_placement.planner.predict import predict_container_densities
 from ghsched_placement.planner.predict import Predicted
 from ghsched_placement.planner.predict import Target
 from ghsched_placement.planner.private import PrivatePlacement
@@ -143,9 +143,9 @@ def _make_plan(client: clients.Client, parsed_args: argparse.Namespace,
     wanted = [
         convert_flavor(client.get_flavor(name)) for name in parsed_args.flavors
     ]
-    mix = (planned.parse_mix(parsed_args.mix,
-                             {one.name: one for one in wanted})
-           if parsed_args.mix else None)
+    mix = (planned.parse_flavor_mix(
+        parsed_args.mix, {one.name: one
+                          for one in wanted}) if parsed_args.mix else None)
     settings = planner.Settings(
         accounting=parsed_args.accounting,
         aliases={
@@ -157,13 +157,13 @@ def _make_plan(client: clients.Client, parsed_args: argparse.Namespace,
     nodes = client.list_compute_nodes()
     rooms = node_rooms.read_rooms(client, client.list_hosts(), nodes)
     with PrivatePlacement() as ours:
-        found = planner.plan_cloud(
+        found = planner.plan_cloud_capacity(
             client.placement, wanted, mix, settings,
             make_step_progress(bar, 0.0, 0.8 if targets else 1.0), ours,
             client.list_unavailable(nodes), rooms.by_host)
         found = dataclasses.replace(
             found, notes=(*found.notes, *rooms.list_assumptions()))
-        return found, predict_densities(
+        return found, predict_container_densities(
             found, targets, wanted, settings, ours,
             progress=make_step_progress(bar, 0.8, 1.0))
 

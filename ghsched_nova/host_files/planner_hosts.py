@@ -78,7 +78,7 @@ def make_planner_host(host: HostFile, name: str) -> hosts.Host:
         traits=root.traits | {names.OWNER_TRAIT},
     )
     return hosts.Host(
-        name, hosts.sort_parents_first([root, *others], root.uuid),
+        name, hosts.sort_providers_parents_first([root, *others], root.uuid),
         _node_rooms(host))
 
 

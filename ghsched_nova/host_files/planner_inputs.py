@@ -179,7 +179,7 @@ def load_flavors(texts: Sequence[str], connection: Any = None) -> list[Flavor]:
         if text.endswith(_SUFFIXES) and '=' not in text:
             found += _load_flavor_file(text)
         elif '=' in text:
-            found.append(flavors.parse_flavor(text))
+            found.append(flavors.parse_flavor_argument(text))
         elif connection is None:
             raise PlannerError(
                 f'flavor {text}: is neither NAME:KEY=VALUE,... nor a file '

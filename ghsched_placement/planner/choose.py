@@ -53,18 +53,18 @@ class Option:
 Choose: TypeAlias = Callable[[State, Need, Sequence[Way]], Option | None]
 
 
-def choose_by_score(
-        state: State, need: Need, ways: Sequence[Way]) -> Option | None:
-    """Return the first placement of a guest that fits a host, with its score.
+def choose_placement_by_score(
+        state: State, need: Need, placements: Sequence[Way]) -> Option | None:
+    """Return the first placement that fits a host for a guest, with its score.
 
-    None if the host has no room for the guest. The score is that of the
+    None if the guest does not fit the host. The score is the one of the
     scheduler's GhschedFragmentationWeigher; a higher score is better.
 
     :param state: free resources of the host.
     :param need: resources that the guest needs.
-    :param ways: possible placements, in the order of preference.
+    :param placements: possible placements, in order of preference.
     """
-    for way in ways:
+    for way in placements:
         nodes = state.find_host_nodes(need, way)
         if nodes is not None:
             return Option(state.score_placement(need, nodes), way, nodes)
@@ -73,7 +73,7 @@ def choose_by_score(
 
 def make_gradient_chooser(
         mix: Mapping[str, int], needs: Mapping[str, Need]) -> Choose:
-    """Return a function that rates hosts as GhschedGradientWeigher does.
+    """Return a function that rates hosts as the GhschedGradientWeigher does.
 
     The function returns the best placement of a guest on a host, with its
     score, or None if the guest does not fit.
@@ -84,13 +84,13 @@ def make_gradient_chooser(
     total = sum(mix.values())
     shares: dict[gradient.Kind, float] = {}
     for name, weight in mix.items():
-        kind = make_gradient_kind(needs[name])
+        kind = convert_need_for_gradient(needs[name])
         shares[kind] = shares.get(kind, 0.0) + weight / total
 
     def choose(state: State, need: Need,
                ways: Sequence[Way]) -> Option | None:
-        growth, kind = gradient.Growth(
-            make_gradient_room(state), shares), make_gradient_kind(need)
+        growth, kind = gradient.Growth(convert_state_for_gradient(state),
+                                       shares), convert_need_for_gradient(need)
         options = [
             # Rounded, so that equal ways stay in their order.
             Option(0.0 - round(growth.get_growth(kind, nodes), 9), way,
@@ -101,9 +101,8 @@ def make_gradient_chooser(
     return choose
 
 
-def make_gradient_kind(need: Need) -> gradient.Kind:
-    """Convert a guest's resource needs to the input of GhschedGradientWeigher.
-    """
+def convert_need_for_gradient(need: Need) -> gradient.Kind:
+    """Convert the needs of a guest to the input of GhschedGradientWeigher."""
     devices: dict[int, int] = {}
     for (node, _name), count in need.vf_counts.items():
         devices[node] = devices.get(node, 0) + count
@@ -114,13 +113,14 @@ def make_gradient_kind(need: Need) -> gradient.Kind:
         need.policy.controlled)
 
 
-def make_gradient_room(state: State) -> gradient.FreeCapacity:
+def convert_state_for_gradient(state: State) -> gradient.FreeCapacity:
     """Convert a host's free resources to the input of GhschedGradientWeigher.
     """
     free: dict[int, gradient.Amounts] = {}
     total: dict[int, gradient.Amounts] = {}
-    places = {node: place for place, node in state.host.node_of.items()}
-    for node in state.list_nodes():
+    places = {
+        node: place for place, node in state.host.node_by_provider.items()}
+    for node in state.list_nodes_for_scoring():
         known = bool(state.host.cells)
         stock = (state.host.providers[places[node.number]].get_stock(
             names.MEM_BW_PCT) if node.number in places else None)
@@ -141,10 +141,10 @@ def make_gradient_room(state: State) -> gradient.FreeCapacity:
 
 
 def _count_devices(state: State, node: int) -> int:
-    """Return the number of PCI devices, free or in use, of a host NUMA node.
+    """Return the number of PCI devices, free or in use, on a host NUMA node.
     """
     found = 0
-    for place, below in state.host.node_below.items():
+    for place, below in state.host.node_by_device_provider.items():
         provider = state.host.providers[place]
         if below == node:
             found += sum(stock.capacity for name in provider.inventories

@@ -38,7 +38,7 @@ class Response(Protocol):
 
     @property
     def text(self) -> str:
-        """Body of the response as text, empty if there is none."""
+        """Body of the response as text; empty if the response has no body."""
 
     def json(self) -> Any:
         """Return the parsed JSON body of the response."""
@@ -48,25 +48,26 @@ class Reader(Protocol):
     """A client of a cloud; it is only read from."""
 
     def get(self, url: str, *, microversion: str) -> Response:
-        """Send a GET request; return its response."""
+        """Send a GET request to Placement; return the response."""
 
 
 class Client(Reader, Protocol):
     """A client of a Placement that may be written to."""
 
     def put(self, url: str, *, json: Any, microversion: str) -> Response:
-        """Send a PUT request; return its response."""
+        """Send a PUT request to Placement; return the response."""
 
     def post(self, url: str, *, json: Any, microversion: str) -> Response:
-        """Send a POST request; return its response."""
+        """Send a POST request to Placement; return the response."""
 
 
-def get_json(client: Reader, path: str, gone: bool = False) -> Any:
-    """Send a GET request to Placement and return the parsed JSON response.
+def get_json(client: Reader, path: str, missing_ok: bool = False) -> Any:
+    """Send a GET request to Placement; return the parsed JSON response.
 
     :param path: URL path with the query.
-    :param gone: whether to return None for a path that does not exist.
-    :raises PlannerError: when Placement does not answer, or refuses.
+    :param missing_ok: whether to return None if the path does not exist.
+    :raises PlannerError: when Placement refuses the request or does not
+        answer.
     """
     try:
         answer = client.get(path, microversion=MICROVERSION)
@@ -75,7 +76,7 @@ def get_json(client: Reader, path: str, gone: bool = False) -> Any:
                            ) from error
     except exceptions.ClientException as error:
         raise PlannerError(f'Placement: GET {path}: {error}') from error
-    if gone and answer.status_code == 404:
+    if missing_ok and answer.status_code == 404:
         return None
     return parse_response('GET', path, answer)
 
@@ -83,7 +84,7 @@ def get_json(client: Reader, path: str, gone: bool = False) -> Any:
 def parse_response(method: str, path: str, answer: Response) -> Any:
     """Return the parsed JSON body of a Placement response.
 
-    :raises PlannerError: when the status of the response is an error.
+    :raises PlannerError: when the response has an error status.
     """
     if answer.status_code >= 400:
         raise PlannerError(f'Placement: {method} {path}: '

@@ -21,7 +21,7 @@ from ghsched_placement.capacity import Provider
 from ghsched_placement.planner import client
 from ghsched_placement.planner.client import Reader
 from ghsched_placement.planner.hosts import Host
-from ghsched_placement.planner.hosts import sort_parents_first
+from ghsched_placement.planner.hosts import sort_providers_parents_first
 
 #: Requests at the same time.
 WORKERS = 8
@@ -32,31 +32,34 @@ Progress = Callable[[float, str], None]
 
 
 def ignore_progress(_share: float, _what: str) -> None:
-    """Ignore a progress report; used when no progress display is wanted."""
+    """Ignore a progress report; used if no progress display is wanted."""
 
 
 def make_step_progress(
         progress: Progress, start: float, end: float) -> Progress:
     """Return a progress callback for one step of a longer operation.
 
-    The callback maps the step's progress, 0 to 1, to the range from start to
-    end of the whole operation.
+    The callback maps the progress of the step, 0 to 1, to the range from start
+    to end within the whole operation.
 
-    :param start: progress of the whole, 0 to 1, when the step begins.
-    :param end: progress of the whole, 0 to 1, when the step ends.
+    :param progress: progress callback of the whole operation.
+    :param start: progress of the whole operation, 0 to 1, when the step
+        begins.
+    :param end: progress of the whole operation, 0 to 1, when the step ends.
     """
     def tell(share: float, what: str) -> None:
         progress(start + (end - start) * share, what)
     return tell
 
 
-def read_hosts(reader: Reader, progress: Progress = ignore_progress,
-               workers: int = WORKERS) -> tuple[Host, ...]:
+def read_compute_hosts(reader: Reader, progress: Progress = ignore_progress,
+                       workers: int = WORKERS) -> tuple[Host, ...]:
     """Read all compute hosts of a cloud from Placement, sorted by name.
 
-    A root resource provider without VCPU, PCPU and MEMORY_MB is not a compute
-    host (it may be a shared disk or a network agent) and is left out.
+    A root resource provider without VCPU, PCPU and MEMORY_MB, such as a shared
+    disk or a network agent, is not a compute host and is skipped.
 
+    :param workers: number of threads that send requests in parallel.
     :raises PlannerError: when Placement does not answer.
     """
     records = client.get_json(
@@ -74,11 +77,11 @@ def read_hosts(reader: Reader, progress: Progress = ignore_progress,
                         key=lambda host: host.name))
 
 
-def list_shared_classes(
+def list_shared_resource_classes(
         hosts: Iterable[Host], reader: Reader) -> tuple[str, ...]:
     """Return the resource classes that hosts get from sharing providers.
 
-    The planner leaves these classes out of its Placement queries, because its
+    The planner omits these classes from its Placement queries, because its
     copy of the cloud has no sharing providers.
     """
     known = client.get_json(reader, f'/traits?name=in:{_SHARING}')['traits']
@@ -94,10 +97,10 @@ def list_shared_classes(
 
 
 def _read_provider(reader: Reader, record: Any) -> Provider | None:
-    """Read a resource provider from Placement; None if it has been deleted."""
+    """Read a resource provider from Placement; None if it was deleted."""
     path = f'/resource_providers/{record["uuid"]}'
     inventories, usages, traits = (
-        client.get_json(reader, f'{path}/{what}', gone=True)
+        client.get_json(reader, f'{path}/{what}', missing_ok=True)
         for what in ('inventories', 'usages', 'traits'))
     if not (inventories and usages and traits):
         return None
@@ -110,7 +113,7 @@ def _read_provider(reader: Reader, record: Any) -> Provider | None:
 
 
 def _build_host(root: str, members: list[Provider]) -> Host | None:
-    providers = sort_parents_first(members, root)
+    providers = sort_providers_parents_first(members, root)
     if not providers or providers[0].inventories.keys().isdisjoint(
             ('VCPU', 'PCPU', 'MEMORY_MB')):
         return None

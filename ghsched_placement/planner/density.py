@@ -95,16 +95,19 @@ class DensityPlan:
     found_guests: int | None = None
 
     @property
-    def found_keys(self) -> dict[str, str]:
-        """Extra specs of the best bandwidth policy that a search has found."""
-        return make_extra_specs(self.found.keys) if self.found else {}
+    def best_extra_specs(self) -> dict[str, str]:
+        """Extra specs of the best bandwidth policy that the search has found.
+        """
+        return make_bandwidth_extra_specs(
+            self.found.keys) if self.found else {}
 
 
-def predict_published_test(machine: Machine, against: Machine | None = None,
-                           search: bool = False) -> DensityPlan:
+def predict_published_test_density(machine: Machine,
+                                   against: Machine | None = None,
+                                   search: bool = False) -> DensityPlan:
     """Predict how many containers run well in the published test on a machine.
 
-    :param against: machine to compare with, without bandwidth control.
+    :param against: machine without bandwidth control to compare with.
     :param search: whether to search for the bandwidth extra specs that allow
         the most containers.
     """
@@ -113,17 +116,21 @@ def predict_published_test(machine: Machine, against: Machine | None = None,
         density.make_default_policy(machine), against, search)
 
 
-def predict_flavor(machine: Machine, need: Need, guests: int | None = None,
-                   against: Machine | None = None, search: bool = False,
-                   guests_without: int | None = None) -> DensityPlan:
-    """Predict how many containers run well in all guests of one host.
+def predict_flavor_density(machine: Machine, need: Need,
+                           guests: int | None = None,
+                           against: Machine | None = None,
+                           search: bool = False,
+                           guests_without: int | None = None) -> DensityPlan:
+    """Predict how many containers run well in a flavor's guests on one host.
 
-    :param guests: number of guests on the host; None for as many as it has
-        CPUs and memory for.
+    :param need: resources that each guest needs.
+    :param guests: number of guests on the host; None for as many as its CPUs
+        and memory allow.
+    :param against: machine without bandwidth control to compare with.
     :param search: whether to search for the bandwidth extra specs that allow
         the most containers.
-    :param guests_without: number of guests on the host if they had no ghsched
-        extra specs; None for the same number.
+    :param guests_without: number of guests on the host without ghsched extra
+        specs; None for the same number.
     :raises NotPredicted: when the model does not cover the guests, or the
         machine cannot enforce their bandwidth policy.
     """
@@ -141,9 +148,7 @@ def predict_flavor(machine: Machine, need: Need, guests: int | None = None,
 
 def _explain_unpredictable(machine: Machine, workload: Workload,
                            policy: GuestPolicy) -> str | None:
-    """Return the reason why a host's container density cannot be predicted.
-
-    None if the density can be predicted.
+    """Return the reason why a container density cannot be predicted, or None.
     """
     if not workload.nodes:
         return NO_NODES
@@ -170,16 +175,21 @@ def _make_refusal(subject: str, machine: Machine, reason: str) -> NotPredicted:
 def _make_density_plan(subject: str, machine: Machine, workload: Workload
                        | None, policy: GuestPolicy, against: Machine | None,
                        search: bool) -> DensityPlan:
-    """Predict the container density of a machine's guests.
+    """Predict the container density of the guests on a machine.
 
-    Without a workload, predict that of the published test.
+    :param subject: name of the prediction in the output.
+    :param workload: guests and containers; None for the published test.
+    :param policy: bandwidth policy of the guests.
+    :param against: machine without bandwidth control to compare with.
+    :param search: whether to search for the bandwidth extra specs that allow
+        the most containers.
     """
     asked = workload or REFERENCE
     guests = {scenario: len(place_guests(machine, asked, scenario))
               for scenario in SCENARIOS}
     try:
         return DensityPlan(
-            subject, asked, make_extra_specs(policy),
+            subject, asked, make_bandwidth_extra_specs(policy),
             density.predict_scenarios(machine, policy, against, workload),
             _list_fitted_parameters(machine, against),
             density.compute_sensitivity(machine, policy, against, workload),
@@ -202,10 +212,9 @@ def _list_notes(
 
 
 def _make_search_workload(workload: Workload) -> Workload:
-    """Return the workload for a search of the best bandwidth extra specs.
+    """Return the workload for the search of the best bandwidth extra specs.
 
-    The search looks for the extra specs with which this workload has the
-    least latency. The workload has as many guests as fit without them.
+    The workload has as many guests as fit without extra specs.
     """
     return replace(workload, guests=workload.count_guests('static'))
 
@@ -217,10 +226,11 @@ def _list_fitted_parameters(
                  if parameter.basis == 'fitted')
 
 
-def make_extra_specs(policy: GuestPolicy) -> dict[str, str]:
-    """Return the flavor extra specs of a policy's bandwidth and VF locality.
+def make_bandwidth_extra_specs(policy: GuestPolicy) -> dict[str, str]:
+    """Return the flavor extra specs that express a bandwidth policy.
 
-    Extra specs that have the default value are left out.
+    Extra specs with the default value are omitted. The locality of VFs is
+    included, the VFs themselves are not.
     """
     found = {}
     for number, node in enumerate(policy.nodes):

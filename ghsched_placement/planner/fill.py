@@ -37,8 +37,8 @@ def fill_each_host(stage: Stage, need: Need, states: Sequence[State]) -> None:
     stage.load_hosts(states)
     while states:
         filled: dict[int, State] = {}
-        for locality, sizes in need.yield_vf_requests(
-                lambda: stage.list_pfs(need)):
+        for locality, sizes in need.yield_vf_request_variants(
+                lambda: stage.list_pfs_for_flavor(need)):
             offers = stage.list_placements(need, locality, sizes)
             for number, ways in enumerate(offers):
                 if number not in filled and _fill_host(
@@ -91,18 +91,18 @@ class _Flavor:
     options: dict[int, choose.Option | None] = field(default_factory=dict)
 
     @property
-    def get_weighted_count(self) -> float:
-        """Guests placed, relative to the flavor's weight in the mix.
+    def weighted_count(self) -> float:
+        """Number of guests placed, relative to the flavor's weight in the mix.
 
         The next guest is of the flavor with the lowest number.
         """
         return (self.placed + 0.5) / self.weight
 
 
-def fill_with_mix(stage: Stage, mix: Mapping[str, int],
-                  needs: Mapping[str, Need], states: Sequence[State],
-                  progress: Progress,
-                  chooses: choose.Choose = choose.choose_by_score) -> Mixed:
+def fill_with_flavor_mix(
+        stage: Stage, mix: Mapping[str, int], needs: Mapping[str, Need],
+        states: Sequence[State], progress: Progress,
+        chooses: choose.Choose = choose.choose_placement_by_score) -> Mixed:
     """Fill hosts with a mix of flavors until the next guest fits no host.
 
     :param mix: number of guests of each flavor in the mix, by flavor name.
@@ -113,10 +113,10 @@ def fill_with_mix(stage: Stage, mix: Mapping[str, int],
     flavors = [_Flavor(needs[name], weight, chooses)
                for name, weight in mix.items()]
     while True:
-        flavor = min(flavors, key=lambda one: one.get_weighted_count)
+        flavor = min(flavors, key=lambda one: one.weighted_count)
         best = _find_best_host(flavor, states)
-        if best is None and _refresh_offers(stage, flavor, states):
-            progress(_get_used_share(states), 'filling with the mix')
+        if best is None and _refresh_candidate_hosts(stage, flavor, states):
+            progress(_get_used_fraction(states), 'filling with the mix')
             best = _find_best_host(flavor, states)
         if best is None:
             return Mixed({one.need.flavor.name: one.placed
@@ -130,7 +130,7 @@ def fill_with_mix(stage: Stage, mix: Mapping[str, int],
 
 
 def _find_best_host(flavor: _Flavor, states: Sequence[State]) -> int | None:
-    """Return the index of the best host for a flavor's next guest.
+    """Return the index of the best host for the next guest of a flavor.
 
     None if the guest fits no host.
     """
@@ -145,12 +145,12 @@ def _find_best_host(flavor: _Flavor, states: Sequence[State]) -> int | None:
     return found and found[1]
 
 
-def _refresh_offers(stage: Stage, flavor: _Flavor,
-                    states: Sequence[State]) -> bool:
-    """Ask Placement again which hosts can take a guest of a flavor.
+def _refresh_candidate_hosts(stage: Stage, flavor: _Flavor,
+                             states: Sequence[State]) -> bool:
+    """Query Placement again for the hosts that can take a guest of a flavor.
 
-    Return whether any host can. Hosts with equal inventories and usages are
-    asked about only once.
+    Return whether the guest fits any host. Hosts with equal inventories and
+    usages are queried only once.
     """
     kinds: dict[object, list[int]] = {}
     for number, state in enumerate(states):
@@ -158,8 +158,8 @@ def _refresh_offers(stage: Stage, flavor: _Flavor,
             (id(state.host), state.make_comparison_key()), []).append(number)
     members = list(kinds.values())
     stage.load_hosts([states[numbers[0]] for numbers in members])
-    for locality, sizes in flavor.need.yield_vf_requests(
-            lambda: stage.list_pfs(flavor.need)):
+    for locality, sizes in flavor.need.yield_vf_request_variants(
+            lambda: stage.list_pfs_for_flavor(flavor.need)):
         offers = stage.list_placements(flavor.need, locality, sizes)
         flavor.ways = {number: ways for numbers, ways
                        in zip(members, offers, strict=True) if ways
@@ -170,10 +170,10 @@ def _refresh_offers(stage: Stage, flavor: _Flavor,
     return False
 
 
-def _get_used_share(states: Sequence[State]) -> float:
-    """Return the used fraction, 0 to 1, of the hosts' scarcest resource.
+def _get_used_fraction(states: Sequence[State]) -> float:
+    """Return the used fraction, 0 to 1, of the hosts' scarcest resources.
 
-    It is the average over all hosts, for the progress display.
+    The fraction is averaged over all hosts, for the progress display.
     """
     shares = []
     for state in states:

@@ -41,13 +41,13 @@ class Flavor:
     extra_specs: Mapping[str, str] = field(default_factory=dict)
 
 
-def parse_flavor(text: str) -> Flavor:
+def parse_flavor_argument(text: str) -> Flavor:
     """Parse a flavor given as ``NAME:vcpus=N,ram=MB[,EXTRA:SPEC=VALUE]...``.
 
     Values may contain commas: text after a comma that has no equals sign
-    belongs to the value before the comma.
+    belongs to the preceding value.
 
-    :raises PlannerError: when the text does not have that form.
+    :raises PlannerError: when the text does not have this form.
     """
     name, colon, rest = text.partition(':')
     if not colon or not name.strip() or '=' in name:
@@ -68,7 +68,7 @@ def parse_flavor(text: str) -> Flavor:
 
 
 def build_flavor(name: str, mapping: Mapping[str, Any]) -> Flavor:
-    """Build a flavor from a mapping, as read from YAML or JSON.
+    """Build a flavor from a mapping, such as parsed YAML or JSON.
 
     Extra specs may also be in a mapping of their own, ``extra_specs``.
 
@@ -88,15 +88,18 @@ def build_flavor(name: str, mapping: Mapping[str, Any]) -> Flavor:
     for key in ('vcpus', 'ram'):
         if not sizes.get(key):
             raise PlannerError(f'flavor {name}: {key}: is missing or 0')
-    return Flavor(name=name, **sizes,
-                  extra_specs={str(key): _format_value(value) for key,
-                               value in {**specs, **left}.items()})
+    return Flavor(
+        name=name, **sizes, extra_specs={
+            str(key): _format_extra_spec_value(value)
+            for key, value in {**specs, **left}.items()})
 
 
-def parse_mix(text: str, flavors: Mapping[str, Flavor]) -> dict[str, int]:
+def parse_flavor_mix(text: str, flavors: Mapping[str,
+                                                 Flavor]) -> dict[str, int]:
     """Parse ``NAME=N,NAME=N``, the number of guests of each flavor in a mix.
 
-    :raises PlannerError: for an unknown flavor or a bad number.
+    :param flavors: known flavors, by name.
+    :raises PlannerError: when a flavor is unknown or a number is invalid.
     """
     mix: dict[str, int] = {}
     for part in text.split(','):
@@ -119,8 +122,8 @@ def _parse_size(name: str, key: str, value: Any) -> int:
     return int(value)
 
 
-def _format_value(value: Any) -> str:
-    """Convert a YAML value to the text of a flavor extra spec.
+def _format_extra_spec_value(value: Any) -> str:
+    """Convert a YAML value to the value of a flavor extra spec.
 
     Booleans become ``true`` and ``false``.
     """

@@ -44,27 +44,31 @@ class Host:
         return self.providers[0]
 
     @cached_property
-    def node_of(self) -> dict[int, int]:
-        """Host NUMA node numbers, by index of the node's resource provider."""
+    def node_by_provider(self) -> dict[int, int]:
+        """Host NUMA node number, by index of the node's resource provider."""
         return {
             place: number for place, provider in enumerate(self.providers)
             if (number := _get_node_number(self.root, provider)) is not None}
 
     @cached_property
-    def node_below(self) -> dict[int, int | None]:
-        """NUMA node of each resource provider of the host, such as a PF.
+    def node_by_device_provider(self) -> dict[int, int | None]:
+        """NUMA node of each resource provider below a NUMA node, such as a PF.
 
-        A mapping by index of the resource provider, without the NUMA nodes'
-        own providers. None for a provider that belongs to no NUMA node.
+        The key is the index of the resource provider. The value is None if the
+        provider belongs to no NUMA node. The NUMA nodes' own providers are not
+        included.
         """
-        nodes = self.node_of
+        nodes = self.node_by_provider
         return {place: nodes.get(above)
-                for place, above in self.parents.items()
+                for place, above in self.parent_by_provider.items()
                 if place not in nodes}
 
     @cached_property
-    def parents(self) -> dict[int, int]:
-        """Index of each provider's parent, by index; the root has no entry."""
+    def parent_by_provider(self) -> dict[int, int]:
+        """Index of each resource provider's parent, by index of the provider.
+
+        The root provider has no entry.
+        """
         places = {provider.uuid: place
                   for place, provider in enumerate(self.providers)}
         return {place: places[provider.parent]
@@ -72,26 +76,26 @@ class Host:
                 if provider.parent}
 
     @property
-    def sockets(self) -> dict[int, int | None]:
+    def socket_by_node(self) -> dict[int, int | None]:
         """Socket number of each host NUMA node; None if unknown."""
         return {cell.node: cell.socket for cell in self.cells}
 
-    def to_candidates_host(self,
-                           uuid_of: Callable[[int], str]) -> candidates.Host:
+    def make_candidates_host(
+            self, get_uuid: Callable[[int], str]) -> candidates.Host:
         """Convert the host to the form used for ranking allocation candidates.
 
-        :param uuid_of: function that returns a provider's UUID by its index.
+        :param get_uuid: function that returns a provider's UUID by its index.
         """
         return candidates.Host(
-            node_of_numa={uuid_of(place): node
-                          for place, node in self.node_of.items()},
-            node_of_pf={uuid_of(place): node
-                        for place, node in self.node_below.items()},
-            socket_of=self.sockets)
+            node_of_numa={
+                get_uuid(place): node
+                for place, node in self.node_by_provider.items()}, node_of_pf={
+                    get_uuid(place): node
+                    for place, node in self.node_by_device_provider.items()},
+            socket_of=self.socket_by_node)
 
     def make_comparison_key(self) -> Any:
-        """Comparison key, equal for hosts with equal inventories and usages.
-        """
+        """Return a key to compare the inventories and usages of hosts."""
         return self.cells, _make_provider_key(self, self.root)
 
 
@@ -108,8 +112,7 @@ class Group:
 
 
 def group_equal_hosts(hosts: Iterable[Host]) -> tuple[Group, ...]:
-    """Group hosts that have equal inventories and usages; return the groups.
-    """
+    """Group the hosts that have equal inventories and usages."""
     groups: dict[Any, list[Host]] = {}
     for host in hosts:
         groups.setdefault(host.make_comparison_key(), []).append(host)
@@ -117,9 +120,11 @@ def group_equal_hosts(hosts: Iterable[Host]) -> tuple[Group, ...]:
                  for members in groups.values())
 
 
-def sort_parents_first(
+def sort_providers_parents_first(
         providers: Sequence[Provider], root: str) -> tuple[Provider, ...]:
     """Sort the resource providers of a tree so that parents precede children.
+
+    :param root: UUID of the root provider.
     """
     found = [provider for provider in providers if provider.uuid == root]
     for parent in found:

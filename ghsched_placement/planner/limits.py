@@ -28,18 +28,18 @@ from ghsched_placement.planner.state import State
 from ghsched_placement import tree
 
 
-def list_lacks(state: State, need: Need) -> tuple[Lack, ...]:
+def list_shortages(state: State, need: Need) -> tuple[Lack, ...]:
     """Return the reasons why a full host cannot take another guest.
 
-    Host NUMA nodes are not examined if the host as a whole has too little of a
-    resource or misses a trait.
+    Host NUMA nodes are not examined if the host as a whole lacks a resource or
+    a trait.
     """
     missing = tuple(_yield_trait_lacks(state, need)) or tuple(
-        yield_root_lacks(state, need))
+        yield_host_shortages(state, need))
     if missing:
         return missing
     found = tuple(one for node in _list_nodes(state)
-                  for one in list_node_lacks(state, need, node))
+                  for one in list_node_shortages(state, need, node))
     return found or (Lack(None, lack.COMBINATION),)
 
 
@@ -52,12 +52,12 @@ def _yield_trait_lacks(state: State, need: Need) -> Iterator[Lack]:
                                       (trait[1:] for trait in forbidden))
 
 
-def yield_root_lacks(state: State, need: Need) -> Iterator[Lack]:
+def yield_host_shortages(state: State, need: Need) -> Iterator[Lack]:
     """Yield each resource of which the whole host has too little for a guest.
     """
     needed = []
     for name, amount in need.root_amounts.items():
-        most = (int(state.get_inventory((0, name))['max_unit'])
+        most = (int(state.get_inventory_record((0, name))['max_unit'])
                 if name in state.host.root.inventories else None)
         needed.append((lack.WORDS.get(name, name), amount,
                        state.get_free_amount((0, name)), most))
@@ -67,7 +67,7 @@ def yield_root_lacks(state: State, need: Need) -> Iterator[Lack]:
             counts[name] += count
         needed += [(describe_vfs(need, name), count,
                     sum(state.get_free_amount((place, name))
-                        for place in state.host.node_below),
+                        for place in state.host.node_by_device_provider),
                     None) for name, count in counts.items()]
     for item in needed:
         found = lack.find_resource_shortage(*item)
@@ -76,27 +76,28 @@ def yield_root_lacks(state: State, need: Need) -> Iterator[Lack]:
 
 
 def _list_nodes(state: State) -> list[int]:
-    return sorted({*state.host.node_of.values(),
+    return sorted({*state.host.node_by_provider.values(),
                    *(cell.node for cell in state.host.cells)})
 
 
-def list_node_lacks(state: State, need: Need, node: int) -> list[Lack]:
+def list_node_shortages(state: State, need: Need, node: int) -> list[Lack]:
     """Return the reasons why no guest NUMA node fits on a host NUMA node.
 
-    The list is that of the guest NUMA node with the fewest reasons. Empty if
-    each NUMA node of the guest would fit.
+    The reasons are those of the guest NUMA node with the fewest. Empty if each
+    guest NUMA node would fit.
     """
-    found = [list_guest_node_lacks(state, need, guest_node, node)
+    found = [list_guest_node_shortages(state, need, guest_node, node)
              for guest_node in range(len(need.guest.cells))]
     return min(filter(None, found), key=len, default=[])
 
 
-def list_guest_node_lacks(state: State, need: Need, guest_node: int,
-                          node: int) -> list[Lack]:
-    """Return each resource a host NUMA node lacks for a guest NUMA node."""
+def list_guest_node_shortages(state: State, need: Need, guest_node: int,
+                              node: int) -> list[Lack]:
+    """Return each resource that a host NUMA node lacks for a guest NUMA node.
+    """
     needed: list[tuple[str, int, int, int | None]] = [
         (lack.WORDS[name], amount, get_free_amount(state, node, name),
-         _get_largest_request(state, node, name))
+         _get_max_unit(state, node, name))
         for name, amount in need.node_amounts.get(guest_node, {}).items()]
     if need.policy.vfs_locality == 'node':
         needed += [(describe_vfs(need, name), count,
@@ -118,25 +119,27 @@ def describe_vfs(need: Need, resource_class: str) -> str:
 def get_free_amount(state: State, node: int, resource_class: str) -> int:
     """Return the free amount of a resource class on a host NUMA node."""
     return sum(state.get_free_amount((place, resource_class))
-               for place, number in state.host.node_of.items()
+               for place, number in state.host.node_by_provider.items()
                if number == node)
 
 
-def _get_largest_request(
+def _get_max_unit(
         state: State, node: int, resource_class: str) -> int | None:
     """Return the largest ``max_unit`` of a resource class on a host NUMA node.
 
     None if the host NUMA node has no inventory of the class.
     """
-    return max((int(state.get_inventory((place, resource_class))['max_unit'])
-                for place, number in state.host.node_of.items()
-                if number == node and resource_class
-                in state.host.providers[place].inventories), default=None)
+    return max(
+        (int(state.get_inventory_record((place, resource_class))['max_unit'])
+         for place, number in state.host.node_by_provider.items()
+         if number == node
+         and resource_class in state.host.providers[place].inventories),
+        default=None)
 
 
 def count_free_vfs(state: State, node: int, resource_class: str) -> int:
     return sum(state.get_free_amount((place, resource_class))
-               for place, number in state.host.node_below.items()
+               for place, number in state.host.node_by_device_provider.items()
                if number == node)
 
 
@@ -144,14 +147,15 @@ def count_free_vfs(state: State, node: int, resource_class: str) -> int:
 
 
 def count_unused_nodes(state: State) -> int:
-    """Return the number of a host's NUMA nodes that no guest uses."""
-    return sum(node.is_whole for node in state.list_nodes())
+    """Return how many NUMA nodes of a host are not used by any guest."""
+    return sum(node.is_whole for node in state.list_nodes_for_scoring())
 
 
-def count_pooled_guests(state: State, need: Need) -> int:
-    """Return how many guests would fit if a host had only one NUMA node.
+def count_guests_without_numa_limits(state: State, need: Need) -> int:
+    """Return how many guests would fit if a host had a single NUMA node.
 
-    The excess over the real number of guests is lost to fragmentation.
+    Compared with the real number of guests, this shows the loss to
+    fragmentation.
     """
     if any(_yield_trait_lacks(state, need)):
         return 0
@@ -159,18 +163,18 @@ def count_pooled_guests(state: State, need: Need) -> int:
              for name, amount in need.root_amounts.items() if amount]
     rooms += [
         sum(get_free_amount(state, node, name) for node in _list_nodes(state))
-        // amount for name, amount in _sum_amounts(need).items()]
+        // amount for name, amount in _sum_guest_resources(need).items()]
     counts: dict[str, int] = {}
     for (_node, name), count in need.vf_counts.items():
         counts[name] = counts.get(name, 0) + count
     rooms += [sum(state.get_free_amount((place, name))
-                  for place in state.host.node_below) // count
+                  for place in state.host.node_by_device_provider) // count
               for name, count in counts.items()]
     return min(rooms)
 
 
-def _sum_amounts(need: Need) -> Counter[str]:
-    """Return a guest's Placement resource amounts, summed over its NUMA nodes.
+def _sum_guest_resources(need: Need) -> Counter[str]:
+    """Return the Placement resources of all NUMA nodes of a guest, added up.
     """
     found: Counter[str] = Counter()
     for amounts in need.node_amounts.values():
@@ -198,17 +202,17 @@ class Use:
     planned: int
 
 
-def list_inventory_uses(
+def list_inventory_usage(
         state: State, aliases: dict[str, str]) -> tuple[Use, ...]:
-    """Return used and total amounts of the host's inventories ghsched reports.
+    """Return the used and total amounts of the inventories of a host.
 
     :param aliases: resource class of the VFs, by PCI alias.
     """
     by_class = {name: alias for alias, name in aliases.items()}
     found: dict[tuple[int | None, str], list[int]] = {}
     for place, provider in enumerate(state.host.providers):
-        node = state.host.node_of.get(place,
-                                      state.host.node_below.get(place))
+        node = state.host.node_by_provider.get(
+            place, state.host.node_by_device_provider.get(place))
         for name in provider.inventories:
             word = lack.WORDS.get(name, name)
             if name in by_class:
@@ -216,7 +220,7 @@ def list_inventory_uses(
             taken = state.taken.get((place, name), 0)
             before = provider.used.get(name, 0)
             total = found.setdefault((node, word), [0, 0, 0])
-            total[0] += tree.free(state.get_inventory((place, name)), 0)
+            total[0] += tree.free(state.get_inventory_record((place, name)), 0)
             total[1] += before
             total[2] += taken
     return tuple(Use(*key, *total) for key, total in found.items())

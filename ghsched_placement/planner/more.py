@@ -61,12 +61,12 @@ class _Change:
     amount: int
 
 
-def count_more_guests(
+def count_additional_guests(
         stage: Stage, need: Need, states: Sequence[State],
         progress: Progress = ignore_progress) -> list[tuple[More, ...]]:
     """Return how many more guests fit on each host with more of one resource.
 
-    Each resource that the guests need is enlarged separately.
+    The amount of each resource that the guests need is increased separately.
 
     :param need: resources that each of these guests needs.
     :param states: hosts that are already full of guests.
@@ -96,7 +96,7 @@ def count_more_guests(
 
 
 def _enlarge_inventory(state: State, change: _Change) -> State:
-    return state.add_units({change.slot: change.amount})
+    return state.copy_with_added_units({change.slot: change.amount})
 
 
 def _list_changes(state: State, need: Need) -> Iterator[_Change]:
@@ -104,7 +104,8 @@ def _list_changes(state: State, need: Need) -> Iterator[_Change]:
     if need.policy.controlled and (
             names.RESCTRL_GROUP in host.root.inventories):
         yield _Change(None, (0, names.RESCTRL_GROUP), lack.GROUPS, 1)
-    nodes: Mapping[int, int | None] = {**host.node_of, **host.node_below}
+    nodes: Mapping[int, int | None] = {
+        **host.node_by_provider, **host.node_by_device_provider}
     classes = {name for _node, name in need.vf_counts}
     counted = {
         name for amounts in need.node_amounts.values() for name in amounts}
@@ -120,7 +121,7 @@ def _list_changes(state: State, need: Need) -> Iterator[_Change]:
 
 
 def _may_help(state: State, need: Need, change: _Change) -> bool:
-    short = limits.list_lacks(state, need)
+    short = limits.list_shortages(state, need)
     if any(one.node is None for one in short):
         return {one.resource for one in short} <= {
             change.resource, lack.COMBINATION}

@@ -68,9 +68,12 @@ class Need:
 
     def make_nova_query(self, locality: str,
                         sizes: vfs.Sizes) -> list[tuple[str, str]]:
-        """Return nova-scheduler's parameters of GET /allocation_candidates.
+        """Return nova-scheduler's GET /allocation_candidates parameters.
 
-        Request IDs differ from Nova's, which are random.
+        Request IDs differ from those of Nova, which are random.
+
+        :param locality: how near the VFs must be to the guest's NUMA nodes.
+        :param sizes: division of the VFs among PFs.
         """
         flavor = query.Flavor(
             vcpus=self.guest.shared, pcpus=self.guest.pcpus,
@@ -81,10 +84,14 @@ class Need:
 
     def make_planner_query(self, locality: str,
                            sizes: vfs.Sizes) -> list[tuple[str, str]]:
-        """Return the query of GET /allocation_candidates for a guest.
+        """Return the planner's GET /allocation_candidates parameters.
 
-        The query is that of nova-scheduler without the limit of results, and
-        without resource classes that the planner does not ask for.
+        They are the parameters of nova-scheduler without the limit on the
+        number of results, and without resource classes that the planner leaves
+        out.
+
+        :param locality: how near the VFs must be to the guest's NUMA nodes.
+        :param sizes: division of the VFs among PFs.
         """
         return [(name, self._drop_excluded_classes(name, value)) for name,
                 value
@@ -92,9 +99,10 @@ class Need:
 
     def make_ghsched_request(
             self, locality: str, sizes: vfs.Sizes) -> request.Request:
-        """Return what ghsched adds to the Placement query for a guest.
+        """Return the resources and traits that ghsched requests for a guest.
 
-        These are resources and traits for its bandwidth policy and its VFs.
+        They are added to nova-scheduler's Placement query, for the bandwidth
+        policy and the VFs of the guest.
 
         :param locality: how near the VFs must be to the guest's NUMA nodes.
         :param sizes: division of the VFs among PFs.
@@ -108,42 +116,45 @@ class Need:
         return ','.join(part for part in value.split(',')
                         if part.partition(':')[0] not in self.without)
 
-    def yield_vf_requests(
-            self, find: Callable[[], Mapping[str, Sequence[vfs.Pf]]],
-            too_many: Callable[[vfs.Sizes], None] = lambda _sizes: None,
+    def yield_vf_request_variants(
+            self, find_pfs: Callable[[], Mapping[str, Sequence[vfs.Pf]]],
+            report_skipped: Callable[[vfs.Sizes], None] = lambda _sizes: None,
     ) -> Iterator[tuple[str, vfs.Sizes]]:
         """Yield the ways to request a guest's VFs from Placement, best first.
 
-        Each way says how near the VFs must be to the guest's NUMA nodes
+        Each way is how near the VFs must be to the guest's NUMA nodes
         (locality) and how they are divided among PFs.
 
-        :param find: function that returns the PFs of each PCI alias.
-        :param too_many: called for each way that is skipped because Placement
-            would take too long.
+        :param find_pfs: function that returns the PFs of each PCI alias.
+        :param report_skipped: called for each way that is skipped because
+            Placement would take too long.
         """
         if self.policy.vfs:
-            return vfs.tries(self.policy, find, too_many)
+            return vfs.tries(self.policy, find_pfs, report_skipped)
         return iter([('any', {})])
 
     def list_vf_devices(self, sizes: vfs.Sizes) -> list[request.Devices]:
         return [request.Devices(
             guest_node=need.guest_node,
-            request_id=self._make_request_id(need),
+            request_id=self._make_vf_request_id(need),
             resource_class=self.aliases[need.alias],
             required=_OF_NOVA if self.owned else frozenset(),
             sizes=sizes.get((need.guest_node, need.alias), (need.count,)))
             for need in self.policy.vfs]
 
     def make_ranking_criteria(self, locality: str) -> candidates.Wanted:
-        """Return the criteria for ranking a guest's allocation candidates."""
+        """Return the criteria for ranking a guest's allocation candidates.
+
+        :param locality: how near the VFs must be to the guest's NUMA nodes.
+        """
         return candidates.Wanted(
             suffixes=request.list_node_suffixes(self.policy, self.accounting),
             vfs=[candidates.VfRequest(
-                need.guest_node, self._make_request_id(need), need.count)
+                need.guest_node, self._make_vf_request_id(need), need.count)
                 for need in self.policy.vfs],
             locality=locality, guest_nodes=len(self.guest.cells))
 
-    def _make_request_id(self, need: Vfs) -> str:
+    def _make_vf_request_id(self, need: Vfs) -> str:
         """Return an ID of a VF request, unique within a Placement query."""
         every = list(dict.fromkeys(one.alias for one in self.policy.vfs))
         letters = re.sub('[^A-Za-z0-9]', '_', need.alias)[:_LETTERS]
@@ -160,16 +171,19 @@ class Need:
 
     def list_device_needs(
             self, node_pools: frozenset[str]) -> list[DeviceNeed]:
-        """Convert a guest's VFs to the input of the fragmentation score."""
+        """Convert the VFs of a guest to the input of the fragmentation score.
+
+        :param node_pools: names of the PCI device pools of the host's NUMA
+            nodes.
+        """
         total = sum(self.vf_counts.values())
         return [DeviceNeed(total, node_pools)] if total else []
 
     @property
     def root_amounts(self) -> dict[str, int]:
-        """Placement resource amounts that a guest needs of the root provider.
+        """Resources that a guest needs from the compute node's root provider.
 
-        The root provider is the compute node's own. Amounts are by resource
-        class.
+        Amounts are by resource class.
         """
         asked = dict(self.make_planner_query('any', {})).get('resources', '')
         return {name: int(amount) for name, _, amount
@@ -178,7 +192,7 @@ class Need:
 
     @property
     def node_amounts(self) -> dict[int, dict[str, int]]:
-        """Placement resource amounts of a guest, by guest NUMA node and class.
+        """Placement resources of a guest, by guest node and resource class.
 
         VFs are not included.
         """
@@ -186,20 +200,27 @@ class Need:
 
     @property
     def bandwidth(self) -> dict[int, int]:
-        """Percent of memory bandwidth a guest allocates, by guest NUMA node.
+        """Percent of memory bandwidth that a guest allocates, by guest node.
         """
         return self.policy.demand(self.accounting)
 
 
-def build_need(flavor: Flavor, accounting: Accounting = 'min',
-               aliases: Aliases | None = None,
-               without: Sequence[str] = (), owned: bool = True) -> Need:
+def build_flavor_need(flavor: Flavor, accounting: Accounting = 'min',
+                      aliases: Aliases | None = None,
+                      excluded_classes: Sequence[str] = (),
+                      needs_owner_trait: bool = True) -> Need:
     """Return the resources that a guest of a flavor needs from a host.
 
-    If the scheduler chooses the number of guest NUMA nodes, 1 is assumed.
+    If the scheduler chooses the number of guest NUMA nodes, one is assumed.
 
+    :param accounting: bandwidth that Placement accounts for.
+    :param aliases: resource class of the VFs, by PCI alias.
+    :param excluded_classes: resource classes to leave out of Placement
+        queries.
+    :param needs_owner_trait: whether nova-scheduler requires the trait
+        OWNER_NOVA.
     :raises PlannerError: when Nova or ghsched would refuse the flavor, or when
-        the resource class of a PCI alias is not known.
+        the resource class of a PCI alias is unknown.
     """
     if auto_nodes.is_node_count_undecided(flavor.extra_specs):
         flavor = replace(flavor, extra_specs=auto_nodes.set_node_count(
@@ -218,4 +239,4 @@ def build_need(flavor: Flavor, accounting: Accounting = 'min',
                 f'flavor {flavor.name}: the resource class of the PCI alias '
                 f'{need.alias} is not known')
     return Need(flavor, guest, policy, accounting, dict(aliases or {}),
-                frozenset(without), owned)
+                frozenset(excluded_classes), needs_owner_trait)

@@ -35,11 +35,13 @@ from ghsched_placement import vfs
 _MOST_OFFERS = 10000
 
 
-def list_placements(state: State, need: Need, locality: str, sizes: vfs.Sizes,
-                    has_room: candidates.HasRoom) -> list[candidates.Placed]:
+def list_host_placements(
+        state: State, need: Need, locality: str, sizes: vfs.Sizes,
+        has_room: candidates.HasRoom) -> list[candidates.Placed]:
     """Return the possible placements of a guest on a host, in scheduler order.
 
-    Root resources, which belong to no NUMA node, are not examined.
+    Resources of the root provider, which belong to no NUMA node, are not
+    examined.
 
     :param locality: how near the VFs must be to the guest's NUMA nodes.
     :param sizes: division of the VFs among PFs.
@@ -54,25 +56,27 @@ def list_placements(state: State, need: Need, locality: str, sizes: vfs.Sizes,
     found = _Offers(state, asked, frozenset(wanted.suffixes.values()),
                     dict(need.make_planner_query(locality, sizes)).get(
                         'group_policy') == 'isolate')
+    assignments = itertools.islice(found.yield_provider_assignments(),
+                                   _MOST_OFFERS)
     answer = [{'allocations': {},
                'mappings': {suffix: [host.providers[place].uuid]
-                            for suffix, place in places.items()}} for places
-              in itertools.islice(found.yield_assignments(), _MOST_OFFERS)]
+                            for suffix, place in places.items()}}
+              for places in assignments]
     candidates.map_vfs_to_pfs(answer, wanted.vfs)
     ways, _refusal = node_assignment.assign_host_nodes(
         answer, wanted,
-        host.to_candidates_host(lambda place: host.providers[place].uuid),
+        host.make_candidates_host(lambda place: host.providers[place].uuid),
         has_room)
     return list(ways)
 
 
 def list_pfs_by_alias(state: State, need: Need) -> dict[str, list[vfs.Pf]]:
-    """Return a host's PFs for the PCI aliases that a flavor uses, by alias."""
+    """Return the PFs of a host that serve a flavor's PCI aliases, by alias."""
     host = state.host
     return {alias: [
         vfs.Pf(host.root.uuid, host.providers[place].parent or '',
                state.get_free_amount((place, need.aliases[alias])))
-        for place in host.node_below
+        for place in host.node_by_device_provider
         if need.aliases[alias] in host.providers[place].inventories]
         for alias in {one.alias for one in need.policy.vfs}}
 
@@ -93,13 +97,14 @@ class _Offers:
                        for suffix in subtree[1:]}
         self._groups = {group.suffix: group for group in sorted(
             asked.groups, key=lambda group: group.suffix in self._above)}
-        self._places = {suffix: self._list_providers(group)
+        self._places = {suffix: self._list_suitable_providers(group)
                         for suffix, group in self._groups.items()}
 
-    def yield_assignments(self) -> Iterator[dict[str, int]]:
+    def yield_provider_assignments(self) -> Iterator[dict[str, int]]:
         """Yield each way to assign providers to all groups of a request.
 
-        It maps the suffix of each request group to the index of a provider.
+        A way is a mapping from the suffix of each request group to the index
+        of a provider.
         """
         return self._yield_choices(tuple(self._groups), {})
 
@@ -111,7 +116,8 @@ class _Offers:
         suffix, *rest = suffixes
         above = chosen.get(self._above.get(suffix, ''))
         for place in self._places[suffix]:
-            if above is None or above in self._yield_ancestors(place):
+            if above is None or above in self._yield_provider_and_ancestors(
+                    place):
                 others = [other for other, taken in chosen.items()
                           if taken == place]
                 if not others or self._can_share_provider(
@@ -119,8 +125,8 @@ class _Offers:
                     yield from self._yield_choices(
                         rest, {**chosen, suffix: place})
 
-    def _list_providers(self, group: requests.Group) -> list[int]:
-        """Return the indices of providers that can serve a request group.
+    def _list_suitable_providers(self, group: requests.Group) -> list[int]:
+        """Return the indices of the providers that can serve a request group.
 
         Other groups of the request are not considered.
         """
@@ -129,30 +135,31 @@ class _Offers:
                 if group.required <= provider.traits and all(
                     name in provider.inventories and amount <= min(
                         state.get_free_amount((place, name)),
-                        state.get_inventory((place, name))['max_unit'])
+                        state.get_inventory_record((place, name))['max_unit'])
                     for name, amount in group.resources.items())]
 
-    def _can_share_provider(self, suffix: str, place: int,
-                            others: Sequence[str]) -> bool:
+    def _can_share_provider(self, suffix: str, index: int,
+                            suffixes: Sequence[str]) -> bool:
         """Return whether a provider can also serve another request group.
 
         :param suffix: suffix of the request group to add.
-        :param place: index of the provider.
-        :param others: suffixes of the groups that the provider serves already.
+        :param index: index of the provider.
+        :param suffixes: suffixes of the groups that the provider already
+            serves.
         """
         if self._isolate or (suffix in self._apart
-                             and not self._apart.isdisjoint(others)):
+                             and not self._apart.isdisjoint(suffixes)):
             return False
-        groups = [self._groups[one] for one in (suffix, *others)]
+        groups = [self._groups[one] for one in (suffix, *suffixes)]
         return all(
             sum(group.resources.get(name, 0) for group in groups)
-            <= self._state.get_free_amount((place, name))
+            <= self._state.get_free_amount((index, name))
             for name in self._groups[suffix].resources)
 
-    def _yield_ancestors(self, place: int) -> Iterator[int]:
+    def _yield_provider_and_ancestors(self, index: int) -> Iterator[int]:
         """Yield the index of a resource provider and of each of its ancestors.
         """
-        found: int | None = place
+        found: int | None = index
         while found is not None:
             yield found
-            found = self._state.host.parents.get(found)
+            found = self._state.host.parent_by_provider.get(found)

@@ -72,7 +72,7 @@ MOST_KINDS = 12
 # -- json ---------------------------------------------------------------------
 
 
-def render_json(plan: Plan, densities: Sequence[DensityPlan]) -> str:
+def render_plan_as_json(plan: Plan, densities: Sequence[DensityPlan]) -> str:
     """Render a capacity plan and its density predictions as JSON."""
     return json.dumps({
         'hosts': plan.hosts, 'kinds': plan.kinds, 'notes': list(plan.notes),
@@ -119,15 +119,15 @@ def _make_density_object(plan: DensityPlan) -> dict[str, Any]:
             'ratios': [asdict(ratio) for ratio in shift.report.ratios]}
             for shift in plan.shifts],
         'search': plan.found and {
-            'keys': plan.found_keys, 'density': plan.found.curve.density,
+            'keys': plan.best_extra_specs, 'density': plan.found.curve.density,
             'tried': plan.found.tried, 'guests': plan.found_guests}}
 
 
 # -- table --------------------------------------------------------------------
 
 
-def render_text(plan: Plan, densities: Sequence[DensityPlan]) -> str:
-    """Render a capacity plan as text, one section per flavor."""
+def render_plan_as_text(plan: Plan, densities: Sequence[DensityPlan]) -> str:
+    """Render a capacity plan and its density predictions as text."""
     told = {one.fitted: one for one in reversed(densities)}
     return '\n\n'.join([*_yield_plan_sections(plan), *(
         part for one in densities
@@ -142,9 +142,9 @@ def _yield_plan_sections(plan: Plan) -> Iterator[str]:
                f'{_format_count(flavor.guests, "more guest")}\n'
                + _render_host_table(flavor.hosts))
         if any(host.more for host in flavor.hosts):
-            yield (
-                f'What one more on one host would buy, flavor '
-                f'{flavor.flavor.name}\n' + _render_more_table(flavor.hosts))
+            yield (f'What one more on one host would buy, flavor '
+                   f'{flavor.flavor.name}\n' +
+                   _render_additional_guests(flavor.hosts))
     if plan.mix:
         mixed = ' + '.join(f'{count} {name}'
                            for name, count in plan.mix.mix.items())
@@ -167,22 +167,23 @@ def _render_host_table(hosts: Sequence[HostPlan]) -> str:
     table = render_table(
         ('hosts', 'guests on each', 'without nodes', 'whole nodes',
          'the next guest lacks'),
-        ([_format_names(host.hosts), _format_guests(host), host.pooled,
+        ([_format_names(host.hosts), _format_guest_numbers(host), host.pooled,
           f'{host.whole_before} -> {host.whole_after} of {host.nodes}',
-          '\n'.join(_format_lacks(host.lacks))] for host in shown))
+          '\n'.join(_format_shortages(host.lacks))] for host in shown))
     return table + _format_left_out(len(hosts) - len(shown), 'kinds of hosts')
 
 
-def _format_guests(host: HostPlan) -> str:
-    """Return the number of guests on a host as text, by flavor if mixed."""
+def _format_guest_numbers(host: HostPlan) -> str:
+    """Format the number of guests on a host, by flavor if flavors are mixed.
+    """
     if host.pooled is not None or not host.by_flavor:
         return str(host.guests)
     return ' + '.join(f'{count} {name}'
                       for name, count in sorted(host.by_flavor.items()))
 
 
-def _render_more_table(hosts: Sequence[HostPlan]) -> str:
-    """Render a table of how many more guests fit if a resource is enlarged."""
+def _render_additional_guests(hosts: Sequence[HostPlan]) -> str:
+    """Render a table of how many more guests fit with more of a resource."""
     alike: dict[tuple[str, str, int], list[int | None]] = {}
     for host in hosts:
         for one in host.more:
@@ -212,8 +213,8 @@ def _format_names(names: Sequence[str]) -> str:
     return f'{len(names)} as {names[0]}'
 
 
-def _format_lacks(lacks: Sequence[Lack]) -> Iterator[str]:
-    """Yield a line of text per missing resource, with its host NUMA nodes."""
+def _format_shortages(lacks: Sequence[Lack]) -> Iterator[str]:
+    """Format missing resources as lines of text, with the host NUMA nodes."""
     alike: dict[str, list[int | None]] = {}
     for one in lacks:
         alike.setdefault(one.text, []).append(one.node)
@@ -265,10 +266,10 @@ def _yield_density_sections(plan: DensityPlan,
 
 
 def _render_fitted_parameters(plan: DensityPlan, first: DensityPlan) -> str:
-    """Return text that lists the fitted parameters of the contention model.
+    """Render the list of a density prediction's fitted model parameters.
 
     :param first: density prediction whose text already lists the same
-        parameters in full; the returned text refers to it.
+        parameters in full; the text of all others refers to it.
     """
     if plan is not first:
         names = ', '.join(f'{one.name} of {machine}'
@@ -293,7 +294,7 @@ def _format_guest_count(guests: Mapping[str, int]) -> str:
 def _render_search_result(plan: DensityPlan) -> str:
     assert plan.found is not None  # noqa: S101
     text = (f'Best keys of {plan.found.tried} that were tried (simulated)\n'
-            f'{_format_keys(plan.found_keys)}: '
+            f'{_format_keys(plan.best_extra_specs)}: '
             f'density {plan.found.curve.density}, '
             f'bound by {plan.found.curve.binds}')
     if plan.found_guests is not None:
@@ -317,4 +318,4 @@ def _format_ratio(ratio: Ratio) -> str:
 
 
 FORMATS: dict[str, Callable[[Plan, Sequence[DensityPlan]], str]] = {
-    'json': render_json, 'table': render_text}
+    'json': render_plan_as_json, 'table': render_plan_as_text}

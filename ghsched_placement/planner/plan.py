@@ -12,9 +12,9 @@
 
 """Plan of how many more guests of each flavor fit, and what they lack.
 
-:func:`plan_cloud` reads a cloud, :func:`plan_hosts` takes hosts as they are
-described; the rest is the same. Every answer is Placement's: the hosts are
-copied into one of the planner's own, which is filled there.
+:func:`plan_cloud_capacity` reads a cloud, :func:`plan_host_capacity` takes
+hosts as they are described; the rest is the same. Every answer is Placement's:
+the hosts are copied into one of the planner's own, which is filled there.
 """
 
 from collections.abc import Iterable
@@ -41,7 +41,7 @@ from ghsched_placement.planner.hosts import Group
 from ghsched_placement.planner.hosts import group_equal_hosts
 from ghsched_placement.planner.hosts import Host
 from ghsched_placement.planner import limits
-from ghsched_placement.planner.more import count_more_guests
+from ghsched_placement.planner.more import count_additional_guests
 from ghsched_placement.planner.more import More
 from ghsched_placement.planner import need as needs
 from ghsched_placement.planner.private import PrivatePlacement
@@ -155,51 +155,58 @@ class Settings:
     weigher: choose.Weigher = 'fragmentation'
 
 
-def plan_cloud(
+def plan_cloud_capacity(
         client: Reader, flavors: Sequence[Flavor],
         mix: Mapping[str, int] | None = None, settings: Settings | None = None,
         progress: Progress = cloud.ignore_progress,
         placement: PrivatePlacement | None = None,
-        away: Mapping[str, str] | None = None,
+        unavailable: Mapping[str, str] | None = None,
         rooms: Mapping[str, tuple[NodeRoom, ...]] | None = None) -> Plan:
     """Plan how many guests of each flavor fit into a cloud.
 
     :param client: client of the cloud's Placement API; only read requests are
         sent.
     :param mix: number of guests of each flavor in a mix, by flavor name.
-    :param progress: called with a share from 0 to 1 and a description.
+    :param progress: called with the progress, 0 to 1, and a description.
     :param placement: private Placement to use; None starts a new one.
-    :param away: reason why a host is left out, by compute node UUID.
+    :param unavailable: reason why a host is left out, by compute node UUID.
     :param rooms: free CPUs and memory by NUMA node, by compute node UUID.
     :raises PlannerError: when a flavor cannot be scheduled, or Placement does
         not answer.
     """
     settings = settings or Settings()
     _build_needs(flavors, settings)
-    away = away or {}
-    every = cloud.read_hosts(
+    unavailable = unavailable or {}
+    every = cloud.read_compute_hosts(
         client, cloud.make_step_progress(progress, 0.0, 0.5))
     hosts = [dataclasses.replace(
         host, cells=(rooms or {}).get(host.root.uuid, ()))
-        for host in every if host.root.uuid not in away]
-    notes = tuple(f'{host.name} does not count: {away[host.root.uuid]}'
-                  for host in every if host.root.uuid in away)
+        for host in every if host.root.uuid not in unavailable]
+    notes = tuple(f'{host.name} does not count: {unavailable[host.root.uuid]}'
+                  for host in every if host.root.uuid in unavailable)
     if notes and not hosts:
         raise PlannerError('no host is left: ' + '; '.join(notes))
-    shared = cloud.list_shared_classes(hosts, client)
+    shared = cloud.list_shared_resource_classes(hosts, client)
     settings = dataclasses.replace(
         settings, without=(*settings.without, *shared))
-    found = plan_hosts(hosts, flavors, mix, settings,
-                       cloud.make_step_progress(progress, 0.5, 1.0), placement)
+    found = plan_host_capacity(hosts, flavors, mix, settings,
+                               cloud.make_step_progress(progress, 0.5, 1.0),
+                               placement)
     return dataclasses.replace(found, notes=(*notes, *found.notes))
 
 
-def plan_hosts(hosts: Sequence[Host], flavors: Sequence[Flavor],
-               mix: Mapping[str, int] | None = None,
-               settings: Settings | None = None,
-               progress: Progress = cloud.ignore_progress,
-               placement: PrivatePlacement | None = None) -> Plan:
-    """Plan how many guests of each flavor fit into hosts read from host files.
+def plan_host_capacity(hosts: Sequence[Host], flavors: Sequence[Flavor],
+                       mix: Mapping[str, int] | None = None,
+                       settings: Settings | None = None,
+                       progress: Progress = cloud.ignore_progress,
+                       placement: PrivatePlacement | None = None) -> Plan:
+    """Plan how many guests of each flavor fit on given hosts.
+
+    :param hosts: hosts, such as those read from host files.
+    :param mix: number of guests of each flavor in a mix, by flavor name.
+    :param progress: called with the progress, 0 to 1, and a description.
+    :raises PlannerError: when a flavor cannot be scheduled, or no host is
+        given.
     """
     settings = settings or Settings()
     found = _build_needs(flavors, settings, all(
@@ -220,10 +227,11 @@ def plan_hosts(hosts: Sequence[Host], flavors: Sequence[Flavor],
                 stage, need, groups, settings, cloud.make_step_progress(
                     progress, number / parts, (number + 1) / parts)))
         mixed = mix and _plan_mix(
-            stage, mix, found, groups, cloud.make_step_progress(
-                progress, len(found) / parts, 1.0),
-            choose.make_gradient_chooser(mix, found)
-            if settings.weigher == 'gradient' else choose.choose_by_score)
+            stage, mix, found, groups,
+            cloud.make_step_progress(progress,
+                                     len(found) / parts, 1.0),
+            choose.make_gradient_chooser(mix, found) if settings.weigher
+            == 'gradient' else choose.choose_placement_by_score)
     progress(1.0, 'done')
     return Plan(len(hosts), len(groups), tuple(alone), mixed or None,
                 tuple(_list_notes(hosts, flavors, mix, settings)))
@@ -235,7 +243,7 @@ def _build_needs(flavors: Iterable[Flavor], settings: Settings,
     for flavor in flavors:
         if flavor.name in found:
             raise PlannerError(f'flavor {flavor.name}: is given twice')
-        found[flavor.name] = needs.build_need(
+        found[flavor.name] = needs.build_flavor_need(
             flavor, settings.accounting, settings.aliases, settings.without,
             owned)
     if not found:
@@ -248,8 +256,8 @@ def _plan_flavor(stage: Stage, need: needs.Need, groups: Sequence[Group],
     progress(0.0, f'flavor {need.flavor.name}')
     states = [State(group.host) for group in groups]
     fill.fill_each_host(stage, need, states)
-    bought = (count_more_guests(stage, need, states, progress) if settings.more
-              else [()] * len(states))
+    bought = (count_additional_guests(stage, need, states, progress)
+              if settings.more else [()] * len(states))
     found = tuple(
         _make_host_plan(state, group.names, need, bought[number], True)
         for number, (state, group) in enumerate(zip(states, groups,
@@ -263,7 +271,8 @@ def _plan_mix(stage: Stage, mix: Mapping[str, int],
               progress: Progress, chooses: choose.Choose) -> MixPlan:
     states = [State(group.host) for group in groups for _ in group.names]
     names = [name for group in groups for name in group.names]
-    result = fill.fill_with_mix(stage, mix, found, states, progress, chooses)
+    result = fill.fill_with_flavor_mix(stage, mix, found, states, progress,
+                                       chooses)
     alike_now: dict[object, list[int]] = {}
     for number, state in enumerate(states):
         key = (id(state.host), frozenset(state.by_flavor.items()),
@@ -281,13 +290,15 @@ def _make_host_plan(state: State, names: tuple[str, ...], need: needs.Need,
                     bought: tuple[More, ...], single: bool) -> HostPlan:
     empty = State(state.host)
     return HostPlan(
-        hosts=names, guests=state.guests, nodes=len(state.list_nodes()),
+        hosts=names, guests=state.guests, nodes=len(
+            state.list_nodes_for_scoring()),
         whole_before=limits.count_unused_nodes(empty),
         whole_after=limits.count_unused_nodes(state),
-        lacks=limits.list_lacks(state, need),
-        uses=limits.list_inventory_uses(state, dict(need.aliases)),
-        pooled=limits.count_pooled_guests(empty, need) if single else None,
-        more=bought, by_flavor=dict(state.by_flavor))
+        lacks=limits.list_shortages(state,
+                                    need), uses=limits.list_inventory_usage(
+                                        state, dict(need.aliases)),
+        pooled=limits.count_guests_without_numa_limits(empty, need)
+        if single else None, more=bought, by_flavor=dict(state.by_flavor))
 
 
 def _list_notes(

@@ -78,8 +78,7 @@ def draw_plan(plan: Plan, densities: Sequence[DensityPlan],
 
 
 def _list_charts(plan: Plan, densities: Sequence[DensityPlan]) -> list[_Part]:
-    """Return the charts in the picture of a capacity plan, from top to bottom.
-    """
+    """Return the charts in the picture of a capacity plan, top to bottom."""
     guests = [(flavor.flavor.name, flavor.guests) for flavor in plan.flavors]
     if plan.mix:
         guests += [(f'{name}, in the mix', count)
@@ -87,38 +86,38 @@ def _list_charts(plan: Plan, densities: Sequence[DensityPlan]) -> list[_Part]:
     title = (f'Guests that still fit on {plan.hosts} '
              + ('host' if plan.hosts == 1 else 'hosts'))
     parts: list[_Part] = [(_FRAME + _BAR * len(guests), functools.partial(
-        _draw_guests, title=title, guests=guests))]
+        _draw_guest_chart, title=title, guests=guests))]
     for flavor in plan.flavors:
         host = max(flavor.hosts, key=lambda one: len(one.hosts))
-        uses = sorted(filter(_is_shown, host.uses), key=lambda use: (
+        uses = sorted(filter(_is_inventory_shown, host.uses), key=lambda use: (
             use.node is None, use.resource, use.node or 0))
         if uses:
             parts.append((_FRAME + _BAR * len(uses), functools.partial(
-                _draw_inventories, uses=uses,
+                _draw_inventory_chart, uses=uses,
                 title=f'{host.hosts[0]} full of {flavor.flavor.name}')))
     return parts + [(_CHART + _FRAME, functools.partial(
-        _draw_curves, plan=density)) for density in densities]
+        _draw_latency_chart, plan=density)) for density in densities]
 
 
-def _is_shown(use: Use) -> bool:
-    """Return whether the plan's picture shows the usage of an inventory.
+def _is_inventory_shown(use: Use) -> bool:
+    """Return whether a picture of the plan shows the usage of an inventory.
 
     Inventories of NUMA nodes are always shown, others if guests use them.
     """
     return use.node is not None or bool(use.planned)
 
 
-def _draw_guests(axes: Any, title: str,
-                 guests: Sequence[tuple[str, int]]) -> None:
-    """Draw a chart with a bar for the number of guests of each flavor."""
+def _draw_guest_chart(axes: Any, title: str,
+                      guests: Sequence[tuple[str, int]]) -> None:
+    """Draw a bar chart of the number of guests of each flavor."""
     bars = axes.barh(range(len(guests)), [count for _name, count in guests],
                      color=_PLANNED)
     axes.bar_label(bars, padding=4)
     _label_bars(axes, title, [name for name, _count in guests])
 
 
-def _draw_inventories(axes: Any, title: str, uses: Sequence[Use]) -> None:
-    """Draw a chart with a bar of used and free shares per inventory of a host.
+def _draw_inventory_chart(axes: Any, title: str, uses: Sequence[Use]) -> None:
+    """Draw a bar chart of the used and free part of each inventory of a host.
     """
     rows = range(len(uses))
     totals = [max(use.capacity, use.before + use.planned) or 1 for use in uses]
@@ -141,7 +140,7 @@ def _draw_inventories(axes: Any, title: str, uses: Sequence[Use]) -> None:
 
 
 def _label_bars(axes: Any, title: str, labels: Sequence[str]) -> None:
-    """Write the labels of a chart's bars beside them, the first at the top."""
+    """Label the bars of a horizontal bar chart, from top to bottom."""
     axes.set_title(title, loc='left', weight='bold')
     axes.set_yticks(range(len(labels)), labels)
     axes.invert_yaxis()
@@ -150,17 +149,17 @@ def _label_bars(axes: Any, title: str, labels: Sequence[str]) -> None:
     axes.spines[:].set_visible(False)
 
 
-def _draw_curves(axes: Any, plan: DensityPlan) -> None:
-    """Draw the predicted p99 latency by number of containers as line chart.
+def _draw_latency_chart(axes: Any, plan: DensityPlan) -> None:
+    """Draw a line chart of the predicted p99 latency by number of containers.
 
-    Each scenario of bandwidth control is a line.
+    The chart has a line for each scenario of bandwidth control.
     """
     for curve in plan.report.curves:
         colour = _COLOURS[curve.scenario]
         axes.plot(
             [point.n for point in curve.points],
             [point.p99 for point in curve.points], color=colour,
-            linestyle=_DASHES[curve.scenario], label=_describe_curve(curve))
+            linestyle=_DASHES[curve.scenario], label=_format_legend(curve))
         last = curve.points[curve.density - 1]
         axes.plot(last.n, last.p99, 'o', color=colour)
     axes.axhline(LINE, color='#000000', linestyle='-.', linewidth=1, label=(
@@ -175,8 +174,8 @@ def _draw_curves(axes: Any, plan: DensityPlan) -> None:
                 frameon=False)
 
 
-def _describe_curve(curve: Curve) -> str:
-    """Return the chart legend's text for a latency curve."""
+def _format_legend(curve: Curve) -> str:
+    """Return the legend text of a latency curve."""
     return (f'{SCENARIOS[curve.scenario]}: density {curve.density}'
             + ('' if curve.first_failing else
                ', and there is room for no more'))

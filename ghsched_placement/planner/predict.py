@@ -69,12 +69,11 @@ class Predicted:
     reasons: tuple[str, ...] = ()
 
 
-def check_machine_names(
+def reject_duplicate_machine_names(
         targets: Iterable[Target], against: Machine | None) -> None:
-    """Raise an error if another machine has the name of the compared one.
+    """Refuse to compare two different machines that have the same name.
 
     :param against: machine to compare the others with; None for none.
-    :raises PlannerError: when two machines have the same name.
     """
     for target in targets:
         if against and target.machine != against and (
@@ -83,7 +82,7 @@ def check_machine_names(
                                'change "name" in one of their files')
 
 
-def predict_densities(
+def predict_container_densities(
         plan: Plan, targets: Sequence[Target],
         flavors: Sequence[Flavor], settings: Settings,
         placement: PrivatePlacement, against: Machine | None = None,
@@ -95,8 +94,8 @@ def predict_densities(
 
     :param plan: capacity plan of the same flavors, in the same order.
     :param targets: machines to predict for.
-    :param placement: private Placement, which may be that of the plan.
-    :param against: machine to compare the others with, without control.
+    :param placement: private Placement, which may be the one of the plan.
+    :param against: machine without bandwidth control to compare with.
     :param search: whether to search for the bandwidth extra specs that allow
         the most containers.
     :raises PlannerError: when the private Placement fails.
@@ -104,9 +103,11 @@ def predict_densities(
     asked = [_Asked(plan, target, flavors, settings,
                     None if target.machine == against else against,
                     search, placement) for target in targets]
-    told = [one for number, machine in enumerate(asked)
-            for one in machine.yield_densities(cloud.make_step_progress(
-                progress, number / len(asked), (number + 1) / len(asked)))]
+    told = [
+        one for number, machine in enumerate(asked)
+        for one in machine.yield_density_predictions(
+            cloud.make_step_progress(progress, number /
+                                     len(asked), (number + 1) / len(asked)))]
     return Predicted(
         tuple(one for one in told if isinstance(one, DensityPlan)),
         tuple(one for one in told if isinstance(one, str)))
@@ -124,14 +125,15 @@ class _Asked:
     search: bool
     placement: PrivatePlacement
 
-    def yield_densities(
+    def yield_density_predictions(
             self, progress: Progress) -> Iterator[DensityPlan | str]:
-        """Yield each container density prediction, or why there is none."""
+        """Yield each container density prediction, or the reason for its lack.
+        """
         machine = self.target.machine
         what, parts = f'density on {machine.name}', len(self.flavors) + 1
         progress(0.0, what)
         try:
-            yield density.predict_published_test(
+            yield density.predict_published_test_density(
                 machine, self.against, self.search)
         except PlannerError as error:
             yield str(error)
@@ -140,12 +142,13 @@ class _Asked:
             yield self._predict_flavor(number)
 
     def _predict_flavor(self, number: int) -> DensityPlan | str:
-        need = needs.build_need(self.flavors[number], self.settings.accounting,
-                                {**(self.settings.aliases or {}),
-                                 **self.target.aliases}, self.settings.without)
+        need = needs.build_flavor_need(
+            self.flavors[number], self.settings.accounting,
+            {**(self.settings.aliases or {}), **self.target.aliases},
+            self.settings.without)
         guests = self._count_guests(number, need)
         try:
-            found = density.predict_flavor(
+            found = density.predict_flavor_density(
                 self.target.machine, need, guests, self.against, self.search,
                 self._count_guests_without_ghsched(need))
         except density.NotPredicted as error:
@@ -153,13 +156,13 @@ class _Asked:
         if found.found is None:
             return found
         return replace(
-            found, found_guests=self._count_guests_with_keys(need,
-                                                             found.found_keys))
+            found, found_guests=self._count_guests_with_extra_specs(
+                need, found.best_extra_specs))
 
     def _count_guests(self, number: int, need: needs.Need) -> int:
-        """Return how many guests of a flavor fit on the empty host.
+        """Return how many guests of a flavor fit on an empty host.
 
-        :param number: index of the flavor.
+        :param number: index of the flavor in the plan.
         """
         counted = [kind.guests for kind in self.plan.flavors[number].hosts
                    if not set(kind.hosts).isdisjoint(self.target.counted)]
@@ -169,25 +172,28 @@ class _Asked:
 
     def _count_guests_without_ghsched(self, need: needs.Need) -> int | None:
         """Return how many guests of a flavor fit without ghsched extra specs.
+
+        None if the flavor has no bandwidth extra specs.
         """
         if not any(key.startswith(_SEARCHED)
                    for key in need.flavor.extra_specs):
             return None
-        return self._count_guests_with_keys(need, {})
+        return self._count_guests_with_extra_specs(need, {})
 
-    def _count_guests_with_keys(
-            self, need: needs.Need, keys: Mapping[str, str]) -> int:
-        """Return how many guests fit on the empty host with other extra specs.
+    def _count_guests_with_extra_specs(
+            self, need: needs.Need, extra_specs: Mapping[str, str]) -> int:
+        """Return how many guests fit on an empty host with other extra specs.
 
-        :param keys: ghsched extra specs that replace those of the flavor.
+        :param extra_specs: ghsched extra specs that replace those of the
+            flavor.
         """
         specs = {key: value for key, value in need.flavor.extra_specs.items()
                  if not key.startswith(_SEARCHED)}
         return self._plan_guests(replace(
-            need.flavor, extra_specs={**specs, **keys}), need)
+            need.flavor, extra_specs={**specs, **extra_specs}), need)
 
     def _plan_guests(self, flavor: Flavor, need: needs.Need) -> int:
-        again = planner.plan_hosts(
+        again = planner.plan_host_capacity(
             [self.target.host], [flavor], settings=Settings(
                 need.accounting, need.aliases, more=False,
                 without=tuple(need.without)), placement=self.placement)

@@ -85,11 +85,12 @@ class PrivatePlacement:
              microversion: str) -> client.Response:
         return self._send('POST', url, json, microversion)
 
-    def load_providers(self, providers: Sequence[Mapping[str, Any]]) -> None:
+    def replace_providers(self, providers: Sequence[Mapping[str,
+                                                            Any]]) -> None:
         """Replace all resource providers in the planner's private Placement.
 
-        Standard resource classes and traits unknown to this Placement release
-        are left out.
+        Standard resource classes and traits that are unknown to this Placement
+        release are left out.
         """
         for provider in providers:
             self.create_classes_and_traits(

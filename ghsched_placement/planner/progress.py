@@ -38,22 +38,27 @@ class Bar:
     def __call__(self, share: float, what: str) -> None:
         if not self._shown or time.monotonic() - self._start < DELAY:
             return
-        line = render_bar(share, what)
+        line = render_progress_bar(share, what)
         self._stream.write('\r' + line.ljust(self._drawn))
         self._stream.flush()
         self._drawn = len(line)
 
     def clear(self) -> None:
-        """Clear the progress bar from the terminal."""
+        """Erase the progress bar from the terminal."""
         if self._drawn:
             self._stream.write('\r' + ' ' * self._drawn + '\r')
             self._stream.flush()
             self._drawn = 0
 
 
-def render_bar(share: float, what: str) -> str:
-    """Render a progress bar such as ``[#####.....]  50 % what``."""
-    share = min(1.0, max(0.0, share))
-    full = round(share * WIDTH)
-    return (f'[{"#" * full}{"." * (WIDTH - full)}] {round(100 * share):3d} % '
-            f'{what}')
+def render_progress_bar(fraction: float, step: str) -> str:
+    """Render a progress bar such as ``[#####.....]  50 % reading the cloud``.
+
+    :param fraction: progress, 0 to 1.
+    :param step: description of the current step.
+    """
+    fraction = min(1.0, max(0.0, fraction))
+    full = round(fraction * WIDTH)
+    return (
+        f'[{"#" * full}{"." * (WIDTH - full)}] {round(100 * fraction):3d} % '
+        f'{step}')

@@ -51,22 +51,23 @@ class Stage:
     def load_hosts(self, states: Sequence[State]) -> None:
         """Load hosts and their guests into the planner's private Placement.
 
-        Guests get allocations as nova-scheduler would claim them.
+        The allocations of the guests are the same as nova-scheduler would
+        claim.
 
         :raises PlannerError: when Placement refuses the allocations.
         """
         self._states, self._where = states, {}
         providers = [one for number, state in enumerate(states)
                      for one in self._yield_providers(number, state)]
-        self._placement.load_providers(providers)
-        self.write_claims()
+        self._placement.replace_providers(providers)
+        self.write_new_allocations()
 
-    def write_claims(self) -> None:
-        """Write allocations of guests placed since the last call to Placement.
+    def write_new_allocations(self) -> None:
+        """Write the allocations of newly placed guests to Placement.
 
         :raises PlannerError: when Placement refuses the allocations.
         """
-        claims = _make_claims(self._states)
+        claims = _make_allocations_body(self._states)
         if claims:
             path = '/allocations'
             client.parse_response('POST', path, self._placement.post(
@@ -83,7 +84,7 @@ class Stage:
             yield {
                 'uuid': here[provider.uuid], 'name': here[provider.uuid],
                 'parent': here[provider.parent] if provider.parent else None,
-                'inventories': {name: state.get_inventory((place, name))
+                'inventories': {name: state.get_inventory_record((place, name))
                                 for name in provider.inventories},
                 'used': {name: provider.used.get(name, 0)
                          + state.claimed.get((place, name), 0)
@@ -96,7 +97,7 @@ class Stage:
                         sizes: vfs.Sizes) -> list[list[Way]]:
         """Return the possible placements of one more guest on each host.
 
-        One list per host, best first, in the order of
+        The result has one list per host, best first, in the order of
         ``GhschedNUMATopologyFilter``.
 
         :param locality: how near the VFs must be to the guest's NUMA nodes.
@@ -136,10 +137,10 @@ class Stage:
             for name, amount in entry['resources'].items()))
 
     def _make_candidates_host(self, number: int) -> candidates.Host:
-        return self._states[number].host.to_candidates_host(
+        return self._states[number].host.make_candidates_host(
             lambda place: _make_uuid(number, place))
 
-    def list_pfs(self, need: Need) -> dict[str, list[vfs.Pf]]:
+    def list_pfs_for_flavor(self, need: Need) -> dict[str, list[vfs.Pf]]:
         """Return the PFs that can serve the VFs of a flavor, by PCI alias."""
         found: dict[str, list[vfs.Pf]] = {}
         for wish, item in zip(need.policy.vfs, need.list_vf_devices({}),
@@ -152,12 +153,13 @@ class Stage:
         return found
 
     def _query_placement(self, query: Sequence[tuple[str, str]]) -> Any:
-        self._placement.create_classes_and_traits(*_list_names(query))
+        self._placement.create_classes_and_traits(
+            *_list_classes_and_traits(query))
         return client.get_json(self._placement, '/allocation_candidates?'
                                + parse.urlencode(query))
 
 
-def _list_names(
+def _list_classes_and_traits(
         query: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:
     """Return the resource classes and the traits in a Placement query."""
     classes, traits = [], []
@@ -174,8 +176,8 @@ def _make_uuid(number: int, place: int) -> str:
     return str(uuid.uuid5(_NAMESPACE, f'{number}/{place}'))
 
 
-def _make_claims(states: Sequence[State]) -> dict[str, Any]:
-    """Return the POST /allocations body with newly placed guests' resources.
+def _make_allocations_body(states: Sequence[State]) -> dict[str, Any]:
+    """Return the body of POST /allocations for newly placed guests.
 
     Guests are merged into as few consumers as ``max_unit`` allows, because
     Placement needs milliseconds for each consumer.
@@ -184,8 +186,8 @@ def _make_claims(states: Sequence[State]) -> dict[str, Any]:
     for number, state in enumerate(states):
         for slot, taken in state.taken.items():
             amount = taken - state.claimed.get(slot, 0)
-            parts = _split_amount(
-                amount, state.get_inventory(slot)) if amount else []
+            parts = _split_allocation(
+                amount, state.get_inventory_record(slot)) if amount else []
             consumers += [{} for _ in range(len(parts) - len(consumers))]
             for consumer, part in zip(consumers, parts, strict=False):
                 consumer.setdefault(_make_uuid(number, slot[0]),
@@ -197,7 +199,8 @@ def _make_claims(states: Sequence[State]) -> dict[str, Any]:
         'user_id': 'ghsched'} for consumer in consumers}
 
 
-def _split_amount(amount: int, record: Mapping[str, int | float]) -> list[int]:
+def _split_allocation(amount: int, record: Mapping[str,
+                                                   int | float]) -> list[int]:
     """Split a resource amount into allocations that Placement accepts.
 
     :param record: inventory record with ``max_unit`` and ``step_size``.

@@ -66,7 +66,7 @@ class State:
         self.claimed: dict[Slot, int] = {}
         self._rooms = {room.node: room for room in host.cells}
         self._free = {
-            (place, name): tree.free(self.get_inventory((place, name)),
+            (place, name): tree.free(self.get_inventory_record((place, name)),
                                      provider.used.get(name, 0))
             for place, provider in enumerate(host.providers)
             for name in provider.inventories}
@@ -76,7 +76,7 @@ class State:
         """Number of guests placed on the host so far."""
         return sum(self.by_flavor.values())
 
-    def add_units(self, more: Mapping[Slot, int]) -> 'State':
+    def copy_with_added_units(self, more: Mapping[Slot, int]) -> 'State':
         """Return a copy of the host's state with enlarged inventories.
 
         :param more: number of units to add, by inventory.
@@ -90,36 +90,38 @@ class State:
         return other
 
     def make_comparison_key(self) -> Any:
-        """Comparison key, equal for states of a host with the same usage."""
+        """Return a key that is equal for states of a host with the same usage.
+        """
         return (frozenset(self.taken.items()),
                 frozenset(self._rooms.values()))
 
-    def get_inventory(self, slot: Slot) -> tree.Inventory:
-        """Return a Placement inventory record, including added units."""
+    def get_inventory_record(self, slot: Slot) -> tree.Inventory:
+        """Return the Placement record of an inventory, including added units.
+        """
         record = self.host.providers[slot[0]].inventories[slot[1]]
         more = self.more.get(slot, 0)
         return {**record, 'total': record['total'] + more,
                 'max_unit': record['max_unit'] + more} if more else record
 
     def get_free_amount(self, slot: Slot) -> int:
-        """Return the free amount of an inventory; 0 for a missing inventory.
-        """
+        """Return the free amount of an inventory; 0 if it does not exist."""
         return self._free.get(slot, 0)
 
-    def find_host_nodes(self, need: Need, way: Way) -> tuple[int, ...] | None:
+    def find_host_nodes(self, need: Need,
+                        placement: Way) -> tuple[int, ...] | None:
         """Return host NUMA nodes for one more guest; None if it does not fit.
 
-        :param way: possible placement, as Placement has offered it.
+        :param placement: possible placement that Placement has offered.
         """
         if any(amount > self.get_free_amount(slot) for slot,
-               amount in way.takes):
+               amount in placement.takes):
             return None
         guest = need.guest.needs
         if not self.host.cells or not guest:
-            return way.nodes
-        nodes = way.nodes or tuple(
-            node.number
-            for node in guess_host_nodes(self.list_nodes(), guest))
+            return placement.nodes
+        nodes = placement.nodes or tuple(
+            node.number for node in guess_host_nodes(
+                self.list_nodes_for_scoring(), guest))
         if len(nodes) < len(guest) or not all(
                 self.find_shortages(node, part, need.guest.page_size) == []
                 for node, part in zip(nodes, guest, strict=True)):
@@ -128,8 +130,7 @@ class State:
 
     def place_guest(
             self, need: Need, way: Way, nodes: tuple[int, ...]) -> None:
-        """Place a guest on the given host NUMA nodes and take its resources.
-        """
+        """Place a guest on given host NUMA nodes and reserve its resources."""
         for slot, amount in way.takes:
             self._take_amount(slot, amount)
         for node, part in zip(nodes, need.guest.needs, strict=False):
@@ -147,22 +148,22 @@ class State:
 
     def find_shortages(self, node: int, part: GuestNode,
                        page_size: PageSize = None) -> list[Shortage]:
-        """Return the CPUs and memory a host NUMA node lacks for a guest node.
+        """Return the CPUs and memory that a host node lacks for a guest node.
         """
         room = self._rooms.get(node)
         return [] if room is None else room.find_shortages(part, page_size)
 
-    def list_nodes(self) -> list[HostNode]:
+    def list_nodes_for_scoring(self) -> list[HostNode]:
         """Return the host's NUMA nodes as input of the fragmentation score.
 
-        For a host whose CPUs and memory are unknown, the nodes' free bandwidth
-        takes the place of CPUs.
+        For a host whose CPUs and memory are unknown, free bandwidth is used in
+        place of free CPUs.
         """
-        devices = self._list_free_devices()
+        devices = self._count_free_devices()
         if not self.host.cells:
             return [self._make_bandwidth_node(place, node,
                                               devices.get(node, {}))
-                    for place, node in self.host.node_of.items()]
+                    for place, node in self.host.node_by_provider.items()]
         found = []
         floating = self._count_floating_vcpus()
         for node, room in self._rooms.items():
@@ -175,8 +176,7 @@ class State:
         return found
 
     def _count_floating_vcpus(self) -> int:
-        """Return the vCPUs per host NUMA node of guests without NUMA topology.
-        """
+        """Return the vCPUs per host node of guests without a NUMA topology."""
         placed = sum(self._rooms[cell.node].vcpus_used - cell.vcpus_used
                      for cell in self.host.cells)
         floating = max(0, self.taken.get((0, orc.VCPU), 0) - placed)
@@ -189,11 +189,11 @@ class State:
         return HostNode(number=node, devices=devices, shared=Share(
             stock.capacity if stock else 0, self.get_free_amount(slot)))
 
-    def _list_free_devices(self) -> dict[int, dict[str, int]]:
+    def _count_free_devices(self) -> dict[int, dict[str, int]]:
         """Return the number of free PCI devices, by host NUMA node and class.
         """
         found: dict[int, dict[str, int]] = {}
-        for place, node in self.host.node_below.items():
+        for place, node in self.host.node_by_device_provider.items():
             for name in self.host.providers[place].inventories:
                 if node is not None:
                     found.setdefault(
@@ -204,9 +204,9 @@ class State:
     def score_placement(self, need: Need, nodes: tuple[int, ...]) -> float:
         """Return how well a guest fits on host NUMA nodes, 0 (worst) to 1.
 
-        The score is that of the scheduler's GhschedFragmentationWeigher.
+        The score is the one of the scheduler's GhschedFragmentationWeigher.
         """
-        every = self.list_nodes()
+        every = self.list_nodes_for_scoring()
         known = {node.number: node for node in every}
         if need.guest.cells:
             parts = [Part(known[number], part) for number, part

@@ -82,7 +82,8 @@ class Application:
 
     def send_request(self, method: str, path: str, body: Any = None,
                      microversion: str = 'latest') -> tuple[int, str]:
-        """Call Placement's WSGI application; return status and body."""
+        """Call Placement's WSGI application; return the HTTP status and body.
+        """
         self._app = self._app or deploy.loadapp(self._config)
         request = webob.Request.blank(path, method=method, headers={
             'X-Auth-Token': 'admin',
@@ -93,8 +94,9 @@ class Application:
         response = request.get_response(self._app)
         return response.status_int, response.text if response.body else ''
 
-    def load_providers(self, providers: Sequence[Mapping[str, Any]]) -> None:
-        """Replace all resource providers of Placement by the given ones.
+    def replace_providers(self, providers: Sequence[Mapping[str,
+                                                            Any]]) -> None:
+        """Replace all resource providers in the Placement database.
 
         They are written directly to the database, because each takes 20 ms
         through the API. Their resource classes and traits must exist.
@@ -111,7 +113,8 @@ class Application:
                           models.Inventory, models.ResourceProviderTrait,
                           models.ResourceProvider):
                 connection.execute(sqlalchemy.delete(model))
-            for model, rows in _make_rows(providers, classes, traits).items():
+            for model, rows in _make_database_rows(providers, classes,
+                                                   traits).items():
                 if rows:
                     connection.execute(sqlalchemy.insert(model), rows)
 
@@ -121,7 +124,7 @@ def _read_ids(connection: Any, model: Any) -> dict[str, int]:
         sqlalchemy.select(model.id, model.name))}
 
 
-def _make_rows(
+def _make_database_rows(
         providers: Sequence[Mapping[str, Any]], classes: Mapping[str, int],
         traits: Mapping[str, int]) -> dict[Any, list[dict[str, Any]]]:
     """Convert resource providers to rows of Placement's database, by model."""
@@ -151,25 +154,25 @@ def _make_rows(
     return found
 
 
-def serve_requests(requests: Iterable[str], answers: TextIO) -> None:
+def serve_placement_requests(requests: Iterable[str], output: TextIO) -> None:
     """Answer Placement requests that are read as one JSON document per line.
 
     A request is ``["load", providers]`` or ``[method, path, body,
-    microversion]``; the answer is ``[status, body]``.
+    microversion]``; the response is ``[status, body]``.
     """
     application = Application('sqlite://', SETTINGS)
     application.create_schema()
     for line in requests:
         asked = json.loads(line)
         if asked[0] == 'load':
-            application.load_providers(asked[1])
+            application.replace_providers(asked[1])
             answer: tuple[int, str] = (204, '')
         else:
             answer = application.send_request(*asked)
-        answers.write(json.dumps(answer) + '\n')
-        answers.flush()
+        output.write(json.dumps(answer) + '\n')
+        output.flush()
 
 
 if __name__ == '__main__':
     logging.disable(logging.WARNING)
-    serve_requests(sys.stdin, sys.stdout)
+    serve_placement_requests(sys.stdin, sys.stdout)

@@ -38,7 +38,7 @@ import simulated_placement
 from ghsched_nova.host_files import planner_hosts
 from ghsched_nova.host_files import planner_inputs
 from ghsched_placement.planner.flavors import Flavor
-from ghsched_placement.planner.flavors import parse_flavor
+from ghsched_placement.planner.flavors import parse_flavor_argument
 from ghsched_placement.planner.hosts import Host
 from ghsched_placement.planner import need as needs
 from ghsched_placement.planner import plan
@@ -82,8 +82,8 @@ def timed_plan(fleet: Sequence[Host], flavors: Sequence[Flavor],
                aliases: dict[str, str]) -> tuple[float, float, plan.Plan]:
     """Seconds by the clock, and of processor time, with Placement's."""
     begin, used = time.monotonic(), _processor_time()
-    found = plan.plan_hosts(fleet, flavors, MIX,
-                            plan.Settings(aliases=aliases))
+    found = plan.plan_host_capacity(fleet, flavors, MIX,
+                                    plan.Settings(aliases=aliases))
     return time.monotonic() - begin, _processor_time() - used, found
 
 
@@ -94,7 +94,7 @@ def _processor_time() -> float:
 def plain(fleet: Sequence[Host], flavor: Flavor, aliases: dict[str, str],
           guests: int) -> float:
     """Seconds for one guest: candidates of all hosts, and a claim."""
-    need = needs.build_need(flavor, aliases=aliases)
+    need = needs.build_flavor_need(flavor, aliases=aliases)
     states = [State(host) for host in fleet]
     with PrivatePlacement() as placement:
         stage = Stage(placement)
@@ -105,7 +105,7 @@ def plain(fleet: Sequence[Host], flavor: Flavor, aliases: dict[str, str],
             number = next(n for n, ways in enumerate(offers) if ways)
             nodes = states[number].find_host_nodes(need, offers[number][0])
             states[number].place_guest(need, offers[number][0], nodes or ())
-            stage.write_claims()
+            stage.write_new_allocations()
         return (time.monotonic() - begin) / guests
 
 
@@ -120,7 +120,7 @@ def main() -> int:
     arguments = parser.parse_args()
     (known,) = planner_inputs.load_hosts([arguments.file])
     aliases = planner_inputs.map_aliases([known])
-    flavors = [parse_flavor(text) for text in FLAVORS]
+    flavors = [parse_flavor_argument(text) for text in FLAVORS]
     print(f'Python {platform.python_version()}, '
           f'{simulated_placement.processor()}; {arguments.hosts} simulated '
           f'hosts as {known.file.name}, {len(flavors)} flavors and a mix')

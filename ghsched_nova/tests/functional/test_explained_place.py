@@ -82,8 +82,8 @@ class ExplainedPlaceTest(test_planner.PlacementTestCase):
         """The host nodes and the locality, as the planner finds them."""
         stage, state = Stage(self.placement), State(host)
         stage.load_hosts([state])
-        for locality, sizes in need.yield_vf_requests(
-                lambda: stage.list_pfs(need)):
+        for locality, sizes in need.yield_vf_request_variants(
+                lambda: stage.list_pfs_for_flavor(need)):
             for way in stage.list_placements(need, locality, sizes)[0]:
                 nodes = state.find_host_nodes(need, way)
                 if nodes is not None:

@@ -69,11 +69,13 @@ class ExplainedQueryTest(test_vfs.VfsTestCase):
         self.start((0, 4), (1, 4), nodes=2, sockets=1)
         keys = {'ghsched:vfs': 'nic:3', 'ghsched:mem_bw_min.0': '10'}
         self.boot(self.flavor(nodes=2, vfs='nic:3', mem_bw_min__0=10))
-        printed = needs.build_need(
-            Flavor('f', vcpus=2, ram=512, disk=1, extra_specs={
-                'hw:numa_nodes': '2', 'hw:cpu_policy': 'dedicated', **keys}),
-            aliases={'nic': test_vfs.VF_CLASS},
-            owned=nova_base.RELEASE >= 34).make_nova_query('node', {})
+        printed = needs.build_flavor_need(
+            Flavor(
+                'f', vcpus=2, ram=512, disk=1, extra_specs={
+                    'hw:numa_nodes': '2', 'hw:cpu_policy': 'dedicated',
+                    **keys}), aliases={'nic': test_vfs.VF_CLASS},
+            needs_owner_trait=nova_base.RELEASE >= 34).make_nova_query(
+                'node', {})
         (sent,) = self.sent
         # What is printed has names where Nova has random numbers.
         ids = set(re.findall('resources([0-9a-f-]{36})-0=', sent))

@@ -65,7 +65,7 @@ def host(name='kunpeng920', number=0, **changes):
 
 
 def flavor(text, name='f'):
-    return flavors.parse_flavor(f'{name}:{text}')
+    return flavors.parse_flavor_argument(f'{name}:{text}')
 
 
 def used(one, amounts):
@@ -79,7 +79,7 @@ def used(one, amounts):
 
 
 def place_of(one, node):
-    return next(place for place, number in one.node_of.items()
+    return next(place for place, number in one.node_by_provider.items()
                 if number == node)
 
 
@@ -91,15 +91,16 @@ class PlacementTestCase(base.TestCase):
         super().setUpClass()
         cls.placement = cls.enterClassContext(private.PrivatePlacement())
 
-    def plan_hosts(self, *args, **kwargs):
-        return plan.plan_hosts(*args, placement=self.placement, **kwargs)
+    def plan_host_capacity(self, *args, **kwargs):
+        return plan.plan_host_capacity(*args, placement=self.placement,
+                                       **kwargs)
 
 
 class CountTest(PlacementTestCase):
     """Each number can be found by hand; see kunpeng920.yaml."""
 
     def plan(self, text, hosts=None, **settings):
-        found = self.plan_hosts(
+        found = self.plan_host_capacity(
             hosts or [host()], [flavor(text)],
             settings=dataclasses.replace(SETTINGS, **settings))
         (self.flavor,) = found.flavors
@@ -241,7 +242,7 @@ class MixTest(PlacementTestCase):
 
     def mix(self, hosts, **weights):
         known = {one.name: one for one in (self.BIG, self.HALF, self.WIDE)}
-        return self.plan_hosts(
+        return self.plan_host_capacity(
             [host(number=number) for number in range(hosts)],
             [known[name] for name in weights], weights,
             plan.Settings(more=False)).mix
@@ -256,7 +257,7 @@ class MixTest(PlacementTestCase):
         # nothing else of this mix.
         small = flavor(f'{ONE_NODE},ghsched:mem_bw_min=35', 'small')
         big = flavor(f'{ONE_NODE},ghsched:mem_bw_min=65', 'big')
-        found = [self.plan_hosts(
+        found = [self.plan_host_capacity(
             [host(number=number) for number in range(2)], [small, big],
             {'small': 1, 'big': 1}, plan.Settings(
                 more=False, weigher=weigher))
@@ -301,9 +302,10 @@ class ExactTest(PlacementTestCase):
         while True:
             stage.load_hosts([state])
             offered = (
-                (way, state.find_host_nodes(need, way)) for locality, sizes
-                in need.yield_vf_requests(lambda: stage.list_pfs(need)) for way
-                in stage.list_placements(need, locality, sizes)[0])
+                (way, state.find_host_nodes(need, way))
+                for locality, sizes in need.yield_vf_request_variants(
+                    lambda: stage.list_pfs_for_flavor(need))
+                for way in stage.list_placements(need, locality, sizes)[0])
             found = next(((way, nodes) for way, nodes in offered
                           if nodes is not None), None)
             if found is None:
@@ -316,11 +318,11 @@ class ExactTest(PlacementTestCase):
         for text, _ in itertools.product(self.FLAVORS, range(2)):
             busy = used(one, {
                 **{(place, 'CUSTOM_MEM_BW_PCT'): chance.randrange(60)
-                   for place in one.node_of},
+                   for place in one.node_by_provider},
                 **{(place, ALIASES['nic']): chance.randrange(60)
-                   for place in one.node_below},
+                   for place in one.node_by_device_provider},
                 (0, 'MEMORY_MB'): chance.randrange(400000)})
-            need = needs.build_need(flavor(text), aliases=ALIASES)
+            need = needs.build_flavor_need(flavor(text), aliases=ALIASES)
             state = State(busy)
             fill.fill_each_host(Stage(self.placement), need, [state])
             self.assertEqual(self.one_by_one(need, State(busy)),
@@ -328,7 +330,7 @@ class ExactTest(PlacementTestCase):
             self.assertGreater(state.guests, 0)
 
     def test_placement_refuses_the_next(self):
-        need = needs.build_need(flavor(self.FLAVORS[0]))
+        need = needs.build_flavor_need(flavor(self.FLAVORS[0]))
         state = State(host())
         stage = Stage(self.placement)
         fill.fill_each_host(stage, need, [state])
@@ -339,7 +341,7 @@ class ExactTest(PlacementTestCase):
         one = hostfile.load_host_file(str(HOSTS / 'kunpeng920.yaml'))
         (pf,) = one.pfs
         text = f'{ONE_NODE},ghsched:vfs=nic:9,ghsched:vfs_locality=node'
-        counts = [self.plan_hosts(
+        counts = [self.plan_host_capacity(
             [host(pfs=(dataclasses.replace(pf, vfs=vfs),))], [flavor(text)],
             settings=SETTINGS).flavors[0] for vfs in (80, 81)]
         (more,) = counts[0].hosts[0].more
@@ -354,14 +356,14 @@ class LoadTest(PlacementTestCase):
         one = used(one, {(0, 'VCPU'): 7,
                          (place_of(one, 3), 'CUSTOM_MEM_BW_PCT'): 20})
         load(self.placement, [one])
-        (found,) = cloud.read_hosts(self.placement, workers=1)
+        (found,) = cloud.read_compute_hosts(self.placement, workers=1)
         self.assertEqual(
             one.make_comparison_key()[1], found.make_comparison_key()[1])
-        self.assertEqual(one.node_of, found.node_of)
+        self.assertEqual(one.node_by_provider, found.node_by_provider)
 
     def test_more_than_one_guest_may_have_is_claimed_in_parts(self):
         # 320 CPUs, four times over: no consumer may have more than 320.
-        need = needs.build_need(flavor('vcpus=300,ram=1024'))
+        need = needs.build_flavor_need(flavor('vcpus=300,ram=1024'))
         state = State(host())
         fill.fill_each_host(Stage(self.placement), need, [state])
         self.assertEqual(4, state.guests)
@@ -369,7 +371,7 @@ class LoadTest(PlacementTestCase):
 
 def load(placement, hosts):
     """Load a Placement with the providers of these hosts."""
-    placement.load_providers([
+    placement.replace_providers([
         {'uuid': one.uuid, 'name': one.name, 'parent': one.parent,
          'inventories': one.inventories, 'used': one.used,
          'traits': sorted(one.traits)}
@@ -404,22 +406,22 @@ class CloudTest(PlacementTestCase):
         self.client = ReadOnly(self.placement)
 
     def test_a_cloud_is_only_read_and_its_use_counts(self):
-        found = plan.plan_cloud(self.client, [flavor(
+        found = plan.plan_cloud_capacity(self.client, [flavor(
             f'{ONE_NODE},ghsched:mem_bw_min=60')], {'f': 1})
         self.assertEqual(7, found.flavors[0].guests)
         self.assertEqual({'f': 7}, found.mix.guests)
         self.assertIn(plan.NO_CELLS.format('host0, host1'), found.notes)
         before = [one.make_comparison_key()[1] for one in self.hosts]
-        self.assertEqual(
-            before, [one.make_comparison_key()[1]
-                     for one in cloud.read_hosts(self.placement, workers=1)])
+        self.assertEqual(before, [
+            one.make_comparison_key()[1]
+            for one in cloud.read_compute_hosts(self.placement, workers=1)])
 
     def test_cpus_of_numa_nodes_bind_where_the_cloud_reports_them(self):
         rooms = {host.root.uuid: (
             NodeRoom(0, cpus=2, memory=65536), *(
                 NodeRoom(node, cpus=2, vcpus_used=1, memory=65536)
                 for node in (1, 2, 3))) for host in self.hosts}
-        found = plan.plan_cloud(self.client, [flavor(
+        found = plan.plan_cloud_capacity(self.client, [flavor(
             f'{ONE_NODE},ghsched:mem_bw_min=10')], rooms=rooms)
         self.assertEqual([1, 1], [one.guests * len(one.hosts)
                                   for one in found.flavors[0].hosts])
@@ -429,14 +431,14 @@ class CloudTest(PlacementTestCase):
     def test_a_host_that_takes_no_guest_does_not_count(self):
         one, other = (host.root.uuid for host in self.hosts)
         wanted = [flavor(f'{ONE_NODE},ghsched:mem_bw_min=60')]
-        found = plan.plan_cloud(self.client, wanted,
-                                away={one: 'nova-compute is down'})
+        found = plan.plan_cloud_capacity(self.client, wanted, unavailable={
+            one: 'nova-compute is down'})
         self.assertEqual(1, found.hosts)
         self.assertEqual('host0 does not count: nova-compute is down',
                          found.notes[0])
         self.assertIn('no host is left', str(self.assertRaises(
-            client.PlannerError, plan.plan_cloud, self.client, wanted,
-            away={one: 'down', other: 'down'})))
+            client.PlannerError, plan.plan_cloud_capacity, self.client, wanted,
+            unavailable={one: 'down', other: 'down'})))
 
     def test_only_compute_hosts_are_filled(self):
         load(self.placement, self.hosts)
@@ -447,7 +449,8 @@ class CloudTest(PlacementTestCase):
         load(self.placement, [*self.hosts, dataclasses.replace(
             self.hosts[0], name='agent', providers=(agent,))])
         self.assertEqual(['host0', 'host1'], [
-            one.name for one in cloud.read_hosts(self.placement, workers=1)])
+            one.name
+            for one in cloud.read_compute_hosts(self.placement, workers=1)])
 
     def test_shared_disks_are_reported_and_not_asked_for(self):
         def without_disk(one):
@@ -466,7 +469,7 @@ class CloudTest(PlacementTestCase):
         load(self.placement, [
             *map(without_disk, self.hosts),
             dataclasses.replace(self.hosts[0], providers=(pool,))])
-        found = plan.plan_cloud(self.client, [flavor(
+        found = plan.plan_cloud_capacity(self.client, [flavor(
             f'{ONE_NODE},disk=10,ghsched:mem_bw_min=60')])
         self.assertEqual(7, found.flavors[0].guests)
         self.assertIn('DISK_GB', found.notes[1])
@@ -481,7 +484,7 @@ class CloudTest(PlacementTestCase):
                         microversion=microversion)
         one = '6e7c0d1e-65d5-5b55-9f0c-2a9f5f1f9d13'
         self.client.get = get
-        found = cloud.read_hosts(self.client, workers=1)
+        found = cloud.read_compute_hosts(self.client, workers=1)
         self.assertEqual([len(self.hosts[0].providers),
                           len(self.hosts[1].providers) - 1],
                          [len(each.providers) for each in found])

@@ -50,8 +50,8 @@ class PlannedTest(base.TestCase):
 
     def test_pfs_are_below_their_nodes(self):
         host = self.host()
-        (place,) = host.node_below
-        self.assertEqual(0, host.node_below[place])
+        (place,) = host.node_by_device_provider
+        self.assertEqual(0, host.node_by_device_provider[place])
         self.assertEqual('h_0000:81:00.0', host.providers[place].name)
 
     def test_nova_owns_the_compute_node(self):

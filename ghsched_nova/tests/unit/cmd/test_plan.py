@@ -188,7 +188,8 @@ class NotesTest(base.TestCase):
 class DensityTest(base.TestCase):
 
     def test_the_published_test_and_what_the_model_gives(self):
-        found = density.predict_published_test(machine(KUNPENG), machine(EPYC))
+        found = density.predict_published_test_density(machine(KUNPENG),
+                                                       machine(EPYC))
         curves = found.report.curves
         self.assertEqual(['none', 'static', 'ghsched'],
                          [curve.scenario for curve in curves])
@@ -201,31 +202,34 @@ class DensityTest(base.TestCase):
         self.assertEqual(2 * len(found.fitted), len(found.shifts))
 
     def need(self, **changes):
-        return needs.build_need(Flavor(**{**vars(REFERENCE), **changes}),
-                                aliases={'nic': 'CUSTOM_NIC'})
+        return needs.build_flavor_need(
+            Flavor(**{**vars(REFERENCE), **changes}),
+            aliases={'nic': 'CUSTOM_NIC'})
 
     def test_the_reference_flavor_is_the_published_test(self):
         ours = machine(KUNPENG)
-        found = density.predict_flavor(ours, self.need(), 2)
-        self.assertEqual(density.predict_published_test(ours).report.curves,
-                         found.report.curves)
+        found = density.predict_flavor_density(ours, self.need(), 2)
+        self.assertEqual(
+            density.predict_published_test_density(ours).report.curves,
+            found.report.curves)
 
     def test_ratios_of_a_flavor_are_those_of_the_densities_shown(self):
-        found = density.predict_flavor(machine(KUNPENG), self.need(), 2)
+        found = density.predict_flavor_density(machine(KUNPENG), self.need(),
+                                               2)
         none, static, ours = (curve.density for curve in found.report.curves)
         self.assertEqual([ours / none, ours / static],
                          [ratio.value for ratio in found.report.ratios])
 
     def test_as_many_guests_as_the_host_has_room_for(self):
-        found = density.predict_flavor(machine(KUNPENG), self.need())
+        found = density.predict_flavor_density(machine(KUNPENG), self.need())
         self.assertEqual(60, len(found.report.curves[0].points))
 
     def test_without_keys_there_may_be_more_guests(self):
         whole = self.need(vcpus=40, ram=64 * 1024, extra_specs={
             'hw:numa_nodes': '1', 'ghsched:vfs': 'nic:8',
             'ghsched:mem_bw_min': '100'})
-        found = density.predict_flavor(machine(KUNPENG), whole, 4, search=True,
-                                       guests_without=8)
+        found = density.predict_flavor_density(machine(KUNPENG), whole, 4,
+                                               search=True, guests_without=8)
         self.assertEqual([64, 64, 32], [
             len(curve.points) for curve in found.report.curves])
         self.assertLess(found.report.ratios[1].value, 1)
@@ -233,24 +237,25 @@ class DensityTest(base.TestCase):
 
     def test_guests_without_vfs_have_a_density_and_a_note(self):
         plain = self.need(extra_specs={'hw:numa_nodes': '2'})
-        found = density.predict_flavor(machine(KUNPENG), plain, 2, search=True)
+        found = density.predict_flavor_density(machine(KUNPENG), plain, 2,
+                                               search=True)
         none, static, ours = found.report.curves
         self.assertLess(none.density, static.density)
         self.assertEqual(static.points, ours.points)
         self.assertEqual((density.NO_VFS,), found.notes)
-        self.assertNotIn('ghsched:device_numa', found.found_keys)
+        self.assertNotIn('ghsched:device_numa', found.best_extra_specs)
         self.assertEqual({'far_latency', 'demand_mb'},
                          {one.name for _machine, one in found.fitted})
         self.assertEqual(
-            (), density.predict_published_test(machine(KUNPENG)).notes)
+            (), density.predict_published_test_density(machine(KUNPENG)).notes)
 
     def test_guests_that_share_cpus_are_not_all_in_the_model(self):
         many = self.need(vcpus=80, ram=16 * 1024,
                          extra_specs={'hw:numa_nodes': '1'})
-        found = density.predict_flavor(machine(KUNPENG), many, 16)
+        found = density.predict_flavor_density(machine(KUNPENG), many, 16)
         self.assertEqual(4, found.guests['ghsched'])
         self.assertIn(density.NOT_ALL.format(16, 4), found.notes)
-        self.assertEqual((density.NO_VFS,), density.predict_flavor(
+        self.assertEqual((density.NO_VFS,), density.predict_flavor_density(
             machine(KUNPENG), many).notes)
 
     def test_the_reason_is_said_where_nothing_is_predicted(self):
@@ -261,21 +266,21 @@ class DensityTest(base.TestCase):
             with self.assertRaisesRegex(
                     density.NotPredicted,
                     f'density of ref on kunpeng920: not .*{reason}'):
-                density.predict_flavor(machine(KUNPENG), self.need(**changes),
-                                       guests)
+                density.predict_flavor_density(machine(KUNPENG),
+                                               self.need(**changes), guests)
         with self.assertRaisesRegex(density.NotPredicted, 'MEM_BW_MIN'):
-            density.predict_flavor(machine(EPYC), self.need(), 0)
+            density.predict_flavor_density(machine(EPYC), self.need(), 0)
 
     def test_keys_that_the_machine_can_not_hold_are_refused(self):
         with self.assertRaisesRegex(PlannerError, 'MEM_BW_MIN'):
-            density.predict_flavor(machine(EPYC), self.need(), 2)
+            density.predict_flavor_density(machine(EPYC), self.need(), 2)
 
     def test_keys_as_extra_specs(self):
         policy = self.need(extra_specs={
             'hw:numa_nodes': '2', 'ghsched:mem_bw_min.0': '20',
             'ghsched:mem_bw_max': '80', 'ghsched:mem_bw_hardlimit': 'false',
             'ghsched:mem_bw_priority': '5'}).policy
-        specs = density.make_extra_specs(policy)
+        specs = density.make_bandwidth_extra_specs(policy)
         again = self.need(extra_specs={'hw:numa_nodes': '2', **specs}).policy
         self.assertEqual(policy, again)
 
@@ -283,7 +288,7 @@ class DensityTest(base.TestCase):
 class OutputTest(base.TestCase):
 
     def test_nodes_that_lack_the_same_are_on_one_line(self):
-        text = output.render_text(example(), ())
+        text = output.render_plan_as_text(example(), ())
         self.assertIn('node 0-1,3: 40 % of memory bandwidth free, 60 needed',
                       text)
         self.assertIn('Flavor bw60: 8 more guests', text)
@@ -294,18 +299,19 @@ class OutputTest(base.TestCase):
 
     def test_one_of_something_is_not_many(self):
         self.assertIn('| 1 control group ',
-                      output.render_text(example(), ()))
+                      output.render_plan_as_text(example(), ()))
         self.assertEqual('1 VF of nic', lack.describe_amount(1, 'VFs of nic'))
         self.assertEqual('10 % of memory bandwidth',
                          lack.describe_amount(10, lack.BANDWIDTH))
 
     def test_a_table_is_not_longer_than_people_read(self):
-        text = output.render_text(example(kinds=200), ())
+        text = output.render_plan_as_text(example(kinds=200), ())
         self.assertLess(len(text.splitlines()), 150)
         self.assertIn('188 more kinds of hosts; JSON has them all', text)
 
     def test_json_has_all(self):
-        document = json.loads(output.render_json(example(kinds=200), ()))
+        document = json.loads(
+            output.render_plan_as_json(example(kinds=200), ()))
         (flavor,) = document['flavors']
         self.assertEqual(200, len(flavor['hosts']))
         self.assertEqual({'node': 0, 'resource': lack.BANDWIDTH,
@@ -317,9 +323,9 @@ class OutputTest(base.TestCase):
                          document['mix']['hosts'][0]['by_flavor'])
 
     def test_every_figure_of_the_model_is_labelled(self):
-        found = density.predict_published_test(
+        found = density.predict_published_test_density(
             machine(KUNPENG), machine(EPYC), True)
-        text = output.render_text(example(), [found])
+        text = output.render_plan_as_text(example(), [found])
         titles = [line for line in text.splitlines()
                   if line.startswith(('Density', 'ghsched on', 'Ratios',
                                       'Best keys'))]
@@ -328,44 +334,45 @@ class OutputTest(base.TestCase):
             self.assertIn('(simulated)', title)
         self.assertIn('without control the p99 of redis fails at 28', text)
         self.assertNotIn('kunpeng920, none', text)
-        document = json.loads(output.render_json(example(), [found]))
+        document = json.loads(output.render_plan_as_json(example(), [found]))
         (told,) = document['densities']
         self.assertIs(True, told['simulated'])
         self.assertEqual(6, len(told['sensitivity']))
         self.assertEqual(['density', 'density'],
                          [ratio['line_is'] for ratio in told['ratios']])
-        self.assertEqual(found.found_keys, told['search']['keys'])
+        self.assertEqual(found.best_extra_specs, told['search']['keys'])
 
     def test_fitted_parameters_are_reported_in_full_once(self):
-        first = density.predict_published_test(machine(KUNPENG))
+        first = density.predict_published_test_density(machine(KUNPENG))
         second = dataclasses.replace(first, subject='a', notes=('a caveat',))
-        text = output.render_text(example(), [first, second])
+        text = output.render_plan_as_text(example(), [first, second])
         self.assertEqual(1, text.count('| fitted to '))
         self.assertIn('Fitted parameters: far_latency of kunpeng920', text)
         self.assertIn('"Density of published test on kunpeng920"',
                       ' '.join(text.split()))
         self.assertIn('\n- a caveat', text)
-        document = json.loads(output.render_json(example(), [second]))
+        document = json.loads(output.render_plan_as_json(example(), [second]))
         self.assertEqual(['a caveat'], document['densities'][0]['notes'])
 
     def test_how_many_guests_a_density_is_of(self):
-        found = density.predict_published_test(machine(KUNPENG))
+        found = density.predict_published_test_density(machine(KUNPENG))
         self.assertEqual({2}, set(found.guests.values()))
-        text = output.render_text(example(), [dataclasses.replace(
+        text = output.render_plan_as_text(example(), [dataclasses.replace(
             found, guests={'none': 4, 'static': 3, 'ghsched': 1})])
         self.assertIn('8192 MB in 1 guest (3 without the keys), keys:', text)
 
     def test_goals_of_the_project_are_not_in_the_output(self):
-        found = density.predict_published_test(machine(KUNPENG), machine(EPYC))
-        for text in (output.render_text(example(), [found]),
-                     output.render_json(example(), [found])):
+        found = density.predict_published_test_density(machine(KUNPENG),
+                                                       machine(EPYC))
+        for text in (output.render_plan_as_text(example(), [found]),
+                     output.render_plan_as_json(example(), [found])):
             self.assertNotIn('goal', text)
 
 
 class PictureTest(base.TestCase):
 
     def test_svg_has_the_text_of_all_parts(self):
-        found = density.predict_published_test(machine(KUNPENG))
+        found = density.predict_published_test_density(machine(KUNPENG))
         root = etree.fromstring(plan_picture.draw_plan(example(), [found]))
         self.assertEqual('{http://www.w3.org/2000/svg}svg', root.tag)
         texts = ' '.join(root.itertext())
@@ -375,7 +382,7 @@ class PictureTest(base.TestCase):
             self.assertIn(part, texts)
 
     def test_equal_plans_are_equal_files_of_each_format(self):
-        found = density.predict_published_test(machine(KUNPENG))
+        found = density.predict_published_test_density(machine(KUNPENG))
         for file_format, begin in (('svg', b'<?xml'), ('png', b'\x89PNG'),
                                    ('pdf', b'%PDF')):
             first, second = (plan_picture.draw_plan(example(), [found],
@@ -416,8 +423,8 @@ class ProgressTest(base.TestCase):
 
     @given(st.floats(-1, 2), st.text(max_size=5))
     def test_any_share_gives_a_bar_of_one_width(self, share, what):
-        line = progress.render_bar(share, what)
-        self.assertEqual(len(progress.render_bar(0, what)), len(line))
+        line = progress.render_progress_bar(share, what)
+        self.assertEqual(len(progress.render_progress_bar(0, what)), len(line))
 
 
 class UsageTest(base.TestCase):

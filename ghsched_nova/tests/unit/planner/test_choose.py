@@ -24,7 +24,7 @@ BANDWIDTH = 'CUSTOM_MEM_BW_PCT'
 
 def need(share, name='f', vfs=0):
     keys = f',ghsched:vfs=nic:{vfs}' if vfs else ''
-    return needs.build_need(flavors.parse_flavor(
+    return needs.build_flavor_need(flavors.parse_flavor_argument(
         f'{name}:vcpus=1,ram=512,hw:numa_nodes=1,'
         f'ghsched:mem_bw_min={share}{keys}'), aliases={'nic': samples.NIC})
 
@@ -49,7 +49,7 @@ class GradientTest(base.TestCase):
         found = self.choose(state, self.small, ways(35))
         self.assertEqual((1,), found.nodes)
         # Whoever goes by the order takes the first.
-        self.assertEqual((0,), choose.choose_by_score(
+        self.assertEqual((0,), choose.choose_placement_by_score(
             state, self.small, ways(35)).nodes)
 
     def test_equal_ways_stay_in_their_order(self):
@@ -62,7 +62,8 @@ class GradientTest(base.TestCase):
         state = State(samples.host(used={('_NUMA0', BANDWIDTH): 70,
                                          ('_NUMA1', BANDWIDTH): 70}))
         self.assertIsNone(self.choose(state, self.small, ways(35)))
-        self.assertIsNone(choose.choose_by_score(state, self.small, ways(35)))
+        self.assertIsNone(
+            choose.choose_placement_by_score(state, self.small, ways(35)))
 
 
 class RoomTest(base.TestCase):
@@ -73,14 +74,15 @@ class RoomTest(base.TestCase):
         self.assertEqual(gradient.FreeCapacity(
             {0: (0, 4, 4096, 70, 3), 1: (0, 4, 4096, 100, 0)},
             {0: (0, 4, 4096, 100, 4), 1: (0, 4, 4096, 100, 0)}, 3),
-            choose.make_gradient_room(state))
+            choose.convert_state_for_gradient(state))
 
     def test_unknown_values_do_not_count(self):
-        room = choose.make_gradient_room(State(samples.host(cells=False)))
+        room = choose.convert_state_for_gradient(
+            State(samples.host(cells=False)))
         self.assertEqual({(0, 0, 0, 100, 0)}, set(room.total.values()))
         self.assertEqual(0, gradient.measure_unusable_capacity(
-            room, choose.make_gradient_kind(need(65))))
+            room, choose.convert_need_for_gradient(need(65))))
 
     def test_a_kind_is_what_a_guest_takes(self):
         self.assertEqual(gradient.Kind(((0, 1, 512, 20, 2),), True),
-                         choose.make_gradient_kind(need(20, vfs=2)))
+                         choose.convert_need_for_gradient(need(20, vfs=2)))

@@ -68,11 +68,12 @@ class DensityTest(base.TestCase):
         with mock.patch.object(osc.clients, 'get_client',
                                return_value=client), \
                 mock.patch.object(osc, 'PrivatePlacement'), \
-                mock.patch.object(osc.planner, 'plan_cloud', plan), \
+                mock.patch.object(osc.planner, 'plan_cloud_capacity', plan), \
                 mock.patch.object(command, 'targets', return_value=(
                     ('machine',) if prediction else ())), \
-                mock.patch.object(osc, 'predict_densities', return_value=(
-                    prediction or predict.Predicted())), \
+                mock.patch.object(
+                    osc, 'predict_container_densities',
+                    return_value=prediction or predict.Predicted()), \
                 mock.patch.object(progress, 'DELAY', -1), \
                 contextlib.redirect_stderr(stream):
             try:
@@ -106,7 +107,7 @@ class DensityTest(base.TestCase):
 
     def test_predictions_for_a_machine(self):
         found = dataclasses.replace(
-            predicted.predict_published_test(figures.machine()),
+            predicted.predict_published_test_density(figures.machine()),
             notes=('a caveat',))
         reason, caveat, fitted = self.logged(
             self.answer,

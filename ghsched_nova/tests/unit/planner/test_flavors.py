@@ -28,14 +28,15 @@ class ParseTest(base.TestCase):
         self.assertEqual(
             flavors.Flavor('bw60', 2, 4096, 20, 1024,
                            {'hw:numa_nodes': '1', 'ghsched:mem_bw_min': '60'}),
-            flavors.parse_flavor('bw60:vcpus=2,ram=4096,disk=20,swap=1024,'
-                                 'hw:numa_nodes=1,ghsched:mem_bw_min=60'))
+            flavors.parse_flavor_argument(
+                'bw60:vcpus=2,ram=4096,disk=20,swap=1024,'
+                'hw:numa_nodes=1,ghsched:mem_bw_min=60'))
 
     def test_a_value_may_have_commas(self):
-        self.assertEqual(
-            {'ghsched:vfs': 'nic:4,gpu:1', 'hw:numa_nodes': '1'},
-            flavors.parse_flavor('a:vcpus=1,ram=1,ghsched:vfs=nic:4,gpu:1,'
-                                 'hw:numa_nodes=1').extra_specs)
+        self.assertEqual({'ghsched:vfs': 'nic:4,gpu:1', 'hw:numa_nodes': '1'},
+                         flavors.parse_flavor_argument(
+                             'a:vcpus=1,ram=1,ghsched:vfs=nic:4,gpu:1,'
+                             'hw:numa_nodes=1').extra_specs)
 
     @given(NAMES, st.integers(1, 999), st.integers(1, 10 ** 6),
            st.dictionaries(NAMES.map('hw:{}'.format), VALUES))
@@ -44,19 +45,21 @@ class ParseTest(base.TestCase):
                          *(f'{key}={value}' for key, value
                            in specs.items())])
         self.assertEqual(flavors.Flavor(name, vcpus, ram, extra_specs=specs),
-                         flavors.parse_flavor(text))
+                         flavors.parse_flavor_argument(text))
 
     @given(st.text())
     def test_anything_else_is_refused_with_a_reason(self, text):
         try:
-            found = flavors.parse_flavor(text)
+            found = flavors.parse_flavor_argument(text)
         except PlannerError as error:
             self.assertIn('flavor', str(error))
         else:
             self.assertGreater(found.vcpus, 0)
 
     def refused(self, text):
-        return str(self.assertRaises(PlannerError, flavors.parse_flavor, text))
+        return str(
+            self.assertRaises(PlannerError, flavors.parse_flavor_argument,
+                              text))
 
     def test_mistakes_are_named(self):
         self.assertIn('is not NAME:KEY=VALUE', self.refused('vcpus=1'))
@@ -84,11 +87,11 @@ class MixTest(base.TestCase):
 
     def test_numbers_by_name(self):
         self.assertEqual({'a': 2, 'b': 5},
-                         flavors.parse_mix('a=2, b=5', self.KNOWN))
+                         flavors.parse_flavor_mix('a=2, b=5', self.KNOWN))
 
     def test_mistakes_are_named(self):
         for text, reason in (('a', 'is not NAME=N'), ('a=0', 'N from 1'),
                              ('c=1', 'is not one of'), ('a=1,a=2', 'twice')):
-            error = self.assertRaises(PlannerError, flavors.parse_mix, text,
-                                      self.KNOWN)
+            error = self.assertRaises(PlannerError, flavors.parse_flavor_mix,
+                                      text, self.KNOWN)
             self.assertIn(reason, str(error))

@@ -26,20 +26,21 @@ class HostTest(base.TestCase):
         one = samples.host(vfs=(4, 0, 2), nodes=3)
         names = [provider.name for provider in one.providers]
         self.assertEqual({names.index(f'one_NUMA{node}'): node
-                          for node in range(3)}, one.node_of)
+                          for node in range(3)}, one.node_by_provider)
         self.assertEqual({names.index(f'one_0000:0{node}:00.0'): node
-                          for node in range(3)}, one.node_below)
+                          for node in range(3)}, one.node_by_device_provider)
 
     def test_a_provider_of_another_making_is_no_node(self):
         one = samples.host()
         strange = dataclasses.replace(one.providers[1], name='one_NUMA7')
         changed = dataclasses.replace(one, providers=(
             one.root, strange, *one.providers[2:]))
-        self.assertEqual({2: 1}, changed.node_of)
+        self.assertEqual({2: 1}, changed.node_by_provider)
 
     def test_each_provider_is_after_its_parent(self):
         one = samples.host(vfs=(1, 1))
-        again = hosts.sort_parents_first(one.providers[::-1], one.root.uuid)
+        again = hosts.sort_providers_parents_first(one.providers[::-1],
+                                                   one.root.uuid)
         seen = set()
         for provider in again:
             self.assertTrue(provider.parent is None

@@ -30,7 +30,7 @@ BANDWIDTH = 'CUSTOM_MEM_BW_PCT'
 
 
 def need(text='ghsched:mem_bw_min=40', vcpus=1):
-    return needs.build_need(flavors.parse_flavor(
+    return needs.build_flavor_need(flavors.parse_flavor_argument(
         f'f:vcpus={vcpus},ram=512,hw:numa_nodes=1,{text}'),
         aliases={'nic': samples.NIC})
 
@@ -68,7 +68,7 @@ class PlaceTest(base.TestCase):
 
     def test_nova_chooses_where_nothing_of_ours_does(self):
         state = State(samples.host(vfs=(4, 0)))
-        wanted = needs.build_need(flavors.parse_flavor(
+        wanted = needs.build_flavor_need(flavors.parse_flavor_argument(
             'f:vcpus=2,ram=512,hw:numa_nodes=1'))
         free = Way((), ())
         # Nodes with devices are the last that Nova takes.
@@ -81,7 +81,7 @@ class PlaceTest(base.TestCase):
         state, wanted = State(samples.host()), need()
         for _ in range(2):
             state.place_guest(wanted, way(0, wanted), (0,))
-        grown = state.add_units({(1, BANDWIDTH): 20})
+        grown = state.copy_with_added_units({(1, BANDWIDTH): 20})
         self.assertEqual(40, grown.get_free_amount((1, BANDWIDTH)))
         self.assertEqual(20, state.get_free_amount((1, BANDWIDTH)))
         self.assertEqual(2, grown.guests)
@@ -95,7 +95,7 @@ class ClassTest(base.TestCase):
 
     def need(self, kind):
         specs = sample_flavors.flavor(sample_flavors.KEY_OF_CLASS[kind])
-        return needs.build_need(flavors.parse_flavor(
+        return needs.build_flavor_need(flavors.parse_flavor_argument(
             'f:vcpus=1,ram=512,' + ','.join(f'{key}={value}' for key,
                                             value in specs.items())))
 
@@ -111,11 +111,11 @@ class ClassTest(base.TestCase):
     def test_class_that_nodes_have_too_little_of_is_named(self, kind):
         wanted = self.need(kind)
         amount = wanted.node_amounts[0][kind]
-        found = limits.list_guest_node_lacks(
+        found = limits.list_guest_node_shortages(
             self.state(kind, amount - 1), wanted, 0, 1)
         self.assertEqual([lack.WORDS[kind]],
                          [one.resource for one in found])
-        self.assertEqual([], limits.list_guest_node_lacks(
+        self.assertEqual([], limits.list_guest_node_shortages(
             self.state(kind, amount), wanted, 0, 1))
 
 
@@ -126,7 +126,7 @@ class LacksTest(base.TestCase):
         state.place_guest(need(), way(0, need()), (0,))
         self.assertEqual(
             (lack.Lack(None, lack.GROUPS, 0, 1),),
-            limits.list_lacks(state, need()))
+            limits.list_shortages(state, need()))
 
     def test_a_combination(self):
         # VFs are on one node, bandwidth is left on the other.
@@ -137,35 +137,40 @@ class LacksTest(base.TestCase):
         self.assertEqual(
             {lack.Lack(0, lack.BANDWIDTH, 10, 40),
              lack.Lack(1, 'VFs of nic', 0, 2)},
-            set(limits.list_lacks(state, wanted)))
+            set(limits.list_shortages(state, wanted)))
 
     def test_bursts_and_ways(self):
         # Nothing is kept for them.
         self.assertEqual(
             {lack.Lack(node, lack.BURSTS, 0, 20) for node in (0, 1)},
-            set(limits.list_lacks(State(samples.host()), need(
+            set(limits.list_shortages(State(samples.host()), need(
                 'ghsched:mem_bw_burst=20'))))
         state = State(samples.host(groups=8, bursts={0: 30, 1: 30}))
         taken = need('ghsched:mem_bw_burst=20')
-        self.assertEqual(6, limits.count_pooled_guests(state, need(
-            'ghsched:mem_bw_burst=10')))
+        self.assertEqual(
+            6,
+            limits.count_guests_without_numa_limits(
+                state, need('ghsched:mem_bw_burst=10')))
         self.assertEqual([lack.Lack(
             0, f'{lack.BURSTS} for one guest', 30, 31,
             'at most 30 % of memory bandwidth as bursts for one guest, '
-            '31 needed')], limits.list_guest_node_lacks(State(samples.host(
+            '31 needed')], limits.list_guest_node_shortages(State(samples.host(
                 bursts={0: 30, 1: 30}, promised=60)), need(
                     'ghsched:mem_bw_burst=31'), 0, 0))
-        self.assertEqual([], limits.list_guest_node_lacks(state, taken, 0, 0))
+        self.assertEqual([],
+                         limits.list_guest_node_shortages(state, taken, 0, 0))
 
     def test_promised_bursts_are_usage(self):
         state = State(samples.host(bursts={0: 30, 1: 30}, promised=60))
         self.assertIn(limits.Use(0, lack.BURSTS, 60, 0, 0),
-                      limits.list_inventory_uses(state, {}))
+                      limits.list_inventory_usage(state, {}))
 
     def test_pooled_is_without_nodes(self):
         state = State(samples.host(nodes=2))
-        self.assertEqual(3, limits.count_pooled_guests(state, need(
-            'ghsched:mem_bw_min=60')))
+        self.assertEqual(
+            3,
+            limits.count_guests_without_numa_limits(
+                state, need('ghsched:mem_bw_min=60')))
 
 
 class NeedTest(base.TestCase):
@@ -180,15 +185,15 @@ class NeedTest(base.TestCase):
         self.assertIn('ghsched:mem_bw_min', str(error))
 
     def test_classes_that_are_not_counted_are_not_asked_for(self):
-        wanted = needs.build_need(
-            flavors.parse_flavor('f:vcpus=1,ram=1,disk=5'),
-            without=['DISK_GB'])
+        wanted = needs.build_flavor_need(
+            flavors.parse_flavor_argument('f:vcpus=1,ram=1,disk=5'),
+            excluded_classes=['DISK_GB'])
         self.assertEqual({'VCPU': 1, 'MEMORY_MB': 1}, wanted.root_amounts)
 
     def test_no_two_aliases_have_one_suffix(self):
         long = 'n' * 80
         aliases = ['a-b', 'a_b', 'ä', long + '1', long + '2']
-        wanted = needs.build_need(flavors.parse_flavor(
+        wanted = needs.build_flavor_need(flavors.parse_flavor_argument(
             'f:vcpus=2,ram=512,hw:numa_nodes=2,ghsched:vfs='
             + ','.join(f'{alias}:4' for alias in aliases)),
             aliases=dict.fromkeys(aliases, samples.NIC))
@@ -200,7 +205,7 @@ class NeedTest(base.TestCase):
             self.assertRegex(suffix, '^[A-Za-z0-9_-]{1,64}$')
 
     def test_dedicated_cpus_and_emulator_threads(self):
-        wanted = needs.build_need(flavors.parse_flavor(
+        wanted = needs.build_flavor_need(flavors.parse_flavor_argument(
             'f:vcpus=4,ram=2048,hw:numa_nodes=2,hw:cpu_policy=mixed,'
             'hw:cpu_dedicated_mask=0-2,hw:emulator_threads_policy=isolate'))
         self.assertEqual([(3, 0), (1, 1)], [
@@ -213,5 +218,5 @@ class ClaimTest(base.TestCase):
         for amount, most, step, parts in (
                 (7, 4, 1, [4, 3]), (8, 8, 1, [8]), (12, 5, 2, [4, 4, 4]),
                 (9, 3, 3, [3, 3, 3])):
-            self.assertEqual(parts, stage._split_amount(
+            self.assertEqual(parts, stage._split_allocation(
                 amount, {'max_unit': most, 'step_size': step}))
