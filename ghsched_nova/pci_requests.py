@@ -233,4 +233,4 @@ def _requests_vfs(extra_specs: Iterable[str]) -> bool:
 
 def register() -> None:
     """Make Nova add PCI requests for ``ghsched:vfs``; idempotent."""
-    pci.extend_pci_requests(make_pci_requests)
+    pci.wrap_pci_requests(make_pci_requests)

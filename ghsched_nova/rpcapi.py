@@ -73,9 +73,11 @@ class HostClient:
 
     def __init__(self, context: Any) -> None:
         self._context = context
-        self._client = messaging.rpc_client(context, oslo_messaging.Target(
-            topic=messaging.COMPUTE_TOPIC, namespace=messages.NAMESPACE,
-            version=messages.VERSION))
+        self._client = messaging.make_rpc_client(
+            context,
+            oslo_messaging.Target(topic=messaging.COMPUTE_TOPIC,
+                                  namespace=messages.NAMESPACE,
+                                  version=messages.VERSION))
 
     def check_policy(
         self, guest: change.Guest, policy: change.Packed
@@ -152,14 +154,20 @@ class HostClient:
             yet.
         :raises HostSilent: if the host does not answer; its state is unknown.
         """
-        self._call(guest, 'move_nodes', _MOVE_VERSION, messaging.long_calls(),
-                   move=move, token=token, lock=lock)
+        self._call(guest,
+                   'move_nodes',
+                   _MOVE_VERSION,
+                   messaging.get_long_call_timeouts(),
+                   move=move,
+                   token=token,
+                   lock=lock)
 
     def _call(self, guest: change.Guest, method: str,
               version: str = messages.FIRST_VERSION,
               patience: Mapping[str, int] = CHANGE,
               **arguments: Any) -> dict[str, Any]:
-        if patience is QUESTION and not messaging.bus_answers(self._context):
+        if patience is QUESTION and not messaging.is_bus_reachable(
+                self._context):
             raise _make_bus_error(guest.host)
         client = self._client.prepare(server=guest.host, version=version,
                                       retry=BUS_RETRIES, **patience)

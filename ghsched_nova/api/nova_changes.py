@@ -32,8 +32,8 @@ def apply_patches() -> None:
     :raises ghsched_nova.nova_seams.registry.SeamsDiffer: when this Nova is not
         compatible with ghsched.
     """
-    fixes.require(registry.API)
+    fixes.require_compatible_fixes(registry.API)
     pci_requests.register()
-    api.extend_limits(limits.add_usage_deltas)
-    api.check_flavors(extra_specs.check_flavor)
-    fixes.install(registry.API)
+    api.extend_usage_deltas(limits.add_usage_deltas)
+    api.add_flavor_check(extra_specs.check_flavor)
+    fixes.apply_fixes(registry.API)

@@ -53,7 +53,7 @@ def collect_refusals(context: Any) -> dict[str, Any]:
     :param context: request context of nova-api.
     """
     hosts = sorted(api.list_scheduler_hosts(context))[:MAX_HOSTS]
-    if not messaging.bus_answers(context):
+    if not messaging.is_bus_reachable(context):
         return {'refusals': [], 'silent': hosts}
     answers = {host: _ask_scheduler(context, host) for host in hosts}
     return {
@@ -68,7 +68,7 @@ def collect_refusals(context: Any) -> dict[str, Any]:
 def _ask_scheduler(context: Any, host: str
                    ) -> tuple[refusal_record.Refused, ...] | None:
     """Return the refusals of a host's schedulers; None without an answer."""
-    client = messaging.rpc_client(context, oslo_messaging.Target(
+    client = messaging.make_rpc_client(context, oslo_messaging.Target(
         topic=messaging.SCHEDULER_TOPIC, namespace=NAMESPACE,
         version=RPC_VERSION))
     try:

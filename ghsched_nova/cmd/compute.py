@@ -24,7 +24,7 @@ from typing import Any
 from ghsched_nova.cmd import checks
 from ghsched_nova.nova_seams import registry
 
-seam = registry.in_processes(registry.COMPUTE)
+seam = registry.make_seam_decorator(registry.COMPUTE)
 
 
 def main() -> None:
@@ -41,8 +41,8 @@ def main() -> None:
     from ghsched_nova.nova_seams import shared
     _exit_on_other_driver(shared.config())
     from ghsched_nova.virt import driver
-    seams.provide_driver(driver)
-    services.use_manager(checks.NOVA_COMPUTE, driver.MANAGER)
+    seams.register_driver_module(driver)
+    services.replace_manager_class(checks.NOVA_COMPUTE, driver.MANAGER)
     compute.main()
 
 

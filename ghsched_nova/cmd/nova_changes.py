@@ -46,10 +46,11 @@ def list_nova_functions() -> list[tuple[str, ...]]:
     A row has the function's name, the processes that use it, and whether its
     signature differs from the expected one.
     """
-    registry.load_all()
-    known = sorted(registry.relied_on(signatures.release()))
-    differ = {one.name: str(one) for one in signatures.mismatches(known)}
-    own = table.own_names()
+    registry.load_all_seams()
+    known = sorted(
+        registry.get_expected_parameters(signatures.get_nova_release()))
+    differ = {one.name: str(one) for one in signatures.list_mismatches(known)}
+    own = table.list_fix_only_names()
     return [(name, ', '.join(sorted(registry.SEAMS[name].processes)),
              differ.get(name, 'matches') + (' (fix)' if name in own else ''))
             for name in known]
@@ -62,7 +63,7 @@ def list_nova_fixes() -> list[tuple[str, ...]]:
     """
     return [(fix.name, ', '.join(fix.processes), str(fix.bug or '-'),
              f'31-{fix.until - 1 if fix.until else ""}', fix.servers,
-             table.state_here(fix).text) for fix in rows.FIXES]
+             table.describe_local_state(fix).text) for fix in rows.FIXES]
 
 
 def render_rows(header: Sequence[str], rows: Sequence[Sequence[str]],

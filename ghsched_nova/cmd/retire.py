@@ -113,7 +113,7 @@ def load_retire_configuration(
             'stop nova-compute, then remove ghsched-compute.conf or set '
             'compute_driver = libvirt.LibvirtDriver')
     try:
-        return shared.placement_client(), options.ghsched
+        return shared.get_placement_client(), options.ghsched
     except shared.PLACEMENT_DOWN as error:
         raise domains.HostError(_UNREACHED) from error
 

@@ -24,5 +24,5 @@ MANAGER = 'ghsched_nova.scheduler.manager.GhschedSchedulerManager'
 def main() -> None:
     """Start nova-scheduler as ``nova.cmd.scheduler.main`` does."""
     shared.config()
-    services.use_manager('nova-scheduler', MANAGER)
+    services.replace_manager_class('nova-scheduler', MANAGER)
     scheduler.main()

@@ -97,7 +97,7 @@ class NovaRecords:
         return change.Guest(
             uuid=self._uuid, name=instance.display_name or '',
             host=instance.host, compute_node=node.uuid,
-            host_nodes=tuple(numa.host_cells(instance.numa_topology)),
+            host_nodes=tuple(numa.list_host_nodes(instance.numa_topology)),
             extra_specs=dict(instance.flavor.extra_specs),
             running=_STATES[instance.vm_state],
             left=tuple(self._list_evacuation_sources()),
@@ -110,8 +110,8 @@ class NovaRecords:
         devices = objects.PciDeviceList.get_by_instance_uuid(
             self._context, self._uuid)
         return node_move.Place(
-            guest, numa.guest_cells(instance.numa_topology),
-            numa.host_rooms(node),
+            guest, numa.list_guest_cells(instance.numa_topology),
+            numa.list_host_capacities(node),
             tuple(device.address for device in devices))
 
     def _list_evacuation_sources(self) -> Iterator[str]:

@@ -74,7 +74,7 @@ def _make_allocation_client(
     :param classes: resource classes that are read and written.
     """
     return placement.Shares(
-        shared.placement_client(),
+        shared.get_placement_client(),
         guest.uuid,
         guest.compute_node,
         placement.map_numa_providers_to_nodes(guest.compute_node, nodes),

@@ -41,7 +41,7 @@ from ghsched_nova.nova_seams import registry
 
 LOG = logging.getLogger(__name__)
 
-seam = registry.in_processes(registry.COMPUTE)
+seam = registry.make_seam_decorator(registry.COMPUTE)
 
 #: Status of a migration whose guest libvirt has been told to copy.
 COPYING = 'running'
@@ -74,61 +74,65 @@ def install_in_compute() -> None:
     repair asks libvirt, and finishes the migration or rolls it back. Applied
     once, however often it is called.
     """
-    registry.replace('nova.compute.manager.ComputeManager.'
-                     '_reset_live_migration', servers.for_ours(_reset, 2))
+    registry.replace_function(
+        'nova.compute.manager.ComputeManager.'
+        '_reset_live_migration',
+        servers.limit_to_ghsched_servers(_reset_live_migration, 2))
 
 
 @seam('nova.virt.libvirt.driver.LibvirtDriver._host')
 @seam('nova.compute.manager.ComputeManager.driver')
 @seam('nova.compute.manager.ComputeManager._reset_live_migration',
       ('self', 'context', 'instance'))
-def _reset(original: Callable[..., Any], manager: Any, context: Any,
-           instance: Any) -> Any:
+def _reset_live_migration(original: Callable[..., Any], manager: Any,
+                          context: Any, instance: Any) -> Any:
     host = manager.driver._host
-    return finishing(
+    return make_live_migration_reset(
         functools.partial(original, manager),
-        live_migrations.live_migrations_under_way,
+        live_migrations.list_live_migrations_in_progress,
         functools.partial(_has_domain, host),
-        functools.partial(_stays, host),
+        functools.partial(_abort_copy, host),
         functools.partial(finish_live_migration, manager),
-        live_migrations.take_back_live_migration)(context, instance)
+        live_migrations.roll_back_live_migration)(context, instance)
 
 
-def finishing(reset: Callable[..., Any], under_way: Callable[..., list[Any]],
-              is_here: Callable[[Any], bool], stays: Callable[[Any], bool],
-              finish: Callable[..., Any], take_back: Callable[..., Any]
-              ) -> Callable[..., Any]:
+def make_live_migration_reset(
+        reset: Callable[..., Any], list_in_progress: Callable[..., list[Any]],
+        has_domain: Callable[[Any], bool], abort_copy: Callable[[Any], bool],
+        finish: Callable[...,
+                         Any], roll_back: Callable[...,
+                                                   Any]) -> Callable[..., Any]:
     """Wrap Nova's reset of a live migration to finish it or roll it back.
 
     Nova resets the migration when nova-compute starts.
 
     :param reset: ``ComputeManager._reset_live_migration``.
-    :param under_way: function that returns the live migrations in progress of
-        an instance, the most advanced first.
-    :param is_here: function that returns whether libvirt still has the guest.
-    :param stays: function that aborts the copy, waits for its end, and returns
-        whether libvirt still has the guest.
+    :param list_in_progress: function that returns the live migrations in
+        progress of an instance, the most advanced first.
+    :param has_domain: function that returns whether libvirt has the guest.
+    :param abort_copy: function that aborts the copy, waits for its end, and
+        returns whether libvirt still has the guest.
     :param finish: function that runs Nova's steps after a copy.
-    :param take_back: function that rolls back the records of a migration
+    :param roll_back: function that rolls back the records of a migration
         without a copy.
     """
     @functools.wraps(reset)
     def ended(context: Any, instance: Any) -> Any:
-        migration, *_others = under_way(context, instance) or [None]
+        migration, *_others = list_in_progress(context, instance) or [None]
         if migration is None:
             return reset(context, instance)
-        if migration.status == COPYING and not is_here(instance):
-            _finish(finish, context, instance, migration)
+        if migration.status == COPYING and not has_domain(instance):
+            _try_to_finish(finish, context, instance, migration)
             return None
         reset(context, instance)
-        if stays(instance):
-            _take_back(take_back, context, instance, migration)
+        if abort_copy(instance):
+            _try_to_roll_back(roll_back, context, instance, migration)
         return None
     return ended
 
 
-def _finish(finish: Callable[..., Any], context: Any, instance: Any,
-            migration: Any) -> None:
+def _try_to_finish(finish: Callable[..., Any], context: Any, instance: Any,
+                   migration: Any) -> None:
     LOG.warning('ghsched: live migration to %s: libvirt copied the guest '
                 'while nova-compute was not running, finishing the '
                 'migration. Volumes stay connected to this host until it '
@@ -146,13 +150,13 @@ def _finish(finish: Callable[..., Any], context: Any, instance: Any,
     instance.power_state = power_state.NOSTATE
 
 
-def _take_back(take_back: Callable[..., Any], context: Any, instance: Any,
-               migration: Any) -> None:
+def _try_to_roll_back(roll_back: Callable[..., Any], context: Any,
+                      instance: Any, migration: Any) -> None:
     LOG.warning('ghsched: live migration to %s: nova-compute stopped before '
                 'the copy, rolling back; the guest stays on this host',
                 migration.dest_compute, instance=instance)
     try:
-        take_back(context, instance, migration)
+        roll_back(context, instance, migration)
     except Exception as error:
         LOG.error('ghsched: cannot return the allocation of a migration to '
                   'the server: %s. Run "openstack ghsched audit --fix"',
@@ -174,11 +178,12 @@ class _Follows:
         return noted
 
 
-def seen_to_its_end(migrate: Callable[..., Any],
-                    is_copied: Callable[[Any], bool | None], context: Any,
-                    instance: Any, dest: str, post_method: Callable[..., Any],
-                    recover_method: Callable[..., Any], block_migration: bool,
-                    migrate_data: Any) -> None:
+def live_migrate_to_end(migrate: Callable[..., Any],
+                        is_copied: Callable[[Any], bool | None], context: Any,
+                        instance: Any, dest: str, post_method: Callable[...,
+                                                                        Any],
+                        recover_method: Callable[..., Any],
+                        block_migration: bool, migrate_data: Any) -> None:
     """Live-migrate a guest; ask libvirt for the result if Nova's driver fails.
 
     Since Nova 32 the driver also raises an error of libvirt after the guest
@@ -186,7 +191,8 @@ def seen_to_its_end(migrate: Callable[..., Any],
 
     :param migrate: ``LibvirtDriver.live_migration``, which takes the
         parameters after ``is_copied``.
-    :param is_copied: function that returns :func:`outcome` for an instance.
+    :param is_copied: function that returns :func:`wait_for_result` for an
+        instance.
     :raises Exception: the error of Nova's driver, if the result is unknown.
     """
     follows = _Follows()
@@ -213,17 +219,17 @@ def seen_to_its_end(migrate: Callable[..., Any],
             recover_method(context, instance, dest, migrate_data)
 
 
-def outcome(look: Callable[[], bool | None]) -> bool | None:
+def wait_for_result(is_gone: Callable[[], bool | None]) -> bool | None:
     """Wait for the end of libvirt's copy; return whether the guest was copied.
 
-    :param look: function that returns whether the guest has left this host;
+    :param is_gone: function that returns whether the guest has left this host;
         None while libvirt copies the guest.
     :returns: None if libvirt does not answer or does not know the result.
     """
     unanswered = 0
     while unanswered < _ANSWERS_WITHIN:
         try:
-            gone = look()
+            gone = is_gone()
         except Unknown:
             return None
         except Exception as error:
@@ -247,14 +253,15 @@ def wait_for_copy(host: Any, instance: Any) -> bool | None:
     :param host: ``nova.virt.libvirt.host.Host`` of the driver.
     :returns: whether the guest is on the destination; None if that is unknown.
     """
-    gone = outcome(functools.partial(_is_gone, host, instance))
+    gone = wait_for_result(functools.partial(_is_gone, host, instance))
     if gone is False:
         _abort_disk_copies(host, instance)
     return gone
 
 
 def _has_domain(host: Any, instance: Any) -> bool:
-    """Whether libvirt has the domain of a guest; True if libvirt is silent."""
+    """Whether libvirt has the domain of a guest; True if it does not answer.
+    """
     try:
         host.get_guest(instance)
     except exception.InstanceNotFound:
@@ -275,23 +282,22 @@ def _is_gone(host: Any, instance: Any) -> bool | None:
         guest = host.get_guest(instance)
     except exception.InstanceNotFound:
         return True
-    if is_copied(guest):
+    if is_being_copied(guest):
         return None
     if is_paused_by_migration(guest):
         raise Unknown
     return not guest.is_active()
 
 
-def _stays(host: Any, instance: Any) -> bool:
-    """Abort the live migration of a guest; return whether the guest stays
-    here.
+def _abort_copy(host: Any, instance: Any) -> bool:
+    """Abort the live migration of a guest; return whether the guest remains.
 
     libvirt aborts a copy as soon as it can, which may be after the guest has
-    left.
+    left this host.
     """
     for _wait in range(_ABORTED_WITHIN):
         try:
-            if not is_copied(host.get_guest(instance)):
+            if not is_being_copied(host.get_guest(instance)):
                 _abort_disk_copies(host, instance)
                 return True
         except Exception as error:
@@ -303,12 +309,12 @@ def _stays(host: Any, instance: Any) -> bool:
 
 
 def _abort_disk_copies(host: Any, instance: Any) -> None:
-    """Abort leftover block jobs of a guest's disks; never raises.
+    """Abort leftover block jobs of a guest's disks; never raise.
 
     libvirt refuses the next migration otherwise.
     """
     try:
-        end_disk_copies(host.get_guest(instance))
+        abort_disk_copies(host.get_guest(instance))
     except Exception as error:
         LOG.warning('ghsched: cannot abort the disk copies of a failed live '
                     'migration: %s. Hard-reboot the guest before the next '
@@ -349,7 +355,7 @@ def finish_live_migration(manager: Any, context: Any, instance: Any,
 
 
 @seam('nova.virt.libvirt.guest.Guest.get_job_info', ('self',))
-def is_copied(guest: Any) -> bool:
+def is_being_copied(guest: Any) -> bool:
     """Whether libvirt is copying a guest, for a migration or another job.
 
     :param guest: ``nova.virt.libvirt.guest.Guest``.
@@ -376,7 +382,7 @@ def is_paused_by_migration(guest: Any) -> bool:
 @seam('nova.virt.libvirt.guest.BlockDevice.get_job_info', ('self',))
 @seam('nova.virt.libvirt.guest.BlockDevice.abort_job',
       ('self', 'async_', 'pivot'))
-def end_disk_copies(guest: Any) -> None:
+def abort_disk_copies(guest: Any) -> None:
     """Abort the block jobs that a live migration started for a guest's disks.
 
     A libvirtd that is restarted during the block jobs aborts the migration,

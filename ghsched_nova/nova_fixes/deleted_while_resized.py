@@ -29,42 +29,39 @@ from nova import exception
 from ghsched_nova.nova_seams import registry
 from ghsched_placement import policy as policies
 
-seam = registry.in_processes(registry.API)
+seam = registry.make_seam_decorator(registry.API)
 
 _DELETING = (task_states.DELETING, task_states.SOFT_DELETING)
 
 
 def install_in_api() -> None:
-    """Patch nova-api to keep the task state of a server deleted in
-    VERIFY_RESIZE.
+    """Patch nova-api to keep the task state of servers that are deleted.
 
-    nova-api confirms the resize before it deletes the server, and the
-    confirmation clears the task state ``deleting``. A nova-compute that
-    restarts meanwhile does not resume the deletion. For servers with an extra
-    spec of ghsched the repair sets the task state again. Applied once, however
-    often it is called.
+    Only of a server in VERIFY_RESIZE: nova-api confirms the resize before it
+    deletes the server, and the confirmation clears the task state
+    ``deleting``. A nova-compute that restarts meanwhile does not resume the
+    deletion. For servers with an extra spec of ghsched the repair sets the
+    task state again. Applied once, however often it is called.
     """
-    registry.replace('nova.compute.api.API._confirm_resize_on_deleting',
-                     _confirm)
+    registry.replace_function(
+        'nova.compute.api.API._confirm_resize_on_deleting', _confirm_resize)
 
 
 @seam('nova.compute.api.API._confirm_resize_on_deleting',
       ('self', 'context', 'instance'))
-def _confirm(original: Callable[..., Any], compute_api: Any, context: Any,
-             instance: Any) -> Any:
+def _confirm_resize(original: Callable[..., Any], compute_api: Any,
+                    context: Any, instance: Any) -> Any:
     before = instance.task_state
     result = original(compute_api, context, instance)
     if before in _DELETING and policies.wanted(instance.flavor.extra_specs):
         instance.refresh()
         if instance.task_state is None:
-            _mark(instance, before)
+            _restore_task_state(instance, before)
     return result
 
 
-def _mark(instance: Any, task_state: str) -> None:
-    """Restore the task state of a server, unless the server has got another
-    one.
-    """
+def _restore_task_state(instance: Any, task_state: str) -> None:
+    """Restore the task state of a server, unless it has another one now."""
     instance.task_state = task_state
     try:
         instance.save(expected_task_state=[None])

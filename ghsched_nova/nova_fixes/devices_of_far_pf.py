@@ -32,9 +32,9 @@ from typing import Any
 from ghsched_nova.nova_seams import registry
 from ghsched_placement import policy as policies
 
-both_seam = registry.in_processes(registry.COMPUTE, registry.SCHEDULER)
-compute_seam = registry.in_processes(registry.COMPUTE)
-scheduler_seam = registry.in_processes(registry.SCHEDULER)
+both_seam = registry.make_seam_decorator(registry.COMPUTE, registry.SCHEDULER)
+compute_seam = registry.make_seam_decorator(registry.COMPUTE)
+scheduler_seam = registry.make_seam_decorator(registry.SCHEDULER)
 
 _FILTER = 'nova.pci.stats.PciDeviceStats._filter_pools'
 _TRACKER = 'nova.compute.resource_tracker.ResourceTracker'
@@ -51,9 +51,9 @@ def install_in_scheduler() -> None:
     with an extra spec of ghsched the repair counts the VFs that Placement
     allocated. Applied once, however often it is called.
     """
-    registry.replace(_FILTER, _filter_pools)
-    registry.replace('nova.scheduler.manager.SchedulerManager._schedule',
-                     _schedule)
+    registry.replace_function(_FILTER, _filter_pools)
+    registry.replace_function(
+        'nova.scheduler.manager.SchedulerManager._schedule', _schedule_request)
 
 
 def install_in_compute() -> None:
@@ -65,13 +65,13 @@ def install_in_compute() -> None:
     ghsched the repair counts the VFs that Placement allocated. Applied once,
     however often it is called.
     """
-    registry.replace(_FILTER, _filter_pools)
-    registry.replace(f'{_TRACKER}.instance_claim', _instance_claim)
-    registry.replace(f'{_TRACKER}._move_claim', _move_claim)
+    registry.replace_function(_FILTER, _filter_pools)
+    registry.replace_function(f'{_TRACKER}.instance_claim', _instance_claim)
+    registry.replace_function(f'{_TRACKER}._move_claim', _move_claim)
 
 
 @contextlib.contextmanager
-def acting_for(flavor: Any) -> Iterator[None]:
+def limited_to_allocated_devices(flavor: Any) -> Iterator[None]:
     """Within this context, limit Nova's PCI pools to Placement's choice.
 
     Only if the flavor has an extra spec of ghsched.
@@ -88,9 +88,10 @@ def acting_for(flavor: Any) -> Iterator[None]:
                 ('self', 'context', 'spec_obj', 'instance_uuids',
                  'alloc_reqs_by_rp_uuid', 'provider_summaries',
                  'allocation_request_version', 'return_alternates'))
-def _schedule(original: Callable[..., Any], scheduler: Any, context: Any,
-              spec_obj: Any, *args: Any, **kwargs: Any) -> Any:
-    with acting_for(spec_obj.flavor):
+def _schedule_request(original: Callable[...,
+                                         Any], scheduler: Any, context: Any,
+                      spec_obj: Any, *args: Any, **kwargs: Any) -> Any:
+    with limited_to_allocated_devices(spec_obj.flavor):
         return original(scheduler, context, spec_obj, *args, **kwargs)
 
 
@@ -99,7 +100,7 @@ def _schedule(original: Callable[..., Any], scheduler: Any, context: Any,
                'limits'))
 def _instance_claim(original: Callable[..., Any], tracker: Any, context: Any,
                     instance: Any, *args: Any, **kwargs: Any) -> Any:
-    with acting_for(instance.flavor):
+    with limited_to_allocated_devices(instance.flavor):
         return original(tracker, context, instance, *args, **kwargs)
 
 
@@ -110,7 +111,7 @@ def _instance_claim(original: Callable[..., Any], tracker: Any, context: Any,
 def _move_claim(original: Callable[..., Any], tracker: Any, context: Any,
                 instance: Any, new_flavor: Any, *args: Any,
                 **kwargs: Any) -> Any:
-    with acting_for(new_flavor):
+    with limited_to_allocated_devices(new_flavor):
         return original(tracker, context, instance, new_flavor, *args,
                         **kwargs)
 
@@ -132,7 +133,7 @@ def _filter_pools(original: Callable[..., Any], pci_stats: Any,
         return original(pci_stats, pools, request, numa_cells,
                         rp_uuids=rp_uuids)
     given = Counter(rp_uuids)
-    shown = [(_with_count(pool, given), pool) for pool in pools
+    shown = [(_limit_device_count(pool, given), pool) for pool in pools
              if pool.get('rp_uuid') in given]
     kept = original(pci_stats, [view for view, _pool in shown], request,
                     numa_cells, rp_uuids=rp_uuids)
@@ -142,9 +143,10 @@ def _filter_pools(original: Callable[..., Any], pci_stats: Any,
     return [known[id(view)] for view in kept]
 
 
-def _with_count(pool: Mapping[str, Any],
-                given: Mapping[str, int]) -> dict[str, Any]:
-    """Limit the device count of a PCI pool to the devices that Placement
-    allocated.
+def _limit_device_count(pool: Mapping[str, Any],
+                        allocated: Mapping[str, int]) -> dict[str, Any]:
+    """Limit the device count of a PCI pool to the allocated devices.
+
+    :param allocated: devices that Placement allocated, by resource provider.
     """
-    return {**pool, 'count': min(pool['count'], given[pool['rp_uuid']])}
+    return {**pool, 'count': min(pool['count'], allocated[pool['rp_uuid']])}

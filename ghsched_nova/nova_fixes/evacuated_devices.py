@@ -26,7 +26,7 @@ from typing import Any
 from ghsched_nova.nova_fixes import servers
 from ghsched_nova.nova_seams import registry
 
-seam = registry.in_processes(registry.COMPUTE)
+seam = registry.make_seam_decorator(registry.COMPUTE)
 
 
 def install_in_compute() -> None:
@@ -38,16 +38,17 @@ def install_in_compute() -> None:
     the server's own PCI requests are returned. Applied once, however often it
     is called.
     """
-    registry.replace('nova.objects.instance.Instance.get_pci_devices',
-                     _devices)
+    registry.replace_function('nova.objects.instance.Instance.get_pci_devices',
+                              _get_local_devices)
 
 
 @seam('nova.objects.instance.Instance.get_pci_devices',
       ('self', 'source', 'request_id'))
-def _devices(original: Callable[..., Any], instance: Any,
-             source: int | None = None,
-             request_id: str | None = None) -> list[Any]:
-    if not servers.is_ours(instance):
+def _get_local_devices(original: Callable[..., Any],
+                       instance: Any,
+                       source: int | None = None,
+                       request_id: str | None = None) -> list[Any]:
+    if not servers.uses_ghsched(instance):
         return list(original(instance, source=source, request_id=request_id))
     devices = original(instance, request_id=request_id)
     if not devices:

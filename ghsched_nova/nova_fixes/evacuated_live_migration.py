@@ -37,8 +37,8 @@ from ghsched_nova.nova_seams import registry
 
 LOG = logging.getLogger(__name__)
 
-api_seam = registry.in_processes(registry.API)
-compute_seam = registry.in_processes(registry.COMPUTE)
+api_seam = registry.make_seam_decorator(registry.API)
+compute_seam = registry.make_seam_decorator(registry.COMPUTE)
 
 #: Number of rpc_response_timeout periods after which nova-conductor has given
 #: up on a silent host.
@@ -49,16 +49,16 @@ _EVACUATING = ('accepted', 'pre-migrating')
 
 
 def install_in_api() -> None:
-    """Patch nova-api to cancel live migrations of a server before it
-    evacuates.
+    """Patch nova-api to cancel a server's live migrations before evacuation.
 
     nova-conductor may mistake the record of that live migration for the record
     of the evacuation. For servers with an extra spec of ghsched nova-api first
     cancels the live migration. Applied once, however often it is called.
     """
-    registry.replace('nova.compute.api.API.evacuate', _evacuate)
-    registry.replace('nova.conductor.api.ComputeTaskAPI.rebuild_instance',
-                     _rebuild)
+    registry.replace_function('nova.compute.api.API.evacuate', _evacuate)
+    registry.replace_function(
+        'nova.conductor.api.ComputeTaskAPI.rebuild_instance',
+        _cancel_and_rebuild)
 
 
 def install_in_compute() -> None:
@@ -68,8 +68,9 @@ def install_in_compute() -> None:
     an extra spec of ghsched it ignores those of cancelled live migrations.
     Applied once, however often it is called.
     """
-    registry.replace('nova.compute.manager.ComputeManager.live_migration',
-                     servers.for_ours(_begin, 3))
+    registry.replace_function(
+        'nova.compute.manager.ComputeManager.live_migration',
+        servers.limit_to_ghsched_servers(_begin_unless_cancelled, 3))
 
 
 @api_seam('nova.compute.api.API.evacuate',
@@ -77,7 +78,7 @@ def install_in_compute() -> None:
            'admin_password', 'force', 'target_state'))
 def _evacuate(original: Callable[..., Any], api: Any, context: Any,
               instance: Any, *args: Any, **kwargs: Any) -> Any:
-    check(context, instance)
+    refuse_early_evacuation(context, instance)
     return original(api, context, instance, *args, **kwargs)
 
 
@@ -86,21 +87,25 @@ def _evacuate(original: Callable[..., Any], api: Any, context: Any,
            'injected_files', 'new_pass', 'orig_sys_metadata', 'bdms',
            'recreate', 'on_shared_storage', 'preserve_ephemeral', 'host',
            'request_spec', 'reimage_boot_volume', 'target_state'))
-def _rebuild(original: Callable[..., Any], api: Any, context: Any,
-             instance: Any, *args: Any, recreate: bool = False,
-             **kwargs: Any) -> Any:
+def _cancel_and_rebuild(original: Callable[..., Any],
+                        api: Any,
+                        context: Any,
+                        instance: Any,
+                        *args: Any,
+                        recreate: bool = False,
+                        **kwargs: Any) -> Any:
     """Cancel the live migrations of a server, then request its evacuation.
 
     By then Nova has checked that the host is down, and has created the
     migration record of the evacuation (``API.evacuate``).
     """
     if recreate:
-        prepare(context, instance)
+        cancel_live_migrations(context, instance)
     return original(api, context, instance, *args, recreate=recreate,
                     **kwargs)
 
 
-def check(context: Any, instance: Any) -> None:
+def refuse_early_evacuation(context: Any, instance: Any) -> None:
     """Refuse an evacuation while nova-conductor schedules a live migration.
 
     Only for servers with an extra spec of ghsched. When nova-conductor gives
@@ -109,30 +114,31 @@ def check(context: Any, instance: Any) -> None:
     :raises nova.exception.InstanceInvalidState: nova-api answers 409; the
         request succeeds some minutes later.
     """
-    if servers.is_ours(instance) and any(map(
-            is_being_scheduled,
-            live_migrations.live_migrations_under_way(context, instance))):
+    if servers.uses_ghsched(instance) and any(
+            map(
+                is_being_scheduled,
+                live_migrations.list_live_migrations_in_progress(
+                    context, instance))):
         raise exception.InstanceInvalidState(
             attr='task_state', instance_uuid=instance.uuid,
             state=task_states.MIGRATING, method='evacuate')
 
 
-def prepare(context: Any, instance: Any) -> None:
-    """Cancel the live migrations of a server before its evacuation; never
-    raises.
+def cancel_live_migrations(context: Any, instance: Any) -> None:
+    """Cancel a server's live migrations before its evacuation; never raise.
 
     Only for servers with an extra spec of ghsched. The evacuation goes on if a
     live migration cannot be cancelled.
     """
-    if not servers.is_ours(instance):
+    if not servers.uses_ghsched(instance):
         return
     try:
-        for migration in live_migrations.live_migrations_under_way(
+        for migration in live_migrations.list_live_migrations_in_progress(
                 context, instance):
             LOG.warning('ghsched: cancelling live migration %s, because the '
                         'server is evacuated', migration.uuid,
                         instance=instance)
-            live_migrations.take_back_live_migration(context, instance,
+            live_migrations.roll_back_live_migration(context, instance,
                                                      migration)
     except Exception as error:
         LOG.error('ghsched: cannot cancel a live migration before the '
@@ -155,10 +161,9 @@ def is_being_scheduled(migration: Any) -> bool:
 @compute_seam('nova.compute.manager.ComputeManager.live_migration',
               ('self', 'context', 'dest', 'instance', 'block_migration',
                'migration', 'migrate_data'))
-def _begin(original: Callable[..., Any], manager: Any, context: Any,
-           *args: Any, **kwargs: Any) -> Any:
-    """Start a live migration, unless an evacuation has cancelled the
-    migration.
+def _begin_unless_cancelled(original: Callable[..., Any], manager: Any,
+                            context: Any, *args: Any, **kwargs: Any) -> Any:
+    """Start a live migration unless an evacuation has cancelled it.
 
     A host that returns reads requests from before, with an old record of the
     migration.
@@ -171,9 +176,10 @@ def _begin(original: Callable[..., Any], manager: Any, context: Any,
     return original(manager, context, *args, **kwargs)
 
 
-def is_evacuated_here(context: Any, instance: Any) -> bool:
-    """Whether a guest runs on this host, or is being evacuated to this host.
-    """
+def runs_or_arrives_here(context: Any, instance: Any) -> bool:
+    """Whether a guest runs on this host or is being evacuated to this host."""
     now = objects.Instance.get_by_uuid(context, instance.uuid)
-    return now.host == nova.conf.CONF.host or bool(live_migrations.of_kind(
-        context, now, objects.fields.MigrationType.EVACUATION, _EVACUATING))
+    return now.host == nova.conf.CONF.host or bool(
+        live_migrations.list_migrations(
+            context, now, objects.fields.MigrationType.EVACUATION,
+            _EVACUATING))

@@ -30,7 +30,7 @@ from ghsched_nova.nova_seams import registry
 
 LOG = logging.getLogger(__name__)
 
-seam = registry.in_processes(registry.COMPUTE)
+seam = registry.make_seam_decorator(registry.COMPUTE)
 
 #: Fields of an instance that a migration context changes, and that itself.
 _OF_MIGRATION = ('migration_context', 'numa_topology', 'pci_requests',
@@ -45,15 +45,17 @@ def install_in_compute() -> None:
     extra spec of ghsched the error is logged instead. Applied once, however
     often it is called.
     """
-    registry.replace('nova.compute.manager.ComputeManager.'
-                     '_revert_allocation', servers.for_ours(revert, 2))
+    registry.replace_function(
+        'nova.compute.manager.ComputeManager.'
+        '_revert_allocation',
+        servers.limit_to_ghsched_servers(revert_allocation, 2))
 
 
 @seam('nova.compute.manager.ComputeManager._revert_allocation',
       ('self', 'context', 'instance', 'migration'))
-def revert(original: Callable[..., Any], manager: Any, context: Any,
-           instance: Any, migration: Any) -> Any:
-    """Return a live migration's allocation to the server; log an error.
+def revert_allocation(original: Callable[..., Any], manager: Any, context: Any,
+                      instance: Any, migration: Any) -> Any:
+    """Return a live migration's allocation to the server; log any error.
 
     Nova's ``_revert_allocation`` raises the error, which ends the rollback of
     the live migration: the server stays migrating or is set to ``ERROR``,
@@ -79,7 +81,7 @@ def revert(original: Callable[..., Any], manager: Any, context: Any,
 @seam('nova.objects.instance.Instance.mutated_migration_context',
       ('self', 'revert'))
 @contextlib.contextmanager
-def saved_as_it_is(instance: Any) -> Iterator[None]:
+def saving_without_destination(instance: Any) -> Iterator[None]:
     """Within this context, save an instance without the destination's claim.
 
     During a rollback nova-compute of the destination gives the driver the
@@ -91,7 +93,9 @@ def saved_as_it_is(instance: Any) -> Iterator[None]:
     def saved(save: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         instance.obj_reset_changes(_OF_MIGRATION, recursive=True)
         return save(*args, **kwargs)
-    registry.replace('nova.objects.instance.Instance.save', saved, instance)
+
+    registry.replace_function('nova.objects.instance.Instance.save', saved,
+                              instance)
     try:
         yield
     finally:

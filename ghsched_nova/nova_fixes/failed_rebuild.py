@@ -24,30 +24,34 @@ from typing import Any
 from ghsched_nova.nova_fixes import servers
 from ghsched_nova.nova_seams import registry
 
-seam = registry.in_processes(registry.COMPUTE)
+seam = registry.make_seam_decorator(registry.COMPUTE)
 
 
 def install_in_compute() -> None:
-    """Patch nova-compute to keep the allocation of a server that fails to
-    rebuild.
+    """Patch nova-compute to keep a server's allocation if a rebuild fails.
 
     ``ComputeManager.rebuild_instance`` handles each failure as that of an
     evacuation, and removes the server's allocation in Placement. For servers
     with an extra spec of ghsched that are rebuilt in place the allocation is
     kept. Applied once, however often it is called.
     """
-    registry.replace('nova.compute.resource_tracker.ResourceTracker.'
-                     'delete_allocation_for_evacuated_instance', _delete)
+    registry.replace_function(
+        'nova.compute.resource_tracker.ResourceTracker.'
+        'delete_allocation_for_evacuated_instance', _delete_allocation)
 
 
 @seam('nova.compute.resource_tracker.ResourceTracker.host')
 @seam('nova.compute.resource_tracker.ResourceTracker.'
       'delete_allocation_for_evacuated_instance',
       ('self', 'context', 'instance', 'node', 'node_type'))
-def _delete(original: Callable[..., Any], tracker: Any, context: Any,
-            instance: Any, node: str, node_type: str = 'source') -> Any:
+def _delete_allocation(original: Callable[..., Any],
+                       tracker: Any,
+                       context: Any,
+                       instance: Any,
+                       node: str,
+                       node_type: str = 'source') -> Any:
     # One that is evacuated is on the other host until it has arrived.
     if (node_type == 'destination' and instance.host == tracker.host
-            and servers.is_ours(instance)):
+            and servers.uses_ghsched(instance)):
         return
     original(tracker, context, instance, node, node_type)

@@ -27,24 +27,23 @@ from ghsched_nova.nova_seams import registry
 
 LOG = logging.getLogger(__name__)
 
-seam = registry.in_processes(registry.COMPUTE)
+seam = registry.make_seam_decorator(registry.COMPUTE)
 
 #: Attribute of an instance that keeps its flavor.
 _KEEPS = '_ghsched_keeps_flavor'
 
 
 def install_in_compute() -> None:
-    """Patch nova-compute to keep the new flavor if a resize fails on the new
-    host.
+    """Patch nova-compute to keep the new flavor when finishing a resize fails.
 
     The server has the claim and the allocation of the new flavor, but
     ``ComputeManager._finish_resize`` resets it to the old flavor. A server
-    that
-    :func:`keep_flavor` has marked keeps the new flavor. Applied once, however
-        often it is called.
+    that :func:`keep_flavor` has marked keeps the new flavor. Applied once,
+    however often it is called.
     """
-    registry.replace('nova.compute.manager.ComputeManager.'
-                     '_set_instance_info', _set_instance_info)
+    registry.replace_function(
+        'nova.compute.manager.ComputeManager.'
+        '_set_instance_info', _set_instance_info)
 
 
 @seam('nova.compute.manager.ComputeManager._set_instance_info',

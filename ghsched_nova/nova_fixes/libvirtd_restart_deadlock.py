@@ -24,13 +24,13 @@ from typing import Any
 
 from ghsched_nova.nova_seams import registry
 
-seam = registry.in_processes(registry.COMPUTE)
+seam = registry.make_seam_decorator(registry.COMPUTE)
 
 
 def install_in_compute() -> None:
-    """Patch nothing in nova-compute: the driver applies this bug fix itself.
+    """Do nothing: the compute driver itself applies this fix of Nova.
 
-    The connection does not exist yet when nova-compute starts.
+    The connection to libvirt does not exist yet when nova-compute starts.
     """
 
 
@@ -39,7 +39,7 @@ def install_in_compute() -> None:
 @seam('nova.virt.libvirt.host.Host._test_connection', ('conn',))
 @seam('nova.virt.libvirt.host.Host._connection_closed',
       ('self', 'conn', 'args', 'kwargs'), releases=range(33, 100))
-def let_libvirt_call_back(host: Any) -> None:
+def make_connection_lock_reentrant(host: Any) -> None:
     """Make the lock of a libvirt connection re-entrant, to prevent a deadlock.
 
     Since Nova 33 nova-compute hangs if libvirt reports a lost connection on
@@ -48,5 +48,5 @@ def let_libvirt_call_back(host: Any) -> None:
     :param host: ``nova.virt.libvirt.host.Host`` of the driver.
     """
     host._wrapped_conn_lock = threading.RLock()
-    registry.record('nova.virt.libvirt.host.Host._wrapped_conn_lock',
-                    threading.RLock)
+    registry.record_addition('nova.virt.libvirt.host.Host._wrapped_conn_lock',
+                             threading.RLock)

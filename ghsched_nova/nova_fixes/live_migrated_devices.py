@@ -31,7 +31,7 @@ from oslo_utils import excutils
 from ghsched_nova.nova_fixes import servers
 from ghsched_nova.nova_seams import registry
 
-seam = registry.in_processes(registry.COMPUTE)
+seam = registry.make_seam_decorator(registry.COMPUTE)
 
 #: Addresses of no device: a PCI domain has 16 bits.
 _NOWHERE = '1{:07x}:00:00.0'
@@ -45,22 +45,27 @@ def install_in_compute() -> None:
     guest's XML, and a destination that refuses releases the devices that it
     has claimed. Applied once, however often it is called.
     """
-    registry.replace('nova.compute.manager.ComputeManager.'
-                     '_flavor_based_pci_claim', servers.for_ours(_claim, 2))
-    registry.replace('nova.compute.manager.ComputeManager.'
-                     'check_can_live_migrate_destination',
-                     servers.for_ours(_check, 2))
+    registry.replace_function(
+        'nova.compute.manager.ComputeManager.'
+        '_flavor_based_pci_claim',
+        servers.limit_to_ghsched_servers(_claim_devices, 2))
+    registry.replace_function(
+        'nova.compute.manager.ComputeManager.'
+        'check_can_live_migrate_destination',
+        servers.limit_to_ghsched_servers(_check_destination, 2))
 
 
 @seam('nova.compute.manager.ComputeManager._flavor_based_pci_claim',
       ('self', 'ctxt', 'instance', 'pci_requests'))
-def _claim(original: Callable[..., Any], manager: Any, context: Any,
-           instance: Any, pci_requests: Any) -> dict[str, str]:
-    """Claim devices on the destination; return the new address by old address.
+def _claim_devices(original: Callable[..., Any], manager: Any, context: Any,
+                   instance: Any, pci_requests: Any) -> dict[str, str]:
+    """Claim devices on the destination of a live migration.
+
+    :returns: address on the destination by address on the source.
     """
     addresses = original(manager, context, instance, pci_requests)
     _keep_pci_requests(instance)
-    return order_addresses(addresses)
+    return order_replacements(addresses)
 
 
 @seam('nova.compute.manager.ComputeManager.rt')
@@ -70,8 +75,9 @@ def _claim(original: Callable[..., Any], manager: Any, context: Any,
 @seam('nova.compute.manager.ComputeManager.check_can_live_migrate_destination',
       ('self', 'ctxt', 'instance', 'block_migration', 'disk_over_commit',
        'migration', 'limits'))
-def _check(original: Callable[..., Any], manager: Any, context: Any,
-           instance: Any, *args: Any, **kwargs: Any) -> Any:
+def _check_destination(original: Callable[...,
+                                          Any], manager: Any, context: Any,
+                       instance: Any, *args: Any, **kwargs: Any) -> Any:
     """Check the destination; release its claimed devices if it refuses."""
     try:
         return original(manager, context, instance, *args, **kwargs)
@@ -94,11 +100,11 @@ def _keep_pci_requests(instance: Any) -> None:
         instance.save()
 
 
-def order_addresses(new_by_old: Mapping[str, str]) -> dict[str, str]:
-    """Return steps that replace device addresses in turn without overlap.
+def order_replacements(new_by_old: Mapping[str, str]) -> dict[str, str]:
+    """Return the steps to replace old device addresses by new ones.
 
-    Each address that is both a source and a destination would be replaced
-    twice, so all addresses are replaced by addresses of no device first.
+    Each address that is both old and new would be replaced twice, so all
+    addresses are replaced by addresses of no device first.
 
     :param new_by_old: address on the destination by address on the source.
     """

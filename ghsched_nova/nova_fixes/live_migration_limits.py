@@ -45,7 +45,7 @@ from ghsched_placement import policy as policies
 
 LOG = logging.getLogger(__name__)
 
-seam = registry.in_processes(registry.COMPUTE)
+seam = registry.make_seam_decorator(registry.COMPUTE)
 
 #: Whether a guest can share a control group of the host: its policy, host
 #: NUMA nodes.
@@ -53,16 +53,16 @@ CanJoin: TypeAlias = Callable[[policies.GuestPolicy, Sequence[int]], bool]
 
 
 def install_in_compute() -> None:
-    """Patch nova-compute to claim live migrations within the chosen NUMA
-    nodes.
+    """Patch nova-compute to limit claims of live migrations to NUMA nodes.
 
     Nova 31 to 33 lose the limits (bug 2153425), and so does each release when
     an administrator forces the host. For servers with an extra spec of ghsched
     the claim takes the host NUMA nodes that Placement has allocated. Applied
     once, however often it is called.
     """
-    registry.replace('nova.compute.resource_tracker.ResourceTracker.'
-                     'live_migration_claim', _claim)
+    registry.replace_function(
+        'nova.compute.resource_tracker.ResourceTracker.'
+        'live_migration_claim', _claim_with_limits)
 
 
 @dataclass(frozen=True)
@@ -84,20 +84,21 @@ class Destination:
 @seam('nova.compute.resource_tracker.ResourceTracker.live_migration_claim',
       ('self', 'context', 'instance', 'nodename', 'migration', 'limits',
        'allocs'))
-def _claim(original: Callable[..., Any], tracker: Any, context: Any,
-           instance: Any, nodename: str, migration: Any, limits: Any,
-           allocs: Any) -> Any:
+def _claim_with_limits(original: Callable[..., Any], tracker: Any,
+                       context: Any, instance: Any, nodename: str,
+                       migration: Any, limits: Any, allocs: Any) -> Any:
     claim = functools.partial(original, tracker, context, instance, nodename,
                               migration, allocs=allocs)
     refused: Exception | None = None
     node = tracker.compute_nodes[nodename]
     if limits is None and instance.numa_topology:
-        ways = orders(instance, _destination(tracker, node, allocs),
-                      tracker.driver._ghsched.can_join)
+        ways = iterate_node_orders(
+            instance, _describe_destination(tracker, node, allocs),
+            tracker.driver._ghsched.can_join)
         most = shared.config().ghsched.max_candidates_per_host
         for order in itertools.islice(ways, most):
             try:
-                return claim(limits=_limits_of(node, order))
+                return claim(limits=_make_limits(node, order))
             except exception.ComputeResourcesUnavailable as error:
                 refused = error
     if refused is not None:
@@ -108,18 +109,18 @@ def _claim(original: Callable[..., Any], tracker: Any, context: Any,
 @seam('nova.compute.resource_tracker.ResourceTracker.pci_tracker')
 @seam('nova.compute.resource_tracker.ResourceTracker.driver')
 @seam('nova.compute.resource_tracker.ResourceTracker.compute_nodes')
-def _destination(tracker: Any, node: Any, allocs: Any) -> Destination:
+def _describe_destination(tracker: Any, node: Any, allocs: Any) -> Destination:
     topology = (objects.NUMATopology.obj_from_db_obj(node.numa_topology)
                 if node.numa_topology else None)
     tracked = tracker.pci_tracker
     return Destination(
-        node.uuid, tuple(numa.host_cells(topology)),
-        pci.nodes_of_pools(tracked.stats.pools if tracked else ()),
+        node.uuid, tuple(numa.list_host_nodes(topology)),
+        pci.map_pools_to_nodes(tracked.stats.pools if tracked else ()),
         allocs or {})
 
 
-def _limits_of(node: Any, order: Sequence[int]) -> Any:
-    """Return NUMA limits that name the host NUMA node of each guest NUMA node.
+def _make_limits(node: Any, order: Sequence[int]) -> Any:
+    """Return NUMA limits that name the host node of each guest NUMA node.
 
     :param node: Nova's ComputeNode, which has the allocation ratios.
     :param order: host NUMA node of each guest NUMA node.
@@ -130,14 +131,16 @@ def _limits_of(node: Any, order: Sequence[int]) -> Any:
         tunneled=False)}
 
 
-def orders(instance: Any, host: Destination,
-           can_join: CanJoin) -> Iterator[tuple[int, ...]]:
-    """Yield assignments of host NUMA nodes to guest NUMA nodes for a claim.
+def iterate_node_orders(instance: Any, host: Destination,
+                        can_join: CanJoin) -> Iterator[tuple[int, ...]]:
+    """Iterate over the possible host NUMA nodes of a live-migrated guest.
 
-    Yields nothing for a guest without a NUMA restriction, or with a flavor
-    that cannot be read, which nova-compute refuses later.
+    Empty for a guest without a NUMA restriction, or with a flavor that cannot
+    be read, which nova-compute refuses later.
+
+    :returns: the host NUMA node of each guest NUMA node, for each possibility.
     """
-    guest_nodes = len(numa.host_cells(instance.numa_topology))
+    guest_nodes = len(numa.list_host_nodes(instance.numa_topology))
     try:
         policy = policies.parse(instance.flavor.extra_specs, guest_nodes,
                                 instance.flavor.vcpus)

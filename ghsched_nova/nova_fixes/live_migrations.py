@@ -20,40 +20,37 @@ from nova import objects
 from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import shared
 
-seam = registry.in_processes(registry.API, registry.COMPUTE)
+seam = registry.make_seam_decorator(registry.API, registry.COMPUTE)
 
 #: Statuses of a live migration in progress, in order.
 _LIVE_MIGRATING = ('accepted', 'queued', 'preparing', 'running')
 
 
-def live_migrations_under_way(context: Any, instance: Any) -> list[Any]:
-    """Return an instance's live migrations in progress, the most advanced
-    first.
+def list_live_migrations_in_progress(context: Any, instance: Any) -> list[Any]:
+    """Return a server's live migrations in progress, most advanced first.
 
     There may be several: a nova-conductor that stops while it prepares a live
     migration leaves a record behind.
     """
-    return sorted(
-        of_kind(context, instance,
-                objects.fields.MigrationType.LIVE_MIGRATION,
-                _LIVE_MIGRATING),
-        key=lambda one: _LIVE_MIGRATING.index(one.status), reverse=True)
+    return sorted(list_migrations(context, instance,
+                                  objects.fields.MigrationType.LIVE_MIGRATION,
+                                  _LIVE_MIGRATING),
+                  key=lambda one: _LIVE_MIGRATING.index(one.status),
+                  reverse=True)
 
 
 @seam('nova.objects.migration.Migration.get_by_id',
       ('context', 'migration_id'))
 def has_ended(context: Any, migration: Any) -> bool:
-    """Whether a live migration has ended since its request was sent to this
-    host.
-    """
+    """Whether a live migration has ended since this host was asked for it."""
     return objects.Migration.get_by_id(
         context, migration.id).status not in _LIVE_MIGRATING
 
 
 @seam('nova.objects.migration.MigrationList.get_by_filters',
       ('context', 'filters', 'sort_keys', 'sort_dirs', 'limit', 'marker'))
-def of_kind(context: Any, instance: Any, kind: str,
-            statuses: Sequence[str]) -> list[Any]:
+def list_migrations(context: Any, instance: Any, kind: str,
+                    statuses: Sequence[str]) -> list[Any]:
     """Return the migrations of an instance with a given type and status."""
     return list(objects.MigrationList.get_by_filters(context, {
         'instance_uuid': instance.uuid, 'status': list(statuses),
@@ -65,7 +62,7 @@ def of_kind(context: Any, instance: Any, kind: str,
       'get_allocations_for_consumer', ('self', 'context', 'consumer'))
 @seam('nova.scheduler.client.report.SchedulerReportClient.move_allocations',
       ('self', 'context', 'source_consumer_uuid', 'target_consumer_uuid'))
-def take_back_live_migration(context: Any, instance: Any,
+def roll_back_live_migration(context: Any, instance: Any,
                              migration: Any) -> None:
     """Roll back Nova's records of a live migration whose guest was not copied.
 
@@ -78,6 +75,6 @@ def take_back_live_migration(context: Any, instance: Any,
     migration.status = 'error'
     migration.save()
     instance.drop_migration_context()
-    client = shared.placement_client()
+    client = shared.get_placement_client()
     if client.get_allocations_for_consumer(context, migration.uuid):
         client.move_allocations(context, migration.uuid, instance.uuid)

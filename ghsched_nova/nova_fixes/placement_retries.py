@@ -29,7 +29,7 @@ from nova import exception
 from ghsched_nova.nova_seams import registry
 from ghsched_placement import names
 
-seam = registry.in_processes(registry.API, registry.COMPUTE)
+seam = registry.make_seam_decorator(registry.API, registry.COMPUTE)
 
 #: Number of retries after a conflict.
 _CONFLICTS = 5
@@ -40,16 +40,16 @@ _OF_PROVIDER = 'Inventory and/or allocations changed'
 
 
 def install_in_api() -> None:
-    """Patch nova-api to retry deleting an allocation after a Placement
-    conflict.
+    """Patch nova-api to retry deleting allocations after conflicts.
 
     Nova retries other changes after a 409 with
     ``placement.concurrent_update``, but not a deletion, and sets the server to
     ``ERROR``. The repair retries for servers with an allocation of a resource
     class of ghsched. Applied once, however often it is called.
     """
-    registry.replace('nova.scheduler.client.report.SchedulerReportClient.'
-                     'delete_allocation_for_instance', _delete)
+    registry.replace_function(
+        'nova.scheduler.client.report.SchedulerReportClient.'
+        'delete_allocation_for_instance', _delete_with_retries)
 
 
 install_in_compute = install_in_api
@@ -58,20 +58,21 @@ install_in_compute = install_in_api
 @seam('nova.scheduler.client.report.SchedulerReportClient.'
       'delete_allocation_for_instance',
       ('self', 'context', 'uuid', 'consumer_type', 'force'))
-def _delete(original: Callable[..., Any], client: Any, context: Any,
-            uuid: str, *args: Any, **kwargs: Any) -> Any:
+def _delete_with_retries(original: Callable[...,
+                                            Any], client: Any, context: Any,
+                         uuid: str, *args: Any, **kwargs: Any) -> Any:
     for _again in range(_CONFLICTS):
         try:
             return original(client, context, uuid, *args, **kwargs)
         except exception.AllocationDeleteFailed as error:
-            if _OF_PROVIDER not in str(error) or not _holds_ours(
+            if _OF_PROVIDER not in str(error) or not _has_ghsched_allocation(
                     client, context, uuid):
                 raise
             time.sleep(random.uniform(0.1, 0.5))  # noqa: S311 - no secret
     return original(client, context, uuid, *args, **kwargs)
 
 
-def _holds_ours(client: Any, context: Any, consumer: str) -> bool:
+def _has_ghsched_allocation(client: Any, context: Any, consumer: str) -> bool:
     """Whether a consumer has an allocation of a ghsched resource class."""
     held = client.get_allocs_for_consumer(context, consumer)
     return any(names.OUR_CLASSES & set(part['resources'])

@@ -36,7 +36,7 @@ from ghsched_placement import policy as policies
 
 LOG = logging.getLogger(__name__)
 
-seam = registry.in_processes(registry.API)
+seam = registry.make_seam_decorator(registry.API)
 
 #: Methods of ``nova.compute.api.API`` that schedule a guest again.
 MOVES = ('evacuate', 'live_migrate', 'rebuild', 'resize', 'unshelve')
@@ -55,7 +55,8 @@ def install_in_api() -> None:
     before each move. Applied once, however often it is called.
     """
     for name in MOVES:
-        registry.replace(f'nova.compute.api.API.{name}', _move)
+        registry.replace_function(f'nova.compute.api.API.{name}',
+                                  _repair_before_move)
 
 
 @seam('nova.objects.request_spec.RequestSpec.save', ('self',))
@@ -73,32 +74,31 @@ def install_in_api() -> None:
        'host_name', 'auto_disk_config'))
 @seam('nova.compute.api.API.unshelve',
       ('self', 'context', 'instance', 'new_az', 'host'))
-def _move(original: Callable[..., Any], api: Any, context: Any, instance: Any,
-          *args: Any, **kwargs: Any) -> Any:
-    repair(context, instance)
+def _repair_before_move(original: Callable[..., Any], api: Any, context: Any,
+                        instance: Any, *args: Any, **kwargs: Any) -> Any:
+    reset_request_spec(context, instance)
     return original(api, context, instance, *args, **kwargs)
 
 
-def repair(context: Any, instance: Any) -> None:
-    """Reset a server's RequestSpec to the server's flavor.
+def reset_request_spec(context: Any, instance: Any) -> None:
+    """Reset the flavor in a server's RequestSpec to the server's flavor.
 
     Only for servers with an extra spec of ghsched. A server with a task state
     is skipped: its RequestSpec may rightly name the flavor of the move in
     progress, and nova-api refuses to move it anyway.
     """
-    if instance.task_state is not None or not servers.is_ours(instance):
+    if instance.task_state is not None or not servers.uses_ghsched(instance):
         return
-    spec = _load(context, instance.uuid)
-    if spec is not None and agree(spec, instance):
+    spec = _load_request_spec(context, instance.uuid)
+    if spec is not None and copy_flavor_to_spec(spec, instance):
         LOG.warning('ghsched: resetting the RequestSpec to flavor %s, '
                     'because its resize was rolled back',
                     instance.flavor.name, instance=instance)
         spec.save()
 
 
-def agree(spec: Any, instance: Any) -> bool:
-    """Set the flavor and PCI requests of a RequestSpec to those of the
-    instance.
+def copy_flavor_to_spec(spec: Any, instance: Any) -> bool:
+    """Set a RequestSpec's flavor and PCI requests to those of its instance.
 
     A RequestSpec without an extra spec of ghsched, before and after, is not
     changed.
@@ -116,20 +116,21 @@ def agree(spec: Any, instance: Any) -> bool:
         spec.numa_topology = hardware.numa_get_constraints(
             flavor, instance.image_meta)
     # The ids differ after each move, which Nova makes the requests again for.
-    of_devices = _asked(spec.pci_requests) == _asked(instance.pci_requests)
+    of_devices = _make_comparable(spec.pci_requests) == _make_comparable(
+        instance.pci_requests)
     if not of_devices:
         spec.pci_requests = instance.pci_requests
     return not (of_flavor and of_devices)
 
 
-def _asked(requests: Any) -> list[tuple[str, int, str | None]]:
+def _make_comparable(requests: Any) -> list[tuple[str, int, str | None]]:
     """Return the devices that PCI requests ask for, in a comparable form."""
     return [(request.alias_name, request.count, request.requester_id)
             for request in (requests.requests if requests else ())
             if request.alias_name]
 
 
-def _load(context: Any, uuid: str) -> Any:
+def _load_request_spec(context: Any, uuid: str) -> Any:
     """Return the RequestSpec of a server; None if the server has none."""
     try:
         return objects.RequestSpec.get_by_instance_uuid(context, uuid)

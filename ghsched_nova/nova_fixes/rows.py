@@ -38,22 +38,21 @@ class Fix:
     bug: int | None = None
     until: int | None = None
 
-    def module(self) -> Any:
-        """Import and return the module of a Nova bug fix.
+    def import_module(self) -> Any:
+        """Import and return the module of a bug fix of Nova.
 
-        A service imports only the repairs that it applies.
+        A service imports only the fixes that it applies.
         """
         name = self.name.replace('-', '_')
         return importlib.import_module(f'ghsched_nova.nova_fixes.{name}')
 
-    def names(self, process: str | None = None) -> frozenset[str]:
-        """Return the dotted names of the Nova functions that a bug fix relies
-        on.
+    def list_seam_names(self, process: str | None = None) -> frozenset[str]:
+        """Return the names of the Nova functions that a bug fix relies on.
 
         :param process: the service whose names are returned; None for all
             services.
         """
-        user = self.module().__name__
+        user = self.import_module().__name__
         return frozenset(
             seam.name for seam in registry.SEAMS.values()
             if user in seam.users

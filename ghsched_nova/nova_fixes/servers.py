@@ -21,7 +21,7 @@ from nova import exception
 from ghsched_placement import policy as policies
 
 
-def is_ours(instance: Any) -> bool:
+def uses_ghsched(instance: Any) -> bool:
     """Whether a flavor of a server has an extra spec of ghsched.
 
     The current, old and new flavor are checked, because a server that is being
@@ -36,23 +36,23 @@ def is_ours(instance: Any) -> bool:
         return False
 
 
-def for_ours(changed: Callable[..., Any],
-             number: int) -> Callable[..., Any]:
+def limit_to_ghsched_servers(replacement: Callable[..., Any],
+                             instance_position: int) -> Callable[..., Any]:
     """Wrap a replacement of a Nova function to act on ghsched's servers only.
 
     Servers whose flavor has an extra spec of ghsched get the replacement, all
     others Nova's function.
 
-    :param changed: the replacement; takes Nova's function, then its arguments.
-    :param number: position of the instance among the arguments of Nova's
-        function, unless it is passed by keyword.
+    :param replacement: takes Nova's function, then its arguments.
+    :param instance_position: position of the instance among the arguments of
+        Nova's function, unless it is passed by keyword.
     """
-    @functools.wraps(changed)
+    @functools.wraps(replacement)
     def chosen(original: Callable[..., Any], *args: Any,
                **kwargs: Any) -> Any:
         instance = (kwargs['instance'] if 'instance' in kwargs
-                    else args[number])
-        if is_ours(instance):
-            return changed(original, *args, **kwargs)
+                    else args[instance_position])
+        if uses_ghsched(instance):
+            return replacement(original, *args, **kwargs)
         return original(*args, **kwargs)
     return chosen

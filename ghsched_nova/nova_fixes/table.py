@@ -50,57 +50,56 @@ class State:
     text: str
 
 
-def own_names() -> frozenset[str]:
-    """Return the dotted names of Nova functions that only bug fixes rely on.
-    """
+def list_fix_only_names() -> frozenset[str]:
+    """Return the names of Nova functions that only bug fixes rely on."""
     return frozenset(seam.name for seam in registry.SEAMS.values() if all(
         user.startswith('ghsched_nova.nova_fixes.') for user in seam.users))
 
 
-def unknown(chosen: Collection[str]) -> Iterator[str]:
-    """Yield the values of ``[ghsched]nova_fixes`` that name no Nova bug fix.
-    """
-    return (word for word in chosen
+def iterate_unknown_fixes(configured: Collection[str]) -> Iterator[str]:
+    """Yield the values of ``[ghsched]nova_fixes`` that name no bug fix."""
+    return (word for word in configured
             if word not in _BY_NAME and word not in (AUTO, NONE))
 
 
-def state(fix: Fix, chosen: Collection[str], release: int,
-          differ: Collection[signatures.Mismatch]) -> State:
-    """Return whether a Nova bug fix is applied, and the reason if not.
+def describe_state(fix: Fix, configured: Collection[str], release: int,
+                   mismatches: Collection[signatures.Mismatch]) -> State:
+    """Return whether a bug fix of Nova is applied, and the reason if not.
 
-    :param chosen: values of ``[ghsched]nova_fixes``.
+    :param configured: values of ``[ghsched]nova_fixes``.
     :param release: major version number of Nova.
-    :param differ: functions that the repair relies on and that differ in the
+    :param mismatches: functions that the fix relies on and that differ in the
         installed Nova.
     """
-    if fix.name not in chosen and AUTO not in chosen:
+    if fix.name not in configured and AUTO not in configured:
         return State(False, 'off')
     if fix.until is not None and release >= fix.until and (
-            fix.name not in chosen):
+            fix.name not in configured):
         return State(False, 'not needed')
-    if differ:
-        return State(False, 'not applied, ' + '; '.join(map(str, differ)))
+    if mismatches:
+        return State(False, 'not applied, ' + '; '.join(map(str, mismatches)))
     return State(True, 'applied')
 
 
-def state_here(fix: Fix, process: str | None = None) -> State:
-    """Return whether this host applies a Nova bug fix, and the reason if not.
+def describe_local_state(fix: Fix, process: str | None = None) -> State:
+    """Return whether this host applies a bug fix of Nova; if not, why.
 
     The installed Nova and the configuration decide.
 
-    :param process: the service to check; None for all services of the repair.
+    :param process: the service to check; None for all services of the fix.
     """
-    return state(fix, shared.config().ghsched.nova_fixes,
-                 signatures.release(),
-                 signatures.mismatches(sorted(fix.names(process))))
+    return describe_state(
+        fix,
+        shared.config().ghsched.nova_fixes, signatures.get_nova_release(),
+        signatures.list_mismatches(sorted(fix.list_seam_names(process))))
 
 
-def applies(name: str, process: str) -> bool:
-    """Whether a service of this host applies a Nova bug fix.
+def is_applied(name: str, process: str) -> bool:
+    """Whether a service of this host applies a bug fix of Nova.
 
-    A repair that does not fit the installed Nova is logged.
+    A fix that does not suit the installed Nova is logged.
     """
-    found = state_here(_BY_NAME[name], process)
+    found = describe_local_state(_BY_NAME[name], process)
     if not found.applied and found.text.startswith('not applied'):
         LOG.warning('ghsched: cannot apply the repair %(name)s of Nova: '
                     '%(state)s', {'name': name, 'state': found.text})
@@ -111,33 +110,30 @@ def applies(name: str, process: str) -> bool:
 APPLIED: set[str] = set()
 
 
-def install(process: str) -> None:
-    """Apply the Nova bug fixes to one service; a repeated call changes
-    nothing.
-    """
+def apply_fixes(process: str) -> None:
+    """Apply the bug fixes of Nova to a service; idempotent."""
     function = f'install_in_{process.removeprefix("nova-")}'
     for fix in FIXES:
-        if process in fix.processes and applies(fix.name, process):
+        if process in fix.processes and is_applied(fix.name, process):
             APPLIED.add(fix.name)
-            getattr(fix.module(), function)()
+            getattr(fix.import_module(), function)()
 
 
-def acts_on(name: str, instance: Any) -> bool:
-    """Whether this process applies a Nova bug fix to a server."""
-    return name in APPLIED and servers.is_ours(instance)
+def is_applied_to(name: str, instance: Any) -> bool:
+    """Whether this process applies a bug fix of Nova to a server."""
+    return name in APPLIED and servers.uses_ghsched(instance)
 
 
-def require(process: str) -> None:
-    """Refuse to start a process if Nova or the configuration does not fit the
-    repairs of Nova.
+def require_compatible_fixes(process: str) -> None:
+    """Refuse to start a service if bug fixes of Nova cannot be applied.
 
     :raises ghsched_nova.nova_seams.registry.SeamsDiffer: with the functions
         that differ, and each value of ``[ghsched]nova_fixes`` that names no
-        repair.
+        fix.
     """
-    wrong = sorted(unknown(shared.config().ghsched.nova_fixes))
+    wrong = sorted(iterate_unknown_fixes(shared.config().ghsched.nova_fixes))
     if wrong:
         raise registry.SeamsDiffer(
             f'[ghsched]nova_fixes names no repair of Nova: '
             f'{", ".join(wrong)}; known: {", ".join(sorted(_BY_NAME))}')
-    signatures.require(process, own_names())
+    signatures.require_seams(process, list_fix_only_names())

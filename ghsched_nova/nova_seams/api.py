@@ -32,15 +32,15 @@ from oslo_policy import policy
 from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import shared
 
-seam = registry.in_processes(registry.API)
+seam = registry.make_seam_decorator(registry.API)
 
 
 @seam('nova.objects.flavor.Flavor.get_by_flavor_id',
       ('context', 'flavor_id', 'read_deleted'))
 @seam('nova.objects.flavor.Flavor.save_extra_specs',
       ('self', 'to_add', 'to_delete'))
-def check_flavors(check: Callable[[Mapping[str, str], Collection[str]], None]
-                  ) -> None:
+def add_flavor_check(
+        check: Callable[[Mapping[str, str], Collection[str]], None]) -> None:
     """Add a check of a flavor's extra specs before Nova stores the flavor.
 
     nova-api passes validators one key at a time, without the other extra specs
@@ -48,8 +48,8 @@ def check_flavors(check: Callable[[Mapping[str, str], Collection[str]], None]
     passes them to ``save_extra_specs``.
 
     :param check: takes all extra specs to store, and the names of those that
-        are new or changed. An error that it raises reaches the caller of
-        nova-api.
+        are new or changed. An error that it raises reaches the caller of the
+        API.
     """
     def save(original: Callable[..., Any], flavor: Any,
              to_add: Mapping[str, str] | None = None,
@@ -62,14 +62,15 @@ def check_flavors(check: Callable[[Mapping[str, str], Collection[str]], None]
             check(to_add or {}, added)
         return original(flavor, to_add, to_delete)
 
-    registry.replace('nova.objects.flavor.Flavor.save_extra_specs', save)
+    registry.replace_function('nova.objects.flavor.Flavor.save_extra_specs',
+                              save)
 
 
 @seam('nova.limit.placement._get_deltas',
       ('request_spec', 'count'), releases=range(34, 100))
 @seam('nova.limit.placement._get_deltas_by_flavor',
       ('flavor', 'is_bfv', 'count'), releases=range(31, 34))
-def extend_limits(
+def extend_usage_deltas(
         function: Callable[..., dict[str, int]]) -> None:
     """Add resources to the usage that Nova checks against a project's limits.
 
@@ -78,18 +79,18 @@ def extend_limits(
     looks ``_get_deltas`` up in its module. Nova 31 to 33 have
     ``_get_deltas_by_flavor``, which takes only the flavor of a request.
 
-    :param function: returns the usage of a request; takes Nova's function, and
-        then its arguments.
+    :param function: returns the usage of a request; takes Nova's function, the
+        request and the number of servers.
     """
     def by_flavor(original: Callable[..., Any], flavor: Any, is_bfv: bool,
                   count: int) -> dict[str, int]:
         return function(lambda _spec, number: original(flavor, is_bfv, number),
                         objects.RequestSpec(flavor=flavor), count)
     if hasattr(placement_limits, '_get_deltas'):
-        registry.replace('nova.limit.placement._get_deltas', function)
+        registry.replace_function('nova.limit.placement._get_deltas', function)
     else:
-        registry.replace('nova.limit.placement._get_deltas_by_flavor',
-                         by_flavor)
+        registry.replace_function('nova.limit.placement._get_deltas_by_flavor',
+                                  by_flavor)
 
 
 @seam('nova.scheduler.client.report.SchedulerReportClient.'
@@ -112,7 +113,7 @@ def enforce_limits(context: Any, project_id: str,
     def usage(project: str | None, limits: Collection[str]
               ) -> dict[str, int]:
         # Placement names no class of which the project has nothing.
-        counted = shared.placement_client().get_usages_counts_for_limits(
+        counted = shared.get_placement_client().get_usages_counts_for_limits(
             context, project)
         return {name: counted.get(name.removeprefix('class:'), 0)
                 for name in limits}
@@ -163,7 +164,7 @@ def authorize(enforcer: policy.Enforcer, context: Any, rule: str,
 @seam('nova.objects.service.ServiceList.get_by_binary',
       ('context', 'binary', 'include_disabled'))
 def list_scheduler_hosts(context: Any) -> set[str]:
-    """Return the hosts that run nova-scheduler, of the cells that answer."""
+    """Return the hosts that run nova-scheduler, of all cells that answer."""
     answers = nova_context.scatter_gather_all_cells(
         context, objects.ServiceList.get_by_binary, 'nova-scheduler')
     return {service.host for services in answers.values()

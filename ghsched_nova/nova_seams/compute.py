@@ -28,20 +28,20 @@ from oslo_concurrency import lockutils
 from ghsched_nova.nova_seams import registry
 from ghsched_placement import node_room
 
-seam = registry.in_processes(registry.COMPUTE)
+seam = registry.make_seam_decorator(registry.COMPUTE)
 
 
-def dedicated_cpus() -> frozenset[int]:
-    """Return the host CPUs of ``[compute]cpu_dedicated_set``; empty if not
-    set.
+def get_dedicated_cpus() -> frozenset[int]:
+    """Return the host CPUs of ``[compute]cpu_dedicated_set``.
 
+    Empty if the option is not set; calls
     ``nova.virt.hardware.get_cpu_dedicated_set() -> set | None``.
     """
     return frozenset(hardware.get_cpu_dedicated_set() or ())
 
 
 @seam('nova.virt.driver.load_compute_driver', ('virtapi', 'compute_driver'))
-def provide_driver(module: types.ModuleType) -> None:
+def register_driver_module(module: types.ModuleType) -> None:
     """Make a compute driver's module importable as ``nova.virt.ghsched``.
 
     ``nova.virt.driver.load_compute_driver`` imports
@@ -49,12 +49,12 @@ def provide_driver(module: types.ModuleType) -> None:
     looks for a file, so this acts on the current process only.
     """
     sys.modules['nova.virt.ghsched'] = module
-    registry.record('nova.virt.ghsched', module)
+    registry.record_addition('nova.virt.ghsched', module)
 
 
 @seam('nova.virt.libvirt.host.Host.get_guest', ('self', 'instance'))
 @seam('nova.virt.libvirt.guest.Guest.launch', ('self', 'pause'))
-def around_launch(host: Any, function: Callable[..., Any]) -> None:
+def wrap_guest_launches(host: Any, function: Callable[..., Any]) -> None:
     """Call a function in place of each launch of an existing libvirt domain.
 
     ``LibvirtDriver._soft_reboot`` and ``_resume_guest_after_snapshot`` call
@@ -71,10 +71,13 @@ def around_launch(host: Any, function: Callable[..., Any]) -> None:
         def launch(start: Callable[..., Any], *args: Any,
                    **kwargs: Any) -> None:
             function(start, guest, instance, *args, **kwargs)
-        registry.replace('nova.virt.libvirt.guest.Guest.launch', launch,
-                         guest)
+
+        registry.replace_function('nova.virt.libvirt.guest.Guest.launch',
+                                  launch, guest)
         return guest
-    registry.replace('nova.virt.libvirt.host.Host.get_guest', get_guest, host)
+
+    registry.replace_function('nova.virt.libvirt.host.Host.get_guest',
+                              get_guest, host)
 
 
 @seam('nova.compute.manager.ComputeVirtAPI._compute')
@@ -115,20 +118,20 @@ def is_rebuilt_in_place(instance: Any) -> bool:
                 and instance.host == nova.conf.CONF.host)
 
 
-def is_evacuated(instance: Any) -> bool:
-    """Whether an instance is being evacuated from another host to this host.
-    """
+def is_being_evacuated_here(instance: Any) -> bool:
+    """Whether an instance is being evacuated to this host."""
     return bool(instance.task_state == task_states.REBUILD_SPAWNING
                 and instance.host != nova.conf.CONF.host)
 
 
 @seam('nova.pci.whitelist.Whitelist.specs')
-def device_tags() -> Callable[[Mapping[str, Any]], Mapping[str, str] | None]:
-    """Return a function that looks up the ``[pci]device_spec`` tags of a
-    device.
+def make_tag_lookup(
+) -> Callable[[Mapping[str, Any]], Mapping[str, str] | None]:
+    """Return a function that looks up the tags of a passthrough device.
 
-    The function takes a device as libvirt reports it. The PCI tracker filters
-    devices by the same ``nova.pci.whitelist.Whitelist``.
+    The tags are those of ``[pci]device_spec``. The function takes a device as
+    libvirt reports it. The PCI tracker filters devices by the same
+    ``nova.pci.whitelist.Whitelist``.
     """
     specs = whitelist.Whitelist(nova.conf.CONF.pci.device_spec).specs
 
@@ -151,8 +154,9 @@ def add_physnet(cell: Any, physnet: str) -> None:
 
 @seam('nova.compute.manager.ComputeManager.rt')
 @seam('nova.compute.resource_tracker.ResourceTracker.compute_nodes')
-def node_rooms(virtapi: Any, nodename: str) -> list[node_room.NodeRoom]:
-    """Return the CPUs and memory of host NUMA nodes, used and free.
+def list_node_capacities(virtapi: Any,
+                         nodename: str) -> list[node_room.NodeRoom]:
+    """Return used and free CPUs and memory of each NUMA node of a host.
 
     The values are those of nova-compute's resource tracker.
 

@@ -19,12 +19,12 @@ from typing import Any
 
 from ghsched_nova.nova_seams import registry
 
-seam = registry.in_processes(registry.COMPUTE)
+seam = registry.make_seam_decorator(registry.COMPUTE)
 
 
 @seam('nova.compute.utils.update_pci_request_with_placement_allocations',
       ('context', 'report_client', 'pci_requests', 'provider_mapping'))
-def watch_provider_mapping(
+def call_before_claims(
         function: Callable[[Any, Mapping[str, Sequence[str]]], None]) -> None:
     """Call a function with a guest's resource providers before each claim.
 
@@ -42,5 +42,7 @@ def watch_provider_mapping(
                           provider_mapping)
         function(pci_requests, provider_mapping)
         return result
-    registry.replace('nova.compute.utils.'
-                     'update_pci_request_with_placement_allocations', watched)
+
+    registry.replace_function(
+        'nova.compute.utils.'
+        'update_pci_request_with_placement_allocations', watched)

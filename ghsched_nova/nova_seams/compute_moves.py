@@ -29,7 +29,7 @@ from ghsched_placement import node_move
 
 LOG = logging.getLogger(__name__)
 
-seam = registry.in_processes(registry.COMPUTE)
+seam = registry.make_seam_decorator(registry.COMPUTE)
 
 #: What guests that are being moved have beside what is on record, by the name
 #: of the compute node and the UUID of the guest.
@@ -38,8 +38,8 @@ _MOVING: dict[tuple[str, str], Any] = {}
 
 @seam('nova.compute.resource_tracker.ResourceTracker._update_usage',
       ('self', 'usage', 'nodename', 'sign'))
-def count_moves(tracker: Any, nodename: str) -> None:
-    """Count moving guests on their new and their old host NUMA nodes.
+def count_moving_guests(tracker: Any, nodename: str) -> None:
+    """Count moving guests on both their new and their old host NUMA nodes.
 
     :param tracker: nova-compute's resource tracker, which counts usage from
         the records of its guests with each periodic report.
@@ -47,24 +47,22 @@ def count_moves(tracker: Any, nodename: str) -> None:
     for (node, uuid), topology in tuple(_MOVING.items()):
         try:
             if node == nodename:
-                tracker._update_usage(_usage(topology), nodename)
+                tracker._update_usage(_make_usage(topology), nodename)
         except exception.NovaException as error:
             LOG.warning('ghsched: cannot claim the new NUMA nodes of moving '
                         'server %s, counting its old nodes only: %s',
                         uuid, error)
 
 
-def _usage(topology: Any) -> dict[str, Any]:
-    """Return a NUMA topology as an argument of
-    ``ResourceTracker._update_usage``.
-    """
+def _make_usage(topology: Any) -> dict[str, Any]:
+    """Return a NUMA topology as ``ResourceTracker._update_usage`` takes it."""
     return {'memory_mb': 0, 'numa_topology': topology}
 
 
 @contextlib.contextmanager
-def claim_cells(virtapi: Any, instance: Any,
-                after: Sequence[node_move.GuestCell]
-                ) -> Iterator[Callable[[], None]]:
+def claim_new_nodes(
+        virtapi: Any, instance: Any,
+        after: Sequence[node_move.GuestCell]) -> Iterator[Callable[[], None]]:
     """Claim a guest's new host NUMA nodes within this context.
 
     The guest is counted on its old nodes, too. Yields a function that writes
@@ -77,40 +75,41 @@ def claim_cells(virtapi: Any, instance: Any,
     """
     tracker: Any = virtapi._compute.rt
     before, node = instance.numa_topology, instance.node
-    wanted = _placed(before, after)
-    gained, key = _gained(before, wanted), (node, instance.uuid)
+    wanted = _copy_topology_to_nodes(before, after)
+    gained, key = _list_moved_nodes(before, wanted), (node, instance.uuid)
 
     def commit() -> None:
-        with _tracker_lock():
+        with _make_tracker_lock():
             instance.numa_topology = wanted
             # Whoever deletes the guest has read the record of before.
             instance.save(expected_task_state=[instance.task_state])
             del _MOVING[key]
             for topology, sign in ((gained, -1), (before, -1), (wanted, 1)):
-                tracker._update_usage(_usage(topology), node, sign)
+                tracker._update_usage(_make_usage(topology), node, sign)
 
-    with _tracker_lock():
+    with _make_tracker_lock():
         _check_memory(tracker.compute_nodes[node], gained)
-        tracker._update_usage(_usage(gained), node)
+        tracker._update_usage(_make_usage(gained), node)
         _MOVING[key] = gained
     try:
         yield commit
     finally:
-        with _tracker_lock():
+        with _make_tracker_lock():
             if _MOVING.pop(key, None) is not None:
                 # Else it is what a report in between did not count.
                 with contextlib.suppress(exception.NovaException):
-                    tracker._update_usage(_usage(gained), node, -1)
+                    tracker._update_usage(_make_usage(gained), node, -1)
 
 
 @seam('nova.compute.resource_tracker.COMPUTE_RESOURCE_SEMAPHORE')
-def _tracker_lock() -> Any:
+def _make_tracker_lock() -> Any:
     """Return the lock of nova-compute's ``ResourceTracker``."""
     return lockutils.lock(resource_tracker.COMPUTE_RESOURCE_SEMAPHORE,
                           'nova-', fair=True)
 
 
-def _placed(topology: Any, cells: Sequence[node_move.GuestCell]) -> Any:
+def _copy_topology_to_nodes(topology: Any,
+                            cells: Sequence[node_move.GuestCell]) -> Any:
     """Copy an instance's NUMA topology to other host NUMA nodes and CPUs."""
     wanted = topology.obj_clone()
     for cell, place in zip(wanted.cells, cells, strict=True):
@@ -122,14 +121,14 @@ def _placed(topology: Any, cells: Sequence[node_move.GuestCell]) -> Any:
     return wanted
 
 
-def _gained(before: Any, wanted: Any) -> Any:
+def _list_moved_nodes(before: Any, wanted: Any) -> Any:
     """Return the guest NUMA nodes that change their host NUMA node.
 
-    CPUs that the guest already has are left out.
+    CPUs that the guest already uses are not included.
     """
     gained = wanted.obj_clone()
     had = frozenset().union(*(cell.cpus_taken
-                              for cell in numa.guest_cells(before)))
+                              for cell in numa.list_guest_cells(before)))
     gained.cells = [new for old, new in zip(before.cells, gained.cells,
                                             strict=True) if old.id != new.id]
     for cell in gained.cells:
@@ -143,8 +142,8 @@ def _gained(before: Any, wanted: Any) -> Any:
 
 
 def _check_memory(node: Any, gained: Any) -> None:
-    rooms = numa.host_rooms(node)
-    for cell in numa.guest_cells(gained):
+    rooms = numa.list_host_capacities(node)
+    for cell in numa.list_guest_cells(gained):
         room = rooms[cell.host_node]
         free = (room.memory_free * 1024 if cell.page_size is None else
                 room.pages_free.get(cell.page_size, 0) * cell.page_size)

@@ -23,7 +23,7 @@ from nova.scheduler import rpcapi as scheduler_rpcapi
 from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import shared
 
-seam = registry.in_processes(registry.API, registry.COMPUTE)
+seam = registry.make_seam_decorator(registry.API, registry.COMPUTE)
 
 #: Where nova-compute listens on the message bus.
 COMPUTE_TOPIC: str = compute_rpcapi.RPC_TOPIC
@@ -41,7 +41,7 @@ _BUS_PORT = 5672
 @seam('nova.rpc.get_client',
       ('target', 'version_cap', 'serializer', 'call_monitor_timeout'))
 @seam('nova.rpc.ClientRouter.client', ('self', 'context'))
-def rpc_client(context: Any, target: Any) -> Any:
+def make_rpc_client(context: Any, target: Any) -> Any:
     """Return an RPC client for the message bus of a context's cell.
 
     The RPC APIs of ``nova.compute.rpcapi`` create theirs in the same way.
@@ -53,7 +53,7 @@ def rpc_client(context: Any, target: Any) -> Any:
 
 @seam('nova.rpc.TRANSPORT')
 @seam('nova.context.RequestContext.mq_connection')
-def bus_answers(context: Any) -> bool:
+def is_bus_reachable(context: Any) -> bool:
     """Whether a host of a cell's message bus accepts a TCP connection.
 
     The first RPC call of a process waits without a limit for the connection of
@@ -68,10 +68,10 @@ def bus_answers(context: Any) -> bool:
     hosts = [(one.hostname, one.port or _BUS_PORT)
              for one in (url.hosts if url is not None else ())
              if one.hostname]
-    return not hosts or any(map(_accepts, hosts))
+    return not hosts or any(map(_accepts_connection, hosts))
 
 
-def _accepts(address: tuple[str, int]) -> bool:
+def _accepts_connection(address: tuple[str, int]) -> bool:
     try:
         with socket.create_connection(address, _BUS_TIMEOUT_S):
             return True
@@ -79,8 +79,8 @@ def _accepts(address: tuple[str, int]) -> bool:
         return False
 
 
-def long_calls() -> dict[str, int]:
-    """Return Nova's time-outs for RPC calls that may take long.
+def get_long_call_timeouts() -> dict[str, int]:
+    """Return Nova's time-outs of RPC calls that may take long.
 
     A host that stops sending heartbeats fails such a call early.
     """
@@ -88,7 +88,7 @@ def long_calls() -> dict[str, int]:
             'call_monitor_timeout': shared.config().rpc_response_timeout}
 
 
-def notify(event: str, payload: dict[str, Any]) -> None:
+def send_notification(event: str, payload: dict[str, Any]) -> None:
     """Send a versioned notification, as nova-compute does.
 
     It is sent to the topics of

@@ -30,15 +30,15 @@ from ghsched_placement import auto_nodes
 from ghsched_placement import names
 from ghsched_placement import node_move
 
-seam = registry.in_processes(registry.SCHEDULER, registry.COMPUTE)
+seam = registry.make_seam_decorator(registry.SCHEDULER, registry.COMPUTE)
 
 #: Guest topologies that the claim of this thread may take, see
-#: :func:`claim_any`.
+#: :func:`claiming_first_fit`.
 _claim = threading.local()
 
 
-def host_cells(topology: InstanceNUMATopology | None) -> Sequence[int]:
-    """Return the host NUMA node of each guest NUMA node of a claimed instance.
+def list_host_nodes(topology: InstanceNUMATopology | None) -> Sequence[int]:
+    """Return the host NUMA node of each NUMA node of a claimed instance.
 
     After the claim ``InstanceNUMACell.id`` is the number of the host NUMA
     node.
@@ -48,10 +48,11 @@ def host_cells(topology: InstanceNUMATopology | None) -> Sequence[int]:
     return [cell.id for cell in topology.cells]
 
 
-def guest_cells(topology: InstanceNUMATopology | None
-                ) -> tuple[node_move.GuestCell, ...]:
-    """Return CPUs, memory and host node of each NUMA node of a claimed
-    instance.
+def list_guest_cells(topology: InstanceNUMATopology | None,
+                     ) -> tuple[node_move.GuestCell, ...]:
+    """Return CPUs, memory and host node of each NUMA node of an instance.
+
+    :param topology: NUMA topology after the claim.
     """
     return tuple(node_move.GuestCell(
         cell.id, frozenset(cell.cpuset), dict(cell.cpu_pinning or {}),
@@ -60,23 +61,22 @@ def guest_cells(topology: InstanceNUMATopology | None
         for cell in (topology.cells if topology else ()))
 
 
-def host_rooms(node: Any) -> dict[int, node_move.HostCell]:
-    """Return the free CPUs and memory of each NUMA node of a host, by node
-    number.
+def list_host_capacities(node: Any) -> dict[int, node_move.HostCell]:
+    """Return the free CPUs and memory of each NUMA node of a host, by number.
 
     :param node: Nova's ComputeNode; its topology counts the usage of guests.
     """
     topology: Any = (objects.NUMATopology.obj_from_db_obj(node.numa_topology)
                      if node.numa_topology else None)
     return {cell.id: node_move.HostCell(
-        frozenset(cell.free_pcpus), _cores(cell), frozenset(cell.cpuset),
+        frozenset(cell.free_pcpus), _list_cores(cell), frozenset(cell.cpuset),
         max(0, cell.avail_memory),
         {pages.size_kb: max(0, pages.total - pages.used - pages.reserved)
          for pages in cell.mempages})
         for cell in (topology.cells if topology else ())}
 
 
-def _cores(cell: Any) -> tuple[frozenset[int], ...]:
+def _list_cores(cell: Any) -> tuple[frozenset[int], ...]:
     """Return the dedicated CPUs of each core of a host NUMA node.
 
     Nova lists no siblings on a host without SMT; each CPU is a core then.
@@ -89,7 +89,7 @@ def _cores(cell: Any) -> tuple[frozenset[int], ...]:
 @seam('nova.virt.hardware.numa_fit_instance_to_host',
       ('host_topology', 'instance_topology', 'provider_mapping', 'limits',
        'pci_requests', 'pci_stats'))
-def steer_fit() -> None:
+def patch_numa_fit() -> None:
     """Change Nova's NUMA fit to use the host NUMA nodes that ghsched chose.
 
     ghsched's NUMA limits name the host NUMA node of each guest NUMA node, and
@@ -108,70 +108,72 @@ def steer_fit() -> None:
         shapes: Sequence[Any] | None = getattr(_claim, 'shapes', None)
         if shapes is None:
             return fit(instance_topology)
-        return _fit_any(fit, shapes, _limits_count(limits))
-    registry.replace('nova.virt.hardware.numa_fit_instance_to_host', steered)
+        return _fit_first_topology(fit, shapes, _get_limited_count(limits))
+
+    registry.replace_function('nova.virt.hardware.numa_fit_instance_to_host',
+                              steered)
 
 
 def _fit_in_order(original: Callable[..., Any], host_topology: Any,
                   instance_topology: Any, provider_mapping: Any, limits: Any,
                   **of_devices: Any) -> Any:
-    """Fit a guest on the host NUMA nodes that the claim's limits name, in
-    order.
+    """Fit a guest on the host NUMA nodes in the order of the claim's limits.
     """
-    order = limits_order(limits)
+    order = parse_node_order(limits)
     if order is not None and host_topology and instance_topology:
-        host_topology = in_order(host_topology, order)
+        host_topology = copy_with_nodes_in_order(host_topology, order)
     fitted = original(host_topology, instance_topology, provider_mapping,
-                      limits=_for_nova(limits), **of_devices)
+                      limits=_remove_pseudo_networks(limits), **of_devices)
     # With the first order failing Nova tries the others.
-    follows = order is None or tuple(host_cells(fitted)) == order
+    follows = order is None or tuple(list_host_nodes(fitted)) == order
     return fitted if follows else None
 
 
-def _fit_any(fit: Callable[[Any], Any], shapes: Sequence[Any],
-             count: int | None) -> Any:
-    """Return the first of some guest NUMA topologies that fits on a host.
+def _fit_first_topology(fit: Callable[[Any], Any], topologies: Sequence[Any],
+                        count: int | None) -> Any:
+    """Return the first of several guest NUMA topologies that fits on a host.
 
-    :param shapes: NUMA topologies, the best first.
+    :param topologies: guest NUMA topologies, the best first.
     :param count: number of guest NUMA nodes that the scheduler chose; None if
         there was no choice.
     :raises nova.exception.ComputeResourcesUnavailable: if none fits. Without
         this error Nova would start the guest without a topology.
     """
-    for topology in shapes:
+    for topology in topologies:
         if count in (None, len(topology)):
             fitted = fit(topology.obj_clone())
             if fitted is not None:
                 return fitted
     raise exception.ComputeResourcesUnavailable(
         reason='the guest fits on no NUMA nodes of the host with '
-        + ' or '.join(str(len(topology)) for topology in shapes
+        + ' or '.join(str(len(topology)) for topology in topologies
                       ) + ' guest NUMA nodes')
 
 
 @contextlib.contextmanager
-def claim_any(shapes: Sequence[InstanceNUMATopology] | None
-              ) -> Iterator[None]:
-    """Claim the first NUMA topology that fits, within this context.
+def claiming_first_fit(topologies: Sequence[InstanceNUMATopology] | None,
+                       ) -> Iterator[None]:
+    """Within this context, claims use the first NUMA topology that fits.
 
-    :param shapes: guest NUMA topologies, the best first; None for the topology
-        that the flavor asks for.
+    :param topologies: guest NUMA topologies, the best first; None for the
+        topology that the flavor asks for.
     """
-    _claim.shapes = shapes
+    _claim.shapes = topologies
     try:
         yield
     finally:
         _claim.shapes = None
 
 
-def with_count(flavor: Any, count: int) -> Any:
+def copy_flavor_with_count(flavor: Any, count: int) -> Any:
     """Return a copy of a flavor that asks for a number of guest NUMA nodes."""
     copied = flavor.obj_clone()
     copied.extra_specs = auto_nodes.set_node_count(flavor.extra_specs, count)
     return copied
 
 
-def guest_topology(flavor: Any, image: Any) -> InstanceNUMATopology | None:
+def make_guest_topology(flavor: Any,
+                        image: Any) -> InstanceNUMATopology | None:
     """Return the NUMA topology that a flavor and an image ask for.
 
     :param image: ImageMeta; None for a server without an image.
@@ -181,64 +183,60 @@ def guest_topology(flavor: Any, image: Any) -> InstanceNUMATopology | None:
         flavor, image or objects.ImageMeta.from_dict({}))
 
 
-def _limits_count(limits: Any) -> int | None:
-    """Return the number of guest NUMA nodes in a claim's limits; None if not
-    set.
-    """
-    order = limits_order(limits)
+def _get_limited_count(limits: Any) -> int | None:
+    """Return the number of guest NUMA nodes in a claim's limits, or None."""
+    order = parse_node_order(limits)
     if order is not None:
         return len(order)
-    return next((count for physnet in physnets(limits)
+    return next((count for physnet in get_physnets(limits)
                  if (count := names.parse_count_physnet(physnet)) is not None),
                 None)
 
 
-def limit_count(limits: Any, count: int) -> Any:
-    """Return a copy of a claim's NUMA limits that requires this number of
-    guest NUMA nodes.
-    """
+def copy_limits_with_count(limits: Any, count: int) -> Any:
+    """Return a copy of NUMA limits with a required number of guest nodes."""
     limits = limits.obj_clone()
     metadata = (limits.network_metadata
                 if 'network_metadata' in limits else None)
     limits.network_metadata = objects.NetworkMetadata(
-        physnets={*physnets(limits), names.make_count_physnet(count)},
+        physnets={*get_physnets(limits), names.make_count_physnet(count)},
         tunneled=bool(metadata and metadata.tunneled))
     return limits
 
 
-def limits_order(limits: Any) -> tuple[int, ...] | None:
-    """Return the host NUMA node of each guest NUMA node from a claim's limits.
+def parse_node_order(limits: Any) -> tuple[int, ...] | None:
+    """Return the host NUMA node of each guest NUMA node in a claim's limits.
 
     None if the limits are not ghsched's.
     """
-    for physnet in physnets(limits):
+    for physnet in get_physnets(limits):
         order = names.parse_order_physnet(physnet)
         if order is not None:
             return order
     return None
 
 
-def physnets(known: Any) -> frozenset[str]:
-    """Return the physical networks of a claim's NUMA limits or a host NUMA
-    node.
+def get_physnets(limits_or_cell: Any) -> frozenset[str]:
+    """Return the physical networks of NUMA limits or of a host NUMA node.
+
+    :param limits_or_cell: limits of a claim, or a host NUMA node.
     """
-    if not known or 'network_metadata' not in known:
+    if not limits_or_cell or 'network_metadata' not in limits_or_cell:
         return frozenset()
-    metadata = known.network_metadata
+    metadata = limits_or_cell.network_metadata
     return frozenset(metadata.physnets if 'physnets' in metadata else ())
 
 
-def in_order(topology: NUMATopology, order: Sequence[int]) -> NUMATopology:
+def copy_with_nodes_in_order(topology: NUMATopology,
+                             order: Sequence[int]) -> NUMATopology:
     cells = {cell.id: cell for cell in topology.cells}
     return objects.NUMATopology(
         cells=[cells[node] for node in order if node in cells])
 
 
-def _for_nova(limits: Any) -> Any:
-    """Return a claim's NUMA limits without networks that no host NUMA node
-    has.
-    """
-    known = physnets(limits)
+def _remove_pseudo_networks(limits: Any) -> Any:
+    """Return NUMA limits without networks that no host NUMA node has."""
+    known = get_physnets(limits)
     kept = {physnet for physnet in known
             if names.parse_order_physnet(physnet) is None
             and names.parse_count_physnet(physnet) is None}

@@ -18,12 +18,12 @@ from typing import Any
 
 from ghsched_nova.nova_seams import registry
 
-seam = registry.in_processes(*registry.PROCESSES)
+seam = registry.make_seam_decorator(*registry.PROCESSES)
 
 
 @seam('nova.pci.request.get_pci_requests_from_flavor',
       ('flavor', 'affinity_policy'))
-def extend_pci_requests(function: Callable[..., Any]) -> None:
+def wrap_pci_requests(function: Callable[..., Any]) -> None:
     """Replace Nova's function that reads the PCI requests of a flavor.
 
     nova-api (``nova.compute.api``), nova-compute
@@ -34,9 +34,10 @@ def extend_pci_requests(function: Callable[..., Any]) -> None:
 
     :param function: takes Nova's function, and then its arguments.
     """
-    registry.replace('nova.pci.request.get_pci_requests_from_flavor', function)
+    registry.replace_function('nova.pci.request.get_pci_requests_from_flavor',
+                              function)
 
 
-def nodes_of_pools(pools: Iterable[Any]) -> dict[str, int | None]:
+def map_pools_to_nodes(pools: Iterable[Any]) -> dict[str, int | None]:
     return {pool['rp_uuid']: pool.get('numa_node')
             for pool in pools if pool.get('rp_uuid')}

@@ -13,8 +13,8 @@
 """Declare what ghsched relies on in Nova, and replace functions of Nova.
 
 A seam is a name of Nova that is no documented extension point. It is declared
-where it is used, by :func:`in_processes`. :func:`replace` is the only function
-that puts one of ours in place of one of Nova's.
+where it is used, by :func:`make_seam_decorator`. :func:`replace_function` is
+the only function that puts one of ours in place of one of Nova's.
 """
 
 from collections.abc import Callable
@@ -72,8 +72,8 @@ class Seam:
     processes: frozenset[str] = frozenset()
     users: frozenset[str] = frozenset()
 
-    def parameters_in(self, release: int) -> tuple[str, ...] | None:
-        """Return the parameters of a Nova function in one release of Nova."""
+    def get_parameters(self, release: int) -> tuple[str, ...] | None:
+        """Return the function's parameters in one release of Nova."""
         if self.parameters is None:
             return None
         return tuple(one for one in self.parameters
@@ -90,25 +90,27 @@ REPLACED: dict[str, tuple[str, ...]] = {}
 _replacing = threading.RLock()
 
 
-def in_processes(*processes: str) -> Callable[..., Callable[[_Used], _Used]]:
-    """Return a decorator that declares a function of Nova that ghsched relies
-    on.
+def make_seam_decorator(
+        *processes: str) -> Callable[..., Callable[[_Used], _Used]]:
+    """Make a decorator that declares which functions of Nova ghsched uses.
+
+    :param processes: services of Nova in which ghsched uses the functions.
     """
     def seam(name: str, parameters: Sequence[str] | None = None, *,
              since: Mapping[str, int] | None = None,
              releases: range = ALL_RELEASES) -> Callable[[_Used], _Used]:
         def declared(user: _Used) -> _Used:
-            _add(Seam(name, None if parameters is None else tuple(parameters),
-                      since or {}, releases, frozenset(processes),
-                      frozenset((user.__module__,))))
+            _add_seam(
+                Seam(name, None if parameters is None else tuple(parameters),
+                     since or {}, releases, frozenset(processes),
+                     frozenset((user.__module__, ))))
             return user
         return declared
     return seam
 
 
-def _add(seam: Seam) -> None:
-    """Add a function of Nova that ghsched relies on to the table of such
-    functions.
+def _add_seam(seam: Seam) -> None:
+    """Add a function of Nova to the table of those that ghsched uses.
 
     Several modules may declare the same function.
 
@@ -123,11 +125,10 @@ def _add(seam: Seam) -> None:
         known.processes | seam.processes, known.users | seam.users)
 
 
-def load_all() -> None:
-    """Import each module that declares functions of Nova which ghsched relies
-    on.
+def load_all_seams() -> None:
+    """Import all modules that declare functions of Nova as used by ghsched.
 
-    The table of these functions is then complete.
+    The table of these functions is complete afterwards.
     """
     for package in _PACKAGES:
         path = importlib.import_module(package).__path__
@@ -137,14 +138,14 @@ def load_all() -> None:
         importlib.import_module(name)
 
 
-def relied_on(release: int, names: Iterable[str] | None = None
-              ) -> dict[str, tuple[str, ...] | None]:
-    """Return the parameters of each function of Nova that ghsched relies on.
+def get_expected_parameters(release: int, names: Iterable[str] | None = None,
+                            ) -> dict[str, tuple[str, ...] | None]:
+    """Return the expected parameters of Nova's functions that ghsched uses.
 
     :param release: major version number of Nova, 31 for OpenStack 2025.1.
     :param names: names to return; None for all declared names.
     """
-    return {name: SEAMS[name].parameters_in(release)
+    return {name: SEAMS[name].get_parameters(release)
             for name in (SEAMS if names is None else names)
             if release in SEAMS[name].releases}
 
@@ -165,8 +166,9 @@ def find_owner(name: str) -> tuple[Any, str]:
     raise AttributeError(f'no module of {name}')
 
 
-def replace(name: str, function: Callable[..., Any],
-            of: Any = None) -> None:
+def replace_function(name: str,
+                     function: Callable[..., Any],
+                     of: Any = None) -> None:
     """Replace a function of Nova by another function, once.
 
     A second call with the same function changes nothing; another function is
@@ -183,17 +185,19 @@ def replace(name: str, function: Callable[..., Any],
             original = getattr(owner if of is None else of, attribute)
         except AttributeError as error:
             raise SeamsDiffer(f'Nova has no {name}: {error}') from error
-        if _record(name, function, original):
-            _put(owner if of is None else of, attribute, function, original)
+        if _record_replacement(name, function, original):
+            _set_wrapper(owner if of is None else of, attribute, function,
+                         original)
 
 
-def _put(owner: Any, attribute: str, function: Callable[..., Any],
-         original: Any) -> None:
+def _set_wrapper(owner: Any, attribute: str, function: Callable[..., Any],
+                 original: Any) -> None:
+
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         return function(original, *args, **kwargs)
     setattr(wrapper, _OURS, getattr(original, _OURS, ()) + (
-        _qualified(function),))
+        _get_qualified_name(function),))
     # What getattr() gives of a class is bound, or needs no instance.
     static = inspect.isclass(owner) and isinstance(
         inspect.getattr_static(owner, attribute), (classmethod, staticmethod))
@@ -204,23 +208,23 @@ def _put(owner: Any, attribute: str, function: Callable[..., Any],
 _OURS = '_ghsched_wrapped'
 
 
-def _record(name: str, function: Callable[..., Any], original: Any) -> bool:
-    """Record the replacement of a function of Nova; return whether it is new.
-    """
-    if _qualified(function) in getattr(original, _OURS, ()):
+def _record_replacement(name: str, function: Callable[..., Any],
+                        original: Any) -> bool:
+    """Record the replacement of a Nova function; return whether it is new."""
+    if _get_qualified_name(function) in getattr(original, _OURS, ()):
         return False
-    record(name, function)
+    record_addition(name, function)
     return True
 
 
-def record(name: str, ours: Any) -> None:
+def record_addition(name: str, added: Any) -> None:
     """Record an object that ghsched added to a list or table of Nova."""
     with _replacing:
         REPLACED[name] = tuple(dict.fromkeys(
-            (*REPLACED.get(name, ()), _qualified(ours))))
+            (*REPLACED.get(name, ()), _get_qualified_name(added))))
 
 
-def _qualified(function: Any) -> str:
+def _get_qualified_name(function: Any) -> str:
     named = getattr(function, 'func', function)     # of a partial
     return (f'{getattr(named, "__module__", "")}.'
             f'{getattr(named, "__qualname__", named)}')

@@ -42,7 +42,7 @@ from ghsched_nova.nova_seams.shared import NUMATopology
 from ghsched_nova.nova_seams.shared import RequestSpec
 from ghsched_placement import names
 
-seam = registry.in_processes(registry.SCHEDULER)
+seam = registry.make_seam_decorator(registry.SCHEDULER)
 
 #: Fields of a guest node that Nova's fit looks at, beside its CPUs.
 _OF_FIT = ('memory', 'pagesize', 'cpu_policy', 'cpu_thread_policy',
@@ -63,24 +63,24 @@ def add_request_filter(
     """
     if function not in request_filter.ALL_REQUEST_FILTERS:
         request_filter.ALL_REQUEST_FILTERS.append(function)
-        registry.record('nova.scheduler.request_filter.ALL_REQUEST_FILTERS',
-                        function)
+        registry.record_addition(
+            'nova.scheduler.request_filter.ALL_REQUEST_FILTERS', function)
 
 
 @seam('nova.scheduler.host_manager.HostManager.host_state_cls',
       ('self', 'host', 'node', 'cell', 'kwargs'))
-def set_host_state_class(manager: Any, kind: Callable[[str, str, str], Any]
-                         ) -> None:
+def set_host_state_class(
+        manager: Any, make_host_state: Callable[[str, str, str], Any]) -> None:
     """Set the class of the host states that a host manager makes.
 
     ``HostManager`` calls ``host_state_cls`` for each host of a request.
 
     :param manager: ``nova.scheduler.host_manager.HostManager``.
-    :param kind: takes host, node and UUID of the cell.
+    :param make_host_state: takes host, node and UUID of the cell.
     """
     def host_state_cls(host: str, node: str, cell: str,
                        **_kwargs: Any) -> Any:
-        return kind(host, node, cell)
+        return make_host_state(host, node, cell)
 
     manager.host_state_cls = host_state_cls
 
@@ -105,15 +105,14 @@ class _MappedSpec(request_spec.RequestSpec):
 
 @seam('nova.objects.request_spec.RequestSpec.get_request_group_mapping',
       ('self',))
-def group_mapping(spec: RequestSpec) -> dict[str, list[str]]:
-    """Return the resource providers of a request's groups, by suffix."""
+def get_group_mapping(spec: RequestSpec) -> dict[str, list[str]]:
+    """Return the resource providers of each request group, by suffix."""
     return spec.get_request_group_mapping() or {}
 
 
-def with_group_mapping(spec: RequestSpec,
-                       mapping: dict[str, list[str]]) -> RequestSpec:
-    """Return a shallow copy of a request with resource providers of its
-    groups.
+def copy_with_group_mapping(spec: RequestSpec,
+                            mapping: dict[str, list[str]]) -> RequestSpec:
+    """Return a copy of a request with other providers of its request groups.
     """
     return _MappedSpec(spec, mapping)
 
@@ -128,31 +127,32 @@ def with_group_mapping(spec: RequestSpec,
 @seam('nova.scheduler.client.report.SchedulerReportClient.'
       'get_allocation_candidates', ('self', 'context', 'resources'))
 def watch_filters(filters: Iterable[Any],
-                  note: Callable[[str, int, int], None]) -> list[Any]:
+                  record_filter: Callable[[str, int, int], None]) -> list[Any]:
     """Return copies of scheduler filters that report how many hosts pass.
 
     Nova asks a filter for its class's name and for ``filter_all``.
 
-    :param note: takes the name of a filter that ran, and the number of hosts
-        before and after the filter.
+    :param record_filter: takes the name of a filter that ran, and the number
+        of hosts before and after the filter.
     """
-    return [_watched(one, note) for one in filters]
+    return [_watch_filter(one, record_filter) for one in filters]
 
 
 @seam('nova.manager.Manager.additional_endpoints')
-def add_endpoint(manager: Any, endpoint: Any) -> None:
-    """Serve an RPC endpoint of ours beside those of a manager of Nova."""
+def add_rpc_endpoint(manager: Any, endpoint: Any) -> None:
+    """Add an RPC endpoint to those that a manager of Nova serves."""
     manager.additional_endpoints.append(endpoint)
 
 
-def _watched(original: Any, note: Callable[[str, int, int], None]) -> Any:
+def _watch_filter(original: Any, record_filter: Callable[[str, int, int],
+                                                         None]) -> Any:
     def filter_all(hosts: Iterable[Any], spec: RequestSpec) -> Any:
         before = list(hosts)
         after = original.filter_all(before, spec)
         if after is None:       # "stop filtering"
             return None
         after = list(after)
-        note(type(original).__name__, len(before), len(after))
+        record_filter(type(original).__name__, len(before), len(after))
         return after
 
     watched = copy.copy(original)
@@ -165,7 +165,7 @@ def is_rebuild(spec: RequestSpec) -> bool:
     return bool(scheduler_utils.request_is_rebuild(spec))
 
 
-def is_forced(spec: RequestSpec) -> bool:
+def is_host_forced(spec: RequestSpec) -> bool:
     """Whether a scheduling request forces a host, so that no filter runs.
 
     ``nova.scheduler.host_manager.HostManager.get_filtered_hosts``.
@@ -174,7 +174,7 @@ def is_forced(spec: RequestSpec) -> bool:
                for name in ('force_hosts', 'force_nodes'))
 
 
-def pci_in_placement() -> bool:
+def uses_pci_in_placement() -> bool:
     """Whether nova-scheduler asks Placement for PCI devices."""
     return bool(nova.conf.CONF.filter_scheduler.pci_in_placement)
 
@@ -196,16 +196,16 @@ class _NamingGroup(request_spec.RequestGroup):
                 if value]
 
 
-def request_group(suffix: str, resources: Mapping[str, int],
-                  required: Iterable[str]) -> Any:
-    """Return a granular request group of an allocation candidates query."""
+def make_request_group(suffix: str, resources: Mapping[str, int],
+                       required: Iterable[str]) -> Any:
+    """Return a granular request group for an allocation candidates query."""
     kind = request_spec.RequestGroup if resources else _NamingGroup
     return kind(requester_id=suffix, use_same_provider=True,
                 resources=dict(resources), required_traits=set(required))
 
 
-def sockets(topology: NUMATopology) -> dict[int, int | None]:
-    """Return the CPU socket of each host NUMA node of a host's topology."""
+def get_node_sockets(topology: NUMATopology) -> dict[int, int | None]:
+    """Return the CPU socket of each NUMA node of a host."""
     return {cell.id: cell.socket if 'socket' in cell else None
             for cell in topology.cells}
 
@@ -258,16 +258,16 @@ def claim_resources(client: Any, context: Any, consumer: str,
     return wanted if claimed else frozenset()
 
 
-def chosen_order(state: Any) -> tuple[int, ...] | None:
+def get_chosen_nodes(state: Any) -> tuple[int, ...] | None:
     """Return the host NUMA node that ghsched chose for each guest NUMA node.
 
     None if ghsched's filter chose none.
     """
-    return numa.limits_order((state.limits or {}).get('numa_topology'))
+    return numa.parse_node_order((state.limits or {}).get('numa_topology'))
 
 
-def numa_limits(host_state: Any, spec: RequestSpec,
-                nodes: Sequence[int], in_order: bool) -> Any:
+def make_numa_limits(host_state: Any, spec: RequestSpec, nodes: Sequence[int],
+                     in_order: bool) -> Any:
     """Return limits that restrict the claim of a guest to some host NUMA
     nodes.
 
@@ -292,11 +292,12 @@ def numa_limits(host_state: Any, spec: RequestSpec,
     return numa.make_limits(host_state, wanted, tunneled)
 
 
-def fit(host_state: Any, spec: RequestSpec, limits: Any, mappings: Any,
-        requests: Sequence[Any]) -> InstanceNUMATopology | None:
-    """Return the NUMA topology that a claim would choose on a host; None if
-    none.
+def fit_guest_topology(host_state: Any, spec: RequestSpec, limits: Any,
+                       mappings: Any,
+                       requests: Sequence[Any]) -> InstanceNUMATopology | None:
+    """Return the NUMA topology of a guest on a host; None if none fits.
 
+    It is the topology that the claim will choose.
     ``numa_fit_instance_to_host`` fills in the topology that it is given, so it
     gets a copy.
 
@@ -309,8 +310,8 @@ def fit(host_state: Any, spec: RequestSpec, limits: Any, mappings: Any,
         pci_stats=host_state.pci_stats, provider_mapping=mappings)
 
 
-def has_room(host_state: Any, spec: RequestSpec, guest_node: int,
-             node: int) -> bool:
+def has_node_capacity(host_state: Any, spec: RequestSpec, guest_node: int,
+                      host_node: int) -> bool:
     """Whether a host NUMA node has CPUs and memory for a guest NUMA node."""
     topology = spec.numa_topology.obj_clone()
     topology.cells = topology.cells[guest_node:guest_node + 1]
@@ -320,13 +321,13 @@ def has_room(host_state: Any, spec: RequestSpec, guest_node: int,
     limits = objects.NUMATopologyLimits(
         cpu_allocation_ratio=host_state.cpu_allocation_ratio,
         ram_allocation_ratio=host_state.ram_allocation_ratio)
-    return bool(hardware.numa_fit_instance_to_host(
-        numa.in_order(host_state.numa_topology, [node]), topology, {},
-        limits=limits))
+    host = numa.copy_with_nodes_in_order(host_state.numa_topology, [host_node])
+    return bool(hardware.numa_fit_instance_to_host(host, topology, {},
+                                                   limits=limits))
 
 
-def kinds_of_cells(spec: RequestSpec) -> tuple[int, ...]:
-    """Map each guest NUMA node to the first guest node that needs the same."""
+def map_equal_guest_nodes(spec: RequestSpec) -> tuple[int, ...]:
+    """Map each guest NUMA node to the first one with equal requirements."""
     topology, first = spec.numa_topology, dict[Any, int]()
     # Nova reserves the CPU of isolated emulator threads for the first.
     isolates = bool(topology and 'emulator_threads_policy' in topology
@@ -339,13 +340,13 @@ def kinds_of_cells(spec: RequestSpec) -> tuple[int, ...]:
         for number, cell in enumerate(topology.cells if topology else ()))
 
 
-def offers_physnets(topology: NUMATopology, of_node: Callable[[int], str]
-                    ) -> bool:
+def offers_pseudo_networks(topology: NUMATopology,
+                           make_name: Callable[[int], str]) -> bool:
     """Whether each host NUMA node offers ghsched's pseudo physical network.
 
-    :param of_node: name of the pseudo network by host NUMA node.
+    :param make_name: returns the pseudo network's name of a host NUMA node.
     """
-    return all(of_node(cell.id) in numa.physnets(cell)
+    return all(make_name(cell.id) in numa.get_physnets(cell)
                for cell in topology.cells)
 
 
@@ -354,20 +355,20 @@ def offers_physnets(topology: NUMATopology, of_node: Callable[[int], str]
 @seam('nova.scheduler.host_manager.HostState.limits')
 @seam('nova.scheduler.host_manager.HostState.allocation_candidates')
 @seam('nova.scheduler.host_manager.HostState.numa_topology')
-def pool_nodes(host_state: Any) -> dict[str, int | None]:
-    """Return the host NUMA node of each PF with free devices, by provider
-    UUID.
+def map_pfs_to_nodes(host_state: Any) -> dict[str, int | None]:
+    """Return the host NUMA node of each PF with free devices.
 
-    The PCI tracker stores the UUID of the provider in the pools from which the
-    claim takes the devices.
+    By UUID of the PF's resource provider, which the PCI tracker stores in the
+    pools from which the claim takes the devices.
     """
     stats = host_state.pci_stats
-    return pci.nodes_of_pools(stats.pools if stats else ())
+    return pci.map_pools_to_nodes(stats.pools if stats else ())
 
 
 @seam('nova.compute.utils.update_pci_request_with_placement_allocations',
       ('context', 'report_client', 'pci_requests', 'provider_mapping'))
-def as_claimed(requests: Sequence[Any], mappings: Any) -> list[Any]:
+def copy_requests_for_claim(requests: Sequence[Any],
+                            mappings: Any) -> list[Any]:
     """Return copies of PCI requests as a claim will change them.
 
     For a port with guaranteed bandwidth Placement chose the PF. Nova reads the
@@ -379,8 +380,8 @@ def as_claimed(requests: Sequence[Any], mappings: Any) -> list[Any]:
     """
     copies = [request.obj_clone() for request in requests]
     compute_utils.update_pci_request_with_placement_allocations(
-        nova_context.get_admin_context(), shared.placement_client(), copies,
-        mappings)
+        nova_context.get_admin_context(), shared.get_placement_client(),
+        copies, mappings)
     return copies
 
 
@@ -393,8 +394,9 @@ def as_claimed(requests: Sequence[Any], mappings: Any) -> list[Any]:
 @seam('nova.pci.stats.PciDeviceStats.'
       '_filter_pools_based_on_placement_allocation',
       ('self', 'pools', 'request', 'rp_uuids'))
-def matching_pools(host_state: Any, request: Any,
-                   mappings: Any = None) -> list[Any]:
+def list_matching_pools(host_state: Any,
+                        request: Any,
+                        mappings: Any = None) -> list[Any]:
     """Return the PCI pools of a host that match a PCI request.
 
     :param mappings: resource providers of the candidate to claim; if they name
@@ -411,12 +413,12 @@ def matching_pools(host_state: Any, request: Any,
 
 
 @seam('nova.objects.numa.NUMATopology.has_threads')
-def satisfies_thread_policy(topology: NUMATopology,
-                            spec: RequestSpec) -> bool:
-    """Whether a host has the hardware threads that a guest's CPU thread policy
-    requires.
+def satisfies_cpu_thread_policy(topology: NUMATopology,
+                                spec: RequestSpec) -> bool:
+    """Whether a host has the hardware threads that a guest requires.
 
-    Nova's fit of the guest refuses such a host, too, but names no reason.
+    A guest may require them by its CPU thread policy. Nova's fit of the guest
+    refuses such a host, too, but names no reason.
     """
     guest: InstanceNUMATopology = spec.numa_topology
     return bool(topology.has_threads) or not any(
@@ -424,22 +426,20 @@ def satisfies_thread_policy(topology: NUMATopology,
         for cell in (guest.cells if guest else ()))
 
 
-def free_devices(host_state: Any, request: Any) -> dict[int | None, int]:
+def count_free_devices(host_state: Any, request: Any) -> dict[int | None, int]:
     """Return the number of free devices for a PCI request, by host NUMA node.
 
     The key is None for devices whose NUMA node the host does not report.
     """
     found: dict[int | None, int] = {}
-    for pool in matching_pools(host_state, request):
+    for pool in list_matching_pools(host_state, request):
         node = pool.get('numa_node')
         found[node] = found.get(node, 0) + pool['count']
     return found
 
 
-def only_cell(spec: RequestSpec) -> str | None:
-    """Return the cell that a scheduling request is restricted to; None without
-    one.
-    """
+def get_required_cell(spec: RequestSpec) -> str | None:
+    """Return the cell that a scheduling request is restricted to, or None."""
     wanted = (spec.requested_destination
               if 'requested_destination' in spec else None)
     if (wanted and 'cell' in wanted and wanted.cell
@@ -451,9 +451,8 @@ def only_cell(spec: RequestSpec) -> str | None:
 @seam('nova.scheduler.utils.ResourceRequest.get_request_group',
       ('self', 'ident'))
 @seam('nova.scheduler.utils.ResourceRequest.to_querystring', ('self',))
-def aggregates_of(resources: Any) -> tuple[list[set[str]], set[str]]:
-    """Return the host aggregates that a request requires, and those it
-    forbids.
+def get_aggregates(resources: Any) -> tuple[list[set[str]], set[str]]:
+    """Return the host aggregates that a request requires and forbids.
 
     :param resources: ``nova.scheduler.utils.ResourceRequest``; its unnumbered
         group has the aggregates of availability zone, project and isolation.
@@ -465,11 +464,12 @@ def aggregates_of(resources: Any) -> tuple[list[set[str]], set[str]]:
 
 @seam('nova.objects.instance.Instance.get_by_uuid',
       ('context', 'uuid', 'expected_attrs', 'use_slave'))
-def kept_count(context: Any, uuid: str) -> tuple[int, bool]:
-    """Return a server's number of guest NUMA nodes, and whether it
-    live-migrates.
+def get_current_numa_count(context: Any, uuid: str) -> tuple[int, bool]:
+    """Return a server's number of guest NUMA nodes; also if it live-migrates.
 
     The number is read from Nova's record; 0 for a server that has never run.
+
+    :returns: the number, and whether the server is being live-migrated.
     """
     cell = objects.InstanceMapping.get_by_instance_uuid(
         context, uuid).cell_mapping
@@ -482,7 +482,7 @@ def kept_count(context: Any, uuid: str) -> tuple[int, bool]:
         except exception.InstanceNotFound:
             return 0, False
     # nova-api gives a new server with CPUs of its own a topology of one node.
-    return (len(numa.host_cells(server.numa_topology))
+    return (len(numa.list_host_nodes(server.numa_topology))
             if server.launched_at else 0,
             server.task_state == task_states.MIGRATING)
 

@@ -32,10 +32,10 @@ from oslo_utils import timeutils
 import sqlalchemy as sa
 
 from ghsched_nova.nova_seams import registry
-from ghsched_nova.nova_seams.scheduler import only_cell
+from ghsched_nova.nova_seams.scheduler import get_required_cell
 from ghsched_nova.nova_seams.shared import RequestSpec
 
-seam = registry.in_processes(registry.SCHEDULER)
+seam = registry.make_seam_decorator(registry.SCHEDULER)
 
 #: What the index reads of a compute node.
 _REPORTED = ('uuid', 'host', 'updated_at', 'numa_topology', 'pci_stats',
@@ -48,8 +48,8 @@ _AT_A_TIME = 500
 @seam('nova.context.CELL_TIMEOUT')
 @seam('nova.context.scatter_gather_cells',
       ('context', 'cell_mappings', 'timeout', 'fn', 'args', 'kwargs'))
-def in_cells(context: Any, cells: Sequence[Any],
-             function: Callable[[Any], Any]) -> list[Any]:
+def call_in_cells(context: Any, cells: Sequence[Any],
+                  function: Callable[[Any], Any]) -> list[Any]:
     """Call a function for each cell; return its results by cell.
 
     The result is None for a cell that fails.
@@ -61,14 +61,13 @@ def in_cells(context: Any, cells: Sequence[Any],
             for answer in found.values()]
 
 
-def changed_compute_nodes(context: Any, since: Any) -> list[Any]:
-    """Return UUID, ``updated_at`` and ``deleted`` of changed compute nodes of
-    a cell.
+def list_changed_compute_nodes(context: Any, since: Any) -> list[Any]:
+    """Return the compute nodes of a cell that have changed since a time.
 
-    ``nova.objects.ComputeNodeList`` has no query for changes.
+    As UUID, ``updated_at`` and ``deleted``. ``nova.objects.ComputeNodeList``
+    has no query for changes.
 
-    :param since: time from which changes are returned; None for all compute
-        nodes.
+    :param since: None for all compute nodes.
     """
     node = main_models.ComputeNode
     query = sa.select(node.uuid, node.updated_at, node.deleted)
@@ -78,10 +77,10 @@ def changed_compute_nodes(context: Any, since: Any) -> list[Any]:
         query = query.where(sa.or_(
             node.updated_at >= since, node.deleted_at >= since,
             sa.and_(node.updated_at.is_(None), node.deleted == 0)))
-    return _rows_of(context, query)
+    return _run_query(context, query)
 
 
-def database_time(context: Any) -> datetime.datetime:
+def get_database_time(context: Any) -> datetime.datetime:
     """Return the time of a cell's database, in UTC without a time zone."""
     with main_db.get_engine(context=context).connect() as connection:
         clock = {'mysql': sa.func.utc_timestamp(6),
@@ -92,11 +91,11 @@ def database_time(context: Any) -> datetime.datetime:
     return datetime.datetime.fromisoformat(str(found))
 
 
-def compute_node_reports(context: Any,
-                         uuids: Sequence[str]) -> list[Mapping[str, Any]]:
-    """Return the resource reports of a cell's compute nodes from the database.
+def read_compute_node_reports(context: Any,
+                              uuids: Sequence[str]) -> list[Mapping[str, Any]]:
+    """Read the resource reports of a cell's compute nodes from the database.
 
-    Only the columns that the scheduler's index of hosts reads.
+    Only the columns that the scheduler's index of hosts uses are read.
     """
     node = main_models.ComputeNode
     columns = [getattr(node, name) for name in _REPORTED]
@@ -105,11 +104,11 @@ def compute_node_reports(context: Any,
         query = sa.select(*columns).where(
             node.deleted == 0,
             node.uuid.in_(uuids[first:first + _AT_A_TIME]))
-        found.extend(row._mapping for row in _rows_of(context, query))
+        found.extend(row._mapping for row in _run_query(context, query))
     return found
 
 
-def unavailable_hosts(context: Any) -> set[str]:
+def list_unavailable_hosts(context: Any) -> set[str]:
     """Return the hosts of a cell whose nova-compute is disabled or down.
 
     Down is decided as in ``nova.servicegroup.drivers.db``.
@@ -123,12 +122,12 @@ def unavailable_hosts(context: Any) -> set[str]:
         service.deleted == 0, service.binary == 'nova-compute',
         sa.or_(service.disabled == sa.true(),
                service.forced_down == sa.true(), heard < oldest))
-    return {row.host for row in _rows_of(context, query)}
+    return {row.host for row in _run_query(context, query)}
 
 
 @seam('nova.db.main.api.get_engine', ('use_slave', 'context'))
-def _rows_of(context: Any, query: Any) -> list[Any]:
-    """Return the rows of a query to a cell's database."""
+def _run_query(context: Any, query: Any) -> list[Any]:
+    """Run a query of a cell's database and return its rows."""
     with main_db.get_engine(context=context).connect() as connection:
         return list(connection.execute(query))
 
@@ -173,9 +172,11 @@ def cache_host_topologies(size: int) -> None:
     def parse(document: str) -> Any:
         return objects.NUMATopology.obj_from_primitive(
             jsonutils.loads(document))
-    registry.replace('nova.objects.numa.NUMATopology.obj_from_db_obj',
-                     lambda _original, document: _HostTopology(
-                         functools.partial(parse, document)))
+
+    registry.replace_function(
+        'nova.objects.numa.NUMATopology.obj_from_db_obj',
+        lambda _original, document: _HostTopology(
+            functools.partial(parse, document)))
 
 
 @seam('nova.scheduler.host_manager.HostManager.enabled_cells')
@@ -183,8 +184,8 @@ def cache_host_topologies(size: int) -> None:
 @seam('nova.scheduler.host_manager.HostManager.host_aggregates_map')
 @seam('nova.scheduler.host_manager.HostManager._get_host_states',
       ('self', 'context', 'compute_nodes', 'services'))
-def host_states(manager: Any, context: Any, uuids: Sequence[str],
-                spec: RequestSpec) -> list[Any]:
+def get_host_states(manager: Any, context: Any, uuids: Sequence[str],
+                    spec: RequestSpec) -> list[Any]:
     """Return Nova's host states of some hosts, for the scheduler's filters.
 
     Only the services of these hosts are read.
@@ -192,17 +193,17 @@ def host_states(manager: Any, context: Any, uuids: Sequence[str],
 
     :param manager: ``nova.scheduler.host_manager.HostManager``.
     """
-    wanted = only_cell(spec)
+    wanted = get_required_cell(spec)
     cells = [cell for cell in manager.enabled_cells
              if wanted in (None, cell.uuid)]
 
     def look(in_cell: Any) -> Any:
         nodes = objects.ComputeNodeList.get_all_by_uuids(in_cell, uuids)
         hosts = {node.host for node in nodes}
-        return in_cell.cell_uuid, list(nodes), _services(in_cell, hosts)
+        return in_cell.cell_uuid, list(nodes), _read_services(in_cell, hosts)
     nodes: dict[str, list[Any]] = {}
     services: dict[str, Mapping[str, Any]] = {}
-    for answer in in_cells(context, cells, look):
+    for answer in call_in_cells(context, cells, look):
         if answer is not None:
             cell, of_cell, its_services = answer
             nodes[cell] = of_cell
@@ -210,9 +211,9 @@ def host_states(manager: Any, context: Any, uuids: Sequence[str],
     return list(manager._get_host_states(context, nodes, services))
 
 
-def _services(context: Any,
-              hosts: Iterable[str]) -> list[Mapping[str, Any]]:
-    """Return the nova-compute services of some hosts of a cell, by one query.
+def _read_services(context: Any,
+                   hosts: Iterable[str]) -> list[Mapping[str, Any]]:
+    """Read the nova-compute services of some hosts of a cell by one query.
 
     Nova's host states hold a service as a dictionary of its fields.
     """
@@ -220,12 +221,12 @@ def _services(context: Any,
     query = sa.select(*service.__table__.c).where(
         service.deleted == 0, service.binary == 'nova-compute',
         service.host.in_(sorted(hosts)))
-    return [{name: _with_time_zone(value)
+    return [{name: _add_time_zone(value)
              for name, value in row._mapping.items()}
-            for row in _rows_of(context, query)]
+            for row in _run_query(context, query)]
 
 
-def _with_time_zone(value: Any) -> Any:
+def _add_time_zone(value: Any) -> Any:
     """Return a time of the database in UTC; any other value unchanged."""
     return (value.replace(tzinfo=datetime.UTC)
             if isinstance(value, datetime.datetime) else value)

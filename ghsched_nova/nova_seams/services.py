@@ -16,7 +16,7 @@ from nova import service
 
 from ghsched_nova.nova_seams import registry
 
-seam = registry.in_processes(registry.SCHEDULER, registry.COMPUTE)
+seam = registry.make_seam_decorator(registry.SCHEDULER, registry.COMPUTE)
 
 
 @seam('nova.service.SERVICE_MANAGERS')
@@ -25,7 +25,7 @@ seam = registry.in_processes(registry.SCHEDULER, registry.COMPUTE)
        'periodic_enable', 'periodic_fuzzy_delay', 'periodic_interval_max',
        'topic_alt'),
       since={'topic_alt': 33})
-def use_manager(binary: str, path: str) -> None:
+def replace_manager_class(binary: str, path: str) -> None:
     """Replace the manager class of a service of Nova.
 
     ``nova.service.Service.create`` looks the class up in
@@ -36,4 +36,4 @@ def use_manager(binary: str, path: str) -> None:
     :param path: dotted name of ghsched's manager class.
     """
     service.SERVICE_MANAGERS[binary] = path
-    registry.record('nova.service.SERVICE_MANAGERS', path)
+    registry.record_addition('nova.service.SERVICE_MANAGERS', path)

@@ -42,7 +42,7 @@ PLACEMENT_DOWN = (ksa_exceptions.ClientException,
                   sdk_exceptions.SDKException)
 
 
-def placement_client() -> Any:
+def get_placement_client() -> Any:
     """Return the Placement client that nova-scheduler and nova-compute use.
 
     :raises: one of :data:`PLACEMENT_DOWN`.

@@ -53,37 +53,38 @@ class Mismatch:
         return f'{self.name}: expected ({", ".join(self.expected)}), {found}'
 
 
-def release() -> int:
+def get_nova_release() -> int:
     """Return the major version number of the installed Nova."""
     return int(version.version_string().partition('.')[0])
 
 
-def names_of(process: str) -> Iterator[str]:
-    """Yield the dotted names of Nova's functions that a service relies on."""
-    return (name for name in registry.relied_on(release())
+def iterate_seam_names(process: str) -> Iterator[str]:
+    """Iterate over the names of Nova's functions that a service relies on."""
+    return (name
+            for name in registry.get_expected_parameters(get_nova_release())
             if process in registry.SEAMS[name].processes)
 
 
-def mismatches(names: Iterable[str]) -> tuple[Mismatch, ...]:
-    """Return the functions that Nova lacks, or has with unexpected parameters.
-    """
-    found = ((name, expected or (), found_parameters(name)) for name, expected
-             in registry.relied_on(release(), names).items())
+def list_mismatches(names: Iterable[str]) -> tuple[Mismatch, ...]:
+    """Return Nova's functions that are missing or have other parameters."""
+    found = ((name, expected or (), get_installed_parameters(name))
+             for name, expected in registry.get_expected_parameters(
+                 get_nova_release(), names).items())
     return tuple(Mismatch(*one) for one in found
                  if one[2] not in (one[1], _HIDDEN))
 
 
-def require(process: str, without: Iterable[str] = ()) -> None:
-    """Refuse to start a service if a function of Nova is not as ghsched
-    expects.
+def require_seams(process: str, ignored: Iterable[str] = ()) -> None:
+    """Refuse to start a service if Nova's functions are not as expected.
 
     :param process: name of the service.
-    :param without: names that are not checked, because only repairs rely on
+    :param ignored: names that are not checked, because only bug fixes rely on
         them.
     :raises ghsched_nova.nova_seams.registry.SeamsDiffer: naming each function,
         its expected and its found parameters.
     """
-    differ = mismatches(sorted(set(names_of(process)) - set(without)))
+    differ = list_mismatches(
+        sorted(set(iterate_seam_names(process)) - set(ignored)))
     if differ:
         raise registry.SeamsDiffer(
             f'ghsched does not fit Nova {version.version_string()}, '
@@ -93,9 +94,8 @@ def require(process: str, without: Iterable[str] = ()) -> None:
 
 
 @functools.cache
-def found_parameters(name: str) -> tuple[str, ...] | None:
-    """Return the parameters of a function of the installed Nova; None if
-    missing.
+def get_installed_parameters(name: str) -> tuple[str, ...] | None:
+    """Return the parameters of a function of the installed Nova, or None.
 
     Each name is looked up once, before ghsched replaces the function. An
     attribute or a constant has no parameters.
@@ -107,22 +107,23 @@ def found_parameters(name: str) -> tuple[str, ...] | None:
     is_attribute = registry.SEAMS[name].parameters is None
     function = getattr(owner, attribute, None)
     if is_attribute or not callable(function):
-        return () if is_attribute and _has(owner, attribute) else None
+        return () if is_attribute and _has_attribute(owner,
+                                                     attribute) else None
     found = tuple(inspect.signature(function).parameters)
     return found[1:] if found[:1] == ('cls',) else found
 
 
-def _has(owner: Any, attribute: str) -> bool:
+def _has_attribute(owner: Any, attribute: str) -> bool:
     """Whether a module or class has an attribute.
 
     Also True if a class only sets it on its instances.
     """
     return hasattr(owner, attribute) or any(
-        is_set(inspect.getsource(cls), attribute)
+        assigns_attribute(inspect.getsource(cls), attribute)
         for cls in getattr(owner, '__mro__', ()) if cls is not object)
 
 
-def is_set(source: str, attribute: str) -> bool:
+def assigns_attribute(source: str, attribute: str) -> bool:
     """Whether the source code of a class assigns an attribute of self."""
     return any(isinstance(node, ast.Attribute) and node.attr == attribute
                and isinstance(node.ctx, ast.Store)

@@ -75,8 +75,9 @@ def limit_to_least_loaded_nodes(state: Any, spec: shared.RequestSpec) -> Any:
     """
     reported = load.KEY in (getattr(state, 'stats', None) or {})
     if not reported or not _get_topology(
-            spec) or not state.numa_topology or not (scheduler.offers_physnets(
-                state.numa_topology, names.make_node_physnet)):
+            spec) or not state.numa_topology or not (
+                scheduler.offers_pseudo_networks(state.numa_topology,
+                                                 names.make_node_physnet)):
         return state
     return SteeredView(state, spec)
 
@@ -152,9 +153,10 @@ def _choose_cheapest_limits(view: HostStateView, spec: shared.RequestSpec,
     for order in itertools.islice(
             _iterate_orders_by_cost(node_costs, len(spec.numa_topology)),
             most):
-        limits = scheduler.numa_limits(view, spec, order, in_order=True)
-        if scheduler.fit(view, spec, limits, candidates[0].get('mappings'),
-                         requests) is not None:
+        limits = scheduler.make_numa_limits(view, spec, order, in_order=True)
+        if scheduler.fit_guest_topology(view, spec, limits,
+                                        candidates[0].get('mappings'),
+                                        requests) is not None:
             return limits
     return None
 

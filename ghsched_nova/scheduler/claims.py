@@ -27,7 +27,7 @@ from ghsched_nova.nova_seams import scheduler
 
 LOG = logging.getLogger(__name__)
 
-seam = registry.in_processes(registry.SCHEDULER)
+seam = registry.make_seam_decorator(registry.SCHEDULER)
 
 
 @dataclass(frozen=True)

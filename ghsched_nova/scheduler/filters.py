@@ -64,9 +64,9 @@ LOG = logging.getLogger(__name__)
 # nova-scheduler imports this module while it builds its host manager, before
 # the first request.
 request_filter.register_request_filter()
-fixes.require(registry.SCHEDULER)
-numa.steer_fit()
-fixes.install(registry.SCHEDULER)
+fixes.require_compatible_fixes(registry.SCHEDULER)
+numa.patch_numa_fit()
+fixes.apply_fixes(registry.SCHEDULER)
 
 NO_TOPOLOGY = Lack(None, 'NUMA topology', reason='the host has not reported a '
                    'NUMA topology')
@@ -128,9 +128,10 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
             for host_state in super().filter_all(
                     map(by_load.copy_state_for_next_instance, hosts), spec):
                 if numa_choice.has_chosen_numa_count(spec):
-                    host_state.limits['numa_topology'] = numa.limit_count(
-                        host_state.limits['numa_topology'],
-                        len(spec.numa_topology))
+                    host_state.limits[
+                        'numa_topology'] = numa.copy_limits_with_count(
+                            host_state.limits['numa_topology'],
+                            len(spec.numa_topology))
                 yield by_load.limit_to_least_loaded_nodes(host_state, kept)
             return
         refused = Gathered()
@@ -176,10 +177,10 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         """
         if not view.numa_topology:
             return NO_TOPOLOGY
-        if wanted.near and not scheduler.offers_physnets(
+        if wanted.near and not scheduler.offers_pseudo_networks(
                 view.numa_topology, names.make_node_physnet):
             return NOT_STEERED
-        if not scheduler.satisfies_thread_policy(view.numa_topology, spec):
+        if not scheduler.satisfies_cpu_thread_policy(view.numa_topology, spec):
             return CPU_POLICY
         candidates.map_vfs_to_pfs(view.allocation_candidates, wanted.vfs)
         room = _NodeCapacity(view, spec)
@@ -205,7 +206,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         free = _FreeAmounts(view.uuid)
         # A preference of Nova's affinity policy is content with any PF.
         strict = pci_requests.has_strict_vf_affinity(spec.pci_requests)
-        node_of = scheduler.pool_nodes(view) if strict else {}
+        node_of = scheduler.map_pfs_to_nodes(view) if strict else {}
         tried: set[Any] = set()
         for way in placed:
             key = (way.get_host_node_order(), way.others,
@@ -237,7 +238,7 @@ class _NodeCapacity:
 
     def __init__(self, view: HostStateView, spec: shared.RequestSpec) -> None:
         self._view, self._spec = view, spec
-        self._kinds = scheduler.kinds_of_cells(spec)
+        self._kinds = scheduler.map_equal_guest_nodes(spec)
         self._known: dict[tuple[int, int], bool] = {}
 
     def has_capacity(self, guest_node: int, host_node: int) -> bool:
@@ -245,8 +246,8 @@ class _NodeCapacity:
         """
         pair = self._kinds[guest_node], host_node
         if pair not in self._known:
-            self._known[pair] = scheduler.has_room(self._view, self._spec,
-                                                   *pair)
+            self._known[pair] = scheduler.has_node_capacity(
+                self._view, self._spec, *pair)
         return self._known[pair]
 
 
@@ -255,8 +256,8 @@ def _describe_host(view: HostStateView) -> candidates.Host:
         node_of_numa={names.make_numa_provider_uuid(view.uuid,
                                                     cell.id): cell.id
                       for cell in view.numa_topology.cells},
-        node_of_pf=scheduler.pool_nodes(view),
-        socket_of=scheduler.sockets(view.numa_topology),
+        node_of_pf=scheduler.map_pfs_to_nodes(view),
+        socket_of=scheduler.get_node_sockets(view.numa_topology),
         busy=by_load.compute_node_costs(view))
 
 
@@ -272,23 +273,25 @@ def _check_candidate_fits(view: HostStateView, spec: shared.RequestSpec,
     """
     wanted = placed.get_host_node_order()
     mappings = placed.candidate['mappings']
-    limits = scheduler.numa_limits(view, spec, wanted, bool(wanted))
+    limits = scheduler.make_numa_limits(view, spec, wanted, bool(wanted))
     requests = spec.pci_requests.requests if spec.pci_requests else []
     if near_devices:
         try:
             requests = near.require_near_devices(
-                scheduler.as_claimed(requests, mappings))
+                scheduler.copy_requests_for_claim(requests, mappings))
         except exception.NovaException as error:
             return Lack(None, 'devices', reason='the devices cannot be on '
                         'the NUMA nodes of the guest', detail=str(error))
-    fitted = scheduler.fit(view, spec, limits, mappings, requests)
+    fitted = scheduler.fit_guest_topology(view, spec, limits, mappings,
+                                          requests)
     if fitted is None:
         return _make_shortage(
             wanted, near_devices and near.describe_device_shortage(
-                requests, functools.partial(scheduler.free_devices, view)))
+                requests, functools.partial(scheduler.count_free_devices,
+                                            view)))
     # The claim may have devices far, but not from these nodes.
-    view.limits['numa_topology'] = scheduler.numa_limits(
-        view, spec, numa.host_cells(fitted), in_order=True)
+    view.limits['numa_topology'] = scheduler.make_numa_limits(
+        view, spec, numa.list_host_nodes(fitted), in_order=True)
     return placed
 
 
@@ -341,7 +344,7 @@ class _FreeAmounts:
 
         Empty if Placement cannot be read.
         """
-        client = PlacementClient(shared.placement_client())
+        client = PlacementClient(shared.get_placement_client())
         try:
             return client.get_free_amounts(provider_uuid)
         except PlacementError as error:

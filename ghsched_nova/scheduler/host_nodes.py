@@ -84,8 +84,8 @@ def _list_matching_pools(state: Any, request: Any,
     If an allocation candidate names pools for the request, only these.
     """
     candidates = state.allocation_candidates or [{}]
-    matching = scheduler.matching_pools(state, request,
-                                        candidates[0].get('mappings'))
+    matching = scheduler.list_matching_pools(state, request,
+                                             candidates[0].get('mappings'))
     return frozenset(name for name, pool in pools.items() if pool in matching)
 
 
@@ -105,7 +105,7 @@ def list_chosen_nodes(state: Any,
     In the order of the guest's NUMA nodes; empty if none were chosen.
     """
     known = {node.number: node for node in nodes}
-    order = scheduler.chosen_order(state) or ()
+    order = scheduler.get_chosen_nodes(state) or ()
     return tuple(known[number] for number in order if number in known)
 
 
@@ -114,7 +114,7 @@ def list_limit_physnets(state: Any) -> frozenset[str]:
 
     ghsched's filter names a physical network for each allowed NUMA node.
     """
-    return numa.physnets((state.limits or {}).get('numa_topology'))
+    return numa.get_physnets((state.limits or {}).get('numa_topology'))
 
 
 def count_threads_per_core(state: Any) -> int:
@@ -146,7 +146,7 @@ def _make_host_node(state: Any, pools: Pools, page_size: int | None,
         memory=_compute_memory(state, cell, page_size),
         devices=_count_near_devices(pools, cell.id),
         memory_free=cell.avail_memory,
-        physnets=numa.physnets(cell))
+        physnets=numa.get_physnets(cell))
 
 
 def _count_near_devices(pools: Pools, node: int) -> dict[str, int]:

@@ -22,7 +22,7 @@ from ghsched_nova.nova_seams import shared
 from ghsched_nova import pci_requests
 from ghsched_placement import candidates
 
-seam = registry.in_processes(registry.SCHEDULER)
+seam = registry.make_seam_decorator(registry.SCHEDULER)
 
 
 def list_vf_requests(spec: shared.RequestSpec) -> list[candidates.VfRequest]:
@@ -47,12 +47,12 @@ class GhschedHostState(host_manager.HostState):
         one device for each name, so the name is repeated for each VF.
         """
         vfs = list_vf_requests(spec_obj)
-        mapping = scheduler.group_mapping(spec_obj) if vfs else {}
+        mapping = scheduler.get_group_mapping(spec_obj) if vfs else {}
         if not mapping:
             super().consume_from_request(spec_obj)
             return
         candidates.map_vfs_to_pfs([{'mappings': mapping}], vfs)
-        mapped = scheduler.with_group_mapping(spec_obj, mapping)
+        mapped = scheduler.copy_with_group_mapping(spec_obj, mapping)
         super().consume_from_request(mapped)
         # Nova fits the guest and stores its host NUMA nodes in the request.
         if 'numa_topology' in mapped:

@@ -182,17 +182,17 @@ class Feed:
         :returns: the answers; None for a cell that could not be queried.
         """
         def query_cell(in_cell: Any) -> _Answer:
-            now = scheduler_hosts.database_time(in_cell)
-            seen = scheduler_hosts.changed_compute_nodes(
+            now = scheduler_hosts.get_database_time(in_cell)
+            seen = scheduler_hosts.list_changed_compute_nodes(
                 in_cell,
                 None if all_hosts else self._since.get(in_cell.cell_uuid))
             fresh = [uuid for uuid, updated, deleted in seen
                      if not deleted and self._known.get(uuid) != updated]
             return _Answer(
                 in_cell.cell_uuid, seen,
-                scheduler_hosts.compute_node_reports(in_cell, fresh),
+                scheduler_hosts.read_compute_node_reports(in_cell, fresh),
                 list_down_hosts(in_cell), now)
-        return scheduler_hosts.in_cells(context, cells, query_cell)
+        return scheduler_hosts.call_in_cells(context, cells, query_cell)
 
     def _parse_reports(
             self,

@@ -124,7 +124,7 @@ def _is_ineligible(spec: shared.RequestSpec) -> bool:
     wanted = (spec.requested_destination
               if 'requested_destination' in spec else None)
     return bool(
-        scheduler.is_rebuild(spec) or scheduler.is_forced(spec)
+        scheduler.is_rebuild(spec) or scheduler.is_host_forced(spec)
         or 'instance_group' in spec and spec.instance_group
         or wanted and any(name in wanted and getattr(wanted, name)
                           for name in ('host', 'node')))
@@ -334,7 +334,7 @@ def _list_filtered_states(spec: shared.RequestSpec, manager: Any, context: Any,
     """
     if not uuids:
         return []
-    states = scheduler_hosts.host_states(manager, context, uuids, spec)
+    states = scheduler_hosts.get_host_states(manager, context, uuids, spec)
     filters = [one for one in manager.enabled_filters
                if type(one).__name__ not in _NEED_CANDIDATES]
     found: Iterable[Any] = manager.filter_handler.get_filtered_objects(
@@ -348,11 +348,11 @@ class _AllowedHosts:
     def __init__(self, spec: shared.RequestSpec, manager: Any,
                  resources: Any) -> None:
         self._ignored = {name.lower() for name in spec.ignore_hosts or ()}
-        self._cell = scheduler.only_cell(spec)
+        self._cell = scheduler.get_required_cell(spec)
         self._enabled = {cell.uuid for cell in manager.enabled_cells}
         self._aggregates = manager.aggs_by_id
         self._of_host = manager.host_aggregates_map
-        self._wanted, self._forbidden = scheduler.aggregates_of(resources)
+        self._wanted, self._forbidden = scheduler.get_aggregates(resources)
 
     def is_allowed(self, host: HostReport) -> bool:
         if (host.name.lower() in self._ignored

@@ -93,7 +93,7 @@ class IndexedScheduler:
                 shared.config().ghsched.bandwidth_accounting)
             if need is not None:
                 self.feed.refresh(context, self._manager.enabled_cells,
-                                  scheduler_hosts.unavailable_hosts)
+                                  scheduler_hosts.list_unavailable_hosts)
                 if len(self.index) < (
                         shared.config().ghsched.scheduler_index_hosts):
                     need = None

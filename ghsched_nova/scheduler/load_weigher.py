@@ -84,7 +84,7 @@ class GhschedLoadWeigher(option_weigher.OptionWeigher):
             dataclasses.replace(limits, begin={
                 name: value for name, value in limits.begin.items()
                 if name in self.resources}), alike=False)
-        order = scheduler.chosen_order(state)
+        order = scheduler.get_chosen_nodes(state)
         values = [nodes[node] for node in order or nodes if node in nodes]
         if not values:
             return None

@@ -161,7 +161,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
                                        host_view.GhschedHostState)
         self._refusal_log = refusal_log.RefusalLog(
             Path(shared.config().state_path))
-        scheduler.add_endpoint(self, refusal_log.RefusalEndpoint(
+        scheduler.add_rpc_endpoint(self, refusal_log.RefusalEndpoint(
             self._refusal_log))
         if shared.config().ghsched.scheduler_index:
             self._indexed = IndexedScheduler(self.host_manager)
@@ -362,10 +362,10 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         self._seen.reset_filters()
         hosts = super()._get_sorted_hosts(spec_obj, host_states, index)
         if (numa_choice.has_chosen_numa_count(spec_obj)
-                and scheduler.is_forced(spec_obj)):
+                and scheduler.is_host_forced(spec_obj)):
             hosts = list(filters.GhschedNUMATopologyFilter().filter_all(
                 hosts, spec_obj))
-        elif (scheduler.is_forced(spec_obj)
+        elif (scheduler.is_host_forced(spec_obj)
               and request_filter.has_ghsched_extra_specs(spec_obj)):
             for host in hosts:
                 candidates.map_vfs_to_pfs(host.allocation_candidates,

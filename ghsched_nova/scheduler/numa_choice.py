@@ -78,7 +78,8 @@ def _list_requests_by_count(context: Any, spec: shared.RequestSpec
                    if 'extra_specs' in spec.flavor else {})
     if not auto_nodes.is_node_count_undecided(extra_specs):
         return [(0, spec)]
-    had, is_live = scheduler.kept_count(context, spec.instance_uuid)
+    had, is_live = scheduler.get_current_numa_count(context,
+                                                    spec.instance_uuid)
     counts = auto_nodes.list_server_node_counts(
         extra_specs, spec.flavor.vcpus, spec.flavor.memory_mb, had,
         is_live or scheduler.is_rebuild(spec))
@@ -91,6 +92,6 @@ def _list_requests_by_count(context: Any, spec: shared.RequestSpec
 def _copy_with_count(spec: shared.RequestSpec,
                      count: int) -> shared.RequestSpec:
     tried = spec.obj_clone()
-    tried.flavor = numa.with_count(spec.flavor, count)
-    tried.numa_topology = numa.guest_topology(tried.flavor, spec.image)
+    tried.flavor = numa.copy_flavor_with_count(spec.flavor, count)
+    tried.numa_topology = numa.make_guest_topology(tried.flavor, spec.image)
     return tried

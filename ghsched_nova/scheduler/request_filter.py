@@ -202,8 +202,9 @@ def _replace_requested_resources(
         if 'requested_resources' in spec else None) or []
         if not (group.requester_id or '').startswith(ours)]
     spec.requested_resources = others + [
-        scheduler.request_group(group.suffix, group.resources, group.required)
-        for group in wanted.groups]
+        scheduler.make_request_group(group.suffix, group.resources,
+                                     group.required) for group in wanted.groups
+    ]
     # Of the unnumbered group Nova takes no more than the flavor has, and the
     # group policy from the flavor alone; the scheduler's copy of the request
     # is not saved.

@@ -33,7 +33,7 @@ def claiming_instance(instance: Any) -> Iterator[None]:
     The claim takes the devices and the guest NUMA topology that nova-scheduler
     chose.
     """
-    with pci_requests.claiming_instance(instance), numa.claim_any(
+    with pci_requests.claiming_instance(instance), numa.claiming_first_fit(
             _list_topologies(instance.flavor, instance.image_meta, instance,
                              False)):
         yield
@@ -51,7 +51,7 @@ def claiming_move(instance: Any, flavor: Any, image: Any,
     :param image: ImageMeta; None for a server without an image.
     :param is_live: whether the guest keeps running.
     """
-    with pci_requests.claiming_move(instance), numa.claim_any(
+    with pci_requests.claiming_move(instance), numa.claiming_first_fit(
             _list_topologies(flavor, image, instance, is_live)):
         yield
 
@@ -67,8 +67,11 @@ def _list_topologies(flavor: Any, image: Any, instance: Any,
     if not auto_nodes.is_node_count_undecided(specs):
         return None
     # nova-api gives a new server with CPUs of its own a topology of one node.
-    had = (len(numa.host_cells(instance.numa_topology))
+    had = (len(numa.list_host_nodes(instance.numa_topology))
            if instance.launched_at else 0)
-    return [numa.guest_topology(numa.with_count(flavor, count), image)
-            for count in auto_nodes.list_server_node_counts(
-                specs, flavor.vcpus, flavor.memory_mb, had, is_live)]
+    return [
+        numa.make_guest_topology(numa.copy_flavor_with_count(flavor, count),
+                                 image)
+        for count in auto_nodes.list_server_node_counts(
+            specs, flavor.vcpus, flavor.memory_mb, had, is_live)
+    ]

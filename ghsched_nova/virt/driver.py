@@ -44,11 +44,11 @@ from ghsched_nova.virt import rpc
 #: Class of nova-compute's manager that goes with the driver.
 MANAGER = f'{manager.__name__}.GhschedComputeManager'
 
-fixes.require(registry.COMPUTE)
+fixes.require_compatible_fixes(registry.COMPUTE)
 pci_requests.register()
-compute_claims.watch_provider_mapping(pci_requests.note_providers)
-numa.steer_fit()
-fixes.install(registry.COMPUTE)
+compute_claims.call_before_claims(pci_requests.note_providers)
+numa.patch_numa_fit()
+fixes.apply_fixes(registry.COMPUTE)
 
 
 class GhschedLibvirtDriver(driver_reports.ReportingDriver,

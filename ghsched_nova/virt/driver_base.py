@@ -61,13 +61,13 @@ class DriverBase(libvirt_driver.LibvirtDriver):
                 engine.measure_schemata))
         self._ghsched.running = self._all_running
         self._threads = scheduling.ThreadKeeper(
-            shared.config().ghsched, dedicated=compute.dedicated_cpus())
+            shared.config().ghsched, dedicated=compute.get_dedicated_cpus())
         self._interrupts = interrupts.InterruptKeeper(
-            shared.config().ghsched, compute.dedicated_cpus())
+            shared.config().ghsched, compute.get_dedicated_cpus())
         self._last_running: list[desired.Running] = []
         self._repairs = repair_counts.Repairs(
             Path(shared.config().state_path) / repair_metrics.FILE)
-        self._notices = protection_events.Notices(messaging.notify)
+        self._notices = protection_events.Notices(messaging.send_notification)
         # Held while a policy is read and enforced, and while one is changed.
         self._changing = threading.RLock()
 
@@ -87,7 +87,7 @@ class DriverBase(libvirt_driver.LibvirtDriver):
             policy = policy_of(instance)
             if policy is None:
                 return
-            cells = numa.host_cells(topology)
+            cells = numa.list_host_nodes(topology)
             allocation_check.check_allocation(
                 policy, shared.config().ghsched.bandwidth_accounting,
                 cells, allocations or {}, self._host.get_node_uuid(), vfs,
@@ -180,7 +180,7 @@ class DriverBase(libvirt_driver.LibvirtDriver):
 
 
 def placement() -> PlacementClient:
-    return PlacementClient(shared.placement_client())
+    return PlacementClient(shared.get_placement_client())
 
 
 def is_active(guest: Any) -> bool:
@@ -243,5 +243,5 @@ def policy_of(instance: Any) -> policies.GuestPolicy | None:
         forced host: otherwise nova-api or nova-scheduler refuses the flavor.
     """
     return policies.parse(instance.flavor.extra_specs,
-                          len(numa.host_cells(instance.numa_topology)),
+                          len(numa.list_host_nodes(instance.numa_topology)),
                           instance.flavor.vcpus)

@@ -28,7 +28,7 @@ from ghsched_nova.virt import driver_base as base
 
 LOG = logging.getLogger(__name__)
 
-seam = registry.in_processes(registry.COMPUTE)
+seam = registry.make_seam_decorator(registry.COMPUTE)
 
 
 class AttachingDriver(base.DriverBase):
@@ -135,4 +135,4 @@ def _nodes_of_devices(instance: Any) -> list[int]:
     policy = base.policy_of(instance)
     if policy is None or policy.device_numa != device_numa.REQUIRED:
         return []
-    return sorted(numa.host_cells(instance.numa_topology))
+    return sorted(numa.list_host_nodes(instance.numa_topology))

@@ -32,7 +32,7 @@ from ghsched_nova.virt import refusal
 
 LOG = logging.getLogger(__name__)
 
-seam = registry.in_processes(registry.COMPUTE)
+seam = registry.make_seam_decorator(registry.COMPUTE)
 
 
 class MigratingDriver(base.DriverBase):
@@ -46,9 +46,9 @@ class MigratingDriver(base.DriverBase):
                        block_migration: bool = False,
                        migrate_data: Any = None) -> None:
         migrate = super().live_migration
-        if fixes.acts_on('cut-off-live-migration', instance):
+        if fixes.is_applied_to('cut-off-live-migration', instance):
             migrate = functools.partial(
-                cut_off_live_migration.seen_to_its_end, migrate,
+                cut_off_live_migration.live_migrate_to_end, migrate,
                 functools.partial(cut_off_live_migration.wait_for_copy,
                                   self._host))
         migrate(context, instance, dest, post_method, recover_method,
@@ -92,7 +92,7 @@ class MigratingDriver(base.DriverBase):
             topology = base.destination_topology(instance)
             if policy is not None and topology is not None:
                 arrival_check.check_arrival(self._ghsched, policy,
-                                            numa.host_cells(topology))
+                                            numa.list_host_nodes(topology))
         except refusal.NOT_HELD as error:
             LOG.warning('ghsched: refusing a live migration to this host: %s',
                         error, instance=instance)
@@ -160,15 +160,16 @@ class MigratingDriver(base.DriverBase):
     def rollback_live_migration_at_destination(self, context: Any,
                                                instance: Any, *args: Any,
                                                **kwargs: Any) -> None:
-        if fixes.acts_on('evacuated-live-migration', instance) and (
-                evacuated_live_migration.is_evacuated_here(context,
-                                                           instance)):
+        if fixes.is_applied_to(
+                'evacuated-live-migration',
+                instance) and (evacuated_live_migration.runs_or_arrives_here(
+                    context, instance)):
             LOG.warning('ghsched: ignoring the rollback of a live migration '
                         'to this host: the guest has since been evacuated '
                         'to this host', instance=instance)
             return
-        with (failed_live_migration.saved_as_it_is(instance)
-              if fixes.acts_on('failed-live-migration', instance)
+        with (failed_live_migration.saving_without_destination(instance)
+              if fixes.is_applied_to('failed-live-migration', instance)
               else contextlib.nullcontext()):
             super().rollback_live_migration_at_destination(
                 context, instance, *args, **kwargs)

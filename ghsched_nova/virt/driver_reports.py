@@ -47,7 +47,7 @@ from ghsched_placement import tree
 
 LOG = logging.getLogger(__name__)
 
-seam = registry.in_processes(registry.COMPUTE)
+seam = registry.make_seam_decorator(registry.COMPUTE)
 
 
 class ReportingDriver(base.DriverBase):
@@ -91,7 +91,7 @@ class ReportingDriver(base.DriverBase):
         if shared.config().pci.report_in_placement:
             self._pci_placer.update(
                 provider_tree, nodename, pci_providers.map_provider_nodes(
-                    self._pci_devices, compute.device_tags(), nodename))
+                    self._pci_devices, compute.make_tag_lookup(), nodename))
         # Nova's driver stored a copy without the providers added above.
         self.provider_tree = provider_tree
         self._check_allocations(provider_tree.data(nodename).uuid)
@@ -183,9 +183,10 @@ class ReportingDriver(base.DriverBase):
 
     def _notify_bottleneck(self, change: bottleneck.Change,
                            payload: dict[str, Any]) -> None:
-        messaging.notify('ghsched.numa_node.bottleneck.'
-                         + ('start' if change.begins else 'end'),
-                         {'host': shared.config().host, **payload})
+        messaging.send_notification(
+            'ghsched.numa_node.bottleneck.' +
+            ('start' if change.begins else 'end'),
+            {'host': shared.config().host, **payload})
 
     def _with_headroom(self, resources: Any) -> Any:
         """Add the host's free bandwidth and control groups to a resource
@@ -234,7 +235,7 @@ class ReportingDriver(base.DriverBase):
         Empty if they cannot be read.
         """
         try:
-            rooms = compute.node_rooms(self.virtapi, nodename)
+            rooms = compute.list_node_capacities(self.virtapi, nodename)
         except Exception as error:
             LOG.warning('ghsched: cannot add CPUs and memory of NUMA nodes to '
                         'the diagnostics of a guest: %r', error)

@@ -46,7 +46,7 @@ from ghsched_placement import policy as policies
 
 LOG = logging.getLogger(__name__)
 
-seam = registry.in_processes(registry.COMPUTE)
+seam = registry.make_seam_decorator(registry.COMPUTE)
 
 
 class StartingDriver(base.DriverBase):
@@ -54,9 +54,10 @@ class StartingDriver(base.DriverBase):
 
     def __init__(self, virtapi: Any, read_only: bool = False) -> None:
         super().__init__(virtapi, read_only)
-        compute.around_launch(self._host, self._launch)
+        compute.wrap_guest_launches(self._host, self._launch)
         if 'libvirtd-restart-deadlock' in fixes.APPLIED:
-            libvirtd_restart_deadlock.let_libvirt_call_back(self._host)
+            libvirtd_restart_deadlock.make_connection_lock_reentrant(
+                self._host)
 
     @unprotected.arrival()
     def spawn(self, context: Any, instance: Any, image_meta: Any,
@@ -68,9 +69,9 @@ class StartingDriver(base.DriverBase):
                                   allocations,
                                   pci_requests.list_claimed_vf_nodes(instance))
             self._check_devices(instance, allocations)
-            with (failed_live_migration.saved_as_it_is(instance)
-                  if compute.is_evacuated(instance)
-                  and fixes.acts_on('failed-live-migration', instance)
+            with (failed_live_migration.saving_without_destination(instance)
+                  if compute.is_being_evacuated_here(instance)
+                  and fixes.is_applied_to('failed-live-migration', instance)
                   else contextlib.nullcontext()):
                 return super().spawn(context, instance, *rest, *args,
                                      **kwargs)
@@ -97,7 +98,7 @@ class StartingDriver(base.DriverBase):
                 context, migration, instance, disk_info, network_info,
                 image_meta, resize_instance, allocations, *args, **kwargs)
         except Exception:
-            if fixes.acts_on('failed-resize-flavor', instance):
+            if fixes.is_applied_to('failed-resize-flavor', instance):
                 failed_resize_flavor.keep_flavor(instance)
             raise
 
@@ -114,7 +115,7 @@ class StartingDriver(base.DriverBase):
             policy = base.policy_of(instance)
             if policy is None:
                 return str(xml)
-            nodes = numa.host_cells(instance.numa_topology)
+            nodes = numa.list_host_nodes(instance.numa_topology)
             domain_xml = self._ghsched.domain_xml
             xml = domain_xml.place_devices(
                 self._threads.render(

@@ -85,11 +85,11 @@ class HostMoves:
         request = move_messages.unpack_move(move)
         if not guest_move.is_same_placement(
                 request.move.before,
-                numa.guest_cells(instance.numa_topology)):
+                numa.list_guest_cells(instance.numa_topology)):
             raise policy_change.NotChanged(
                 'the server is on other NUMA nodes or CPUs than a moment ago')
         self._mover.run(
-            domain, move, lambda: compute_moves.claim_cells(
+            domain, move, lambda: compute_moves.claim_new_nodes(
                 self._virtapi, instance, request.move.after),
             lambda: _cells(context, instance.uuid))
         LOG.info('ghsched: moved the guest between NUMA nodes: %s',
@@ -106,7 +106,7 @@ class HostMoves:
         """
         try:
             compute.report_resources(self._virtapi, context, instance)
-            messaging.notify(EVENT, {
+            messaging.send_notification(EVENT, {
                 'host': instance.host, 'server': instance.uuid, 'nodes': [
                     {'guest_node': guest, 'before': old, 'after': new}
                     for guest,
@@ -143,5 +143,5 @@ class HostMoves:
 
 
 def _cells(context: Any, uuid: str) -> tuple[GuestCell, ...]:
-    return numa.guest_cells(objects.Instance.get_by_uuid(
+    return numa.list_guest_cells(objects.Instance.get_by_uuid(
         context, uuid, expected_attrs=['numa_topology']).numa_topology)

@@ -27,7 +27,7 @@ from ghsched_nova.nova_seams import registry
 from ghsched_nova.virt import claim_contexts
 from ghsched_nova.virt import driver_devices
 
-seam = registry.in_processes(registry.COMPUTE)
+seam = registry.make_seam_decorator(registry.COMPUTE)
 
 _TRACKER = 'nova.compute.resource_tracker.ResourceTracker'
 _MANAGER = 'nova.compute.manager.ComputeManager'
@@ -79,7 +79,7 @@ class GhschedResourceTracker(resource_tracker.ResourceTracker):
         """
         found = super()._update_usage_from_instances(context, instances,
                                                      nodename)
-        compute_moves.count_moves(self, nodename)
+        compute_moves.count_moving_guests(self, nodename)
         return found
 
 

@@ -29,7 +29,7 @@ from ghsched_placement.host import HostDescription
 from ghsched_placement import names
 from ghsched_placement import tree
 
-seam = registry.in_processes(registry.COMPUTE)
+seam = registry.make_seam_decorator(registry.COMPUTE)
 
 #: Provider UUID -> usage by resource class; called only if an inventory
 #: shrinks.

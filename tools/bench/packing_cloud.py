@@ -189,7 +189,7 @@ class Cloud(test_vfs.VfsTestCase):
             expected_attrs=['numa_topology', 'pci_devices'])
         return Placed(
             int(instance.host.removeprefix('host')),
-            tuple(numa.host_cells(instance.numa_topology)),
+            tuple(numa.list_host_nodes(instance.numa_topology)),
             tuple(device.numa_node for device in instance.pci_devices))
 
 

@@ -47,8 +47,8 @@ from ghsched_nova.virt import driver
 from ghsched_placement import names
 from ghsched_placement.tests import base
 
-compute.provide_driver(driver)
-services.use_manager('nova-compute', driver.MANAGER)
+compute.register_driver_module(driver)
+services.replace_manager_class('nova-compute', driver.MANAGER)
 shared.config()
 
 #: Major number of the Nova under test.
@@ -252,7 +252,7 @@ class GhschedTestCase(NovaTestCase, libvirt_base.LibvirtMigrationMixin,
             expected_attrs=['numa_topology', 'resources', 'flavor'])
 
     def host_nodes(self, server):
-        return list(numa.host_cells(self.instance(server).numa_topology))
+        return list(numa.list_host_nodes(self.instance(server).numa_topology))
 
     def resources(self, consumer):
         """{provider: resources} that Placement holds for a consumer."""

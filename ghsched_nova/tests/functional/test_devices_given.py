@@ -148,7 +148,8 @@ class RefusedTest(DevicesTestCase):
     def test_short_claim_is_refused_before_the_guest_starts(self):
         self.start((0, 3, '1520'), (1, 3, '1520'), nodes=2)
         flavor = self.flavor(vcpus=1, mem_bw_min=5, extra=ALIAS)
-        with mock.patch.object(devices_of_far_pf, 'acting_for',
+        with mock.patch.object(devices_of_far_pf,
+                               'limited_to_allocated_devices',
                                lambda _flavor: contextlib.nullcontext()):
             for _number in range(3):
                 server = self.try_boot(flavor)

@@ -660,7 +660,7 @@ class ConcurrencyTest(LiveChangeTestCase):
 
     def test_another_change_of_the_allocation(self):
         """Somebody writes it between our reading and writing: once more."""
-        put, met = shared.placement_client().put, []
+        put, met = shared.get_placement_client().put, []
 
         def late(url, data, version=None):
             if '/allocations/' in url and not met:
@@ -674,7 +674,8 @@ class ConcurrencyTest(LiveChangeTestCase):
                                  .status_code)
             return put(url, data, version=version)
 
-        with fixtures.MockPatchObject(shared.placement_client(), 'put', late):
+        with fixtures.MockPatchObject(shared.get_placement_client(), 'put',
+                                      late):
             self.change(mem_bw_min=40, mem_bw_max=70)
         self.assertEqual(1, len(met))
         self.assert_changed(40, 70)
@@ -686,7 +687,7 @@ class ConcurrencyTest(LiveChangeTestCase):
             def json(self):
                 return {'errors': [{'code': 'placement.concurrent_update'}]}
 
-        with fixtures.MockPatchObject(shared.placement_client(), 'put',
+        with fixtures.MockPatchObject(shared.get_placement_client(), 'put',
                                       return_value=Conflict()):
             self.refused('changed by other requests 5 times', mem_bw_min=40)
         self.assert_as_before()

@@ -44,7 +44,7 @@ class RetireTest(test_pci_providers.PciProviderTestCase):
             retire.domains, 'list_all_domains', lambda uri: self.domains()))
 
     def configured(self, files, dry_run):
-        return shared.placement_client(), shared.config().ghsched
+        return shared.get_placement_client(), shared.config().ghsched
 
     def domains(self):
         driver = self.computes['host_a'].driver

@@ -75,14 +75,15 @@ class ClaimTestCase(base.TestCase):
             raise exception.UnexpectedDeletingTaskStateError(
                 instance_uuid=UUID, expected=expected_task_state,
                 actual=self.task_state)
-        self.saved.append(numa.guest_cells(self.instance.numa_topology))
+        self.saved.append(numa.list_guest_cells(self.instance.numa_topology))
 
     def count(self, first, second=()):
         self.node.numa_topology = objects.NUMATopology(cells=[
             _cell(0, first), _cell(1, second)])._to_json()
 
     def claim(self):
-        return compute_moves.claim_cells(self.virtapi, self.instance, AFTER)
+        return compute_moves.claim_new_nodes(self.virtapi, self.instance,
+                                             AFTER)
 
     def taken(self):
         return [sorted(cell.pinned_cpus)
@@ -158,13 +159,13 @@ class ClaimStressTest(ClaimTestCase):
             after = (GuestCell(1, pins={0: cpu + 4}, memory=10),)
 
             def step(_chance):
-                with (compute_moves.claim_cells(self.virtapi, one, after),
-                      compute_moves._tracker_lock()):
+                with (compute_moves.claim_new_nodes(self.virtapi, one, after),
+                      compute_moves._make_tracker_lock()):
                     assert cpu + 4 in self.taken()[1]
             return step
 
         def report(_chance):
-            with compute_moves._tracker_lock():
+            with compute_moves._make_tracker_lock():
                 self.count({0, 1, 2, 3})    # as of the records alone
                 self.tracker._update_usage_from_instances(None, [], 'host_a')
 

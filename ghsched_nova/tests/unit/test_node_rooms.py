@@ -89,7 +89,7 @@ def node_rooms(cells, cpu_ratio, ram_ratio):
         numa_topology=objects.NUMATopology(cells=cells)._to_json(),
         cpu_allocation_ratio=cpu_ratio, ram_allocation_ratio=ram_ratio)
     tracker = types.SimpleNamespace(compute_nodes={'host_a': node})
-    return compute.node_rooms(types.SimpleNamespace(
+    return compute.list_node_capacities(types.SimpleNamespace(
         _compute=types.SimpleNamespace(rt=tracker)), 'host_a')
 
 
@@ -133,5 +133,8 @@ class NovaFitTest(base.TestCase):
 
     def test_host_that_has_not_reported_has_no_rooms(self):
         tracker = types.SimpleNamespace(compute_nodes={})
-        self.assertEqual([], compute.node_rooms(types.SimpleNamespace(
-            _compute=types.SimpleNamespace(rt=tracker)), 'host_a'))
+        self.assertEqual([],
+                         compute.list_node_capacities(
+                             types.SimpleNamespace(
+                                 _compute=types.SimpleNamespace(rt=tracker)),
+                             'host_a'))

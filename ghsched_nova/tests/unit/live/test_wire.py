@@ -86,12 +86,12 @@ class RequestTest(base.TestCase):
         super().setUp()
         # oslo.messaging registers one of them with the first transport.
         self.enterContext(mock.patch(
-            'ghsched_nova.nova_seams.messaging.long_calls',
+            'ghsched_nova.nova_seams.messaging.get_long_call_timeouts',
             return_value={'timeout': 9}))
 
     def client(self, *args, **kwargs):
         self.bus = Bus(*args, **kwargs)
-        with mock.patch('ghsched_nova.nova_seams.messaging.rpc_client',
+        with mock.patch('ghsched_nova.nova_seams.messaging.make_rpc_client',
                         return_value=self.bus):
             return rpcapi.HostClient(None)
 
@@ -202,13 +202,14 @@ class OutageTest(base.TestCase):
     def test_bus_with_one_host_of_two_that_answers_is_up(self):
         with socket.create_server(('127.0.0.1', 0)) as one:
             up = f'u:p@127.0.0.1:{one.getsockname()[1]}'
-            self.assertTrue(messaging.bus_answers(
+            self.assertTrue(messaging.is_bus_reachable(
                 self.context(self.unused(), up)))
-        self.assertFalse(messaging.bus_answers(self.context(self.unused())))
+        self.assertFalse(
+            messaging.is_bus_reachable(self.context(self.unused())))
 
     def test_bus_whose_hosts_are_not_known_is_taken_to_be_up(self):
         for transport in (None, types.SimpleNamespace(), mock.Mock(
                 _driver=mock.Mock(_url=None))):
             with mock.patch.object(nova_rpc, 'TRANSPORT', None):
-                self.assertTrue(messaging.bus_answers(
+                self.assertTrue(messaging.is_bus_reachable(
                     types.SimpleNamespace(mq_connection=transport)))

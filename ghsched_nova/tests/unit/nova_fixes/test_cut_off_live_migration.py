@@ -38,7 +38,7 @@ class FinishingTest(base.TestCase):
         self.finish, self.take_back = mock.Mock(), mock.Mock()
 
     def ended(self, here, stays=None):
-        return cut_off.finishing(
+        return cut_off.make_live_migration_reset(
             self.reset, lambda context, instance: self.migrations,
             lambda instance: here,
             lambda instance: here if stays is None else stays,
@@ -90,7 +90,7 @@ class RollingBackTest(base.TestCase):
     def revert(self, live, error=None):
         revert = mock.Mock(side_effect=error, return_value='held')
         kind = fields.MigrationType
-        return failed_live_migration.revert(
+        return failed_live_migration.revert_allocation(
             revert, 'manager', CONTEXT, 'instance', mock.Mock(
                 migration_type=kind.LIVE_MIGRATION if live else kind.RESIZE))
 
@@ -113,9 +113,10 @@ class SeenToItsEndTest(base.TestCase):
             if tells is not None:
                 args[tells]()
             raise RuntimeError('no libvirt')
-        cut_off.seen_to_its_end(migrating, lambda instance: copied, CONTEXT,
-                                'instance', 'host_b', self.post, self.recover,
-                                False, 'data')
+
+        cut_off.live_migrate_to_end(migrating, lambda instance: copied,
+                                    CONTEXT, 'instance', 'host_b', self.post,
+                                    self.recover, False, 'data')
 
     def test_a_guest_that_was_copied_is_handed_over(self):
         self.migrate(copied=True)
@@ -158,7 +159,7 @@ class OutcomeTest(base.TestCase):
         self.sleep = self.useFixture(fixtures.MockPatch('time.sleep')).mock
 
     def outcome(self, *answers):
-        return cut_off.outcome(mock.Mock(side_effect=answers))
+        return cut_off.wait_for_result(mock.Mock(side_effect=answers))
 
     def test_libvirt_is_asked_until_it_answers(self):
         away = RuntimeError('no connection')

@@ -51,7 +51,7 @@ class ConfirmTest(base.TestCase):
 
     def confirm(self, *args, **kwargs):
         instance = Instance(*args, **kwargs)
-        self.assertEqual('done', deleted_while_resized._confirm(
+        self.assertEqual('done', deleted_while_resized._confirm_resize(
             lambda *_args: 'done', None, None, instance))
         return instance
 

@@ -152,7 +152,7 @@ class ClaimTest(base.TestCase):
             self, seed):
         chance = random.Random(seed)  # noqa: S311
         for case in (any_case(chance) for _number in range(150)):
-            with devices_of_far_pf.acting_for(OURS):
+            with devices_of_far_pf.limited_to_allocated_devices(OURS):
                 claimed = case.claim()
             expected = Counter(case.given) if case.is_right else None
             self.assertEqual(expected, claimed, case)
@@ -166,7 +166,7 @@ class ClaimTest(base.TestCase):
         with mock.patch.object(stats.PciDeviceStats, '_filter_pools',
                                unchanged):
             expected = FAR.claim()
-        with devices_of_far_pf.acting_for(flavor):
+        with devices_of_far_pf.limited_to_allocated_devices(flavor):
             self.assertEqual(expected, FAR.claim())
         self.assertEqual(expected, FAR.claim())
 
@@ -175,11 +175,11 @@ class ClaimTest(base.TestCase):
         for free, fits in ((4, True), (3, False)):
             case = Case([Pool(0, 0, free)], [], POLICY.PREFERRED, [0])
             case.given = [case.pools[0].uuid]
-            with devices_of_far_pf.acting_for(OURS):
+            with devices_of_far_pf.limited_to_allocated_devices(OURS):
                 self.assertEqual(fits, case.fits(count=4))
 
     def test_repair_ends_with_its_context(self):
         outside = FAR.claim()
-        with devices_of_far_pf.acting_for(OURS):
+        with devices_of_far_pf.limited_to_allocated_devices(OURS):
             self.assertEqual(Counter(FAR.given), FAR.claim())
         self.assertEqual(outside, FAR.claim())

@@ -25,7 +25,7 @@ class LibvirtGoneTest(base.TestCase):
     def setUp(self):
         super().setUp()
         self.host = host.Host('qemu:///system')
-        libvirtd_restart_deadlock.let_libvirt_call_back(self.host)
+        libvirtd_restart_deadlock.make_connection_lock_reentrant(self.host)
         self.before, self.after = mock.Mock(), mock.Mock()
         self.host._wrapped_conn = self.before
 

@@ -55,7 +55,7 @@ class StateTest(base.TestCase):
     def test_fix_with_an_option_and_a_release_has_a_state(
             self, chosen, release, differ, applied, text):
         self.assertEqual(table.State(applied, text),
-                         table.state(FIX, chosen, release, differ))
+                         table.describe_state(FIX, chosen, release, differ))
 
 
 @ddt.ddt
@@ -65,25 +65,25 @@ class PlainServerTest(base.TestCase):
     def setUp(self):
         super().setUp()
         self.enterContext(mock.patch.object(
-            live_migrations, 'live_migrations_under_way',
+            live_migrations, 'list_live_migrations_in_progress',
             return_value=[mock.Mock()]))
         self.enterContext(mock.patch.object(
             evacuated_live_migration, 'is_being_scheduled',
             return_value=True))
         self.taken = self.enterContext(mock.patch.object(
-            live_migrations, 'take_back_live_migration'))
+            live_migrations, 'roll_back_live_migration'))
 
     def evacuate(self, **extra_specs):
         shared.config()
         server = SimpleNamespace(
             uuid='1', flavor=SimpleNamespace(extra_specs=extra_specs))
         try:
-            evacuated_live_migration.check(None, server)
+            evacuated_live_migration.refuse_early_evacuation(None, server)
         except exception.InstanceInvalidState:
             refused = True
         else:
             refused = False
-        evacuated_live_migration.prepare(None, server)
+        evacuated_live_migration.cancel_live_migrations(None, server)
         return refused, self.taken.called
 
     def test_evacuation_of_a_plain_server_is_left_to_nova(self):
@@ -97,7 +97,7 @@ class PlainServerTest(base.TestCase):
             side_effect=exception.RequestSpecNotFound(instance_uuid='1')))
         for specs in ({}, {'ghsched:mem_bw_min': '1'}):
             self.assertFalse(read.called)
-            rolled_back_resize.repair(None, SimpleNamespace(
+            rolled_back_resize.reset_request_spec(None, SimpleNamespace(
                 uuid='1', task_state=None,
                 flavor=SimpleNamespace(extra_specs=specs)))
         read.assert_called_once_with(None, '1')
@@ -108,8 +108,8 @@ class PlainServerTest(base.TestCase):
     def test_repair_of_the_driver_acts_where_it_is_applied(
             self, applied, ours, acts):
         with (mock.patch.object(table, 'APPLIED', applied),
-              mock.patch.object(servers, 'is_ours', return_value=ours)):
-            self.assertIs(acts, table.acts_on('one', None))
+              mock.patch.object(servers, 'uses_ghsched', return_value=ours)):
+            self.assertIs(acts, table.is_applied_to('one', None))
 
     @ddt.data((cut_off_live_migration, '_reset_live_migration'),
               (evacuated_live_migration, 'live_migration'),
@@ -118,13 +118,14 @@ class PlainServerTest(base.TestCase):
     def test_method_of_the_manager_is_changed_for_our_servers_alone(
             self, fix, name):
         name = f'nova.compute.manager.ComputeManager.{name}'
-        replaced = self.enterContext(mock.patch.object(registry, 'replace'))
+        replaced = self.enterContext(
+            mock.patch.object(registry, 'replace_function'))
         fix.install_in_compute()
         self.assertEqual(name, replaced.call_args.args[0])
         changed = replaced.call_args.args[1]
         arguments = [mock.sentinel.instance if one == 'instance' else None
                      for one in registry.SEAMS[name].parameters]
-        with mock.patch.object(servers, 'is_ours',
+        with mock.patch.object(servers, 'uses_ghsched',
                                return_value=False) as asked:
             self.assertEqual('Nova', changed(lambda *_args: 'Nova',
                                              *arguments))
@@ -143,17 +144,17 @@ class FixesTest(base.TestCase):
     def test_fix_is_described_and_known(self, fix):
         self.assertTrue((TOP / 'doc/source/contributor/upstream'
                          / f'{fix.name}.rst').exists())
-        registry.load_all()
+        registry.load_all_seams()
         for process in fix.processes:
-            self.assertNotEqual(set(), fix.names(process))
+            self.assertNotEqual(set(), fix.list_seam_names(process))
         self.assertIn(fix.servers, ('ours', 'none'))
 
     @ddt.data(*rows.FIXES)
     def test_fix_that_is_not_chosen_is_not_applied(self, fix):
         self.choose('none')
-        self.assertFalse(table.applies(fix.name, fix.processes[0]))
+        self.assertFalse(table.is_applied(fix.name, fix.processes[0]))
         self.choose(fix.name)
-        self.assertTrue(table.applies(fix.name, fix.processes[0]))
+        self.assertTrue(table.is_applied(fix.name, fix.processes[0]))
 
     @ddt.data(*((fix, process) for fix in rows.FIXES
                 for process in fix.processes))
@@ -162,26 +163,27 @@ class FixesTest(base.TestCase):
             self, fix, process):
         self.choose('auto')
         log = self.useFixture(fixtures.FakeLogger())
-        for name in registry.relied_on(signatures.release(),
-                                       fix.names(process)):
+        for name in registry.get_expected_parameters(
+                signatures.get_nova_release(), fix.list_seam_names(process)):
             with mock.patch.object(
-                    signatures, 'found_parameters',
+                    signatures, 'get_installed_parameters',
                     lambda one, name=name: None if one == name
                     else registry.SEAMS[one].parameters or ()):
-                self.assertFalse(table.applies(fix.name, process))
+                self.assertFalse(table.is_applied(fix.name, process))
             self.assertIn(name, log.output)
 
     def test_unknown_fix_refuses_the_start(self):
         self.choose('auto', 'colour')
-        error = self.assertRaises(registry.SeamsDiffer, table.require,
-                                  registry.API)
+        error = self.assertRaises(registry.SeamsDiffer,
+                                  table.require_compatible_fixes, registry.API)
         self.assertIn('colour; known: cut-off', str(error))
 
     def test_lists_have_a_row_for_each_name(self):
         self.assertEqual([fix.name for fix in rows.FIXES],
                          [row[0] for row in nova_changes.list_nova_fixes()])
         self.assertEqual(
-            sorted(registry.relied_on(signatures.release())),
+            sorted(registry.get_expected_parameters(
+                signatures.get_nova_release())),
             [row[0] for row in nova_changes.list_nova_functions()],
         )
         self.assertIn('"Fix": "a"', nova_changes.render_rows(

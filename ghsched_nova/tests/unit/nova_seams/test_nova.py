@@ -33,16 +33,17 @@ class ReliedOnTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        registry.load_all()
+        registry.load_all_seams()
 
     def test_signatures_of_nova_are_those_we_were_written_for(self):
         # What is decorated is read by tools/signatures.py from the source.
-        self.assertEqual((), signatures.mismatches(registry.SEAMS))
+        self.assertEqual((), signatures.list_mismatches(registry.SEAMS))
 
     def test_later_fields_are_left_out_of_earlier_releases(self):
         name = 'nova.config.parse_args'
-        self.assertEqual({'prog'}, set(registry.relied_on(33)[name])
-                         - set(registry.relied_on(32)[name]))
+        self.assertEqual({'prog'},
+                         set(registry.get_expected_parameters(33)[name])
+                         - set(registry.get_expected_parameters(32)[name]))
 
     def test_only_known_parameters_have_a_release(self):
         for seam in registry.SEAMS.values():
@@ -148,7 +149,7 @@ class PlaceTest(base.TestCase):
                 physnets=set(), tunneled=False),
             'mempages': [objects.NUMAPagesTopology(
                 size_kb=2048, total=100, used=30, reserved=8)], **more})])
-        found = numa.host_rooms(types.SimpleNamespace(
+        found = numa.list_host_capacities(types.SimpleNamespace(
             numa_topology=topology._to_json()))
         self.assertEqual([1], list(found))
         return found[1]
@@ -170,7 +171,7 @@ class PlaceTest(base.TestCase):
         self.assertEqual(0, self.room(memory_usage=4096).memory_free)
 
     def test_a_host_that_reports_no_nodes_has_none(self):
-        self.assertEqual({}, numa.host_rooms(
+        self.assertEqual({}, numa.list_host_capacities(
             types.SimpleNamespace(numa_topology=None)))
 
     def test_a_guest_with_both_kinds_of_vcpus(self):
@@ -181,15 +182,15 @@ class PlaceTest(base.TestCase):
         self.assertEqual(
             (node_move.GuestCell(1, frozenset({0}), {1: 12},
                                  frozenset({11}), 512, 2048, 'isolate'),),
-            numa.guest_cells(objects.InstanceNUMATopology(cells=[cell])))
+            numa.list_guest_cells(objects.InstanceNUMATopology(cells=[cell])))
 
     def test_a_guest_that_floats(self):
         cell = objects.InstanceNUMACell(id=0, cpuset={0, 1}, pcpuset=set(),
                                         memory=512)
         self.assertEqual(
             (node_move.GuestCell(0, frozenset({0, 1}), memory=512),),
-            numa.guest_cells(objects.InstanceNUMATopology(cells=[cell])))
-        self.assertEqual((), numa.guest_cells(None))
+            numa.list_guest_cells(objects.InstanceNUMATopology(cells=[cell])))
+        self.assertEqual((), numa.list_guest_cells(None))
 
 
 class KindsOfCellsTest(base.TestCase):
@@ -200,7 +201,7 @@ class KindsOfCellsTest(base.TestCase):
 
     def kinds(self, *cells, **values):
         """Return the kinds of guest nodes of some CPUs and memory."""
-        return scheduler.kinds_of_cells(objects.RequestSpec(
+        return scheduler.map_equal_guest_nodes(objects.RequestSpec(
             numa_topology=objects.InstanceNUMATopology(cells=[
                 objects.InstanceNUMACell(
                     id=number, cpuset=set(), pcpuset=set(range(cpus)),
@@ -216,8 +217,9 @@ class KindsOfCellsTest(base.TestCase):
             *[(2, 512)] * 3, emulator_threads_policy='isolate'))
 
     def test_kinds_of_cells_without_a_topology_are_none(self):
-        self.assertEqual((), scheduler.kinds_of_cells(objects.RequestSpec(
-            numa_topology=None)))
+        self.assertEqual((),
+                         scheduler.map_equal_guest_nodes(
+                             objects.RequestSpec(numa_topology=None)))
 
 
 class ClaimTest(base.TestCase):

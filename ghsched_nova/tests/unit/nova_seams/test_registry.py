@@ -70,7 +70,7 @@ class ReplaceTest(base.TestCase):
 
     def test_function_that_is_replaced_twice_is_called_once(self):
         for function in (ours, ours, other, ours):
-            registry.replace(NAME, function)
+            registry.replace_function(NAME, function)
         self.assertEqual(('other', ('ours', ('Nova', 1))),
                          self.plain().method(1))
         self.assertEqual({NAME: (f'{__name__}.ours', f'{__name__}.other')},
@@ -78,29 +78,30 @@ class ReplaceTest(base.TestCase):
 
     def test_function_of_a_class_is_called_without_an_instance(self):
         for name in ('static', 'of_class'):
-            registry.replace(f'nova.utils.Plain.{name}', ours)
+            registry.replace_function(f'nova.utils.Plain.{name}', ours)
         for owner in (self.plain, self.plain()):
             self.assertEqual(('ours', ('Nova', 1)), owner.static(1))
             self.assertEqual(('ours', ('Plain', 1)), owner.of_class(1))
 
     def test_function_of_one_object_is_that_of_others_as_before(self):
         changed, plain = self.plain(), self.plain()
-        registry.replace(NAME, ours, changed)
+        registry.replace_function(NAME, ours, changed)
         self.assertEqual(('ours', ('Nova', 1)), changed.method(1))
         self.assertEqual(('Nova', 1), plain.method(1))
 
     def test_function_that_is_gone_is_named(self):
-        error = self.assertRaises(registry.SeamsDiffer, registry.replace,
+        error = self.assertRaises(registry.SeamsDiffer,
+                                  registry.replace_function,
                                   'nova.utils.Plain.gone', ours)
         self.assertIn('nova.utils.Plain.gone', str(error))
 
     def test_function_that_is_not_declared_is_not_replaced(self):
-        self.assertRaises(KeyError, registry.replace,
+        self.assertRaises(KeyError, registry.replace_function,
                           'nova.utils.generate_uid', ours)
 
     def test_replacements_under_native_threads_are_made_once(self):
         self.assertEqual([], threads.stress(
-            [lambda _chance, function=function: registry.replace(
+            [lambda _chance, function=function: registry.replace_function(
                 NAME, function) for function in (ours, other) * 2], 9))
         self.assertEqual(1, str(self.plain().method()).count('ours'))
         self.assertEqual(1, str(self.plain().method()).count('other'))
@@ -108,9 +109,9 @@ class ReplaceTest(base.TestCase):
                          set(registry.REPLACED[NAME]))
 
     def test_declarations_that_differ_are_refused(self):
-        seam = registry.in_processes(registry.API)
+        seam = registry.make_seam_decorator(registry.API)
         seam('nova.x', ('a',))(ours)
-        registry.in_processes(registry.COMPUTE)('nova.x', ('a',))(ours)
+        registry.make_seam_decorator(registry.COMPUTE)('nova.x', ('a',))(ours)
         self.assertEqual({registry.API, registry.COMPUTE},
                          registry.SEAMS['nova.x'].processes)
         self.assertRaises(ValueError, seam('nova.x', ('b',)), ours)

@@ -26,7 +26,7 @@ from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import signatures
 from ghsched_placement.tests import base
 
-registry.load_all()
+registry.load_all_seams()
 
 TOP = pathlib.Path(__file__).parents[4]
 NAME = 'nova.virt.hardware.numa_fit_instance_to_host'
@@ -37,20 +37,22 @@ class RequireTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        signatures.found_parameters.cache_clear()
-        self.addCleanup(signatures.found_parameters.cache_clear)
+        signatures.get_installed_parameters.cache_clear()
+        self.addCleanup(signatures.get_installed_parameters.cache_clear)
 
     @ddt.data(registry.API, registry.SCHEDULER, registry.COMPUTE)
     def test_process_with_this_nova_starts(self, process):
-        self.assertNotEqual([], list(signatures.names_of(process)))
-        signatures.require(process)
+        self.assertNotEqual([], list(signatures.iterate_seam_names(process)))
+        signatures.require_seams(process)
 
-    @ddt.data(*sorted(registry.relied_on(signatures.release())))
+    @ddt.data(*sorted(registry.get_expected_parameters(
+        signatures.get_nova_release())))
     def test_function_that_is_gone_is_named(self, name):
-        known = registry.relied_on(signatures.release())[name]
-        with mock.patch.object(signatures, 'found_parameters',
+        known = registry.get_expected_parameters(
+            signatures.get_nova_release())[name]
+        with mock.patch.object(signatures, 'get_installed_parameters',
                                return_value=None):
-            found, = signatures.mismatches([name])
+            found, = signatures.list_mismatches([name])
         self.assertEqual((name, known or (), None),
                          (found.name, found.expected, found.found))
         self.assertIn('it is missing', str(found))
@@ -59,20 +61,20 @@ class RequireTest(base.TestCase):
         self.enterContext(mock.patch.object(
             hardware, 'numa_fit_instance_to_host',
             lambda topology, fast: None))
-        error = self.assertRaises(registry.SeamsDiffer, signatures.require,
-                                  registry.COMPUTE)
+        error = self.assertRaises(registry.SeamsDiffer,
+                                  signatures.require_seams, registry.COMPUTE)
         for part in (NAME, 'provider_mapping', 'found (topology, fast)',
                      'nova-compute does not start'):
             self.assertIn(part, str(error))
         # nova-api does not call it.
-        signatures.require(registry.API)
+        signatures.require_seams(registry.API)
 
     def test_function_that_is_missing_refuses_the_start(self):
         with mock.patch.object(hardware, 'numa_fit_instance_to_host'):
             del hardware.numa_fit_instance_to_host
             try:
-                self.assertRaises(registry.SeamsDiffer, signatures.require,
-                                  registry.SCHEDULER)
+                self.assertRaises(registry.SeamsDiffer,
+                                  signatures.require_seams, registry.SCHEDULER)
             finally:
                 hardware.numa_fit_instance_to_host = None
 
@@ -80,7 +82,7 @@ class RequireTest(base.TestCase):
         self.enterContext(mock.patch.object(
             hardware, 'numa_fit_instance_to_host',
             lambda *args, **kwargs: None))
-        self.assertEqual((), signatures.mismatches([NAME]))
+        self.assertEqual((), signatures.list_mismatches([NAME]))
 
 
 @ddt.ddt
@@ -92,19 +94,19 @@ class AttributeTest(base.TestCase):
               ('self.lock.a = 1', False), ('other.lock = 1', False))
     @ddt.unpack
     def test_attribute_that_objects_get_is_found(self, line, expected):
-        self.assertEqual(expected, signatures.is_set(
+        self.assertEqual(expected, signatures.assigns_attribute(
             f'    class A:\n        def b(self):\n            {line}\n',
             'lock'))
 
     @ddt.data(*sorted(name for name, seam in registry.SEAMS.items()
                       if seam.parameters is None))
     def test_attribute_that_nova_renames_is_missed(self, name):
-        self.assertEqual((), signatures.mismatches([name]))
+        self.assertEqual((), signatures.list_mismatches([name]))
         renamed = f'{name}_of_tomorrow'
         with mock.patch.dict(registry.SEAMS,
                              {renamed: registry.Seam(renamed)}):
             self.assertIn('it is missing',
-                          str(*signatures.mismatches([renamed])))
+                          str(*signatures.list_mismatches([renamed])))
 
 
 class PrivateNamesTest(base.TestCase):
@@ -146,7 +148,8 @@ class OursTest(base.TestCase):
 
     def test_method_is_changed_for_servers_with_a_key_alone(self):
         chosen = functools.partial(
-            servers.for_ours(lambda *_args, **_kwargs: 'ghsched', 1),
+            servers.limit_to_ghsched_servers(
+                lambda *_args, **_kwargs: 'ghsched', 1),
             lambda *_args, **_kwargs: 'Nova')
         plain = self.instance(**{'hw:numa_nodes': '1'})
         ours = self.instance(**{'ghsched:mem_bw_min': '1'})

@@ -106,7 +106,7 @@ class ThreadPolicyTest(base.TestCase):
     def satisfies(self, siblings, policy):
         topology = objects.NUMATopology(cells=[states.cell(0)])
         topology.cells[0].siblings = siblings
-        return scheduler.satisfies_thread_policy(
+        return scheduler.satisfies_cpu_thread_policy(
             topology, states.spec(thread_policy=policy))
 
     def test_required_threads_need_siblings_on_the_host(self):

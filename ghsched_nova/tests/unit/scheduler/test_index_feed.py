@@ -52,9 +52,9 @@ class LookTest(base.TestCase):
         for name, value in (
                 ('ghsched_nova.nova_seams.scheduler_hosts.main_db.get_engine',
                  lambda context: self.engine),
-                ('ghsched_nova.nova_seams.scheduler_hosts.in_cells',
+                ('ghsched_nova.nova_seams.scheduler_hosts.call_in_cells',
                  lambda context, cells, look: [look(cell) for cell in cells]),
-                ('ghsched_nova.nova_seams.scheduler_hosts.database_time',
+                ('ghsched_nova.nova_seams.scheduler_hosts.get_database_time',
                  lambda context: self.database_time),
                 (f'{index_feed.__name__}.time.monotonic', lambda: self.now)):
             self.useFixture(fixtures.MonkeyPatch(name, value))
@@ -124,7 +124,7 @@ class LookTest(base.TestCase):
         self.look()
         self.assertTrue(self.feed.is_current)
         self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.nova_seams.scheduler_hosts.in_cells',
+            'ghsched_nova.nova_seams.scheduler_hosts.call_in_cells',
             lambda *_args: [None]))
         self.assertEqual({'a': 0}, self.look(index_feed.FULL))
         self.assertFalse(self.feed.is_current)
@@ -184,7 +184,7 @@ class DatabaseTimeTest(base.TestCase):
             'ghsched_nova.nova_seams.scheduler_hosts.main_db.get_engine',
             lambda context: engine))
         before = timeutils.utcnow().replace(microsecond=0)
-        found = scheduler_hosts.database_time(None)
+        found = scheduler_hosts.get_database_time(None)
         self.assertTrue(before <= found <= timeutils.utcnow(), found)
 
 

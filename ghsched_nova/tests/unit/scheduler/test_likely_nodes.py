@@ -131,5 +131,5 @@ class LikeNovaTest(base.TestCase):
             read.list_host_nodes(state, all_pools, None),
             read.list_guest_node_amounts(spec.numa_topology, 1),
             read.list_device_needs(state, spec, all_pools), pack=pack)
-        self.assertEqual(list(numa.host_cells(fitted)),
+        self.assertEqual(list(numa.list_host_nodes(fitted)),
                          [one.number for one in found])

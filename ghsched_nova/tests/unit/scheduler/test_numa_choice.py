@@ -134,7 +134,7 @@ class ChoiceTest(base.TestCase):
         super().setUp()
         self.record = (0, False)
         self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.nova_seams.scheduler.kept_count',
+            'ghsched_nova.nova_seams.scheduler.get_current_numa_count',
             lambda _context, _uuid: self.record))
 
     def test_request_gets_the_fewest_nodes_that_any_host_has(self):
@@ -155,7 +155,7 @@ class ChoiceTest(base.TestCase):
             if guests and chance.random() < .45:
                 where, size = guests.pop(chance.randrange(len(guests)))
                 cloud.remove(*where)
-                judge.take(where[0], numa.host_cells(where[1]), *size,
+                judge.take(where[0], numa.list_host_nodes(where[1]), *size,
                            sign=-1)
             size = (chance.randint(1, 12),
                     chance.choice((64, 250, 512, 768, 1600, 2400)),
@@ -166,7 +166,7 @@ class ChoiceTest(base.TestCase):
             got = len(placed[1]) if placed else 0
             self.assertEqual(expected, got, (shape, judge.free, size, most))
             if placed:
-                judge.take(placed[0], numa.host_cells(placed[1]), *size)
+                judge.take(placed[0], numa.list_host_nodes(placed[1]), *size)
                 guests.append((placed, size))
             yield got
 
