@@ -306,7 +306,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         listening = (
             _make_cloud_metrics_server(arguments) if arguments.cloud
             else make_host_metrics_server(
-                top_source.make_source(arguments, energy=True),
+                top_source.make_measurement_source(arguments, energy=True),
                 arguments.address, arguments.port, arguments.bursts,
                 arguments.repairs, arguments.service_levels,
                 arguments.refusals))

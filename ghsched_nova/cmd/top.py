@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = make_parser().parse_args(argv)
     if not arguments.node_bandwidth:
         arguments.node_bandwidth = configured.read_node_bandwidth()
-    source = top_source.make_source(arguments)
+    source = top_source.make_measurement_source(arguments)
     top = top_screen.Top(source, arguments.order, arguments.reverse,
                          arguments.json, arguments.guest, arguments.load)
     batch = arguments.batch or arguments.json or not (
@@ -127,10 +127,10 @@ def _take_first_sample(display: top_screen.Top, source: top_source.Source,
                        delay: float) -> None:
     """Read the counters once and wait, because a rate needs two samples."""
     if display.loaded:
-        display.read_frame()
+        display.read_new_figures()
         time.sleep(top_source.LOAD_PERIOD)
-    elif source.reader.get_host().monitor.unit == 'counter_bytes':
-        source.reader.measure_usage()
+    elif source.reader.get_monitored_host().monitor.unit == 'counter_bytes':
+        source.reader.measure_group_bandwidth()
         time.sleep(min(delay, 1.0))
 
 
@@ -150,9 +150,9 @@ def _print_frames(
 ) -> None:
     """Print one frame of current figures after each delay (batch mode)."""
     for last in _iterate_frames(count):
-        display.read_frame()
+        display.read_new_figures()
         print(
-            display.render_frame(),
+            display.render_figures(),
             end='\n' if last or display.as_json else '\n\n',
             flush=True,
         )
@@ -173,7 +173,7 @@ def _show_frames(
         for last in _iterate_frames(count):
             problem = ''
             try:
-                display.read_frame()
+                display.read_new_figures()
             except topology.MonitorUnavailable as error:
                 problem = str(error)  # it may be mounted again
             if not _show_frame_until_due(
@@ -181,7 +181,7 @@ def _show_frames(
             ):
                 return
     # The other screen is gone, and the last frame with it.
-    print(problem or display.render_frame())
+    print(problem or display.render_figures())
 
 
 def _show_frame_until_due(
@@ -201,7 +201,7 @@ def _show_frame_until_due(
     colour = 'NO_COLOR' not in os.environ
     while True:
         columns, lines = shutil.get_terminal_size()
-        write(display.screen(columns, lines, colour, problem))
+        write(display.render_terminal(columns, lines, colour, problem))
         ready, _write, _error = select.select(
             [sys.stdin, wakeup_fd], [], [], max(0.0, end - time.monotonic()))
         if not ready:
@@ -211,8 +211,9 @@ def _show_frame_until_due(
         if sys.stdin in ready:
             typed = os.read(sys.stdin.fileno(), 64).decode(errors='replace')
             # No key at all: the terminal is gone.
-            if not typed or not all(map(display.handle_key,
-                                        top_screen.parse_keys(typed))):
+            if not typed or not all(
+                map(display.handle_key, top_screen.parse_terminal_keys(typed))
+            ):
                 return False
 
 

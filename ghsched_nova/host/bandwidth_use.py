@@ -75,4 +75,5 @@ class BandwidthUse:
                     Path(self._section.resctrl_path),
                     Path(self._section.sysfs_path),
                     conf.parse_by_node(self._section, 'node_bandwidth'))
-        return view.make_snapshot(self._reader.measure_usage(), guests)
+        return view.make_bandwidth_snapshot(
+            self._reader.measure_group_bandwidth(), guests)

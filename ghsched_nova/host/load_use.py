@@ -98,8 +98,9 @@ class LoadUse:
                     run=Path(section.libvirt_run_path))),
                 conf.get_bottleneck_limits(section), section.load_period,
                 section.load_smoothing)
-        changes = self._meter.measure(list(list_measurable_guests(running)),
-                                      load_rates.extract_bandwidth(snapshot))
+        changes = self._meter.measure_host_load(
+            list(list_measurable_guests(running)),
+            load_rates.extract_known_bandwidth(snapshot))
         for change in changes:
             LOG.info('ghsched: NUMA node %(node)s %(what)s a bottleneck by '
                      '%(resource)s, which is %(value).2f',

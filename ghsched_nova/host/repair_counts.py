@@ -54,9 +54,9 @@ class Repairs:
                 text = self._path.read_text() if self._path.exists() else ''
                 atomic_file.write_file(
                     self._path,
-                    repair_metrics.render_counts(
-                        Counter(repair_metrics.parse_counts(text)) + done
-                    ),
+                    repair_metrics.render_repair_counts(
+                        Counter(repair_metrics.parse_repair_counts(text))
+                        + done),
                 )
         except (OSError, UnicodeDecodeError) as error:
             LOG.warning(

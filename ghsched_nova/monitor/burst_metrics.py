@@ -58,8 +58,9 @@ class Collector(registry.Collector):
         self._path = path
 
     def collect(self) -> Iterator[core.Metric]:
-        """Yield a Prometheus gauge for each bandwidth burst statistic, with a
-        sample per host NUMA node.
+        """Yield a Prometheus gauge for each bandwidth burst statistic.
+
+        Each gauge has a sample per host NUMA node.
         """
         records = burst_record.from_file(self._path)
         for name, text, figure in _METRICS:

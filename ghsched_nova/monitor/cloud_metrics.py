@@ -110,64 +110,78 @@ class Collector(registry.Collector):
         self._read = read
 
     def describe(self) -> list[core.Metric]:
-        """Return an empty list: registering the collector reads nothing."""
+        """Return no metrics: registering the collector must not read a cloud.
+        """
         return []
 
     def collect(self) -> list[core.Metric]:
-        """Return all metrics of the cloud."""
+        """Return all Prometheus metrics of a cloud, from its last known state.
+        """
         reading = self._read()
         cloud = reading.cloud
         return [
-            *_list_amounts(cloud.hosts), *_describe_hosts(cloud),
-            *_describe_flavors(cloud.flavors),
-            _make('requests', (((name,), count) for name, count in
-                               sorted((reading.requests or {}).items()))),
-            _make('errors', [((), reading.errors)]),
-            _make('age_seconds', [((), age) for age in (reading.age,)
-                                  if age is not None]),
-            _make('unread_hosts', [((), cloud.unread)])]
+            *_make_amount_metrics(cloud.hosts),
+            *_make_host_metrics(cloud),
+            *_make_flavor_metrics(cloud.flavors),
+            _make_cloud_metric(
+                'requests',
+                (
+                    ((name,), count)
+                    for name, count in sorted((reading.requests or {}).items())
+                )),
+            _make_cloud_metric('errors', [((), reading.errors)]),
+            _make_cloud_metric(
+                'age_seconds',
+                [((), age) for age in (reading.age,) if age is not None]),
+            _make_cloud_metric('unread_hosts', [((), cloud.unread)]),
+        ]
 
 
-def _list_amounts(hosts: Iterable[capacity.Host]) -> Iterator[core.Metric]:
-    """Yield the metrics of capacity, allocated and free amounts."""
+def _make_amount_metrics(
+        hosts: Iterable[capacity.Host]) -> Iterator[core.Metric]:
+    """Yield metrics of hosts' total, allocated and free resources."""
     found = [((one.host, '' if one.node is None else str(one.node),
                one.resource_class), one)
              for host in hosts
              for one in cloud_figures.list_host_amounts(host)]
-    yield _make('capacity', ((labels, one.capacity) for labels, one in found))
-    yield _make('allocated', ((labels, one.allocated)
-                              for labels, one in found))
-    yield _make('free', ((labels, one.free) for labels, one in found))
+    yield _make_cloud_metric(
+        'capacity', ((labels, one.capacity) for labels, one in found))
+    yield _make_cloud_metric(
+        'allocated', ((labels, one.allocated) for labels, one in found))
+    yield _make_cloud_metric(
+        'free', ((labels, one.free) for labels, one in found))
 
 
-def _describe_hosts(cloud: cloud_figures.Cloud) -> Iterator[core.Metric]:
-    """Yield the metrics of each host as a whole."""
+def _make_host_metrics(cloud: cloud_figures.Cloud) -> Iterator[core.Metric]:
+    """Yield metrics of fragmentation and availability of each host."""
     broken = ((host.name, capacity.compute_fragmentation(host))
               for host in cloud.hosts)
-    yield _make('fragmentation_percent', (
+    yield _make_cloud_metric('fragmentation_percent', (
         ((name,), percent) for name, percent in broken
         if percent is not None))
-    yield _make('host_available', (
+    yield _make_cloud_metric('host_available', (
         ((host.name,), host.name not in cloud.unavailable)
         for host in cloud.hosts))
 
 
-def _describe_flavors(rooms: Sequence[cloud_figures.FlavorRoom]
-                      ) -> Iterator[core.Metric]:
-    """Yield the metrics of the watched flavors."""
+def _make_flavor_metrics(
+        flavors: Sequence[cloud_figures.FlavorRoom]) -> Iterator[core.Metric]:
+    """Yield metrics of how many more guests of watched flavors fit."""
     for name, values in (
-            ('guests', [room.guests for room in rooms]),
-            ('least_guests', [room.least for room in rooms]),
-            ('hosts', [room.hosts for room in rooms])):
-        yield _make(f'flavor_{name}', (
+            ('guests', [room.guests for room in flavors]),
+            ('least_guests', [room.least for room in flavors]),
+            ('hosts', [room.hosts for room in flavors])):
+        yield _make_cloud_metric(f'flavor_{name}', (
             ((room.flavor,), value)
-            for room, value in zip(rooms, values, strict=True)))
-    yield _make('flavor_lacking_hosts', (
-        ((room.flavor, resource), hosts) for room in rooms
+            for room, value in zip(flavors, values, strict=True)))
+    yield _make_cloud_metric('flavor_lacking_hosts', (
+        ((room.flavor, resource), hosts) for room in flavors
         for resource, hosts in sorted(room.lacking.items())))
 
 
-def _make(name: str, samples: Iterable[tuple[Sequence[str], float]]
-          ) -> core.Metric:
-    """Return the metric ``ghsched_cloud_NAME`` with these samples."""
-    return metrics.fill_metric(_BY_NAME[f'ghsched_cloud_{name}'], samples)
+def _make_cloud_metric(
+    name: str, samples: Iterable[tuple[Sequence[str], float]]
+) -> core.Metric:
+    """Return the Prometheus metric ``ghsched_cloud_NAME`` with samples."""
+    return metrics.make_described_metric(
+        _BY_NAME[f'ghsched_cloud_{name}'], samples)

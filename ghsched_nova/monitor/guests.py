@@ -64,9 +64,10 @@ class Libvirt:
         self.problem = ''
         self._asked = shared_work.SharedWork(self._ask, TIMEOUT)
 
-    def guests(self) -> tuple[view.Guest, ...]:
-        """Return the running guests of the host; empty if libvirt does not
-        answer, with the cause in :attr:`problem`.
+    def read_guests(self) -> tuple[view.Guest, ...]:
+        """Read the running guests of the host from libvirt.
+
+        Empty if libvirt does not answer; the cause is then in :attr:`problem`.
         """
         try:
             return self._asked.get_result()
@@ -116,12 +117,19 @@ class Libvirt:
             return known
         policy, problem = self._policy(domain)
         return self._clock(), view.Guest(
-            domain.name(), *key, policy, problem,
-            server=self._server_name(domain), **self._parse_hardware(domain))
+            domain.name(),
+            *key,
+            policy,
+            problem,
+            server=self._read_server_name(domain),
+            **self._parse_cells_and_devices(domain),
+        )
 
-    def _parse_hardware(self, domain: Any) -> dict[str, Any]:
-        """Return the NUMA cells and PCI devices of a libvirt domain by field
-        name of Guest; fields that cannot be parsed are left out.
+    def _parse_cells_and_devices(self, domain: Any) -> dict[str, Any]:
+        """Return the NUMA cells and PCI devices of a libvirt domain.
+
+        The keys are field names of Guest; fields that cannot be parsed are
+        left out.
         """
         found: dict[str, Any] = {}
         try:
@@ -139,19 +147,22 @@ class Libvirt:
             pass
         return found
 
-    def _server_name(self, domain: Any) -> str:
-        """Return the name of the Nova server of a libvirt domain; empty if
-        Nova did not start the domain.
+    def _read_server_name(self, domain: Any) -> str:
+        """Read the name of a libvirt domain's Nova server.
+
+        Empty if the domain was not started by Nova.
         """
-        text = self._metadata(domain, NOVA)
+        text = self._read_metadata_element(domain, NOVA)
         try:
             root = document.parse_element(text) if text else None
         except etree.XMLSyntaxError:
             return ''
         return '' if root is None else root.findtext('{*}name', '').strip()
 
-    def _metadata(self, domain: Any, namespace: str) -> str | None:
-        """Return the metadata element of a libvirt domain in an XML namespace;
+    def _read_metadata_element(
+            self, domain: Any, namespace: str) -> str | None:
+        """Read a libvirt domain's metadata element of an XML namespace.
+
         None if the domain has no such element.
         """
         try:
@@ -168,23 +179,23 @@ class Libvirt:
 
     def _policy(self, domain: Any
                 ) -> tuple[metadata.DomainPolicy | None, str]:
-        element = self._metadata(domain, metadata.NAMESPACE)
+        element = self._read_metadata_element(domain, metadata.NAMESPACE)
         if element is None:
             return None, ''
         try:
-            return metadata.read_policy(_wrap_in_domain(element)), ''
+            return metadata.read_policy(_wrap_metadata_in_domain(element)), ''
         except (metadata.MetadataError, etree.XMLSyntaxError) as error:
             return None, str(error)
 
 
-def _wrap_in_domain(element: str) -> str:
+def _wrap_metadata_in_domain(metadata_xml: str) -> str:
     """Return a libvirt domain XML that contains only a metadata element.
 
     libvirt strips the namespace (virXMLExtractNamespaceXML), but the policy
     parser needs it.
     """
     root = etree.Element('domain')
-    policy = document.parse_element(element)
+    policy = document.parse_element(metadata_xml)
     for one in policy.iter('{*}*'):
         one.tag = f'{{{metadata.NAMESPACE}}}{etree.QName(one).localname}'
     etree.SubElement(root, 'metadata').append(policy)

@@ -58,8 +58,7 @@ class Device(NamedTuple):
 
 
 def parse_cpu_times(text: str) -> dict[int, Times]:
-    """Return the busy and total clock ticks of each CPU, from the text of
-    ``/proc/stat``.
+    """Parse ``/proc/stat``: busy and total clock ticks of each CPU.
 
     I/O wait counts as idle. Guest time is part of user time, see proc_stat(5).
     """
@@ -73,10 +72,10 @@ def parse_cpu_times(text: str) -> dict[int, Times]:
 
 
 def parse_run_times(text: str) -> Run | None:
-    """Return the time in nanoseconds that a thread ran and waited for a CPU,
-    from ``/proc/PID/task/TID/schedstat``.
+    """Parse a thread's ``schedstat``: nanoseconds of running and waiting.
 
-    Documentation/scheduler/sched-stats.rst; None if the text is malformed.
+    The thread waited for a CPU while it was runnable
+    (Documentation/scheduler/sched-stats.rst). None if the text is malformed.
     """
     words = text.split()
     if len(words) != 3 or not all(map(_is_number, words)):
@@ -85,8 +84,9 @@ def parse_run_times(text: str) -> Run | None:
 
 
 def parse_last_cpu(text: str) -> int | None:
-    """Return the CPU on which a thread ran last, from
-    ``/proc/PID/task/TID/stat``; None if the text is malformed.
+    """Parse a thread's ``stat``: the CPU on which the thread ran last.
+
+    None if the text is malformed.
     """
     # The command name is in parentheses and may contain parentheses.
     words = text.rpartition(')')[2].split()
@@ -95,33 +95,35 @@ def parse_last_cpu(text: str) -> int | None:
 
 
 def parse_stall_time(text: str) -> int | None:
-    """Return the microseconds in which some task stalled, from a pressure
-    stall information (PSI) file.
+    """Parse a PSI file: microseconds in which some task stalled.
 
-    ``memory.pressure``, ``/proc/pressure/memory`` and the like
-    (Documentation/accounting/psi.rst); None if the text is malformed.
+    PSI files are ``memory.pressure``, ``/proc/pressure/memory`` and the like
+    (Documentation/accounting/psi.rst). None if the text is malformed.
     """
     match = _SOME.search(text)
     return int(match[1]) if match else None
 
 
 def parse_vmstat(text: str) -> dict[str, int]:
-    """Return the counters by name, from the ``vmstat`` file of a NUMA node."""
+    """Parse the ``vmstat`` file of a NUMA node: counters by name."""
     return {match[1]: int(match[2]) for match in _COUNT.finditer(text)}
 
 
 def count_refaults(vmstat: Mapping[str, int]) -> int | None:
-    """Return the number of evicted pages that were read in again, from the
-    counters of a NUMA node.
+    """Return how many evicted pages a NUMA node has read in again.
 
-    One counter for anonymous memory and files until Linux 5.9, two since then.
+    The kernel has one counter for anonymous memory and files until Linux 5.9,
+    and two since then.
+
+    :param vmstat: counters of the node by name.
     """
     return _sum(vmstat, ('workingset_refault_anon',
                          'workingset_refault_file', 'workingset_refault'))
 
 
 def count_reclaimed(vmstat: Mapping[str, int]) -> int | None:
-    """Return the number of pages that the kernel reclaimed on a NUMA node;
+    """Return how many pages the kernel has reclaimed on a NUMA node.
+
     None if the kernel is too old to count them by node.
 
     :param vmstat: counters of the node by name.
@@ -136,8 +138,7 @@ def _sum(vmstat: Mapping[str, int], names: tuple[str, ...]) -> int | None:
 
 
 def parse_diskstats(text: str) -> dict[str, Device]:
-    """Return the busy time and queue time of each block device in
-    milliseconds, from ``/proc/diskstats``.
+    """Parse ``/proc/diskstats``: milliseconds busy and queued of each disk.
 
     Documentation/admin-guide/iostats.rst.
     """
@@ -150,7 +151,7 @@ def parse_diskstats(text: str) -> dict[str, Device]:
 
 
 def parse_node_meminfo(text: str) -> tuple[int, int] | None:
-    """Return total and free KiB of a NUMA node, from its ``meminfo``."""
+    """Parse the ``meminfo`` file of a NUMA node: total and free KiB."""
     found = dict(_MEMORY.findall(text))
     if len(found) != 2:
         return None
@@ -158,11 +159,10 @@ def parse_node_meminfo(text: str) -> tuple[int, int] | None:
 
 
 def parse_memory_numa_stat(text: str) -> dict[int, int] | None:
-    """Return the memory in bytes by NUMA node, from ``memory.numa_stat`` of a
-    control group.
+    """Parse ``memory.numa_stat``: bytes of a control group by NUMA node.
 
-    Control groups version 2. hugetlbfs pages are not counted; ``shmem`` is
-    part of ``file``.
+    The control group is of version 2. hugetlbfs pages are not counted;
+    ``shmem`` is part of ``file``.
 
     :returns: None if the text has no such counter.
     """
@@ -178,9 +178,7 @@ def parse_memory_numa_stat(text: str) -> dict[int, int] | None:
 
 
 def parse_numa_maps(text: str) -> dict[int, int]:
-    """Return the mapped memory of a process in bytes by NUMA node, from
-    ``/proc/PID/numa_maps``.
-    """
+    """Parse ``numa_maps`` of a process: bytes mapped by NUMA node."""
     found: dict[int, int] = {}
     for line in text.splitlines():
         page = _PAGE.search(line)
@@ -192,9 +190,8 @@ def parse_numa_maps(text: str) -> dict[int, int]:
     return found
 
 
-def parse_machine_group(text: str) -> str | None:
-    """Return the control group of a guest, from the text of
-    ``/proc/PID/cgroup`` of its QEMU.
+def parse_guest_control_group(text: str) -> str | None:
+    """Parse ``/proc/PID/cgroup`` of QEMU: control group of the guest.
 
     libvirt puts threads into child groups; the result is the group of the
     whole machine (cgroups(7), unified hierarchy). None without a unified

@@ -49,11 +49,15 @@ class LoadMeter:
         #: Last measurement; None before the second sample.
         self.load: Load | None = None
 
-    def measure(self, guests: Iterable[load_reader.RunningGuest],
-                bandwidth: load_rates.Bandwidth | None = None
-                ) -> tuple[bottleneck.Change, ...]:
-        """Measure the load of the host, and return the host NUMA nodes that
-        became or stopped being bottlenecks.
+    def measure_host_load(
+        self,
+        guests: Iterable[load_reader.RunningGuest],
+        bandwidth: load_rates.Bandwidth | None = None,
+    ) -> tuple[bottleneck.Change, ...]:
+        """Measure the load of a host; return changes of NUMA bottlenecks.
+
+        A change says that a host NUMA node became, or stopped being, a
+        bottleneck. The load is in :attr:`load`.
 
         :param guests: running guests.
         :param bandwidth: memory bandwidth measured over about the same time.
@@ -61,11 +65,11 @@ class LoadMeter:
         if (self._sample is not None and self._reader.current_time
                 - self._sample.when < self._period):
             return ()
-        now = self._reader.sample(guests)
+        now = self._reader.read_load_sample(guests)
         if self._sample is None:
             self._sample = now
             return ()
-        found = load_rates.measure_load(
+        found = load_rates.compute_load(
             self._sample, now, self._wall(), bandwidth)
         if found is None:
             return ()

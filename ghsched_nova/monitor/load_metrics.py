@@ -49,12 +49,11 @@ _OF_GUEST = (
      'Part of the memory of a guest that is not where its vCPUs run.'))
 
 
-def to_metrics(found: load.Load | None,
-               guests: Iterable[view.Guest]) -> Iterator[core.Metric]:
-    """Yield the Prometheus metrics of a host load measurement; none without a
-    measurement.
-    """
-    if found is None:
+def make_load_metrics(
+    measured: load.Load | None, guests: Iterable[view.Guest]
+) -> Iterator[core.Metric]:
+    """Yield Prometheus metrics of a measured host load, if there is one."""
+    if measured is None:
         return
     for kind, text in (
             ('load', 'Part of the time that a resource of a host NUMA node '
@@ -63,19 +62,19 @@ def to_metrics(found: load.Load | None,
                      'the time; of io, requests.')):
         family = core.GaugeMetricFamily(f'ghsched_node_{kind}', text,
                                         labels=_NODE)
-        for node in found.nodes:
+        for node in measured.nodes:
             for name, value in node.get_loads_by_resource().items():
                 resource, _line, which = name.partition('_')
                 if which == kind:
                     family.add_metric((str(node.node), resource), value)
         yield family
-    yield _bottlenecks(found)
+    yield _bottlenecks(measured)
     for field, name, text in _OF_NODE:
         family = core.GaugeMetricFamily(name, text, labels=('node',))
-        for node in found.nodes:
+        for node in measured.nodes:
             _add(family, (str(node.node),), getattr(node, field))
         yield family
-    yield from _guests(found, guests)
+    yield from _guests(measured, guests)
 
 
 def _bottlenecks(found: load.Load) -> core.Metric:

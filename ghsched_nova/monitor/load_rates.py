@@ -145,8 +145,10 @@ class _Between:
 
     @property
     def total_and_remote_memory(self) -> tuple[int, int] | None:
-        """Bytes of memory of a guest: in total, and on host NUMA nodes where
-        none of its vCPUs ran; None if unknown.
+        """Bytes of a guest's memory: in total, and on remote NUMA nodes.
+
+        A host NUMA node is remote if none of the guest's vCPUs ran on the
+        node. None if unknown.
         """
         found = self.guest.memory
         if not found or not self.on:
@@ -155,12 +157,11 @@ class _Between:
             amount for node, amount in found.items() if node not in self.on)
 
 
-def measure_load(before: Sample, now: Sample, wall: float,
+def compute_load(before: Sample, now: Sample, measured_at: float,
                  bandwidth: Bandwidth | None = None) -> Load | None:
-    """Return the load of a host and its guests between two samples of kernel
-    counters.
+    """Compute the load of a host from two samples of kernel counters.
 
-    :param wall: seconds since 1970 at the second sample.
+    :param measured_at: seconds since 1970 at the second sample.
     :returns: None if no time lies between the samples.
     """
     period = now.when - before.when
@@ -170,16 +171,16 @@ def measure_load(before: Sample, now: Sample, wall: float,
     guests = list(_between(before, now, period))
     nodes = tuple(_host_node(node, before, now, guests, bandwidth)
                   for node in sorted(now.nodes))
-    return Load(wall, period, nodes, tuple(
+    return Load(measured_at, period, nodes, tuple(
         _guest_node(one, cell, period, bandwidth)
         for one in guests for cell in one.guest.cells))
 
 
-def extract_bandwidth(snapshot: view.Snapshot | None) -> Bandwidth:
-    """Return the memory bandwidth of host NUMA nodes and guests for which
-    resctrl has complete figures.
+def extract_known_bandwidth(snapshot: view.Snapshot | None) -> Bandwidth:
+    """Return the complete bandwidth figures of a resctrl measurement.
 
-    Figures of several nodes together, or measured in part only, are left out.
+    Figures of several host NUMA nodes together, and incomplete figures, are
+    left out.
     """
     if snapshot is None:
         return Bandwidth()
@@ -238,15 +239,14 @@ def _demand(old: Guest | None, vcpu: int, thread: Thread,
     return _Demand(node, running / 1e9, waiting / 1e9)
 
 
-def _mean_wait_ratio(
+def _compute_mean_wait_ratio(
     demands: Iterable[_Demand], period: float
 ) -> float | None:
-    """Return the mean share of time that vCPUs waited for a CPU, weighted by
-    their CPU demand.
+    """Return the mean share of time that vCPUs waited for a CPU.
 
-    An unweighted mean would hide two vCPUs that compete for a CPU among many
-    idle ones; the ratio of wait to demand alone would report a bottleneck
-    where almost nothing ran.
+    Weighted by the vCPUs' CPU demand: an unweighted mean would hide two vCPUs
+    that compete for a CPU among many idle ones, and the ratio of wait to
+    demand alone would report a bottleneck where almost nothing ran.
     """
     wanted = waited = 0.0
     known = False
@@ -269,7 +269,7 @@ def _guest_node(one: _Between, cell: cells.Cell, period: float,
         cell.memory // 1024,
         cpu_load=sum(demand.running for demand in mine) / period / len(mine)
         if complete else None,
-        cpu_wait=_mean_wait_ratio(mine, period) if complete else None,
+        cpu_wait=_compute_mean_wait_ratio(mine, period) if complete else None,
         bandwidth=None if node is None else bandwidth.guests.get(
             (one.guest.uuid, node)),
         memory_wait=one.stalled,
@@ -294,25 +294,33 @@ def _host_node(number: int, before: Sample, now: Sample,
     here = [one for one in guests if number in one.on]
     used, capacity = (bandwidth.used.get(number),
                       bandwidth.capacity.get(number))
-    io_load, io_wait = _measure_disks(number, before, now)
+    io_load, io_wait = _compute_disk_load(number, before, now)
     total, free = node.memory or (None, None)
     return HostNode(
-        number, cpus=len(node.cpus), vcpus=_placed(number, now.guests),
+        number,
+        cpus=len(node.cpus),
+        vcpus=_placed(number, now.guests),
         memory=None if total is None else total // 1024,
         memory_free=None if free is None else free // 1024,
         cpu_load=_busy(node.cpus, before, now),
-        cpu_wait=_mean_wait_ratio((demand for one in here
-                                   for demand in one.demands.values()
-                                   if demand.node == number), period),
-        bandwidth=used, capacity=capacity,
-        memory_load=used / capacity if used is not None and capacity
-        else None,
-        memory_wait=_largest_stall_ratio(here, before, now),
-        reclaim=_rate(load_files.count_reclaimed(old.vmstat),
-                      load_files.count_reclaimed(node.vmstat), period),
-        refaults=_rate(load_files.count_refaults(old.vmstat),
-                       load_files.count_refaults(node.vmstat), period),
-        remote=_remote(here), io_load=io_load, io_wait=io_wait)
+        cpu_wait=_compute_mean_wait_ratio(
+            (
+                demand for one in here for demand in one.demands.values()
+                if demand.node == number), period),
+        bandwidth=used,
+        capacity=capacity,
+        memory_load=used / capacity if used is not None and capacity else None,
+        memory_wait=_find_largest_stall_ratio(here, before, now),
+        reclaim=_rate(
+            load_files.count_reclaimed(old.vmstat),
+            load_files.count_reclaimed(node.vmstat), period),
+        refaults=_rate(
+            load_files.count_refaults(old.vmstat),
+            load_files.count_refaults(node.vmstat), period),
+        remote=_remote(here),
+        io_load=io_load,
+        io_wait=io_wait,
+    )
 
 
 def _placed(number: int, guests: Iterable[Guest]) -> int:
@@ -331,15 +339,16 @@ def _busy(cpus: Iterable[int], before: Sample, now: Sample) -> float | None:
     return min(1.0, busy / total) if total else None
 
 
-def _largest_stall_ratio(here: Iterable[_Between], before: Sample,
-                         now: Sample) -> float | None:
-    """Return the largest share of time that a guest on a host NUMA node waited
-    for memory; None if unknown.
+def _find_largest_stall_ratio(
+    guests_on_node: Iterable[_Between], before: Sample, now: Sample
+) -> float | None:
+    """Return the largest share of time that a guest waited for memory.
 
-    Without figures of guests, the figure of the host is used if it is 0 or the
-    host has one node: the kernel does not count stalls by node.
+    Only guests on one host NUMA node count. None if unknown. Without figures
+    of guests, the figure of the host is used if it is 0 or the host has one
+    node: the kernel does not count stalls by node.
     """
-    known = [one.stalled for one in here if one.stalled is not None]
+    known = [one.stalled for one in guests_on_node if one.stalled is not None]
     if known:
         return max(known)
     of_host = _rate(before.stalled, now.stalled,
@@ -347,18 +356,20 @@ def _largest_stall_ratio(here: Iterable[_Between], before: Sample,
     return of_host if of_host == 0 or len(now.nodes) == 1 else None
 
 
-def _measure_disks(number: int, before: Sample,
-                   now: Sample) -> tuple[float | None, float | None]:
-    """Return the load of the busiest disk and the longest mean request queue
-    of the disks of a host NUMA node.
+def _compute_disk_load(
+    node_number: int, before: Sample, now: Sample
+) -> tuple[float | None, float | None]:
+    """Return the highest disk load and mean queue length of a NUMA node.
 
-    :param number: number of the node.
+    Both are of the worst disk, between two samples. None if unknown.
+
+    :param node_number: number of the node.
     """
     period = (now.when - before.when) * 1e3
     found = []
     for name, since in now.disks.items():
         then = before.disks.get(name)
-        if then is None or now.disk_node.get(name) != number:
+        if then is None or now.disk_node.get(name) != node_number:
             continue
         busy = _rate(then.busy, since.busy, period)
         queued = _rate(then.queued, since.queued, period)
@@ -382,18 +393,17 @@ def _rate(then: int | None, now: int | None, period: float) -> float | None:
 _AS_IS = frozenset({'capacity'})
 
 
-def smooth_load(before: Load | None, now: Load, seconds: float) -> Load:
-    """Return a load measurement that is exponentially smoothed with the
-    previous measurement.
+def smooth_load(before: Load | None, now: Load, time_constant: float) -> Load:
+    """Smooth a load measurement exponentially with the previous one.
 
     Values that are unknown now or were unknown before are not smoothed.
 
-    :param seconds: time after which earlier values weigh 1/e; 0 disables
+    :param time_constant: time after which earlier values weigh 1/e; 0 disables
         smoothing.
     """
-    if before is None or seconds <= 0:
+    if before is None or time_constant <= 0:
         return now
-    part = 1 - math.exp(-now.period / seconds)
+    part = 1 - math.exp(-now.period / time_constant)
     nodes = before.get_nodes_by_number()
     guests = {(one.guest, one.node): one for one in before.guests}
     return dataclasses.replace(

@@ -115,9 +115,11 @@ class LoadReader:
         """Current time in seconds of the monotonic clock of load samples."""
         return self._clock()
 
-    def sample(self, guests: Iterable[RunningGuest]) -> load_rates.Sample:
-        """Return the kernel's load counters of the host and of these guests;
-        counters that cannot be read are left out.
+    def read_load_sample(
+            self, guests: Iterable[RunningGuest]) -> load_rates.Sample:
+        """Read the kernel's load counters of the host and of running guests.
+
+        Counters that cannot be read are left out.
         """
         now = self._clock()
         self._memory_reads = MEMORY_MOST
@@ -146,7 +148,7 @@ class LoadReader:
         self._host = _Host(
             now, {node: sysfs_files.read_node_cpus(path)
                   for node, path in sysfs_files.iterate_numa_nodes(sysfs)},
-            dict(_disk_nodes(sysfs)))
+            dict(_list_disk_nodes(sysfs)))
 
     def _nodes(self) -> Iterator[tuple[int, load_rates.Node]]:
         for node, cpus in self._host.cpus.items():
@@ -159,7 +161,7 @@ class LoadReader:
     # -- guests ---------------------------------------------------------------
 
     def _guest(self, known: RunningGuest, now: float) -> load_rates.Guest:
-        process = self._find_process(known)
+        process = self._find_qemu_process(known)
         if process is None:
             return load_rates.Guest(known.uuid, known.id, known.cells)
         threads = {}
@@ -179,27 +181,27 @@ class LoadReader:
             self._processes.pop((known.uuid, known.id), None)
         return load_rates.Guest(
             known.uuid, known.id, known.cells, threads,
-            self._read_memory(process, now), load_files.parse_stall_time(
+            self._read_guest_memory(process, now), load_files.parse_stall_time(
                 _read_file(f'{process.group}/memory.pressure')))
 
-    def _find_process(self, known: RunningGuest) -> _Process | None:
-        """Return the QEMU process of a guest with its vCPU threads; None if
-        the process is not found.
+    def _find_qemu_process(self, guest: RunningGuest) -> _Process | None:
+        """Find the QEMU process of a guest with its vCPU threads.
 
-        The result is cached until the number of vCPU threads changes.
+        None if the process is not found. The result is cached until the number
+        of vCPU threads changes.
         """
-        key = known.uuid, known.id
+        key = guest.uuid, guest.id
         process = self._processes.get(key)
-        wanted = sum(len(cell.vcpus) for cell in known.cells)
+        wanted = sum(len(cell.vcpus) for cell in guest.cells)
         if process is not None and len(process.threads) == wanted:
             return process
-        number = qemu.find_process(self._paths.run, known.name)
+        number = qemu.find_process(self._paths.run, guest.name)
         if number is None:
             return None
         found = survey.read_threads(number, self._paths.proc)
         threads = {role.number: thread.tid for role, thread in found.items()
                    if role.kind == 'vcpu'}
-        group = load_files.parse_machine_group(
+        group = load_files.parse_guest_control_group(
             _read_file(f'{self._paths.proc}/{number}/cgroup'))
         process = _Process(
             number, threads,
@@ -207,12 +209,12 @@ class LoadReader:
         self._processes[key] = process
         return process
 
-    def _read_memory(self, process: _Process,
-                     now: float) -> Mapping[int, int] | None:
-        """Return the memory of a guest in bytes by host NUMA node; None if
-        unknown.
+    def _read_guest_memory(
+            self, process: _Process, now: float) -> Mapping[int, int] | None:
+        """Read the memory of a guest in bytes by host NUMA node.
 
-        ``numa_maps`` is preferred: control group statistics lack huge pages.
+        None if unknown. ``numa_maps`` is preferred: control group statistics
+        lack huge pages.
         """
         if now - process.looked >= MEMORY_FRESH and self._memory_reads:
             self._memory_reads -= 1
@@ -224,9 +226,8 @@ class LoadReader:
         return process.memory
 
 
-def _disk_nodes(sysfs: Path) -> Iterator[tuple[str, int]]:
-    """Yield the name and host NUMA node of each block device whose node is
-    known.
+def _list_disk_nodes(sysfs: Path) -> Iterator[tuple[str, int]]:
+    """Yield the name and host NUMA node of each disk whose node is known.
 
     A disk has no ``numa_node`` file; the PCI function above it has one.
     """
@@ -242,9 +243,7 @@ def _disk_nodes(sysfs: Path) -> Iterator[tuple[str, int]]:
 
 
 def _read_file(path: str) -> str:
-    """Return the content of a kernel file; empty if the file cannot be
-    read.
-    """
+    """Return the content of a kernel file; empty if it cannot be read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

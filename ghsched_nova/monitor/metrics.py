@@ -71,9 +71,7 @@ class Described:
 
     @property
     def exported_name(self) -> str:
-        """Name of the metric as it is exported: counters get the suffix
-        ``_total``.
-        """
+        """Name of an exported metric; a counter has the suffix ``_total``."""
         return self.name + '_total' if self.counter else self.name
 
 
@@ -189,14 +187,14 @@ class Collector(registry.Collector):
         self._collected = shared_work.SharedWork(self._collect, TIMEOUT)
 
     def describe(self) -> list[core.Metric]:
-        """Return an empty list, so that Prometheus does not read the host when
-        the collector is registered.
+        """Return no metrics: registering the collector must not read the host.
         """
         return []
 
     def collect(self) -> list[core.Metric]:
-        """Return all bandwidth metrics of the host; metrics that cannot be
-        read are left out.
+        """Return all bandwidth metrics of the host.
+
+        Metrics that cannot be read are left out.
 
         :raises NoAnswer: if the host is not read in time.
         """
@@ -215,53 +213,55 @@ class Collector(registry.Collector):
     def _host_metrics(self) -> Iterator[core.Metric]:
         problem, found, usage = False, None, None
         try:
-            usage = self._source.reader.measure_usage()
-            found = self._source.reader.last_round
+            usage = self._source.reader.measure_group_bandwidth()
+            found = self._source.reader.last_readings
         except topology.MonitorUnavailable:
             self._errors['resctrl'] += 1
-        guests = self._source.guests()
+        guests = self._source.read_guests()
         if self._source.libvirt_error:
             problem = True
             self._errors['libvirt'] += 1
         yield _single('ghsched_resctrl_up', found is not None)
         if self._source.libvirt is not None:
             yield _single('ghsched_libvirt_up', not problem)
-        yield _vfio(self._source.vfio_interrupts(), guests)
+        yield _vfio(self._source.count_vfio_interrupts(), guests)
         if found is not None:
             yield from _resctrl_metrics(found, guests)
         else:
             yield from _make_unprotected_metric([], {}, guests)
-        yield from load_metrics.to_metrics(self._source.measure_load(
-            guests, view.make_snapshot(usage, guests) if usage else None),
-            guests)
+        yield from load_metrics.make_load_metrics(
+            self._source.measure_load(
+                guests,
+                view.make_bandwidth_snapshot(usage, guests) if usage else None,
+            ), guests)
 
 
 def _resctrl_metrics(found: reader.Round,
                      guests: Sequence[view.Guest]) -> Iterator[core.Metric]:
-    find = view.index_owners(guests)
-    owned = [(group, find.find_guest(group) if group.name else None)
+    find = view.index_guests(guests)
+    owned = [(group, find.find_guest_of_group(group) if group.name else None)
              for group in found.groups]
     yield make_metric('ghsched_host_info', [
         ((found.host.title, found.host.monitor.unit), 1)])
     yield make_metric('ghsched_node_capacity_bytes_per_second', [
         ((str(node),), rate)
         for node, rate in sorted(found.host.capacity.items())])
-    yield from _figures(found, _drop_nested_groups(owned))
-    yield _occupancy(found, _drop_nested_groups(owned))
-    yield _energy(found, _drop_nested_groups(owned))
-    sharers = _map_sharers(owned, guests)
+    yield from _figures(found, _drop_nested_monitoring_groups(owned))
+    yield _occupancy(found, _drop_nested_monitoring_groups(owned))
+    yield _energy(found, _drop_nested_monitoring_groups(owned))
+    sharers = _map_shared_group_guests(owned, guests)
     yield from _make_effective_limit_metrics(found.host, owned, sharers)
     yield from _make_requested_limit_metrics(guests)
     yield from _make_unprotected_metric(owned, sharers, guests)
 
 
-def _drop_nested_groups(owned: Owned) -> Owned:
-    """Drop the monitoring groups whose parent group belongs to the same guest.
+def _drop_nested_monitoring_groups(owned_groups: Owned) -> Owned:
+    """Drop monitoring groups inside a control group of the same guest.
 
-    :param owned: groups, each with its guest.
+    :param owned_groups: groups, each with its guest.
     """
-    of = {group.name: guest for group, guest in owned if group.control}
-    return [(group, guest) for group, guest in owned
+    of = {group.name: guest for group, guest in owned_groups if group.control}
+    return [(group, guest) for group, guest in owned_groups
             if group.control or guest is None
             or of.get(group.parent) != guest]
 
@@ -316,19 +316,19 @@ def _energy(found: reader.Round, owned: Owned) -> core.Metric:
     return make_metric('ghsched_core_energy_joules', samples)
 
 
-def _map_sharers(owned: Owned, guests: Iterable[view.Guest]
-                 ) -> dict[str, list[view.Guest]]:
-    """Return the guests of each control group that guests share, by name of
-    the group.
+def _map_shared_group_guests(
+    owned_groups: Owned, guests: Iterable[view.Guest]
+) -> dict[str, list[view.Guest]]:
+    """Return the guests of each shared control group, by group name.
 
-    :param owned: resctrl groups, each with its guest.
+    :param owned_groups: resctrl groups, each with its guest.
     """
     groups: dict[view.Guest, list[view.Group]] = {
         guest: [] for guest in guests}
-    for group, guest in owned:
+    for group, guest in owned_groups:
         if guest is not None:
             groups.setdefault(guest, []).append(group)
-    there = {group.name for group, _guest in owned if group.control}
+    there = {group.name for group, _guest in owned_groups if group.control}
     found: dict[str, list[view.Guest]] = {}
     for guest, own_groups in groups.items():
         for name in view.list_shared_groups(guest, own_groups):
@@ -339,17 +339,18 @@ def _map_sharers(owned: Owned, guests: Iterable[view.Guest]
 
 
 def _make_effective_limit_metrics(
-    host: topology.Host, owned: Owned,
+    host: topology.Host, owned_groups: Owned,
     sharers: Mapping[str, Sequence[view.Guest | None]]
 ) -> Iterator[core.Metric]:
-    """Yield the metrics of bandwidth limits in force, with samples by control
-    group and host NUMA node.
+    """Yield metrics of the bandwidth limits in force.
 
-    :param owned: resctrl groups, each with its guest.
+    The samples are by control group and host NUMA node.
+
+    :param owned_groups: resctrl groups, each with its guest.
     :param sharers: guests by name of the control group that they share.
     """
     rows = []
-    for group, guest in owned:
+    for group, guest in owned_groups:
         ours = guest is not None or naming.is_shared_group(group.name)
         if not ours or group.lines is None:
             continue
@@ -374,8 +375,9 @@ def _make_effective_limit_metrics(
 def _make_requested_limit_metrics(
     guests: Iterable[view.Guest],
 ) -> Iterator[core.Metric]:
-    """Yield the metrics of bandwidth limits that flavors request, with samples
-    by guest and host NUMA node.
+    """Yield metrics of the bandwidth limits that flavors request.
+
+    The samples are by guest and host NUMA node.
     """
     rows = [((str(node), *_labels(guest)), asked)
             for guest in guests if guest.policy is not None
@@ -388,13 +390,15 @@ def _make_requested_limit_metrics(
 
 
 def _make_unprotected_metric(
-    owned: Owned, sharers: Mapping[str, Sequence[view.Guest]],
+    owned_groups: Owned, sharers: Mapping[str, Sequence[view.Guest]],
     guests: Iterable[view.Guest]
 ) -> Iterator[core.Metric]:
-    """Yield the metric that marks guests whose bandwidth policy needs a
-    control group, but who are in none.
+    """Yield the metric of guests whose policy is not enforced.
+
+    These guests have a bandwidth policy that needs a control group, but are in
+    no control group.
     """
-    inside = {guest for group, guest in owned if group.control}
+    inside = {guest for group, guest in owned_groups if group.control}
     inside |= {guest for together in sharers.values() for guest in together}
     yield make_metric('ghsched_guest_not_protected', [
         (_labels(guest), guest not in inside) for guest in guests
@@ -419,20 +423,18 @@ def _single(name: str, value: float) -> core.Metric:
 
 def make_metric(name: str, samples: Iterable[tuple[Sequence[str], float]]
                 ) -> core.Metric:
-    """Return the Prometheus metric of this name, with its help text and these
-    samples.
-    """
-    return fill_metric(_BY_NAME[name], samples)
+    """Return the Prometheus metric of this name, with samples."""
+    return make_described_metric(_BY_NAME[name], samples)
 
 
-def fill_metric(described: Described,
-                samples: Iterable[tuple[Sequence[str], float]]
-                ) -> core.Metric:
-    """Return a Prometheus metric with its help text and these samples."""
-    kind = (core.CounterMetricFamily if described.counter
+def make_described_metric(
+    description: Described, samples: Iterable[tuple[Sequence[str], float]]
+) -> core.Metric:
+    """Return the Prometheus metric of a description, with samples."""
+    kind = (core.CounterMetricFamily if description.counter
             else core.GaugeMetricFamily)
     found: core.CounterMetricFamily | core.GaugeMetricFamily = kind(
-        described.name, described.text, labels=described.labels)
+        description.name, description.text, labels=description.labels)
     merged = {
         tuple(map(_escape_label, values)): number for values, number in samples
     }

@@ -65,8 +65,7 @@ class State(enum.IntEnum):
 
     @property
     def label(self) -> str:
-        """Word for the state of a bandwidth counter in output and metric
-        labels.
+        """Lower-case name of a counter's state, for output and metric labels.
         """
         return self.name.lower()
 
@@ -104,33 +103,35 @@ NOTHING = Figure(State.MISSING, None)
 ZERO = Figure(State.OK, 0.0)
 
 
-def parse_reading(text: bytes, when: float) -> Reading:
-    """Return the reading of a resctrl monitor file from its content; malformed
-    content gives a reading without a value.
+def parse_monitor_file(content: bytes, read_at: float) -> Reading:
+    """Parse the content of a resctrl monitor file.
 
-    :param text: complete content of the file.
-    :param when: time of the reading in seconds.
+    Malformed content gives a reading without a value.
+
+    :param content: complete content of the file.
+    :param read_at: time of the reading in seconds.
     """
-    text = text.strip()
-    if _NUMBER.fullmatch(text):
-        value = int(text)
+    content = content.strip()
+    if _NUMBER.fullmatch(content):
+        value = int(content)
         if value < WRAP:
-            return Reading(State.OK, value, when)
-    return Reading(_WORDS.get(text, State.ERROR), 0, when)
+            return Reading(State.OK, value, read_at)
+    return Reading(_WORDS.get(content, State.ERROR), 0, read_at)
 
 
-def parse_energy(text: bytes) -> float | None:
-    """Return the energy in joules from the content of a resctrl file
-    ``core_energy``; None if the content is not a number.
+def parse_core_energy(content: bytes) -> float | None:
+    """Parse a resctrl file ``core_energy``: energy in joules.
+
+    None if the content is not a number.
     """
-    text = text.strip()
-    return float(text) if _DECIMAL.fullmatch(text) else None
+    content = content.strip()
+    return float(content) if _DECIMAL.fullmatch(content) else None
 
 
 def compute_bandwidths(before: Mapping[_Key, Reading],
                        now: Mapping[_Key, Reading],
                        unit: Unit) -> dict[_Key, Figure]:
-    """Return the bandwidth of each monitor file between two readings of it.
+    """Compute the bandwidth of each monitor file from two readings of it.
 
     :param before: previous readings by file.
     :param now: current readings by file.
@@ -167,12 +168,12 @@ def _of_counter(before: Reading | None, now: Reading) -> Figure:
 _FIRST = Figure(State.FIRST, None)
 
 
-def sum_figures(parts: Iterable[Figure]) -> Figure:
+def sum_bandwidths(figures: Iterable[Figure]) -> Figure:
     """Return the sum of bandwidth figures; NOTHING if there are none.
 
     The sum has the worst state of the figures and leaves out unknown ones.
     """
-    known = list(parts)
+    known = list(figures)
     if len(known) == 1:     # as a rule
         return known[0]
     state, rate = None, None
@@ -184,12 +185,12 @@ def sum_figures(parts: Iterable[Figure]) -> Figure:
     return NOTHING if state is None else Figure(state, rate)
 
 
-def subtract_parts(whole: Figure, parts: Iterable[Figure]) -> Figure:
-    """Return a bandwidth minus the bandwidths of some parts of it; at least 0.
+def subtract_bandwidths(whole: Figure, parts: Iterable[Figure]) -> Figure:
+    """Return a total bandwidth minus some parts of it; at least 0.
 
     The parts are read a moment later, so their sum may be larger.
     """
     if whole.rate is None:
         return whole
-    taken = sum_figures(parts).rate or 0.0
+    taken = sum_bandwidths(parts).rate or 0.0
     return Figure(whole.state, max(0.0, whole.rate - taken))

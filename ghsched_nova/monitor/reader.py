@@ -85,7 +85,7 @@ class Reader:
     :param resctrl: mount point of resctrl.
     :param sysfs: mount point of sysfs.
     :param configured: MB/s that host NUMA nodes can deliver, see
-        topology.read_host.
+        topology.read_monitored_host.
     :param clock: monotonic clock in seconds.
     :param occupancy: whether to read the L3 cache occupancy of groups, too.
     :param energy: whether to read the energy of processor cores, too.
@@ -108,15 +108,15 @@ class Reader:
         self._last: Round | None = None
 
     @property
-    def last_round(self) -> Round | None:
-        """Counter readings of the last measurement of bandwidth; None before
-        the first.
+    def last_readings(self) -> Round | None:
+        """Readings of the last bandwidth measurement; None before the first.
         """
         return self._last
 
-    def get_host(self) -> topology.Host:
-        """Return the properties of the monitored host; they are read again
-        after a new mount of resctrl.
+    def get_monitored_host(self) -> topology.Host:
+        """Return the resctrl properties of the monitored host, cached.
+
+        They are read again after a new mount of resctrl.
 
         :raises MonitorUnavailable: if the host reports no bandwidth.
         """
@@ -127,7 +127,7 @@ class Reader:
                     and now - self._looked < FRESH):
                 return self._host
             before, self._host = self._host, None
-            host = topology.read_host(
+            host = topology.read_monitored_host(
                 self._resctrl, self._sysfs, self._configured)
             if (before is None or mount != self._mount
                     or before.monitor != host.monitor):
@@ -135,22 +135,22 @@ class Reader:
             self._host, self._mount, self._looked = host, mount, now
             return host
 
-    def read_round(self) -> Round:
-        """Read the monitor files of all resctrl groups once and return the
-        readings.
+    def read_monitor_files(self) -> Round:
+        """Read the monitor files of all resctrl groups once.
 
         :raises MonitorUnavailable: if the host reports no bandwidth (any
             more).
         """
-        host = self.get_host()
+        host = self.get_monitored_host()
         fs.wait_for_writer(self._resctrl)
-        places = topology.find_places(self._resctrl, host)
-        caches = (topology.find_places(self._resctrl, host, host.occupancy)
-                  if self._occupancy and host.occupancy else ())
+        places = topology.find_monitor_files(self._resctrl, host)
+        caches = (
+            topology.find_monitor_files(self._resctrl, host, host.occupancy)
+            if self._occupancy and host.occupancy else ())
         occupancy: dict[tuple[str, int, topology.Place], rates.Reading] = {}
         groups = []
         readings: dict[Key, rates.Reading] = {}
-        for group, path in _list_groups(str(self._resctrl)):
+        for group, path in _list_resctrl_groups(str(self._resctrl)):
             found = {(group.name, group.number, place.domain):
                      _reading(f'{path}/{place.path}', self._clock)
                      for place in places}
@@ -164,16 +164,19 @@ class Reader:
                           _reading(f'{path}/{cache.path}', self._clock)
                           for cache in caches}
         return Round(host, places, tuple(groups), readings, occupancy,
-                     self._read_energy(host, groups))
+                     self._read_core_energy(host, groups))
 
-    def _read_energy(self, host: topology.Host,
-                     groups: Sequence[view.Group]) -> dict[Key, float]:
-        """Return the energy of processor cores by resctrl group and processor
-        package; empty if not requested.
+    def _read_core_energy(
+        self, host: topology.Host, groups: Sequence[view.Group]
+    ) -> dict[Key, float]:
+        """Read the energy in joules of processor cores, by resctrl group.
+
+        The keys also contain the processor package. Empty if not requested.
         """
         if not self._energy or host.energy is None:
             return {}
-        packages = topology.find_places(self._resctrl, host, host.energy)
+        packages = topology.find_monitor_files(
+            self._resctrl, host, host.energy)
         found = {}
         for group in groups:
             for package in packages:
@@ -182,7 +185,7 @@ class Reader:
                     found[group.name, group.number, package.domain] = joules
         return found
 
-    def measure_usage(self) -> view.Usage:
+    def measure_group_bandwidth(self) -> view.Usage:
         """Return the bandwidth of all resctrl groups since the previous call.
 
         Counters have no rate in the first call; their state is FIRST.
@@ -190,24 +193,28 @@ class Reader:
         :raises MonitorUnavailable: if the host reports no bandwidth.
         """
         with self._lock:
-            now = self.read_round()
+            now = self.read_monitor_files()
             before, self._last = self._last, now
         figures = rates.compute_bandwidths(before.readings if before else {},
                                            now.readings, now.host.monitor.unit)
-        cached = _sum_cache_bytes(now.occupancy)
+        cached = _sum_cache_bytes_by_nodes(now.occupancy)
         return view.Usage(
             now.host,
-            tuple(view.GroupUsage(group,
-                                  _sum_by_nodes(group, now.places, figures),
-                                  cached.get((group.name, group.number), {}))
-                  for group in now.groups))
+            tuple(
+                view.GroupUsage(
+                    group, _sum_bandwidth_by_nodes(group, now.places, figures),
+                    cached.get((group.name, group.number), {}))
+                for group in now.groups),
+        )
 
 
-def _sum_cache_bytes(occupancy: Mapping[tuple[str, int, topology.Place],
-                                        rates.Reading],
-                     ) -> dict[tuple[str, int], dict[topology.Nodes, int]]:
-    """Return the bytes that each resctrl group has in L3 caches, by NUMA nodes
-    of the caches; nodes with an unreadable cache are left out.
+def _sum_cache_bytes_by_nodes(
+    occupancy: Mapping[tuple[str, int, topology.Place], rates.Reading],
+) -> dict[tuple[str, int], dict[topology.Nodes, int]]:
+    """Return each resctrl group's bytes in L3 caches, by NUMA nodes.
+
+    The nodes are those of the cache. Nodes with an unreadable cache are left
+    out.
 
     :param occupancy: readings by group name, inode number and cache.
     """
@@ -223,11 +230,14 @@ def _sum_cache_bytes(occupancy: Mapping[tuple[str, int, topology.Place],
     return found
 
 
-def _sum_by_nodes(group: view.Group, places: Sequence[topology.Place],
-                  figures: Mapping[Key, rates.Figure],
-                  ) -> dict[topology.Nodes, rates.Figure]:
-    """Return the bandwidth of a resctrl group by host NUMA nodes, summed over
-    the resctrl domains of the nodes.
+def _sum_bandwidth_by_nodes(
+    group: view.Group,
+    places: Sequence[topology.Place],
+    figures: Mapping[Key, rates.Figure],
+) -> dict[topology.Nodes, rates.Figure]:
+    """Return the bandwidth of a resctrl group by host NUMA nodes.
+
+    The bandwidth is summed over the resctrl domains of the nodes.
 
     :param figures: bandwidth by group and domain.
     """
@@ -235,22 +245,25 @@ def _sum_by_nodes(group: view.Group, places: Sequence[topology.Place],
     for place in places:
         figure = figures.get((group.name, group.number, place.domain))
         found.setdefault(place.nodes, []).append(figure or rates.NOTHING)
-    return {nodes: rates.sum_figures(parts) for nodes, parts in found.items()}
+    return {
+        nodes: rates.sum_bandwidths(parts) for nodes, parts in found.items()}
 
 
 # -- files --------------------------------------------------------------------
 
 
-def _list_groups(root: str) -> list[tuple[view.Group, str]]:
-    """Return all control groups and monitoring groups of resctrl, each with
-    its directory.
+def _list_resctrl_groups(resctrl_path: str) -> list[tuple[view.Group, str]]:
+    """Return all resctrl groups with the paths of their directories.
 
-    :param root: mount point of resctrl.
+    These are the control groups and the monitoring groups.
+
+    :param resctrl_path: mount point of resctrl.
     """
-    found = _with_monitors(view.Group('', 0, True, '', _lines(root)), root)
-    for name, number in _directories(root):
+    found = _with_monitors(
+        view.Group('', 0, True, '', _lines(resctrl_path)), resctrl_path)
+    for name, number in _directories(resctrl_path):
         if name not in naming.NOT_GROUPS:
-            path = f'{root}/{name}'
+            path = f'{resctrl_path}/{name}'
             found += _with_monitors(
                 view.Group(name, number, True, '', _lines(path)), path)
     return found
@@ -278,15 +291,16 @@ def _directories(path: str) -> list[tuple[str, int]]:
 
 def _lines(path: str) -> schemata.Schemata | None:
     try:
-        return _parse_schemata(_content(f'{path}/schemata', _SCHEMATA_LONGEST))
+        return _parse_cached_schemata(
+            _content(f'{path}/schemata', _SCHEMATA_LONGEST))
     except (OSError, schemata.SchemataError):
         return None
 
 
 @functools.lru_cache(maxsize=1024)
-def _parse_schemata(text: bytes) -> schemata.Schemata:
-    """Return the parsed text of a schemata file, cached by text."""
-    return schemata.parse_kernel_schemata(text.decode(errors='replace'))
+def _parse_cached_schemata(content: bytes) -> schemata.Schemata:
+    """Parse a schemata file; the result is cached by content."""
+    return schemata.parse_kernel_schemata(content.decode(errors='replace'))
 
 
 def _reading(path: str, clock: Clock) -> rates.Reading:
@@ -296,12 +310,12 @@ def _reading(path: str, clock: Clock) -> rates.Reading:
         return rates.Reading(rates.State.MISSING, 0, clock())
     except OSError:
         return rates.Reading(rates.State.ERROR, 0, clock())
-    return rates.parse_reading(text, clock())
+    return rates.parse_monitor_file(text, clock())
 
 
 def _joules(path: Path) -> float | None:
     try:
-        return rates.parse_energy(_content(str(path), _LONGEST))
+        return rates.parse_core_energy(_content(str(path), _LONGEST))
     except OSError:
         return None
 

@@ -36,8 +36,9 @@ class Collector(registry.Collector):
         self._path = path
 
     def collect(self) -> Iterator[core.Metric]:
-        """Yield the number of refusals and the time of the last, with a
-        sample per flavor.
+        """Yield the metrics of nova-scheduler's refusals by flavor.
+
+        These are the number of refusals and the time of the last one.
         """
         try:
             record = refusal_record.from_json(self._path.read_text())

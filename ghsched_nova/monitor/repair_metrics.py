@@ -32,17 +32,16 @@ FILE = 'ghsched-repairs.json'
 VERSION = 1
 
 
-def render_counts(counts: Mapping[str, int]) -> str:
-    """Return JSON text with the number of repairs on the host by kind of
-    repair.
-    """
+def render_repair_counts(counts: Mapping[str, int]) -> str:
+    """Return the number of repairs of the host by kind, as JSON."""
     return json.dumps({'version': VERSION, 'repairs': dict(counts)},
                       sort_keys=True)
 
 
-def parse_counts(text: str) -> dict[str, int]:
-    """Return the number of repairs by kind of repair from JSON text; empty if
-    the text is malformed.
+def parse_repair_counts(text: str) -> dict[str, int]:
+    """Parse JSON with the number of repairs by kind of repair.
+
+    Empty if the text is malformed.
     """
     return wire.parse(text, VERSION, lambda found: {
         str(kind): int(count)
@@ -59,11 +58,12 @@ class Collector(registry.Collector):
         self._path = path
 
     def collect(self) -> Iterator[core.Metric]:
-        """Yield the Prometheus counter of repairs on the host, with a sample
-        per kind of repair.
+        """Yield the Prometheus counter of repairs of the host.
+
+        The counter has a sample per kind of repair.
         """
         try:
-            counts = parse_counts(self._path.read_text())
+            counts = parse_repair_counts(self._path.read_text())
         except (OSError, UnicodeDecodeError):
             counts = {}
         yield metrics.make_metric('ghsched_repairs', [

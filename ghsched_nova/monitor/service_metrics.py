@@ -84,7 +84,7 @@ class Collector(registry.Collector):
         self._path = path
 
     def describe(self) -> list[core.Metric]:
-        """Return an empty list: registering the collector reads nothing."""
+        """Return no metrics: registering the collector reads no file."""
         return []
 
     def collect(self) -> list[core.Metric]:
@@ -94,23 +94,37 @@ class Collector(registry.Collector):
                   str(key.node)), level)
                 for key, level in sorted(levels.items())]
         return [
-            *(_make(f'{name}_percent', [
-                (labels, value) for labels, level in rows
-                if (value := get(level.last)) is not None])
-              for name, get in _OF_PERIOD),
-            _make('minutes', [(labels, level.seconds / 60)
-                              for labels, level in rows]),
-            _make('short_minutes', [
-                ((*labels, cause), level.short.get(cause, 0.0) / 60)
-                for labels, level in rows for cause in service_level.Cause]),
-            _make('periods', [(labels, level.periods)
-                              for labels, level in rows]),
-            _make('short_periods', [
-                ((*labels, cause), level.short_periods.get(cause, 0))
-                for labels, level in rows for cause in service_level.Cause])]
+            *(
+                _make_server_metric(
+                    f'{name}_percent',
+                    [
+                        (labels, value) for labels, level in rows
+                        if (value := get(level.last)) is not None])
+                for name, get in _OF_PERIOD),
+            _make_server_metric(
+                'minutes',
+                [(labels, level.seconds / 60) for labels, level in rows]),
+            _make_server_metric(
+                'short_minutes',
+                [
+                    ((*labels, cause), level.short.get(cause, 0.0) / 60)
+                    for labels, level in rows
+                    for cause in service_level.Cause]),
+            _make_server_metric(
+                'periods', [(labels, level.periods) for labels, level in rows]
+            ),
+            _make_server_metric(
+                'short_periods',
+                [
+                    ((*labels, cause), level.short_periods.get(cause, 0))
+                    for labels, level in rows
+                    for cause in service_level.Cause]),
+        ]
 
 
-def _make(name: str, samples: list[tuple[tuple[str, ...], float]]
-          ) -> core.Metric:
-    """Return the metric ``ghsched_server_NAME`` with these samples."""
-    return metrics.fill_metric(_BY_NAME[f'ghsched_server_{name}'], samples)
+def _make_server_metric(
+    name: str, samples: list[tuple[tuple[str, ...], float]]
+) -> core.Metric:
+    """Return the Prometheus metric ``ghsched_server_NAME`` with samples."""
+    return metrics.make_described_metric(
+        _BY_NAME[f'ghsched_server_{name}'], samples)

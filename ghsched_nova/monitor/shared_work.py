@@ -47,8 +47,10 @@ class SharedWork(Generic[_Result]):
         self._begun = 0.0
 
     def get_result(self) -> _Result:
-        """Return the result of the shared function: of the run in progress,
-        else of a new run.
+        """Wait for the run of the function in progress; return its result.
+
+        If no run is in progress, a new one is started, which concurrent
+        callers share.
 
         :raises NoAnswer: if the run does not finish in time.
         :raises Exception: any exception of the function.

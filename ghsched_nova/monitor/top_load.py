@@ -26,14 +26,12 @@ GUEST_TITLES = ('CPU %', 'WAIT %')
 
 
 def make_load_document(measured: load.Load | None) -> Any:
-    """Return a host load measurement as JSON data, in the form that
-    nova-compute reports.
-    """
+    """Return a host load measurement as JSON data, as nova-compute does."""
     return None if measured is None else json.loads(load.to_json(measured))
 
 
-def format_node_rows(measured: load.Load) -> list[list[str]]:
-    """Return the load of the host as table rows, one per host NUMA node."""
+def format_node_load_rows(measured: load.Load) -> list[list[str]]:
+    """Return table rows with the load of each host NUMA node."""
     return [[str(node.node), *map(_percent, (
         node.cpu_load, node.cpu_wait, node.memory_load, node.memory_wait,
         node.remote, node.io_load)),
@@ -41,26 +39,30 @@ def format_node_rows(measured: load.Load) -> list[list[str]]:
         ' '.join(node.bottlenecks or ()) or '-'] for node in measured.nodes]
 
 
-def format_guest_cells(measured: load.Load | None, uuid: str,
-                       nodes: topology.Nodes) -> list[str]:
-    """Return the load of a guest on some host NUMA nodes as table cells.
+def format_guest_load_cells(
+    measured: load.Load | None, uuid: str, nodes: topology.Nodes
+) -> list[str]:
+    """Return table cells with the load of a guest on host NUMA nodes.
 
     :param measured: load measurement of the host.
     :param uuid: UUID of the guest.
     """
     here = [one for one in (measured.guests if measured else ())
             if uuid and one.guest == uuid and one.host_node in nodes]
-    return [_percent(_weighted_mean(here, [one.cpu_load for one in here])),
-            _percent(_weighted_mean(here, [one.cpu_wait for one in here]))]
+    return [
+        _percent(_compute_weighted_mean(here, [one.cpu_load for one in here])),
+        _percent(_compute_weighted_mean(here, [one.cpu_wait for one in here]))]
 
 
-def _weighted_mean(here: Iterable[load.GuestNode],
-                   values: Sequence[float | None]) -> float | None:
-    """Return the mean of load values weighted by number of vCPUs; None if a
-    value is unknown.
+def _compute_weighted_mean(
+    guest_nodes: Iterable[load.GuestNode], values: Sequence[float | None]
+) -> float | None:
+    """Return the mean of load values, weighted by number of vCPUs.
+
+    None if a value is unknown.
     """
     found = [(one.vcpus or 0, value)
-             for one, value in zip(here, values, strict=True)
+             for one, value in zip(guest_nodes, values, strict=True)
              if value is not None]
     vcpus = sum(count for count, _value in found)
     if not vcpus or len(found) < len(values):

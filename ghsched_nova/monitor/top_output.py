@@ -78,13 +78,15 @@ Row = list[str]
 # -- JSON ---------------------------------------------------------------------
 
 
-def make_document(snapshot: view.Snapshot, when: float, problem: str = '',
-                  measured: load.Load | None = None) -> dict[str, Any]:
-    """Return the bandwidth and load of a host as JSON data, with numbers in
-    full precision.
+def make_host_document(
+        snapshot: view.Snapshot, measured_at: float, problem: str = '',
+        measured: load.Load | None = None) -> dict[str, Any]:
+    """Return the bandwidth and load of a host as JSON data.
+
+    Numbers have full precision.
     """
     return {
-        'time': when, 'dialect': snapshot.title, 'unit': snapshot.unit,
+        'time': measured_at, 'dialect': snapshot.title, 'unit': snapshot.unit,
         'problem': problem or None, 'used': _json_figure(snapshot.used),
         'nodes': [{
             'nodes': list(node.nodes),
@@ -93,7 +95,7 @@ def make_document(snapshot: view.Snapshot, when: float, problem: str = '',
             'guests': _json_figure(node.guests),
             'others': _json_figure(node.others),
             'capacity': node.capacity, 'guaranteed': node.guaranteed,
-            'short_chance': snapshot.short_chance(node.nodes),
+            'short_chance': snapshot.get_burst_shortage(node.nodes),
         } for node in snapshot.nodes],
         'guests': [_json_guest(guest) for guest in snapshot.guests],
         'others': [{
@@ -106,10 +108,12 @@ def make_document(snapshot: view.Snapshot, when: float, problem: str = '',
     }
 
 
-def format_json(snapshot: view.Snapshot, when: float, problem: str = '',
-                measured: load.Load | None = None) -> str:
+def format_host_as_json(
+        snapshot: view.Snapshot, measured_at: float, problem: str = '',
+        measured: load.Load | None = None) -> str:
     """Return the bandwidth and load of a host as one line of JSON."""
-    return json.dumps(make_document(snapshot, when, problem, measured))
+    return json.dumps(
+        make_host_document(snapshot, measured_at, problem, measured))
 
 
 def _json_figure(figure: rates.Figure) -> dict[str, Any]:
@@ -166,8 +170,9 @@ ORDERS: dict[str, tuple[Callable[[view.GuestUsage], Any], bool]] = {
 
 def sort_guests(guests: Sequence[view.GuestUsage], order: str = 'used',
                 reverse: bool = False) -> list[view.GuestUsage]:
-    """Return the guests sorted by a column of the table; equal guests are
-    sorted by name.
+    """Return guests sorted by a column of ghsched-top.
+
+    Equal guests are sorted by name.
     """
     key, most_first = ORDERS[order]
     by_name = sorted(guests, key=lambda usage: (usage.guest.title,
@@ -232,10 +237,10 @@ class Page:
     def __len__(self) -> int:
         return len(self.head) + 1 + len(self.entries)
 
-    def render_lines(
+    def render_page_lines(
         self, first: int = 0, count: int | None = None
     ) -> list[Line]:
-        """Return a range of the text lines of a ghsched-top page.
+        """Return a range of the lines of a ghsched-top page.
 
         :param first: index of the first line.
         :param count: number of lines; None for all.
@@ -253,46 +258,49 @@ class Page:
             columns[_CACHED:_CACHED] = top_load.GUEST_TITLES
             for row, entry in zip(cells, shown, strict=True):
                 row[_CACHED:_CACHED] = entry.load
-        titles, *rows = _align_columns(columns, cells, 2, _LEAST)
+        titles, *rows = _align_table_columns(columns, cells, 2, _LEAST)
         lines = [*map(Line, (*self.head, titles))][first:end]
-        return lines + [Line(text, _is_below(entry.row)) for text, entry
-                        in zip(rows, shown, strict=True)]
+        return lines + [
+            Line(text, _is_limited_below_policy(entry.row))
+            for text, entry in zip(rows, shown, strict=True)]
 
 
-def make_page(snapshot: view.Snapshot, when: str, problem: str = '',
-              order: str = 'used', reverse: bool = False,
-              match: str = '', loaded: bool = False,
-              measured: load.Load | None = None) -> Page:
-    """Return the page of ghsched-top with tables of host NUMA nodes, guests
-    and groups.
+def make_top_page(
+        snapshot: view.Snapshot, when: str, problem: str = '',
+        order: str = 'used', reverse: bool = False, name_filter: str = '',
+        loaded: bool = False, measured: load.Load | None = None) -> Page:
+    """Return a ghsched-top page of host NUMA nodes, guests and groups.
 
     :param when: time of the snapshot, as it is shown.
     :param problem: cause why libvirt did not answer.
-    :param match: text that names of shown guests and groups contain.
+    :param name_filter: text that names of shown guests and groups contain.
     :param loaded: whether load and wait time are shown.
     :param measured: load and wait time; None if unknown.
     """
     lines = [f'ghsched-top {when}  {snapshot.title}, '
              f'{_UNITS[snapshot.unit]}; {len(snapshot.guests)} guests, '
              f'{len(snapshot.others)} other groups']
-    if match:
-        lines.append(to_printable(f'only names with: {match}'))
+    if name_filter:
+        lines.append(replace_unprintable(f'only names with: {name_filter}'))
     if problem:
-        lines.append(to_printable(f'without libvirt: {problem}'))
-    lines += [to_printable(f'{usage.guest.title}: {usage.guest.problem}')
-              for usage in snapshot.guests if usage.guest.problem]
+        lines.append(replace_unprintable(f'without libvirt: {problem}'))
+    lines += [
+        replace_unprintable(f'{usage.guest.title}: {usage.guest.problem}')
+        for usage in snapshot.guests if usage.guest.problem]
     lines += ['', *_format_node_lines(snapshot), '']
     if loaded and measured:
-        lines += [*_align_columns(top_load.NODE_TITLES,
-                                  top_load.format_node_rows(measured), 1), '']
-    guests = [usage for usage in snapshot.guests if _matches(usage, match)]
-    entries = [entry._replace(load=top_load.format_guest_cells(
-        measured, usage.guest.uuid, entry.nodes))
+        lines += _align_table_columns(
+            top_load.NODE_TITLES, top_load.format_node_load_rows(measured), 1)
+        lines.append('')
+    guests = [one for one in snapshot.guests if _matches(one, name_filter)]
+    entries = [
+        entry._replace(load=top_load.format_guest_load_cells(
+            measured, usage.guest.uuid, entry.nodes))
         for usage in sort_guests(guests, order, reverse)
         for entry in _make_guest_rows(usage)]
     entries += [_Entry(f'({one.group.name})', nodes, figure,
                        cached=one.cached.get(nodes))
-                for one in snapshot.others if match in one.group.name
+                for one in snapshot.others if name_filter in one.group.name
                 for nodes, figure in sorted(one.used.items())]
     return Page(tuple(lines), tuple(entries),
                 {node.nodes: node.capacity for node in snapshot.nodes},
@@ -305,8 +313,8 @@ def _matches(usage: view.GuestUsage, match: str) -> bool:
                for name in (guest.server, guest.name, guest.uuid))
 
 
-def _is_below(row: view.GuestNode | None) -> bool:
-    """Whether a guest is limited to less bandwidth than its policy promises.
+def _is_limited_below_policy(row: view.GuestNode | None) -> bool:
+    """Whether a guest is limited to less bandwidth than its policy says.
 
     A difference of two percent is allowed: openEuler's 6.6 kernel may show
     that much less than was written.
@@ -319,8 +327,9 @@ def _is_below(row: view.GuestNode | None) -> bool:
 
 
 def _format_node_lines(snapshot: view.Snapshot) -> list[str]:
-    """Return a table line with the bandwidth of each host NUMA node, and a
-    line with the sum if there are several.
+    """Return table lines with the bandwidth of each host NUMA node.
+
+    The last line has the sum if there are several nodes.
     """
     titles = list(_NODE_TITLES)
     rows = [_node_row(node) for node in snapshot.nodes]
@@ -328,34 +337,35 @@ def _format_node_lines(snapshot: view.Snapshot) -> list[str]:
         rows.append(_total_row(snapshot))
     if snapshot.short:
         titles.append(_SHORT_TITLE)
-        chances = [snapshot.short_chance(node.nodes)
+        chances = [snapshot.get_burst_shortage(node.nodes)
                    for node in snapshot.nodes]
         for row, chance in itertools.zip_longest(rows, chances):
             row.append('-' if chance is None else f'{100 * chance:.2g}')
-    return _align_columns(titles, rows, 1)
+    return _align_table_columns(titles, rows, 1)
 
 
 def _total_row(snapshot: view.Snapshot) -> Row:
     nodes = snapshot.nodes
     capacities = [node.capacity for node in nodes if node.capacity]
-    return ['all', _format_figure(snapshot.used),
+    return ['all', _format_bandwidth(snapshot.used),
             _percent(snapshot.used, sum(capacities)
                      if len(capacities) == len(nodes) else None),
-            *(_format_figure(rates.sum_figures(parts)) for parts in (
+            *(_format_bandwidth(rates.sum_bandwidths(parts)) for parts in (
                 [node.default for node in nodes],
                 [node.guests for node in nodes],
                 [node.others for node in nodes])), '-']
 
 
 def _node_row(node: view.NodeUsage) -> Row:
-    return [_nodes(node.nodes), _format_figure(node.used),
-            _percent(node.used, node.capacity), _format_figure(node.default),
-            _format_figure(node.guests), _format_figure(node.others),
-            str(node.guaranteed)]
+    return [
+        _nodes(node.nodes), _format_bandwidth(node.used),
+        _percent(node.used, node.capacity), _format_bandwidth(node.default),
+        _format_bandwidth(node.guests), _format_bandwidth(node.others),
+        str(node.guaranteed)]
 
 
 def _make_guest_rows(usage: view.GuestUsage) -> list[_Entry]:
-    """Return the table rows of a guest's bandwidth, one per host NUMA node.
+    """Return table rows of a guest's bandwidth, one per host NUMA node.
 
     For a guest without a policy, only nodes with traffic or limits.
     """
@@ -383,11 +393,13 @@ def _row(entry: _Entry, capacity: dict[topology.Nodes, int | None]) -> Row:
     held = _effective(entry.row.effective if entry.row else None)
     minimum, maximum, hard, priority = asked
     held_minimum, held_maximum, cap, held_hard, held_priority = held
-    return [to_printable(entry.name), _nodes(entry.nodes) if entry.nodes or not
-            entry.word else '-', entry.word or _format_figure(entry.figure),
-            _percent(entry.figure, capacity.get(entry.nodes)),
-            minimum, held_minimum, maximum, held_maximum, cap, hard,
-            held_hard, priority, held_priority]
+    return [
+        replace_unprintable(entry.name),
+        _nodes(entry.nodes) if entry.nodes or not entry.word else '-',
+        entry.word or _format_bandwidth(entry.figure),
+        _percent(entry.figure, capacity.get(entry.nodes)), minimum,
+        held_minimum, maximum, held_maximum, cap, hard, held_hard, priority,
+        held_priority]
 
 
 def _asked(asked: NodePolicy | None) -> Row:
@@ -414,9 +426,10 @@ def _nodes(nodes: topology.Nodes) -> str:
     return cpulist.render_cpu_list(nodes) or '?'
 
 
-def _format_figure(figure: rates.Figure) -> str:
-    """Return a bandwidth as text in MB/s; a ``+`` marks a sum whose other
-    parts are unknown.
+def _format_bandwidth(figure: rates.Figure) -> str:
+    """Return a bandwidth as text in MB/s.
+
+    A ``+`` marks a sum of which some parts are unknown.
     """
     if figure.rate is None:
         return ('-' if figure.state is rates.State.MISSING
@@ -435,22 +448,21 @@ def _percent(figure: rates.Figure, capacity: int | None) -> str:
     return f'{100 * figure.rate / capacity:.1f}'
 
 
-def to_printable(text: str) -> str:
-    """Return the text with ``?`` in place of characters that a terminal may
-    interpret as commands.
-    """
+def replace_unprintable(text: str) -> str:
+    """Replace characters that a terminal may interpret by ``?``."""
     return ''.join(letter if letter.isprintable() else '?'
                    for letter in text)
 
 
-def measure_width(text: str) -> int:
+def measure_text_width(text: str) -> int:
     """Return the number of terminal columns that a text takes."""
     return len(text) if text.isascii() else max(0, wcwidth.wcswidth(text))
 
 
-def clip_columns(text: str, first: int, columns: int) -> str:
-    """Return the part of a text that is in a range of terminal columns; wide
-    characters at the edge are left out.
+def clip_text_to_columns(text: str, first: int, columns: int) -> str:
+    """Return the part of a text that is in a range of terminal columns.
+
+    Wide characters at the edge are left out.
 
     :param first: first column.
     :param columns: number of columns.
@@ -466,19 +478,20 @@ def clip_columns(text: str, first: int, columns: int) -> str:
     return ''.join(found)
 
 
-def _align_columns(titles: Sequence[str], rows: Sequence[Row], left: int,
-                   least: Sequence[int] = ()) -> list[str]:
-    """Return the rows of a table as text with aligned columns, titles first.
+def _align_table_columns(
+        titles: Sequence[str], rows: Sequence[Row], left_aligned: int,
+        min_widths: Sequence[int] = ()) -> list[str]:
+    """Return the lines of a text table with aligned columns, titles first.
 
-    :param left: number of columns that are aligned to the left; the others are
-        aligned to the right.
-    :param least: minimum widths of the first columns.
+    :param left_aligned: number of columns that are aligned to the left; the
+        others are aligned to the right.
+    :param min_widths: minimum widths of the first columns.
     """
-    widths = [max(map(measure_width, column)) for column
+    widths = [max(map(measure_text_width, column)) for column
               in zip(titles, *rows, strict=True)]
-    widths[:len(least)] = map(max, widths, least)
+    widths[:len(min_widths)] = map(max, widths, min_widths)
     return ['  '.join(
-        word + ' ' * (wide - measure_width(word)) if place < left
-        else ' ' * (wide - measure_width(word)) + word
+        word + ' ' * (wide - measure_text_width(word)) if place < left_aligned
+        else ' ' * (wide - measure_text_width(word)) + word
         for place, (word, wide) in enumerate(zip(row, widths, strict=True))
     ).rstrip() for row in (titles, *rows)]

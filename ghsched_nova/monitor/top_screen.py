@@ -77,7 +77,7 @@ class Top:
         self._load: load.Load | None = None
         self._when = 0.0
 
-    def read_frame(self) -> None:
+    def read_new_figures(self) -> None:
         """Read new bandwidth and load figures to show.
 
         :raises MonitorUnavailable: if the host reports no bandwidth.
@@ -89,20 +89,24 @@ class Top:
                 self._snapshot)
         self._when = time.time()
 
-    def render_frame(self) -> str:
-        """Return the current figures as text, without a newline at the end."""
+    def render_figures(self) -> str:
+        """Return the current bandwidth figures as text.
+
+        The text does not end with a newline.
+        """
         if self._snapshot is None:
             return ''
         if self.as_json:
-            return top_output.format_json(self._snapshot, self._when,
-                                          self._source.libvirt_error,
-                                          self._load)
-        return '\n'.join(line.text for line in self._page().render_lines())
+            return top_output.format_host_as_json(
+                self._snapshot, self._when, self._source.libvirt_error,
+                self._load)
+        return '\n'.join(
+            line.text for line in self._page().render_page_lines())
 
-    def screen(self, columns: int, lines: int, colour: bool = False,
-               problem: str = '') -> str:
-        """Return the characters that show the current figures in a terminal of
-        this size.
+    def render_terminal(
+        self, columns: int, lines: int, colour: bool = False, problem: str = ''
+    ) -> str:
+        """Return the output that shows the current figures in a terminal.
 
         :param problem: message shown in place of the figures.
         """
@@ -112,31 +116,29 @@ class Top:
         else:
             page = self._page()
             self.skip = max(0, min(self.skip, len(page) - self._room))
-            rows = page.render_lines(self.skip, self._room)
-        rows = [line._replace(text=top_output.clip_columns(
+            rows = page.render_page_lines(self.skip, self._room)
+        rows = [line._replace(text=top_output.clip_text_to_columns(
             line.text, self.shift, columns)) for line in rows[:lines - 1]]
         last = f'/{self._asking}'
         if self._asking is None:
             last = next((one for one in HELPS if len(one) <= columns),
                         HELPS[-1])
         return render_screen([*rows, top_output.Line(
-            top_output.clip_columns(last, 0, columns))], colour)
+            top_output.clip_text_to_columns(last, 0, columns))], colour)
 
     def _page(self) -> top_output.Page:
         if self._snapshot is None:
             raise ValueError('nothing has been read')
-        return top_output.make_page(
+        return top_output.make_top_page(
             self._snapshot,
             time.strftime('%H:%M:%S', time.localtime(self._when)),
             self._source.libvirt_error, self.order, self.reverse, self.match,
             self.loaded, self._load)
 
     def handle_key(self, key: str) -> bool:
-        """Carry out the command of a pressed key; return False if it quits
-        ghsched-top.
-        """
+        """Carry out the command of a pressed key; return False to quit."""
         if self._asking is not None:
-            self._edit_filter(key)
+            self._edit_guest_filter(key)
             return True
         if key == '/':
             self._asking = ''
@@ -157,10 +159,8 @@ class Top:
         side = {_LEFT: -_SIDE, _RIGHT: _SIDE}.get(where, 0)
         self.shift = max(0, self.shift + side)
 
-    def _edit_filter(self, key: str) -> None:
-        """Change the guest name filter, which the user is typing, by a pressed
-        key.
-        """
+    def _edit_guest_filter(self, key: str) -> None:
+        """Change the guest name filter by a key that the user has pressed."""
         typed = self._asking or ''
         if key in ('\r', '\n'):
             self.match, self._asking, self.skip = typed, None, 0
@@ -172,9 +172,10 @@ class Top:
             self._asking = typed + key
 
 
-def parse_keys(text: str) -> list[str]:
-    """Return the keys that terminal input stands for; unknown escape sequences
-    are left out.
+def parse_terminal_keys(text: str) -> list[str]:
+    """Return the keys that terminal input stands for.
+
+    Unknown escape sequences are left out.
     """
     found = []
     for match in _SEQUENCE.finditer(text):
@@ -187,9 +188,7 @@ def parse_keys(text: str) -> list[str]:
 
 def render_screen(lines: Sequence[top_output.Line],
                   colour: bool = False) -> str:
-    """Return the terminal output that shows these lines in place of the
-    previous ones.
-    """
+    """Return terminal output that replaces the shown lines by new ones."""
     return _HOME + '\n'.join(
         (f'{_RED}{line.text}{_PLAIN}' if colour and line.alarm
          else line.text) + _END_OF_LINE for line in lines) + _END_OF_SCREEN

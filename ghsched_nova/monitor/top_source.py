@@ -55,40 +55,43 @@ class Source:
     bursts: Path | None = None
 
     def measure_bandwidth(self) -> view.Snapshot:
-        """Return the memory bandwidth of host NUMA nodes and running guests
-        since the previous call.
+        """Measure memory bandwidth of host NUMA nodes and running guests.
+
+        The bandwidth is the mean since the previous call.
 
         :raises MonitorUnavailable: if the host reports no bandwidth.
         """
-        usage = self.reader.measure_usage()
+        usage = self.reader.measure_group_bandwidth()
         return dataclasses.replace(
-            view.make_snapshot(usage, self.guests()), short={
+            view.make_bandwidth_snapshot(usage, self.read_guests()), short={
                 node: record.chance for node, record in
                 burst_record.from_file(self.bursts).items()
                 if record.chance is not None and record.promised})
 
-    def guests(self) -> tuple[view.Guest, ...]:
-        return self.libvirt.guests() if self.libvirt else ()
+    def read_guests(self) -> tuple[view.Guest, ...]:
+        return self.libvirt.read_guests() if self.libvirt else ()
 
     def measure_load(self, guests: Iterable[view.Guest],
                      snapshot: view.Snapshot | None) -> load.Load | None:
-        """Return the CPU load and wait time of the host NUMA nodes; None
-        before there are two samples.
+        """Measure CPU load and wait time of host NUMA nodes and guests.
+
+        None before there are two samples.
 
         :param snapshot: bandwidth measured with resctrl; None without resctrl.
         """
         if self.meter is None:
             return None
-        self.meter.measure([
+        self.meter.measure_host_load([
             load_reader.RunningGuest(guest.uuid, guest.domain_id, guest.name,
                                      guest.cells)
             for guest in guests if guest.domain_id is not None],
-            load_rates.extract_bandwidth(snapshot))
+            load_rates.extract_known_bandwidth(snapshot))
         return self.meter.load
 
-    def vfio_interrupts(self) -> Mapping[str, int]:
-        """Return how many interrupts of each passthrough device the host has
-        handled, by PCI address.
+    def count_vfio_interrupts(self) -> Mapping[str, int]:
+        """Return the interrupts that the host has handled, by PCI address.
+
+        These are interrupts of passthrough (VFIO) devices only.
         """
         try:
             text = (self.proc / 'interrupts').read_text(errors='replace')
@@ -133,8 +136,9 @@ def add_source_options(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_node_bandwidth(text: str) -> dict[int, int]:
-    """Return the bandwidth in MB/s by host NUMA node, from text like the
-    option ``[ghsched]node_bandwidth``.
+    """Parse bandwidth in MB/s by host NUMA node, e.g. ``0:90000,1:90000``.
+
+    The form is that of the option ``[ghsched]node_bandwidth``.
 
     :raises argparse.ArgumentTypeError: if the text is malformed.
     """
@@ -148,10 +152,11 @@ def parse_node_bandwidth(text: str) -> dict[int, int]:
     return found
 
 
-def make_source(arguments: argparse.Namespace, *,
-                energy: bool = False) -> Source:
-    """Return the reader of bandwidth, guests and load that the command line
-    options select.
+def make_measurement_source(
+        arguments: argparse.Namespace, *, energy: bool = False) -> Source:
+    """Return a reader of bandwidth, guests and load of this host.
+
+    The command-line options select what is read.
 
     :param energy: whether to read the energy of processor cores, too.
     """

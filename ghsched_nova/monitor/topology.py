@@ -101,36 +101,37 @@ class Host:
     energy: dialects.Monitor | None = None
 
 
-def read_host(resctrl: Path, sysfs: Path,
-              configured: Mapping[int, int] | None = None) -> Host:
-    """Return the bandwidth monitors, NUMA nodes and caches of a host that
-    reports memory bandwidth.
+def read_monitored_host(
+        resctrl_path: Path, sysfs: Path,
+        node_bandwidth: Mapping[int, int] | None = None) -> Host:
+    """Read bandwidth monitors, NUMA nodes and L3 caches of this host.
 
-    :param configured: MB/s (10^6 bytes per second) that host NUMA nodes can
-        deliver, from the administrator; overrides the firmware's table.
+    :param node_bandwidth: MB/s (10^6 bytes per second) that host NUMA nodes
+        can deliver, from the administrator; overrides the firmware's table.
     :raises MonitorUnavailable: if the host reports no bandwidth.
     """
-    configured = configured or {}
-    info = _read_info(resctrl)
-    dialect = _dialect(resctrl, info)
-    monitor = _select_monitor(dialect, info)
+    node_bandwidth = node_bandwidth or {}
+    info = _read_info(resctrl_path)
+    dialect = _dialect(resctrl_path, info)
+    monitor = _select_bandwidth_monitor(dialect, info)
     if monitor is None:
         raise MonitorUnavailable(
             'this host reports no memory bandwidth: neither info/L3_MON nor '
-            f'info/MB_MON of {resctrl} offers it')
+            f'info/MB_MON of {resctrl_path} offers it')
     nodes = dict(sysfs_files.iterate_numa_nodes(sysfs))
     cpus = {
         node: sysfs_files.read_node_cpus(path) for node, path in nodes.items()
     }
-    l3 = {node: _list_l3_caches(sysfs, of) for node, of in cpus.items() if of}
+    l3 = {
+        node: _list_l3_cache_ids(sysfs, of) for node, of in cpus.items() if of}
     capacity = {
-        node: configured[node] * resctrl_host.NODE_BANDWIDTH_UNIT
-        if node in configured
+        node: node_bandwidth[node] * resctrl_host.NODE_BANDWIDTH_UNIT
+        if node in node_bandwidth
         else sysfs_files.read_rated_bandwidth(path)
         for node, path in nodes.items()
     }
     control, no_cap = _read_control_domains(
-        resctrl, sysfs, configured, dialect, l3
+        resctrl_path, sysfs, node_bandwidth, dialect, l3
     )
     return Host(
         title=dialect.title if dialect else 'an unknown kind of resctrl',
@@ -141,19 +142,20 @@ def read_host(resctrl: Path, sysfs: Path,
         energy=_ENERGY if _ENERGY.is_announced(info) else None)
 
 
-def find_places(resctrl: Path, host: Host,
-                monitor: dialects.Monitor | None = None) -> tuple[Place, ...]:
-    """Return the monitor files of all resctrl domains of a host, relative to
-    the directory of a resctrl group.
+def find_monitor_files(
+    resctrl_path: Path, host: Host, monitor: dialects.Monitor | None = None
+) -> tuple[Place, ...]:
+    """Return the monitor files of all resctrl domains of a host.
 
-    Domains whose CPUs are all offline have no file.
+    The paths are relative to the directory of a resctrl group. Domains whose
+    CPUs are all offline have no file.
 
-    :param resctrl: mount point of resctrl.
+    :param resctrl_path: mount point of resctrl.
     :param monitor: kind of figure; memory bandwidth by default.
     """
     monitor = monitor or host.monitor
     found = []
-    top = resctrl / 'mon_data'
+    top = resctrl_path / 'mon_data'
     for name in _names(top):
         number = name.removeprefix(monitor.prefix)
         if number == name or not _NUMBER.fullmatch(number):
@@ -201,13 +203,13 @@ def _dialect(resctrl: Path,
     return detection.detect_dialect(info, root, frozenset(_names(resctrl)))
 
 
-def _select_monitor(dialect: dialects.Dialect | None,
-                    info: Mapping[str, str]) -> dialects.Monitor | None:
-    """Return the files in which the host reports memory bandwidth; None if it
-    does not report any.
+def _select_bandwidth_monitor(
+    dialect: dialects.Dialect | None, info: Mapping[str, str]
+) -> dialects.Monitor | None:
+    """Return the kind of resctrl file that reports memory bandwidth.
 
-    Byte counters at the L3 caches need no known dialect; the meaning of
-    ``MB_MON`` depends on the dialect.
+    None if the host reports no bandwidth. Byte counters at the L3 caches need
+    no known dialect; the meaning of ``MB_MON`` depends on the dialect.
     """
     choice = ((dialect.monitor, dialect.other_monitor) if dialect
               else (dialects.INTEL.monitor,))
@@ -216,13 +218,14 @@ def _select_monitor(dialect: dialects.Dialect | None,
 
 
 def _read_control_domains(
-        resctrl: Path, sysfs: Path, configured: Mapping[int, int],
+        resctrl_path: Path, sysfs: Path, node_bandwidth: Mapping[int, int],
         dialect: dialects.Dialect | None,
         l3: Mapping[int, frozenset[int]]) -> tuple[dict[int, Nodes], int]:
-    """Return the resctrl domains of each host NUMA node in the MB schemata
-    line, and the MB value that means no cap.
+    """Read the resctrl domains of each host NUMA node in the MB line.
 
-    :param configured: bandwidth of host NUMA nodes in MB/s, from the
+    Also return the MB value that means no cap.
+
+    :param node_bandwidth: bandwidth of host NUMA nodes in MB/s, from the
         configuration.
     :param l3: ids of the L3 caches by host NUMA node.
     """
@@ -230,9 +233,9 @@ def _read_control_domains(
         return {}, 100
     try:
         host = resctrl_host.read_host(
-            resctrl,
+            resctrl_path,
             sysfs,
-            resctrl_host.HostSettings(node_bandwidth=configured),
+            resctrl_host.HostSettings(node_bandwidth=node_bandwidth),
         )
     except resctrl_host.ResctrlUnavailable:
         # The capacity of the nodes is unknown; caps in percent are shown all
@@ -254,9 +257,10 @@ def _read_info(resctrl: Path) -> dict[str, str]:
         raise MonitorUnavailable(error.reason) from error
 
 
-def _list_l3_caches(sysfs: Path, cpus: frozenset[int]) -> frozenset[int]:
-    """Return the ids of the L3 caches of some CPUs; caches without an id are
-    left out.
+def _list_l3_cache_ids(sysfs: Path, cpus: frozenset[int]) -> frozenset[int]:
+    """Return the IDs of the L3 caches of some CPUs.
+
+    Caches without an ID are left out.
     """
     return frozenset(
         number

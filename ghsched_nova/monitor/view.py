@@ -60,7 +60,7 @@ class Group:
     lines: schemata.Schemata | None = None
 
     @property
-    def last_name(self) -> str:
+    def directory_name(self) -> str:
         """Name of the directory of a resctrl group, without its parents."""
         return self.name.rpartition('/')[2]
 
@@ -116,15 +116,16 @@ class Guest:
 
     @property
     def title(self) -> str:
-        """Name of the guest in output: the server's name in Nova if known,
-        else libvirt's name.
+        """Displayed name of a guest: the server's name, else the domain's
+        name.
         """
         return self.server or self.name
 
     @property
     def host_nodes(self) -> tuple[int, ...]:
-        """Host NUMA nodes to which the guest's bandwidth policy applies; empty
-        without a policy.
+        """Host NUMA nodes to which a guest's bandwidth policy applies.
+
+        Empty without a policy.
         """
         return self.policy.host_nodes if self.policy else ()
 
@@ -216,9 +217,11 @@ class Snapshot:
     cached: bool = False
     short: Mapping[int, float] = field(default_factory=dict)
 
-    def short_chance(self, nodes: topology.Nodes) -> float | None:
-        """Return the highest probability among host NUMA nodes that guests do
-        not get their burst bandwidth; None if unknown.
+    def get_burst_shortage(self, nodes: topology.Nodes) -> float | None:
+        """Return the probability that guests do not get their burst bandwidth.
+
+        It is the highest one of some host NUMA nodes, from 0 to 1; None if
+        unknown.
         """
         return max((self.short[node] for node in nodes if node in self.short),
                    default=None)
@@ -234,17 +237,16 @@ class Owners:
     by_uuid: Mapping[str, Guest] = field(default_factory=dict)
     by_domain: Mapping[int, Guest] = field(default_factory=dict)
 
-    def find_guest(self, group: Group) -> Guest | None:
-        """Return the guest to which a resctrl group belongs, by the group's
-        name; None if the group is not a guest's.
+    def find_guest_of_group(self, group: Group) -> Guest | None:
+        """Find the guest to which a resctrl group belongs, by group name.
 
-        For a guest that libvirt did not list, a guest is made from the group's
-        name.
+        None if the group is not a guest's. For a guest that libvirt did not
+        list, a guest is made from the group's name.
         """
-        uuid = naming.parse_guest_uuid(group.last_name)
+        uuid = naming.parse_guest_uuid(group.directory_name)
         if uuid is not None:
             return self.by_uuid.get(uuid) or Guest(uuid, uuid)
-        machine = naming.parse_machine_name(group.last_name)
+        machine = naming.parse_machine_name(group.directory_name)
         if machine is None:
             return None
         number, part = machine
@@ -254,10 +256,8 @@ class Owners:
         return Guest(part or f'domain {number}', domain_id=number)
 
 
-def index_owners(guests: Iterable[Guest]) -> Owners:
-    """Return an index of running guests that finds the guest of a resctrl
-    group.
-    """
+def index_guests(guests: Iterable[Guest]) -> Owners:
+    """Return an index of running guests that finds a resctrl group's guest."""
     guests = tuple(guests)
     return Owners(
         {guest.uuid: guest for guest in guests},
@@ -268,18 +268,17 @@ def index_owners(guests: Iterable[Guest]) -> Owners:
 # -- all together -------------------------------------------------------------
 
 
-def make_snapshot(usage: Usage, guests: Sequence[Guest]) -> Snapshot:
-    """Return the requested, effective and used bandwidth of a host and its
-    guests.
+def make_bandwidth_snapshot(usage: Usage, guests: Sequence[Guest]) -> Snapshot:
+    """Return the bandwidth of a host and its guests: policy, limit, use.
 
     :param guests: running guests of libvirt; guests known only by their groups
         are added.
     """
-    find = index_owners(guests)
+    find = index_guests(guests)
     by_guest: dict[Guest, list[GroupUsage]] = {guest: [] for guest in guests}
     others = []
     for one in usage.groups:
-        guest = find.find_guest(one.group) if one.group.name else None
+        guest = find.find_guest_of_group(one.group) if one.group.name else None
         if guest is not None:
             by_guest.setdefault(guest, []).append(one)
         elif one.group.name:
@@ -291,17 +290,21 @@ def make_snapshot(usage: Usage, guests: Sequence[Guest]) -> Snapshot:
                  for guest, found in by_guest.items())
     root = [one for one in usage.groups if not one.group.name]
     return Snapshot(
-        usage.host.title, usage.host.monitor.unit,
-        _nodes(usage, root, by_guest, others, rows), rows, tuple(others),
-        rates.sum_figures(figure for one in usage.groups if one.group.control
-                          for figure in one.used.values()),
-        any(one.cached for one in usage.groups))
+        usage.host.title,
+        usage.host.monitor.unit,
+        _nodes(usage, root, by_guest, others, rows),
+        rows,
+        tuple(others),
+        rates.sum_bandwidths(
+            figure for one in usage.groups if one.group.control
+            for figure in one.used.values()),
+        any(one.cached for one in usage.groups),
+    )
 
 
-def _drop_nested_groups(groups: Sequence[GroupUsage]) -> list[GroupUsage]:
-    """Drop the monitoring groups whose parent control group is in the list,
-    too.
-    """
+def _drop_nested_monitoring_groups(
+        groups: Sequence[GroupUsage]) -> list[GroupUsage]:
+    """Drop monitoring groups whose parent group is in the list, too."""
     names = {one.group.name for one in groups if one.group.control}
     return [one for one in groups
             if one.group.control or one.group.parent not in names]
@@ -309,8 +312,8 @@ def _drop_nested_groups(groups: Sequence[GroupUsage]) -> list[GroupUsage]:
 
 def _figure(groups: Iterable[GroupUsage],
             nodes: topology.Nodes) -> rates.Figure:
-    return rates.sum_figures(one.used[nodes] for one in groups
-                             if nodes in one.used)
+    return rates.sum_bandwidths(
+        one.used[nodes] for one in groups if nodes in one.used)
 
 
 def _cached(groups: Iterable[GroupUsage],
@@ -319,17 +322,18 @@ def _cached(groups: Iterable[GroupUsage],
     return sum(known) if known else None
 
 
-def _make_guest_usage(on: '_Held', guest: Guest, groups: Sequence[GroupUsage],
-                      control: Mapping[str, GroupUsage]) -> GuestUsage:
+def _make_guest_usage(
+        limit_cache: '_Held', guest: Guest, groups: Sequence[GroupUsage],
+        control_groups: Mapping[str, GroupUsage]) -> GuestUsage:
     """Return the requested, effective and used bandwidth of a guest.
 
     :param groups: resctrl groups of this guest alone.
-    :param control: all control groups by name.
+    :param control_groups: all control groups by name.
     """
-    shared = [control[name] for name in list_shared_groups(
-        guest, [one.group for one in groups]) if name in control]
+    shared = [control_groups[name] for name in list_shared_groups(
+        guest, [one.group for one in groups]) if name in control_groups]
     held = shared[:1] or groups
-    measured = _drop_nested_groups(groups)
+    measured = _drop_nested_monitoring_groups(groups)
     asked = _asked(guest)
     every = sorted({nodes for one in measured for nodes in one.used}
                    | {(node,) for node in asked
@@ -338,36 +342,30 @@ def _make_guest_usage(on: '_Held', guest: Guest, groups: Sequence[GroupUsage],
     rows = []
     for nodes in every:
         wanted = [asked[node] for node in nodes if node in asked]
-        row = GuestNode(
-            nodes,
-            wanted[0] if wanted else None,
-            _strictest_limits(
-                [
-                    on.find_limits(one.group.lines, nodes, asked)
-                    for one in held
-                    if one.group.lines is not None
-                ]
-            ),
-            _figure(measured, nodes),
-            _cached(measured, nodes),
-        )
+        limits = _select_strictest_limits(
+            limit_cache.find_effective_limits(one.group.lines, nodes, asked)
+            for one in held if one.group.lines is not None)
+        row = GuestNode(nodes, wanted[0] if wanted else None, limits,
+                        _figure(measured, nodes), _cached(measured, nodes))
         if not asked or wanted or row.used.rate:
             rows.append(row)
     return GuestUsage(
-        guest, tuple(dict.fromkeys(
-            one.group.name for one in (*held, *groups))), tuple(rows),
-        rates.sum_figures(figure for one in measured
-                          for figure in one.used.values()),
-        tuple(one.group for one in held if one.group.lines is not None))
+        guest,
+        tuple(dict.fromkeys(one.group.name for one in (*held, *groups))),
+        tuple(rows),
+        rates.sum_bandwidths(
+            figure for one in measured for figure in one.used.values()),
+        tuple(one.group for one in held if one.group.lines is not None),
+    )
 
 
 def list_shared_groups(
     guest: Guest, groups: Iterable[Group]
 ) -> tuple[str, ...]:
-    """Return the names of the control groups that a guest shares with other
-    guests; empty for most guests.
+    """Return names of control groups that a guest shares with others.
 
-    The first is the group that its policy requires, even if it does not exist.
+    Empty for most guests. The first is the group that its policy requires,
+    even if it does not exist.
 
     :param groups: groups of this guest alone.
     """
@@ -392,7 +390,7 @@ def _nodes(usage: Usage, root: Sequence[GroupUsage],
            others: Sequence[GroupUsage],
            rows: Sequence[GuestUsage]) -> tuple[NodeUsage, ...]:
     measured = [one for groups in by_guest.values()
-                for one in _drop_nested_groups(groups)]
+                for one in _drop_nested_monitoring_groups(groups)]
     inside = [one for one in measured if not one.group.control]
     in_root = [one for one in inside if not one.group.parent]
     in_others = [one for one in inside if one.group.parent]
@@ -401,16 +399,20 @@ def _nodes(usage: Usage, root: Sequence[GroupUsage],
     promised = _promised(rows)
     return tuple(
         NodeUsage(
-            nodes, _figure(control, nodes),
-            rates.subtract_parts(_figure(root, nodes),
-                                 [_figure(in_root, nodes)]),
+            nodes,
+            _figure(control, nodes),
+            rates.subtract_bandwidths(
+                _figure(root, nodes), [_figure(in_root, nodes)]),
             _figure(measured, nodes) if measured else rates.ZERO,
-            rates.subtract_parts(
+            rates.subtract_bandwidths(
                 _figure(foreign, nodes) if foreign else rates.ZERO,
-                [_figure(in_others, nodes)]),
+                [_figure(in_others, nodes)],
+            ),
             _capacity(usage.host, nodes),
-            max((promised.get(node, 0) for node in nodes), default=0))
-        for nodes in sorted({nodes for one in root for nodes in one.used}))
+            max((promised.get(node, 0) for node in nodes), default=0),
+        )
+        for nodes in sorted({nodes for one in root for nodes in one.used})
+    )
 
 
 def _promised(rows: Iterable[GuestUsage]) -> dict[int, int]:
@@ -439,49 +441,52 @@ class _Held:
     _found: dict[tuple[int, topology.Nodes, tuple[int, ...]],
                  Effective | None] = field(default_factory=dict)
 
-    def find_limits(self, lines: schemata.Schemata, nodes: topology.Nodes,
-                    of: Collection[int]) -> Effective | None:
-        """Return the bandwidth limits that a control group has on host NUMA
-        nodes, cached for equal arguments.
+    def find_effective_limits(
+            self, lines: schemata.Schemata, nodes: topology.Nodes,
+            guest_nodes: Collection[int]) -> Effective | None:
+        """Return a control group's bandwidth limits on host NUMA nodes.
+
+        The result is cached for equal arguments.
 
         :param lines: schemata of the group.
         :param nodes: host NUMA nodes whose bandwidth is reported together.
-        :param of: host NUMA nodes of the guest; empty if unknown.
+        :param guest_nodes: host NUMA nodes of the guest; empty if unknown.
         """
-        key = id(lines), nodes, tuple(of)
+        key = id(lines), nodes, tuple(guest_nodes)
         if key not in self._found:
-            self._found[key] = _find_joint_limits(self.host, lines, nodes, of)
+            self._found[key] = _compute_joint_limits(
+                self.host, lines, nodes, guest_nodes)
         return self._found[key]
 
 
-def _find_joint_limits(host: topology.Host, lines: schemata.Schemata,
-                       nodes: topology.Nodes,
-                       of: Collection[int]) -> Effective | None:
-    """Return the bandwidth limits that a control group has on host NUMA nodes
-    whose bandwidth is reported together.
+def _compute_joint_limits(
+        host: topology.Host, lines: schemata.Schemata, nodes: topology.Nodes,
+        guest_nodes: Collection[int]) -> Effective | None:
+    """Return a control group's joint bandwidth limits on several NUMA nodes.
+
+    The bandwidth of these host NUMA nodes is reported together.
 
     :param lines: schemata of the group.
-    :param of: host NUMA nodes of the guest; empty if unknown.
+    :param guest_nodes: host NUMA nodes of the guest; empty if unknown.
     """
-    held = [compute_effective_limits(host, lines, node, of) for node
-            in [node for node in nodes if node in of] or nodes]
+    held = [compute_effective_limits(host, lines, node, guest_nodes) for node
+            in [node for node in nodes if node in guest_nodes] or nodes]
     parts = [one.rate for one in held if one and one.rate is not None]
-    least = _strictest_limits(held)
+    least = _select_strictest_limits(held)
     return least and replace(
         least, rate=sum(parts) if len(parts) == len(held) else None)
 
 
-def compute_effective_limits(host: topology.Host, lines: schemata.Schemata,
-                             node: int,
-                             of: Collection[int] = ()) -> Effective | None:
-    """Return the bandwidth limits that a control group has on a host NUMA
-    node.
+def compute_effective_limits(
+        host: topology.Host, lines: schemata.Schemata, node: int,
+        guest_nodes: Collection[int] = ()) -> Effective | None:
+    """Return a control group's bandwidth limits on one host NUMA node.
 
     If the resctrl domains of the node differ, the strictest values are
     returned. If several nodes share a domain, they share its cap in bytes.
 
     :param lines: schemata of the group.
-    :param of: host NUMA nodes of the guest; empty if unknown.
+    :param guest_nodes: host NUMA nodes of the guest; empty if unknown.
     :returns: None if the node has no domain in the MB line, or if the lines
         are malformed.
     """
@@ -502,7 +507,7 @@ def compute_effective_limits(host: topology.Host, lines: schemata.Schemata,
             for domain in domains if domain in values}
     if not found.get('maximum'):
         return None
-    maximum, rate = _convert_cap(host, found['maximum'], node, of)
+    maximum, rate = _convert_cap(host, found['maximum'], node, guest_nodes)
     return Effective(
         minimum=min(found.get('minimum', {}).values(), default=None),
         maximum=maximum, rate=rate,
@@ -511,12 +516,15 @@ def compute_effective_limits(host: topology.Host, lines: schemata.Schemata,
         priority=min(found.get('priority', {}).values(), default=None))
 
 
-def _convert_cap(host: topology.Host, caps: Mapping[int, int], node: int,
-                 of: Collection[int]) -> tuple[float | None, int | None]:
-    """Return a NUMA node's bandwidth cap in percent and in bytes/s, if known.
+def _convert_cap(
+        host: topology.Host, caps: Mapping[int, int], node: int,
+        guest_nodes: Collection[int]) -> tuple[float | None, int | None]:
+    """Return a NUMA node's bandwidth cap in percent and in bytes per second.
+
+    Each is None if unknown.
 
     :param caps: values of the MB line by resctrl domain.
-    :param of: host NUMA nodes of the guest; empty if unknown.
+    :param guest_nodes: host NUMA nodes of the guest; empty if unknown.
     """
     capacity = host.capacity.get(node)
     if all(cap >= host.no_cap for cap in caps.values()):
@@ -525,22 +533,24 @@ def _convert_cap(host: topology.Host, caps: Mapping[int, int], node: int,
     if size is None:
         percent = min(caps.values())
         return percent, (capacity * percent // 100 if capacity else None)
-    rate = round(sum(cap * size * _share_of_node(host, domain, node, of)
-                     for domain, cap in caps.items()))
+    rate = round(
+        sum(
+            cap * size * _compute_cap_share(host, domain, node, guest_nodes)
+            for domain, cap in caps.items()))
     return (min(100, round(100 * rate / capacity, 2)) if capacity else None,
             rate)
 
 
-def _share_of_node(host: topology.Host, domain: int, node: int,
-                   of: Collection[int]) -> Fraction:
-    """Return the share of a resctrl domain's bandwidth cap that applies to one
-    host NUMA node.
+def _compute_cap_share(
+    host: topology.Host, domain: int, node: int, guest_nodes: Collection[int]
+) -> Fraction:
+    """Return the share of a resctrl domain's cap that is one NUMA node's.
 
-    :param of: host NUMA nodes of the guest; empty if unknown.
+    :param guest_nodes: host NUMA nodes of the guest; empty if unknown.
     """
     every = [other for other, domains in host.control.items()
              if domain in domains]
-    nodes = [other for other in every if other in of] or every
+    nodes = [other for other in every if other in guest_nodes] or every
     if node not in nodes:
         return Fraction(1)      # the limit of its threads on that node
     speeds = [host.capacity.get(other, 0) for other in nodes]
@@ -554,11 +564,10 @@ def _hardlimit(dialect: dialects.Dialect,
     return all(values) if values else dialect.hardlimit_fixed
 
 
-def _strictest_limits(found: Iterable[Effective | None]) -> Effective | None:
-    """Return the bandwidth limits with the lowest cap; None if there are no
-    limits.
-    """
-    held = [one for one in found if one is not None]
+def _select_strictest_limits(
+        limits: Iterable[Effective | None]) -> Effective | None:
+    """Return the bandwidth limits with the lowest cap; None if no limits."""
+    held = [one for one in limits if one is not None]
     if len(held) == 1:      # as a rule
         return held[0]
     return min(held, default=None, key=lambda one: (

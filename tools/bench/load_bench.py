@@ -100,7 +100,7 @@ def _measure(run: str, guests: int, vcpus: int,
     spent = []
     for _round in range(rounds + 1):
         began = time.process_time()
-        meter.measure(list(load_use.list_measurable_guests(
+        meter.measure_host_load(list(load_use.list_measurable_guests(
             desired.Running(model.Domain(f'uuid-{number}', number,
                                          f'g{number}'), xml)
             for number in range(guests))))

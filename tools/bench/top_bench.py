@@ -80,8 +80,8 @@ def read(paths: list[str]) -> None:
 
 
 def refresh(shown: top_screen.Top, output: int) -> None:
-    shown.read_frame()
-    os.write(output, shown.screen(120, 50).encode())
+    shown.read_new_figures()
+    os.write(output, shown.render_terminal(120, 50).encode())
 
 
 def seconds(task: Callable[[], object]) -> float:
@@ -95,10 +95,11 @@ def measure(host: trees.Host, count: int) -> dict[str, list[float]]:
     arguments = top.make_parser().parse_args([
         '--resctrl', str(host.root), '--sysfs', str(host.top / 'sysfs'),
         '--no-libvirt'])
-    source = top_source.make_source(arguments)
+    source = top_source.make_measurement_source(arguments)
     shown = top_screen.Top(source)
     registry = prometheus_client.CollectorRegistry()
-    registry.register(metrics.Collector(top_source.make_source(arguments)))
+    registry.register(
+        metrics.Collector(top_source.make_measurement_source(arguments)))
     monitors = [str(path) for path in host.root.glob('**/mon_data/*/*')]
     output = os.open(os.devnull, os.O_WRONLY)
     found: dict[str, list[float]] = {

@@ -69,12 +69,13 @@ class BusyGuestTest(base.TestCase):
         process.stdout.readline()
         (group / 'tasks').write_text(f'{process.pid}\n')
         source = reader.Reader(root, self.sysfs(machine))
-        source.measure_usage()
+        source.measure_group_bandwidth()
         before = _cpu_seconds(process.pid), time.monotonic()
         time.sleep(1.0)
-        shown = view.make_snapshot(source.measure_usage(), ())
-        busy = ((_cpu_seconds(process.pid) - before[0])
-                / (time.monotonic() - before[1]))
+        shown = view.make_bandwidth_snapshot(
+            source.measure_group_bandwidth(), ())
+        busy = (_cpu_seconds(process.pid) - before[0]) / (
+            time.monotonic() - before[1])
         return shown, busy
 
     def sysfs(self, machine):

@@ -73,10 +73,14 @@ class TreeTest(base.TestCase):
 
     def _read(self, root, sysfs):
         for read, documented in (
-                (lambda: resctrl_host.read_host(root, sysfs).description(),
-                 resctrl_host.ResctrlUnavailable),
-                (reader.Reader(root, sysfs, occupancy=True).measure_usage,
-                 topology.MonitorUnavailable)):
+            (
+                lambda: resctrl_host.read_host(root, sysfs).description(),
+                resctrl_host.ResctrlUnavailable),
+            (
+                reader.Reader(
+                    root, sysfs, occupancy=True).measure_group_bandwidth,
+                topology.MonitorUnavailable),
+        ):
             try:
                 read()
             except documented:
@@ -94,7 +98,7 @@ class TextTest(base.TestCase):
                 (lambda text: numa_maps.parse_areas(text.splitlines(), [
                     '7f0000000000-7f0020000000 rw-p 00000000 00:00 0']),
                  '7f0000000000 bind:0 anon=1 N0=1 N1=2 kernelpagesize_kB=4'),
-                (repair_metrics.parse_counts,
+                (repair_metrics.parse_repair_counts,
                  '{"version": 1, "repairs": {"write line": 12}}'),
                 (load_files.parse_cpu_times, 'cpu0 1 2 3 4 5 6 7 8 9 10\n'),
                 (load_files.parse_run_times, '1 2 3'),
@@ -112,7 +116,7 @@ class TextTest(base.TestCase):
 
     def test_repairs_beyond_any_number_are_none(self):
         for number in ('1e999', '-1e999', 'NaN', '"x"', 'null', '[]'):
-            self.assertEqual({}, repair_metrics.parse_counts(
+            self.assertEqual({}, repair_metrics.parse_repair_counts(
                 f'{{"version": 1, "repairs": {{"a": {number}}}}}'))
 
     def test_interrupt_on_a_node_with_a_long_number_has_no_node(self):

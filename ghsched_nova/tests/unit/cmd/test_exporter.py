@@ -185,7 +185,8 @@ class ScrapeTest(ExporterTestCase):
             self.assertEqual(2, exporter.main([
                 '--no-libvirt', '--resctrl', str(host.root), '--sysfs',
                 str(host.top / 'sysfs')]))
-        self.assertTrue(made.call_args.args[0].reader.read_round().energy)
+        self.assertTrue(
+            made.call_args.args[0].reader.read_monitor_files().energy)
 
     def test_energy_that_cannot_be_read_has_no_sample(self):
         host = self.host('intel-snc-cdp', QEMU)

@@ -51,8 +51,8 @@ OWN = f'ghsched-{trees.UUID}'
 
 def as_lines(*args, **kwargs):
     """The text of what is shown."""
-    page = top_output.make_page(*args, **kwargs)
-    return [line.text for line in page.render_lines()]
+    page = top_output.make_top_page(*args, **kwargs)
+    return [line.text for line in page.render_page_lines()]
 
 
 class TopTestCase(base.TestCase):
@@ -412,29 +412,31 @@ class ScreenTest(base.TestCase):
 
     @given(st.text(), st.integers(0, 20), st.integers(0, 20))
     def test_clipped_text_fits(self, text, first, columns):
-        text = top_output.to_printable(text)
-        shown = top_output.clip_columns(text, first, columns)
-        self.assertLessEqual(top_output.measure_width(shown), columns)
+        text = top_output.replace_unprintable(text)
+        shown = top_output.clip_text_to_columns(text, first, columns)
+        self.assertLessEqual(top_output.measure_text_width(shown), columns)
         if text.isascii():
             self.assertEqual(text[first:first + columns], shown)
 
     def test_wide_letters_take_two_columns(self):
         self.assertEqual(
-            'a\u4e2d', top_output.clip_columns('a\u4e2d\u6587', 0, 4))
+            'a\u4e2d', top_output.clip_text_to_columns('a\u4e2d\u6587', 0, 4))
         self.assertEqual(
-            '\u6587', top_output.clip_columns('a\u4e2d\u6587', 2, 4))
-        rows = top_output._align_columns(('N', 'X'), [['\u4e2d\u6587', '1'],
-                                                      ['abcd', '2']], 1)
-        self.assertEqual({7}, {top_output.measure_width(row) for row in rows})
+            '\u6587', top_output.clip_text_to_columns('a\u4e2d\u6587', 2, 4))
+        rows = top_output._align_table_columns(
+            ('N', 'X'), [['\u4e2d\u6587', '1'], ['abcd', '2']], 1
+        )
+        self.assertEqual(
+            {7}, {top_output.measure_text_width(row) for row in rows})
 
     def test_line_of_keys_is_one_that_fits(self):
         shown = top_screen.Top(None)
         for columns in range(6, 200):
-            last = shown.screen(columns, 10).splitlines()[-1]
+            last = shown.render_terminal(columns, 10).splitlines()[-1]
             last = last.removesuffix('\x1b[K\x1b[J')
             self.assertIn(last, top_screen.HELPS)
             self.assertLessEqual(len(last), columns)
-        self.assertIn('effective', shown.screen(80, 10))
+        self.assertIn('effective', shown.render_terminal(80, 10))
 
     def test_only_an_alarm_is_red(self):
         lines = [top_output.Line('a'), top_output.Line('b', True)]
@@ -447,8 +449,9 @@ class ScreenTest(base.TestCase):
     def test_each_key_of_a_terminal_is_found(self, typed):
         known = {'\x1b[A': 'up', '\x1bOB': 'down', '\x1b[5~': 'page up'}
         expected = [known.get(one, one) for one in typed]
-        self.assertEqual(expected, top_screen.parse_keys(''.join(typed)))
-        self.assertEqual([], top_screen.parse_keys('\x1b[200~'))
+        self.assertEqual(
+            expected, top_screen.parse_terminal_keys(''.join(typed)))
+        self.assertEqual([], top_screen.parse_terminal_keys('\x1b[200~'))
 
     def test_one_write_per_frame(self):
         with mock.patch.object(os, 'write',
@@ -460,7 +463,7 @@ class ScreenTest(base.TestCase):
 
     def test_names_do_no_harm_to_the_terminal(self):
         self.assertEqual(
-            'a?[2J??', top_output.to_printable('a\x1b[2J\x07\n'))
+            'a?[2J??', top_output.replace_unprintable('a\x1b[2J\x07\n'))
 
 
 class TotalsTest(base.TestCase):
@@ -470,8 +473,9 @@ class TotalsTest(base.TestCase):
         nodes = tuple(view.NodeUsage(
             (number,), _mb(3 + number), _mb(1), _mb(2), _mb(number),
             capacity, 30) for number, capacity in enumerate(capacities))
-        shown = view.Snapshot('x', 'rate_mb', nodes, (), (), rates.sum_figures(
-            node.used for node in nodes))
+        shown = view.Snapshot(
+            'x', 'rate_mb', nodes, (), (),
+            rates.sum_bandwidths(node.used for node in nodes))
         return [line.split() for line in
                 as_lines(shown, 'now')[3:-2]]
 
@@ -533,7 +537,8 @@ class OrderTest(base.TestCase):
             shown = view.Snapshot('x', 'rate_mb', (), (replace(
                 usage, nodes=(replace(row, effective=held),)),), (),
                 rates.ZERO)
-            *_above, line = top_output.make_page(shown, 'now').render_lines()
+            *_above, line = top_output.make_top_page(
+                shown, 'now').render_page_lines()
             self.assertEqual(alarm, line.alarm, held)
 
     def test_servers_are_known_by_their_names_and_found(self):
@@ -542,19 +547,19 @@ class OrderTest(base.TestCase):
             guest, (), (), rates.NOTHING),), (), rates.ZERO)
         for match, found in (('', True), ('eb', True), ('some', True),
                              ('instance', True), ('db', False)):
-            text = '\n'.join(as_lines(shown, 'now', match=match))
+            text = '\n'.join(as_lines(shown, 'now', name_filter=match))
             self.assertEqual(found, 'web   ' in text, match)
 
     def test_part_of_a_page_is_that_of_the_whole(self):
         shown = view.Snapshot('x', 'rate_mb', (), tuple(
             self.usage(f'a{number:03}', 1.0, 1, 100)
             for number in range(50)), (), rates.ZERO)
-        page = top_output.make_page(shown, 'now')
-        whole = page.render_lines()
+        page = top_output.make_top_page(shown, 'now')
+        whole = page.render_page_lines()
         self.assertEqual(len(page), len(whole))
         for first, count in ((0, 3), (0, 10), (4, 20), (30, 99)):
             self.assertEqual(whole[first:first + count],
-                             page.render_lines(first, count))
+                             page.render_page_lines(first, count))
 
     def test_keys(self):
         shown = top_screen.Top(None)

@@ -69,5 +69,5 @@ class RepairsTest(base.TestCase):
 
     @given(st.dictionaries(st.text(), st.integers(0, 2 ** 53)))
     def test_written_values_are_read(self, counts):
-        self.assertEqual(counts, repair_metrics.parse_counts(
-            repair_metrics.render_counts(counts)))
+        self.assertEqual(counts, repair_metrics.parse_repair_counts(
+            repair_metrics.render_repair_counts(counts)))

@@ -25,7 +25,7 @@ PARSERS = (load_files.parse_cpu_times, load_files.parse_run_times,
            load_files.parse_stall_time, load_files.parse_vmstat,
            load_files.parse_diskstats,
            load_files.parse_node_meminfo, load_files.parse_memory_numa_stat,
-           load_files.parse_numa_maps, load_files.parse_machine_group)
+           load_files.parse_numa_maps, load_files.parse_guest_control_group)
 
 
 class ParsersTest(base.TestCase):
@@ -106,8 +106,8 @@ class ParsersTest(base.TestCase):
     def test_the_group_of_the_machine_is_found_above_its_threads(self):
         self.assertEqual(
             r'/machine.slice/machine-qemu\x2d1.scope',
-            load_files.parse_machine_group(
+            load_files.parse_guest_control_group(
                 '1:name=systemd:/x\n'
                 '0::/machine.slice/machine-qemu\\x2d1.scope/libvirt/vcpu0\n'))
         self.assertIsNone(
-            load_files.parse_machine_group('4:memory:/machine\n'))
+            load_files.parse_guest_control_group('4:memory:/machine\n'))

@@ -32,7 +32,7 @@ class MetricsTest(base.TestCase):
         super().setUp()
         self.found = {
             (sample.name, *sorted(sample.labels.items())): sample.value
-            for family in load_metrics.to_metrics(
+            for family in load_metrics.make_load_metrics(
                 RECORD, [view.Guest('g', 'a', 1)])
             for sample in family.samples}
 
@@ -60,8 +60,11 @@ class MetricsTest(base.TestCase):
 
     def test_dashboard_asks_for_metrics_that_exist(self):
         asked = dashboards.read_metrics(self, 'ghsched-numa.json')
-        self.assertLessEqual(asked, {
-            family.name for family in load_metrics.to_metrics(RECORD, [])})
+        self.assertLessEqual(
+            asked,
+            {
+                family.name
+                for family in load_metrics.make_load_metrics(RECORD, [])})
 
     def test_there_is_nothing_before_the_first_measurement(self):
-        self.assertEqual([], list(load_metrics.to_metrics(None, [])))
+        self.assertEqual([], list(load_metrics.make_load_metrics(None, [])))

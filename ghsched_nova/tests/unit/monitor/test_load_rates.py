@@ -41,7 +41,7 @@ def _guest(uuid, host_nodes, runs, cpu=None, **more):
 
 
 def _of(before, now):
-    return load_rates.measure_load(before, now, 1.0)
+    return load_rates.compute_load(before, now, 1.0)
 
 
 def _after(seconds, before, now, **more):
@@ -138,7 +138,7 @@ class NodeLoadTest(base.TestCase):
                           for node in found.nodes])
 
     def test_bandwidth_by_what_the_node_can_deliver(self):
-        found = load_rates.measure_load(
+        found = load_rates.compute_load(
             Sample(0.0, TWO_NODES), Sample(1.0, TWO_NODES), 1.0,
             load_rates.Bandwidth({0: 50.0, 1: 5.0}, {0: 100.0}))
         self.assertEqual([0.5, None],

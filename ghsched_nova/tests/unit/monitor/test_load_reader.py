@@ -88,18 +88,19 @@ class ReaderTest(base.TestCase):
         return self.top
 
     def test_this_machine_can_be_read(self):
-        found = load_reader.LoadReader().sample(())
+        found = load_reader.LoadReader().read_load_sample(())
         self.assertTrue(found.cpus)
 
     def test_a_disk_is_where_its_pci_function_is(self):
         self.assertEqual({'vda': 1},
-                         dict(load_reader._disk_nodes(self._sysfs())))
+                         dict(load_reader._list_disk_nodes(self._sysfs())))
 
     def test_nothing_that_is_missing_is_an_error(self):
         nowhere = self.top / 'nowhere'
         reader = load_reader.LoadReader(load_reader.Paths(
             nowhere, nowhere, nowhere, nowhere))
-        found = reader.sample([load_reader.RunningGuest('a', 1, 'a', ())])
+        found = reader.read_load_sample(
+            [load_reader.RunningGuest('a', 1, 'a', ())])
         self.assertEqual({}, found.nodes)
         self.assertEqual({}, found.guests[0].threads)
 
@@ -120,13 +121,14 @@ class ReaderTest(base.TestCase):
             load_reader.Paths(sysfs=self._sysfs(), run=run))
         known = load_reader.RunningGuest('a', 1, 'guest', (
             cells.Cell(0, frozenset({0}), 1024, (0,)),))
-        before = reader.sample([known])
-        found = load_rates.measure_load(before, reader.sample([known]), 0.0)
+        before = reader.read_load_sample([known])
+        found = load_rates.compute_load(
+            before, reader.read_load_sample([known]), 0.0)
         # The kernel counts a thread in nanoseconds, and a CPU in ticks.
         while not (found.nodes and found.nodes[0].cpu_load
                    and found.guests[0].cpu_load):
-            found = load_rates.measure_load(
-                before, reader.sample([known]), 0.0)
+            found = load_rates.compute_load(
+                before, reader.read_load_sample([known]), 0.0)
         self.assertGreater(found.guests[0].cpu_load, 0)
         self.assertGreater(found.nodes[0].cpu_load, 0)
         self.assertIsNone(found.nodes[1].cpu_load)
@@ -141,7 +143,7 @@ class MeterTest(base.TestCase):
             self.current_time = 0.0
             self.busy = 0
 
-        def sample(self, _guests):
+        def read_load_sample(self, _guests):
             return load_rates.Sample(
                 self.current_time, {0: load_rates.Node(frozenset({0}))},
                 {0: load_files.Times(self.busy, int(self.current_time * 100))})
@@ -155,10 +157,10 @@ class MeterTest(base.TestCase):
     def _after(self, seconds, share):
         self.reader.current_time += seconds
         self.reader.busy += int(seconds * 100 * share)
-        return self.meter.measure(())
+        return self.meter.measure_host_load(())
 
     def test_nothing_is_known_after_one_sample(self):
-        self.assertEqual((), self.meter.measure(()))
+        self.assertEqual((), self.meter.measure_host_load(()))
         self.assertIsNone(self.meter.load)
 
     def test_a_change_is_reported_once(self):

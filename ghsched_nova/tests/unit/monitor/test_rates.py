@@ -42,25 +42,25 @@ class ParseTest(base.TestCase):
                             (b'Unassigned\n', State.UNASSIGNED),
                             (b'Error\n', State.ERROR)):
             self.assertEqual(Reading(state, 0, 1.0),
-                             rates.parse_reading(text, 1.0))
+                             rates.parse_monitor_file(text, 1.0))
             for unit in ('rate_mb', 'counter_bytes'):
                 self.assertEqual(
                     Figure(state, None),
                     rates.compute_bandwidths(
-                        {}, {'x': rates.parse_reading(text, 1.0)},
+                        {}, {'x': rates.parse_monitor_file(text, 1.0)},
                         unit)['x'])
 
     @given(_values)
     def test_number(self, value):
         self.assertEqual(Reading(State.OK, value, 2.0),
-                         rates.parse_reading(b'%d\n' % value, 2.0))
+                         rates.parse_monitor_file(b'%d\n' % value, 2.0))
 
     def test_leading_zeros_are_decimal(self):
-        self.assertEqual(9, rates.parse_reading(b'09\n', 0).value)
+        self.assertEqual(9, rates.parse_monitor_file(b'09\n', 0).value)
 
     @given(st.binary(max_size=80))
     def test_anything_is_a_state(self, text):
-        reading = rates.parse_reading(text, 0.0)
+        reading = rates.parse_monitor_file(text, 0.0)
         if reading.state is State.OK:
             self.assertEqual(int(text), reading.value)
         else:
@@ -68,7 +68,7 @@ class ParseTest(base.TestCase):
 
     def test_more_than_64_bits_is_an_error(self):
         self.assertEqual(State.ERROR,
-                         rates.parse_reading(b'%d' % rates.WRAP, 0).state)
+                         rates.parse_monitor_file(b'%d' % rates.WRAP, 0).state)
 
 
 class CounterTest(base.TestCase):
@@ -139,27 +139,27 @@ class RateTest(base.TestCase):
 class SumTest(base.TestCase):
 
     def test_known_values_are_summed_and_the_state_is_shown(self):
-        self.assertEqual(rates.NOTHING, rates.sum_figures([]))
-        self.assertEqual(Figure(State.OK, 3.0), rates.sum_figures(
+        self.assertEqual(rates.NOTHING, rates.sum_bandwidths([]))
+        self.assertEqual(Figure(State.OK, 3.0), rates.sum_bandwidths(
             [Figure(State.OK, 1.0), Figure(State.OK, 2.0)]))
-        self.assertEqual(Figure(State.UNAVAILABLE, 1.0), rates.sum_figures(
+        self.assertEqual(Figure(State.UNAVAILABLE, 1.0), rates.sum_bandwidths(
             [Figure(State.OK, 1.0), Figure(State.UNAVAILABLE, None)]))
-        self.assertEqual(Figure(State.UNASSIGNED, None), rates.sum_figures(
+        self.assertEqual(Figure(State.UNASSIGNED, None), rates.sum_bandwidths(
             [Figure(State.UNASSIGNED, None)]))
 
     @given(st.permutations([Figure(State.OK, 1.0), Figure(State.FIRST, None),
                             Figure(State.ERROR, None),
                             Figure(State.OK, 4.0)]))
     def test_order_does_not_matter(self, parts):
-        self.assertEqual(Figure(State.ERROR, 5.0), rates.sum_figures(parts))
+        self.assertEqual(Figure(State.ERROR, 5.0), rates.sum_bandwidths(parts))
 
     def test_rest_is_never_negative(self):
         whole = Figure(State.OK, 5.0)
-        self.assertEqual(Figure(State.OK, 3.0), rates.subtract_parts(
+        self.assertEqual(Figure(State.OK, 3.0), rates.subtract_bandwidths(
             whole, [Figure(State.OK, 2.0)]))
-        self.assertEqual(Figure(State.OK, 0.0), rates.subtract_parts(
+        self.assertEqual(Figure(State.OK, 0.0), rates.subtract_bandwidths(
             whole, [Figure(State.OK, 9.0)]))
-        self.assertEqual(whole, rates.subtract_parts(
+        self.assertEqual(whole, rates.subtract_bandwidths(
             whole, [Figure(State.UNASSIGNED, None)]))
         nothing = Figure(State.ERROR, None)
-        self.assertEqual(nothing, rates.subtract_parts(nothing, [whole]))
+        self.assertEqual(nothing, rates.subtract_bandwidths(nothing, [whole]))

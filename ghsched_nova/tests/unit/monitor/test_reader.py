@@ -62,7 +62,7 @@ class DialectsTest(ReaderTestCase):
             host.model.write('/mbm_L3_assignments', 'mbm_total_bytes:*=_\n')
         host.group(QEMU, tid=100)
         host.sync()
-        host.reader.measure_usage()
+        host.reader.measure_group_bandwidth()
         host.run(2.0, busy=0.5)
         return host
 
@@ -89,7 +89,7 @@ class DialectsTest(ReaderTestCase):
     def test_a_counter_needs_two_readings_and_a_rate_does_not(self):
         for dialect in sorted(set(machines.DIALECTS) - {'mpam71'}):
             host = self.host(dialect)
-            usage = host.reader.measure_usage()
+            usage = host.reader.measure_group_bandwidth()
             expected = (State.OK if usage.host.monitor.unit == 'rate_mb'
                         else State.FIRST)
             self.assertEqual({expected}, {
@@ -99,7 +99,7 @@ class DialectsTest(ReaderTestCase):
     def test_no_monitor(self):
         host = self.host('mpam71')
         error = self.assertRaises(topology.MonitorUnavailable,
-                                  host.reader.measure_usage)
+                                  host.reader.measure_group_bandwidth)
         self.assertIn('reports no memory bandwidth', str(error))
 
     def test_several_domains_of_a_node_are_summed(self):
@@ -108,18 +108,18 @@ class DialectsTest(ReaderTestCase):
         host.threads.cpus[101], host.threads.spent[101] = 7, 0.0
         host.model.write(f'/{QEMU}/tasks', '101\n')
         host.sync()
-        host.reader.measure_usage()
+        host.reader.measure_group_bandwidth()
         host.run(1.0)
-        group = host.reader.measure_usage().groups[1]
+        group = host.reader.measure_group_bandwidth().groups[1]
         self.assertAlmostEqual(2 * traffic.FULL_RATE, group.used[1,].rate,
                                delta=1e3)
-        places = topology.find_places(host.root, host.reader.get_host())
-        self.assertEqual(2, len([one for one in places
-                                 if one.nodes == (1,)]))
+        places = topology.find_monitor_files(
+            host.root, host.reader.get_monitored_host())
+        self.assertEqual(2, len([one for one in places if one.nodes == (1,)]))
 
     def test_nodes_below_one_cache_are_distinguished(self):
         host = self.busy('intel-snc-cdp')
-        used = host.reader.measure_usage().groups[1].used
+        used = host.reader.measure_group_bandwidth().groups[1].used
         self.assertEqual({(0,), (1,)}, set(used))
         self.assertEqual(0, used[0,].rate)
         self.assertAlmostEqual(traffic.FULL_RATE / 2, used[1,].rate,
@@ -129,18 +129,23 @@ class DialectsTest(ReaderTestCase):
         host = self.busy('intel-snc-cdp')
         for path in host.root.glob('**/mon_sub_L3_*'):
             shutil.rmtree(path)
-        used = host.reader.read_round()
+        used = host.reader.read_monitor_files()
         self.assertEqual({(0, 1)}, {place.nodes for place in used.places})
 
     def test_ids_with_leading_zeros(self):
         host = self.host('openeuler66', ';'.join(
             f'{node}={node}' for node in range(12)))
-        names = {place.domain: place.path for place in topology.find_places(
-            host.root, host.reader.get_host())}
+        names = {
+            place.domain: place.path
+            for place in topology.find_monitor_files(
+                host.root, host.reader.get_monitored_host()
+            )
+        }
         for node in (8, 9):
             self.assertEqual(f'mon_data/mon_MB_0{node}/mbm_total_bytes',
                              names[str(node)])
-        self.assertEqual(12, len(host.reader.measure_usage().groups[0].used))
+        self.assertEqual(
+            12, len(host.reader.measure_group_bandwidth().groups[0].used))
 
 
 class StatesTest(ReaderTestCase):
@@ -150,11 +155,11 @@ class StatesTest(ReaderTestCase):
         self.host = self.host('amd')
         self.host.group(QEMU, tid=100)
         self.host.sync()
-        self.host.reader.measure_usage()
+        self.host.reader.measure_group_bandwidth()
 
     def figure(self):
         self.host.run()
-        return self.host.reader.measure_usage().groups[1].used[1,]
+        return self.host.reader.measure_group_bandwidth().groups[1].used[1,]
 
     def domains(self):
         return [path.parent.name for path in sorted(
@@ -181,37 +186,41 @@ class StatesTest(ReaderTestCase):
                             ('Error\n', State.ERROR), ('', State.ERROR),
                             ('-1\n', State.ERROR)):
             path.write_text(text)
-            figure = self.host.reader.measure_usage().groups[1].used[1,]
+            figure = (
+                self.host.reader.measure_group_bandwidth().groups[1].used[1,])
             self.assertEqual(state, figure.state)
         path.unlink()
-        figure = self.host.reader.measure_usage().groups[1].used[1,]
+        figure = self.host.reader.measure_group_bandwidth().groups[1].used[1,]
         self.assertEqual(State.MISSING, figure.state)
         path.mkdir()        # EISDIR
-        figure = self.host.reader.measure_usage().groups[1].used[1,]
+        figure = self.host.reader.measure_group_bandwidth().groups[1].used[1,]
         self.assertEqual(State.ERROR, figure.state)
 
     def test_group_made_again_gives_no_rate(self):
         self.host.run()
-        self.host.reader.measure_usage()
+        self.host.reader.measure_group_bandwidth()
         old = self.host.root / QEMU
         os.rename(old, self.host.top / 'old')       # keeps its inode
         shutil.copytree(self.host.top / 'old', old)
         for path in old.glob('mon_data/*/mbm_total_bytes'):
             path.write_text('99999999999\n')
         self.host.threads.seconds += 1
-        figure = self.host.reader.measure_usage().groups[1].used[1,]
+        figure = self.host.reader.measure_group_bandwidth().groups[1].used[1,]
         self.assertEqual(rates.Figure(State.FIRST, None), figure)
 
     def test_group_that_is_gone_is_left_out(self):
         shutil.rmtree(self.host.root / QEMU / 'mon_data')
-        self.assertEqual([''], [one.group.name for one
-                                in self.host.reader.measure_usage().groups])
+        self.assertEqual(
+            [''],
+            [
+                one.group.name
+                for one in self.host.reader.measure_group_bandwidth().groups])
 
     def test_mounted_again(self):
         mount = self.host.root
         os.rename(mount / 'info', mount / 'x')
         error = self.assertRaises(topology.MonitorUnavailable,
-                                  self.host.reader.measure_usage)
+                                  self.host.reader.measure_group_bandwidth)
         self.assertIn('mount -t resctrl', str(error))
         os.rename(mount / 'x', mount / 'info')
         self.assertEqual(State.FIRST, self.figure().state)
@@ -219,20 +228,20 @@ class StatesTest(ReaderTestCase):
 
     def test_facts_are_read_again_and_rates_go_on(self):
         self.host.run()
-        before = self.host.reader.get_host()
+        before = self.host.reader.get_monitored_host()
         path = (self.host.top / 'sysfs/devices/system/node/node1/access1'
                 / 'initiators/read_bandwidth')
         path.write_text('1000\n')
-        self.assertIs(before, self.host.reader.get_host())
+        self.assertIs(before, self.host.reader.get_monitored_host())
         self.host.threads.seconds += reader.FRESH
-        self.host.reader.measure_usage()
+        self.host.reader.measure_group_bandwidth()
         self.assertEqual(1000 * 2 ** 20,
-                         self.host.reader.get_host().capacity[1])
+                         self.host.reader.get_monitored_host().capacity[1])
         self.assertEqual(State.OK, self.figure().state)
 
     def test_nothing_is_written(self):
         with mock.patch.object(os, 'open', wraps=os.open) as opened:
-            self.host.reader.measure_usage()
+            self.host.reader.measure_group_bandwidth()
         self.assertNotEqual([], opened.call_args_list)
         for call in opened.call_args_list:
             # A directory is opened to wait for its lock.
@@ -251,14 +260,14 @@ class CapturedTest(base.TestCase):
             top = captured.MACHINES / name
             one = reader.Reader(top / 'resctrl', top / 'sysfs')
             try:
-                usage = one.measure_usage()
+                usage = one.measure_group_bandwidth()
             except topology.MonitorUnavailable as error:
                 self.assertIn(name, self.UNREPORTED)
                 self.assertIn('reports no', str(error))
                 continue
             self.assertNotIn(name, self.UNREPORTED)
             self.assertEqual(1, len(usage.groups))
-            view.make_snapshot(usage, [])
+            view.make_bandwidth_snapshot(usage, [])
 
     def test_units(self):
         for name, unit, rate in (
@@ -269,26 +278,28 @@ class CapturedTest(base.TestCase):
             top = captured.MACHINES / name
             usage = reader.Reader(
                 top / 'resctrl', top / 'sysfs'
-            ).measure_usage()
+            ).measure_group_bandwidth()
             self.assertEqual(unit, usage.host.monitor.unit)
             self.assertEqual(rate, usage.groups[0].used[0,].rate)
 
     def test_processor_that_measures_and_can_not_cap(self):
         top = captured.MACHINES / 'intel-no-mba'
-        host = topology.read_host(top / 'resctrl', top / 'sysfs')
+        host = topology.read_monitored_host(top / 'resctrl', top / 'sysfs')
         self.assertEqual((None, 'counter_bytes', {}),
                          (host.dialect, host.monitor.unit, host.control))
 
     def test_reported_bandwidth_goes_first(self):
         top = captured.MACHINES / 'amd-epyc'
-        host = topology.read_host(top / 'resctrl', top / 'sysfs', {0: 1000})
-        self.assertEqual(10 ** 9, host.capacity[0])
+        host = topology.read_monitored_host(
+            top / 'resctrl', top / 'sysfs', {0: 1000})
+        self.assertEqual(10**9, host.capacity[0])
         self.assertNotEqual(10 ** 9, host.capacity[1])
 
     def test_no_mount(self):
         with tempfile.TemporaryDirectory() as top:
-            self.assertRaises(topology.MonitorUnavailable,
-                              topology.read_host, Path(top), Path(top))
+            self.assertRaises(
+                topology.MonitorUnavailable, topology.read_monitored_host,
+                Path(top), Path(top))
 
 
 class WriterTest(ReaderTestCase):
@@ -299,7 +310,7 @@ class WriterTest(ReaderTestCase):
         root = host.reader._resctrl
         self.patch(fs, 'wait_for_writer', functools.partial(
             fs.wait_for_writer, patience=base.GIVE_UP_S))
-        host.reader.get_host()
+        host.reader.get_monitored_host()
         opened = []
         content = reader._content
         writing = os.open(root, os.O_RDONLY)
@@ -309,7 +320,7 @@ class WriterTest(ReaderTestCase):
             reader, '_content',
             lambda path, longest: opened.append(path)
             or content(path, longest)))
-        thread = threading.Thread(target=host.reader.read_round)
+        thread = threading.Thread(target=host.reader.read_monitor_files)
         thread.start()
         thread.join(0.2)
         self.assertEqual([], opened)
@@ -327,10 +338,12 @@ class ThreadsTest(ReaderTestCase):
         host.sync()
         shared = reader.Reader(host.root, host.top / 'sysfs',
                                clock=itertools.count().__next__)
-        shared.measure_usage()
+        shared.measure_group_bandwidth()
 
         def step(_chance):
-            states = {figure.state for group in shared.measure_usage().groups
-                      for figure in group.used.values()}
+            states = {
+                figure.state
+                for group in shared.measure_group_bandwidth().groups
+                for figure in group.used.values()}
             assert states == {State.OK}, states
         self.assertEqual([], threads.stress([step] * 6, 6))

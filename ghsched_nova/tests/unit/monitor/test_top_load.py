@@ -34,21 +34,21 @@ class TopLoadTest(base.TestCase):
         self.assertEqual([
             ['0', '100.0', '49.6', '-', '0.0', '-', '-', '2.5',
              'cpu_load cpu_wait'],
-            ['1', *['-'] * 8]], top_load.format_node_rows(LOAD))
+            ['1', *['-'] * 8]], top_load.format_node_load_rows(LOAD))
 
     def test_nodes_of_a_guest_on_one_host_node_count_by_their_vcpus(self):
         self.assertEqual(['40.0', '20.0'],
-                         top_load.format_guest_cells(LOAD, 'u', (0,)))
+                         top_load.format_guest_load_cells(LOAD, 'u', (0,)))
         self.assertEqual(['50.0', '-'],
-                         top_load.format_guest_cells(LOAD, 'u', (1,)))
+                         top_load.format_guest_load_cells(LOAD, 'u', (1,)))
         # Of three of five vCPUs a mean of all is not known.
         self.assertEqual(['43.3', '-'],
-                         top_load.format_guest_cells(LOAD, 'u', (0, 1)))
+                         top_load.format_guest_load_cells(LOAD, 'u', (0, 1)))
 
     def test_a_guest_without_figures(self):
         for uuid, measured in (('v', LOAD), ('w', LOAD), ('', LOAD),
                                ('u', None)):
-            self.assertEqual(['-', '-'], top_load.format_guest_cells(
+            self.assertEqual(['-', '-'], top_load.format_guest_load_cells(
                 measured, uuid, (0,)))
 
     def test_the_record_is_that_of_reports(self):

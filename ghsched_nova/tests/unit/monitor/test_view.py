@@ -55,13 +55,14 @@ def group(name, parent=None, lines='MB:0=100;1=100\n', **used):
 
 
 def shown(groups, *guests, host=HOST):
-    return view.make_snapshot(view.Usage(host, tuple(groups)), guests)
+    return view.make_bandwidth_snapshot(
+        view.Usage(host, tuple(groups)), guests)
 
 
 class OwnersTest(base.TestCase):
 
     def owner(self, name, *guests):
-        return view.index_owners(guests).find_guest(
+        return view.index_guests(guests).find_guest_of_group(
             view.Group(name, 1, True, ''))
 
     def test_domain_id_is_the_whole_number(self):
@@ -297,9 +298,11 @@ class LibvirtTest(base.TestCase):
         return guests.Libvirt('test:///', self.module, lambda: self.now)
 
     def test_policy(self):
-        guest, = self.source(pylibvirt.Domain(7, pylibvirt.ELEMENT)).guests()
-        self.assertEqual((trees.UUID, 7, (1,)), (
-            guest.uuid, guest.domain_id, guest.policy.host_nodes))
+        (guest,) = self.source(
+            pylibvirt.Domain(7, pylibvirt.ELEMENT)).read_guests()
+        self.assertEqual(
+            (trees.UUID, 7, (1,)),
+            (guest.uuid, guest.domain_id, guest.policy.host_nodes))
         self.assertEqual(NodePolicy(20, 60, False),
                          guest.policy.policy.nodes[0])
 
@@ -307,32 +310,33 @@ class LibvirtTest(base.TestCase):
         domain = pylibvirt.Domain(7, pylibvirt.ELEMENT)
         source = self.source(domain)
         for self.now in (0.0, 1.0, 29.0):
-            source.guests()
+            source.read_guests()
         self.assertEqual(1, domain.asked)
         self.now = 31.0
-        source.guests()
+        source.read_guests()
         self.assertEqual(2, domain.asked)
 
     def test_guest_without_policy(self):
         for error in (80, 42, 55):
-            guest, = self.source(pylibvirt.Domain(7, '', error)).guests()
+            guest, = self.source(pylibvirt.Domain(7, '', error)).read_guests()
             self.assertEqual((None, ''), (guest.policy, guest.problem))
 
     def test_bad_policy_is_reported(self):
         for text in ('', '<x', pylibvirt.ELEMENT.replace('"20"', '"x"')):
-            guest, = self.source(pylibvirt.Domain(7, text)).guests()
+            guest, = self.source(pylibvirt.Domain(7, text)).read_guests()
             self.assertIsNone(guest.policy)
             self.assertNotEqual('', guest.problem)
 
     def test_guest_that_has_ended_is_left_out(self):
-        self.assertEqual((), self.source(pylibvirt.Domain(-1, '')).guests())
+        self.assertEqual(
+            (), self.source(pylibvirt.Domain(-1, '')).read_guests())
 
     def test_libvirtd_that_comes_back(self):
         source = self.source(pylibvirt.Domain(7, pylibvirt.ELEMENT))
-        source.guests()
+        source.read_guests()
         self.module.fails = True
-        self.assertEqual((), source.guests())
+        self.assertEqual((), source.read_guests())
         self.assertIn('test:///', source.problem)
         self.module.fails = False
-        self.assertEqual(1, len(source.guests()))
+        self.assertEqual(1, len(source.read_guests()))
         self.assertEqual(('', 2), (source.problem, self.module.opened))

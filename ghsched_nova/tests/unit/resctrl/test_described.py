@@ -221,7 +221,7 @@ class RolesTest(base.TestCase):
     def test_the_monitor_shows_described_values_in_percent(self):
         with tempfile.TemporaryDirectory() as top:
             emulated.write_tree(emulated.model('mpam-described'), Path(top))
-            host = topology.read_host(
+            host = topology.read_monitored_host(
                 Path(top) / 'resctrl', Path(top) / 'sysfs')
         found = view.compute_effective_limits(host, schemata.parse_schemata(
             'MB:5=60;71=100\nMB_MIN:5=24248;71=0'), 0)
