@@ -168,7 +168,7 @@ def _run_plan(arguments: argparse.Namespace) -> int:
         arguments,
         reconcile.preview,
         threads.check_threads,
-        interrupts.InterruptKeeper.check,
+        interrupts.InterruptKeeper.report_misplaced,
         None,
     )
     found = (groups.problems or changed.problems
@@ -185,7 +185,7 @@ def _run_reconcile(arguments: argparse.Namespace) -> int:
         arguments,
         reconcile.reconcile,
         _set_scheduling_classes,
-        interrupts.InterruptKeeper.set,
+        interrupts.InterruptKeeper.move_interrupts,
         measure.measure_percentages,
     )
     failed = groups.problems or changed.problems
@@ -224,7 +224,7 @@ def _apply_and_print_changes(
         measure_bandwidth, keeps=False))
     before = host.groups()
     running = domains.list_running_domains(arguments.connect)
-    wanted, refused = host.wanted(running, before)
+    wanted, refused = host.make_wanted_state(running, before)
     model.check_desired_state(wanted)
     report = reconcile.Report(
         foreign=tuple(sorted(naming.list_foreign_groups(before)))

@@ -97,17 +97,17 @@ def make_kernel_checks(
             or 'see the page on control groups in the manual')
     else:
         yield checks.Check('resctrl', 'ok', host.dialect.title)
-    together = desired.count_sharers(defined)
+    group_sizes = desired.count_group_domains(defined)
     for running in sorted(defined, key=lambda one: one.domain.name):
-        if desired.has_policy(running.xml):
-            yield _check_guest_on_kernel(running, host, section, together)
+        if desired.may_have_policy(running.xml):
+            yield _check_guest_on_kernel(running, host, section, group_sizes)
 
 
 def _check_guest_on_kernel(
     running: desired.Running,
     host: resctrl_host.ResctrlHost | str,
     section: Any,
-    sharers: Mapping[str, int],
+    group_sizes: Mapping[str, int],
 ) -> checks.Check:
     """Check whether the kernel can enforce the policy of one guest."""
     title = f'{running.domain.name} ({running.domain.uuid})'
@@ -121,7 +121,7 @@ def _check_guest_on_kernel(
                 _describe_unenforceable_policy(host, section),
                 _RESCTRL,
             )
-        guest = desired.make_desired_state(host, running, sharers)
+        guest = desired.make_desired_group(host, running, group_sizes)
         desired.add_iommu_groups(guest, running, host, section)
     except metadata.MetadataError as error:
         return checks.Check(

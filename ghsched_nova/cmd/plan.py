@@ -208,7 +208,7 @@ def _make_capacity_plan(
             found = planner.plan_cloud_capacity(
                 planner_inputs.get_placement(connection), flavors, mix,
                 settings, filling, ours,
-                rooms=planner_inputs.read_node_rooms(connection))
+                rooms=planner_inputs.read_free_capacities(connection))
         else:
             hosts = [planner_hosts.make_planner_host(one.file, name)
                      for one in given for name in one.names]

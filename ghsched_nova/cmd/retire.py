@@ -123,7 +123,7 @@ def _describe_guests_with_policy(
 ) -> Iterator[str]:
     """Yield a sentence about each guest that still has a policy."""
     for guest in guests:
-        if desired.has_policy(guest.xml):
+        if desired.may_have_policy(guest.xml):
             yield (f'guest {guest.domain.name} ({guest.domain.uuid}) has a '
                    'policy of ghsched; move it away, or resize it to a '
                    'flavor without one')

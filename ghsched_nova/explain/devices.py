@@ -60,9 +60,9 @@ def render_device_numa(
     placed = (device_numa.render_numa_element(xml, decision.guest_node_of)
               if host.extended else
               device_numa.render_expander(xml, decision.guest_node_of))
-    before = {_text(one) for one in _elements(xml)}
-    return (EXAMPLES, *(text for one in _elements(placed)
-                        if (text := _text(one)) not in before))
+    before = {_render_element(one) for one in _iterate_elements(xml)}
+    return (EXAMPLES, *(text for one in _iterate_elements(placed)
+                        if (text := _render_element(one)) not in before))
 
 
 def _choose_vfs(host: HostFile, policy: GuestPolicy, host_nodes: Sequence[int]
@@ -112,10 +112,10 @@ def _make_domain_xml(guest: topology.Guest,
     return document.render_document(root)
 
 
-def _elements(xml: str) -> list[etree._Element]:
+def _iterate_elements(xml: str) -> list[etree._Element]:
     return list(document.parse_element(xml).iterfind('devices/*'))
 
 
-def _text(element: etree._Element) -> str:
+def _render_element(element: etree._Element) -> str:
     etree.indent(element)
     return etree.tostring(element, encoding='unicode').strip()

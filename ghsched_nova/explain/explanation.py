@@ -126,7 +126,7 @@ def explain_flavor(question: Question) -> Explanation:
 
 
 def _explain_nodes(question: Question) -> Explanation:
-    """Explain a flavor whose number of guest NUMA nodes is fixed."""
+    """Explain a flavor for a fixed number of guest NUMA nodes."""
     known: dict[str, Any] = {
         'question': question,
         'providers': planner_hosts.make_providers(
@@ -140,9 +140,9 @@ def _explain_nodes(question: Question) -> Explanation:
     return Explanation(**known)
 
 
-def _parse_flavor(so_far: Explanation) -> dict[str, Any]:
-    """Return guest topology and bandwidth policy of the explained flavor."""
-    question = so_far.question
+def _parse_flavor(explanation: Explanation) -> dict[str, Any]:
+    """Return the guest topology and bandwidth policy of a flavor."""
+    question = explanation.question
     policies.check_names(question.flavor_specs)
     policies.check_topology(question.flavor_specs)
     guest = topology.split(question.vcpus, question.memory_mb,
@@ -154,9 +154,9 @@ def _parse_flavor(so_far: Explanation) -> dict[str, Any]:
     return {'guest': guest, 'policy': policy}
 
 
-def _explain_placement(so_far: Explanation) -> dict[str, Any]:
-    """Return the Placement query for a guest of the explained flavor."""
-    question, guest, policy = _require_policy(so_far)
+def _explain_placement(explanation: Explanation) -> dict[str, Any]:
+    """Return the Placement query for a guest of a flavor."""
+    question, guest, policy = _require_policy(explanation)
     flavor = Flavor(question.host.name, question.vcpus, question.memory_mb,
                     question.disk_gb, question.swap_mb,
                     question.flavor_specs)
@@ -171,7 +171,7 @@ def _explain_placement(so_far: Explanation) -> dict[str, Any]:
 
 
 def _make_query(need: Need, locality: str, sizes: Sizes) -> dict[str, Any]:
-    """Return the Placement query of a guest as fields of the explanation.
+    """Convert a guest's Placement query to fields of the explanation.
 
     :param locality: how near the VFs must be to the guest's NUMA nodes.
     :param sizes: division of the VFs among PFs.
@@ -180,14 +180,16 @@ def _make_query(need: Need, locality: str, sizes: Sizes) -> dict[str, Any]:
             'locality': locality if need.policy.vfs else None}
 
 
-def _explain_host(so_far: Explanation) -> dict[str, Any]:
-    """Return host NUMA nodes, limits and XML that the guest would get."""
-    question, guest, policy = _require_policy(so_far)
-    assert so_far.need is not None  # noqa: S101
+def _explain_host(explanation: Explanation) -> dict[str, Any]:
+    """Return the host NUMA nodes, limits and XML that a guest would get."""
+    question, guest, policy = _require_policy(explanation)
+    assert explanation.need is not None  # noqa: S101
     resctrl = question.host.resctrl
     host = planner_hosts.make_planner_host(question.host, question.host.name)
-    place = placing.choose_place(placing.Wish(question.host, State(host),
-                                              so_far.need, question.nodes))
+    place = placing.choose_placement(placing.PlacementRequest(question.host,
+                                                              State(host),
+                                                              explanation.need,
+                                                              question.nodes))
     settings = resolve.resolve_settings(resctrl, policy, place.nodes)
     lines = tuple(
         f'{name}:'
@@ -205,12 +207,12 @@ def _explain_host(so_far: Explanation) -> dict[str, Any]:
                 policy.threads, guest.vcpus).split('\n'))),
             'topology': host_topology.render_elements(
                 policy, place.nodes, _make_topology(question.host)),
-            **_make_query(so_far.need, place.locality, place.sizes)}
+            **_make_query(explanation.need, place.locality, place.sizes)}
 
 
 def _render_metadata(question: Question, policy: policies.GuestPolicy,
                      host_nodes: Sequence[int]) -> str:
-    """Return the policy's libvirt metadata as nova-compute would write it."""
+    """Return the libvirt metadata that nova-compute writes for a policy."""
     if not policies.wanted(question.flavor_specs):
         return ''
     root = document.parse_element(metadata.write_policy(
@@ -223,7 +225,7 @@ def _render_metadata(question: Question, policy: policies.GuestPolicy,
 
 
 def _make_topology(host: hostfile.HostFile) -> host_topology.HostTopology:
-    """Return the NUMA distances, latency and bandwidth in a host file."""
+    """Return the NUMA distances, latency and bandwidth of a host file."""
     return host_topology.HostTopology(
         distances={node.id: dict(zip((other.id for other in host.nodes),
                                      node.distances, strict=True))
@@ -236,7 +238,7 @@ def _make_topology(host: hostfile.HostFile) -> host_topology.HostTopology:
 def _make_memorytune(guest: topology.Guest, policy: policies.GuestPolicy,
                      settings: Sequence[resolve.DomainSetting],
                      ) -> memorytune.MemoryTune | None:
-    """Return the guest's memorytune; None without limits and monitoring."""
+    """Return a guest's memorytune; None without limits and monitoring."""
     if not settings and not policy.monitor:
         return None
     return memorytune.MemoryTune(
@@ -246,12 +248,13 @@ def _make_memorytune(guest: topology.Guest, policy: policies.GuestPolicy,
         monitor=policy.monitor)
 
 
-def _require_policy(so_far: Explanation) -> tuple[Question, topology.Guest,
-                                                  policies.GuestPolicy]:
-    """Return question, guest and policy of an unfinished explanation.
+def _require_policy(explanation: Explanation) -> tuple[Question,
+                                                       topology.Guest,
+                                                       policies.GuestPolicy]:
+    """Return the question, guest and policy of an unfinished explanation.
 
     Guest and policy must be known already.
     """
-    assert so_far.guest is not None  # noqa: S101
-    assert so_far.policy is not None  # noqa: S101
-    return so_far.question, so_far.guest, so_far.policy
+    assert explanation.guest is not None  # noqa: S101
+    assert explanation.policy is not None  # noqa: S101
+    return explanation.question, explanation.guest, explanation.policy

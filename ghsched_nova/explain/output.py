@@ -78,15 +78,14 @@ NO_XML = '<!-- nothing is added: the flavor has no key of ghsched -->'
 
 
 def format_xml(explanation: Explanation) -> str:
-    """Render the XML that ghsched adds to a guest; empty for a refused guest.
-    """
+    """Render the XML that ghsched adds to a guest; empty if it is refused."""
     if explanation.refusal is not None:
         return ''
     return _join_elements(explanation) or NO_XML
 
 
 def _join_elements(explanation: Explanation) -> str:
-    """Return the XML elements that ghsched adds to a guest's libvirt domain.
+    """Return the XML elements that ghsched adds to a guest's domain.
 
     Empty text if it adds none.
     """
@@ -105,7 +104,7 @@ def _join_elements(explanation: Explanation) -> str:
 
 
 def _render_memorytune(explanation: Explanation) -> str:
-    """Return the <memorytune> element of a guest; empty without limits.
+    """Return a guest's ``<memorytune>`` element; empty without limits.
 
     If libvirt on the host cannot make the control group, nova-compute makes
     it, and an XML comment takes the place of the element.
@@ -119,11 +118,11 @@ def _render_memorytune(explanation: Explanation) -> str:
         return _render_group_comment(
             'monitoring group\n     mon_groups/ghsched-UUID'
         )
-    return memorytune.render_element(explanation.tune, host.extended)
+    return memorytune.render_memorytune(explanation.tune, host.extended)
 
 
 def _render_group_comment(group: str) -> str:
-    """Return an XML comment that nova-compute makes a resctrl group itself."""
+    """Return an XML comment on a resctrl group that nova-compute creates."""
     return ('<!-- no memorytune: the libvirt of this host cannot use its '
             f'resctrl;\n     nova-compute makes the {group} itself -->')
 
@@ -137,8 +136,7 @@ def format_json(explanation: Explanation) -> str:
 
 
 def _make_document(explanation: Explanation) -> dict[str, Any]:
-    """Convert the explanation of a flavor on a host to a dictionary for JSON.
-    """
+    """Convert the explanation of a flavor to a dictionary for JSON."""
     specs = explanation.question.flavor_specs
     return {
         'host': explanation.question.host.name,
@@ -154,8 +152,8 @@ def _make_document(explanation: Explanation) -> dict[str, Any]:
         'settings': [
             {'domain': setting.domain, 'host_node': setting.host_node,
              'guest_node': setting.guest_node,
-             'asked': setting.asked.as_dict(),
-             'effective': _effective_values(
+             'asked': setting.requested.as_dict(),
+             'effective': _get_effective_values(
                  setting, explanation.question.host.resctrl.dialect)}
             for setting in explanation.settings],
         'xml': _join_elements(explanation) or None,
@@ -164,7 +162,7 @@ def _make_document(explanation: Explanation) -> dict[str, Any]:
 
 
 def _policy_to_dict(explanation: Explanation) -> dict[str, Any] | None:
-    """Convert the explained bandwidth policy to a dictionary, if any."""
+    """Convert an explained bandwidth policy to a dictionary, or None."""
     policy = explanation.policy
     if policy is None:
         return None
@@ -183,7 +181,10 @@ def _policy_to_dict(explanation: Explanation) -> dict[str, Any] | None:
 
 
 def _guest_nodes_to_dicts(explanation: Explanation) -> list[dict[str, Any]]:
-    """Return vCPUs, memory and host node of each guest NUMA node."""
+    """Convert each guest NUMA node to a dictionary.
+
+    It contains vCPUs, memory and host NUMA node.
+    """
     if explanation.guest is None:
         return []
     host_nodes = dict(enumerate(explanation.host_nodes))
@@ -195,7 +196,7 @@ def _guest_nodes_to_dicts(explanation: Explanation) -> list[dict[str, Any]]:
 
 
 def _providers_to_dicts(explanation: Explanation) -> list[dict[str, Any]]:
-    """Return the Placement providers of the host as dictionaries."""
+    """Convert the Placement providers of a host to dictionaries."""
     names = {provider.uuid: provider.name
              for provider in explanation.providers}
     return [{'name': provider.name,
@@ -206,8 +207,8 @@ def _providers_to_dicts(explanation: Explanation) -> list[dict[str, Any]]:
             for provider in explanation.providers]
 
 
-def _effective_values(setting: resolve.DomainSetting,
-                      dialect: dialects.Dialect) -> dict[str, Any]:
+def _get_effective_values(setting: resolve.DomainSetting,
+                          dialect: dialects.Dialect) -> dict[str, Any]:
     """Return the limits that a host enforces for a guest NUMA node."""
     held = setting.effective_bandwidth.as_dict()
     if held['hardlimit'] is None:
@@ -260,16 +261,16 @@ def _format_policy(policy: dict[str, Any] | None) -> str:
          for node in policy['nodes']))
 
 
-def _format_query(told: dict[str, Any]) -> str:
+def _format_query(document: dict[str, Any]) -> str:
     """Return lines of text that describe a Placement query."""
-    if not told['parameters']:
+    if not document['parameters']:
         return ''
     lines = ['GET /allocation_candidates']
-    lines += [f'  {name}={value}' for name, value in told['parameters']]
-    if told['not_shown']:
+    lines += [f'  {name}={value}' for name, value in document['parameters']]
+    if document['not_shown']:
         lines.append('  (the part of these is not shown: '
-                     + ', '.join(told['not_shown']) + ')')
-    far = _FAR.get(told['vfs_locality'])
+                     + ', '.join(document['not_shown']) + ')')
+    far = _FAR.get(document['vfs_locality'])
     if far:
         lines.append(f'  (VFs {far}; nearer ones were asked for first and not '
                      'found)')
@@ -298,8 +299,7 @@ def _format_providers(providers: list[dict[str, Any]]) -> str:
 
 def _walk_providers(providers: list[dict[str, Any]],
                     parent: str | None = None) -> Iterator[dict[str, Any]]:
-    """Yield all descendants of a resource provider, parents before children.
-    """
+    """Yield all descendants of a resource provider, parents first."""
     for provider in providers:
         if provider['parent'] == parent:
             yield provider
@@ -307,7 +307,7 @@ def _walk_providers(providers: list[dict[str, Any]],
 
 
 def _format_guest_nodes(nodes: list[dict[str, Any]]) -> str:
-    """Render a table of vCPUs, memory and host node of guest NUMA nodes."""
+    """Render a table of guest NUMA nodes: vCPUs, memory and host node."""
     if not nodes:
         return ''
     return render_table(('guest node', 'vCPUs', 'RAM (MB)', 'host node'),

@@ -51,7 +51,7 @@ class Refused(Exception):  # noqa: N818
 
 
 @dataclass(frozen=True)
-class Wish:
+class PlacementRequest:
     """All that decides where a guest goes.
 
     :param state: the host as Placement and Nova would have it, empty.
@@ -78,116 +78,115 @@ class Place:
     sizes: vfs.Sizes
 
 
-def choose_place(wish: Wish) -> Place:
+def choose_placement(request: PlacementRequest) -> Place:
     """Return the host NUMA nodes and VFs that the scheduler would choose.
 
     :raises Refused: when the guest does not fit the host, or not on the host
         NUMA nodes that the user has chosen.
     """
-    _check_host(wish)
-    _check_nodes(wish)
-    found = _find_place(wish)
+    _check_host(request)
+    _check_nodes(request)
+    found = _find_place(request)
     if found is None:
-        raise Refused(_explain_no_place(wish))
+        raise Refused(_explain_no_place(request))
     return found
 
 
-def _find_place(wish: Wish) -> Place | None:
-    """Return the best placement of a guest on a host; None if it does not fit.
-    """
-    need = wish.need
+def _find_place(request: PlacementRequest) -> Place | None:
+    """Return the best placement of a guest on a host; None if none fits."""
+    need = request.need
     for locality, sizes in need.yield_vf_request_variants(
-            lambda: offer.list_pfs_by_alias(wish.state, need)):
-        for nodes in _iterate_host_nodes(wish, locality, sizes):
+            lambda: offer.list_pfs_by_alias(request.state, need)):
+        for nodes in _iterate_host_nodes(request, locality, sizes):
             return Place(nodes, locality, sizes)
     return None
 
 
-def _iterate_host_nodes(wish: Wish, locality: str,
+def _iterate_host_nodes(request: PlacementRequest, locality: str,
                         sizes: vfs.Sizes) -> Iterator[tuple[int, ...]]:
-    """Yield host NUMA nodes that can take a guest, the best first.
+    """Yield host NUMA nodes that fit a guest's NUMA nodes, the best first.
 
     If nothing that the guest requests belongs to a NUMA node in Placement,
     they are the nodes that Nova would choose.
     """
     @functools.cache
-    def has_room(guest_node: int, node: int) -> bool:
-        return _find_misfit(wish, guest_node, node) is None
+    def can_take(guest_node: int, node: int) -> bool:
+        return _find_misfit(request, guest_node, node) is None
 
-    for item in offer.list_host_placements(wish.state, wish.need, locality,
-                                           sizes, has_room):
-        nodes = item.get_host_node_order() or wish.state.find_host_nodes(
-            wish.need, Way(wish.nodes or (), ()))
-        if nodes is not None and wish.nodes in (None, nodes):
+    for item in offer.list_host_placements(request.state, request.need,
+                                           locality,
+                                           sizes, can_take):
+        nodes = item.get_host_node_order() or request.state.find_host_nodes(
+            request.need, Way(request.nodes or (), ()))
+        if nodes is not None and request.nodes in (None, nodes):
             yield nodes
 
 
 # -- refusals -----------------------------------------------------------------
 
 
-def _check_host(wish: Wish) -> None:
-    """Refuse a guest that needs more than the host as a whole has."""
-    held = wish.host.resctrl.capabilities()
-    if wish.need.policy.monitor and 'MEM_BW_MONITOR' not in held:
+def _check_host(request: PlacementRequest) -> None:
+    """Refuse a guest that needs more than the whole host has."""
+    held = request.host.resctrl.capabilities()
+    if request.need.policy.monitor and 'MEM_BW_MONITOR' not in held:
         raise Refused('', Lack(
             None, 'MEM_BW_MONITOR', reason='ghsched:monitor=true cannot be '
             'held: this host does not report memory bandwidth'))
-    lacks = tuple(limits.yield_host_shortages(wish.state, wish.need))
+    lacks = tuple(limits.yield_host_shortages(request.state, request.need))
     if lacks:
         raise Refused('the host: ', *lacks)
 
 
-def _check_nodes(wish: Wish) -> None:
-    """Refuse a guest whose NUMA nodes do not each fit on a host NUMA node."""
-    cells, nodes = wish.need.guest.cells, wish.nodes
-    known = [node.id for node in wish.host.nodes]
+def _check_nodes(request: PlacementRequest) -> None:
+    """Refuse a guest if one of its NUMA nodes fits on no host NUMA node."""
+    cells, nodes = request.need.guest.cells, request.nodes
+    known = [node.id for node in request.host.nodes]
     if nodes is not None:
-        _check_chosen_nodes(wish, nodes)
+        _check_chosen_nodes(request, nodes)
     elif len(cells) > len(known):
         raise Refused(f'the guest has {len(cells)} NUMA nodes and the host '
                       f'has {len(known)}')
     else:
         for guest_node in range(len(cells)):
-            _check_any_host_node(wish, guest_node)
+            _check_any_host_node(request, guest_node)
 
 
-def _check_chosen_nodes(wish: Wish, nodes: Sequence[int]) -> None:
-    """Refuse a guest that does not fit on the host NUMA nodes chosen for it.
-    """
-    cells = wish.need.guest.cells
+def _check_chosen_nodes(request: PlacementRequest,
+                        nodes: Sequence[int]) -> None:
+    """Refuse a guest that does not fit on the requested host NUMA nodes."""
+    cells = request.need.guest.cells
     if len(nodes) != len(cells):
         raise Refused(f'the guest has {len(cells)} NUMA nodes, but host '
                       f'NUMA nodes are given for {len(nodes)}')
     for guest_node, host_node in enumerate(nodes):
-        if wish.host.node(host_node) is None:
+        if request.host.node(host_node) is None:
             known = cpulist.render_cpu_list(node.id
-                                            for node in wish.host.nodes)
+                                            for node in request.host.nodes)
             raise Refused(f'the host has no NUMA node {host_node}, it has '
                           f'{known}')
         if host_node in nodes[:guest_node]:
             raise Refused(f'host NUMA node {host_node} is given twice; each '
                           'guest NUMA node needs its own')
-        reason = _find_misfit(wish, guest_node, host_node)
+        reason = _find_misfit(request, guest_node, host_node)
         if reason:
             raise Refused(f'guest NUMA node {guest_node} does not fit on host '
                           f'NUMA node {host_node}: {reason}')
 
 
-def _check_any_host_node(wish: Wish, guest_node: int) -> None:
-    """Refuse one guest NUMA node that fits on none of the host's NUMA nodes.
+def _check_any_host_node(request: PlacementRequest, guest_node: int) -> None:
+    """Refuse a guest NUMA node that fits on none of the host's NUMA nodes.
 
     :param guest_node: number of the guest NUMA node.
     """
-    reasons = {node.id: _find_misfit(wish, guest_node, node.id)
-               for node in wish.host.nodes}
+    reasons = {node.id: _find_misfit(request, guest_node, node.id)
+               for node in request.host.nodes}
     if all(reasons.values()):
         raise Refused(f'no host NUMA node can take guest NUMA node '
                       f'{guest_node}: {_format_reasons(reasons)}')
 
 
 def _format_reasons(reasons: Mapping[int, str | None]) -> str:
-    """Join the reasons against host NUMA nodes, each with its nodes, as text.
-    """
+    """Render the reasons for refusal with the host NUMA nodes of each."""
     nodes: dict[str, list[int]] = {}
     for node, reason in reasons.items():
         nodes.setdefault(reason or '', []).append(node)
@@ -195,57 +194,65 @@ def _format_reasons(reasons: Mapping[int, str | None]) -> str:
                      for reason, numbers in nodes.items())
 
 
-def _find_misfit(wish: Wish, guest_node: int, host_node: int) -> str | None:
-    """Return why a guest NUMA node does not fit on a host NUMA node, or None.
+def _find_misfit(request: PlacementRequest, guest_node: int,
+                 host_node: int) -> str | None:
+    """Return why a guest NUMA node does not fit on a host NUMA node.
+
+    None if it fits.
     """
     short = limits.list_guest_node_shortages(
-        wish.state, wish.need, guest_node, host_node)
+        request.state, request.need, guest_node, host_node)
     others = [one for one in short if one.resource != lack.BANDWIDTH]
     if others:
         return others[0].text
-    return _find_unenforceable(wish, guest_node, host_node) or next(
+    return _find_unenforceable(request, guest_node, host_node) or next(
         (one.text for one in short), None)
 
 
 def _find_unenforceable(
-    wish: Wish, guest_node: int, host_node: int
+    request: PlacementRequest, guest_node: int, host_node: int
 ) -> str | None:
-    """Return why a host NUMA node cannot enforce a guest's limits, or None."""
-    policy = wish.need.policy
+    """Return why a host NUMA node cannot enforce a guest's limits.
+
+    None if it can.
+    """
+    policy = request.need.policy
     if not policy.nodes:
         return None
     alone = GuestPolicy((policy.nodes[guest_node],))
     try:
-        resolve.resolve_settings(wish.host.resctrl, alone, (host_node,))
+        resolve.resolve_settings(request.host.resctrl, alone, (host_node,))
     except resolve.PolicyNotHeld as error:
         return error.reason
     return None
 
 
-def _explain_no_place(wish: Wish) -> str:
-    """Return why a guest does not fit although each of its nodes would alone.
-    """
-    required = wish.need.make_ghsched_request(wish.need.policy.vfs_locality,
-                                              {}).root_required
-    missing = required - wish.state.host.root.traits
+def _explain_no_place(request: PlacementRequest) -> str:
+    """Return why a guest does not fit, though each of its nodes alone does."""
+    need = request.need
+    required = need.make_ghsched_request(need.policy.vfs_locality,
+                                         {}).root_required
+    missing = required - request.state.host.root.traits
     if missing:
         return f'the host lacks the traits {", ".join(sorted(missing))}'
-    for other, reason in _make_variants(wish.need):
-        if _find_place(replace(wish, need=other)):
+    for other, reason in _make_variants(request.need):
+        if _find_place(replace(request, need=other)):
             return reason
     too_many: list[vfs.Sizes] = []
-    for _ in wish.need.yield_vf_request_variants(
-            lambda: offer.list_pfs_by_alias(wish.state, wish.need),
+    for _ in request.need.yield_vf_request_variants(
+            lambda: offer.list_pfs_by_alias(request.state, request.need),
             too_many.append):
         pass
     if too_many:
         return ('the VFs would have to be of so many PFs that Placement would '
                 'take too long, and the scheduler does not ask for that')
-    return lack.make_too_few_nodes_reason(len(wish.need.guest.cells)).text
+    return lack.make_too_few_nodes_reason(len(request.need.guest.cells)).text
 
 
 def _make_variants(need: Need) -> Iterable[tuple[Need, str]]:
-    """Yield guests with relaxed requirements, each with the one it relaxes.
+    """Yield variants of a guest's request, each with one requirement relaxed.
+
+    A variant that fits shows which requirement prevents the placement.
 
     If such a guest fits, the requirement is why the real one does not.
     """

@@ -24,7 +24,7 @@ _NOVA = 'http://openstack.org/xmlns/libvirt/nova/1.1'
 
 
 def parse_fixed_addresses(xml: str) -> frozenset[str]:
-    """Return the fixed IP addresses of a domain from its Nova metadata.
+    """Return a domain's fixed IP addresses from its Nova metadata.
 
     The addresses are in their shortest form. Nova writes them when the guest
     starts.

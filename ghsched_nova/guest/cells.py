@@ -43,14 +43,13 @@ class Cell:
 
     @property
     def host_node(self) -> int | None:
-        """Host NUMA node of a guest NUMA node; None if its memory may be on
-        several.
+        """Host NUMA node of a guest NUMA node; None if there may be several.
         """
         return self.host_nodes[0] if len(self.host_nodes) == 1 else None
 
 
 def parse_cells(domain: etree._Element) -> tuple[Cell, ...]:
-    """Return the guest NUMA nodes of a domain, in the order of their numbers.
+    """Parse the guest NUMA nodes of a domain, in ascending order.
 
     :param domain: root element of the XML.
     :raises ValueError: if a number or a unit is malformed.

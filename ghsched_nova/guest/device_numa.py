@@ -98,7 +98,7 @@ class Decision:
 
 
 def _check_mode(mode: str) -> None:
-    """Refuse an unknown value of the extra spec for device NUMA nodes."""
+    """Refuse an unknown value of the device NUMA extra spec."""
     if mode not in MODES:
         raise DeviceNumaError('device_numa must be one of '
                               f'{", ".join(MODES)}, not {mode!r}')
@@ -207,14 +207,14 @@ def render_expander(xml: str, guest_node_of: Mapping[str, int | None],
         return document.render_document(root) if changed else xml
     _refuse_unsupported_machine(root)
     devices = pci.get_devices(root)
-    room = _measure_room(devices, wanted)
-    if not room.has_room_for_spares:
+    room = _measure_free_ports(devices, wanted)
+    if not room.keeps_spare_ports_free:
         spare_ports = 0
     nodes = pci.list_cell_numbers(root) if spare_ports else wanted
     layout = pci.place_expanders(
         [(node, len(wanted.get(node, ())) + spare_ports)
          for node in sorted(nodes)],
-        room.taken, room.bus_numbers)
+        room.taken, room.bus_count)
     _add_controllers(devices, room.new_ports, layout)
     _assign_ports(wanted, layout)
     return document.render_document(root)
@@ -223,9 +223,7 @@ def render_expander(xml: str, guest_node_of: Mapping[str, int | None],
 def _group_by_node(root: etree._Element,
                    guest_node_of: Mapping[str, int | None]
                    ) -> dict[int, list[etree._Element]]:
-    """Return a domain's devices by guest NUMA node, in the order of the
-    domain.
-    """
+    """Return a domain's devices by guest NUMA node, in domain order."""
     found: dict[int, list[etree._Element]] = {}
     for address, node, device in _list_devices_with_node(root, guest_node_of):
         if device.find('address') is not None:
@@ -238,7 +236,9 @@ def _group_by_node(root: etree._Element,
 def _list_devices_with_node(root: etree._Element,
                             guest_node_of: Mapping[str, int | None]
                             ) -> list[tuple[str, int, etree._Element]]:
-    """Return address, guest node and element of each device with a guest node.
+    """Return the devices of a domain that have a guest NUMA node.
+
+    :returns: address, guest node and element of each.
     """
     wanted = {pci.normalize_address(address): node
               for address, node in guest_node_of.items() if node is not None}
@@ -285,7 +285,7 @@ class _Room:
     needed: int
 
     @property
-    def has_room_for_spares(self) -> bool:
+    def keeps_spare_ports_free(self) -> bool:
         """Whether spare ports behind an expander bus would stay free.
 
         libvirt fills the free port with the lowest index first.
@@ -295,8 +295,8 @@ class _Room:
         return len(below) >= self.needed
 
     @property
-    def bus_numbers(self) -> int:
-        """Number of PCI buses that the first host bridge of a guest needs.
+    def bus_count(self) -> int:
+        """Number of PCI buses that a guest's first host bridge needs.
 
         One for each controller, and one for each root port or bridge that
         libvirt may still add.
@@ -305,8 +305,9 @@ class _Room:
             0, self.needed - len(self.free_ports))
 
 
-def _measure_room(devices: etree._Element,
-                  wanted: Mapping[int, Sequence[etree._Element]]) -> _Room:
+def _measure_free_ports(devices: etree._Element,
+                        wanted: Mapping[int,
+                                        Sequence[etree._Element]]) -> _Room:
     topology = pci.read_topology(devices)
     needed = pci.count_needed_ports(devices) - sum(map(len, wanted.values()))
     new: tuple[int, ...] = ()
@@ -319,12 +320,11 @@ def _measure_room(devices: etree._Element,
 
 def _assign_ports(wanted: Mapping[int, Sequence[etree._Element]],
                   layout: Sequence[pci.Expander]) -> None:
-    """Set the address of each device to a port of its guest NUMA node's bus.
-    """
+    """Assign each device a root port on the bus of its guest NUMA node."""
     for expander in layout:
         for device, port in zip(wanted.get(expander.node, ()),
                                 expander.ports, strict=False):
-            _append_element(device, _device_address(port.index))
+            _append_element(device, _get_device_address(port.index))
 
 
 def _add_controllers(devices: etree._Element, normal: Sequence[int],
@@ -358,7 +358,7 @@ def _make_address(bus: int, slot: pci.Slot) -> etree._Element:
     return address
 
 
-def _device_address(port: int) -> etree._Element:
+def _get_device_address(port: int) -> etree._Element:
     return _make_address(port, pci.Slot(port, 0, 0, False))
 
 
@@ -371,8 +371,7 @@ def _append_element(device: etree._Element, child: etree._Element) -> None:
 
 def render_numa_element(xml: str, guest_node_of: Mapping[str, int | None]
                         ) -> str:
-    """Return a domain XML with ``<numa node='N'/>`` in devices with a guest
-    node.
+    """Return a domain XML with ``<numa node='N'/>`` in its devices.
 
     :param guest_node_of: guest node by host PCI address; devices without a
         node, or not listed, are left unchanged.
@@ -426,8 +425,7 @@ def keeps_numa_element(returned_xml: str) -> bool:
 
 
 def find_free_address(xml: str, guest_node: int) -> str | None:
-    """Return a free PCI address of a guest NUMA node, to hot-plug a device
-    there.
+    """Return a free PCI address to hot-plug a device at a guest NUMA node.
 
     :param xml: XML of the running domain.
     :returns: ``<address>`` of a free root port behind the expander bus of that
@@ -439,12 +437,11 @@ def find_free_address(xml: str, guest_node: int) -> str | None:
             and index not in topology.used]
     if not free:
         return None
-    return etree.tostring(_device_address(min(free)), encoding='unicode')
+    return etree.tostring(_get_device_address(min(free)), encoding='unicode')
 
 
 def find_free_address_without_node(xml: str) -> str | None:
-    """Return a free PCI address that belongs to no guest NUMA node, for
-    hot-plug.
+    """Return a free PCI address for hot-plug outside all guest NUMA nodes.
 
     libvirt would put a device without an address on the free port with the
     lowest index. That may be a port behind an expander bus, so that the guest
@@ -461,7 +458,7 @@ def find_free_address_without_node(xml: str) -> str | None:
     if not topology.free_normal_ports:
         raise DeviceNumaError('the only free ports of the guest are behind '
                               'the expander bus of a guest NUMA node')
-    return etree.tostring(_device_address(topology.free_normal_ports[0]),
+    return etree.tostring(_get_device_address(topology.free_normal_ports[0]),
                           encoding='unicode')
 
 
@@ -480,8 +477,7 @@ def set_device_address(device_xml: str, address: str) -> str:
 
 
 def set_device_node(device_xml: str, guest_node: int) -> str:
-    """Return a passthrough device's XML with the number of its guest NUMA
-    node.
+    """Return a passthrough device's XML with its guest NUMA node.
 
     :param device_xml: ``<hostdev>`` or ``<interface>``.
     :raises DeviceNumaError: if the XML is not a passthrough device.
@@ -505,14 +501,13 @@ def _parse_device(xml: str) -> etree._Element:
 
 
 def parse_machine_type(xml: str) -> str:
-    """Return a domain's machine type: ``q35``, ``virt``, ``i440fx`` or
-    another.
+    """Return a domain's machine type: ``q35``, ``virt``, ``i440fx`` or other.
     """
     return pci.get_machine_type(pci.parse_document(xml))
 
 
 def list_passthrough_addresses(xml: str) -> tuple[str, ...]:
-    """Return the host PCI addresses of the passthrough devices of a domain.
+    """Return the host PCI addresses of a domain's passthrough devices.
 
     macvtap ports are not included: the guest gets a virtio device for them.
     """
@@ -520,8 +515,7 @@ def list_passthrough_addresses(xml: str) -> tuple[str, ...]:
 
 
 def read_guest_nodes(xml: str) -> dict[str, int | None]:
-    """Return the guest NUMA node of each passthrough device of a domain XML.
-    """
+    """Return the guest NUMA node of each passthrough device of a domain."""
     root = pci.parse_document(xml)
     topology = pci.read_topology(pci.get_devices(root))
     found: dict[str, int | None] = {}

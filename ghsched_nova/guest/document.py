@@ -32,7 +32,7 @@ class NotThisDocument(ValueError):  # noqa: N818
 
 
 def parse_document(xml: str, tag: str = 'domain') -> etree._Element:
-    """Parse a libvirt XML document, and return its root element.
+    """Parse a libvirt XML document and return its root element.
 
     :param tag: expected tag of the root element.
     :raises NotThisDocument: if the text is not XML or has another root
@@ -51,7 +51,7 @@ def parse_document(xml: str, tag: str = 'domain') -> etree._Element:
 
 
 def parse_element(xml: str | bytes) -> etree._Element:
-    """Parse an XML text with safe options, and return its root element.
+    """Parse an XML text with safe options and return its root element.
 
     Entities are not replaced, no other file is read, and a tree of more than
     256 levels is refused, whatever the defaults of the installed lxml are.
@@ -64,15 +64,13 @@ def parse_element(xml: str | bytes) -> etree._Element:
 
 
 def render_document(root: etree._Element) -> str:
-    """Return the text of the whole XML document that an element belongs to."""
+    """Return the text of the XML document that contains an element."""
     return etree.tostring(root.getroottree(), encoding='unicode')
 
 
 def insert_children(parent: etree._Element, children: Sequence[etree._Element],
                     position: int) -> None:
-    """Insert child elements into an XML element, indented like its other
-    children.
-    """
+    """Insert child elements, indented like the existing children."""
     if not children:
         return
     depth = 1 + sum(1 for _ in parent.iterancestors())
@@ -92,7 +90,10 @@ def insert_children(parent: etree._Element, children: Sequence[etree._Element],
 
 
 def remove_element(element: etree._Element | None) -> None:
-    """Remove an XML element together with its indentation; ignore None."""
+    """Remove an XML element together with its indentation.
+
+    None is ignored.
+    """
     parent = None if element is None else element.getparent()
     if element is None or parent is None:
         return

@@ -91,8 +91,7 @@ class Shape:
 
 def render_topology(xml: str, policy: GuestPolicy, host_nodes: Sequence[int],
                     host: HostTopology) -> str:
-    """Return a domain XML that shows the guest the topology of its host
-    resources.
+    """Return a domain XML that shows the guest the host's topology.
 
     :param host_nodes: host NUMA node of each guest NUMA node.
     :returns: the unchanged text if the policy does not request it.
@@ -112,7 +111,7 @@ def render_topology(xml: str, policy: GuestPolicy, host_nodes: Sequence[int],
 
 def render_elements(policy: GuestPolicy, host_nodes: Sequence[int],
                     host: HostTopology) -> tuple[str, ...]:
-    """Return the XML elements by which a guest sees the topology of its host.
+    """Return the XML elements that show a guest the host's topology.
 
     Elements that depend on CPU pinning are left out.
     """
@@ -151,22 +150,22 @@ def _set_numa(cpu: etree._Element, policy: GuestPolicy,
 
 
 def compute_guest_distance(
-    host: HostTopology, one: int, other: int
+    host: HostTopology, first: int, second: int
 ) -> int | None:
-    """Return the distance that a guest sees between two host NUMA nodes.
+    """Return the distance between two host NUMA nodes that a guest sees.
 
     None if unknown. libvirt allows 10 only for the distance of a node to
     itself.
     """
-    if one == other:
+    if first == second:
         return _LOCAL
-    found = host.distances.get(one, {}).get(other)
+    found = host.distances.get(first, {}).get(second)
     return None if found is None else min(max(found, _LOCAL + 1), _FARTHEST)
 
 
 def _list_guest_distances(place: int, host_nodes: Sequence[int],
                           host: HostTopology) -> etree._Element | None:
-    """Return the distances of a guest NUMA node to all nodes of the guest.
+    """Return the distances from a guest NUMA node to all nodes of the guest.
 
     None unless all distances of the guest are known.
     """
@@ -182,8 +181,7 @@ def _list_guest_distances(place: int, host_nodes: Sequence[int],
 
 def _make_interconnects(policy: GuestPolicy, host_nodes: Sequence[int],
                         host: HostTopology) -> etree._Element | None:
-    """Return memory latency and bandwidth of each guest node from its own
-    CPUs.
+    """Return the memory latency and bandwidth of each guest NUMA node.
 
     Linux shows no others. libvirt 9.0 takes the two directions between two
     nodes for the same link and refuses the second one; SLIT has the distances.
@@ -205,8 +203,7 @@ def _make_interconnects(policy: GuestPolicy, host_nodes: Sequence[int],
 
 def compute_guest_bandwidths(policy: GuestPolicy, host_nodes: Sequence[int],
                              host: HostTopology) -> dict[int, int]:
-    """Return the memory bandwidth in KiB/s that each guest NUMA node can rely
-    on.
+    """Return the bandwidth in KiB/s that each guest NUMA node can expect.
 
     This is the guarantee of the node, or its cap if it has no guarantee (the
     whole host node without a cap), rounded down.
@@ -230,8 +227,7 @@ def compute_guest_bandwidths(policy: GuestPolicy, host_nodes: Sequence[int],
 
 
 def compute_cpu_topology(places: Sequence[Place]) -> Shape:
-    """Return sockets, dies, cores and threads of host CPUs in the vCPUs'
-    order.
+    """Return the sockets, dies, cores and threads of some host CPUs.
 
     A level whose parts differ in size, or are not contiguous, is left out: the
     level above it then counts as one part.
@@ -248,7 +244,9 @@ def compute_cpu_topology(places: Sequence[Place]) -> Shape:
 
 
 def _compute_part_size(places: Sequence[Place], level: int) -> int:
-    """Return the CPUs in each part of a CPU topology level; 0 if parts differ.
+    """Return the CPU count of each part of a topology level.
+
+    0 if the parts differ.
     """
     keys = [(place.socket, place.die, place.cluster, place.core)[:level]
             for place in places]
@@ -260,7 +258,7 @@ def _compute_part_size(places: Sequence[Place], level: int) -> int:
 
 def _set_cpu_topology(root: etree._Element, cpu: etree._Element,
                       host: HostTopology) -> None:
-    """Set ``<topology>`` of a domain to that of the host CPUs of its vCPUs.
+    """Set a domain's ``<topology>`` to that of its host CPUs.
 
     Guests without pinned vCPUs keep Nova's topology.
     """
@@ -290,9 +288,7 @@ def _set_cpu_topology(root: etree._Element, cpu: etree._Element,
 
 
 def _list_pinned_cpus(root: etree._Element) -> list[int]:
-    """Return the host CPU of each vCPU; empty unless each vCPU has its own
-    CPU.
-    """
+    """Return the host CPU of each vCPU; empty unless all are pinned to one."""
     found = {}
     for pin in root.findall('cputune/vcpupin'):
         try:

@@ -51,16 +51,17 @@ _BEFORE = frozenset((
     'memory', 'currentMemory', 'blkiotune'))
 
 
-def compute_locked_memory(ram_kib: int, vfs: int, viommu: bool = False) -> int:
-    """Return the KiB of memory that a guest with VFs must be allowed to lock.
+def compute_locked_memory(ram_kib: int, vfs: int,
+                          has_viommu: bool = False) -> int:
+    """Return the KiB of memory that a guest with VFs must be able to lock.
 
     :param ram_kib: total memory of the guest.
     :param vfs: number of VFIO devices; 0 gives 0.
-    :param viommu: whether the guest has a virtual IOMMU.
+    :param has_viommu: whether the guest has a virtual IOMMU.
     """
     if not vfs:
         return 0
-    return ram_kib * (vfs if viommu else 1) + EXTRA_KIB
+    return ram_kib * (vfs if has_viommu else 1) + EXTRA_KIB
 
 
 def render_locked_memory(xml: str, libvirt_version: tuple[int, ...]
@@ -96,7 +97,8 @@ def _check_limit(limit_kib: int, needed_kib: int, devices: int) -> None:
 
 
 def _count_vfio_devices(root: etree._Element) -> int:
-    """Return the number of devices that libvirt counts as VFIO devices."""
+    """Return the number of VFIO devices of a domain, as libvirt counts them.
+    """
     devices = pci.get_devices(root)
     return (len(pci.map_passthrough_devices(root))
             + len(devices.findall("hostdev[@type='mdev']"))
@@ -112,7 +114,7 @@ def _read_memory_kib(root: etree._Element) -> int:
 
 
 def _parse_kib(element: etree._Element) -> int:
-    """Return a memory size element of a domain XML in KiB.
+    """Convert a memory size element of a domain XML to KiB.
 
     :raises DeviceNumaError: if the element is not a memory size.
     """

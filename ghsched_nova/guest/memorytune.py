@@ -98,15 +98,15 @@ class MemoryTune:
 
 def make_node_tunes(settings: Iterable[Mapping[str, Any]]
                     ) -> tuple[NodeTune, ...]:
-    """Convert bandwidth settings to libvirt's limits of resctrl domains."""
+    """Convert bandwidth settings to libvirt's limits by resctrl domain."""
     return tuple(NodeTune(**setting) for setting in settings)
 
 
 # -- writing ------------------------------------------------------------------
 
 
-def replace_tune(xml: str, tune: MemoryTune, extended: bool) -> str:
-    """Return a domain XML whose ``<memorytune>`` is replaced by another one.
+def replace_memorytune(xml: str, tune: MemoryTune, extended: bool) -> str:
+    """Return a domain XML with its ``<memorytune>`` replaced.
 
     :param xml: a ``<domain>`` document.
     :param extended: whether libvirt keeps hardlimit, priority and
@@ -116,7 +116,7 @@ def replace_tune(xml: str, tune: MemoryTune, extended: bool) -> str:
     """
     element = _make_element(tune, extended)
     root = _parse_domain(xml)
-    _remove_all(root)
+    _remove_memorytunes(root)
     cputune = root.find('cputune')
     if cputune is None:
         cputune = etree.Element('cputune')
@@ -125,8 +125,8 @@ def replace_tune(xml: str, tune: MemoryTune, extended: bool) -> str:
     return document.render_document(root)
 
 
-def render_element(tune: MemoryTune, extended: bool) -> str:
-    """Return a ``<memorytune>`` element as indented text.
+def render_memorytune(tune: MemoryTune, extended: bool) -> str:
+    """Render a ``<memorytune>`` element as indented text.
 
     :raises MemoryTuneError: if libvirt would drop or refuse the element.
     """
@@ -136,7 +136,7 @@ def render_element(tune: MemoryTune, extended: bool) -> str:
 
 
 def renumber_nodes(xml: str, nodes: Mapping[int, int]) -> str:
-    """Return a domain XML with the resctrl domain numbers of another host.
+    """Return a domain XML with the resctrl domain ids of another host.
 
     Needed for a live migration, whose destination may number them differently.
 
@@ -163,8 +163,9 @@ def renumber_nodes(xml: str, nodes: Mapping[int, int]) -> str:
     return document.render_document(root)
 
 
-def update_limits(xml: str, nodes: Iterable[NodeTune], extended: bool) -> str:
-    """Return a domain XML with new bandwidth limits in its ``<memorytune>``.
+def update_memorytune_limits(xml: str, nodes: Iterable[NodeTune],
+                             extended: bool) -> str:
+    """Return a domain XML with new bandwidth limits in ``<memorytune>``.
 
     :param nodes: new limits; those of nodes that the domain does not have are
         ignored.
@@ -172,7 +173,7 @@ def update_limits(xml: str, nodes: Iterable[NodeTune], extended: bool) -> str:
     :raises MemoryTuneError: if the document is not a domain.
     """
     root = _parse_domain(xml)
-    values = {str(node.id): _attributes(node, extended) for node in nodes}
+    values = {str(node.id): _make_attributes(node, extended) for node in nodes}
     changed = False
     for element in root.findall(f'cputune/{_TAG}/node'):
         wanted = values.get(element.get('id', ''), {})
@@ -190,7 +191,7 @@ def _make_element(tune: MemoryTune, extended: bool) -> etree._Element:
              else {'vcpus': cpulist.render_cpu_list(tune.vcpus)})
     element = etree.Element(_TAG, whose)
     for node in tune.nodes:
-        etree.SubElement(element, 'node', _attributes(node, extended))
+        etree.SubElement(element, 'node', _make_attributes(node, extended))
     if tune.monitor:
         etree.SubElement(element, 'monitor', whose)
     return element
@@ -208,7 +209,7 @@ def _check_tune(tune: MemoryTune) -> None:
                               + ', '.join(map(str, ids)))
 
 
-def _attributes(node: NodeTune, extended: bool) -> dict[str, str]:
+def _make_attributes(node: NodeTune, extended: bool) -> dict[str, str]:
     values: dict[str, int | None] = {
         'id': node.id, 'bandwidth': node.bandwidth}
     if extended:
@@ -222,8 +223,8 @@ def _attributes(node: NodeTune, extended: bool) -> dict[str, str]:
 # -- reading ------------------------------------------------------------------
 
 
-def read_tune(xml: str) -> MemoryTune | None:
-    """Return the ``<memorytune>`` of a domain; None if it has none.
+def read_memorytune(xml: str) -> MemoryTune | None:
+    """Return the ``<memorytune>`` of a domain, or None.
 
     :raises MemoryTuneError: if the document is not a domain, has a second
         ``<memorytune>`` (ghsched writes one only) or an invalid number.
@@ -272,8 +273,7 @@ def _parse_optional_count(element: etree._Element, name: str) -> int | None:
 
 
 def make_probe_xml(name: str = PROBE_NAME, uuid: str = PROBE_UUID) -> str:
-    """Return the XML of a probe domain with all attributes of
-    ``<memorytune>``.
+    """Return the XML of a probe domain with all ``<memorytune>`` attributes.
 
     The caller defines the domain, reads its XML, undefines it and passes the
     XML to :func:`keeps_extended_attributes`. The domain is never started. Its
@@ -287,8 +287,9 @@ def make_probe_xml(name: str = PROBE_NAME, uuid: str = PROBE_UUID) -> str:
 def make_process_probe_xml(
     name: str = PROBE_NAME, uuid: str = PROBE_UUID
 ) -> str:
-    """Return the XML of a probe domain whose whole process is in a control
-    group.
+    """Return the XML of a probe domain with a control group for its process.
+
+    The group contains all threads of QEMU.
 
     libvirt before 12.8 refuses a ``<memorytune>`` without ``vcpus``.
     """
@@ -296,7 +297,7 @@ def make_process_probe_xml(
 
 
 def keeps_process_group(returned_xml: str) -> bool:
-    """Whether libvirt supports control groups for a whole QEMU process.
+    """Whether libvirt supports control groups for whole QEMU processes.
 
     :param returned_xml: XML that libvirt returned for the probe domain.
     :raises MemoryTuneError: if the XML is not a domain.
@@ -320,8 +321,7 @@ def _make_probe(name: str, uuid: str, whose: dict[str, str],
 
 
 def keeps_extended_attributes(returned_xml: str) -> bool:
-    """Whether libvirt kept all attributes of a probe domain's
-    ``<memorytune>``.
+    """Whether libvirt kept a probe domain's ``<memorytune>`` attributes.
 
     :param returned_xml: XML that libvirt returned for the probe domain.
     :raises MemoryTuneError: if the XML is not a domain.
@@ -342,13 +342,11 @@ def _parse_domain(xml: str) -> etree._Element:
 
 
 def _find_cputune_position(root: etree._Element) -> int:
-    """Return the index of ``<cputune>`` in a domain, as libvirt orders
-    elements.
-    """
+    """Return the index at which libvirt puts ``<cputune>`` in a domain."""
     return max((place for place, child in enumerate(root, start=1)
                 if child.tag in _BEFORE_CPUTUNE), default=0)
 
 
-def _remove_all(root: etree._Element) -> None:
+def _remove_memorytunes(root: etree._Element) -> None:
     for element in root.findall(f'cputune/{_TAG}'):
         document.remove_element(element)

@@ -87,13 +87,11 @@ class DomainPolicy:
                 f'its real time is counted on {self.realtime_nodes}')
 
     @property
-    def counted_nodes(self) -> tuple[int, ...]:
-        """Host NUMA nodes on which Placement has allocated resources for the
-        guest.
-        """
+    def allocated_nodes(self) -> tuple[int, ...]:
+        """Host NUMA nodes of a guest's Placement allocation."""
         return self.host_nodes or self.realtime_nodes
 
-    def with_host_nodes(self, host_nodes: tuple[int, ...]) -> Self:
+    def replace_host_nodes(self, host_nodes: tuple[int, ...]) -> Self:
         """Return a copy of a guest's policy with other host NUMA nodes.
 
         :raises ValueError: if the number of nodes differs from the policy's.
@@ -125,7 +123,7 @@ def write_policy(xml: str, domain: DomainPolicy) -> str:
 
 
 def render_policy(domain: DomainPolicy) -> str:
-    """Return a policy's metadata element as text for virDomainSetMetadata.
+    """Render a policy's metadata element as text for virDomainSetMetadata.
 
     libvirt adds :data:`NAMESPACE` and :data:`PREFIX`, and refuses an element
     that already has the prefix (``virXMLInjectNamespace`` of
@@ -158,8 +156,7 @@ def _fill_element(policy: etree._Element, domain: DomainPolicy, tag: str,
 
 
 def read_policy(xml: str) -> DomainPolicy | None:
-    """Return the bandwidth policy in a domain XML's metadata; None without
-    one.
+    """Return the bandwidth policy in a domain XML's metadata, or None.
 
     :raises MetadataError: if the policy is malformed.
     """
@@ -167,8 +164,7 @@ def read_policy(xml: str) -> DomainPolicy | None:
 
 
 def parse_policy(domain: etree._Element) -> DomainPolicy | None:
-    """Return the bandwidth policy in a parsed domain's metadata; None without
-    one.
+    """Return the bandwidth policy in a parsed domain's metadata, or None.
 
     :param domain: root element of the domain XML.
     :raises MetadataError: if the policy is malformed.
@@ -177,7 +173,7 @@ def parse_policy(domain: etree._Element) -> DomainPolicy | None:
     if element is None:
         return None
     try:
-        nodes = [(int(node.attrib['host']), _node_policy(node))
+        nodes = [(int(node.attrib['host']), _parse_node_policy(node))
                  for node in element.findall(_NODE)]
         realtime = [(int(node.attrib['host']), int(node.attrib['permille']))
                     for node in element.findall(_REALTIME)]
@@ -209,7 +205,7 @@ def read_project_id(domain: etree._Element) -> str:
 
 
 def read_flavor_name(domain: etree._Element) -> str:
-    """Return the name of the Nova flavor of a domain.
+    """Return the name of a domain's Nova flavor.
 
     Empty if the domain was not created by Nova.
 
@@ -220,19 +216,18 @@ def read_flavor_name(domain: etree._Element) -> str:
 
 
 def remap_host_nodes(xml: str, new_node: Mapping[int, int]) -> str:
-    """Return a domain XML whose policy names the destination's host NUMA
-    nodes.
+    """Return a domain XML whose policy has the destination's host NUMA nodes.
 
     :param new_node: host NUMA node at the destination by node at the source.
     """
     domain = read_policy(xml)
     if domain is None:
         return xml
-    return write_policy(xml, domain.with_host_nodes(tuple(
-        new_node.get(node, node) for node in domain.counted_nodes)))
+    return write_policy(xml, domain.replace_host_nodes(tuple(
+        new_node.get(node, node) for node in domain.allocated_nodes)))
 
 
-def _node_policy(element: etree._Element) -> NodePolicy:
+def _parse_node_policy(element: etree._Element) -> NodePolicy:
     values = {str(name): _BOOLEAN[str(text)] if text in _BOOLEAN else int(text)
               for name, text in element.attrib.items()
               if name in _VALUES}

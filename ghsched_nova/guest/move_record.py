@@ -29,8 +29,7 @@ _MOVE = f'{{{NAMESPACE}}}move'
 
 
 def render_record(packed: Any) -> str:
-    """Return the metadata element that records a move between NUMA nodes, as
-    text.
+    """Render the metadata element that records a move between NUMA nodes.
 
     virDomainSetMetadata takes the text.
 
@@ -42,8 +41,7 @@ def render_record(packed: Any) -> str:
 
 
 def read_record(xml: str) -> Any:
-    """Return the move between NUMA nodes that is recorded in a domain's
-    metadata.
+    """Return the NUMA node move recorded in a domain's metadata.
 
     None if no move is in progress; an empty list for a malformed record.
     """

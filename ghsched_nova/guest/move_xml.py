@@ -48,7 +48,7 @@ def map_vcpu_cpus(cells: Iterable[GuestCell],
 
 def find_helper_cpus(cells: Iterable[GuestCell],
                      shared: Mapping[int, frozenset[int]]) -> frozenset[int]:
-    """Return the host CPUs of a guest's emulator and I/O threads.
+    """Return the host CPUs for a guest's emulator and I/O threads.
 
     As in Nova: the CPUs reserved for these threads, or those of all vCPUs if
     none are reserved.
@@ -59,16 +59,16 @@ def find_helper_cpus(cells: Iterable[GuestCell],
         *map_vcpu_cpus(cells, shared).values())
 
 
-def policy_after_move(xml: str, move: Move) -> metadata.DomainPolicy | None:
-    """Return a domain's policy with its NUMA nodes after a move; None without
-    one.
+def make_policy_after_move(xml: str,
+                           move: Move) -> metadata.DomainPolicy | None:
+    """Return a domain's policy with its NUMA nodes after a move, or None.
 
     :raises ValueError: if the policy cannot be read, or has another number of
         NUMA nodes than the move.
     """
     policy = metadata.read_policy(xml)
-    return policy and policy.with_host_nodes(tuple(cell.host_node
-                                                   for cell in move.after))
+    return policy and policy.replace_host_nodes(tuple(cell.host_node
+                                                      for cell in move.after))
 
 
 def parse_pins(xml: str) -> dict[tuple[str, int], frozenset[int]]:
@@ -97,7 +97,7 @@ def render_move(xml: str, move: Move,
     """
     if not move.needed:
         return xml
-    policy = policy_after_move(xml, move)
+    policy = make_policy_after_move(xml, move)
     root = document.parse_element(
         metadata.write_policy(xml, policy) if policy else xml)
     cpus = map_vcpu_cpus(move.after, shared)
@@ -105,15 +105,14 @@ def render_move(xml: str, move: Move,
         vcpu = int(pin.get('vcpu', '-1'))
         if cpus.get(vcpu):
             pin.set('cpuset', cpulist.render_cpu_list(sorted(cpus[vcpu])))
-    _move_helpers(root, move, shared)
+    _pin_helper_threads(root, move, shared)
     _move_memory(root, move)
     return etree.tostring(root, encoding='unicode')
 
 
-def _move_helpers(root: etree._Element, move: Move,
-                  shared: Mapping[int, frozenset[int]]) -> None:
-    """Pin emulator and I/O threads to the CPUs of a guest's new host NUMA
-    nodes.
+def _pin_helper_threads(root: etree._Element, move: Move,
+                        shared: Mapping[int, frozenset[int]]) -> None:
+    """Pin emulator and I/O threads to CPUs of a guest's new NUMA nodes.
 
     Threads pinned to CPUs of their own (``hw:emulator_threads_policy=share``)
     stay where they are.

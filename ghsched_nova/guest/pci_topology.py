@@ -58,7 +58,7 @@ class DeviceNumaError(ValueError):
 
 
 def parse_document(xml: str, tag: str = 'domain') -> etree._Element:
-    """Parse a libvirt XML document, and return its root element.
+    """Parse a libvirt XML document and return its root element.
 
     :raises DeviceNumaError: if the text is not XML or has another root
         element.
@@ -97,8 +97,7 @@ def parse_number(element: etree._Element, name: str) -> int:
 
 
 def get_machine_type(root: etree._Element) -> str:
-    """Return a domain's machine type: ``q35``, ``virt``, ``i440fx`` or
-    another.
+    """Return a domain's machine type: ``q35``, ``virt``, ``i440fx`` or other.
 
     libvirt uses i440fx for an x86 domain without a machine type.
     """
@@ -117,7 +116,7 @@ def get_machine_type(root: etree._Element) -> str:
 
 
 def list_cell_numbers(root: etree._Element) -> frozenset[int]:
-    """Return the numbers of the guest's NUMA cells."""
+    """Return the numbers of a domain's guest NUMA nodes."""
     found = root.findall('cpu/numa/cell')
     return frozenset(
         parse_number(cell, 'id') if cell.get('id') else place
@@ -125,8 +124,7 @@ def list_cell_numbers(root: etree._Element) -> frozenset[int]:
 
 
 def has_acpi(root: etree._Element) -> bool:
-    """Whether a guest has ACPI tables, which describe NUMA nodes to the guest.
-    """
+    """Whether a guest has ACPI tables, which describe its NUMA nodes."""
     return root.find('features/acpi') is not None
 
 
@@ -146,9 +144,7 @@ def normalize_address(value: str) -> str:
 
 
 def is_passthrough(element: etree._Element) -> bool:
-    """Whether an element is a PCI passthrough device: hostdev or SR-IOV
-    interface.
-    """
+    """Whether an element is a PCI hostdev or an SR-IOV interface."""
     if element.tag == 'hostdev':
         return (element.get('type') == 'pci'
                 and element.get('mode') == 'subsystem')
@@ -156,7 +152,7 @@ def is_passthrough(element: etree._Element) -> bool:
 
 
 def map_passthrough_devices(root: etree._Element) -> dict[str, etree._Element]:
-    """Return a domain's passthrough devices by host PCI address, in XML order.
+    """Return a domain's passthrough devices by host PCI address.
 
     :raises DeviceNumaError: if an address is malformed or occurs twice.
     """
@@ -203,8 +199,7 @@ class Topology:
 
     @property
     def free_normal_ports(self) -> list[int]:
-        """Indexes of free PCI root ports that are not behind an expander bus.
-        """
+        """Indexes of free PCI root ports not behind an expander bus."""
         return [index for index in self.normal_ports
                 if index not in self.used]
 
@@ -247,7 +242,7 @@ def read_bus_index(element: etree._Element) -> int | None:
 def _index_controllers(
     devices: etree._Element,
 ) -> dict[int, etree._Element]:
-    """Return a domain's PCI controllers by index, numbered as libvirt does.
+    """Return a domain's PCI controllers by index, numbered as in libvirt.
 
     A controller without an index gets the lowest unused one, in the order of
     the document (virDomainAssignControllerIndexes).
@@ -269,7 +264,10 @@ def _index_controllers(
 
 
 def iterate_unused_numbers(taken: Set[int]) -> Iterator[int]:
-    """Yield the numbers from 0 on that are not in a collection."""
+    """Yield the unused numbers in ascending order from 0.
+
+    :param taken: the numbers in use.
+    """
     return (index for index in itertools.count() if index not in taken)
 
 
@@ -287,7 +285,9 @@ _PORT_TAKERS = frozenset((
 
 
 def count_needed_ports(devices: etree._Element) -> int:
-    """Return how many PCI root ports devices without an address need at most.
+    """Return how many PCI root ports libvirt may need for further devices.
+
+    These are the devices without an address.
 
     A device that may need a port counts even if libvirt finds another place
     for it, as for the first video device of a q35 guest. Devices that libvirt
@@ -379,21 +379,20 @@ class Expander:
     ports: tuple[Slot, ...]
 
 
-def place_expanders(ports_of: Sequence[tuple[int, int]], taken: Set[int],
+def place_expanders(port_counts: Sequence[tuple[int, int]], taken: Set[int],
                     reserved: int) -> tuple[Expander, ...]:
-    """Choose indexes and bus numbers for one PCI expander bus per guest NUMA
-    node.
+    """Choose an index and a bus number for each guest node's expander bus.
 
     The highest bus numbers are used, since libvirt's default leaves room for
     one root port only.
 
-    :param ports_of: guest node and number of root ports.
+    :param port_counts: guest node and number of root ports.
     :param taken: controller indexes in use. The lowest unused ones are chosen,
         because libvirt fills a gap with a controller.
     :param reserved: PCI bus numbers that the rest of the guest needs.
     :raises DeviceNumaError: if the bus numbers do not suffice.
     """
-    wanted = sum(1 + ports for _node, ports in ports_of)
+    wanted = sum(1 + ports for _node, ports in port_counts)
     bus_nr = BUS_NUMBERS - wanted
     if bus_nr < max(reserved, 1):
         raise DeviceNumaError(
@@ -402,7 +401,7 @@ def place_expanders(ports_of: Sequence[tuple[int, int]], taken: Set[int],
             f'there are {BUS_NUMBERS}')
     indexes = iterate_unused_numbers(taken)
     found = []
-    for node, ports in ports_of:
+    for node, ports in port_counts:
         found.append(Expander(node, next(indexes), bus_nr,
                               tuple(_iterate_ports(indexes, ports))))
         bus_nr += 1 + ports
@@ -410,9 +409,7 @@ def place_expanders(ports_of: Sequence[tuple[int, int]], taken: Set[int],
 
 
 def _iterate_ports(indexes: Iterable[int], ports: int) -> Iterator[Slot]:
-    """Yield root ports for a PCI bus: one per slot, or eight if slots are
-    short.
-    """
+    """Yield root ports for a PCI bus: one per slot, or eight if necessary."""
     many = ports > SLOTS
     for place, index in zip(range(ports), indexes, strict=False):
         slot, function = divmod(place, FUNCTIONS) if many else (place, 0)

@@ -72,7 +72,7 @@ class DomainThreads:
 
 
 def render_scheduling(xml: str, policy: ThreadPolicy) -> str:
-    """Return a domain XML with the thread scheduling and interrupt elements.
+    """Return a domain XML with thread scheduling and interrupt elements.
 
     :returns: the unchanged text for a policy without such elements.
     :raises PolicyError: if the vCPU mask does not fit the domain, or, with
@@ -87,8 +87,8 @@ def render_scheduling(xml: str, policy: ThreadPolicy) -> str:
     root = document.parse_document(xml)
     if bypass:
         _exclude_vcpu_cpus(root, policy.irq_bypass == keys.REQUIRED)
-    elements = list(_elements(policy, _read_count(root, 'vcpu', 1),
-                              _read_count(root, 'iothreads', 0)))
+    elements = list(_make_elements(policy, _read_count(root, 'vcpu', 1),
+                                   _read_count(root, 'iothreads', 0)))
     if policy.vcpus is not None and policy.vcpus.runtime_us:
         _set_metadata(
             root, _make_deadline_element(policy, _read_count(root, 'vcpu', 1))
@@ -104,13 +104,12 @@ def render_scheduling(xml: str, policy: ThreadPolicy) -> str:
 
 
 def render_elements(policy: ThreadPolicy, vcpus: int) -> str:
-    """Return the XML elements of a thread policy, one per line; empty for
-    none.
+    """Return the XML elements of a thread policy, one per line.
 
     :param vcpus: number of vCPUs of the guest.
     :raises PolicyError: if the vCPU mask does not fit the number of vCPUs.
     """
-    found = list(_elements(policy, vcpus, 0))
+    found = list(_make_elements(policy, vcpus, 0))
     if policy.vcpus is not None and policy.vcpus.runtime_us:
         found.append(_make_deadline_element(policy, vcpus))
     if _sets_irq_affinity(policy):
@@ -125,9 +124,7 @@ def render_elements(policy: ThreadPolicy, vcpus: int) -> str:
 
 
 def read_threads(root: etree._Element) -> DomainThreads:
-    """Return scheduling class and host CPUs of a domain's threads, from its
-    XML.
-    """
+    """Return scheduling class and host CPUs of each thread of a domain."""
     vcpus = {number: Scheduling('deadline', None,
                                 *(int(one.get(name, '')) for name in _TIMES))
              for one in root.findall(f'metadata/{_THREADS}')
@@ -144,7 +141,7 @@ def read_threads(root: etree._Element) -> DomainThreads:
 
 
 def has_housekeeping_irqs(root: etree._Element) -> bool:
-    """Whether interrupts of a domain's devices go to housekeeping CPUs."""
+    """Whether a domain's device interrupts go to housekeeping CPUs."""
     return any(one.get('affinity') == keys.HOUSEKEEPING
                for one in root.findall(f'metadata/{_INTERRUPTS}'))
 
@@ -153,25 +150,25 @@ def _sets_irq_affinity(policy: ThreadPolicy) -> bool:
     return policy.irq_affinity != keys.NONE
 
 
-def _elements(policy: ThreadPolicy, vcpus: int,
-              iothreads: int) -> Iterator[etree._Element]:
+def _make_elements(policy: ThreadPolicy, vcpus: int,
+                   iothreads: int) -> Iterator[etree._Element]:
     chosen = list_vcpus(policy, vcpus)
     if policy.vcpus is not None and policy.vcpus.scheduler not in (
             _NO_ELEMENT, 'deadline'):
-        yield _element('vcpusched', policy.vcpus,
-                       vcpus=cpulist.render_cpu_list(chosen))
+        yield _make_element('vcpusched', policy.vcpus,
+                            vcpus=cpulist.render_cpu_list(chosen))
     if policy.iothreads is not None and iothreads and (
             policy.iothreads.scheduler != _NO_ELEMENT):
-        yield _element('iothreadsched', policy.iothreads,
-                       iothreads=cpulist.render_cpu_list(
-                           range(1, iothreads + 1)))
+        yield _make_element('iothreadsched', policy.iothreads,
+                            iothreads=cpulist.render_cpu_list(
+                                range(1, iothreads + 1)))
     if policy.emulator is not None and (
             policy.emulator.scheduler != _NO_ELEMENT):
-        yield _element('emulatorsched', policy.emulator)
+        yield _make_element('emulatorsched', policy.emulator)
 
 
-def _element(tag: str, scheduling: Scheduling,
-             **attributes: str) -> etree._Element:
+def _make_element(tag: str, scheduling: Scheduling,
+                  **attributes: str) -> etree._Element:
     element = etree.Element(tag, attributes,
                             scheduler=scheduling.scheduler)
     if scheduling.priority is not None:
@@ -180,9 +177,7 @@ def _element(tag: str, scheduling: Scheduling,
 
 
 def _make_deadline_element(policy: ThreadPolicy, vcpus: int) -> etree._Element:
-    """Return the metadata element of vCPUs under SCHED_DEADLINE, with their
-    times.
-    """
+    """Return the metadata element of vCPUs under SCHED_DEADLINE."""
     assert policy.vcpus is not None  # noqa: S101
     element = etree.Element(
         _THREADS,
@@ -194,9 +189,7 @@ def _make_deadline_element(policy: ThreadPolicy, vcpus: int) -> etree._Element:
 
 
 def _render_affinity(policy: ThreadPolicy) -> etree._Element:
-    """Return the metadata element for the interrupt affinity of a thread
-    policy.
-    """
+    """Return the metadata element of a policy's interrupt affinity."""
     return etree.Element(_INTERRUPTS, {'affinity': policy.irq_affinity},
                          nsmap={IRQ_PREFIX: IRQ_NAMESPACE})
 
@@ -217,8 +210,7 @@ def _lock_memory(root: etree._Element) -> None:
 
 
 def _exclude_vcpu_cpus(root: etree._Element, required: bool) -> None:
-    """Remove the vCPUs' host CPUs from the CPUs that other QEMU threads may
-    use.
+    """Remove the vCPUs' host CPUs from the CPU sets of other QEMU threads.
 
     A vCPU that has to share its CPU gets its interrupts late, and by way of
     the hypervisor.
@@ -255,9 +247,7 @@ def _set_pin(cputune: etree._Element, kind: str, number: int,
 
 def _get_or_insert_child(root: etree._Element, tag: str,
                          behind: str) -> etree._Element:
-    """Return a child element of a domain; if missing, insert it behind
-    another.
-    """
+    """Return a child element of a domain; insert it if missing."""
     found = root.find(tag)
     if found is None:
         found = etree.Element(tag)
@@ -280,7 +270,7 @@ def _index_by_number(cputune: etree._Element, tag: str,
 
 def _parse_pins(cputune: etree._Element
                 ) -> Iterator[tuple[tuple[str, int], frozenset[int]]]:
-    """Yield kind, number and host CPUs of each pinned thread."""
+    """Yield the kind, number and host CPUs of each pinned thread."""
     for kind in ('vcpu', 'emulator', 'iothread'):
         for element in cputune.findall(f'{kind}pin'):
             number = int(element.get(kind, '0'))

@@ -71,14 +71,14 @@ def check_allocation(policy: GuestPolicy, accounting: Accounting,
     for guest_node, share in policy.demand(accounting).items():
         node = host_nodes[guest_node]
         provider = names.make_numa_provider_uuid(compute_node_uuid, node)
-        have = _amount(allocations, provider, names.MEM_BW_PCT)
+        have = _get_amount(allocations, provider, names.MEM_BW_PCT)
         if have != share:
             raise Disagreement(
                 f'guest NUMA node {guest_node} was claimed on host NUMA node '
                 f'{node}, where Placement holds {have} % memory bandwidth '
                 f'for it instead of {share} %')
-    _check_counted(policy, accounting, host_nodes, allocations,
-                   compute_node_uuid)
+    _check_node_allocations(policy, accounting, host_nodes, allocations,
+                            compute_node_uuid)
     for guest_node, device_node in vfs:
         if policy.vfs_locality == 'node' and (
                 device_node != host_nodes[guest_node]):
@@ -86,7 +86,7 @@ def check_allocation(policy: GuestPolicy, accounting: Accounting,
                 f'guest NUMA node {guest_node} was claimed on host NUMA node '
                 f'{host_nodes[guest_node]}, and a VF for it on node '
                 f'{device_node}')
-    if policy.controlled and not joins and not _amount(
+    if policy.controlled and not joins and not _get_amount(
             allocations, compute_node_uuid, names.RESCTRL_GROUP):
         raise Disagreement('Placement holds no resctrl control group for the '
                            'guest; was it sent to this host past the '
@@ -95,7 +95,7 @@ def check_allocation(policy: GuestPolicy, accounting: Accounting,
 
 def check_devices(requests: Iterable[Devices],
                   allocations: Mapping[str, Any]) -> None:
-    """Refuse a guest whose claimed devices differ from those in Placement.
+    """Refuse a guest whose claimed devices differ from its allocation.
 
     :param requests: requested, allocated and claimed devices of each PCI
         request.
@@ -113,8 +113,8 @@ def check_devices(requests: Iterable[Devices],
         if Counter(one.claimed) != Counter(one.given):
             raise Disagreement(
                 f'devices of {one.name} were claimed of the providers '
-                f'{_providers(one.claimed)}, Placement gave those of '
-                f'{_providers(one.given)}')
+                f'{_format_providers(one.claimed)}, Placement gave those of '
+                f'{_format_providers(one.given)}')
         total.update(one.claimed)
     for provider, count in total.items():
         held = sum(allocations.get(provider or '', {}).get(
@@ -127,25 +127,26 @@ def check_devices(requests: Iterable[Devices],
                 f'Placement holds {held} of them for the guest')
 
 
-def missing_devices(requests: Iterable[Devices]) -> tuple[str, ...]:
-    """Describe each PCI request of a guest that has too few claimed devices.
+def describe_missing_devices(requests: Iterable[Devices]) -> tuple[str, ...]:
+    """Return text on each PCI request of a guest with too few claimed devices.
     """
     return tuple(f'{len(one.claimed)} of {one.count} devices of {one.name}'
                  for one in requests if len(one.claimed) < one.count)
 
 
-def _providers(uuids: Iterable[str | None]) -> str:
+def _format_providers(uuids: Iterable[str | None]) -> str:
     return ', '.join(sorted(map(str, uuids)))
 
 
-def _check_counted(policy: GuestPolicy, accounting: Accounting,
-                   host_nodes: Sequence[int], allocations: Mapping[str, Any],
-                   compute_node_uuid: str) -> None:
+def _check_node_allocations(policy: GuestPolicy, accounting: Accounting,
+                            host_nodes: Sequence[int],
+                            allocations: Mapping[str, Any],
+                            compute_node_uuid: str) -> None:
     for guest_node, amounts in policy.resources(accounting).items():
         provider = names.make_numa_provider_uuid(compute_node_uuid,
                                                  host_nodes[guest_node])
         for name, unit in _UNITS.items():
-            have = _amount(allocations, provider, name)
+            have = _get_amount(allocations, provider, name)
             if amounts.get(name, have) != have:
                 raise Disagreement(
                     f'guest NUMA node {guest_node} was claimed on host NUMA '
@@ -153,7 +154,7 @@ def _check_counted(policy: GuestPolicy, accounting: Accounting,
                     f'{have} {unit} for it instead of {amounts[name]}')
 
 
-def _amount(allocations: Mapping[str, Any], provider: str,
-            resource_class: str) -> int:
+def _get_amount(allocations: Mapping[str, Any], provider: str,
+                resource_class: str) -> int:
     resources = allocations.get(provider, {}).get('resources', {})
     return int(resources.get(resource_class, 0))

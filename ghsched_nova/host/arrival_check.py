@@ -29,8 +29,7 @@ from ghsched_placement.policy import GuestPolicy
 
 def check_arrival(host: engine.HostEngine, policy: GuestPolicy,
                   host_nodes: Sequence[int]) -> None:
-    """Refuse a live migration if this destination cannot enforce the guest's
-    policy.
+    """Refuse a live migration if this destination cannot enforce the policy.
 
     Placement has allocated bandwidth and a control group, but does not know of
     changes of the host since nova-compute's last report.

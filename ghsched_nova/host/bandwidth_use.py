@@ -41,10 +41,11 @@ class BandwidthUse:
         self._making = threading.Lock()
         self._reader: reader.Reader | None = None
 
-    def measure(self, guests: Sequence[view.Guest] = ()
-                ) -> view.Snapshot | None:
-        """Measure the host's memory bandwidth since the previous call; never
-        raises.
+    def measure_bandwidth(self, guests: Sequence[view.Guest] = ()
+                          ) -> view.Snapshot | None:
+        """Measure the host's memory bandwidth since the last call.
+
+        Never raises.
 
         An error is logged, and the host then reports its resources without
         bandwidth.
@@ -53,18 +54,19 @@ class BandwidthUse:
         :returns: None if nothing was measured.
         """
         try:
-            return self.snapshot(guests)
+            return self.take_snapshot(guests)
         except topology.MonitorUnavailable as error:
-            LOG.debug('ghsched: memory bandwidth use is not reported: %s',
-                      error)
+            LOG.debug('ghsched: cannot measure memory bandwidth use on this '
+                      'host: %s', error)
         except Exception as error:
             LOG.warning('ghsched: cannot measure memory bandwidth use, '
                         'reporting this host without it: %r',
                         error)
         return None
 
-    def snapshot(self, guests: Sequence[view.Guest] = ()) -> view.Snapshot:
-        """Measure the host's memory bandwidth since the previous call.
+    def take_snapshot(self,
+                      guests: Sequence[view.Guest] = ()) -> view.Snapshot:
+        """Measure the host's memory bandwidth since the last call.
 
         :param guests: running guests to attribute bandwidth to.
         :raises MonitorUnavailable: if the host cannot measure bandwidth.

@@ -47,27 +47,23 @@ class BurstUse:
         self._path = path
         self._measuring = threading.Lock()
         # Replaced as a whole, so that readers do not wait for the disk.
-        self._records = self._read()
+        self._records = self._read_records()
 
     @property
     def records(self) -> Mapping[int, burst_record.Record]:
-        """Memory bandwidth burst record of each host NUMA node with a burst
-        pool.
-        """
+        """Burst record of each host NUMA node whose guests may use bursts."""
         kept = conf.make_tree_config(self._section).bursts
         return {node: record for node, record in self._records.items()
                 if kept.get(node)}
 
     @property
-    def offered(self) -> dict[int, int]:
-        """Percent of memory bandwidth that guests may use as bursts, by host
-        NUMA node.
-        """
+    def offered_percent(self) -> dict[int, int]:
+        """Percent of bandwidth offered for bursts, by host NUMA node."""
         return {node: record.offered for node, record in self.records.items()}
 
-    def measure(self, snapshot: view.Snapshot | None, now: float) -> None:
-        """Add one measurement of memory bandwidth to the burst records; never
-        raises.
+    def record_bursts(self, snapshot: view.Snapshot | None,
+                      now: float) -> None:
+        """Add a bandwidth measurement to the burst records; never raises.
 
         :param snapshot: the measured bandwidth; None if nothing was measured.
         :param now: seconds since 1970.
@@ -77,17 +73,16 @@ class BurstUse:
             if snapshot is None or not any(config.bursts.values()):
                 return
             with self._measuring:
-                self._add(list_measured_periods(snapshot, config),
-                          burst.to_hour_number(now))
+                self._add_to_records(list_measured_periods(snapshot, config),
+                                     burst.to_hour_number(now))
         except Exception as error:
             LOG.warning('ghsched: cannot measure the memory bandwidth bursts '
                         'of guests, retrying with the next report: %r',
                         error)
 
-    def _add(self, measured: Mapping[int, burst_record.Period],
-             hour: int) -> None:
-        """Add measured burst use to the record of each host NUMA node, and
-        save all.
+    def _add_to_records(self, measured: Mapping[int, burst_record.Period],
+                        hour: int) -> None:
+        """Add measured burst use to the records of NUMA nodes, and save them.
         """
         limits = conf.get_burst_limits(self._section)
         records = dict(self.records)
@@ -98,7 +93,7 @@ class BurstUse:
         self._records = records
         atomic_file.write_file(self._path, burst_record.to_json(records))
 
-    def _read(self) -> dict[int, burst_record.Record]:
+    def _read_records(self) -> dict[int, burst_record.Record]:
         try:
             return burst_record.from_json(self._path.read_text())
         except FileNotFoundError:
@@ -112,7 +107,9 @@ class BurstUse:
 def list_measured_periods(
     snapshot: view.Snapshot, config: tree.Config
 ) -> dict[int, burst_record.Period]:
-    """Return the measured burst use of each host NUMA node with a burst pool.
+    """Return the measured burst use of each NUMA node with a burst pool.
+
+    A burst pool is bandwidth that is reserved for short peaks of guests.
 
     A value measured for several nodes together is skipped. Guarantees that
     exceed the bandwidth outside the pool reduce the pool: guests that started
@@ -134,7 +131,7 @@ def list_measured_periods(
 
 def list_burst_shares(guests: Iterable[view.GuestUsage], node: int,
                       capacity: int | None) -> list[burst.Share] | None:
-    """Return the burst that each guest may use, and uses, on a host NUMA node.
+    """Return each guest's permitted and used burst bandwidth on a NUMA node.
 
     Bandwidth up to a guest's guarantee is not counted as burst use.
 

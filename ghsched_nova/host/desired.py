@@ -84,12 +84,12 @@ class Running:
 
         :raises MetadataError: if the policy cannot be read.
         """
-        return (metadata.parse_policy(self.root) if has_policy(self.xml)
+        return (metadata.parse_policy(self.root) if may_have_policy(self.xml)
                 else None)
 
     @property
     def controlled(self) -> bool:
-        """Whether a domain's bandwidth policy needs a resctrl control group.
+        """Whether a domain's bandwidth policy requires a control group.
 
         :raises MetadataError: if the policy cannot be read.
         """
@@ -97,7 +97,7 @@ class Running:
 
     @property
     def reserves_l3_ways(self) -> bool:
-        """Whether the domain's policy reserves ways of the L3 cache.
+        """Whether a domain's policy reserves L3 cache ways.
 
         False if the policy cannot be read.
         """
@@ -108,7 +108,7 @@ class Running:
 
     @property
     def monitored(self) -> bool:
-        """Whether a domain's policy asks to measure the domain's bandwidth.
+        """Whether a domain's policy requests bandwidth measurement.
 
         :raises MetadataError: if the policy cannot be read.
         """
@@ -146,9 +146,7 @@ class Running:
 
     @property
     def shared_group(self) -> str:
-        """Name of the control group that a domain shares; empty if it shares
-        none.
-        """
+        """Name of the control group that a domain shares; empty if none."""
         return self.sharing.group if self.sharing else ''
 
     def passthrough(self) -> tuple[str, ...]:
@@ -156,9 +154,10 @@ class Running:
         return tuple(pci_topology.map_passthrough_devices(self.root))
 
 
-def make_running(xml: str, number: int = -1) -> Running:
-    """Parse a domain's XML that libvirt returned, whether it runs or not.
+def parse_running_domain(xml: str, number: int = -1) -> Running:
+    """Return a domain's identity and XML as an object, from its libvirt XML.
 
+    :param xml: XML of the domain, which need not run.
     :param number: libvirt's ID of the running domain; -1 if it does not run.
     """
     root = document.parse_element(xml)
@@ -168,15 +167,14 @@ def make_running(xml: str, number: int = -1) -> Running:
     return found
 
 
-def has_policy(xml: str) -> bool:
-    """Whether a domain XML may contain a bandwidth policy; a quick text
-    search.
+def may_have_policy(xml: str) -> bool:
+    """Whether a domain XML may contain a bandwidth policy, by a text search.
     """
     return metadata.NAMESPACE in xml
 
 
 def map_shared_groups(domains: Iterable[Running]) -> dict[str, Sharing]:
-    """Return the shared control group of each domain, by UUID of the domain.
+    """Return the shared control group of each domain, by domain UUID.
 
     Domains without a shared control group are left out.
     """
@@ -187,9 +185,7 @@ def map_shared_groups(domains: Iterable[Running]) -> dict[str, Sharing]:
 def list_sharing_traits(
     domains: Iterable[Sharing],
 ) -> dict[int, frozenset[str]]:
-    """Return Placement traits for each shared control group of a host's
-    guests.
-    """
+    """Return the Placement traits of each control group that guests share."""
     found: dict[int, set[str]] = {}
     for domain in domains:
         for node, trait in domain.traits:
@@ -197,18 +193,17 @@ def list_sharing_traits(
     return {node: frozenset(traits) for node, traits in found.items()}
 
 
-def count_sharers(domains: Iterable[Running]) -> Mapping[str, int]:
-    """Return the number of domains in each shared control group, by group
-    name.
-    """
+def count_group_domains(domains: Iterable[Running]) -> Mapping[str, int]:
+    """Count the domains in each shared control group, by group name."""
     return Counter(one.group for one in map_shared_groups(domains).values())
 
 
-def make_desired_state(host: resctrl_host.ResctrlHost, running: Running,
-                       together: Mapping[str, int] = _NOBODY) -> model.Guest:
-    """Return the control or monitoring group that a domain's policy requires.
+def make_desired_group(host: resctrl_host.ResctrlHost, running: Running,
+                       group_sizes: Mapping[str,
+                                            int] = _NOBODY) -> model.Guest:
+    """Return the resctrl group that a domain's policy requires.
 
-    :param together: number of running domains by shared control group.
+    :param group_sizes: number of running domains by shared control group.
     :raises NOT_DESIRED: if the policy cannot be read or not be enforced.
     """
     policy = running.policy
@@ -218,7 +213,8 @@ def make_desired_state(host: resctrl_host.ResctrlHost, running: Running,
     group = running.shared_group if maker == 'ghsched' else ''
     held = policy.policy
     if group:
-        held = resolve.scale_shared_policy(host, held, together.get(group, 1))
+        held = resolve.scale_shared_policy(host, held,
+                                           group_sizes.get(group, 1))
     settings = resolve.resolve_settings(host, held, policy.host_nodes)
     most, online = _count_vcpus(running.root)
     vcpus = frozenset(range(most)) if vcpus is None else vcpus
@@ -242,7 +238,7 @@ def add_iommu_groups(
     host: resctrl_host.ResctrlHost,
     section: Any,
 ) -> model.Guest:
-    """Return a domain's desired control group with its devices' IOMMU groups.
+    """Return a domain's desired group with the IOMMU groups of its devices.
 
     The kernel then also limits the memory traffic of passthrough devices.
 
@@ -274,9 +270,9 @@ def read_iommu_group(sysfs: Path, address: str) -> int:
             f'{link}: {error}') from error
 
 
-def make_default_state(host: resctrl_host.ResctrlHost, running: Running,
+def make_default_group(host: resctrl_host.ResctrlHost, running: Running,
                        maximum: int) -> model.Guest | None:
-    """Return the desired default control group for a domain without a policy.
+    """Return the desired default control group of a domain without a policy.
 
     :param maximum: cap in percent of bandwidth, for all such domains together.
     :returns: None if the domain's XML asks for a control group of its own.
@@ -297,7 +293,7 @@ def make_default_state(host: resctrl_host.ResctrlHost, running: Running,
 
 def _find_group_maker(root: etree._Element
                       ) -> tuple[model.Maker, frozenset[int] | None]:
-    """Return who creates a domain's control group, and the vCPUs in the group.
+    """Return who creates a domain's control group, and the vCPUs in it.
 
     libvirt creates the group if the domain XML has a fitting <memorytune>,
     else ghsched. Since 12.8 libvirt applies a <memorytune> without vcpus to
@@ -321,7 +317,7 @@ def _find_group_maker(root: etree._Element
 
 
 def _count_vcpus(root: etree._Element) -> tuple[int, int]:
-    """Return the maximum and the current number of vCPUs of a domain."""
+    """Return the maximum and current number of vCPUs of a domain."""
     element = root.find('vcpu')
     text = (element.text or '') if element is not None else ''
     current = element.get('current', text) if element is not None else ''

@@ -59,10 +59,9 @@ class DomainXml:
         self._facts = facts
         self.libvirt = LibvirtFeatures()
 
-    def render(self, xml: str, policy: GuestPolicy,
-               host_nodes: Sequence[int]) -> str:
-        """Return a domain XML with the bandwidth limits and the policy of a
-        guest.
+    def render_policy(self, xml: str, policy: GuestPolicy,
+                      host_nodes: Sequence[int]) -> str:
+        """Return a domain XML with a guest's bandwidth limits and policy.
 
         The limits are a ``<memorytune>``, the policy is part of the metadata.
 
@@ -84,14 +83,15 @@ class DomainXml:
                 else host.dialect.libvirt_monitors):
             return xml      # nova-compute makes the group, and measures in it
         whole = self.libvirt.process_groups and self._facts.all_threads
-        tune = memorytune.MemoryTune(vcpus=None if whole else _vcpus(xml),
+        tune = memorytune.MemoryTune(vcpus=None if whole else _list_vcpus(xml),
                                      nodes=nodes, monitor=policy.monitor)
-        return memorytune.replace_tune(xml, tune, self.libvirt.extended)
+        return memorytune.replace_memorytune(xml, tune, self.libvirt.extended)
 
     def render_unprotected(self, xml: str, policy: GuestPolicy,
                            host_nodes: Sequence[int]) -> str:
-        """Return a domain XML with the policy of a guest in the metadata, and
-        without limits.
+        """Return a domain XML with a guest's policy, but without limits.
+
+        The policy is part of the metadata.
 
         nova-compute creates the guest's control group with the first report
         at which the host can enforce the policy.
@@ -104,7 +104,7 @@ class DomainXml:
 
     def _make_policy(self, policy: GuestPolicy,
                      host_nodes: Sequence[int]) -> metadata.DomainPolicy:
-        """Return a guest's policy with its host NUMA nodes for the metadata.
+        """Return a guest's policy with its host NUMA nodes, for the metadata.
         """
         realtime = tuple(host_nodes[:len(policy.rt_permille)])
         if not policy.controlled and not policy.monitor:
@@ -114,9 +114,10 @@ class DomainXml:
         return metadata.DomainPolicy(
             policy, tuple(host_nodes[:len(policy.nodes)]), shared, realtime)
 
-    def retune(self, xml: str) -> str:
-        """Return a domain XML with ``<memorytune>`` updated to its metadata's
-        policy.
+    def update_memorytune(self, xml: str) -> str:
+        """Return a domain XML with ``<memorytune>`` adapted to the policy.
+
+        The policy is that in the metadata of the domain.
 
         :returns: the same text if ``<memorytune>`` is up to date, or if
             libvirt does not create the control group.
@@ -127,14 +128,15 @@ class DomainXml:
             return xml
         settings = resolve.resolve_settings(self._facts.host(), domain.policy,
                                             domain.host_nodes)
-        return memorytune.update_limits(xml, memorytune.make_node_tunes(
-            setting.memorytune for setting in settings), self.libvirt.extended)
+        return memorytune.update_memorytune_limits(
+            xml, memorytune.make_node_tunes(
+                setting.memorytune for setting in settings),
+            self.libvirt.extended)
 
     def place_devices(self, xml: str, policy: GuestPolicy,
                       devices: Sequence[device_numa.Device],
                       host_nodes: Sequence[int]) -> str:
-        """Add guest PCI addresses to a domain XML that show the devices' NUMA
-        nodes.
+        """Add PCI addresses that show a guest the NUMA nodes of its devices.
 
         Under ``preferred``, if one device cannot be placed, the XML is
         returned as Nova made it.
@@ -148,7 +150,7 @@ class DomainXml:
             return xml
         try:
             there = set(device_numa.list_passthrough_addresses(xml))
-            distances = self._facts.distances()
+            distances = self._facts.read_distances()
             decision = device_numa.assign_devices(
                 [device for device in devices if device.address in there],
                 host_nodes, policy.device_numa, distances, bool(distances))
@@ -170,8 +172,7 @@ class DomainXml:
             return xml
 
     def _libvirt_uses_resctrl(self, detected: bool) -> bool:
-        """Whether libvirt, not ghsched, is to create the guests' control
-        groups.
+        """Whether libvirt, not ghsched, creates the guests' control groups.
 
         :param detected: whether libvirt can use resctrl on this host; used if
             ``[ghsched]memorytune_attributes`` is ``auto``.
@@ -180,6 +181,6 @@ class DomainXml:
         return detected if choice == 'auto' else bool(choice != 'none')
 
 
-def _vcpus(xml: str) -> frozenset[int]:
+def _list_vcpus(xml: str) -> frozenset[int]:
     text = document.parse_element(xml).findtext('vcpu')
     return frozenset(range(int(text or 0)))

@@ -56,7 +56,7 @@ def _privileged() -> ModuleType:
 
 def measure_schemata(root: Path, lines: Sequence[str],
                      domain: int) -> Mapping[str, rounding.Readings]:
-    """Measure through privsep how resctrl rounds bandwidth percentages.
+    """Measure as root how resctrl rounds bandwidth percentages.
 
     :param root: mount point of resctrl.
     :param lines: names of the schemata lines.
@@ -69,8 +69,7 @@ def measure_schemata(root: Path, lines: Sequence[str],
 
 def _list_foreign_groups(root: Path, names: frozenset[str],
                          known: frozenset[str]) -> frozenset[str]:
-    """Return resctrl control groups that were not created for ghsched's
-    guests.
+    """Return the control groups that do not belong to ghsched's guests.
 
     :param names: names of all control groups.
     :param known: groups of domains without a policy.
@@ -81,7 +80,7 @@ def _list_foreign_groups(root: Path, names: frozenset[str],
 
 
 def _ignore_repairs(_kinds: Iterable[str]) -> None:
-    """Do nothing with the kinds of repairs that a reconciliation made."""
+    """Ignore the kinds of a reconciliation's repairs; the default callback."""
 
 
 #: Reasons why policies are not enforced, and the actions taken.
@@ -121,8 +120,7 @@ class HostEngine(host_facts.HostFacts):
 
     def describe(
             self, stopped: Sequence[desired.Running] = ()) -> HostDescription:
-        """Return the host's bandwidth control capabilities to report to
-        Placement.
+        """Return a description of the host's bandwidth control for Placement.
 
         Empty without resctrl. Changed capabilities are logged.
 
@@ -146,7 +144,7 @@ class HostEngine(host_facts.HostFacts):
         return replace(
             host.description(
                 max(self.section.reserved_control_groups, len(foreign))
-                + self.caps_all + host.count_lost_control_groups(
+                + self.has_default_cap + host.count_lost_control_groups(
                     sum(name.startswith(naming.MONITORS) for name in groups))),
             sharing={uuid: one.group for uuid, one in sharing.items()},
             shares=desired.list_sharing_traits(
@@ -155,9 +153,7 @@ class HostEngine(host_facts.HostFacts):
 
     @property
     def has_sharing_changed(self) -> bool:
-        """Whether shared groups have changed since the last report to
-        Placement.
-        """
+        """Whether shared groups changed since the last report to Placement."""
         return self._sharing != self._described
 
     def _log_once(self, message: str) -> None:
@@ -166,7 +162,7 @@ class HostEngine(host_facts.HostFacts):
             LOG.info('ghsched: bandwidth control of this host: %s', message)
 
     def reconcile_guest(self, running: desired.Running) -> bool:
-        """Enforce a running domain's policy in resctrl; remove no group.
+        """Enforce one running domain's policy in resctrl.
 
         :param running: the domain; its XML has the policy in the metadata.
         :returns: whether resctrl was changed.
@@ -174,13 +170,13 @@ class HostEngine(host_facts.HostFacts):
         :raises PolicyNotHeld: if the host cannot enforce the policy.
         :raises GroupError: if the kernel refused, with its reason.
         """
-        if not self.needs_group(running) and not self.caps_all:
+        if not self.needs_group(running) and not self.has_default_cap:
             return False
         if running.domain.id < 0:
             raise fs.GroupError('the domain is no longer running')
         if (running.shared_group or self._partitioned
                 or running.reserves_l3_ways
-                or self.caps_all and not running.controlled):
+                or self.has_default_cap and not running.controlled):
             return self._reconcile_with_all(running)
         # Waits for a reconciliation of all guests, whose list may be older.
         with self._reconciling:
@@ -190,7 +186,7 @@ class HostEngine(host_facts.HostFacts):
         """Enforce a guest's policy in a resctrl group of its own."""
         host = self.host()
         guest = desired.add_iommu_groups(
-            desired.make_desired_state(host, running), running, host,
+            desired.make_desired_group(host, running), running, host,
             self.section)
         report = _privileged().reconcile(
             self.root, self.run_path, model.Wanted(
@@ -206,7 +202,7 @@ class HostEngine(host_facts.HostFacts):
         return bool(report.actions)
 
     def _reconcile_with_all(self, running: desired.Running) -> bool:
-        """Enforce the policies of all running guests for one started guest."""
+        """Enforce all running guests' policies for one started guest."""
         problems, actions = self._reconcile_running(running)
         for problem in problems:
             if problem.guest == running.domain.uuid:
@@ -218,18 +214,17 @@ class HostEngine(host_facts.HostFacts):
         """Raise GroupError unless resctrl is mounted and can be locked."""
         _privileged().reconcile(self.root, self.run_path, model.Wanted())
 
-    def wanted(self, running: Iterable[desired.Running],
-               before: Iterable[str]
-               ) -> tuple[model.Wanted, list[model.Problem]]:
-        """Return the resctrl groups for running guests, and unenforceable
-        policies.
+    def make_wanted_state(self, running: Iterable[desired.Running],
+                          before: Iterable[str]
+                          ) -> tuple[model.Wanted, list[model.Problem]]:
+        """Return the desired resctrl state and the unenforceable policies.
 
         :param running: all running domains.
         :param before: names of the groups from before the domains were listed.
         """
         # A domain that ended since it was listed has no ID any more.
         running = [domain for domain in running if domain.domain.id >= 0]
-        host, guests, problems = self._desired(running)
+        host, guests, problems = self._make_desired_groups(running)
         return model.Wanted(
             tuple(guests), tuple(domain.domain for domain in running),
             frozenset(filter(naming.is_guest_group, before)),
@@ -241,13 +236,11 @@ class HostEngine(host_facts.HostFacts):
             host.written_values if host else {},
             bool(host and host.dialect.staged),
             host.bounded_lines if host else {},
-            cache=self._cache(host, guests)), list(dict.fromkeys(problems))
+            cache=self._get_cache(host, guests)), list(dict.fromkeys(problems))
 
-    def _cache(self, host: resctrl_host.ResctrlHost | None,
-               guests: Iterable[model.Guest]) -> Cache | None:
-        """Return the host's L3 caches; None unless guests reserve or reserved
-        ways.
-        """
+    def _get_cache(self, host: resctrl_host.ResctrlHost | None,
+                   guests: Iterable[model.Guest]) -> Cache | None:
+        """Return the host's L3 caches; None unless guests use L3 ways."""
         if not self._partitioned and not any(guest.ways for guest in guests):
             return None
         try:
@@ -255,23 +248,25 @@ class HostEngine(host_facts.HostFacts):
         except resctrl_host.ResctrlUnavailable:
             return None
 
-    def _desired(self, running: Sequence[desired.Running]
-                 ) -> tuple[resctrl_host.ResctrlHost | None,
-                            list[model.Guest], list[model.Problem]]:
-        """Return host, desired resctrl groups and unenforceable policies."""
-        together = desired.count_sharers(running)
+    def _make_desired_groups(self, running: Sequence[desired.Running]
+                             ) -> tuple[resctrl_host.ResctrlHost | None,
+                                        list[model.Guest],
+                                        list[model.Problem]]:
+        """Return the host, desired resctrl groups and unenforceable policies.
+        """
+        group_sizes = desired.count_group_domains(running)
         guests: list[model.Guest] = []
         problems: list[model.Problem] = []
         host: resctrl_host.ResctrlHost | None = None
         for domain in running:
             promised = self.needs_group(domain)
-            if not promised and not (self.caps_all and domain.xml):
+            if not promised and not (self.has_default_cap and domain.xml):
                 continue
             try:
                 host = host or self.host()
                 guest = (
-                    desired.make_desired_state(host, domain, together)
-                    if promised else desired.make_default_state(
+                    desired.make_desired_group(host, domain, group_sizes)
+                    if promised else desired.make_default_group(
                         host, domain, self.section.default_bandwidth_max))
                 if guest is not None:
                     guests.append(desired.add_iommu_groups(
@@ -285,7 +280,7 @@ class HostEngine(host_facts.HostFacts):
 
     def reconcile(self, repaired: Callable[[Iterable[str]], None]
                   = _ignore_repairs) -> tuple[model.Problem, ...]:
-        """Enforce all guests' policies; remove resctrl groups of gone guests.
+        """Enforce all guests' policies; remove unused control groups.
 
         :param repaired: function that takes the kinds of the changes made.
         :returns: unenforced policies, with the reasons.
@@ -299,9 +294,10 @@ class HostEngine(host_facts.HostFacts):
 
     def _reconcile_running(self, known: desired.Running | None = None
                            ) -> _Done:
-        """Enforce all running guests' policies; return problems and changes.
+        """Enforce all running guests' policies.
 
         :param known: a running guest that libvirt may list with old data.
+        :returns: problems and changes.
         """
         with self._reconciling:
             # Groups first: a group is made after its guest was started.
@@ -310,7 +306,7 @@ class HostEngine(host_facts.HostFacts):
             if known is not None:
                 running = [one for one in running if one.domain.uuid
                            != known.domain.uuid] + [known]
-            wanted, problems = self.wanted(running, before)
+            wanted, problems = self.make_wanted_state(running, before)
             self._sharing = desired.map_shared_groups(running)
             self._partitioned = any(guest.ways for guest in wanted.guests)
             if not (wanted.guests or wanted.removable or wanted.cache):
@@ -367,7 +363,10 @@ class HostEngine(host_facts.HostFacts):
 
     def count_group_guests(self, uuid: str, policy: GuestPolicy,
                            host_nodes: Sequence[int]) -> int:
-        """Count a shared control group's guests; always include ``uuid``."""
+        """Count the guests of a shared control group, including this one.
+
+        :param uuid: UUID of this guest.
+        """
         group = naming.render_shared_name(policy.nodes, host_nodes)
         others = desired.map_shared_groups(
             domain for domain in self.running() if domain.domain.id >= 0
@@ -375,14 +374,14 @@ class HostEngine(host_facts.HostFacts):
         return 1 + sum(one.group == group for one in others.values())
 
     def needs_group(self, running: desired.Running) -> bool:
-        """Whether a domain's policy needs a control or monitoring group.
+        """Whether a domain's policy requires a control or monitoring group.
 
         True if the policy is unreadable. Under a default cap for all guests, a
         guest that is only measured needs no group of its own.
         """
         try:
             return running.controlled or (
-                not self.caps_all and running.measured)
+                not self.has_default_cap and running.measured)
         except metadata.MetadataError:
             return True
 
@@ -390,7 +389,7 @@ class HostEngine(host_facts.HostFacts):
 def _log_unmeasured(report: reconciling.Report,
                     known: frozenset[model.Problem]
                     ) -> frozenset[model.Problem]:
-    """Log guests whose bandwidth cannot be measured, each guest once.
+    """Log each guest whose bandwidth cannot be measured, once.
 
     :param known: guests that are logged already.
     :returns: all guests that cannot be measured.
@@ -406,18 +405,16 @@ def _log_unmeasured(report: reconciling.Report,
 def _log_overlaps(report: reconciling.Report,
                   known: frozenset[model.Problem]
                   ) -> frozenset[model.Problem]:
-    """Log guests whose reserved L3 cache ways other groups use, each guest
-    once.
+    """Log each guest whose reserved L3 cache ways another group uses, once.
 
     :param known: guests that are logged already.
     :returns: all such guests.
     """
     found = frozenset(report.overlaps)
     for problem in sorted(found - known, key=str):
-        LOG.warning('ghsched: guest %(uuid)s does not have its ways of the L3 '
-                    'to itself: %(reason)s. Give that group other ways, or '
-                    'remove it', {'uuid': problem.guest,
-                                  'reason': problem.reason})
+        LOG.warning('ghsched: guest %(uuid)s shares its reserved L3 cache '
+                    'ways: %(reason)s; give that group other ways or remove '
+                    'it', {'uuid': problem.guest, 'reason': problem.reason})
     return found
 
 

@@ -72,10 +72,10 @@ class Mover:
         self._busy: set[str] = set()
         self._guard = threading.Lock()
 
-    def run(self, domain: policy_change.Domain, packed: move_messages.Packed,
-            claim: Claim, record: Record) -> None:
-        """Move a running domain to other host NUMA nodes, or back after an
-        error.
+    def move_guest(self, domain: policy_change.Domain,
+                   packed: move_messages.Packed,
+                   claim: Claim, record: Record) -> None:
+        """Move a running domain to other host NUMA nodes; undo after an error.
 
         :param packed: the move in the wire format of RPC calls.
         :raises NotChanged: with the reason, and what could not be restored.
@@ -94,15 +94,16 @@ class Mover:
     def _move_claimed(self, domain: policy_change.Domain,
                       packed: move_messages.Packed,
                       commit: Callable[[], None], record: Record) -> None:
-        """Move a domain between NUMA nodes and write Nova's record, or roll
-        back.
+        """Move a domain to its claimed NUMA nodes and update Nova's record.
+
+        After an error the domain is moved back.
 
         Runs inside the claim, so the new nodes stay claimed during a rollback.
         """
         request = move_messages.unpack_move(packed)
         try:
             self._write_record(domain, move_record.render_record(packed))
-            self._apply(domain, request)
+            self._move_domain(domain, request)
             commit()
         except Exception as error:
             self._roll_back(domain, request, record, error)
@@ -110,8 +111,7 @@ class Mover:
     def _roll_back(self, domain: policy_change.Domain,
                    request: move_messages.Request, record: Record,
                    error: Exception) -> None:
-        """Move a domain back to its old NUMA nodes, unless Nova's record has
-        the new ones.
+        """Undo a domain's failed move, unless Nova's record has the new nodes.
         """
         LOG.warning('ghsched: cannot move guest %(name)s between NUMA nodes, '
                     'returning it to its old nodes: %(error)r',
@@ -120,7 +120,7 @@ class Mover:
             if move_record.read_record(domain.live) is not None:
                 if is_same_placement(request.move.after, record()):
                     return
-                self._apply(domain, move_messages.Request(
+                self._move_domain(domain, move_messages.Request(
                     request.move.reverse(), request.shared))
                 self._remove_record(domain)
         except Exception as worse:
@@ -133,15 +133,14 @@ class Mover:
                 left=True) from error
         raise policy_change.NotChanged(str(error) or repr(error)) from error
 
-    def is_busy(self, uuid: str) -> bool:
-        """Whether a call is moving a guest between NUMA nodes now."""
+    def is_moving(self, uuid: str) -> bool:
+        """Whether a guest is being moved between NUMA nodes."""
         with self._guard:
             return uuid in self._busy
 
-    def repair(self, domain: policy_change.Domain,
-               cells: Sequence[GuestCell]) -> bool:
-        """Finish or undo a move between NUMA nodes that a crash has
-        interrupted.
+    def resolve_interrupted_move(self, domain: policy_change.Domain,
+                                 cells: Sequence[GuestCell]) -> bool:
+        """Finish or undo an interrupted move of a domain between NUMA nodes.
 
         The guest is moved to the NUMA nodes in Nova's record.
 
@@ -158,8 +157,8 @@ class Mover:
             return True
         for move in (request.move, request.move.reverse()):
             if is_same_placement(move.after, cells):
-                self._apply(domain, move_messages.Request(move,
-                                                          request.shared))
+                self._move_domain(
+                    domain, move_messages.Request(move, request.shared))
                 break
         LOG.warning('ghsched: a move of guest %(name)s between NUMA nodes was '
                     'interrupted; the guest is on host nodes %(nodes)s now',
@@ -170,32 +169,31 @@ class Mover:
 
     # -- the steps ------------------------------------------------------------
 
-    def _apply(self, domain: policy_change.Domain,
-               request: move_messages.Request) -> None:
-        """Move a domain's control group, CPUs and memory to other host NUMA
-        nodes.
+    def _move_domain(self, domain: policy_change.Domain,
+                     request: move_messages.Request) -> None:
+        """Move a domain's control group, CPUs and memory to new NUMA nodes.
 
         The control group is moved first, so that no vCPU runs unlimited on a
         new node. The persistent XML is changed as well.
         """
         move = request.move
         with self._changing:
-            wanted = domains.policy_after_move(domain.live, move)
+            wanted = domains.make_policy_after_move(domain.live, move)
             if (wanted is not None
                     and metadata.read_policy(domain.live) != wanted):
                 domain.write(wanted)
-            self._engine.reconcile_guest(desired.make_running(domain.live,
-                                                              domain.guest.id))
-        self._pin(domain, request)
+            self._engine.reconcile_guest(
+                desired.parse_running_domain(domain.live, domain.guest.id))
+        self._pin_threads(domain, request)
         self._memory.move(domain.guest.name, dict(move.nodes_moved.values()),
                           [cell.host_node for cell in move.before])
-        stored = self._engine.domain_xml.retune(domains.render_move(
+        stored = self._engine.domain_xml.update_memorytune(domains.render_move(
             domain.stored, move, request.shared))
         if stored != domain.stored:
             domain.define(stored)
 
-    def _pin(self, domain: policy_change.Domain,
-             request: move_messages.Request) -> None:
+    def _pin_threads(self, domain: policy_change.Domain,
+                     request: move_messages.Request) -> None:
         before = domains.parse_pins(domain.live)
         after = domains.parse_pins(
             domains.render_move(domain.live, request.move, request.shared)
@@ -221,8 +219,7 @@ class Mover:
             _LIVE | _CONFIG)
 
     def _remove_record(self, domain: policy_change.Domain) -> None:
-        """Remove the record of a finished move from a domain's metadata; never
-        raises.
+        """Remove the record of a finished move from a domain; never raises.
 
         A record that cannot be removed is harmless: nova-compute's next
         periodic report removes it.
@@ -246,11 +243,10 @@ class Mover:
                 self._busy.discard(uuid)
 
 
-def is_same_placement(one: Sequence[GuestCell],
-                      other: Sequence[GuestCell]) -> bool:
-    """Whether two NUMA records of a guest name the same host NUMA nodes and
-    CPUs.
+def is_same_placement(first: Sequence[GuestCell],
+                      second: Sequence[GuestCell]) -> bool:
+    """Whether two NUMA records of a guest have the same host nodes and CPUs.
     """
     def key(cell: GuestCell) -> tuple[Any, ...]:
         return cell.host_node, dict(cell.pins), cell.reserved
-    return [*map(key, one)] == [*map(key, other)]
+    return [*map(key, first)] == [*map(key, second)]

@@ -26,8 +26,9 @@ from ghsched_placement.policy import GuestPolicy
 def render_host_topology(section: Any, xml: str, policy: GuestPolicy,
                          host_nodes: Sequence[int],
                          libvirt: tuple[int, ...]) -> str:
-    """Return a domain XML with the host's NUMA topology if the policy asks for
-    it.
+    """Return a domain XML that shows the guest the host's NUMA topology.
+
+    Unchanged if the policy does not request that.
 
     :param section: the ``[ghsched]`` section of the configuration.
     :param host_nodes: host NUMA node of each guest NUMA node.
@@ -43,7 +44,7 @@ def render_host_topology(section: Any, xml: str, policy: GuestPolicy,
 
 def read_host_topology(sysfs: Path, configured: dict[int, int],
                        clusters: bool) -> host_topology.HostTopology:
-    """Read the host's NUMA distances, latency, bandwidth and CPUs from sysfs.
+    """Read the NUMA distances, latency, bandwidth and CPUs of the host.
 
     :param configured: bandwidth of a NUMA node in MB/s
         (``[ghsched]node_bandwidth``); overrides the firmware's value.

@@ -36,8 +36,7 @@ LOG = logging.getLogger(__name__)
 def compute_headroom(offered: Sequence[tree.Provider], nodes: Iterable[int],
                      guests: Iterable[str], accounting: Accounting,
                      now: float) -> Headroom | None:
-    """Compute the bandwidth and control groups that a host's guests leave
-    free.
+    """Return the bandwidth and control groups that a host can still allocate.
 
     :param offered: last reported resource providers, the compute node first.
     :param nodes: host NUMA nodes.
@@ -81,8 +80,9 @@ def _compute_free(inventories: Mapping[str, tree.Inventory], name: str,
 
 def _read_policy(xml: str) -> metadata.DomainPolicy | None:
     try:
-        return metadata.read_policy(xml) if desired.has_policy(xml) else None
+        return metadata.read_policy(xml) if desired.may_have_policy(
+            xml) else None
     except metadata.MetadataError as error:
-        LOG.debug('ghsched: a guest is not counted in headroom: cannot read '
-                  'its policy: %s', error)
+        LOG.debug('ghsched: cannot read the policy of a guest, not counting '
+                  'it in headroom: %s', error)
         return None

@@ -44,7 +44,7 @@ class HostFacts:
         self._shown = shown or readings.Readings(self.root)
 
     def host(self) -> resctrl_host.ResctrlHost:
-        """Read the host's memory bandwidth control capabilities from resctrl.
+        """Read the host's bandwidth control capabilities from resctrl.
 
         :raises ResctrlUnavailable: if the kernel has no bandwidth control.
         """
@@ -54,7 +54,7 @@ class HostFacts:
             l3_ways_shared=self.section.l3_ways_shared,
             burst_ratio=self.section.burst_ratio_max)
         host = self._read_host(options)
-        if host.unmeasured and self._shown.complete(host):
+        if host.unmeasured and self._shown.measure_missing(host):
             return self._read_host(options)
         return host
 
@@ -63,11 +63,12 @@ class HostFacts:
     ) -> resctrl_host.ResctrlHost:
         return resctrl_host.read_host(
             self.root, Path(self.section.sysfs_path), options,
-            self._shown.known())
+            self._shown.get_measured())
 
     def groups(self) -> frozenset[str]:
-        """Return the names of the host's resctrl groups; empty without
-        resctrl.
+        """Return the names of the host's resctrl groups.
+
+        Empty without resctrl.
 
         These are all control groups, and the monitoring groups that
         nova-compute created in the kernel's default group.
@@ -76,22 +77,22 @@ class HostFacts:
         its domain has started, so the domain of each returned group is then in
         that list, unless the domain has stopped.
         """
-        names = {name for name in self._entries('')
+        names = {name for name in self._list_entries('')
                  if name not in naming.NOT_GROUPS}
         names |= {naming.MONITORS + name
-                  for name in self._entries(naming.MONITORS)
+                  for name in self._list_entries(naming.MONITORS)
                   if naming.parse_own_group_uuid(name)}
         return frozenset(
             name for name in names if os.path.isdir(self.root / name))
 
-    def _entries(self, directory: str) -> list[str]:
+    def _list_entries(self, directory: str) -> list[str]:
         try:
             return os.listdir(self.root / directory)
         except OSError:
             return []
 
-    def distances(self) -> dict[int, dict[int, int]]:
-        """Return the distance (ACPI SLIT) of each pair of host NUMA nodes.
+    def read_distances(self) -> dict[int, dict[int, int]]:
+        """Return the ACPI SLIT distance of each pair of host NUMA nodes.
 
         Empty without a SLIT, and if ``[ghsched]device_numa_nearest`` is off.
         """
@@ -104,12 +105,11 @@ class HostFacts:
         return found
 
     def warn_of_open_directory(self) -> None:
-        """Log a warning if unprivileged users can open and lock the resctrl
-        directory.
+        """Log a warning if unprivileged users can lock the resctrl directory.
         """
         if fs.can_any_user_lock(self.root):
-            LOG.warning('ghsched: any user of this host can lock %(root)s and '
-                        'so keep guests from starting; give it to the group '
+            LOG.warning('ghsched: any user can lock %(root)s and prevent '
+                        'guests from starting; restrict access to the group '
                         'of nova-compute: chgrp nova %(root)s && chmod 0750 '
                         '%(root)s', {'root': self.root})
 
@@ -119,9 +119,8 @@ class HostFacts:
         return bool(self.section.group_sharing)
 
     @property
-    def caps_all(self) -> bool:
-        """Whether this host has one common bandwidth cap for guests without a
-        policy.
+    def has_default_cap(self) -> bool:
+        """Whether a common bandwidth cap applies to guests without a policy.
         """
         return bool(self.section.default_bandwidth_max < 100)
 
@@ -137,7 +136,5 @@ class HostFacts:
 
     @property
     def all_threads(self) -> bool:
-        """Whether control groups hold all threads of QEMU, not only those of
-        vCPUs.
-        """
+        """Whether control groups contain all QEMU threads, not only vCPUs."""
         return bool(self.section.control_threads == 'all')

@@ -49,19 +49,20 @@ class InterruptKeeper:
         self._steer = steer
         self._logged: frozenset[str] = frozenset()
 
-    def check(self, running: Iterable[desired.Running]) -> engine.Report:
-        """Report device interrupts of guests that are not on housekeeping
-        CPUs.
+    def report_misplaced(self,
+                         running: Iterable[desired.Running]) -> engine.Report:
+        """Report device interrupts that are not on housekeeping CPUs.
 
         No interrupt is moved.
         """
         guests = list_steered_guests(running)
-        return (engine.check_interrupts(guests, self._host, self._proc)
+        return (engine.check_interrupts(guests, self._read_host, self._proc)
                 if guests
                 else engine.Report())
 
-    def set(self, running: Iterable[desired.Running]) -> engine.Report:
-        """Move the device interrupts of running guests to housekeeping CPUs.
+    def move_interrupts(self,
+                        running: Iterable[desired.Running]) -> engine.Report:
+        """Move device interrupts of running guests to housekeeping CPUs.
 
         Only guests whose policy asks for that are considered.
 
@@ -70,20 +71,21 @@ class InterruptKeeper:
         guests = list_steered_guests(running)
         return (
             engine.reconcile_interrupts(
-                guests, self._host, self._proc, self._steer
+                guests, self._read_host, self._proc, self._steer
             )
             if guests
             else engine.Report()
         )
 
-    def reconcile(self, running: Iterable[desired.Running]) -> None:
-        """Move device interrupts of guests to housekeeping CPUs, and log each
-        move; never raises.
+    def reconcile_interrupts(self, running: Iterable[desired.Running]) -> None:
+        """Move and log device interrupts of guests; never raises.
+
+        The interrupts are moved to housekeeping CPUs.
 
         An interrupt that cannot be moved is logged once while that lasts.
         """
         try:
-            report = self.set(running)
+            report = self.move_interrupts(running)
         except Exception:
             LOG.exception('ghsched: cannot check the device interrupts of '
                           'guests, retrying with the next report')
@@ -101,7 +103,7 @@ class InterruptKeeper:
         self._logged = problems
 
     @property
-    def _host(self) -> model.Host:
+    def _read_host(self) -> model.Host:
         root = Path(self._section.sysfs_path)
         return model.Host(
             {
@@ -109,13 +111,14 @@ class InterruptKeeper:
                 for node, path in sysfs.iterate_numa_nodes(root)
             },
             self._dedicated | _read_isolated_cpus(root),
-            self._bypass,
+            self._has_interrupt_bypass,
         )
 
     @functools.cached_property
-    def _bypass(self) -> bool:
-        """Whether interrupts reach guests on this host without the hypervisor;
-        cached.
+    def _has_interrupt_bypass(self) -> bool:
+        """Whether interrupts reach guests of this host directly; cached.
+
+        That is without the hypervisor.
         """
         return irq_bypass.ANY in irq_bypass.read_host_capabilities(
             self._section.irq_bypass, Path(self._section.sysfs_path),
@@ -125,8 +128,7 @@ class InterruptKeeper:
 def list_steered_guests(
     running: Iterable[desired.Running],
 ) -> list[model.Guest]:
-    """Return the running guests whose device interrupts belong on housekeeping
-    CPUs.
+    """Return the guests whose device interrupts belong on housekeeping CPUs.
 
     :returns: these guests, with their passthrough devices.
     """
@@ -138,7 +140,7 @@ def list_steered_guests(
 
 
 def _read_isolated_cpus(root: Path) -> frozenset[int]:
-    """Return the CPUs that the kernel command line isolates (isolcpus)."""
+    """Return the CPUs that the kernel isolates (boot parameter isolcpus)."""
     try:
         return cpulist.parse_cpu_list(sysfs.read_text(
             root / 'devices' / 'system' / 'cpu' / 'isolated') or '')

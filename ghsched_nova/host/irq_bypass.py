@@ -79,12 +79,12 @@ class Facts:
 
 
 def detect_capabilities(facts: Facts) -> frozenset[str]:
-    """Return the interrupt bypass kinds that kernel and hardware of a host
-    support.
+    """Return the interrupt bypass capabilities of a host.
 
     A kernel parameter alone is not enough: the hardware must support it, too.
     """
-    kinds = (_find_gicv4_bypass(facts.log), _intel(facts), _amd(facts))
+    kinds = (_find_gicv4_bypass(facts.log), _detect_intel(facts),
+             _detect_amd(facts))
     return frozenset().union(*kinds)
 
 
@@ -118,7 +118,7 @@ def read_host_capabilities(words: Collection[str], sysfs: Path,
 
 
 def read_facts(sysfs: Path, proc: Path) -> Facts:
-    """Read the sysfs and procfs files that show a host's interrupt bypass.
+    """Read the sysfs and procfs files that reveal interrupt bypass support.
 
     An unreadable file counts as empty.
     """
@@ -137,16 +137,14 @@ def read_facts(sysfs: Path, proc: Path) -> Facts:
 
 
 def _find_gicv4_bypass(log: str) -> frozenset[str]:
-    """Return the interrupt bypass kinds of the GICv4 in an Arm host's kernel
-    log.
-    """
+    """Return the interrupt bypass capabilities in an Arm host's kernel log."""
     found = _GIC.findall(log)
     if not found or found[-1][1] == 'disabled':
         return frozenset()
     return KINDS['gicv4.1' if found[-1][0] else 'gicv4']
 
 
-def _intel(facts: Facts) -> frozenset[str]:
+def _detect_intel(facts: Facts) -> frozenset[str]:
     able = (_is_on(facts, 'kvm_intel/enable_apicv')
             and not _is_off(facts, 'kvm_intel/enable_device_posted_irqs')
             and bool(facts.dmars)
@@ -156,7 +154,7 @@ def _intel(facts: Facts) -> frozenset[str]:
     return KINDS['posted'] if able else frozenset()
 
 
-def _amd(facts: Facts) -> frozenset[str]:
+def _detect_amd(facts: Facts) -> frozenset[str]:
     needed = _AMD_GA | _AMD_GAM_VAPIC
     able = (_is_on(facts, 'kvm_amd/avic')
             and not _is_off(facts, 'kvm_amd/enable_device_posted_irqs')
@@ -172,14 +170,12 @@ def _is_on(facts: Facts, parameter: str) -> bool:
 
 
 def _is_off(facts: Facts, parameter: str) -> bool:
-    """Whether a module parameter of the kernel exists and is switched off."""
+    """Whether a kernel module parameter exists and is off."""
     return facts.parameters.get(parameter, '') in ('N', '0')
 
 
 def _remaps_interrupts(facts: Facts) -> bool:
-    """Whether the host's IOMMU remaps interrupts, according to
-    /proc/interrupts.
-    """
+    """Whether the host's IOMMU remaps interrupts, by /proc/interrupts."""
     return ' IR-' in facts.interrupts
 
 
@@ -208,7 +204,7 @@ def _read_text(path: Path) -> str:
 
 
 def _read_kernel_log() -> str:
-    """Return the kernel log if it mentions the Arm GIC; empty otherwise."""
+    """Return the kernel log if it mentions the Arm GIC; else empty text."""
     for command in _LOGS:
         try:
             text = subprocess.run(

@@ -58,16 +58,13 @@ class LoadUse:
 
     @property
     def load(self) -> load.Load | None:
-        """Last measured load of the host's NUMA nodes; None before a
-        measurement.
-        """
+        """Last measured load of the host's NUMA nodes, or None."""
         return self._meter.load if self._meter is not None else None
 
     def add_to_stats(self, resources: dict[str, Any],
                      running: Iterable[desired.Running],
                      snapshot: view.Snapshot | None) -> dict[str, Any]:
-        """Add the load of host NUMA nodes to a compute node's stats; never
-        raises.
+        """Add the load of NUMA nodes to a compute node's stats; never raises.
 
         The stats are left unchanged if load cannot be measured.
 
@@ -78,7 +75,7 @@ class LoadUse:
         """
         try:
             with self._measuring:
-                self._measure(running, snapshot)
+                self._measure_load(running, snapshot)
         except Exception as error:
             LOG.warning('ghsched: cannot measure the load of NUMA nodes, '
                         'reporting this host without it: %r',
@@ -88,8 +85,8 @@ class LoadUse:
                                   **load.to_stats(self.load)}
         return resources
 
-    def _measure(self, running: Iterable[desired.Running],
-                 snapshot: view.Snapshot | None) -> None:
+    def _measure_load(self, running: Iterable[desired.Running],
+                      snapshot: view.Snapshot | None) -> None:
         if self._meter is None:
             section = self._section
             self._meter = load_meter.LoadMeter(
@@ -102,8 +99,8 @@ class LoadUse:
             list(list_measurable_guests(running)),
             load_rates.extract_known_bandwidth(snapshot))
         for change in changes:
-            LOG.info('ghsched: NUMA node %(node)s %(what)s a bottleneck by '
-                     '%(resource)s, which is %(value).2f',
+            LOG.info('ghsched: NUMA node %(node)s %(what)s a bottleneck: '
+                     '%(resource)s is %(value).2f',
                      {'node': change.node, 'resource': change.resource,
                       'what': 'is' if change.begins else 'is no longer',
                       'value': change.value})
@@ -114,7 +111,7 @@ class LoadUse:
 
 def list_measurable_guests(running: Iterable[desired.Running]
                            ) -> Iterator[load_reader.RunningGuest]:
-    """Return running guests whose domain XML shows their host NUMA nodes."""
+    """Yield the running guests whose host NUMA nodes are known."""
     for one in running:
         if one.domain.id < 0 or not one.xml:
             continue
@@ -128,11 +125,9 @@ def list_measurable_guests(running: Iterable[desired.Running]
                       {'name': one.domain.name, 'error': error})
 
 
-def list_guests_with_policies(
+def list_guests_and_policies(
         running: Iterable[desired.Running]) -> list[view.Guest]:
-    """Return policy and owner of running guests, to attribute bandwidth to
-    them.
-    """
+    """Return the running guests, each with its policy and owner if known."""
     found = []
     for one in running:
         policy, project, flavor = None, '', ''

@@ -29,7 +29,7 @@ from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import resolve
 
 
-def check_numbering(host: resctrl_host.ResctrlHost) -> None:
+def check_domain_numbering(host: resctrl_host.ResctrlHost) -> None:
     """Refuse a host whose resctrl domains are not numbered as its NUMA nodes.
 
     The source renumbers memorytune by NUMA nodes, because it does not know
@@ -46,7 +46,7 @@ def check_numbering(host: resctrl_host.ResctrlHost) -> None:
 
 
 def map_host_nodes(xml: str, migrate_data: Any) -> dict[int, int]:
-    """Map host NUMA nodes of the source to those of the destination.
+    """Return the destination's host NUMA node for each of the source's.
 
     Empty for a guest without a policy, or without NUMA nodes.
 

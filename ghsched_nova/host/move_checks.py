@@ -44,7 +44,7 @@ _PINNED = {
 def find_refusals(xml: str, request: move_messages.Request,
                   own_memory: page_move.Memory,
                   sysfs: Path = Path('/sys')) -> list[str]:
-    """Return the reasons why a running domain cannot move to other NUMA nodes.
+    """Return the reasons why a domain cannot move to other NUMA nodes.
 
     Empty if the domain can move.
 
@@ -56,7 +56,7 @@ def find_refusals(xml: str, request: move_messages.Request,
     root = document.parse_element(xml)
     name = root.findtext('name') or ''
     return [
-        *_pinned_memory(root), *_policy_errors(xml, request),
+        *_get_pinned_memory(root), *_find_policy_errors(xml, request),
         *_check_bound_memory(name, request, own_memory),
         *_describe_differences(root, request, own_memory.allowed_nodes(name)),
         *_find_memory_shortages(request, sysfs)]
@@ -75,15 +75,15 @@ def _check_bound_memory(name: str, request: move_messages.Request,
         yield str(error)
 
 
-def _policy_errors(xml: str,
-                   request: move_messages.Request) -> Iterator[str]:
+def _find_policy_errors(xml: str,
+                        request: move_messages.Request) -> Iterator[str]:
     try:
-        domains.policy_after_move(xml, request.move)
+        domains.make_policy_after_move(xml, request.move)
     except ValueError as error:
         yield str(error)
 
 
-def _pinned_memory(root: etree._Element) -> Iterator[str]:
+def _get_pinned_memory(root: etree._Element) -> Iterator[str]:
     found = [what for path, what in _PINNED.items()
              if root.find(path) is not None]
     if found:
@@ -93,7 +93,7 @@ def _pinned_memory(root: etree._Element) -> Iterator[str]:
 
 def _describe_differences(root: etree._Element, request: move_messages.Request,
                           allowed: frozenset[int] | None) -> Iterator[str]:
-    """Describe CPUs and memory of a domain that differ from Nova's record.
+    """Describe how a domain's CPUs and memory differ from Nova's record.
 
     :param allowed: host NUMA nodes that the domain's memory may be on; None if
         unknown. They are read from the process, because after a move the live
@@ -126,8 +126,7 @@ def _describe_differences(root: etree._Element, request: move_messages.Request,
 
 def _find_memory_shortages(request: move_messages.Request,
                            sysfs: Path) -> Iterator[str]:
-    """Describe target NUMA nodes where the kernel has too little free memory.
-    """
+    """Describe target NUMA nodes with too little free memory for a move."""
     for number in request.move.nodes_moved:
         cell = request.move.after[number]
         free = _read_free_memory(
@@ -141,7 +140,9 @@ def _find_memory_shortages(request: move_messages.Request,
 
 
 def _read_free_memory(cell: GuestCell, node: Path) -> int | None:
-    """Return the free memory in MiB for a guest NUMA node on a host NUMA node.
+    """Return a NUMA node's free memory in MiB for a guest NUMA node.
+
+    Only pages of the guest node's page size count.
 
     None if that is unknown.
     """

@@ -44,8 +44,7 @@ TagsOf = Callable[[Mapping[str, Any]], Mapping[str, str] | None]
 
 def map_provider_nodes(devices: Iterable[Mapping[str, Any]], tags_of: TagsOf,
                        nodename: str) -> dict[str, int]:
-    """Return the host NUMA node of each PCI device's provider, by provider
-    name.
+    """Return the host NUMA node of each PCI resource provider, by name.
 
     Devices of a physical network are omitted, as Nova does not report them to
     Placement, and so are devices whose NUMA node is unknown.
@@ -79,10 +78,9 @@ class Placer:
         # Nova's copy of the tree shows the old parent for some minutes.
         self._moved: dict[str, str] = {}
 
-    def update(self, provider_tree: Any, nodename: str,
-               nodes: Mapping[str, int]) -> None:
-        """Place the resource providers of PCI devices below their NUMA nodes'
-        providers.
+    def move_providers(self, provider_tree: Any, nodename: str,
+                       nodes: Mapping[str, int]) -> None:
+        """Move PCI resource providers below the providers of their NUMA nodes.
 
         :param provider_tree: Nova's provider tree with the NUMA providers;
             changed in place.
@@ -98,9 +96,9 @@ class Placer:
                 provider_tree.new_child(
                     name, parent, uuid=uuidutils.generate_uuid())
             else:
-                self._put_below(provider_tree.data(name), parent)
+                self._move_below(provider_tree.data(name), parent)
 
-    def _put_below(self, provider: Any, parent: str) -> None:
+    def _move_below(self, provider: Any, parent: str) -> None:
         if parent in (provider.parent_uuid, self._moved.get(provider.uuid)):
             return
         try:

@@ -77,8 +77,7 @@ class Domain:
                                            dump_sensitive=True))
 
     def write(self, policy: metadata.DomainPolicy) -> None:
-        """Write a bandwidth policy into the domain's live and persistent
-        metadata.
+        """Write a bandwidth policy to a domain's live and persistent metadata.
         """
         self.guest._domain.setMetadata(
             _ELEMENT, metadata.render_policy(policy), metadata.PREFIX,
@@ -86,7 +85,7 @@ class Domain:
 
 
 def read_policy(xml: str) -> list[dict[str, Any]] | None:
-    """Return the bandwidth policy in a domain's metadata; None without one."""
+    """Return the bandwidth policy in a domain's metadata, or None."""
     domain = metadata.read_policy(xml)
     if domain is None or not domain.policy.controlled:
         return None
@@ -119,8 +118,7 @@ def compute_effective_values(host: engine.HostEngine,
 
 def count_group_guests(host: engine.HostEngine, uuid: str, live: str | None,
                        policy: Sequence[messages.Node]) -> int:
-    """Count the guests that would share a guest's control group under a
-    policy.
+    """Count the guests that would share a guest's control group.
 
     A running guest keeps the kind of group (own or shared) that it was started
     with.
@@ -131,7 +129,7 @@ def count_group_guests(host: engine.HostEngine, uuid: str, live: str | None,
     :raises MessageError: if the policy is malformed.
     """
     shares = (host.shares if live is None
-              else desired.make_running(live).shared_group)
+              else desired.parse_running_domain(live).shared_group)
     if not shares:
         return 1
     nodes, host_nodes = messages.unpack_policy(policy)
@@ -146,17 +144,15 @@ def _setting_to_dict(setting: resolve.DomainSetting) -> dict[str, Any]:
 
 def domain_has_policy(host: engine.HostEngine, domain: Domain,
                       policy: Sequence[messages.Node]) -> bool:
-    """Whether a domain's live and persistent XML both have a bandwidth policy.
-    """
+    """Whether a domain's live and persistent XML both have a given policy."""
     stored = domain.stored
     return (read_policy(domain.live) == read_policy(stored) == list(policy)
-            and host.domain_xml.retune(stored) == stored)
+            and host.domain_xml.update_memorytune(stored) == stored)
 
 
 def change_policy(host: engine.HostEngine, domain: Domain,
                   policy: Sequence[messages.Node]) -> None:
-    """Change the bandwidth policy of a running domain; roll back after an
-    error.
+    """Change the bandwidth policy of a running domain; undo after an error.
 
     Nothing is written if the domain already has the policy.
 
@@ -191,15 +187,16 @@ def _replace_nodes(before: metadata.DomainPolicy,
 
 def _apply_policy(host: engine.HostEngine, domain: Domain,
                   wanted: metadata.DomainPolicy) -> None:
-    """Write a bandwidth policy into a running domain's XML and enforce it."""
+    """Write a bandwidth policy to a running domain's XML and enforce it."""
     if metadata.read_policy(domain.live) != wanted or (
             metadata.read_policy(domain.stored) != wanted):
         domain.write(wanted)
     stored = domain.stored
-    retuned = host.domain_xml.retune(stored)
+    retuned = host.domain_xml.update_memorytune(stored)
     if retuned != stored:
         domain.define(retuned)
-    host.reconcile_guest(desired.make_running(domain.live, domain.guest.id))
+    host.reconcile_guest(
+        desired.parse_running_domain(domain.live, domain.guest.id))
 
 
 def _restore_policy(host: engine.HostEngine, domain: Domain,
@@ -213,7 +210,7 @@ def _restore_policy(host: engine.HostEngine, domain: Domain,
         ('the metadata of the domain', lambda: domain.write(before)),
         ('its persistent definition', lambda: domain.define(stored)),
         ('its control group', lambda: host.reconcile_guest(
-            desired.make_running(domain.live, domain.guest.id))))
+            desired.parse_running_domain(domain.live, domain.guest.id))))
     left = []
     for what, step in steps:
         try:

@@ -37,9 +37,10 @@ class Notices:
         self._sending = threading.Lock()
         self._sent: set[str] = set()
 
-    def report(self, host: str, reasons: Mapping[str, str]) -> None:
-        """Notify when the bandwidth protection of a guest begins or ends;
-        never raises.
+    def notify_changes(self, host: str, reasons: Mapping[str, str]) -> None:
+        """Notify of guests that lost or regained their bandwidth protection.
+
+        Never raises.
 
         The next call retries a notification that cannot be sent.
 
@@ -54,9 +55,7 @@ class Notices:
                         'protection, retrying with the next report: %s', error)
 
     def _send_changes(self, host: str, reasons: Mapping[str, str]) -> None:
-        """Send a notification for each guest whose protection began or ended
-        since the last call.
-        """
+        """Send a notification for each guest whose protection changed."""
         for uuid in sorted(reasons.keys() - self._sent):
             self._send(_NOT_PROTECTED + 'start', {
                 'host': host, 'server': uuid, 'reason': reasons[uuid]})

@@ -69,9 +69,8 @@ class Readings:
         self._retry_at = 0.0
         self._failure = ''
 
-    def known(self) -> _Known:
-        """Return the measured rounding of bandwidth percentages by schemata
-        line.
+    def get_measured(self) -> _Known:
+        """Return how the kernel rounds percentages, by schemata line.
 
         Measurements from before the last mount of resctrl are left out.
         """
@@ -79,18 +78,18 @@ class Readings:
             mount = _identify_mount(self._root)
             if mount != self._mount:
                 self._mount, self._retry_at = mount, 0.0
-                self._lines = self._read(mount) if mount else {}
+                self._lines = self._read_file(mount) if mount else {}
             return self._lines
 
-    def complete(self, host: resctrl_host.ResctrlHost) -> bool:
-        """Measure how the kernel rounds bandwidth percentages of a host.
+    def measure_missing(self, host: resctrl_host.ResctrlHost) -> bool:
+        """Measure how the kernel rounds bandwidth percentages on a host.
 
         Each resctrl schemata line is measured once. A failed measurement is
         logged, and not retried for ``RETRY_S``.
 
         :returns: whether all lines of the host are measured.
         """
-        self.known()
+        self.get_measured()
         with self._lock:
             # Another thread may have measured since this host was read.
             if self._lines.keys() >= set(host.unmeasured):
@@ -104,17 +103,17 @@ class Readings:
                              for domain in domains)
                 found = self._measure(self._root, host.unmeasured, domain)
             except Exception as error:  # whatever privsep raises
-                self._fail(error)
+                self._record_failure(error)
                 return False
             self._lines = {**self._lines, **found}
             self._failure = ''
-            self._write()
+            self._write_file()
         LOG.info('ghsched: measured how the kernel rounds bandwidth '
                  'percentages in the schemata lines %(lines)s',
                  {'lines': ', '.join(found)})
         return True
 
-    def _fail(self, error: Exception) -> None:
+    def _record_failure(self, error: Exception) -> None:
         self._retry_at = time.monotonic() + RETRY_S
         failure = str(error)
         if failure != self._failure:
@@ -125,7 +124,7 @@ class Readings:
                 'guarantees may be a few percent too low: %(error)s',
                 {'seconds': RETRY_S, 'error': failure})
 
-    def _read(self, mount: str) -> _Known:
+    def _read_file(self, mount: str) -> _Known:
         if self._path is None:
             return {}
         try:
@@ -143,7 +142,7 @@ class Readings:
                         {'path': self._path, 'error': error})
             return {}
 
-    def _write(self) -> None:
+    def _write_file(self) -> None:
         if self._path is None or not self._keeps:
             return
         try:
@@ -158,8 +157,9 @@ class Readings:
 
 
 def _check_readings(shown: object) -> rounding.Readings:
-    """Return measured bandwidth percentages; refuse anything but a list of
-    101.
+    """Return measured bandwidth percentages; refuse a malformed list.
+
+    The list must have 101 items, one for each of 0 to 100 percent.
 
     :raises ValueError: if the value is malformed.
     """
@@ -172,9 +172,7 @@ def _check_readings(shown: object) -> rounding.Readings:
 
 
 def _identify_mount(root: Path) -> str:
-    """Return a text that identifies this mount of resctrl; empty if not
-    mounted.
-    """
+    """Return an identifier of the current resctrl mount; empty if none."""
     try:
         found = os.stat(root / 'info')
         return (f'{_BOOT_ID.read_text(encoding="ascii").strip()}/'

@@ -37,9 +37,8 @@ class Repairs:
         self._path = path
         self._adding = threading.Lock()
 
-    def add(self, kinds: Iterable[str]) -> None:
-        """Add repairs of guests' resctrl groups and threads to a count in a
-        file.
+    def count_repairs(self, kinds: Iterable[str]) -> None:
+        """Add repairs of guests' resctrl groups to the counts in a file.
 
         Never raises. Assigning the kernel's bandwidth counters to groups is
         not counted.

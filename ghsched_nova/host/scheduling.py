@@ -48,14 +48,14 @@ _WHAT = {REALTIME: 'real-time classes', DEADLINE: 'scheduling by deadline',
 _LEFT = {'sched_rt_runtime_us': 950000, 'sched_rt_period_us': 1000000}
 
 
-def _realtime_refused() -> str:
+def _probe_realtime() -> str:
     # Imported on first use: oslo.privsep is slow to import.
     from ghsched_nova.threads import privileged
 
     return privileged.probe_realtime()
 
 
-def _deadline_refused(places: Iterable[Iterable[int]]) -> str:
+def _probe_deadline(places: Iterable[Iterable[int]]) -> str:
     from ghsched_nova.threads import privileged
 
     return privileged.probe_deadline(places)
@@ -81,9 +81,9 @@ class ThreadKeeper:
         self._dedicated = frozenset(dedicated)
         #: Shared CPUs by host NUMA node.
         self.shared: Mapping[int, frozenset[int]] = {}
-        try_deadline = deadline_refused or _deadline_refused
+        try_deadline = deadline_refused or _probe_deadline
         self._tries: dict[str, Callable[[], str]] = {
-            REALTIME: refused or _realtime_refused,
+            REALTIME: refused or _probe_realtime,
             DEADLINE: lambda: try_deadline(
                 frozenset({cpu}) for cpu in self._dedicated),
             DEADLINE_SHARED: lambda: try_deadline(
@@ -94,24 +94,23 @@ class ThreadKeeper:
         self._logged: dict[str, str] = {}
 
     def capabilities(self) -> frozenset[str]:
-        """Return the host's capabilities for real-time guests and interrupt
-        bypass.
+        """Return the host's real-time and interrupt bypass capabilities.
 
         The names are keys of :data:`names.CAPABILITY_TRAITS`.
         """
-        found = {name for name in self._tries if not self._why_not(name)}
+        found = {name for name in self._tries
+                 if not self._explain_unsupported(name)}
         if _has_preempt_rt(Path(self._section.sysfs_path)):
             found.add(PREEMPT_RT)
         return self._irq_bypass | found
 
-    def realtime_room(self) -> dict[int, int]:
-        """Return the CPU time for real-time vCPUs on the shared CPUs of a
-        host.
+    def compute_realtime_capacity(self) -> dict[int, int]:
+        """Return the CPU time for real-time vCPUs on the host's shared CPUs.
 
         :returns: thousandths of one CPU, by host NUMA node.
         """
         percent = self._section.realtime_shared_percent
-        if not percent or self._why_not(REALTIME):
+        if not percent or self._explain_unsupported(REALTIME):
             return {}
         runtime, period = (_read_sysctl(name, default)
                            for name, default in _LEFT.items())
@@ -128,7 +127,7 @@ class ThreadKeeper:
             self._section.irq_bypass, Path(self._section.sysfs_path)
         )
 
-    def render(self, xml: str, policy: GuestPolicy) -> str:
+    def render_classes(self, xml: str, policy: GuestPolicy) -> str:
         """Return a domain XML with the thread scheduling classes of a policy.
 
         :raises PolicyError: if the real-time priority exceeds
@@ -143,8 +142,7 @@ class ThreadKeeper:
         return scheduling.render_scheduling(xml, policy.threads)
 
     def reconcile_guest(self, running: desired.Running) -> None:
-        """Set scheduling classes of a started guest that libvirt does not
-        support.
+        """Set the thread scheduling classes that libvirt did not set.
 
         libvirt does not support SCHED_DEADLINE, and new threads of a real-time
         thread inherit its class.
@@ -161,13 +159,14 @@ class ThreadKeeper:
                                           Path(self._section.libvirt_run_path))
         # The next report of the host logs the problems of other guests.
         for problem in report.problems if is_ours else ():
-            LOG.error('ghsched: cannot set a scheduling class: %s', problem)
+            LOG.error('ghsched: cannot set the scheduling class of a guest '
+                      'thread: %s', problem)
             raise PolicyError(keys.VCPU_SCHEDULER.extra_spec,
                               'the kernel of the host does not admit it')
 
-    def reconcile(self, running: Iterable[desired.Running]) -> list[str]:
-        """Correct the scheduling classes of all running guests' threads; never
-        raises.
+    def reconcile_classes(self,
+                          running: Iterable[desired.Running]) -> list[str]:
+        """Correct the scheduling classes of guests' threads; never raises.
 
         :returns: kinds of the changes made.
         """
@@ -187,11 +186,12 @@ class ThreadKeeper:
                                        'what': action.what,
                                        'reason': action.reason})
         for problem in report.problems:
-            LOG.error('ghsched: cannot set a scheduling class: %s', problem)
+            LOG.error('ghsched: cannot set the scheduling class of a guest '
+                      'thread: %s', problem)
         return [action.kind for action in report.actions]
 
-    def _why_not(self, name: str) -> str:
-        """Return the reason why the host does not support a scheduling class.
+    def _explain_unsupported(self, name: str) -> str:
+        """Return why the host does not support a thread scheduling class.
 
         :param name: capability, a key of :data:`names.CAPABILITY_TRAITS`.
         :returns: empty if the host supports the class.
@@ -200,15 +200,15 @@ class ThreadKeeper:
             return '[ghsched]realtime_priority_max is 0'
         if name != REALTIME and not self._section.deadline_guests:
             return '[ghsched]deadline_guests is off'
-        if name == DEADLINE_SHARED and not self.realtime_room():
+        if name == DEADLINE_SHARED and not self.compute_realtime_capacity():
             return '[ghsched]realtime_shared_percent is 0'
         if name == DEADLINE and not self._dedicated:
             return '[compute]cpu_dedicated_set is empty'
         with self._trying:
-            return self._try(name)
+            return self._probe_class(name)
 
-    def _try(self, name: str) -> str:
-        """Return the reason why the kernel refuses a scheduling class; cached.
+    def _probe_class(self, name: str) -> str:
+        """Return why the kernel refuses a thread scheduling class; cached.
 
         Empty if the kernel accepts the class.
         """
@@ -234,7 +234,7 @@ def _read_sysctl(name: str, default: int) -> int:
 
 
 def _has_preempt_rt(sysfs: Path) -> bool:
-    """Whether the host's kernel was built with PREEMPT_RT."""
+    """Whether the host's kernel is built with PREEMPT_RT."""
     try:
         return (sysfs / 'kernel/realtime').read_text().strip() == '1'
     except OSError:
@@ -243,14 +243,12 @@ def _has_preempt_rt(sysfs: Path) -> bool:
 
 def list_guests_with_classes(
         running: Iterable[desired.Running]) -> list[model.Guest]:
-    """Return guests whose domain XML sets scheduling classes of threads, with
-    these classes.
-    """
+    """Return the guests whose domain XML sets thread scheduling classes."""
     return [guest for one in running if (
-        guest := _read_guest(one)) is not None]
+        guest := _read_thread_classes(one)) is not None]
 
 
-def _read_guest(running: desired.Running) -> model.Guest | None:
+def _read_thread_classes(running: desired.Running) -> model.Guest | None:
     # Few guests have a class; parsing the XML of all is slow.
     if ('sched ' not in running.xml
             and scheduling.NAMESPACE not in running.xml):
@@ -271,8 +269,7 @@ def _read_guest(running: desired.Running) -> model.Guest | None:
 
 
 def _find_key(policy: GuestPolicy, priority: int) -> keys.Key:
-    """Return the extra spec by which a policy asks for a real-time priority.
-    """
+    """Return the extra spec that requests a real-time priority in a policy."""
     threads = policy.threads
     for one, key in ((threads.vcpus, keys.VCPU_PRIORITY),
                      (threads.emulator, keys.EMULATOR_PRIORITY)):

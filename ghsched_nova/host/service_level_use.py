@@ -51,10 +51,12 @@ class ServiceLevelUse:
         self.levels: service_level.Levels = service_level.from_file(path)
         self._last: float | None = None
 
-    def measure(self, snapshot: view.Snapshot | None,
-                measured: load.Load | None, not_held: Collection[str],
-                uncounted: Collection[str], now: float) -> None:
+    def record_period(self, snapshot: view.Snapshot | None,
+                      measured: load.Load | None, not_held: Collection[str],
+                      uncounted: Collection[str], now: float) -> None:
         """Add the time since the last report to the record; never raises.
+
+        The record holds the service levels of the host's servers.
 
         :param snapshot: bandwidth since the last report; None if unknown.
         :param measured: load since the last report; None if unknown.
@@ -71,7 +73,7 @@ class ServiceLevelUse:
                 if snapshot is None or last is None:
                     return
                 levels = service_level.add_periods(
-                    self.levels, dict(list_periods(
+                    self.levels, dict(make_periods(
                         snapshot, measured, not_held, uncounted)),
                     min(now - last, PERIOD_MAX_S), now)
                 self.levels = levels
@@ -83,12 +85,15 @@ class ServiceLevelUse:
                         'servers, retrying with the next report: %r', error)
 
 
-def list_periods(snapshot: view.Snapshot, measured: load.Load | None,
+def make_periods(snapshot: view.Snapshot, measured: load.Load | None,
                  not_held: Collection[str], uncounted: Collection[str]
                  ) -> Iterator[tuple[Key, tuple[Owner, Period]]]:
-    """Yield the period of each server on each host NUMA node of its policy."""
+    """Yield a service level period of each server and host NUMA node.
+
+    Servers without a bandwidth policy are left out.
+    """
     used = {node: usage for usage in snapshot.nodes for node in usage.nodes}
-    busy = _map_busy(measured)
+    busy = _map_cpu_loads(measured)
     for usage in snapshot.guests:
         guest = usage.guest
         for row in usage.nodes:
@@ -108,7 +113,7 @@ def list_periods(snapshot: view.Snapshot, measured: load.Load | None,
 def _make_period(row: view.GuestNode, node: view.NodeUsage | None,
                  busy: float | None, protected: bool,
                  uncounted: bool) -> Period:
-    """Return the period of a server on one host NUMA node."""
+    """Return the service level period of a server on one host NUMA node."""
     asked = row.asked
     if asked is None:
         raise ValueError('a server without a policy has no service level')
@@ -122,15 +127,15 @@ def _make_period(row: view.GuestNode, node: view.NodeUsage | None,
 
 
 def _to_percent(rate: float | None, capacity: int | None) -> float | None:
-    """Return bytes per second in percent of a capacity; None if unknown."""
+    """Convert bytes per second to percent of a capacity; None if unknown."""
     if rate is None or not capacity:
         return None
     return round(100 * rate / capacity, 3)
 
 
-def _map_busy(measured: load.Load | None
-              ) -> Mapping[tuple[str, int], float]:
-    """Return the busy time of guests' vCPUs by guest and host NUMA node.
+def _map_cpu_loads(measured: load.Load | None
+                   ) -> Mapping[tuple[str, int], float]:
+    """Return the load of guests' vCPUs, by guest and host NUMA node.
 
     Of several guest nodes on one host node it is that of the busiest.
     """

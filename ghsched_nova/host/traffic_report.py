@@ -43,7 +43,7 @@ class GuestTraffic:
         self._meter: sources.Meter | None = None
         self._failure = ''
 
-    def measure(self, guests: Iterable[str]) -> None:
+    def measure_traffic(self, guests: Iterable[str]) -> None:
         """Measure the network traffic between the host's guests; never raises.
 
         :param guests: XML of all domains of the host.
@@ -74,8 +74,7 @@ class GuestTraffic:
 
     def add_to_diagnostics(self, found: dict[str, Any],
                            guest: Any) -> dict[str, Any]:
-        """Return a guest's diagnostics with its measured network traffic;
-        never raises.
+        """Return a guest's diagnostics with network traffic; never raises.
 
         :param found: diagnostics without traffic.
         :param guest: guest of nova.virt.libvirt.guest.
@@ -93,8 +92,7 @@ class GuestTraffic:
 
 
 def _make_meter(section: Any) -> sources.Meter:
-    """Return a traffic meter that uses the plug-in
-    ``[ghsched]affinity_source``.
+    """Return a traffic meter with the plug-in ``[ghsched]affinity_source``.
 
     :raises Exception: of any kind, if the plug-in cannot be loaded.
     """

@@ -37,11 +37,10 @@ LOG = logging.getLogger(__name__)
 Holdings = Mapping[str, Mapping[str, Any]]
 
 
-def find_uncounted(guests: Mapping[str, metadata.DomainPolicy],
-                   holdings: Holdings, root: str,
-                   accounting: Accounting) -> dict[str, str]:
-    """Return guests whose guaranteed bandwidth is not fully allocated in
-    Placement.
+def find_unallocated_guests(guests: Mapping[str, metadata.DomainPolicy],
+                            holdings: Holdings, root: str,
+                            accounting: Accounting) -> dict[str, str]:
+    """Return guests whose guaranteed bandwidth Placement does not allocate.
 
     While a guest migrates away, the migration may be the consumer that has the
     allocation.
@@ -65,15 +64,16 @@ def find_uncounted(guests: Mapping[str, metadata.DomainPolicy],
     return found
 
 
-def _describe_difference(guest: metadata.DomainPolicy, held: Mapping[str, Any],
+def _describe_difference(guest: metadata.DomainPolicy,
+                         allocation: Mapping[str, Any],
                          root: str, accounting: Accounting) -> str:
-    """Describe how an allocation in Placement differs from a guest's policy.
+    """Describe how a Placement allocation differs from a guest's policy.
 
     Empty if they agree.
     """
     try:
         allocation_check.check_allocation(
-            guest.policy, accounting, guest.counted_nodes, held, root,
+            guest.policy, accounting, guest.allocated_nodes, allocation, root,
             joins=guest.shared)
     except allocation_check.Disagreement as error:
         return str(error)
@@ -83,8 +83,7 @@ def _describe_difference(guest: metadata.DomainPolicy, held: Mapping[str, Any],
 def list_counted_policies(
         running: Iterable[desired.Running],
         accounting: Accounting) -> dict[str, metadata.DomainPolicy]:
-    """Return the policies of running guests that need an allocation of
-    bandwidth.
+    """Return the policies of guests that need a Placement allocation.
 
     :returns: policy by UUID of the guest.
     """
@@ -103,7 +102,7 @@ def list_counted_policies(
 def check_allocations(
         running: Iterable[desired.Running], root: str, accounting: Accounting,
         holders: Callable[[str, str], Mapping[str, int]]) -> dict[str, str]:
-    """Log running guests whose guaranteed bandwidth is missing in Placement.
+    """Log running guests whose guaranteed bandwidth is not in Placement.
 
     :param root: UUID of the compute node's resource provider.
     :param holders: PlacementClient.get_usage_by_consumer, which returns
@@ -111,7 +110,8 @@ def check_allocations(
     :returns: difference by UUID of the guest.
     """
     guests = list_counted_policies(running, accounting)
-    asked = {(names.make_numa_provider_uuid(root, guest.counted_nodes[number]),
+    asked = {(names.make_numa_provider_uuid(root,
+                                            guest.allocated_nodes[number]),
               name) for guest in guests.values()
              for number, amounts in guest.policy.resources(accounting).items()
              for name in amounts}
@@ -123,7 +123,7 @@ def check_allocations(
             of_provider = holdings.setdefault(consumer, {}).setdefault(
                 provider, {'resources': {}})
             of_provider['resources'][resource_class] = amount
-    found = find_uncounted(guests, holdings, root, accounting)
+    found = find_unallocated_guests(guests, holdings, root, accounting)
     for uuid, reason in found.items():
         LOG.error('ghsched: the Placement allocation of guest %(uuid)s lacks '
                   'its guarantee: %(reason)s. Run "openstack ghsched audit '

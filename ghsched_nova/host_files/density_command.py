@@ -79,7 +79,7 @@ class PlanDensity(base.Lister):
              'Binds', PREDICTED)
 
     def targets(self, parsed_args: argparse.Namespace) -> tuple[Target, ...]:
-        """Return the machines whose container densities are to be predicted.
+        """Return the machines whose container densities will be predicted.
 
         :raises PlannerError: when a machine's host file cannot be used.
         """
@@ -139,7 +139,7 @@ class PlanDensity(base.Lister):
 def _make_plan(client: clients.Client, parsed_args: argparse.Namespace,
                targets: Sequence[Target],
                bar: Bar) -> tuple[planner.Plan, Predicted]:
-    """Return the capacity plan of a cloud and its predicted densities."""
+    """Return the capacity plan of a cloud, with predicted densities."""
     wanted = [
         convert_flavor(client.get_flavor(name)) for name in parsed_args.flavors
     ]
@@ -169,7 +169,7 @@ def _make_plan(client: clients.Client, parsed_args: argparse.Namespace,
 
 
 def convert_flavor(flavor: Any) -> planned.Flavor:
-    """Convert a flavor of openstacksdk to a flavor of the capacity planner."""
+    """Convert a flavor of openstacksdk to one of the capacity planner."""
     size = flavors.get_size(flavor)
     return planned.Flavor(flavor.name, size.vcpus, size.memory_mb,
                           size.disk_gb, size.swap_mb, flavor.extra_specs)
@@ -177,7 +177,7 @@ def convert_flavor(flavor: Any) -> planned.Flavor:
 
 def find_resource_classes(client: clients.Client,
                           wanted: Sequence[planned.Flavor]) -> dict[str, str]:
-    """Return the resource class of VFs, by PCI alias, for flavors with VFs.
+    """Return the resource class of VFs by PCI alias, for the given flavors.
 
     The cloud is read only if a flavor has VFs.
 
@@ -217,8 +217,7 @@ def make_rows(found: planner.Plan) -> Iterator[tuple[Any, ...]]:
 
 
 def _make_row(name: str, host: planner.HostPlan) -> tuple[Any, ...]:
-    """Return a table row on how many guests of a flavor fit one kind of host.
-    """
+    """Return a table row on the number of guests that fit one kind of host."""
     return (name, columns.Words(list(host.hosts)), host.guests,
             host.guests * len(host.hosts), columns.or_unknown(host.pooled),
             f'{host.whole_before} -> {host.whole_after} of {host.nodes}',
@@ -231,7 +230,7 @@ def _make_row(name: str, host: planner.HostPlan) -> tuple[Any, ...]:
 
 
 def make_density_row(plan: DensityPlan) -> tuple[Any, ...]:
-    """Return the table row of one predicted container density."""
+    """Return the table row of a predicted container density."""
     return (plan.subject,
             columns.Words([f'{plan.report.machine} (simulated)']),
             plan.guests['ghsched'],
@@ -241,7 +240,7 @@ def make_density_row(plan: DensityPlan) -> tuple[Any, ...]:
 
 
 def _curves_to_dicts(plan: DensityPlan) -> Iterator[dict[str, Any]]:
-    """Yield the predicted latency curves as dictionaries for JSON."""
+    """Convert predicted latency curves to dictionaries for JSON."""
     for curve in plan.report.curves:
         yield {'scenario': curve.scenario,
                'guests': plan.guests[curve.scenario],
@@ -264,7 +263,7 @@ class Curves(columns.Lines):
 
 
 def collect_notes(densities: Sequence[DensityPlan]) -> list[str]:
-    """Return the notes on predicted container densities without duplicates."""
+    """Return the distinct notes of predicted container densities."""
     found = [f'{one.subject}: {note}' for one in densities
              for note in one.notes]
     fitted = [FITTED.format(one.report.machine, ', '.join(
@@ -278,7 +277,7 @@ def collect_notes(densities: Sequence[DensityPlan]) -> list[str]:
 
 
 def _format_node(item: Mapping[str, Any]) -> str:
-    """Return the name of a NUMA node, or ``host`` for the host as a whole."""
+    """Return a NUMA node's name for a table; ``host`` for the whole host."""
     return 'host' if item['node'] is None else f'node {item["node"]}'
 
 

@@ -136,12 +136,13 @@ class HostFile:
 
     @property
     def aliases(self) -> dict[str, str]:
-        """Resource class of the VFs, by PCI alias."""
+        """Resource class of the host's VFs, by PCI alias."""
         return {pf.alias: pf.resource_class for pf in self.pfs}
 
     @property
     def extended(self) -> bool:
-        """Whether the guest XML uses all attributes of memorytune."""
+        """Whether the host's libvirt supports all ``<memorytune>`` attributes.
+        """
         return self.attributes == 'extended'
 
     def node(self, number: int) -> HostNode | None:
@@ -162,7 +163,7 @@ def load_host_file(path: str) -> HostFile:
 
 
 def _load_schema() -> dict[str, Any]:
-    """Return the JSON schema of host files, with the known resctrl variants.
+    """Return the JSON schema of host files, with the known resctrl dialects.
     """
     found: dict[str, Any] = json.loads(_SCHEMA.read_text(encoding='utf-8'))
     resctrl = found['properties']['resctrl']['properties']
@@ -171,7 +172,7 @@ def _load_schema() -> dict[str, Any]:
 
 
 def _parse_host(top: _Section) -> HostFile:
-    """Build the host that a valid host file describes."""
+    """Build a host from a valid host file."""
     nodes, domains = _parse_nodes(top['nodes'])
     resctrl = _parse_resctrl(top['resctrl'], domains,
                              {node['id']: node.get('bandwidth_mb', 0)
@@ -200,7 +201,7 @@ def _parse_host(top: _Section) -> HostFile:
 def _parse_machine(section: Any, name: str, nodes: Sequence[HostNode],
                    resctrl: ResctrlHost,
                    pfs: Sequence[host_pfs.HostPf]) -> Machine | None:
-    """Build the contention model's machine of a host file; None without one.
+    """Build the contention model's machine of a host file, or return None.
 
     Without a latency curve of its own it gets the shipped curve that suits it
     best.
@@ -224,7 +225,7 @@ def _parse_machine(section: Any, name: str, nodes: Sequence[HostNode],
 
 
 def _parse_cpus(name: str, value: str | int) -> frozenset[int]:
-    """Parse a CPU list in a host file; return the CPU numbers."""
+    """Parse a CPU list of a host file."""
     try:
         # YAML makes a number of a single CPU.
         return cpulist.parse_cpu_list(str(value))
@@ -233,7 +234,7 @@ def _parse_cpus(name: str, value: str | int) -> frozenset[int]:
 
 
 def _parse_compute(section: _Section, nodes: Sequence[HostNode]) -> Compute:
-    """Read the nova-compute settings of a host file."""
+    """Parse the nova-compute settings of a host file."""
     default = Compute()
     dedicated = default.dedicated
     if 'dedicated_cpus' in section:
@@ -253,7 +254,7 @@ def _parse_compute(section: _Section, nodes: Sequence[HostNode]) -> Compute:
 
 def _parse_pfs(sections: Sequence[_Section],
                nodes: frozenset[int]) -> tuple[host_pfs.HostPf, ...]:
-    """Read the PFs of a host file; refuse duplicates and unknown nodes."""
+    """Parse the PFs of a host file; refuse duplicates and unknown nodes."""
     found: dict[str, host_pfs.HostPf] = {}
     classes: dict[str, str] = {}
     for place, section in enumerate(sections):
@@ -276,7 +277,7 @@ def _parse_pfs(sections: Sequence[_Section],
 
 def _parse_nodes(sections: Sequence[_Section]) -> tuple[
         tuple[HostNode, ...], dict[int, tuple[int, ...]]]:
-    """Read the NUMA nodes of a host file, and the resctrl domains of each."""
+    """Parse the NUMA nodes of a host file, each with its resctrl domains."""
     nodes: dict[int, HostNode] = {}
     taken: frozenset[int] = frozenset()
     for place, section in enumerate(sections):
@@ -304,7 +305,7 @@ def _parse_nodes(sections: Sequence[_Section]) -> tuple[
 
 def _parse_resctrl(section: _Section, domains: Mapping[int, tuple[int, ...]],
                    speeds: Mapping[int, int]) -> ResctrlHost:
-    """Build the resctrl features that a host file describes.
+    """Build the resctrl capabilities that a host file describes.
 
     :param domains: resctrl domains of each host NUMA node.
     :param speeds: bandwidth of each host NUMA node, in MB/s.
@@ -318,8 +319,8 @@ def _parse_resctrl(section: _Section, domains: Mapping[int, tuple[int, ...]],
         min_bandwidth=section['min_bandwidth'],
         granularity=section['bandwidth_gran'],
         no_cap=cap.default or 100,
-        node_bandwidth=_node_speeds(dialect, domains, speeds),
-        domains_by_node=_domains_by_node(dialect, domains),
+        node_bandwidth=_convert_node_bandwidths(dialect, domains, speeds),
+        domains_by_node=_parse_domains(dialect, domains),
         monitored=num_rmids > 0 and dialect.monitor is not None,
         priority_default=_parse_priority(section, dialect),
         left_out={number: 'its CPUs have no domain in the MB line'
@@ -338,8 +339,7 @@ def _parse_resctrl(section: _Section, domains: Mapping[int, tuple[int, ...]],
 
 
 def _parse_dialect(section: _Section) -> dialects.Dialect:
-    """Return a host file's resctrl variant with the hardware's schemata lines.
-    """
+    """Return a host file's resctrl dialect, with the controls it lists."""
     dialect = dialects.BY_NAME[section['dialect']]
     if 'lines' in section:
         schema.validate_document(section['lines'], {'items': {
@@ -357,12 +357,14 @@ def _parse_dialect(section: _Section) -> dialects.Dialect:
     return replace(dialect, hardlimit_fixed=section['cap'] == 'hard')
 
 
-def _node_speeds(
+def _convert_node_bandwidths(
     dialect: dialects.Dialect,
     domains: Mapping[int, tuple[int, ...]],
     speeds: Mapping[int, int],
 ) -> dict[int, int]:
-    """Return the bandwidth of NUMA nodes in bytes/s; empty for percentages.
+    """Return the bandwidth of NUMA nodes in bytes per second.
+
+    Empty for a dialect whose caps are percentages.
 
     It is needed on kernels whose caps are absolute bandwidths.
     """
@@ -376,21 +378,21 @@ def _node_speeds(
     return {number: speed * 10 ** 6 for number, speed in speeds.items()}
 
 
-def _domains_by_node(
-    dialect: dialects.Dialect, given: Mapping[int, tuple[int, ...]]
+def _parse_domains(
+    dialect: dialects.Dialect, domains: Mapping[int, tuple[int, ...]]
 ) -> dict[int, tuple[int, ...]]:
     """Return the resctrl domains of each NUMA node of a host file."""
     if dialect.domain_kind != 'numa':
-        if not any(given.values()):
+        if not any(domains.values()):
             raise schema.Mistake('nodes: no node has domains, which the '
                                  f'{dialect.title} needs')
-        return {number: ids for number, ids in given.items() if ids}
-    for place, (number, ids) in enumerate(given.items()):
+        return {number: ids for number, ids in domains.items() if ids}
+    for place, (number, ids) in enumerate(domains.items()):
         if ids not in ((), (number,)):
             raise schema.Mistake(
                 f'nodes[{place}].domains: the {dialect.title} numbers its '
                 f'domains as NUMA nodes; leave it out or say [{number}]')
-    return {number: (number,) for number in given}
+    return {number: (number,) for number in domains}
 
 
 def _parse_priority(
@@ -421,7 +423,7 @@ def _parse_priority(
 def _parse_tree_config(
     settings: _Section, nodes: frozenset[int]
 ) -> tree.Config:
-    """Read a host file's settings for the inventories of ghsched."""
+    """Parse a host file's settings for ghsched's Placement inventory."""
     reserved = dict(settings.get('reserved_bandwidth',
                                  {tree.ELSEWHERE: tree.UNDELIVERED}))
     elsewhere = reserved.pop(tree.ELSEWHERE, 0)
@@ -441,7 +443,7 @@ def _parse_tree_config(
 
 def _parse_percents(name: str, percents: _Section,
                     nodes: frozenset[int]) -> dict[int, int]:
-    """Return percentages by host NUMA node; refuse unknown nodes."""
+    """Parse percentages by host NUMA node; refuse unknown nodes."""
     by_name = {str(node): node for node in nodes}
     for name_of_node in percents:
         if name_of_node not in by_name:

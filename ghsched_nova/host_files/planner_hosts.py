@@ -79,7 +79,7 @@ def make_planner_host(host: HostFile, name: str) -> hosts.Host:
     )
     return hosts.Host(
         name, hosts.sort_providers_parents_first([root, *others], root.uuid),
-        _node_rooms(host))
+        _make_node_capacities(host))
 
 
 def _nova_inventories(host: HostFile) -> dict[str, tree.Inventory]:
@@ -100,8 +100,8 @@ def _nova_inventories(host: HostFile) -> dict[str, tree.Inventory]:
             if record['total']}
 
 
-def _node_rooms(host: HostFile) -> tuple[NodeRoom, ...]:
-    """Return free CPUs and memory of each NUMA node of an empty host."""
+def _make_node_capacities(host: HostFile) -> tuple[NodeRoom, ...]:
+    """Return the free CPUs and memory of each NUMA node of an empty host."""
     compute = host.compute
     return tuple(NodeRoom(
         node.id, cpus=len(node.cpus - compute.dedicated),

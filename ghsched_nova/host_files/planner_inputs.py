@@ -53,7 +53,7 @@ class Described:
 
 
 def load_hosts(texts: Iterable[str]) -> tuple[Described, ...]:
-    """Read host files given as ``FILE`` or ``FILE*N``; return the hosts.
+    """Load host files from arguments ``FILE`` or ``FILE*COUNT``.
 
     :raises PlannerError: for a bad file, or two hosts of one name.
     """
@@ -84,7 +84,7 @@ def load_hosts(texts: Iterable[str]) -> tuple[Described, ...]:
 
 def load_targets(paths: Iterable[str],
                  hosts: Iterable[Described] = ()) -> tuple[Target, ...]:
-    """Read host files; return the machines whose densities are predicted.
+    """Load the machines whose densities will be predicted from host files.
 
     :param hosts: hosts of the capacity plan.
     :raises PlannerError: for a bad file, or two machines of one name.
@@ -101,7 +101,7 @@ def load_targets(paths: Iterable[str],
 
 
 def load_target(path: str, hosts: Iterable[Described] = ()) -> Target:
-    """Read a host file; return the machine whose densities are predicted.
+    """Load a machine whose density will be predicted from a host file.
 
     :param hosts: hosts of the capacity plan; the plan already says how many
         guests fit on them.
@@ -117,16 +117,16 @@ def load_target(path: str, hosts: Iterable[Described] = ()) -> Target:
     return make_target(same or one, bool(same))
 
 
-def make_target(one: Described, counted: bool = True) -> Target:
-    """Return the machine in a host's file, which has a ``contention`` section.
+def make_target(host: Described, counted: bool = True) -> Target:
+    """Return the machine of a host that has a ``contention`` section.
 
     :param counted: whether the capacity plan includes the host.
     """
-    assert one.file.contention is not None  # noqa: S101
+    assert host.file.contention is not None  # noqa: S101
     return Target(
-        one.file.contention, make_planner_host(one.file, one.file.name),
-        one.file.aliases,
-        one.names if counted else ())
+        host.file.contention, make_planner_host(host.file, host.file.name),
+        host.file.aliases,
+        host.names if counted else ())
 
 
 def map_aliases(hosts: Iterable[Described],
@@ -142,18 +142,19 @@ def map_aliases(hosts: Iterable[Described],
     """
     known = [(pf.alias, pf.resource_class)
              for host in hosts for pf in host.file.pfs]
-    found = _refuse_ambiguous(given)
+    found = _map_unambiguous_aliases(given)
     ours = {alias: {name for other, name in known if other == alias}
             for alias, _name in known if alias not in found}
     asked = any(key.startswith(keys.VFS.extra_spec)
                 for flavor in wanted for key in flavor.extra_specs)
-    return {**found, **_refuse_ambiguous(
+    return {**found, **_map_unambiguous_aliases(
         (alias, name) for alias, names in ours.items()
         if asked or len(names) == 1 for name in sorted(names))}
 
 
-def _refuse_ambiguous(known: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Convert pairs of PCI alias and resource class to a mapping.
+def _map_unambiguous_aliases(known: Iterable[tuple[str, str]]) -> dict[str,
+                                                                       str]:
+    """Convert PCI alias and resource class pairs to a mapping.
 
     :raises PlannerError: when an alias has two classes.
     """
@@ -167,7 +168,7 @@ def _refuse_ambiguous(known: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def load_flavors(texts: Sequence[str], connection: Any = None) -> list[Flavor]:
-    """Return the flavors that command-line arguments describe.
+    """Return the flavors that command-line arguments specify.
 
     :param texts: ``NAME:KEY=VALUE,...``, name of a YAML or JSON file, or name
         of a flavor of the cloud.
@@ -210,7 +211,7 @@ def _load_flavor_file(path: str) -> list[Flavor]:
 
 
 def connect_cloud(cloud: str) -> Any:
-    """Return an openstacksdk connection whose requests have a time limit.
+    """Return an openstacksdk connection whose requests have a timeout.
 
     :param cloud: name in clouds.yaml, or ``envvars``.
     :raises PlannerError: when the connection fails or openstacksdk is missing.
@@ -233,7 +234,7 @@ def connect_cloud(cloud: str) -> Any:
 def _convert_errors(
     connection: Any, service: str, subject: str
 ) -> Iterator[None]:
-    """Within this context, convert errors of a cloud service to PlannerError.
+    """Within this context, convert cloud service errors to PlannerError.
 
     :param subject: start of the error message, if the service has answered.
     :raises PlannerError: when the service does not answer, or refuses.
@@ -250,7 +251,7 @@ def _convert_errors(
 
 
 def get_placement(connection: Any) -> Reader:
-    """Return the Placement API client of an openstacksdk connection.
+    """Return a Placement API client of an openstacksdk connection.
 
     :raises PlannerError: when Placement does not answer, or refuses.
     """
@@ -259,8 +260,11 @@ def get_placement(connection: Any) -> Reader:
     return found
 
 
-def read_node_rooms(connection: Any) -> Mapping[str, tuple[NodeRoom, ...]]:
-    """Return free CPUs and memory of host NUMA nodes, by compute node UUID.
+def read_free_capacities(connection: Any) -> Mapping[str,
+                                                     tuple[NodeRoom, ...]]:
+    """Read the free CPUs and memory of host NUMA nodes from Nova.
+
+    They are by UUID of the compute node.
 
     Empty if the user may not read them from Nova.
     """
@@ -278,7 +282,7 @@ def read_node_rooms(connection: Any) -> Mapping[str, tuple[NodeRoom, ...]]:
 
 
 def _read_cloud_flavor(connection: Any, name: str) -> Flavor:
-    """Read a flavor of a cloud by name.
+    """Read a flavor of a cloud by its name.
 
     :raises PlannerError: when the cloud does not have it.
     """

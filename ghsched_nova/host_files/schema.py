@@ -41,12 +41,12 @@ class Mistake(ValueError):
 
 
 def validate_document(document: Any, schema: Any, name: str = '') -> Any:
-    """Check a document against a JSON schema; return it with text keys.
+    """Validate a document by a JSON schema; return it with text keys.
 
     :param name: name of the document if it is a part of another.
     :raises Mistake: names the place in the document and the reason.
     """
-    found = _with_text_keys(document)
+    found = _convert_keys_to_text(document)
     error = jsonschema.exceptions.best_match(
         _Validator(schema).iter_errors(found))
     if error is None:
@@ -55,10 +55,13 @@ def validate_document(document: Any, schema: Any, name: str = '') -> Any:
     raise Mistake(_describe_error([*place, *error.absolute_path], error))
 
 
-def _with_text_keys(value: Any) -> Any:
+def _convert_keys_to_text(value: Any) -> Any:
     if isinstance(value, dict):
-        return {str(key): _with_text_keys(one) for key, one in value.items()}
-    return [*map(_with_text_keys, value)] if isinstance(value, list) else value
+        return {str(key): _convert_keys_to_text(one)
+                for key, one in value.items()}
+    if isinstance(value, list):
+        return [*map(_convert_keys_to_text, value)]
+    return value
 
 
 def _format_path(place: Iterable[str | int]) -> str:
@@ -68,7 +71,7 @@ def _format_path(place: Iterable[str | int]) -> str:
 
 
 def _describe_error(place: list[str | int], error: Any) -> str:
-    """Return where and why a document does not fit its schema."""
+    """Describe where and why a document violates its schema."""
     value, rule = error.instance, error.validator_value
     match error.validator:
         case 'required':
@@ -95,7 +98,7 @@ def _describe_error(place: list[str | int], error: Any) -> str:
 
 
 def _describe_wrong_type(value: Any, schema: Any) -> str:
-    """Return text on the type that a value must have and the type it has."""
+    """Describe the type that a value has and the type it must have."""
     kind = schema['type'] if isinstance(schema['type'], str) else 'string'
     shown = (_shorten_repr(value) if kind in ('integer', 'number') else
              'empty' if value == [] else _KINDS.get(type(value), 'a number'))

@@ -50,8 +50,8 @@ def order_guarantee_writes(
         if line is None or line.name not in wanted.bounded:
             later += [] if action.kind == 'remove group' else [action]
             continue
-        held = actual.groups.get(action.group, model.Group()).schemata
-        lowered, raised = _split_lowered_values(line, held)
+        current = actual.groups.get(action.group, model.Group()).schemata
+        lowered, raised = _split_lowered_values(line, current)
         first += _make_value_write(action, line.name, lowered)
         later += _make_value_write(action, line.name, raised)
     return replace(plan, actions=(
@@ -67,14 +67,15 @@ def _parse_written_line(action: model.Action) -> schemata.Line | None:
 _Values = tuple[tuple[int, str], ...]
 
 
-def _split_lowered_values(line: schemata.Line, held: schemata.Schemata | None
+def _split_lowered_values(line: schemata.Line, current: schemata.Schemata
+                          | None
                           ) -> tuple[_Values, _Values]:
     """Split the new values of a schemata line into lowered and raised values.
 
     :param line: the line to write, with all its new values.
-    :param held: present schemata of the control group; None if unknown.
+    :param current: present schemata of the control group; None if unknown.
     """
-    found = held.line(line.name) if held else None
+    found = current.line(line.name) if current else None
     before = dict(found.values) if found else {}
 
     def lowered(item: tuple[int, str]) -> bool:

@@ -237,7 +237,7 @@ def find_longest_bit_run(mask: int) -> int:
 
 
 def assign_reserved_masks(
-    cache: Cache, wanted: Mapping[str, int], held: Mapping[str, int]
+    cache: Cache, wanted: Mapping[str, int], current: Mapping[str, int]
 ) -> dict[str, int]:
     """Return the bit mask of reserved L3 ways for each group, on one cache.
 
@@ -247,11 +247,11 @@ def assign_reserved_masks(
     free ways become contiguous.
 
     :param wanted: number of exclusive ways by control group.
-    :param held: present bit mask by control group.
+    :param current: present bit mask by control group.
     :returns: bit mask by control group, without groups for which there are not
         enough ways.
     """
-    kept = dict(_find_valid_masks(cache, wanted, held))
+    kept = dict(_find_valid_masks(cache, wanted, current))
     new = [name for name in sorted(wanted) if name not in kept]
     found = _add_outermost_masks(
         cache, kept, {name: wanted[name] for name in new}
@@ -267,11 +267,11 @@ def assign_reserved_masks(
 
 
 def _find_valid_masks(
-    cache: Cache, wanted: Mapping[str, int], held: Mapping[str, int]
+    cache: Cache, wanted: Mapping[str, int], current: Mapping[str, int]
 ) -> Iterator[tuple[str, int]]:
     taken = 0
     for name in sorted(wanted):
-        mask = held.get(name, 0)
+        mask = current.get(name, 0)
         if (mask.bit_count() == wanted[name] and is_contiguous(mask)
                 and not mask & ~cache.region and not mask & taken):
             taken |= mask
@@ -312,35 +312,35 @@ def _list_candidate_masks(cache: Cache, ways: int) -> list[int]:
     return spans if cache.prefers_low_ways else spans[::-1]
 
 
-def get_group_mask(held: schemata.Schemata, line: str, domain: int) -> int:
+def get_group_mask(group: schemata.Schemata, line: str, domain: int) -> int:
     """Return a control group's bit mask on one L3 cache; 0 if unknown.
 
-    :param held: schemata of the control group.
+    :param group: schemata of the control group.
     :param line: name of the schemata line.
     :param domain: id of the cache.
     """
     try:
-        return (held.values(line, 16) or {}).get(domain, 0)
+        return (group.values(line, 16) or {}).get(domain, 0)
     except schemata.SchemataError:
         return 0
 
 
 def describe_shared_ways(cache: Cache, domains: Iterable[int],
-                         one: schemata.Schemata,
-                         other: schemata.Schemata) -> str:
+                         first: schemata.Schemata,
+                         second: schemata.Schemata) -> str:
     """Return text on the L3 ways that two control groups share; empty if none.
 
     :param domains: ids of the caches to compare.
-    :param one: schemata of the first group.
-    :param other: schemata of the second group.
+    :param first: schemata of the first group.
+    :param second: schemata of the second group.
     """
     found = []
     for domain in sorted(domains):
         both = functools.reduce(
             operator.or_,
             (
-                get_group_mask(one, line, domain)
-                & get_group_mask(other, line, domain)
+                get_group_mask(first, line, domain)
+                & get_group_mask(second, line, domain)
                 for line in cache.lines
             ),
         )

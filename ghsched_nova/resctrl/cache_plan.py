@@ -56,29 +56,29 @@ def add_mask_writes(plan: model.Plan, actual: model.Actual,
     groups = {name: guests[0] for name, guests in members.items()
               if (name in made or there.get(name) is not None)
               and not guests[0].is_only_measured}
-    held = {name: (schemata.Schemata() if name in made
-                   else there.get(name) or schemata.Schemata())
-            for name in groups}
-    masks, problems = _assign_masks(cache, groups, held)
+    current = {name: (schemata.Schemata() if name in made
+                      else there.get(name) or schemata.Schemata())
+               for name in groups}
+    masks, problems = _assign_masks(cache, groups, current)
     shared = {name: guest for name, guest in groups.items() if not guest.ways}
     owners = {name: guest for name, guest in groups.items() if guest.ways}
     actions = [
         *_write_shared_mask(cache, ROOT, '', actual.root, masks),
         *(action for name, guest in shared.items()
           for action in _write_shared_mask(
-              cache, name, _get_unshared_uuid(guest), held[name], masks)),
-        *_write_masks(cache, owners, held, masks)]
+              cache, name, _get_unshared_uuid(guest), current[name], masks)),
+        *_write_masks(cache, owners, current, masks)]
     first = cache.lines[0]
     settled = {name: guest for name, guest in owners.items() if all(
-        caches.get_group_mask(held[name], first, domain)
+        caches.get_group_mask(current[name], first, domain)
         == masks[domain].get(name) for domain in guest.ways)}
     return replace(
         plan, actions=tuple(_insert_mask_writes(plan.actions, actions)),
         problems=(*plan.problems, *problems),
         intruded=tuple(_find_mask_overlaps(
-            cache, settled, held, {**held, ROOT: actual.root})),
+            cache, settled, current, {**current, ROOT: actual.root})),
         overlaps=tuple(_find_mask_overlaps(
-            cache, settled, held,
+            cache, settled, current,
             _drop_removed_groups(actual.others, plan.actions))))
 
 
@@ -107,14 +107,14 @@ def _drop_removed_groups(groups: Mapping[str, schemata.Schemata],
 
 
 def _find_mask_overlaps(cache: caches.Cache, owners: Mapping[str, model.Guest],
-                        held: Mapping[str, schemata.Schemata],
+                        current: Mapping[str, schemata.Schemata],
                         others: Mapping[str, schemata.Schemata]
                         ) -> Iterator[model.Problem]:
     """Yield a problem for each guest whose L3 ways another group uses.
 
     :param owners: guests with exclusive ways whose masks are correct, by
         control group.
-    :param held: schemata by control group of the guests.
+    :param current: schemata by control group of the guests.
     :param others: schemata by control group that may overlap.
     """
     for name, guest in owners.items():
@@ -122,7 +122,7 @@ def _find_mask_overlaps(cache: caches.Cache, owners: Mapping[str, model.Guest],
             if other == name:
                 continue
             text = caches.describe_shared_ways(
-                cache, guest.ways, held[name], rows
+                cache, guest.ways, current[name], rows
             )
             if text:
                 yield model.Problem(
@@ -139,12 +139,12 @@ _Masks = dict[int, dict[str, int]]
 
 
 def _assign_masks(cache: caches.Cache, groups: Mapping[str, model.Guest],
-                  held: Mapping[str, schemata.Schemata]
+                  current: Mapping[str, schemata.Schemata]
                   ) -> tuple[_Masks, list[model.Problem]]:
     """Assign L3 bit masks to control groups; report a shortage as problems.
 
     :param groups: a guest of each control group, by name of the group.
-    :param held: present schemata of each group.
+    :param current: present schemata of each group.
     """
     masks: _Masks = {}
     lacking: dict[str, int] = {}
@@ -152,7 +152,7 @@ def _assign_masks(cache: caches.Cache, groups: Mapping[str, model.Guest],
         ways = {name: guest.ways[domain] for name, guest in groups.items()
                 if domain in guest.ways}
         masks[domain] = caches.assign_reserved_masks(cache, ways, {
-            name: caches.get_group_mask(held[name], cache.lines[0], domain)
+            name: caches.get_group_mask(current[name], cache.lines[0], domain)
             for name in ways})
         lacking |= dict.fromkeys(ways.keys() - masks[domain].keys(), domain)
     return masks, [model.Problem(
@@ -162,7 +162,7 @@ def _assign_masks(cache: caches.Cache, groups: Mapping[str, model.Guest],
 
 
 def _write_masks(cache: caches.Cache, groups: Mapping[str, model.Guest],
-                 held: Mapping[str, schemata.Schemata],
+                 current: Mapping[str, schemata.Schemata],
                  masks: _Masks) -> Iterator[model.Action]:
     """Yield writes of the L3 cache bit masks of the guests' control groups.
 
@@ -181,31 +181,31 @@ def _write_masks(cache: caches.Cache, groups: Mapping[str, model.Guest],
         ):
             yield from _write_differing_masks(cache, name,
                                               groups[name].domain.uuid,
-                                              held[name],
+                                              current[name],
                                               {domain: mine.get(name, rest)})
 
 
 def _write_shared_mask(cache: caches.Cache, name: str, uuid: str,
-                       held: schemata.Schemata,
+                       current: schemata.Schemata,
                        masks: _Masks) -> Iterator[model.Action]:
     wanted = {}
     for domain, mine in masks.items():
         left = caches.compute_unreserved_ways(cache, mine, domain)
-        now = caches.get_group_mask(held, cache.lines[0], domain)
+        now = caches.get_group_mask(current, cache.lines[0], domain)
         # A mask that was written here follows what is left.
         ours = now == 0 or now & ~cache.region == (
             cache.mask & ~cache.exclusive.get(domain, 0) & ~cache.region)
         wanted[domain] = left if ours or now & ~left else now
-    yield from _write_differing_masks(cache, name, uuid, held, wanted)
+    yield from _write_differing_masks(cache, name, uuid, current, wanted)
 
 
 def _write_differing_masks(cache: caches.Cache, name: str, uuid: str,
-                           held: schemata.Schemata,
+                           current: schemata.Schemata,
                            wanted: Mapping[int, int]) -> Iterator[
                                model.Action]:
     for line in cache.lines:
         for domain, mask in wanted.items():
-            now = caches.get_group_mask(held, line, domain)
+            now = caches.get_group_mask(current, line, domain)
             if now != mask:
                 yield model.Action(
                     'write line', name, f'{line} of domain {domain} is '

@@ -381,18 +381,18 @@ def _plan_monitoring(
                                      actual, wanted.all_threads)
 
 
-def _choose_monitored(guests: Iterable[Guest], there: Set[str],
-                      room: int) -> list[Guest]:
+def _choose_monitored(guests: Iterable[Guest], monitored: Set[str],
+                      spare: int) -> list[Guest]:
     """Return the guests of a shared group that get or keep a monitoring group.
 
-    :param there: UUIDs of guests that have one already.
-    :param room: number of further monitoring groups that can be created.
+    :param monitored: UUIDs of guests that have one already.
+    :param spare: number of further monitoring groups that can be created.
     """
-    have = [guest for guest in guests if guest.domain.uuid in there]
+    have = [guest for guest in guests if guest.domain.uuid in monitored]
     new = sorted((guest for guest in guests
-                  if guest.domain.uuid not in there),
+                  if guest.domain.uuid not in monitored),
                  key=lambda guest: not guest.monitor)
-    return have + new[:max(0, room)]
+    return have + new[:max(0, spare)]
 
 
 def _get_monitoring_groups(actual: model.Actual,

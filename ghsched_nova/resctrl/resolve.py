@@ -77,7 +77,7 @@ class DomainSetting:
     :param domain: id in the schemata lines.
     :param host_node: host NUMA node of the domain.
     :param guest_node: guest NUMA node that the host node backs.
-    :param asked: what the flavor asked for.
+    :param requested: what the flavor asked for.
     :param maximum: effective cap, in the unit of the dialect.
     :param minimum: effective guarantee, percent.
     :param hardlimit: whether the cap holds while bandwidth is idle.
@@ -90,7 +90,7 @@ class DomainSetting:
     domain: int
     host_node: int
     guest_node: int
-    asked: guest_policy.NodePolicy
+    requested: guest_policy.NodePolicy
     maximum: int
     minimum: int | None
     hardlimit: bool | None
@@ -199,12 +199,12 @@ def resolve_l3_ways(
     :raises PolicyNotHeld: if the host cannot provide them.
     """
     found: dict[int, int] = {}
-    for guest_node, (asked, host_node) in enumerate(zip(
+    for guest_node, (requested, host_node) in enumerate(zip(
             policy.nodes, host_nodes, strict=False)):
-        if not asked.l3_ways:
+        if not requested.l3_ways:
             continue
-        where = (f'{keys.L3_WAYS.extra_spec}={asked.l3_ways} of guest NUMA '
-                 f'node {guest_node} cannot be enforced')
+        where = (f'{keys.L3_WAYS.extra_spec}={requested.l3_ways} of guest '
+                 f'NUMA node {guest_node} cannot be enforced')
         cache = host.cache
         if cache is None:
             raise PolicyNotHeld(f'{where}: the L3 of this host cannot be '
@@ -213,10 +213,10 @@ def resolve_l3_ways(
         if not domains:
             raise PolicyNotHeld(f'{where} on host NUMA node {host_node}: it '
                                 'has no L3 of its own')
-        if not cache.least <= asked.l3_ways <= cache.way_count:
+        if not cache.least <= requested.l3_ways <= cache.way_count:
             raise PolicyNotHeld(f'{where}: guests of this host can have '
                                 f'{cache.least} to {cache.way_count} ways')
-        found.update(dict.fromkeys(domains, asked.l3_ways))
+        found.update(dict.fromkeys(domains, requested.l3_ways))
     return found
 
 
@@ -264,7 +264,7 @@ def make_default_policy(host: resctrl_host.ResctrlHost, maximum: int
 
 
 def _make_node_settings(host: resctrl_host.ResctrlHost,
-                        asked: guest_policy.NodePolicy, guest_node: int,
+                        requested: guest_policy.NodePolicy, guest_node: int,
                         host_node: int) -> list[DomainSetting]:
     domains = host.domains_by_node.get(host_node)
     if not domains:
@@ -273,34 +273,37 @@ def _make_node_settings(host: resctrl_host.ResctrlHost,
         raise PolicyNotHeld(
             f'ghsched:mem_bw_* of guest NUMA node {guest_node} cannot be '
             f'enforced on host NUMA node {host_node}: {reason}')
-    _check_capabilities(host.dialect, asked)
+    _check_capabilities(host.dialect, requested)
     return [DomainSetting(
         domain=domain, host_node=host_node, guest_node=guest_node,
-        asked=asked, maximum=_compute_maximum(host, asked, host_node),
-        minimum=_compute_minimum(host, asked),
-        hardlimit=(asked.hardlimit if host.dialect.find_knob('hardlimit')
+        requested=requested,
+        maximum=_compute_maximum(host, requested, host_node),
+        minimum=_compute_minimum(host, requested),
+        hardlimit=(requested.hardlimit if host.dialect.find_knob('hardlimit')
                    else None),
-        priority=_choose_priority(host, asked),
+        priority=_choose_priority(host, requested),
         scale=_compute_scale(host, host_node)) for domain in domains]
 
 
 def _check_capabilities(dialect: dialects.Dialect,
-                        asked: guest_policy.NodePolicy) -> None:
+                        requested: guest_policy.NodePolicy) -> None:
     capabilities = dialect.capabilities()
-    limit = 'MEM_BW_HARDLIMIT' if asked.hardlimit else 'MEM_BW_SOFTLIMIT'
+    limit = 'MEM_BW_HARDLIMIT' if requested.hardlimit else 'MEM_BW_SOFTLIMIT'
     needs = (
-        (asked.minimum > 0, 'MEM_BW_MIN', keys.MEM_BW_MIN, asked.minimum,
+        (requested.minimum > 0, 'MEM_BW_MIN', keys.MEM_BW_MIN,
+         requested.minimum,
          'knows no guaranteed share'),
-        (asked.burst > 0, 'MEM_BW_MIN', keys.MEM_BW_BURST, asked.burst,
+        (requested.burst > 0, 'MEM_BW_MIN', keys.MEM_BW_BURST, requested.burst,
          'knows no guaranteed share'),
-        (asked.is_capped, 'MEM_BW_MAX', keys.MEM_BW_MAX, asked.maximum,
+        (requested.is_capped, 'MEM_BW_MAX', keys.MEM_BW_MAX, requested.maximum,
          'knows no cap'),
-        (asked.is_capped, limit, keys.MEM_BW_HARDLIMIT,
-         str(asked.hardlimit).lower(),
-         'cannot hold a cap while bandwidth is idle' if asked.hardlimit
+        (requested.is_capped, limit, keys.MEM_BW_HARDLIMIT,
+         str(requested.hardlimit).lower(),
+         'cannot hold a cap while bandwidth is idle' if requested.hardlimit
          else 'cannot let a guest exceed its cap'),
-        (asked.priority is not None, 'MEM_BW_PRIORITY', keys.MEM_BW_PRIORITY,
-         asked.priority, 'knows no priority'),
+        (requested.priority is not None, 'MEM_BW_PRIORITY',
+         keys.MEM_BW_PRIORITY,
+         requested.priority, 'knows no priority'),
     )
     for needed, capability, key, value, why in needs:
         if needed and capability not in capabilities:
@@ -324,7 +327,7 @@ def _join_settings(host: resctrl_host.ResctrlHost, first: DomainSetting,
         raise PolicyNotHeld(f'{where}, on host NUMA node {first.host_node}; '
                             'ghsched:mem_bw_* needs a host NUMA node for '
                             'each')
-    if first.asked != second.asked:
+    if first.requested != second.requested:
         raise PolicyNotHeld(f'{where}, which has one set of limits; '
                             'ghsched:mem_bw_* must be the same for both')
     if not host.dialect.absolute:
@@ -359,20 +362,20 @@ def _round_up_value(host: resctrl_host.ResctrlHost, knob: knobs.Knob,
 
 
 def _compute_maximum(host: resctrl_host.ResctrlHost,
-                     asked: guest_policy.NodePolicy,
+                     requested: guest_policy.NodePolicy,
                      host_node: int) -> int:
     knob = host.dialect.find_knob('maximum')
     if knob is None:
-        return asked.maximum
+        return requested.maximum
     if not host.dialect.absolute:
         # A guarantee that was rounded up may be above the cap.
-        return _round_up_value(host, knob, keys.MEM_BW_MAX, asked.maximum,
+        return _round_up_value(host, knob, keys.MEM_BW_MAX, requested.maximum,
                                max(host.min_bandwidth,
-                                   _compute_minimum(host, asked) or 0))
-    if not asked.is_capped:
+                                   _compute_minimum(host, requested) or 0))
+    if not requested.is_capped:
         return host.no_cap
     size, domains = _get_unit_and_domain_count(host, host_node)
-    wanted = -(-asked.maximum * host.node_bandwidth[host_node]
+    wanted = -(-requested.maximum * host.node_bandwidth[host_node]
                // (100 * size * domains))
     return min(_round_up_value(host, knob, keys.MEM_BW_MAX, wanted,
                                host.min_bandwidth), host.no_cap)
@@ -396,19 +399,19 @@ def _get_unit_and_domain_count(host: resctrl_host.ResctrlHost,
 
 
 def _compute_minimum(host: resctrl_host.ResctrlHost,
-                     asked: guest_policy.NodePolicy) -> int | None:
+                     requested: guest_policy.NodePolicy) -> int | None:
     knob = host.dialect.find_knob('minimum')
     if knob is None:
         return None
-    if not asked.minimum and not asked.burst:
+    if not requested.minimum and not requested.burst:
         return 0
-    found = (_round_up_value(host, knob, keys.MEM_BW_MIN, asked.minimum)
-             if asked.minimum else 0)
-    return max(found, _round_down_burst(host, knob, asked))
+    found = (_round_up_value(host, knob, keys.MEM_BW_MIN, requested.minimum)
+             if requested.minimum else 0)
+    return max(found, _round_down_burst(host, knob, requested))
 
 
 def _round_down_burst(host: resctrl_host.ResctrlHost, knob: knobs.Knob,
-                      asked: guest_policy.NodePolicy) -> int:
+                      requested: guest_policy.NodePolicy) -> int:
     """Return the schemata value of a guarantee plus its share of the burst.
 
     It is rounded down; 0 if it does not exceed the guarantee.
@@ -416,28 +419,28 @@ def _round_down_burst(host: resctrl_host.ResctrlHost, knob: knobs.Knob,
     The share is what each guest gets when all guests burst at once. Rounding
     down keeps the sum within the bandwidth reserved for bursts.
     """
-    most = math.floor(min(100, asked.minimum + asked.burst
+    most = math.floor(min(100, requested.minimum + requested.burst
                           / host.burst_ratio))
     if knob.line in host.scales:
         found = host.scales[knob.line].find_percent_at_most(most)
     else:
         found = most - most % (host.granularity if knob.stepped else 1)
-    return found if found > asked.minimum else 0
+    return found if found > requested.minimum else 0
 
 
 def _choose_priority(host: resctrl_host.ResctrlHost,
-                     asked: guest_policy.NodePolicy) -> int | None:
+                     requested: guest_policy.NodePolicy) -> int | None:
     knob = host.dialect.find_knob('priority')
     if knob is None:
         return None
-    if asked.priority is None:
+    if requested.priority is None:
         return _get_default_value(host, knob)
-    if not knob.minimum <= asked.priority <= knob.maximum:
+    if not knob.minimum <= requested.priority <= knob.maximum:
         raise PolicyNotHeld(
-            f'{keys.MEM_BW_PRIORITY.extra_spec}={asked.priority} cannot be '
-            f'held: the {host.dialect.title} of this host has priorities '
+            f'{keys.MEM_BW_PRIORITY.extra_spec}={requested.priority} cannot '
+            f'be held: the {host.dialect.title} of this host has priorities '
             f'{knob.minimum}..{knob.maximum}')
-    return asked.priority
+    return requested.priority
 
 
 # -- settings -> values -------------------------------------------------------

@@ -57,28 +57,28 @@ def add_writes_of_unchanged_lines(
     actions: list[model.Action] = []
     done = set()
     for action in plan.actions:
-        held = actual.root if not action.group else (
+        current = actual.root if not action.group else (
             actual.groups.get(action.group, model.Group()).schemata)
         if (action.kind != 'write line' or action.group in fresh
-                or held is None):
+                or current is None):
             actions.append(action)
             continue
         what = action.group, _parse_resource(action.line)
         if what not in done:
             done.add(what)
-            actions += _write_all_lines(action, held, wanted.writes, (
+            actions += _write_all_lines(action, current, wanted.writes, (
                 one for one in plan.actions if one.kind == 'write line'
                 and (one.group, _parse_resource(one.line)) == what))
     return replace(plan, actions=tuple(actions))
 
 
-def _write_all_lines(first: model.Action, held: schemata.Schemata,
+def _write_all_lines(first: model.Action, current: schemata.Schemata,
                      writes: resolve.Writes, actions: Iterable[model.Action]
                      ) -> Iterator[model.Action]:
     """Yield writes of all schemata lines of a resource in one control group.
 
     :param first: first planned write of the resource.
-    :param held: schemata of the group.
+    :param current: schemata of the group.
     :param actions: planned writes of the resource.
     """
     planned: _Values = {}
@@ -88,7 +88,7 @@ def _write_all_lines(first: model.Action, held: schemata.Schemata,
             planned.setdefault(line.name, {}).update(line.values)
             reasons[line.name] = action.reason
     domains = {domain for values in planned.values() for domain in values}
-    lines = [line for line in held.lines if line.values
+    lines = [line for line in current.lines if line.values
              and _parse_resource(line.name) == _parse_resource(first.line)]
     for line in sorted(lines, key=lambda one: not one.name.endswith(
             _GUARANTEE)):

@@ -112,7 +112,7 @@ def _read_other_groups(files: fs.Files, root: Path, wanted: model.Wanted,
 
 
 def _read_counters(files: fs.Files, root: Path, wanted: model.Wanted,
-                   found: Mapping[str, model.Group]) -> model.Counters | None:
+                   groups: Mapping[str, model.Group]) -> model.Counters | None:
     """Return the assignable bandwidth counters of a host.
 
     None if no guest is to be measured or no assignment is needed.
@@ -120,7 +120,7 @@ def _read_counters(files: fs.Files, root: Path, wanted: model.Wanted,
     if not any(guest.monitor for guest in wanted.guests):
         return None
     return counters.read_counters(
-        files, root, counters.map_measuring_groups(wanted.guests, found)
+        files, root, counters.map_measuring_groups(wanted.guests, groups)
     )
 
 

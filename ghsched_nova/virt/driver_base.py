@@ -113,7 +113,7 @@ class DriverBase(libvirt_driver.LibvirtDriver):
     # -- guests that run ------------------------------------------------------
 
     def _reconcile_guest(self, guest: Any) -> None:
-        running = desired.make_running(guest.get_xml_desc(), guest.id)
+        running = desired.parse_running_domain(guest.get_xml_desc(), guest.id)
         self._ghsched.reconcile_guest(running)
         self._threads.reconcile_guest(running)
 
@@ -126,12 +126,13 @@ class DriverBase(libvirt_driver.LibvirtDriver):
         """
         with self._changing:
             self._reconcile_resctrl()
-        self._repairs.add(self._threads.reconcile(self._last_running))
-        self._interrupts.reconcile(self._last_running)
+        self._repairs.count_repairs(
+            self._threads.reconcile_classes(self._last_running))
+        self._interrupts.reconcile_interrupts(self._last_running)
 
     def _reconcile_resctrl(self) -> None:
         try:
-            problems = self._ghsched.reconcile(self._repairs.add)
+            problems = self._ghsched.reconcile(self._repairs.count_repairs)
         except Exception:
             # Whatever is wrong with resctrl, the host has to report.
             LOG.exception('ghsched: cannot enforce the policies of guests, '
@@ -155,8 +156,8 @@ class DriverBase(libvirt_driver.LibvirtDriver):
     def _notify_not_held(self) -> None:
         """Notify when the bandwidth protection of a guest has begun or ended.
         """
-        self._notices.report(shared.config().host,
-                             dict(self._ghsched.not_held))
+        self._notices.notify_changes(shared.config().host,
+                                     dict(self._ghsched.not_held))
 
     def _all_running(self) -> list[desired.Running]:
         guests = self._host.list_guests(only_running=True)

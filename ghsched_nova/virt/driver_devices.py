@@ -108,7 +108,7 @@ class AttachingDriver(base.DriverBase):
             return None
         mode = domain.policy.device_numa
         nodes = {device.address: device.numa_node for device in pci_devices}
-        distances = self._ghsched.distances()
+        distances = self._ghsched.read_distances()
 
         def where(device_xml: str) -> str:
             # The guest's ports fill up with each device.

@@ -117,7 +117,7 @@ class MigratingDriver(base.DriverBase):
         try:
             policy = base.policy_of(instance)
             if policy is not None and policy.controlled:
-                migration_xml.check_numbering(self._ghsched.host())
+                migration_xml.check_domain_numbering(self._ghsched.host())
         except refusal.NOT_HELD as error:
             raise exception.MigrationPreCheckError(
                 reason=f'ghsched: {error}') from error
@@ -146,7 +146,7 @@ class MigratingDriver(base.DriverBase):
         :returns: the same XML if the host cannot enforce the policy any more.
         """
         try:
-            return self._ghsched.domain_xml.retune(xml)
+            return self._ghsched.domain_xml.update_memorytune(xml)
         except refusal.NOT_HELD as error:
             LOG.warning('ghsched: cannot update the bandwidth caps in the '
                         'XML of a live-migrated guest, keeping those it was '

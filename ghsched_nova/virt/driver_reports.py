@@ -89,7 +89,7 @@ class ReportingDriver(base.DriverBase):
             conf.make_tree_config(shared.config().ghsched), groups_before,
             client.get_usages, client.get_usage_by_consumer)
         if shared.config().pci.report_in_placement:
-            self._pci_placer.update(
+            self._pci_placer.move_providers(
                 provider_tree, nodename, pci_providers.map_provider_nodes(
                     self._pci_devices, compute.make_tag_lookup(), nodename))
         # Nova's driver stored a copy without the providers added above.
@@ -123,8 +123,8 @@ class ReportingDriver(base.DriverBase):
         found = self._ghsched.describe(self._stopped())
         return dataclasses.replace(
             found, numa_nodes=self._numa_nodes,
-            rt_permille=self._threads.realtime_room(),
-            bursts=self._burst_use.offered,
+            rt_permille=self._threads.compute_realtime_capacity(),
+            bursts=self._burst_use.offered_percent,
             capabilities=found.capabilities | self._threads.capabilities())
 
     @seam('nova.virt.libvirt.driver.LibvirtDriver.'
@@ -172,11 +172,11 @@ class ReportingDriver(base.DriverBase):
         self._reporting = True
         running = self._last_running
         resources = super().get_available_resource(nodename)
-        bandwidth = self._bandwidth_use.measure(
-            load_use.list_guests_with_policies(running))
-        self._burst_use.measure(bandwidth, time.time())
+        bandwidth = self._bandwidth_use.measure_bandwidth(
+            load_use.list_guests_and_policies(running))
+        self._burst_use.record_bursts(bandwidth, time.time())
         resources = self._load_use.add_to_stats(resources, running, bandwidth)
-        self._service_levels.measure(
+        self._service_levels.record_period(
             bandwidth, self._load_use.load, self._ghsched.not_held,
             self._ghsched.uncounted, time.time())
         return self._with_headroom(resources)
@@ -203,7 +203,7 @@ class ReportingDriver(base.DriverBase):
                 in self._host.list_guests(only_running=False)
                 if guest.uuid not in known)]
             xmls = [guest.xml for guest in guests]
-            self._traffic.measure(xmls)
+            self._traffic.measure_traffic(xmls)
             found = headroom_report.compute_headroom(
                 self._offered, self._numa_nodes, xmls,
                 shared.config().ghsched.bandwidth_accounting, time.time())
@@ -223,7 +223,7 @@ class ReportingDriver(base.DriverBase):
         guest = self._host.get_guest(instance)
         found = self._diagnostics.add_to_diagnostics(
             super().get_diagnostics(instance), guest,
-            lambda: allocation_check.missing_devices(
+            lambda: allocation_check.describe_missing_devices(
                 base.devices_of(instance)))
         return self._traffic.add_to_diagnostics(
             found | self._node_rooms(instance.node), guest)

@@ -118,7 +118,7 @@ class StartingDriver(base.DriverBase):
             nodes = numa.list_host_nodes(instance.numa_topology)
             domain_xml = self._ghsched.domain_xml
             xml = domain_xml.place_devices(
-                self._threads.render(
+                self._threads.render_classes(
                     self._render_limits(xml, policy, nodes, instance),
                     policy), policy,
                 [device_numa.Device(device.address, device.numa_node)
@@ -139,7 +139,7 @@ class StartingDriver(base.DriverBase):
         guest nevertheless.
         """
         try:
-            return self._ghsched.domain_xml.render(xml, policy, nodes)
+            return self._ghsched.domain_xml.render_policy(xml, policy, nodes)
         except unprotected.CAUSES as error:
             if not unprotected.may_start(error, instance):
                 raise
@@ -182,7 +182,7 @@ class StartingDriver(base.DriverBase):
 
         Its policy is then enforced before its vCPUs run.
         """
-        return desired.has_policy(xml) or self._ghsched.caps_all
+        return desired.may_have_policy(xml) or self._ghsched.has_default_cap
 
     def _launch(self, launch: Callable[..., Any], guest: Any, instance: Any,
                 pause: bool = False) -> None:
@@ -263,7 +263,7 @@ class StartingDriver(base.DriverBase):
             self._enforce_or_report(guest, instance)
         except Exception as error:
             if not self._ghsched.needs_group(
-                    desired.make_running(guest.get_xml_desc())):
+                    desired.parse_running_domain(guest.get_xml_desc())):
                 LOG.warning('ghsched: cannot apply the default cap to a guest '
                             'without a policy: %s', error, instance=instance)
                 return
@@ -281,7 +281,7 @@ class StartingDriver(base.DriverBase):
 
         Each periodic report of nova-compute then tries to enforce the policy.
         """
-        running = desired.make_running(guest.get_xml_desc(), guest.id)
+        running = desired.parse_running_domain(guest.get_xml_desc(), guest.id)
         try:
             self._ghsched.reconcile_guest(running)
         except unprotected.CAUSES as error:

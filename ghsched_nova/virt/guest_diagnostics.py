@@ -124,7 +124,7 @@ class GuestDiagnostics:
 
     def _report(self, guest: view.Guest,
                 policy: metadata.DomainPolicy) -> diagnostics.Report:
-        snapshot = self._use.snapshot((guest,))
+        snapshot = self._use.take_snapshot((guest,))
         usage, = (one for one in snapshot.guests if one.guest == guest)
         domains, left = self._list_host()
         return dataclasses.replace(
@@ -150,7 +150,7 @@ class GuestDiagnostics:
                 running = tuple(self._host.running())
                 self._listed = now, tuple(sorted(
                     one.domain.uuid for one in running
-                    if desired.has_policy(one.xml))), leftover_groups(
+                    if desired.may_have_policy(one.xml))), leftover_groups(
                         groups, [one.domain for one in running])
             return self._listed[1:]
 

@@ -88,7 +88,7 @@ class HostMoves:
                 numa.list_guest_cells(instance.numa_topology)):
             raise policy_change.NotChanged(
                 'the server is on other NUMA nodes or CPUs than a moment ago')
-        self._mover.run(
+        self._mover.move_guest(
             domain, move, lambda: compute_moves.claim_new_nodes(
                 self._virtapi, instance, request.move.after),
             lambda: _cells(context, instance.uuid))
@@ -130,9 +130,9 @@ class HostMoves:
                 continue
             uuid = one.domain.uuid
             try:
-                if not self._mover.is_busy(uuid):
+                if not self._mover.is_moving(uuid):
                     with compute.instance_lock(uuid), domain_of(uuid) as found:
-                        self._mover.repair(found, _cells(
+                        self._mover.resolve_interrupted_move(found, _cells(
                             nova_context.get_admin_context(), uuid))
             except exception.InstanceNotFound:
                 continue

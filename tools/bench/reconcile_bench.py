@@ -157,7 +157,7 @@ class Host:
 
     def wanted(self) -> model.Wanted:
         """Return the desired state, from the XML of all guests."""
-        guests = tuple(desired.make_desired_state(self.resctrl, one)
+        guests = tuple(desired.make_desired_group(self.resctrl, one)
                        for one in self.running if one.controlled)
         return model.Wanted(
             guests, tuple(one.domain for one in self.running),

@@ -125,7 +125,7 @@ class AllCapabilitiesTestCase(openstack_base.CommandTestCase,
         self.assertEqual({node: wanted[0]} if wanted else {},
                          self.held(server))
         domain = metadata.read_policy(self.xml(server))
-        self.assertLessEqual(set(domain.counted_nodes), {node})
+        self.assertLessEqual(set(domain.allocated_nodes), {node})
         self.assertEqual(wanted, domain.policy.resources())
         self.assertEqual(policy.nodes, domain.policy.nodes)
         self.assertIsNone(move_record.read_record(self.xml(server)))

@@ -57,7 +57,8 @@ class SharingTest(nova_base.GhschedTestCase):
     def test_more_equal_guests_than_control_groups(self):
         servers = self.boot_equal(8)
         self.assertEqual(
-            {desired.make_running(self.domain('host_a', server)).shared_group
+            {desired.parse_running_domain(
+                self.domain('host_a', server)).shared_group
              for server in servers}, self.groups())
         self.assertEqual(2, len(self.groups()))     # one for each host node
         self.assertEqual((8, 1), self.counted())
@@ -112,7 +113,8 @@ class SharingTest(nova_base.GhschedTestCase):
         self.assertEqual((1, 0), (self.units(first), self.units(joined)))
         self.assertEqual(self.host_nodes(first), self.host_nodes(joined))
         self.assertEqual(*(
-            desired.make_running(self.domain('host_a', server)).shared_group
+            desired.parse_running_domain(
+                self.domain('host_a', server)).shared_group
             for server in (first, joined)))
         self._run_periodics()
         self.assertEqual((3, 0), self.counted())
@@ -188,7 +190,8 @@ class SharingTest(nova_base.GhschedTestCase):
 
     def test_a_group_that_went_meanwhile_is_not_joined(self):
         first, *_others = self.fill(mem_bw_max=40)
-        group = desired.make_running(self.domain('host_a', first)).shared_group
+        group = desired.parse_running_domain(
+            self.domain('host_a', first)).shared_group
         os.rmdir(os.path.join(self.kernel.path, group))
         self.boot(self.flavor(vcpus=1, mem_bw_max=40, mem_bw_priority=1),
                   state='ERROR')
@@ -262,7 +265,7 @@ class SharingTest(nova_base.GhschedTestCase):
         self.kernel.enforced.clear()
         self.server = servers[1]
         self._live_migrate(self.server, 'completed')
-        self.assertTrue(desired.make_running(
+        self.assertTrue(desired.parse_running_domain(
             self.domain('host_b', servers[1])).shared_group)
         self.assertEqual({10, 20}, {
             guest['MBMIN'][0] for _uuid, _vcpus, guest

@@ -101,7 +101,7 @@ from ghsched_placement.policy import GuestPolicy
 options = cfg.ConfigOpts()
 conf.register_opts(options)
 options([], default_config_files=[], default_config_dirs=[])
-print(engine.HostEngine(options.ghsched).domain_xml.render(
+print(engine.HostEngine(options.ghsched).domain_xml.render_policy(
     sys.stdin.read(), GuestPolicy(monitor=True), ()))
 """
 

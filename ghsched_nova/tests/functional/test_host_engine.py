@@ -536,7 +536,7 @@ class EngineTest(EmulatedTestCase):
                 self.assertEqual(UUID, problem.guest)
                 error = self.assertRaises(
                     fs.GroupError, self.engine.reconcile_guest,
-                    desired.make_running(guest.xml, DOMAIN))
+                    desired.parse_running_domain(guest.xml, DOMAIN))
                 self.assertIn(words, str(error))
             self.assertEqual(frozenset(), self.engine.groups())
             self.log.reset_output()

@@ -61,7 +61,7 @@ host = engine.HostEngine(options.ghsched)
 host.domain_xml.libvirt = features
 given = json.load(sys.stdin)
 print(json.dumps([features.extended, features.numa_element,
-                  host.domain_xml.render(given['xml'], policy.parse(
+                  host.domain_xml.render_policy(given['xml'], policy.parse(
                       given['specs'], 1), (1,))]))
 """
 

@@ -41,7 +41,7 @@ class SharedRealTimeTestCase(nova_base.GhschedTestCase):
                    group='compute')
         self.flags(realtime_shared_percent=50, group='ghsched')
         self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.host.scheduling._realtime_refused', str))
+            'ghsched_nova.host.scheduling._probe_realtime', str))
         self.useFixture(fixtures.MonkeyPatch(
             'ghsched_nova.host.scheduling._read_sysctl',
             lambda _name, default: default))

@@ -186,26 +186,27 @@ def steer(address: str, cpus: list[int]) -> None:
     running = [domain(address)]
     own = keeper(set(cpus[1:]))
     with open_vf(address):
-        found = own.check(running)
+        found = own.report_misplaced(running)
         for action in found.actions:
             say('plan:', action.kind, '|', action.what, '|', action.reason)
         numbers = [one.interrupt.number for one in found.actions]
         expect('interrupts to steer', len(numbers), _VECTORS)
-        own.reconcile(running)
+        own.reconcile_interrupts(running)
         expect('CPUs of its interrupts', routes(numbers),
                [str(cpus[0])] * _VECTORS)
-        expect('actions of a second report', own.check(running).actions, ())
+        expect('actions of a second report',
+               own.report_misplaced(running).actions, ())
         (_IRQ / str(numbers[0]) / 'smp_affinity_list').write_text('0')
         expect('CPU by hand', routes(numbers[:1]), ['0'])
-        own.reconcile(running)
+        own.reconcile_interrupts(running)
         expect('CPUs after the next report', routes(numbers),
                [str(cpus[0])] * _VECTORS)
-        problems = keeper(set(cpus)).check(running).problems
+        problems = keeper(set(cpus)).report_misplaced(running).problems
         for problem in problems:
             say(problem)
         expect('problems without a CPU left', len(problems), 1)
     expect('actions when VFIO has given them back',
-           own.check(running).actions, ())
+           own.report_misplaced(running).actions, ())
 
 
 def main() -> None:

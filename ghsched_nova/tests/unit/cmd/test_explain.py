@@ -117,11 +117,11 @@ class GoldenTest(base.TestCase):
         policy = metadata.parse_policy(added)
         self.assertEqual((2, 3), policy.host_nodes)
         self.assertEqual(75, policy.policy.nodes[1].maximum)
-        tune = memorytune.read_tune(
+        tune = memorytune.read_memorytune(
             f'<domain><cputune>{text}</cputune></domain>')
         assert tune is not None
         self.assertTrue(text.endswith(
-            memorytune.render_element(tune, True) + '\n'))
+            memorytune.render_memorytune(tune, True) + '\n'))
 
 
 class VfsTest(base.TestCase):

@@ -90,35 +90,36 @@ class RenderTest(base.TestCase):
             self.assertEqual(
                 samples.NOVA.replace('\n  </cputune>',
                                      text + '\n  </cputune>'),
-                mt.replace_tune(samples.NOVA, TUNE, extended))
+                mt.replace_memorytune(samples.NOVA, TUNE, extended))
 
     def test_makes_a_cputune_where_libvirt_has_it(self):
         self.assertEqual(
             samples.WITHOUT_CPUTUNE.replace(
                 '  <!-- by hand',
                 f'  <cputune>{PLAIN}\n  </cputune>\n  <!-- by hand'),
-            mt.replace_tune(samples.WITHOUT_CPUTUNE, TUNE, False))
+            mt.replace_memorytune(samples.WITHOUT_CPUTUNE, TUNE, False))
 
     def test_a_one_line_document_stays_on_one_line(self):
-        self.assertNotIn('\n', mt.replace_tune(samples.ONE_LINE, TUNE, True))
+        self.assertNotIn('\n',
+                         mt.replace_memorytune(samples.ONE_LINE, TUNE, True))
 
     def test_monitor_alone_has_no_node(self):
         tune = mt.MemoryTune(frozenset({0, 1, 5}), monitor=True)
         self.assertEqual(
             '<memorytune vcpus="0-1,5">\n  <monitor vcpus="0-1,5"/>\n'
-            '</memorytune>', mt.render_element(tune, True))
+            '</memorytune>', mt.render_memorytune(tune, True))
 
     def test_a_knob_that_the_host_has_not_is_not_named(self):
         tune = mt.MemoryTune(frozenset({0}), (mt.NodeTune(0, 40),))
-        self.assertEqual(mt.render_element(tune, False),
-                         mt.render_element(tune, True))
+        self.assertEqual(mt.render_memorytune(tune, False),
+                         mt.render_memorytune(tune, True))
 
     def test_an_empty_domain_gets_a_cputune(self):
         tune = mt.MemoryTune(frozenset({0}), monitor=True)
         self.assertEqual(
             '<domain><cputune><memorytune vcpus="0"><monitor vcpus="0"/>'
             '</memorytune></cputune></domain>',
-            mt.replace_tune('<domain/>', tune, True))
+            mt.replace_memorytune('<domain/>', tune, True))
 
     def test_takes_the_place_of_every_older_one(self):
         xml = ('<domain><cputune><memorytune vcpus="0"/><shares>1</shares>'
@@ -127,31 +128,33 @@ class RenderTest(base.TestCase):
         self.assertEqual(
             '<domain><cputune><shares>1</shares><memorytune vcpus="7">'
             '<node id="2" bandwidth="30"/></memorytune></cputune></domain>',
-            mt.replace_tune(xml, tune, False))
+            mt.replace_memorytune(xml, tune, False))
 
     def test_takes_a_document_with_a_declaration(self):
         xml = '<?xml version="1.0" encoding="utf-8"?>\n' + samples.NOVA
-        self.assertEqual(mt.replace_tune(samples.NOVA, TUNE, True),
-                         mt.replace_tune(xml, TUNE, True))
+        self.assertEqual(mt.replace_memorytune(samples.NOVA, TUNE, True),
+                         mt.replace_memorytune(xml, TUNE, True))
 
     @given(DOMAINS, TUNES)
     def test_read_gives_back_what_was_rendered(self, xml, tune):
-        self.assertEqual(tune, mt.read_tune(mt.replace_tune(xml, tune, True)))
-        self.assertEqual(plain(tune), mt.read_tune(
-            mt.replace_tune(xml, tune, False)))
+        self.assertEqual(
+            tune, mt.read_memorytune(mt.replace_memorytune(xml, tune, True)))
+        self.assertEqual(plain(tune), mt.read_memorytune(
+            mt.replace_memorytune(xml, tune, False)))
 
     @given(DOMAINS, TUNES, TUNES, st.booleans())
     def test_the_last_tune_wins_and_twice_is_once(self, xml, old, new, ext):
-        once = mt.replace_tune(xml, new, ext)
-        self.assertEqual(once, mt.replace_tune(once, new, ext))
+        once = mt.replace_memorytune(xml, new, ext)
+        self.assertEqual(once, mt.replace_memorytune(once, new, ext))
         self.assertEqual(
-            once, mt.replace_tune(mt.replace_tune(xml, old, True), new, ext)
+            once, mt.replace_memorytune(mt.replace_memorytune(xml, old, True),
+                                        new, ext)
         )
 
     @given(DOMAINS, TUNES, st.booleans())
     def test_nothing_else_changes(self, xml, tune, extended):
         self.assertEqual(same(xml),
-                         without(mt.replace_tune(xml, tune, extended)))
+                         without(mt.replace_memorytune(xml, tune, extended)))
 
     def test_refuses_what_libvirt_would_drop_or_refuse(self):
         cpus = frozenset({0})
@@ -161,21 +164,21 @@ class RenderTest(base.TestCase):
                 (mt.MemoryTune(cpus), 'a node or a monitor'),
                 (mt.MemoryTune(cpus, (node, node)), 'twice: 0, 0')):
             with self.assertRaisesRegex(mt.MemoryTuneError, reason):
-                mt.replace_tune(samples.NOVA, tune, True)
+                mt.replace_memorytune(samples.NOVA, tune, True)
 
     def test_refuses_a_document_that_is_no_domain(self):
         for xml, reason in (('', 'not a domain XML'),
                             ('<domain>', 'not a domain XML'),
                             ('<network/>', '<network>')):
             with self.assertRaisesRegex(mt.MemoryTuneError, reason):
-                mt.replace_tune(xml, TUNE, True)
+                mt.replace_memorytune(xml, TUNE, True)
 
 
 class ReadTest(base.TestCase):
 
     def test_a_domain_without_has_none(self):
         for xml in samples.ALL:
-            self.assertIsNone(mt.read_tune(xml))
+            self.assertIsNone(mt.read_memorytune(xml))
 
     def test_reads_what_libvirt_writes(self):
         xml = ("<domain type='kvm' id='3'><cputune><memorytune vcpus='0-1' "
@@ -183,7 +186,7 @@ class ReadTest(base.TestCase):
                "</cputune></domain>")
         self.assertEqual(
             mt.MemoryTune(frozenset({0, 1}), (mt.NodeTune(1, 20),)),
-            mt.read_tune(xml))
+            mt.read_memorytune(xml))
 
     def test_refuses_what_it_can_not_read(self):
         for tune, reason in (
@@ -197,7 +200,7 @@ class ReadTest(base.TestCase):
                  'priority="high"/></memorytune>', "priority='high'")):
             xml = f'<domain><cputune>{tune}</cputune></domain>'
             with self.assertRaisesRegex(mt.MemoryTuneError, reason):
-                mt.read_tune(xml)
+                mt.read_memorytune(xml)
 
 
 class RetuneTest(base.TestCase):
@@ -205,47 +208,49 @@ class RetuneTest(base.TestCase):
     @given(DOMAINS, TUNES, NODES, st.booleans())
     def test_only_the_values_of_its_own_nodes_change(self, xml, tune, nodes,
                                                      extended):
-        before = mt.replace_tune(xml, tune, extended)
-        after = mt.update_limits(before, nodes, extended)
+        before = mt.replace_memorytune(xml, tune, extended)
+        after = mt.update_memorytune_limits(before, nodes, extended)
         new = {node.id: node for node in nodes}
         self.assertEqual(without(before), without(after))
-        for old, node in zip(tune.nodes, mt.read_tune(after).nodes,
+        for old, node in zip(tune.nodes, mt.read_memorytune(after).nodes,
                              strict=True):
             self.assertEqual(old.id, node.id)
             self.assertEqual(new.get(old.id, old).bandwidth, node.bandwidth)
-        self.assertIs(after, mt.update_limits(after, nodes, extended))
+        self.assertIs(after,
+                      mt.update_memorytune_limits(after, nodes, extended))
 
     def test_a_domain_without_is_left_alone(self):
         for xml in samples.ALL:
-            self.assertIs(xml, mt.update_limits(xml, TUNE.nodes, True))
+            self.assertIs(xml,
+                          mt.update_memorytune_limits(xml, TUNE.nodes, True))
 
 
 class RemapTest(base.TestCase):
 
     @given(DOMAINS, TUNES, st.permutations(range(32)))
     def test_only_the_node_numbers_change(self, xml, tune, targets):
-        remapped = mt.renumber_nodes(mt.replace_tune(xml, tune, True),
+        remapped = mt.renumber_nodes(mt.replace_memorytune(xml, tune, True),
                                      dict(enumerate(targets)))
         expected = mt.MemoryTune(tune.vcpus, tuple(
             mt.NodeTune(targets[node.id], node.bandwidth, node.hardlimit,
                         node.priority, node.min_bandwidth)
             for node in tune.nodes), tune.monitor)
-        self.assertEqual(mt.replace_tune(xml, expected, True), remapped)
+        self.assertEqual(mt.replace_memorytune(xml, expected, True), remapped)
 
     def test_two_nodes_can_change_places(self):
         xml = mt.renumber_nodes(
-            mt.replace_tune(samples.NOVA, TUNE, True), {0: 1, 1: 0})
+            mt.replace_memorytune(samples.NOVA, TUNE, True), {0: 1, 1: 0})
         self.assertEqual(
             mt.MemoryTune(TUNE.vcpus, (mt.NodeTune(1, 60, True, 5, 40),
                                        mt.NodeTune(0, 100, False)), True),
-            mt.read_tune(xml))
+            mt.read_memorytune(xml))
 
     def test_a_domain_without_is_left_alone(self):
         self.assertEqual(same(samples.NOVA),
                          mt.renumber_nodes(samples.NOVA, {}))
 
     def test_refuses_a_lost_or_shared_node(self):
-        xml = mt.replace_tune(samples.NOVA, TUNE, True)
+        xml = mt.replace_memorytune(samples.NOVA, TUNE, True)
         for nodes, reason in (({0: 0}, 'node 1 has no counterpart'),
                               ({0: 1, 1: 1}, 'would become node 1')):
             with self.assertRaisesRegex(mt.MemoryTuneError, reason):
@@ -295,12 +300,13 @@ class LibvirtSchemaTest(base.TestCase):
         probe = mt.make_probe_xml()
         for tune in (TUNE, mt.MemoryTune(frozenset({0}), monitor=True)):
             self.assertEqual(
-                [], self.check(mt.replace_tune(probe, tune, False))
+                [], self.check(mt.replace_memorytune(probe, tune, False))
             )
 
     def test_extended_xml_is_openeulers_alone(self):
         probe = mt.make_probe_xml()
-        self.assertNotEqual([], self.check(mt.replace_tune(probe, TUNE, True)))
+        self.assertNotEqual(
+            [], self.check(mt.replace_memorytune(probe, TUNE, True)))
 
 
 @unittest.skipUnless(shutil.which('virsh'), 'virsh is not installed')
@@ -326,11 +332,11 @@ class UpstreamLibvirtTest(base.TestCase):
         probe = probe.replace('<vcpu>1<', '<vcpu>8<')
         tune = mt.MemoryTune(frozenset({0, 1, 4}),
                              (mt.NodeTune(0, 20), mt.NodeTune(1, 100)), True)
-        for xml in (mt.replace_tune(probe, tune, False),
-                    mt.replace_tune(probe, plain(tune), False)):
-            self.assertEqual(tune, mt.read_tune(self.round_trip(xml)))
+        for xml in (mt.replace_memorytune(probe, tune, False),
+                    mt.replace_memorytune(probe, plain(tune), False)):
+            self.assertEqual(tune, mt.read_memorytune(self.round_trip(xml)))
 
     def test_it_keeps_a_monitor_without_a_node(self):
         tune = mt.MemoryTune(frozenset({0}), monitor=True)
-        xml = mt.replace_tune(mt.make_probe_xml(), tune, False)
-        self.assertEqual(tune, mt.read_tune(self.round_trip(xml)))
+        xml = mt.replace_memorytune(mt.make_probe_xml(), tune, False)
+        self.assertEqual(tune, mt.read_memorytune(self.round_trip(xml)))

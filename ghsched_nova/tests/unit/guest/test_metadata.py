@@ -111,12 +111,13 @@ class MetadataTest(base.TestCase):
 
     @given(domains())
     def test_policy_on_other_nodes_is_the_same_policy(self, domain):
-        moved = domain.with_host_nodes(
-            tuple(node + 1 for node in domain.counted_nodes))
+        moved = domain.replace_host_nodes(
+            tuple(node + 1 for node in domain.allocated_nodes))
         self.assertEqual(domain.policy, moved.policy)
-        self.assertEqual([node + 1 for node in domain.counted_nodes],
-                         list(moved.counted_nodes))
-        self.assertEqual(domain, moved.with_host_nodes(domain.counted_nodes))
+        self.assertEqual([node + 1 for node in domain.allocated_nodes],
+                         list(moved.allocated_nodes))
+        self.assertEqual(domain,
+                         moved.replace_host_nodes(domain.allocated_nodes))
 
     def test_earlier_releases_read_the_policy_of_a_real_time_guest(self):
         root = etree.fromstring(metadata.write_policy(

@@ -135,11 +135,11 @@ class DevicesTest(base.TestCase):
     def test_missing_devices_are_those_of_short_requests(self):
         self.assertEqual(
             ('1 of 2 devices of alias nic', '0 of 1 devices of port one'),
-            allocation_check.missing_devices([allocation_check.Devices(
-                *one) for one in (
-                ('alias nic', 2, ('pf0', 'pf1'), ('pf1',)),
-                ('alias fast', 2, (), ('pf1', 'pf1')),
-                ('port one', 1, (), ()))]))
+            allocation_check.describe_missing_devices([
+                allocation_check.Devices(*one) for one in (
+                    ('alias nic', 2, ('pf0', 'pf1'), ('pf1',)),
+                    ('alias fast', 2, (), ('pf1', 'pf1')),
+                    ('port one', 1, (), ()))]))
 
     def test_devices_of_another_provider_are_refused(self):
         self.assertIn('Placement gave those of pf0, pf1', self.refused(

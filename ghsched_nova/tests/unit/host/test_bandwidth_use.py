@@ -39,7 +39,7 @@ class BandwidthUseTest(base.TestCase):
         return bandwidth_use.BandwidthUse(section)
 
     def test_rates_are_measured_at_once(self):
-        measured = self.use('openeuler66', **{'0': 1000}).measure()
+        measured = self.use('openeuler66', **{'0': 1000}).measure_bandwidth()
         self.assertEqual(
             [(0, 0.0, 10 ** 9)],
             [(*node.nodes, node.used.rate, node.capacity)
@@ -48,16 +48,16 @@ class BandwidthUseTest(base.TestCase):
     def test_counters_are_measured_from_the_second_time_on(self):
         use = self.use('intel')
         self.assertEqual({None}, {
-            node.used.rate for node in use.measure().nodes})
+            node.used.rate for node in use.measure_bandwidth().nodes})
         self.assertNotIn(None, {
-            node.used.rate for node in use.measure().nodes})
+            node.used.rate for node in use.measure_bandwidth().nodes})
 
     def test_host_without_a_monitor_measures_nothing(self):
-        self.assertIsNone(self.use('mpam71').measure())
+        self.assertIsNone(self.use('mpam71').measure_bandwidth())
         self.assertNotIn('cannot measure', self.log.output)
 
     def test_error_is_logged_and_measures_nothing(self):
-        self.assertIsNone(self.use('intel', x=1).measure())
+        self.assertIsNone(self.use('intel', x=1).measure_bandwidth())
         self.assertIn('cannot measure memory bandwidth use', self.log.output)
 
 

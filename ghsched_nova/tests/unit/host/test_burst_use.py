@@ -95,19 +95,19 @@ class BurstUseTest(base.TestCase):
 
     def day(self, use, hours=3):
         for hour in range(hours):
-            use.measure(snapshot(guest(0, project='a'),
-                                 guest(0, project='b')), hour * 3600.0)
+            use.record_bursts(snapshot(guest(0, project='a'),
+                                       guest(0, project='b')), hour * 3600.0)
 
     def test_measurements_outlive_nova_compute(self):
         use = self.use()
         self.day(use)
-        self.assertEqual({0: 60}, use.offered)
+        self.assertEqual({0: 60}, use.offered_percent)
         self.assertEqual(use.records, self.use().records)
 
     def test_nothing_is_kept_where_no_bursts_are(self):
         use = self.use()
-        use.measure(None, 0)
-        self.assertEqual({}, use.offered)
+        use.record_bursts(None, 0)
+        self.assertEqual({}, use.offered_percent)
         self.assertFalse(self.path.exists())
 
     def test_a_file_that_cannot_be_written_is_reported(self):
@@ -115,9 +115,9 @@ class BurstUseTest(base.TestCase):
         self.day(use)
         self.assertIn('cannot measure the memory bandwidth bursts',
                       self.log.output)
-        self.assertEqual({0: 60}, use.offered)
+        self.assertEqual({0: 60}, use.offered_percent)
 
     def test_a_file_without_sense_is_as_none(self):
         for text in (b'{', b'\xff'):
             self.path.write_bytes(text)
-            self.assertEqual({}, self.use().offered)
+            self.assertEqual({}, self.use().offered_percent)

@@ -36,7 +36,7 @@ def running(tune='', vcpu='<vcpu>4</vcpu>', policy=POLICY):
 
 
 def read(*args, **kwargs):
-    return desired.make_desired_state(captured.openeuler(),
+    return desired.make_desired_group(captured.openeuler(),
                                       running(*args, **kwargs))
 
 
@@ -82,7 +82,7 @@ class DesiredTest(base.TestCase):
             found = running(policy=policy)
             self.assertFalse(found.controlled)
             self.assertEqual(policy is not None,
-                             desired.has_policy(found.xml))
+                             desired.may_have_policy(found.xml))
 
     def test_who_is_to_be_measured_and_not_held(self):
         alone = GuestPolicy(monitor=True)
@@ -107,7 +107,7 @@ class DesiredTest(base.TestCase):
         xml = xml.replace('vcpus="1"', f'vcpus="{vcpus}"').replace(
             '>4<', f'>{count}<')
         try:
-            guest = desired.make_desired_state(captured.openeuler(),
+            guest = desired.make_desired_group(captured.openeuler(),
                                                desired.Running(DOMAIN, xml))
         except (desired.DomainError, desired.etree.XMLSyntaxError):
             return

@@ -46,7 +46,7 @@ class HostFactsTest(EngineTestCase):
         self.assertEqual('', self.log.output)
         os.chmod(self.root, 0o555)
         self.engine.warn_of_open_directory()
-        self.assertIn(f'any user of this host can lock {self.root}',
+        self.assertIn(f'any user can lock {self.root}',
                       self.log.output)
         self.option('resctrl_path', '/nowhere')
         self.engine.warn_of_open_directory()
@@ -73,7 +73,7 @@ class HostFactsTest(EngineTestCase):
             UUID.format(1), 'ghsched-' + UUID.format(1),
             'control group pqos has 3 ways of L3 0 that the guest has to '
             'itself')
-        text = 'does not have its ways of the L3 to itself: control group pqos'
+        text = 'shares its reserved L3 cache ways: control group pqos'
         for overlaps, times in (((overlap,), 1), ((overlap,), 1), ((), 1),
                                 ((overlap,), 2)):
             self.call.return_value = reconcile.Report(overlaps=overlaps)
@@ -82,10 +82,10 @@ class HostFactsTest(EngineTestCase):
 
     def test_distances_are_read_where_they_matter(self):
         self.option('sysfs_path', self.root)
-        self.assertEqual({}, self.engine.distances())
+        self.assertEqual({}, self.engine.read_distances())
         self.assertEqual('', self.log.output)
         self.option('device_numa_nearest', True)
-        self.assertEqual({}, self.engine.distances())
+        self.assertEqual({}, self.engine.read_distances())
         self.assertIn('distances', self.log.output)
         for node, text in ((0, '10 21 40\n'), (1, '21 10 x\n'),
                            (8, '40 21 10\n')):
@@ -94,7 +94,7 @@ class HostFactsTest(EngineTestCase):
             with open(os.path.join(path, 'distance'), 'w') as stream:
                 stream.write(text)
         self.assertEqual({0: {0: 10, 1: 21, 8: 40}, 8: {0: 40, 1: 21, 8: 10}},
-                         self.engine.distances())
+                         self.engine.read_distances())
 
 
 class GuestsTest(EngineTestCase):
@@ -143,10 +143,10 @@ class GuestsTest(EngineTestCase):
 
     def test_no_guest_is_silently_without_its_policy(self):
         refused = running(2, minimum=20)
-        guest = desired.make_desired_state(captured.openeuler(), running(1))
+        guest = desired.make_desired_group(captured.openeuler(), running(1))
         with mock.patch.object(
             engine.desired,
-            'make_desired_state',
+            'make_desired_group',
             side_effect=[desired.DomainError('no'), guest],
         ):
             problem, = self.reconcile([refused, running(1)], [])
@@ -248,7 +248,7 @@ class GuestsTest(EngineTestCase):
             self.option('control_threads', threads)
             self.engine.domain_xml.libvirt = domain_xml.LibvirtFeatures(
                 process_groups=can)
-            rendered = self.engine.domain_xml.render(xml, policy, (1,))
+            rendered = self.engine.domain_xml.render_policy(xml, policy, (1,))
             self.assertEqual(vcpus, '<memorytune vcpus=' in rendered)
             self.assertIn('<memorytune', rendered)
 
@@ -290,9 +290,9 @@ class DevicesTest(EngineTestCase):
         self.hosts.return_value = captured.intel()
         with mock.patch.object(
             engine.desired,
-            'make_desired_state',
+            'make_desired_group',
             return_value=(
-                desired.make_desired_state(captured.openeuler(), guest)
+                desired.make_desired_group(captured.openeuler(), guest)
             ),
         ):
             self.reconcile([guest])

@@ -118,12 +118,12 @@ class SharingTest(EngineTestCase):
     def test_with_sharing_the_xml_leaves_the_group_to_us(self):
         policy = GuestPolicy(nodes=(NodePolicy(maximum=50),))
         xml = running(policy=False).xml
-        self.assertIn('memorytune', self.engine.domain_xml.render(
+        self.assertIn('memorytune', self.engine.domain_xml.render_policy(
             xml, policy, (1,)))
         self.option('group_sharing', 'on')
-        xml = self.engine.domain_xml.render(xml, policy, (1,))
+        xml = self.engine.domain_xml.render_policy(xml, policy, (1,))
         self.assertNotIn('memorytune', xml)
-        self.assertTrue(desired.make_running(xml).shared_group)
+        self.assertTrue(desired.parse_running_domain(xml).shared_group)
 
 
 class MonitoringTest(EngineTestCase):
@@ -132,8 +132,9 @@ class MonitoringTest(EngineTestCase):
     def measured(self, number=1):
         """A guest with a monitor alone, as it is started on this host."""
         bare = running(number, policy=False)
-        return desired.Running(bare.domain, self.engine.domain_xml.render(
-            bare.xml, GuestPolicy(monitor=True), ()))
+        return desired.Running(bare.domain,
+                               self.engine.domain_xml.render_policy(
+                                   bare.xml, GuestPolicy(monitor=True), ()))
 
     def old_kernel(self):
         self.hosts.return_value = captured.openeuler(
@@ -153,7 +154,7 @@ class MonitoringTest(EngineTestCase):
                 self.assertEqual(makes, '<memorytune' in xml)
                 # Once made, libvirt never looks after it.
                 self.assertTrue(
-                    self.engine.needs_group(desired.make_running(xml))
+                    self.engine.needs_group(desired.parse_running_domain(xml))
                 )
 
     def test_where_it_can_not_the_monitoring_group_is_ours(self):
@@ -179,7 +180,7 @@ class MonitoringTest(EngineTestCase):
         (one,) = self.call.call_args.args[2].guests
         self.assertEqual((naming.DEFAULT, True), (one.group, one.monitor))
         self.assertFalse(
-            self.engine.needs_group(desired.make_running(guest.xml))
+            self.engine.needs_group(desired.parse_running_domain(guest.xml))
         )
 
     def test_monitoring_groups_of_guests_that_are_gone_are_removed(self):

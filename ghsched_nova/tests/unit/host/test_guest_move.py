@@ -50,9 +50,10 @@ class MovingTest(base.TestCase):
         self.mover = guest_move.Mover(self.host, self.host, threading.RLock())
 
     def run_it(self):
-        self.mover.run(self.host.domain, move_messages.pack_move(REQUEST),
-                       lambda: self.host.claim((NEW,)),
-                       lambda: self.host.cells)
+        self.mover.move_guest(self.host.domain,
+                              move_messages.pack_move(REQUEST),
+                              lambda: self.host.claim((NEW,)),
+                              lambda: self.host.cells)
 
     def assert_agreed(self):
         """Everything is where the record has the guest."""
@@ -101,7 +102,7 @@ class MovingTest(base.TestCase):
             self.assertEqual((OLD,) if refused else (NEW,), host.cells)
             if not host.enforced:      # it failed before anything was done
                 host.enforced.append((0,))
-            self.mover.repair(host.domain, host.cells)
+            self.mover.resolve_interrupted_move(host.domain, host.cells)
             self.assert_agreed()
 
     def test_a_crash_at_each_step_is_repaired_as_the_record_says(self):
@@ -118,10 +119,11 @@ class MovingTest(base.TestCase):
             for turn in range(1, 12):
                 host.fails_at = host.count + turn
                 with contextlib.suppress(moving_host.Dead):
-                    other.repair(host.domain, host.cells)
+                    other.resolve_interrupted_move(host.domain, host.cells)
             if not host.enforced:
                 host.enforced.append((0,))
-            self.assertFalse(other.repair(host.domain, host.cells))
+            self.assertFalse(
+                other.resolve_interrupted_move(host.domain, host.cells))
             self.assert_agreed()
 
     def test_failed_restores_are_reported_and_retried(self):
@@ -132,24 +134,26 @@ class MovingTest(base.TestCase):
         self.assertTrue(error.left)
         self.assertIn('3 pages stay; the guest could not be returned',
                       str(error))
-        self.assertTrue(self.mover.repair(self.host.domain, self.host.cells))
+        self.assertTrue(self.mover.resolve_interrupted_move(self.host.domain,
+                                                            self.host.cells))
         self.assert_agreed()
 
     def test_a_record_of_a_move_elsewhere_is_dropped(self):
         self.host.setMetadata(2, move_record.render_record([{'x': 1}]), '',
                               move_record.NAMESPACE, 3)
         self.host.enforced.append((0,))
-        self.assertTrue(self.mover.repair(self.host.domain, (OLD,)))
+        self.assertTrue(
+            self.mover.resolve_interrupted_move(self.host.domain, (OLD,)))
         self.assert_agreed()
 
     def test_who_is_being_moved_is_busy(self):
         seen = []
         with mock.patch.object(
                 self.host, 'move',
-                lambda *_args: seen.append(self.mover.is_busy('u'))):
+                lambda *_args: seen.append(self.mover.is_moving('u'))):
             self.run_it()
         self.assertEqual([True], seen)
-        self.assertFalse(self.mover.is_busy('u'))
+        self.assertFalse(self.mover.is_moving('u'))
 
     def test_the_new_place_is_claimed_until_all_is_back(self):
         claimed = []

@@ -83,7 +83,7 @@ class LoadUseTest(base.TestCase):
         self.assertFalse(change.begins)
         self.assertEqual((0, 'cpu_load'),
                          (payload['node'], payload['resource']))
-        self.assertIn('NUMA node 0 is no longer a bottleneck by cpu_load',
+        self.assertIn('NUMA node 0 is no longer a bottleneck: cpu_load',
                       self.log.output)
 
     def test_an_error_keeps_no_host_from_reporting(self):
@@ -116,7 +116,7 @@ def of_nova(project, name='demo'):
 class GuestsTest(base.TestCase):
 
     def projects(self, *xmls):
-        return [guest.project for guest in load_use.list_guests_with_policies(
+        return [guest.project for guest in load_use.list_guests_and_policies(
             desired.Running(model.Domain('a', 1, 'guest'), xml)
             for xml in xmls)]
 

@@ -126,7 +126,7 @@ class LiveTest(base.TestCase):
                     )
                 )
             ).maximum
-            xml = memorytune.replace_tune(xml, memorytune.MemoryTune(
+            xml = memorytune.replace_memorytune(xml, memorytune.MemoryTune(
                 frozenset({0, 1}), tuple(
                     memorytune.NodeTune(one, cap)
                     for one in self.host.domains_by_node[0])), False)

@@ -39,32 +39,33 @@ class RepairsTest(base.TestCase):
 
     def test_each_report_adds_to_what_was_counted(self):
         self.assertEqual({}, self.scraped())
-        repair_counts.Repairs(self.path).add(['write line', 'write line'])
-        repair_counts.Repairs(self.path).add(
+        repair_counts.Repairs(self.path).count_repairs(
+            ['write line', 'write line'])
+        repair_counts.Repairs(self.path).count_repairs(
             iter(['write line', 'make group']))
         self.assertEqual({'write line': 3, 'make group': 1}, self.scraped())
 
     def test_counters_of_the_kernel_are_no_repair(self):
-        repair_counts.Repairs(self.path).add(['assign counters'])
+        repair_counts.Repairs(self.path).count_repairs(['assign counters'])
         self.assertFalse(self.path.exists())
 
     def test_a_broken_file_begins_again(self):
         for text in ('', '[]', '{"version": 9, "repairs": {"a": 1}}'):
             self.path.write_text(text)
             self.assertEqual({}, self.scraped())
-        repair_counts.Repairs(self.path).add(['set class'])
+        repair_counts.Repairs(self.path).count_repairs(['set class'])
         self.assertEqual({'set class': 1}, self.scraped())
 
     def test_no_place_to_count_stops_no_report(self):
         log = self.useFixture(fixtures.FakeLogger())
         repair_counts.Repairs(
-            Path('/nowhere/repairs.json')).add(['write line'])
+            Path('/nowhere/repairs.json')).count_repairs(['write line'])
         self.assertIn('cannot count repairs', log.output)
 
     def test_repairs_added_by_native_threads_are_all_counted(self):
         shared = repair_counts.Repairs(self.path)
         self.assertEqual([], threads.stress(
-            [lambda _chance: shared.add(['write line'])] * 4, 5))
+            [lambda _chance: shared.count_repairs(['write line'])] * 4, 5))
         self.assertEqual({'write line': 20}, self.scraped())
 
     @given(st.dictionaries(st.text(), st.integers(0, 2 ** 53)))

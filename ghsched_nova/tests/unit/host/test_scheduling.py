@@ -36,10 +36,13 @@ class OfferTest(base.TestCase):
     def test_room_on_shared_cpus_is_what_an_operator_gives(self):
         with mock.patch.object(scheduling, '_read_sysctl',
                                lambda _name, default: default):
-            self.assertEqual({0: 1800}, self.keeper().realtime_room())
-            self.assertEqual({0: 900}, self.keeper(50).realtime_room())
-            self.assertEqual({}, self.keeper(0).realtime_room())
-            self.assertEqual({}, self.keeper(refused='EPERM').realtime_room())
+            self.assertEqual({0: 1800},
+                             self.keeper().compute_realtime_capacity())
+            self.assertEqual({0: 900},
+                             self.keeper(50).compute_realtime_capacity())
+            self.assertEqual({}, self.keeper(0).compute_realtime_capacity())
+            self.assertEqual(
+                {}, self.keeper(refused='EPERM').compute_realtime_capacity())
 
     def test_deadline_on_shared_cpus_is_tried_on_those_of_each_node(self):
         tried = []

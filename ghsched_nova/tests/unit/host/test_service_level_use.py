@@ -85,7 +85,8 @@ class UseTest(base.TestCase):
         self.use = service_level_use.ServiceLevelUse(self.path)
 
     def measure(self, now, *guests, **of_host):
-        self.use.measure(snapshot(*guests, **of_host), busy(1.0), (), (), now)
+        self.use.record_period(snapshot(*guests, **of_host), busy(1.0), (), (),
+                               now)
 
     def test_time_between_reports_is_counted_and_kept_in_the_file(self):
         for now in (1000.0, 1060.0, 1130.0):
@@ -106,7 +107,7 @@ class UseTest(base.TestCase):
 
     def test_host_without_bandwidth_writes_nothing(self):
         for now in (1000.0, 1060.0):
-            self.use.measure(None, None, (), (), now)
+            self.use.record_period(None, None, (), (), now)
         self.assertFalse(self.path.exists())
 
     def test_error_is_logged_and_not_raised(self):

@@ -78,7 +78,7 @@ class EngineStressTest(engine_base.EngineTestCase):
                 kept.append(int(value['guest']))
 
         self.engine.running = running
-        self.engine._desired = lambda _guests: (
+        self.engine._make_desired_groups = lambda _guests: (
             captured.openeuler(), [],
             [model.Problem('guest', '', str(len(looks)))])
         self.useFixture(fixtures.MonkeyPatch(
@@ -135,10 +135,11 @@ class ReportStressTest(base.TestCase):
             test_burst_use.guest(0, project='b'))
 
         def watch(_chance):
-            assert set(use.records) <= {0} and set(use.offered) <= {0}
+            assert set(use.records) <= {0} and set(use.offered_percent) <= {0}
 
         self.assertEqual([], threads.stress(
-            [lambda _chance: use.measure(period, 3600.0)] * 4 + [watch] * 2,
+            [lambda _chance: use.record_bursts(period, 3600.0)] * 4
+            + [watch] * 2,
             2))
         self.assertEqual('', self.log.output)
         hour, = use.records[0].hours
@@ -158,8 +159,9 @@ class ReportStressTest(base.TestCase):
         with mock.patch.object(service_level_use.service_level, 'find_cause',
                                return_value=None):
             self.assertEqual([], threads.stress(
-                [lambda _chance: use.measure(found, None, (), (),
-                                             next(clock))] * 4 + [watch] * 2,
+                [lambda _chance: use.record_period(found, None, (), (),
+                                                   next(clock))] * 4
+                + [watch] * 2,
                 2))
         self.assertEqual('', self.log.output)
         level, = use.levels.values()
@@ -214,7 +216,7 @@ class ReportStressTest(base.TestCase):
         guest = SimpleNamespace(name='one', get_xml_desc=lambda: '<domain/>')
 
         def watch(_chance):
-            found.measure(['<domain/>'])
+            found.measure_traffic(['<domain/>'])
 
         def ask(_chance):
             assert set(found.add_to_diagnostics({'x': 'y'}, guest)) >= {'x'}
@@ -230,7 +232,7 @@ class ReportStressTest(base.TestCase):
             (payload['server'], event.rpartition('.')[2])))
 
         def report(chance):
-            found.report('host_a', dict.fromkeys(
+            found.notify_changes('host_a', dict.fromkeys(
                 chance.sample('abcdef', chance.randrange(7)), 'no group'))
 
         self.assertEqual([], threads.stress([report] * 6, 20))
@@ -259,7 +261,7 @@ class ReportStressTest(base.TestCase):
         keeper.shared = {0: frozenset({2, 3})}
 
         def step(_chance):
-            assert keeper.capabilities() and keeper.realtime_room()
+            assert keeper.capabilities() and keeper.compute_realtime_capacity()
 
         self.assertEqual([], threads.stress([step] * 6, 3))
         self.assertEqual(['[[0], [1]]', '[[2, 3]]', 'fifo'], sorted(tried))
@@ -281,9 +283,9 @@ class ReadingsStressTest(base.TestCase):
                                   measure)
 
         def step(_chance):
-            if not found.known():
-                assert found.complete(host)
-            assert found.known() == {'MB': SHOWN}
+            if not found.get_measured():
+                assert found.measure_missing(host)
+            assert found.get_measured() == {'MB': SHOWN}
 
         self.assertEqual([], threads.stress([step] * 6, 5))
         self.assertEqual([('MB',)], measured)
@@ -296,7 +298,7 @@ class MoverStressTest(base.TestCase):
     def test_mover_under_native_threads_moves_each_guest(self):
         own_engine = SimpleNamespace(
             reconcile_guest=lambda _running: None,
-            domain_xml=SimpleNamespace(retune=lambda xml: xml))
+            domain_xml=SimpleNamespace(update_memorytune=lambda xml: xml))
         memory = SimpleNamespace(move=self.move)
         mover = guest_move.Mover(own_engine, memory, threads.threading.RLock())
         self.hosts = {}
@@ -307,11 +309,11 @@ class MoverStressTest(base.TestCase):
                                           (test_guest_move.OLD,))
             host.guest.uuid = host.guest.name = name
             self.hosts[name] = host
-            mover.run(
+            mover.move_guest(
                 host.domain, move_messages.pack_move(test_guest_move.REQUEST),
                 lambda: host.claim((test_guest_move.NEW,)), lambda: host.cells)
             assert host.cells == (test_guest_move.NEW,) and host.node == 1
-            assert not mover.is_busy(name)
+            assert not mover.is_moving(name)
 
         self.assertEqual([], threads.stress([step] * 4, 1))
         self.assertEqual(set(), mover._busy)

@@ -91,14 +91,14 @@ class GuestTrafficTest(base.TestCase):
         found = self.made()
         for count in (10 ** 9, 10 ** 9 + 10 ** 8):
             self.count = count
-            found.measure([xml(('fixed', '10.0.0.5'))])
+            found.measure_traffic([xml(('fixed', '10.0.0.5'))])
         self.assertEqual((traffic.Talk('10.0.0.5', '10.0.0.6', 1e7),),
                          self.traffic_of(found))
         self.assertEqual((), self.traffic_of(found, '10.0.0.7'))
 
     def test_nothing_is_reported_where_nobody_measures(self):
         found = self.made(None)
-        found.measure([xml()])
+        found.measure_traffic([xml()])
         self.assertIsNone(self.traffic_of(found))
 
     def test_uncountable_values_are_unknown_and_logged_once(self):
@@ -106,12 +106,12 @@ class GuestTrafficTest(base.TestCase):
         with mock.patch.object(conntrack.Conntrack, 'flows', side_effect=(
                 conntrack.SourceError('no table'))), mock.patch.object(
                     virt_traffic.LOG, 'warning') as warned:
-            found.measure([xml()])
-            found.measure([xml()])
+            found.measure_traffic([xml()])
+            found.measure_traffic([xml()])
         self.assertIsNone(self.traffic_of(found))
         self.assertEqual(1, warned.call_count)
 
     def test_a_source_that_is_not_installed_stops_nothing(self):
         found = self.made('nobody')
-        found.measure([xml()])
+        found.measure_traffic([xml()])
         self.assertIsNone(self.traffic_of(found))

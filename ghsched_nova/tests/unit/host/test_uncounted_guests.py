@@ -57,7 +57,8 @@ class OfRunningTest(base.TestCase):
 class UncountedTest(base.TestCase):
 
     def uncounted(self, guests, holdings):
-        return uncounted_guests.find_uncounted(guests, holdings, HOST, 'min')
+        return uncounted_guests.find_unallocated_guests(guests, holdings, HOST,
+                                                        'min')
 
     @given(SHARES, st.integers(0, 3))
     def test_a_guest_that_is_counted(self, share, node):

@@ -161,7 +161,7 @@ class Server:
 
     def render(self, memorytune='none'):
         cpus = ['0-1' if self.cell.vcpus else str(cpu) for cpu in (0, 1)]
-        xml = domain_xml.DomainXml(facts(memorytune)).render(
+        xml = domain_xml.DomainXml(facts(memorytune)).render_policy(
             f"""<domain><name>i-1</name><uuid>{UUID}</uuid><vcpu>2</vcpu>
              <cputune><vcpupin vcpu="0" cpuset="{cpus[0]}"/>
               <vcpupin vcpu="1" cpuset="{cpus[1]}"/>
@@ -202,9 +202,9 @@ class Server:
     def move_nodes(self, _guest, packed, _token, _lock):
         after = node_move.move_messages.unpack_move(packed).move.after
         try:
-            self.mover.run(self.host.domain, packed,
-                           lambda: self.host.claim(after),
-                           lambda: self.host.cells)
+            self.mover.move_guest(self.host.domain, packed,
+                                  lambda: self.host.claim(after),
+                                  lambda: self.host.cells)
         except policy_change.NotChanged as error:
             raise (errors.HalfDone if error.left else errors.Refused)(
                 str(error)) from error
@@ -251,7 +251,8 @@ class Server:
         cells = migration_xml.map_host_nodes(xml, MigrateData(node))
         return migration_xml.MovedGuest(
             types.SimpleNamespace(get_xml_desc=lambda: xml), cells,
-            domain_xml.DomainXml(facts(memorytune)).retune).get_xml_desc()
+            domain_xml.DomainXml(
+                facts(memorytune)).update_memorytune).get_xml_desc()
 
 
 class MigrateData:
@@ -274,7 +275,7 @@ class KeyTestCase(base.TestCase):
                          server.placement.allocations)
         for xml in server.host.xml.values():
             domain = metadata.read_policy(xml)
-            self.assertLessEqual(set(domain.counted_nodes), {node})
+            self.assertLessEqual(set(domain.allocated_nodes), {node})
             self.assertIsNone(move_record.read_record(xml))
             self.assert_policy(server, domain)
         self.assertEqual({}, uncounted_guests.check_allocations(
@@ -379,7 +380,7 @@ class KeyTestCase(base.TestCase):
                 counted = bool(server.policy.nodes
                                or server.policy.rt_permille)
                 self.assertEqual({node} if counted else set(),
-                                 set(domain.counted_nodes))
+                                 set(domain.allocated_nodes))
                 self.assert_policy(server, domain)
                 tuned = memorytune == 'basic' and server.policy.controlled
                 self.assertEqual({str(node)} if tuned else set(), {
@@ -421,7 +422,8 @@ class SingleKeyTest(KeyTestCase):
             with contextlib.suppress(errors.Refused):
                 server.move(1)
             # As the next report does.
-            server.mover.repair(server.host.domain, server.host.cells)
+            server.mover.resolve_interrupted_move(server.host.domain,
+                                                  server.host.cells)
             self.assert_agrees(server, server.host.cells[0].host_node)
 
 

@@ -178,9 +178,9 @@ class RoundTripTest(OneGuestTestCase):
         )
         for setting in settings_:
             self.assertGreaterEqual(setting.maximum_percent,
-                                    setting.asked.maximum)
+                                    setting.requested.maximum)
             if setting.minimum is not None:
-                self.assertTrue(setting.asked.minimum <= setting.minimum
+                self.assertTrue(setting.requested.minimum <= setting.minimum
                                 <= setting.maximum)
         self.assertEqual(others, _other_lines(held.model, GROUP, knobs))
         self._hold(held, desired)

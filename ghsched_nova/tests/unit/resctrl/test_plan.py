@@ -52,7 +52,7 @@ class ResolveTest(base.TestCase):
         )
         self.assertEqual(
             resolve.DomainSetting(domain=1, host_node=1, guest_node=0,
-                                  asked=ALL_FOUR, maximum=60, minimum=20,
+                                  requested=ALL_FOUR, maximum=60, minimum=20,
                                   hardlimit=False, priority=5), setting)
         desired = resolve.make_desired_lines(host, [setting])
         self.assertEqual({'MB': {1: 60}, 'MBHDL': {1: 0}, 'MBPRI': {1: 5},
