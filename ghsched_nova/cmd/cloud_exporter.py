@@ -133,8 +133,10 @@ def make_cloud_reader(arguments: argparse.Namespace) -> CloudReader:
     from ghsched_placement.osc import cloud_cache
     from ghsched_placement.osc import flavor as flavors
 
-    cache, reading = cloud_cache.make_cache(connection, cloud_cache.Settings(
-        tuple(map(cloud_cache.parse_watched, arguments.flavor)),
-        arguments.accounting,
-        tuple(map(flavors.parse_vf_class, arguments.vf_class))))
+    cache, reading = cloud_cache.make_cloud_cache(
+        connection,
+        cloud_cache.Settings(
+            tuple(map(cloud_cache.parse_watched_flavor, arguments.flavor)),
+            arguments.accounting,
+            tuple(map(flavors.parse_vf_class, arguments.vf_class))))
     return CloudReader(cache, reading, arguments.interval)

@@ -99,8 +99,8 @@ class PlanDensity(base.Lister):
             help='Description of a host, as those in etc/ghsched/hosts, with '
                  'a section "contention": predict what guests hold there '
                  '(simulated; repeat for several)')
-        flavors.add_vf_class(parser)
-        hosts.add_accounting(parser)
+        flavors.add_vf_class_option(parser)
+        hosts.add_accounting_option(parser)
         parser.add_argument(
             '--weigher', choices=('fragmentation', 'gradient'),
             default='fragmentation',
@@ -155,12 +155,13 @@ def _make_plan(client: clients.Client, parsed_args: argparse.Namespace,
         weigher=parsed_args.weigher,
     )
     nodes = client.list_compute_nodes()
-    rooms = node_rooms.read_rooms(client, client.list_hosts(), nodes)
+    rooms = node_rooms.read_free_node_resources(client, client.list_hosts(),
+                                                nodes)
     with PrivatePlacement() as ours:
         found = planner.plan_cloud_capacity(
             client.placement, wanted, mix, settings,
             make_step_progress(bar, 0.0, 0.8 if targets else 1.0), ours,
-            client.list_unavailable(nodes), rooms.by_host)
+            client.list_unavailable_nodes(nodes), rooms.by_host)
         found = dataclasses.replace(
             found, notes=(*found.notes, *rooms.list_assumptions()))
         return found, predict_container_densities(
@@ -169,8 +170,8 @@ def _make_plan(client: clients.Client, parsed_args: argparse.Namespace,
 
 
 def convert_flavor(flavor: Any) -> planned.Flavor:
-    """Convert a flavor of openstacksdk to one of the capacity planner."""
-    size = flavors.get_size(flavor)
+    """Convert a flavor of openstacksdk to a flavor of the capacity planner."""
+    size = flavors.get_flavor_size(flavor)
     return planned.Flavor(flavor.name, size.vcpus, size.memory_mb,
                           size.disk_gb, size.swap_mb, flavor.extra_specs)
 
@@ -185,7 +186,7 @@ def find_resource_classes(client: clients.Client,
         at all.
     """
     vfs = [vfs for flavor in wanted
-           for vfs in flavors.parse_flavor(
+           for vfs in flavors.parse_flavor_specs(
                flavors.Size(flavor.vcpus, flavor.ram),
                flavor.extra_specs)[0].vfs]
     if not vfs:
@@ -195,7 +196,8 @@ def find_resource_classes(client: clients.Client,
         raise exceptions.CommandError(
             'no host of the cloud has VFs in Placement, and the flavors ask '
             f'for some ({keys.VFS.extra_spec})')
-    return flavors.guess_classes(policies.GuestPolicy(vfs=tuple(vfs)), found)
+    return flavors.guess_vf_classes(policies.GuestPolicy(vfs=tuple(vfs)),
+                                    found)
 
 
 def make_rows(found: planner.Plan) -> Iterator[tuple[Any, ...]]:
@@ -210,16 +212,15 @@ def make_rows(found: planner.Plan) -> Iterator[tuple[Any, ...]]:
         for host in found.mix.hosts:
             yield _make_row(MIX, host)
         for name, guests in sorted(found.mix.guests.items()):
-            yield (f'{MIX} {name}', columns.Words([]),
-                   columns.or_unknown(None),
-                   guests, columns.or_unknown(None), columns.or_unknown(None),
-                   columns.Lines([]), columns.Lines([]))
+            unknown = columns.mark_unknown(None)
+            yield (f'{MIX} {name}', columns.Words([]), unknown, guests,
+                   unknown, unknown, columns.Lines([]), columns.Lines([]))
 
 
 def _make_row(name: str, host: planner.HostPlan) -> tuple[Any, ...]:
     """Return a table row on the number of guests that fit one kind of host."""
     return (name, columns.Words(list(host.hosts)), host.guests,
-            host.guests * len(host.hosts), columns.or_unknown(host.pooled),
+            host.guests * len(host.hosts), columns.mark_unknown(host.pooled),
             f'{host.whole_before} -> {host.whole_after} of {host.nodes}',
             Lacks([one.to_json_object() for one in host.lacks]),
             Gains([dataclasses.asdict(more) for more in host.more
@@ -234,7 +235,7 @@ def make_density_row(plan: DensityPlan) -> tuple[Any, ...]:
     return (plan.subject,
             columns.Words([f'{plan.report.machine} (simulated)']),
             plan.guests['ghsched'],
-            *(columns.or_unknown(None) for _ in range(3)),
+            *(columns.mark_unknown(None) for _ in range(3)),
             columns.Lines([]), columns.Lines([]),
             Curves(list(_curves_to_dicts(plan))))
 

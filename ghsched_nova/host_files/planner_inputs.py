@@ -275,8 +275,8 @@ def read_free_capacities(connection: Any) -> Mapping[str,
 
     client = clients.Client(connection)
     try:
-        return node_rooms.read_rooms(client, client.list_hosts(),
-                                     client.list_compute_nodes()).by_host
+        return node_rooms.read_free_node_resources(
+            client, client.list_hosts(), client.list_compute_nodes()).by_host
     except exceptions.CommandError:
         return {}
 

@@ -56,18 +56,18 @@ class Audit(base.Lister):
                  'changes and asks for consent first')
         parser.add_argument('--yes', action='store_true',
                             help='Do not ask for consent (with --fix)')
-        hosts.add_accounting(parser)
+        hosts.add_accounting_option(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         client = clients.get_client(self.app)
-        seen = find_lasting_findings(client, parsed_args)
+        seen = audit_hosts_twice(client, parsed_args)
         plans = [one for each in seen for one in list_planned_repairs(each)]
         if parsed_args.fix and plans:
             self._confirm_repairs(plans, parsed_args.yes)
             self._apply_repairs(client, plans, parsed_args)
-            seen = observe_hosts(client, parsed_args.hosts, parsed_args)
+            seen = collect_host_records(client, parsed_args.hosts, parsed_args)
         found = [finding for one in seen for finding in one.findings]
         unchecked = [finding for one in seen for finding in one.unchecked]
         self.status = get_exit_status(found, unchecked)
@@ -76,14 +76,16 @@ class Audit(base.Lister):
             one for each in seen for one in list_planned_repairs(each)]))
 
     def _confirm_repairs(self, plans: Iterable[repair.Repair],
-                         yes: bool) -> None:
-        """Print the planned repairs and ask the user to agree, unless ``yes``.
+                         is_confirmed: bool) -> None:
+        """Print the planned repairs and ask the user for confirmation.
 
-        :raises CommandError: when the user does not agree.
+        :param is_confirmed: whether the user has confirmed the repairs
+            already.
+        :raises CommandError: when the user does not confirm.
         """
         for one in plans:
             self.log.warning('%s: %s: %s', one.host, one.consumer, one.text)
-        if yes:
+        if is_confirmed:
             return
         if not sys.stdin.isatty():
             raise exceptions.CommandError(
@@ -95,9 +97,10 @@ class Audit(base.Lister):
     def _apply_repairs(self, client: clients.Client,
                        plans: Sequence[repair.Repair],
                        parsed_args: argparse.Namespace) -> None:
-        """Write the planned repairs of allocations that are still needed."""
-        again = observe_hosts(client, sorted({one.host for one in plans}),
-                              parsed_args)
+        """Write the planned repairs of allocations that are still necessary.
+        """
+        again = collect_host_records(client, sorted({
+            one.host for one in plans}), parsed_args)
         current = [one for each in again
                    for one in list_planned_repairs(each)]
         for one in plans:
@@ -105,53 +108,55 @@ class Audit(base.Lister):
                 self.log.warning('%s: %s: needed no more', one.host,
                                  one.consumer)
                 continue
-            problem = client.reallocate(one)
+            problem = client.correct_allocations(one)
             if problem:
                 self.log.error('%s: %s: %s', one.host, one.consumer, problem)
 
 
-def describe_agreement(seen: Sequence[observe.Observed]) -> str:
-    """Return a sentence that all records of the audited hosts agree."""
-    if not seen:
+def describe_agreement(hosts: Sequence[observe.Observed]) -> str:
+    """Return a sentence that the records of all audited hosts agree."""
+    if not hosts:
         return base.NO_HOSTS
-    servers = sum(len(one.servers) for one in seen)
-    return (f'All records agree: {base.format_count(len(seen), "host")}, '
+    servers = sum(len(one.servers) for one in hosts)
+    return (f'All records agree: {base.format_count(len(hosts), "host")}, '
             f'{base.format_count(servers, "server")}.')
 
 
-def observe_hosts(client: clients.Client, wanted: Sequence[str],
-                  parsed_args: argparse.Namespace) -> list[observe.Observed]:
-    """Read what Placement, Nova and the hosts themselves record of hosts.
+def collect_host_records(
+        client: clients.Client, host_names: Sequence[str],
+        parsed_args: argparse.Namespace) -> list[observe.Observed]:
+    """Read the records of Placement, Nova and the hosts about some hosts.
 
-    :param wanted: names of the hosts, empty for all.
+    :param host_names: names of the hosts; empty for all hosts.
     """
-    return observe.observe_hosts(client, wanted, not parsed_args.no_effective,
-                                 parsed_args.accounting)
+    return observe.collect_host_records(client, host_names,
+                                        not parsed_args.no_effective,
+                                        parsed_args.accounting)
 
 
-def find_lasting_findings(client: clients.Client,
-                          parsed_args: argparse.Namespace
-                          ) -> list[observe.Observed]:
-    """Audit hosts; read those with findings twice and return all hosts.
+def audit_hosts_twice(
+        client: clients.Client,
+        parsed_args: argparse.Namespace) -> list[observe.Observed]:
+    """Audit hosts, those with findings a second time; return all hosts.
 
-    The second reading drops differences due to changes in between.
+    The second audit drops findings that were due to changes in progress.
     """
-    first = observe_hosts(client, parsed_args.hosts, parsed_args)
+    first = collect_host_records(client, parsed_args.hosts, parsed_args)
     doubted = {one.host.name: one for one in first if one.findings}
     if not doubted:
         return first
-    again = {one.host.name: observe.add_findings_of(
+    again = {one.host.name: observe.keep_confirmed_findings(
         one, doubted[one.host.name]) for one
-        in observe_hosts(client, sorted(doubted), parsed_args)}
+        in collect_host_records(client, sorted(doubted), parsed_args)}
     return [again.get(one.host.name, one) for one in first]
 
 
-def list_planned_repairs(seen: observe.Observed) -> list[repair.Repair]:
+def list_planned_repairs(observed: observe.Observed) -> list[repair.Repair]:
     """Return the repairs of allocations that ``--fix`` would make on a host.
     """
     return list(repair.plan_repairs(
-        seen.host, seen.servers, seen.holdings, seen.findings,
-        seen.state == 'up', seen.accounting))
+        observed.host, observed.servers, observed.holdings, observed.findings,
+        observed.state == 'up', observed.accounting))
 
 
 def get_exit_status(found: Sequence[Finding],
@@ -169,7 +174,8 @@ def get_exit_status(found: Sequence[Finding],
 def list_finding_rows(found: Iterable[Finding],
                       repairs: Iterable[repair.Repair]
                       ) -> Iterator[tuple[Any, ...]]:
-    """Yield a table row for each finding of an audit, with its repair."""
+    """Yield a table row for each finding of an audit, with the planned repair.
+    """
     texts = {(one.host, one.consumer): one.text for one in repairs}
     for one in found:
         text = texts.get((one.host, one.subject))

@@ -59,7 +59,7 @@ class _Ending:
 
 
 def format_error(error: Exception) -> str:
-    """Return an error as text; advise to be an admin if it is HTTP 403."""
+    """Return the text of an error; for HTTP 403, hint at admin credentials."""
     status = getattr(error, 'status_code', getattr(error, 'http_status', 0))
     if status == 403:
         return ('the cloud does not let you do that (HTTP 403). This command '
@@ -69,20 +69,22 @@ def format_error(error: Exception) -> str:
 
 def _fit_tables_to_terminal(
         parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Fit tables to the terminal's width unless the user has set a width."""
+    """Fit tables to the terminal's width unless the user sets another width.
+    """
     parser.set_defaults(fit_width=True)
     return parser
 
 
-def _format_cells(row: Iterable[Any], formatter: str) -> list[Any]:
+def _format_cells(row: Iterable[Any], output_format: str) -> list[Any]:
     """Format the cells of a table row for an output format."""
-    if formatter not in _PLAIN:
+    if output_format not in _PLAIN:
         return list(row)
-    return [columns.to_plain_cell(cell, _PLAIN[formatter]) for cell in row]
+    return [
+        columns.make_plain_cell(cell, _PLAIN[output_format]) for cell in row]
 
 
 def format_count(number: int, noun: str) -> str:
-    """Return a number with its noun, such as ``1 host`` and ``2 hosts``."""
+    """Format a number with its noun, such as ``1 host`` or ``2 hosts``."""
     return f'{number} {noun}' + ('' if number == 1 else 's')
 
 

@@ -62,46 +62,48 @@ class ShowCapacity(base.Lister):
                     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         cloud = client.get_client(self.app)
         found = cloud.list_hosts(parsed_args.hosts)
-        rooms = node_rooms.read_rooms(cloud, found, cloud.list_compute_nodes())
+        rooms = node_rooms.read_free_node_resources(cloud, found,
+                                                    cloud.list_compute_nodes())
         for note in rooms.list_notes():
             self.log.warning(note)
-        return COLUMNS, [row for host in rooms.add_rooms(found)
+        return COLUMNS, [row for host in rooms.add_free_node_resources(found)
                          for row in list_node_rows(host)]
 
 
 def list_node_rows(host: capacity.Host) -> Iterator[tuple[Any, ...]]:
-    """Yield a table row for each host NUMA node and its free resources.
+    """Yield a table row with the free resources of each host NUMA node.
 
     PFs that belong to no NUMA node have a row of their own.
     """
-    of_host = (columns.or_unknown(host.groups.free if host.groups else None),
-               columns.or_unknown(capacity.compute_fragmentation(host)))
+    of_host = (columns.mark_unknown(host.groups.free if host.groups else None),
+               columns.mark_unknown(capacity.compute_fragmentation(host)))
     for node in host.nodes:
         stock = node.bandwidth
         figures: tuple[int | None, ...] = (None,) * 5
         if stock is not None:
             figures = (stock.total, stock.reserved, stock.used, stock.free,
                        host.get_largest_guarantee(node))
-        yield (host.name, columns.or_unknown(node.number),
-               *map(columns.or_unknown, figures),
-               columns.Vfs(list_vfs(node.pfs)),
-               *of_host, *map(columns.or_unknown, (
-                   *_bursts(node), *_room(node),
-                   *node_classes.list_figures(node))))
+        yield (host.name, columns.mark_unknown(node.number),
+               *map(columns.mark_unknown, figures),
+               columns.Vfs(make_vf_report(node.pfs)),
+               *of_host, *map(columns.mark_unknown, (
+                   *_get_burst_figures(node), *_get_free_cpus_and_memory(node),
+                   *node_classes.yield_class_amounts(node))))
     if host.elsewhere or not host.nodes:
-        yield (host.name, *(columns.or_unknown(None),) * 6,
-               columns.Vfs(list_vfs(host.elsewhere)), *of_host,
-               *(columns.or_unknown(None),) * (6 + len(node_classes.COLUMNS)))
+        yield (host.name, *(columns.mark_unknown(None), ) * 6,
+               columns.Vfs(make_vf_report(host.elsewhere)), *of_host,
+               *(columns.mark_unknown(None), ) *
+               (6 + len(node_classes.COLUMNS)))
 
 
-def _bursts(node: capacity.Node) -> tuple[int | None, ...]:
+def _get_burst_figures(node: capacity.Node) -> tuple[int | None, ...]:
     stock = node.bursts
     if stock is None:
         return (None,) * 3
     return stock.total, stock.used, stock.free
 
 
-def _room(node: capacity.Node) -> tuple[int | None, ...]:
+def _get_free_cpus_and_memory(node: capacity.Node) -> tuple[int | None, ...]:
     room = node.room
     if room is None:
         return (None,) * 3
@@ -109,8 +111,8 @@ def _room(node: capacity.Node) -> tuple[int | None, ...]:
         room.vcpus_free, room.dedicated_free, room.memory_free))
 
 
-def list_vfs(pfs: Iterable[capacity.Pf]) -> list[dict[str, Any]]:
-    """Return PFs with their numbers of VFs as dictionaries for JSON."""
+def make_vf_report(pfs: Iterable[capacity.Pf]) -> list[dict[str, Any]]:
+    """Return the numbers of VFs of each PF as dictionaries for JSON."""
     return [{'pf': pf.address, 'resource_class': pf.resource_class,
              'total': pf.stock.total, 'used': pf.stock.used,
              'free': pf.stock.free} for pf in pfs]

@@ -57,7 +57,7 @@ class Client(nova_reader.NovaReader):
 
     @property
     def placement(self) -> Any:
-        """API adapter for Placement of the openstacksdk connection."""
+        """Placement API adapter of the openstacksdk connection."""
         with http.translate_unreachable(self._connection, 'placement'):
             return self._connection.placement
 
@@ -67,7 +67,7 @@ class Client(nova_reader.NovaReader):
 
         :returns: the refusals, and the hosts whose nova-scheduler did not
             answer.
-        :raises CommandError: when nova-api lacks the filter of ghsched.
+        :raises CommandError: when nova-api runs without the ghsched filter.
         """
         answer = http.get_json(self._connection, 'compute',
                                '/ghsched/refusals', _COMPUTE, gone={})
@@ -80,24 +80,25 @@ class Client(nova_reader.NovaReader):
             'refused': answer.get('refusals')})), tuple(
             map(str, answer.get('silent') or ()))
 
-    def list_hosts(self, wanted: Sequence[str] = ()) -> tuple[capacity.Host,
-                                                              ...]:
+    def list_hosts(
+            self, host_names: Sequence[str] = ()) -> tuple[capacity.Host, ...]:
         """Read the compute hosts that run the ghsched driver from Placement.
 
-        :param wanted: names of the hosts, empty for all.
+        :param host_names: names of the hosts; empty for all hosts.
         :raises CommandError: when one of the named hosts does not exist.
         """
-        roots = (set(map(self._root, wanted)) if wanted
-                 else self._list_our_roots())
-        trees = self.map_all(
+        roots = (set(map(self._find_root_uuid, host_names)) if host_names
+                 else self._list_ghsched_compute_nodes())
+        trees = self.map_in_parallel(
             lambda root: self._placement(
                 f'/resource_providers?in_tree={root}')['resource_providers'],
             sorted(roots))
         records = [record for tree in trees for record in tree]
         found = capacity.build_hosts(
-            provider for provider in self.map_all(self._read_provider, records)
+            provider
+            for provider in self.map_in_parallel(self._read_provider, records)
             if provider is not None)
-        missing = sorted(set(wanted) - {host.name for host in found})
+        missing = sorted(set(host_names) - {host.name for host in found})
         if missing:
             raise exceptions.CommandError(
                 f'{", ".join(missing)}: Placement has no provider of ghsched '
@@ -105,38 +106,41 @@ class Client(nova_reader.NovaReader):
                 'compute_driver = ghsched.GhschedLibvirtDriver?')
         return found
 
-    def list_holdings(self, host: capacity.Host
-                      ) -> dict[str, dict[str, dict[str, int]]]:
+    def list_host_allocations(self, host: capacity.Host
+                              ) -> dict[str, dict[str, dict[str, int]]]:
         """Return all allocations on a host, by consumer, provider and class.
         """
         uuids = {host.uuid, *(node.uuid for node in host.nodes),
                  *(pf.uuid for pf in host.pfs)}
         found: dict[str, dict[str, dict[str, int]]] = {}
-        for uuid, allocations in self.map_all(self._allocations_of,
-                                              sorted(uuids)):
+        for uuid, allocations in self.map_in_parallel(
+                self._read_provider_allocations, sorted(uuids)):
             for consumer, entry in allocations.items():
                 found.setdefault(consumer, {})[uuid] = dict(
                     entry['resources'])
         return found
 
-    def get_allocations(self, consumer: str) -> dict[str, dict[str, int]]:
+    def get_consumer_allocations(self,
+                                 consumer: str) -> dict[str, dict[str, int]]:
         """Return the allocations of a consumer, by provider and class."""
         answer = self._placement(f'/allocations/{consumer}')
         return {uuid: dict(entry['resources'])
                 for uuid, entry in answer['allocations'].items()}
 
-    def set_bandwidth(self, uuid: str, extra_specs: Mapping[str, str | None],
-                      dry_run: bool) -> dict[str, Any]:
+    def set_bandwidth_policy(self, uuid: str, extra_specs: Mapping[str,
+                                                                   str | None],
+                             dry_run: bool) -> dict[str, Any]:
         """Ask nova-api to change the bandwidth policy of a server.
 
-        :param extra_specs: new value of each extra spec; None removes it.
-        :param dry_run: whether only to check that the change is possible.
-        :returns: report of the change, as ``ghsched server set`` prints as
-            JSON.
+        :param extra_specs: new value of each extra spec; None removes the
+            extra spec.
+        :param dry_run: whether to only check that the change is possible.
+        :returns: report of the change, in the form that ``ghsched server set``
+            prints as JSON.
         :raises Refused: when the request is refused and nothing has changed.
         :raises CommandError: when the request fails or is carried out in part.
         """
-        return self._post_action(
+        return self._post_server_action(
             uuid, {'extra_specs': dict(extra_specs), 'dry_run': dry_run},
             '; "ghsched server set" works without it, where nova-manage runs')
 
@@ -145,25 +149,25 @@ class Client(nova_reader.NovaReader):
         """Ask nova-api to move a server to other NUMA nodes of its host.
 
         :param nodes: host NUMA node by guest NUMA node.
-        :param dry_run: whether only to check that the move is possible.
+        :param dry_run: whether to only check that the move is possible.
         :returns: report of the move.
         :raises Refused: when the request is refused and nothing has changed.
         :raises CommandError: when the request fails or is carried out in part.
         """
-        return self._post_action(uuid, {
+        return self._post_server_action(uuid, {
             'move_nodes': {str(guest): host for guest, host in nodes.items()},
             'dry_run': dry_run})
 
-    def _post_action(self, uuid: str, asked: Mapping[str, Any],
-                     instead: str = '') -> dict[str, Any]:
-        """Send the server action of ghsched to nova-api; return the response.
+    def _post_server_action(self, uuid: str, action: Mapping[str, Any],
+                            advice: str = '') -> dict[str, Any]:
+        """Send the ghsched server action to nova-api; return the response.
 
-        :param asked: value of the action in the request body.
-        :param instead: advice for the error if nova-api lacks the action.
+        :param action: value of the action in the request body.
+        :param advice: advice to add to the error if nova-api lacks the action.
         """
         response = http.send_request(
             self._connection, 'compute', 'post', f'/servers/{uuid}/action',
-            json={'ghsched': asked}, microversion=_COMPUTE,
+            json={'ghsched': action}, microversion=_COMPUTE,
             timeout=ACTION_TIMEOUT_S)
         if response.status_code == 200:
             return dict(response.json())
@@ -174,36 +178,38 @@ class Client(nova_reader.NovaReader):
             raise exceptions.CommandError(
                 'nova-api of this cloud runs without the paste filter of '
                 'ghsched (see "Change a guest that runs" in the manual)'
-                f'{instead}')
+                f'{advice}')
         if response.status_code < 500 and ours:
-            raise base.Refused(f'refused: {http.get_message(response)}')
+            raise base.Refused(f'refused: {http.get_error_message(response)}')
         raise exceptions.CommandError(
             f'nova-api: HTTP {response.status_code} '
-            f'{http.get_message(response)}')
+            f'{http.get_error_message(response)}')
 
-    def reallocate(self, wanted: repair.Repair) -> str:
-        """Write a consumer's corrected allocations to Placement.
+    def correct_allocations(self, wanted: repair.Repair) -> str:
+        """Write the corrected allocations of a consumer to Placement.
 
-        After a conflict with another change, the write is tried again.
+        After a conflict with another change, the write is retried.
 
-        :returns: why Placement refuses the write; empty on success.
+        :returns: reason why Placement refuses the write; empty on success.
         """
         for number in range(_TRIES):
-            response = self._try_reallocate(wanted, number)
+            response = self._try_to_correct_allocations(wanted, number)
             if response is None:
                 return ''
             if response.status_code == 204:
                 return ''
             if 'concurrent_update' not in response.text:
                 break
-        return f'HTTP {response.status_code} {http.get_message(response)}'
+        return (f'HTTP {response.status_code} '
+                f'{http.get_error_message(response)}')
 
-    def _try_reallocate(self, wanted: repair.Repair, number: int) -> Any:
-        """Try once to write a consumer's corrected allocations to Placement.
+    def _try_to_correct_allocations(self, wanted: repair.Repair,
+                                    attempt: int) -> Any:
+        """Try once to write the corrected allocations of a consumer.
 
-        Return the response; None if there is nothing to change.
+        Return the response of Placement; None if there is nothing to change.
 
-        :param number: number of this attempt.
+        :param attempt: number of this attempt.
         """
         path = f'/allocations/{wanted.consumer}'
         now = self._placement(path)
@@ -212,7 +218,7 @@ class Client(nova_reader.NovaReader):
             # it was stopped between making the consumer and them.
             both = repair.make_transfer_body(
                 now, self._placement(f'/allocations/{wanted.owner}'), wanted,
-                generation=0 if number % 2 else None)
+                generation=0 if attempt % 2 else None)
             return both and http.send_request(
                 self._connection, 'placement', 'post', '/allocations',
                 json=both, microversion=_PLACEMENT)
@@ -221,9 +227,9 @@ class Client(nova_reader.NovaReader):
             self._connection, 'placement', 'put', path, json=change,
             microversion=_PLACEMENT)
 
-    def has_candidate(self, host: capacity.Host,
-                      query: Iterable[tuple[str, str]]) -> bool:
-        """Return whether a host is among Placement's candidates for a query.
+    def is_allocation_candidate(self, host: capacity.Host,
+                                query: Iterable[tuple[str, str]]) -> bool:
+        """Return whether Placement offers a host as candidate for a query.
 
         :param query: parameters of GET /allocation_candidates.
         """
@@ -236,9 +242,9 @@ class Client(nova_reader.NovaReader):
         return bool(answer['allocation_requests'])
 
     def is_owner_trait_required(self) -> bool:
-        """Return whether nova-scheduler requires hosts with trait OWNER_NOVA.
+        """Return whether nova-scheduler requires the trait OWNER_NOVA.
 
-        It requires this trait once all compute services run Nova 34 or newer.
+        The trait is required once all compute services run Nova 34 or newer.
         """
         known = self._placement(
             f'/traits?name=in:{names.OWNER_TRAIT}')['traits']
@@ -246,8 +252,8 @@ class Client(nova_reader.NovaReader):
             f'/resource_providers?required={os_traits.COMPUTE_NODE},'
             f'!{names.OWNER_TRAIT}')['resource_providers']
 
-    def list_our_names(self) -> tuple[list[str], list[str]]:
-        """Return ghsched's resource classes and traits known to Placement."""
+    def list_ghsched_classes_and_traits(self) -> tuple[list[str], list[str]]:
+        """Return the resource classes and traits of ghsched in Placement."""
         classes = {one['name'] for one in self._placement(
             '/resource_classes')['resource_classes']}
         traits = self._placement('/traits?name=startswith:CUSTOM_')['traits']
@@ -255,7 +261,8 @@ class Client(nova_reader.NovaReader):
                 sorted(filter(names.is_ghsched_trait, traits)))
 
     def list_hosts_with_traits(self, traits: Iterable[str]) -> list[str]:
-        """Return the names of compute nodes with any of the given traits."""
+        """Return the names of compute nodes that have any of the given traits.
+        """
         roots = {provider['root_provider_uuid'] for trait in traits
                  for provider in self._placement(
                      f'/resource_providers?required={trait}')[
@@ -263,7 +270,7 @@ class Client(nova_reader.NovaReader):
         return sorted(str(self._placement(
             f'/resource_providers/{root}')['name']) for root in roots)
 
-    def _root(self, name: str) -> str:
+    def _find_root_uuid(self, name: str) -> str:
         found = self._placement('/resource_providers?' + parse.urlencode(
             {'name': name}))['resource_providers']
         if not found:
@@ -272,7 +279,7 @@ class Client(nova_reader.NovaReader):
                 'host list" lists them')
         return str(found[0]['root_provider_uuid'])
 
-    def _list_our_roots(self) -> set[str]:
+    def _list_ghsched_compute_nodes(self) -> set[str]:
         """Return the UUIDs of compute nodes that run the ghsched driver."""
         markers = {names.NUMA_NODE_TRAIT,
                    names.CAPABILITY_TRAITS['DEVICE_NUMA']}
@@ -286,9 +293,9 @@ class Client(nova_reader.NovaReader):
 
     def _read_provider(self, record: Mapping[str, Any]
                        ) -> capacity.Provider | None:
-        """Read a resource provider with inventories, usages and traits.
+        """Read a resource provider with its inventories, usages and traits.
 
-        None if the provider has been deleted.
+        None if the provider was deleted.
 
         :param record: record of the provider in Placement's list.
         """
@@ -303,7 +310,8 @@ class Client(nova_reader.NovaReader):
             record['root_provider_uuid'], inventories['inventories'],
             usages['usages'], frozenset(traits['traits']))
 
-    def _allocations_of(self, uuid: str) -> tuple[str, dict[str, Any]]:
+    def _read_provider_allocations(self,
+                                   uuid: str) -> tuple[str, dict[str, Any]]:
         answer = self._placement(f'/resource_providers/{uuid}/allocations',
                                  gone={'allocations': {}})
         return uuid, dict(answer['allocations'])

@@ -75,7 +75,7 @@ class ReadOnlyService:
         self._count = count
 
     def get(self, path: str, **how: Any) -> Any:
-        """Return the service's response to a GET request."""
+        """Send a GET request to the service; return the response."""
         self._count()
         return self._adapter.get(path, **how)
 
@@ -92,7 +92,7 @@ class ReadOnlyConnection:
         self._requests = Counter[str]()
 
     def __getattr__(self, name: str) -> Any:
-        """Return the session and the like of the real connection."""
+        """Return ``session`` or ``endpoint_for`` of the real connection."""
         if name not in ('session', 'endpoint_for'):
             raise AttributeError(name)
         return getattr(self._connection, name)
@@ -107,7 +107,7 @@ class ReadOnlyConnection:
 
     @property
     def requests(self) -> dict[str, int]:
-        """Number of requests that were sent, by service."""
+        """Number of requests sent so far, by service."""
         with self._lock:
             return dict(self._requests)
 
@@ -124,9 +124,10 @@ class CloudClient(clients.Client):
     def list_provider_trees(self) -> dict[str, list[dict[str, Any]]]:
         """Return the provider records of hosts that run the ghsched driver.
 
-        They are by UUID of the compute node; each has its generation.
+        The records are by UUID of the compute node and include the
+        generations.
         """
-        ours = self._list_our_roots()
+        ours = self._list_ghsched_compute_nodes()
         found: dict[str, list[dict[str, Any]]] = {}
         for record in self._placement(
                 '/resource_providers')['resource_providers']:
@@ -135,16 +136,17 @@ class CloudClient(clients.Client):
                 found.setdefault(root, []).append(record)
         return found
 
-    def read_host(self, records: Iterable[Mapping[str, Any]]
-                  ) -> capacity.Host | None:
-        """Return one host from the records of its providers; None if gone."""
+    def read_host_of_records(self, records: Iterable[Mapping[str, Any]]
+                             ) -> capacity.Host | None:
+        """Read a host, given the records of its providers; None if it is gone.
+        """
         found = capacity.build_hosts(
             provider for provider in map(self._read_provider, records)
             if provider is not None)
         return found[0] if found else None
 
-    def has_usages(self, provider: capacity.Provider) -> bool:
-        """Return whether a provider still has the usages that were read."""
+    def has_unchanged_usages(self, provider: capacity.Provider) -> bool:
+        """Return whether the usages of a provider are as last read."""
         answer = self._placement(
             f'/resource_providers/{provider.uuid}/usages',
             gone={'usages': None})
@@ -175,8 +177,9 @@ class Watched:
     least: int = 1
 
 
-def parse_watched(text: str) -> Watched:
-    """Parse ``NAME`` or ``NAME=N``, a flavor and how many should fit."""
+def parse_watched_flavor(text: str) -> Watched:
+    """Parse ``NAME`` or ``NAME=N``, a flavor and how many guests should fit.
+    """
     name, _, least = text.rpartition('=')
     if name and least.isascii() and least.isdigit():
         return Watched(name, int(least[:9]))
@@ -226,50 +229,56 @@ class CloudCache:
         self.cloud = cloud_figures.Cloud()
 
     def refresh(self) -> None:
-        """Read what has changed since the last refresh.
+        """Update the cached cloud with the changes since the last refresh.
 
-        :raises CommandError: when a service refuses or does not answer.
+        :raises CommandError: when a service refuses a request or does not
+            answer.
         """
         now = self._clock()
         if self.cloud.read_at is not None:
-            self._changed |= self._client.list_changed_hosts(_format_time(
+            self._changed |= self._client.list_changed_hosts(_format_past_time(
                 now - self.cloud.read_at + _OVERLAP_S))
         trees = dict(sorted(self._client.list_provider_trees().items())
                      [:HOSTS_KEPT])
         nodes = self._client.list_compute_nodes()
         self._entries = {root: entry for root, entry in self._entries.items()
                          if root in trees}
-        stale = self._list_stale(trees)
-        stale += self._check_others(trees.keys() - set(stale), now)
-        self._read(stale[:HOSTS_READ], trees, nodes, now)
-        self._changed &= {_get_name(trees[root])
+        stale = self._list_hosts_to_read(trees)
+        stale += self._recheck_unchanged_hosts(trees.keys() - set(stale), now)
+        self._read_hosts(stale[:HOSTS_READ], trees, nodes, now)
+        self._changed &= {_get_compute_node_name(trees[root])
                           for root in stale[HOSTS_READ:]}
         self._drop_verdicts({*stale[:HOSTS_READ]})
-        away = self._client.list_unavailable(nodes)
+        away = self._client.list_unavailable_nodes(nodes)
         self.cloud = cloud_figures.Cloud(
             tuple(sorted((entry.host for entry in self._entries.values()),
                          key=lambda host: host.name)),
             frozenset(entry.host.name for root, entry
                       in self._entries.items() if root in away),
-            tuple(self._judge_flavors(away)),
+            tuple(self._yield_flavor_capacities(away)),
             len(stale[HOSTS_READ:]), now)
 
-    def _list_stale(self, trees: Mapping[str, Sequence[Mapping[str, Any]]]
-                    ) -> list[str]:
-        """Return the hosts that have changed, by UUID of the compute node."""
+    def _list_hosts_to_read(
+            self, trees: Mapping[str, Sequence[Mapping[str,
+                                                       Any]]]) -> list[str]:
+        """Return the UUIDs of compute nodes that are new or have changed."""
         return [root for root, records in sorted(trees.items())
                 if root not in self._entries
                 or self._entries[root].generations != _map_generations(records)
-                or _get_name(records) in self._changed]
+                or _get_compute_node_name(records) in self._changed]
 
-    def _check_others(self, roots: Iterable[str], now: float) -> list[str]:
-        """Check hosts without a known change for one; return who has changed.
+    def _recheck_unchanged_hosts(self, roots: Iterable[str],
+                                 now: float) -> list[str]:
+        """Check hosts without a known change; return those that did change.
+
+        Only hosts that have not been checked for a while are checked.
         """
         due = sorted((self._entries[root].checked, root) for root in roots
                      if now - self._entries[root].checked >= CHECK_INTERVAL_S)
         asked = [root for _time, root in due[:HOSTS_CHECKED]]
-        same = self._client.map_all(lambda root: self._client.has_usages(
-            self._entries[root].host.root), asked)
+        same = self._client.map_in_parallel(
+            lambda root: self._client.has_unchanged_usages(self._entries[root].
+                                                           host.root), asked)
         for root, unchanged in zip(asked, same, strict=True):
             entry = self._entries[root]
             self._entries[root] = _Entry(entry.host, entry.generations, now)
@@ -278,33 +287,37 @@ class CloudCache:
         return [root for root, unchanged in zip(asked, same, strict=True)
                 if not unchanged]
 
-    def _read(self, roots: Sequence[str],
-              trees: Mapping[str, Sequence[Mapping[str, Any]]],
-              nodes: Mapping[str, Mapping[str, Any]], now: float) -> None:
-        """Read hosts from Placement, and their NUMA nodes' room from Nova."""
-        found = self._client.map_all(
-            lambda root: self._client.read_host(trees[root]), roots)
+    def _read_hosts(self, roots: Sequence[str],
+                    trees: Mapping[str, Sequence[Mapping[str, Any]]],
+                    nodes: Mapping[str, Mapping[str,
+                                                Any]], now: float) -> None:
+        """Read hosts from Placement, and free CPUs and memory from Nova.
+
+        :param roots: UUIDs of the compute nodes to read.
+        """
+        found = self._client.map_in_parallel(
+            lambda root: self._client.read_host_of_records(trees[root]), roots)
         there = [host for host in found if host is not None]
-        rooms = node_rooms.read_rooms(self._client, there, nodes)
-        for host in rooms.add_rooms(there):
+        rooms = node_rooms.read_free_node_resources(self._client, there, nodes)
+        for host in rooms.add_free_node_resources(there):
             self._entries[host.uuid] = _Entry(
                 host, _map_generations(trees[host.uuid]), now)
 
-    def _drop_verdicts(self, read: Set[str]) -> None:
-        """Drop the verdicts of hosts that are gone or were read again.
+    def _drop_verdicts(self, read_again: Set[str]) -> None:
+        """Drop the flavor check results of hosts that are gone or read again.
 
-        :param read: UUIDs of the latter.
+        :param read_again: UUIDs of the compute nodes that were read again.
         """
         for verdicts in self._verdicts.values():
             for root in [*verdicts.by_host]:
-                if root in read or root not in self._entries:
+                if root in read_again or root not in self._entries:
                     del verdicts.by_host[root]
 
-    def _judge_flavors(self, away: Mapping[str, str]
-                       ) -> Iterator[cloud_figures.FlavorRoom]:
-        """Yield the room of the cloud for each watched flavor.
+    def _yield_flavor_capacities(self, unavailable: Mapping[str, str]
+                                 ) -> Iterator[cloud_figures.FlavorRoom]:
+        """Yield how many guests of each watched flavor fit in the cloud.
 
-        :param away: reason why a host takes no servers, by UUID.
+        :param unavailable: reason why a host takes no servers, by UUID.
         """
         watched = self._settings.watched[:FLAVORS_WATCHED]
         records = ({one['name']: one for one in self._client.list_flavors()}
@@ -313,15 +326,15 @@ class CloudCache:
         for one in watched:
             yield cloud_figures.sum_flavor_capacity(
                 one.flavor, one.least,
-                self._judge_flavor(one.flavor, records.get(one.flavor), owned,
-                                   away))
+                self._yield_host_verdicts(one.flavor, records.get(one.flavor),
+                                          owned, unavailable))
 
-    def _judge_flavor(self, name: str, record: Mapping[str, Any] | None,
-                      owned: bool, away: Mapping[str, str]
-                      ) -> Iterator[fitting.Verdict]:
-        """Yield the verdict of each host on a flavor."""
+    def _yield_host_verdicts(
+            self, name: str, record: Mapping[str, Any] | None, owned: bool,
+            unavailable: Mapping[str, str]) -> Iterator[fitting.Verdict]:
+        """Yield how many guests of a flavor fit on each host, or why none."""
         try:
-            questions = self._make_questions(record, owned)
+            questions = self._make_flavor_requirements(record, owned)
         except base.Refused as error:
             LOG.warning('flavor %(name)s: no guest fits: %(error)s',
                         {'name': name, 'error': error})
@@ -331,18 +344,19 @@ class CloudCache:
         if known is None or known.questions != questions:
             known = self._verdicts[name] = _Verdicts(questions, {})
         for root, entry in self._entries.items():
-            if root in away:
-                yield flavors.make_refusal(entry.host, away[root])
+            if root in unavailable:
+                yield flavors.make_host_refusal(entry.host, unavailable[root])
                 continue
             if root not in known.by_host:
-                known.by_host[root] = _judge_host(entry.host, questions)
+                known.by_host[root] = _check_host_for_flavor(
+                    entry.host, questions)
             yield known.by_host[root]
 
-    def _make_questions(self, record: Mapping[str, Any] | None, owned: bool
-                        ) -> list[flavors.Question]:
-        """Return what a flavor asks of hosts, for each number of guest nodes.
+    def _make_flavor_requirements(self, record: Mapping[str, Any] | None,
+                                  owned: bool) -> list[flavors.Question]:
+        """Return what a flavor requires, for each number of guest NUMA nodes.
 
-        :param record: flavor in Nova's API; None if Nova has none.
+        :param record: flavor in Nova's API; None if the flavor does not exist.
         :raises Refused: when the flavor does not exist or is invalid.
         """
         if record is None:
@@ -352,15 +366,16 @@ class CloudCache:
             record['disk'] + record.get('OS-FLV-EXT-DATA:ephemeral', 0),
             record.get('swap') or 0)
         specs = record['extra_specs']
-        shapes = flavors.list_shapes(size, specs)
-        policy, _guest = flavors.parse_flavor(size, shapes[0])
+        shapes = flavors.list_node_count_variants(size, specs)
+        policy, _guest = flavors.parse_flavor_specs(size, shapes[0])
         classes = {
-            **flavors.guess_classes(policy, (
+            **flavors.guess_vf_classes(policy, (
                 entry.host for entry in self._entries.values())),
             **dict(self._settings.classes)}
-        return [flavors.make_question(size, shape, classes,
-                                      self._settings.accounting, owned)
-                for shape in shapes]
+        return [
+            flavors.make_flavor_requirements(size, shape, classes,
+                                             self._settings.accounting, owned)
+            for shape in shapes]
 
 
 @dataclass(frozen=True)
@@ -371,9 +386,10 @@ class _Verdicts:
     by_host: dict[str, fitting.Verdict]
 
 
-def _judge_host(host: capacity.Host, questions: Iterable[flavors.Question]
-                ) -> fitting.Verdict:
-    """Return the verdict for the fewest guest NUMA nodes that fit a host."""
+def _check_host_for_flavor(
+        host: capacity.Host,
+        questions: Iterable[flavors.Question]) -> fitting.Verdict:
+    """Check a host for a flavor with the fewest guest NUMA nodes that fit."""
     for wish, _asked, _joining in questions:
         verdict = fitting.check_host_capacity(host, wish)
         if verdict.guests:
@@ -382,24 +398,30 @@ def _judge_host(host: capacity.Host, questions: Iterable[flavors.Question]
 
 
 def _make_flavor_refusal(reason: str) -> fitting.Verdict:
-    """Return the verdict that no host takes a guest of a wrong flavor."""
+    """Return the result for an invalid flavor: no guest fits on any host.
+
+    :param reason: why the flavor is invalid.
+    """
     return fitting.Verdict('', lacks=(lack.Lack(None, 'valid flavor',
                                                 reason=reason),))
 
 
 def _map_generations(records: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Return the generations of provider records, by UUID."""
+    """Return the generation of each resource provider, by provider UUID."""
     return {one['uuid']: one['generation'] for one in records}
 
 
-def _get_name(records: Iterable[Mapping[str, Any]]) -> str:
-    """Return the name of the compute node among its provider records."""
+def _get_compute_node_name(records: Iterable[Mapping[str, Any]]) -> str:
+    """Return the name of a compute node from the records of its providers."""
     return next((str(one['name']) for one in records
                  if one['uuid'] == one['root_provider_uuid']), '')
 
 
-def _format_time(seconds_ago: float) -> str:
-    """Return a time in the past in ISO 8601 format."""
+def _format_past_time(seconds_ago: float) -> str:
+    """Format a time in the past as ISO 8601 text.
+
+    :param seconds_ago: seconds between that time and now.
+    """
     return (datetime.datetime.now(datetime.UTC) - datetime.timedelta(
         seconds=seconds_ago)).strftime('%Y-%m-%dT%H:%M:%SZ')
 
@@ -408,9 +430,9 @@ def _format_time(seconds_ago: float) -> str:
 ERRORS = (*base.SERVICE_ERRORS, OSError)
 
 
-def make_cache(connection: Any, settings: Settings
-               ) -> tuple[CloudCache, ReadOnlyConnection]:
-    """Return an empty cache of a cloud, and the connection that it reads by.
+def make_cloud_cache(connection: Any, settings: Settings
+                     ) -> tuple[CloudCache, ReadOnlyConnection]:
+    """Return an empty cache of a cloud, and the read-only connection for it.
 
     :param connection: connection of openstacksdk.
     """

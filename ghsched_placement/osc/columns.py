@@ -38,8 +38,9 @@ class Unknown(columns.FormattableColumn[None]):
         return False
 
 
-def or_unknown(value: Any) -> Any:
-    """Return a value for a table column; None becomes the mark for unknown."""
+def mark_unknown(value: Any) -> Any:
+    """Return a table cell's value; None becomes the mark for unknown values.
+    """
     return Unknown() if value is None else value
 
 
@@ -102,13 +103,13 @@ class _Blank(Unknown):
         return self._text
 
 
-def to_plain_cell(cell: Any, blank: str = '') -> Any:
-    """Convert a table cell to plain text, such as for CSV.
+def make_plain_cell(cell: Any, unknown_text: str = '') -> Any:
+    """Convert a table cell to plain text for formats such as CSV.
 
-    :param blank: text for an unknown value.
+    :param unknown_text: text for an unknown value.
     """
     if isinstance(cell, Unknown):
-        return _Blank(blank)
+        return _Blank(unknown_text)
     if isinstance(cell, columns.FormattableColumn):
-        return _Plain(cell, blank)
+        return _Plain(cell, unknown_text)
     return cell

@@ -92,13 +92,13 @@ class CheckFlavor(base.Lister):
             '--image', metavar='<image>',
             help='Image (name or ID) whose properties also apply')
         parser.add_argument(
-            '--count', type=parse_count, default=1, metavar='<n>',
+            '--count', type=parse_guest_count, default=1, metavar='<n>',
             help='Number of guests to find room for (default: %(default)s)')
         parser.add_argument(
             '--host', metavar='<host>',
             help='Check this host only (hypervisor hostname)')
-        add_vf_class(parser)
-        hosts.add_accounting(parser)
+        add_vf_class_option(parser)
+        hosts.add_accounting_option(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace
@@ -107,40 +107,41 @@ class CheckFlavor(base.Lister):
         flavor = client.get_flavor(parsed_args.flavor)
         properties = (client.get_image_properties(parsed_args.image)
                       if parsed_args.image else {})
-        size = get_size(flavor)
+        size = get_flavor_size(flavor)
         specs = merge_image_properties(flavor.extra_specs, properties)
-        shapes = list_shapes(size, specs)
-        policy, guest = parse_flavor(size, shapes[0])
+        shapes = list_node_count_variants(size, specs)
+        policy, guest = parse_flavor_specs(size, shapes[0])
         nodes = client.list_compute_nodes()
-        away = client.list_unavailable(nodes)
-        found = select_hosts(client.list_hosts(), parsed_args.host)
+        away = client.list_unavailable_nodes(nodes)
+        found = select_hosts_by_name(client.list_hosts(), parsed_args.host)
         if guest.cells:
-            rooms = node_rooms.read_rooms(client, [
+            rooms = node_rooms.read_free_node_resources(client, [
                 host for host in found if host.uuid not in away], nodes)
-            found = rooms.add_rooms(found)
+            found = rooms.add_free_node_resources(found)
             for note in rooms.list_notes():
                 self.log.warning(note)
-        classes = {**guess_classes(policy, found),
+        classes = {**guess_vf_classes(policy, found),
                    **dict(parsed_args.vf_class)}
-        self._warn(policy, classes, specs)
-        for text in warn_of_wide_queries(policy, parsed_args.accounting,
-                                         found, classes):
+        self._log_flavor_warnings(policy, classes, specs)
+        for text in yield_slow_query_warnings(policy, parsed_args.accounting,
+                                              found, classes):
             self.log.warning(text)
-        questions = [make_question(
+        questions = [make_flavor_requirements(
             size, shape, classes, parsed_args.accounting,
             client.is_owner_trait_required())
             for shape in shapes]
-        verdicts = client.map_all(
-            lambda host: make_refusal(host, away[host.uuid])
+        verdicts = client.map_in_parallel(
+            lambda host: make_host_refusal(host, away[host.uuid])
             if host.uuid in away
-            else judge_first_shape(client, host, questions), found)
+            else check_host_with_fewest_nodes(client, host, questions), found)
         if sum(verdict.guests for verdict in verdicts) < parsed_args.count:
             self.status = exits.FOUND
         return COLUMNS, list(list_verdict_rows(verdicts))
 
-    def _warn(self, policy: policies.GuestPolicy,
-              classes: Mapping[str, str], specs: Mapping[str, str]) -> None:
-        """Log doubtful extra specs, and those that cannot be checked."""
+    def _log_flavor_warnings(self, policy: policies.GuestPolicy,
+                             classes: Mapping[str, str],
+                             specs: Mapping[str, str]) -> None:
+        """Log which extra specs are doubtful and which cannot be checked."""
         for text in policies.doubtful(specs):
             self.log.warning(text)
         unknown = sorted({vfs.alias for vfs in policy.vfs} - classes.keys())
@@ -153,10 +154,10 @@ class CheckFlavor(base.Lister):
             self.log.warning('Not looked at: %s', ', '.join(left_out))
 
 
-def parse_count(text: str) -> int:
+def parse_guest_count(text: str) -> int:
     """Parse a number of guests given as a command-line option.
 
-    :raises ArgumentTypeError: when it is not a positive integer.
+    :raises ArgumentTypeError: when the text is not a positive integer.
     """
     if not re.fullmatch(r'[0-9]{1,9}', text) or not int(text):
         raise argparse.ArgumentTypeError(
@@ -164,25 +165,25 @@ def parse_count(text: str) -> int:
     return int(text)
 
 
-def select_hosts(found: Sequence[capacity.Host], name: str | None
-                 ) -> Sequence[capacity.Host]:
-    """Return the hosts with a hypervisor hostname; all hosts for None.
+def select_hosts_by_name(hosts: Sequence[capacity.Host], name: str | None
+                         ) -> Sequence[capacity.Host]:
+    """Return the hosts with a hypervisor hostname; all hosts if it is None.
 
     :raises CommandError: when no host has that name.
     """
     if name is None:
-        return found
-    named = [host for host in found if host.name == name]
+        return hosts
+    named = [host for host in hosts if host.name == name]
     if not named:
         raise exceptions.CommandError(f'no host {name}')
     return named
 
 
-def warn_of_wide_queries(policy: policies.GuestPolicy,
-                         accounting: policies.Accounting,
-                         found: Iterable[capacity.Host],
-                         classes: Mapping[str, str]) -> Iterator[str]:
-    """Yield a warning if a flavor makes Placement search for a long time.
+def yield_slow_query_warnings(policy: policies.GuestPolicy,
+                              accounting: policies.Accounting,
+                              hosts: Iterable[capacity.Host],
+                              classes: Mapping[str, str]) -> Iterator[str]:
+    """Yield a warning if Placement will take long to find hosts for a flavor.
 
     :param classes: resource class of the VFs of each PCI alias.
     """
@@ -192,7 +193,7 @@ def warn_of_wide_queries(policy: policies.GuestPolicy,
             policy, accounting, len(host.nodes),
             {alias: by_class[name] for alias, name in classes.items()})
 
-    worst, name = max(((combinations(host), host.name) for host in found),
+    worst, name = max(((combinations(host), host.name) for host in hosts),
                       default=(0, ''))
     if worst > request.SLOW_COMBINATIONS:
         yield (f'host {name} has {worst} combinations of NUMA nodes and PFs '
@@ -201,13 +202,13 @@ def warn_of_wide_queries(policy: policies.GuestPolicy,
                '[placement]max_allocation_candidates limits it')
 
 
-def get_size(flavor: Any) -> Size:
+def get_flavor_size(flavor: Any) -> Size:
     """Return the vCPUs, memory, disk and swap of a flavor of openstacksdk."""
     return Size(flavor.vcpus, flavor.ram, flavor.disk + flavor.ephemeral,
                 flavor.swap or 0)
 
 
-def add_vf_class(parser: argparse.ArgumentParser) -> None:
+def add_vf_class_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--vf-class', metavar='<alias>=<class>', action='append',
         default=[], type=parse_vf_class,
@@ -219,7 +220,7 @@ def add_vf_class(parser: argparse.ArgumentParser) -> None:
 def parse_vf_class(text: str) -> tuple[str, str]:
     """Parse ``ALIAS=CLASS``, a PCI alias and its resource class.
 
-    :raises argparse.ArgumentTypeError: when it does not have that form.
+    :raises argparse.ArgumentTypeError: when the text does not have this form.
     """
     match = _VF_CLASS.fullmatch(text)
     if match is None:
@@ -230,7 +231,7 @@ def parse_vf_class(text: str) -> tuple[str, str]:
 
 def merge_image_properties(extra_specs: Mapping[str, str],
                            properties: Mapping[str, str]) -> dict[str, str]:
-    """Return a flavor's extra specs, extended by an image's properties.
+    """Return a flavor's extra specs combined with an image's properties.
 
     :raises CommandError: when the image contradicts the flavor, or has a
         property that only flavors may have.
@@ -246,13 +247,14 @@ def merge_image_properties(extra_specs: Mapping[str, str],
         raise base.Refused(f'the flavor: {error}') from None
 
 
-def parse_flavor(size: Size, extra_specs: Mapping[str, str]
-                 ) -> tuple[policies.GuestPolicy, topology.Guest]:
-    """Parse the bandwidth policy and the NUMA topology of a flavor.
+def parse_flavor_specs(size: Size, extra_specs: Mapping[str, str]
+                       ) -> tuple[policies.GuestPolicy, topology.Guest]:
+    """Parse the bandwidth policy and the guest NUMA topology of a flavor.
 
-    :raises CommandError: when the flavor is invalid; names all errors.
+    :raises CommandError: when the flavor is invalid; the error names all
+        problems.
     """
-    extra_specs = list_shapes(size, extra_specs)[0]
+    extra_specs = list_node_count_variants(size, extra_specs)[0]
     try:
         guest = topology.split(size.vcpus, size.memory_mb, extra_specs)
     except topology.TopologyError as error:
@@ -270,13 +272,13 @@ def parse_flavor(size: Size, extra_specs: Mapping[str, str]
     return policy, guest
 
 
-def list_shapes(size: Size, extra_specs: Mapping[str, str]
-                ) -> list[Mapping[str, str]]:
+def list_node_count_variants(size: Size, extra_specs: Mapping[str, str]
+                             ) -> list[Mapping[str, str]]:
     """Return a flavor's extra specs for each number of guest NUMA nodes.
 
-    They are the given extra specs alone, unless the flavor leaves the number
-    of guest NUMA nodes to the scheduler. A number whose nodes would not have
-    whole memory pages is left out, unless no other is left.
+    Only one variant exists unless the flavor leaves the number of guest NUMA
+    nodes to the scheduler. Numbers that would split memory pages are left out,
+    unless no other number is possible.
 
     :raises CommandError: when the range of numbers is invalid.
     """
@@ -292,11 +294,11 @@ def list_shapes(size: Size, extra_specs: Mapping[str, str]
         in auto_nodes.list_node_counts(extra_specs, size.vcpus,
                                        size.memory_mb)]
     return [shape for shape in shapes
-            if _can_be_split(size, shape)] or shapes
+            if _can_split_guest(size, shape)] or shapes
 
 
-def _can_be_split(size: Size, extra_specs: Mapping[str, str]) -> bool:
-    """Whether Nova can split a guest of a flavor into its NUMA nodes."""
+def _can_split_guest(size: Size, extra_specs: Mapping[str, str]) -> bool:
+    """Return whether Nova can split a flavor's guest into its NUMA nodes."""
     try:
         topology.split(size.vcpus, size.memory_mb, extra_specs)
     except topology.TopologyError:
@@ -304,58 +306,66 @@ def _can_be_split(size: Size, extra_specs: Mapping[str, str]) -> bool:
     return True
 
 
-def make_question(size: Size, extra_specs: Mapping[str, str],
-                  classes: Mapping[str, str], accounting: policies.Accounting,
-                  owned: bool) -> Question:
-    """Return a flavor's requirements, to be checked against each host.
+def make_flavor_requirements(size: Size, extra_specs: Mapping[str, str],
+                             classes: Mapping[str, str],
+                             accounting: policies.Accounting,
+                             needs_owner_trait: bool) -> Question:
+    """Return what a flavor requires of a host.
+
+    The result has the resources, and the Placement queries for a guest with
+    its own control group and for a guest that shares one.
 
     :param classes: resource class of the VFs of each PCI alias.
-    :param owned: whether nova-scheduler requires the trait OWNER_NOVA.
+    :param needs_owner_trait: whether nova-scheduler requires the trait
+        OWNER_NOVA.
     """
-    policy, guest = parse_flavor(size, extra_specs)
+    policy, guest = parse_flavor_specs(size, extra_specs)
     asked, joining = (make_candidates_query(size, extra_specs, accounting,
-                                            owned, joins)
+                                            needs_owner_trait, joins)
                       for joins in (False, True))
-    return (make_wish(policy, guest, asked, classes, accounting), asked,
-            joining)
+    return (make_guest_demand(policy, guest, asked, classes,
+                              accounting), asked, joining)
 
 
-def guess_classes(policy: policies.GuestPolicy,
-                  found: Iterable[capacity.Host]) -> dict[str, str]:
-    """Return the VFs' resource class by PCI alias, if hosts have only one.
+def guess_vf_classes(policy: policies.GuestPolicy,
+                     hosts: Iterable[capacity.Host]) -> dict[str, str]:
+    """Return the resource class of VFs by PCI alias, if hosts have only one.
 
-    Empty if VFs of the hosts have several resource classes.
+    Empty if the VFs of the hosts have several resource classes.
     """
-    classes = {pf.resource_class for host in found for pf in host.pfs}
+    classes = {pf.resource_class for host in hosts for pf in host.pfs}
     if len(classes) > 1:
         return {}
     return {vfs.alias: next(iter(classes), f'the alias {vfs.alias}')
             for vfs in policy.vfs}
 
 
-def make_candidates_query(size: Size, extra_specs: Mapping[str, str],
-                          accounting: policies.Accounting, owned: bool,
-                          joins: bool = False) -> tuple[tuple[str, str], ...]:
-    """Return nova-scheduler's query for allocation candidates of a flavor.
+def make_candidates_query(
+        size: Size, extra_specs: Mapping[str, str],
+        accounting: policies.Accounting, needs_owner_trait: bool,
+        is_sharing: bool = False) -> tuple[tuple[str, str], ...]:
+    """Return nova-scheduler's allocation candidates query for a flavor.
 
-    :param owned: whether nova-scheduler requires the trait OWNER_NOVA.
-    :param joins: whether the guest shares an existing control group.
+    :param needs_owner_trait: whether nova-scheduler requires the trait
+        OWNER_NOVA.
+    :param is_sharing: whether the guest shares an existing control group.
     """
-    policy, guest = parse_flavor(size, extra_specs)
+    policy, guest = parse_flavor_specs(size, extra_specs)
     wanted = query.Flavor(guest.shared, guest.pcpus, guest.memory_mb,
                           size.disk_gb, size.swap_mb, extra_specs)
     return tuple(query.parameters(wanted, request.build_request(
-        policy, accounting, joining=joins), owned))
+        policy, accounting, joining=is_sharing), needs_owner_trait))
 
 
-def make_wish(policy: policies.GuestPolicy, guest: topology.Guest,
-              asked: Iterable[tuple[str, str]], classes: Mapping[str, str],
-              accounting: policies.Accounting) -> fitting.GuestDemand:
+def make_guest_demand(policy: policies.GuestPolicy, guest: topology.Guest,
+                      query_parameters: Iterable[tuple[str, str]],
+                      classes: Mapping[str, str],
+                      accounting: policies.Accounting) -> fitting.GuestDemand:
     """Return the resources that a guest of a flavor needs from a host.
 
-    :param asked: parameters of nova-scheduler's Placement query.
+    :param query_parameters: parameters of nova-scheduler's Placement query.
     """
-    parameters = dict(asked)
+    parameters = dict(query_parameters)
     amounts = {}
     for text in filter(None, parameters.get('resources', '').split(',')):
         name, _, amount = text.partition(':')
@@ -369,29 +379,30 @@ def make_wish(policy: policies.GuestPolicy, guest: topology.Guest,
         guest.needs, guest.page_size)
 
 
-def make_refusal(host: capacity.Host, reason: str) -> fitting.Verdict:
-    """Return a result that no guest of a flavor fits a host.
+def make_host_refusal(host: capacity.Host, reason: str) -> fitting.Verdict:
+    """Return the result that no guest of a flavor fits on a host.
 
-    :param reason: why none fits.
+    :param reason: why no guest fits.
     """
     return fitting.Verdict(host.name, lacks=(lack.Lack(
         None, 'compute service', reason=reason,
         cure='see openstack compute service list'),))
 
 
-def judge_host(client: clients.Client, host: capacity.Host,
-               wish: fitting.GuestDemand, asked: Sequence[tuple[str, str]],
-               joining: Sequence[tuple[str, str]]) -> fitting.Verdict:
-    """Check how many guests of a flavor fit a host; return the result.
+def check_host_for_flavor(
+        client: clients.Client, host: capacity.Host, wish: fitting.GuestDemand,
+        asked: Sequence[tuple[str, str]],
+        joining: Sequence[tuple[str, str]]) -> fitting.Verdict:
+    """Check how many guests of a flavor fit on a host.
 
-    If any fits, Placement must also offer the host as a candidate.
+    If any guest fits, Placement must also offer the host as a candidate.
 
     :param wish: resources that each guest needs.
     :param asked: Placement query for a guest with its own control group.
     :param joining: Placement query for a guest that shares a control group.
     """
     verdict = fitting.check_host_capacity(host, wish)
-    if verdict.guests and not client.has_candidate(
+    if verdict.guests and not client.is_allocation_candidate(
             host, joining if verdict.needs_shared_group else asked):
         return fitting.Verdict(host.name, lacks=(lack.Lack(
             None, lack.COMBINATION, reason='Placement has no candidate here: '
@@ -400,16 +411,18 @@ def judge_host(client: clients.Client, host: capacity.Host,
     return verdict
 
 
-def judge_first_shape(client: clients.Client, host: capacity.Host,
-                      questions: Sequence[Question]) -> fitting.Verdict:
-    """Check a host with the fewest guest NUMA nodes that fit it.
+def check_host_with_fewest_nodes(
+        client: clients.Client, host: capacity.Host,
+        requirements: Sequence[Question]) -> fitting.Verdict:
+    """Check a host for a flavor with the fewest guest NUMA nodes that fit.
 
-    Return the result, or that of the last number if none fits.
+    If no number of guest NUMA nodes fits, the result is the one for the last
+    number.
 
-    :param questions: requirements for each number of guest NUMA nodes.
+    :param requirements: requirements for each number of guest NUMA nodes.
     """
-    for question in questions:
-        verdict = judge_host(client, host, *question)
+    for question in requirements:
+        verdict = check_host_for_flavor(client, host, *question)
         if verdict.guests:
             break
     return verdict
@@ -417,7 +430,7 @@ def judge_first_shape(client: clients.Client, host: capacity.Host,
 
 def list_verdict_rows(verdicts: Iterable[fitting.Verdict]) -> Iterator[
         tuple[Any, ...]]:
-    """Yield a table row for each host: how many guests of a flavor fit."""
+    """Yield a table row for each host with the number of guests that fit."""
     for verdict in verdicts:
         yield (verdict.host, bool(verdict.guests), verdict.guests,
                verdict.sharing, columns.Words(list(verdict.nodes)),

@@ -35,7 +35,7 @@ LIST = ('Host', 'State', 'Status', 'NUMA Nodes', 'BW Used (%)',
         'Guests', 'Drift', 'BW Free by Node (%)')
 
 
-def add_accounting(parser: argparse.ArgumentParser) -> None:
+def add_accounting_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--accounting', choices=('min', 'max'), default='min',
         help='Value of [ghsched]bandwidth_accounting for hosts that do not '
@@ -58,34 +58,34 @@ class ListHosts(base.Lister):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
-        add_accounting(parser)
+        add_accounting_option(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        found = observe.observe_hosts(client.get_client(self.app),
-                                      accounting=parsed_args.accounting)
-        return LIST, [make_row(one) for one in found]
+        found = observe.collect_host_records(client.get_client(self.app),
+                                             accounting=parsed_args.accounting)
+        return LIST, [make_host_row(one) for one in found]
 
 
-def make_row(seen: observe.Observed) -> tuple[Any, ...]:
-    """Return the table row of a compute host."""
-    host = seen.host
+def make_host_row(observed: observe.Observed) -> tuple[Any, ...]:
+    """Return the row of a compute host in the table of hosts."""
+    host = observed.host
     stocks = [node.bandwidth for node in host.nodes if node.bandwidth]
     guarantee = max((host.get_largest_guarantee(node) for node in host.nodes
                      if node.bandwidth), default=None)
-    return (host.name, columns.or_unknown(seen.state),
-            columns.or_unknown(seen.status),
-            len(host.nodes),
-            columns.or_unknown(sum(stock.used for stock in stocks)
-                               if stocks else None),
-            columns.or_unknown(sum(stock.free for stock in stocks)
-                               if stocks else None),
-            columns.or_unknown(guarantee),
-            columns.or_unknown(sum(pf.stock.free for pf in host.pfs)
-                               if host.pfs else None),
-            columns.or_unknown(host.groups.free if host.groups else None),
-            len(seen.guests), len(seen.findings), columns.Percents([
+    return (host.name, columns.mark_unknown(observed.state),
+            columns.mark_unknown(observed.status), len(host.nodes),
+            columns.mark_unknown(
+                sum(stock.used for stock in stocks) if stocks else None),
+            columns.mark_unknown(
+                sum(stock.free for stock in stocks) if stocks else None),
+            columns.mark_unknown(guarantee),
+            columns.mark_unknown(
+                sum(pf.stock.free for pf in host.pfs) if host.pfs else None),
+            columns.mark_unknown(host.groups.free if host.groups else None),
+            len(observed.guests), len(observed.findings),
+            columns.Percents([
                 node.bandwidth.free if node.bandwidth else None
                 for node in host.nodes]))
 
@@ -106,18 +106,18 @@ class ShowHost(base.ShowOne):
             '--no-effective', action='store_true',
             help='Do not ask the host; show the records of Placement and Nova '
                  'only')
-        add_accounting(parser)
+        add_accounting_option(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[tuple[str, ...], tuple[Any, ...]]:
         cloud = client.get_client(self.app)
-        seen, = observe.observe_hosts(
+        seen, = observe.collect_host_records(
             cloud, [parsed_args.host],
             ask_hosts=not parsed_args.no_effective,
             accounting=parsed_args.accounting)
         reported = ({} if parsed_args.no_effective
-                    else _get_reported(cloud, seen))
+                    else _read_host_diagnostics(cloud, seen))
         found = make_host_report(
             dataclasses.replace(seen, host=capacity.set_node_capacity(
                 seen.host, node_room.from_diagnostics(reported))),
@@ -125,42 +125,46 @@ class ShowHost(base.ShowOne):
         return tuple(found), tuple(found.values())
 
 
-def _get_reported(cloud: client.Client,
-                  seen: observe.Observed) -> dict[str, Any]:
-    """Return what a host reports of itself in a server's diagnostics."""
-    asked = [server.uuid for server in seen.servers
+def _read_host_diagnostics(cloud: client.Client,
+                           observed: observe.Observed) -> dict[str, Any]:
+    """Read what a host reports about itself in the diagnostics of a server.
+
+    Empty if no server runs on the host.
+    """
+    asked = [server.uuid for server in observed.servers
              if server.running and not server.moving]
-    return (cloud.get_diagnostics(asked[0], seen.host.name)
-            if asked and seen.state == 'up' else {})
+    return (cloud.get_diagnostics(asked[0], observed.host.name)
+            if asked and observed.state == 'up' else {})
 
 
-def make_host_report(seen: observe.Observed,
+def make_host_report(observed: observe.Observed,
                      measured: load.Load | None = None) -> dict[str, Any]:
     """Return all data about a host as a dictionary for JSON.
 
-    :param measured: load that the host has measured, if any.
+    :param measured: load that the host has measured, or None.
     """
-    host, groups = seen.host, seen.host.groups
+    host, groups = observed.host, observed.host.groups
     return {
         'name': host.name,
         'uuid': host.uuid,
-        'state': columns.or_unknown(seen.state),
-        'status': columns.or_unknown(seen.status),
+        'state': columns.mark_unknown(observed.state),
+        'status': columns.mark_unknown(observed.status),
         'capabilities': columns.Lines(list(host.capabilities)),
-        'numa_nodes': Nodes(list(_nodes(seen))),
+        'numa_nodes': Nodes(list(_nodes(observed))),
         'load': Loads([{name: value for name, value in vars(node).items()
                         if value is not None}
                        for node in (measured.nodes if measured else ())]),
-        'devices_without_node': columns.Vfs(shown.list_vfs(host.elsewhere)),
-        'control_groups_total': columns.or_unknown(groups and groups.total),
-        'control_groups_reserved': columns.or_unknown(groups
-                                                      and groups.reserved),
-        'control_groups_used': columns.or_unknown(groups and groups.used),
-        'control_groups_free': columns.or_unknown(groups and groups.free),
+        'devices_without_node': columns.Vfs(
+            shown.make_vf_report(host.elsewhere)),
+        'control_groups_total': columns.mark_unknown(groups and groups.total),
+        'control_groups_reserved': columns.mark_unknown(groups
+                                                        and groups.reserved),
+        'control_groups_used': columns.mark_unknown(groups and groups.used),
+        'control_groups_free': columns.mark_unknown(groups and groups.free),
         'fragmentation_percent':
-        columns.or_unknown(capacity.compute_fragmentation(host)),
-        'guests': Guests(list(_guests(seen))),
-        'drift': Drift([vars(finding) for finding in seen.findings]),
+        columns.mark_unknown(capacity.compute_fragmentation(host)),
+        'guests': Guests(list(_guests(observed))),
+        'drift': Drift([vars(finding) for finding in observed.findings]),
     }
 
 
@@ -181,39 +185,45 @@ def _nodes(seen: observe.Observed) -> Iterator[dict[str, Any]]:
             'effective_percent': _sum_guarantees(seen, node.number),
             'measured_bytes_per_second': real.used,
             'capacity_bytes_per_second': real.capacity,
-            'bursts': _describe_bursts(node, real),
+            'bursts': _make_burst_report(node, real),
             **node_classes.make_node_report(node),
             'vcpus_free': node.room and node.room.vcpus_free,
             'dedicated_cpus_free': node.room and node.room.dedicated_free,
             'memory_free_mb': node.room and node.room.memory_free,
-            'vfs': shown.list_vfs(node.pfs),
+            'vfs': shown.make_vf_report(node.pfs),
         }
 
 
-def _describe_bursts(node: capacity.Node,
-                     real: diagnostics.HostNode) -> dict[str, Any] | None:
-    """Return a dictionary of the bursts promised on a host NUMA node.
+def _make_burst_report(
+        node: capacity.Node,
+        reported: diagnostics.HostNode) -> dict[str, Any] | None:
+    """Return the bursts promised on a host NUMA node as dictionary for JSON.
 
-    Bursts are bandwidth beyond guarantees. None without an inventory of them.
+    Bursts are bandwidth beyond guarantees. None if the node has no inventory
+    of bursts.
     """
     stock = node.bursts
     if stock is None:
         return None
     return {
         'kept_percent': stock.total, 'promised_percent': stock.used,
-        'free_percent': stock.free, 'short_chance': real.bursts_chance,
-        'periods': real.bursts_periods, 'periods_over': real.bursts_over,
-        'periods_short': real.bursts_short,
-        'largest_project_percent': real.bursts_largest_project}
+        'free_percent': stock.free, 'short_chance': reported.bursts_chance,
+        'periods': reported.bursts_periods,
+        'periods_over': reported.bursts_over,
+        'periods_short': reported.bursts_short,
+        'largest_project_percent': reported.bursts_largest_project}
 
 
-def _sum_guarantees(seen: observe.Observed, number: int | None) -> int | None:
-    """Return the percent of bandwidth guaranteed to guests on a host node.
+def _sum_guarantees(observed: observe.Observed,
+                    number: int | None) -> int | None:
+    """Return the percent of a node's bandwidth that is guaranteed in resctrl.
 
-    The guarantees are those set in resctrl, not the allocations in Placement.
-    None if they are unknown.
+    The allocations in Placement do not count. None if the guarantees are
+    unknown.
+
+    :param number: number of the host NUMA node.
     """
-    told = [(server.uuid, server.effective) for server in seen.servers
+    told = [(server.uuid, server.effective) for server in observed.servers
             if server.effective is not None]
     if number is None or not told:
         return None
@@ -229,13 +239,15 @@ def _guests(seen: observe.Observed) -> Iterator[dict[str, Any]]:
         yield {
             'server': server.uuid, 'name': server.name,
             'allocated_percent': audit.get_bandwidth_by_node(seen.host, held),
-            'allocated_beside': node_classes.sum_held_by_node(seen.host, held),
+            'allocated_beside': node_classes.sum_allocations_by_node(
+                seen.host, held),
             'effective_percent': None if server.effective is None else {
                 node: real.minimum
                 for node, real in sorted(server.effective.items())},
-            'shared_group': next((real.group for real in (
-                server.effective or {}).values() if real.group), None),
-        }
+            'shared_group': next(
+                (real.group
+                 for real in (server.effective or {}).values() if real.group),
+                None), }
 
 
 class Loads(columns.Lines):
@@ -272,10 +284,10 @@ class Nodes(columns.Lines):
         if item['effective_percent'] is not None:
             parts.append(f'{item["effective_percent"]} % set on the host')
         if item['measured_bytes_per_second'] is not None:
-            parts.append(_measured(item))
+            parts.append(_format_measured_bandwidth(item))
         if item['bursts']:
-            parts.append(_bursts_text(item['bursts']))
-        parts += node_classes.describe_amounts(item)
+            parts.append(_format_bursts(item['bursts']))
+        parts += node_classes.describe_used_amounts(item)
         if item['vcpus_free'] is not None:
             parts.append(f'{item["vcpus_free"]} vCPUs, '
                          f'{item["dedicated_cpus_free"]} dedicated CPUs and '
@@ -285,14 +297,14 @@ class Nodes(columns.Lines):
         return head + ', '.join(parts)
 
 
-def _measured(item: Mapping[str, Any]) -> str:
+def _format_measured_bandwidth(item: Mapping[str, Any]) -> str:
     used, most = (item['measured_bytes_per_second'],
                   item['capacity_bytes_per_second'])
     text = f'measured {used / 1e6:.0f} MB/s'
     return f'{text} of {most / 1e6:.0f} MB/s' if most else text
 
 
-def _bursts_text(item: Mapping[str, Any]) -> str:
+def _format_bursts(item: Mapping[str, Any]) -> str:
     text = (f'bursts of {item["promised_percent"]} % promised of '
             f'{item["kept_percent"]} % kept for them, '
             f'{item["free_percent"]} % more may be')
@@ -310,17 +322,19 @@ class Guests(columns.Lines):
     """Guests with a policy, one to a line."""
 
     def line(self, item: Mapping[str, Any]) -> str:
-        text = (f'{item["name"]} ({item["server"]}): allocated '
-                f'{_shares(item["allocated_percent"])}'
-                + node_classes.describe_held(item['allocated_beside']))
+        text = (
+            f'{item["name"]} ({item["server"]}): allocated '
+            f'{_format_shares(item["allocated_percent"])}' +
+            node_classes.describe_guest_allocations(item['allocated_beside']))
         if item['effective_percent'] is not None:
-            text += f', set on the host {_shares(item["effective_percent"])}'
+            text += ', set on the host ' + _format_shares(
+                item['effective_percent'])
         if item['shared_group'] is not None:
             text += f' for all in {item["shared_group"]}'
         return text
 
 
-def _shares(shares: Mapping[int, int | None]) -> str:
+def _format_shares(shares: Mapping[int, int | None]) -> str:
     return ', '.join(
         f'{"?" if share is None else share} % on node {node}'
         for node, share in shares.items()) or 'nothing'

@@ -44,20 +44,20 @@ _UNREACHED = (ksa_exceptions.ConnectionError, ksa_exceptions.DiscoveryFailure,
 
 
 def set_session_timeout(connection: Any,
-                        limit: tuple[int, int] | None = None) -> None:
-    """Set a time limit on the session of an OpenStack connection.
+                        timeouts: tuple[int, int] | None = None) -> None:
+    """Set the timeouts of requests in an OpenStack connection's session.
 
-    A limit set by the user (``api_timeout`` of clouds.yaml) is kept.
+    A timeout set by the user (``api_timeout`` of clouds.yaml) is kept.
 
     :param connection: connection of openstacksdk.
-    :param limit: timeouts in seconds; None for :data:`SESSION_TIMEOUT_S`.
+    :param timeouts: timeouts in seconds; None for :data:`SESSION_TIMEOUT_S`.
     """
     # It repeats what the error says; --debug still shows it.
     identity = logging.getLogger('keystoneauth')
     if not identity.isEnabledFor(logging.DEBUG):
         identity.setLevel(logging.ERROR)
     if connection.session.timeout is None:
-        connection.session.timeout = limit or SESSION_TIMEOUT_S
+        connection.session.timeout = timeouts or SESSION_TIMEOUT_S
 
 
 class Unreachable(exceptions.CommandError):
@@ -66,7 +66,7 @@ class Unreachable(exceptions.CommandError):
 
 @contextlib.contextmanager
 def translate_unreachable(connection: Any, service: str) -> Iterator[None]:
-    """Within this context, convert connection errors to Unreachable.
+    """Within this context, raise Unreachable in place of connection errors.
 
     :param connection: connection of openstacksdk.
     :param service: service type in the catalog.
@@ -91,7 +91,7 @@ def translate_unreachable(connection: Any, service: str) -> Iterator[None]:
 
 def make_unreachable_error(connection: Any, service: str,
                            reason: str = '') -> Unreachable:
-    """Build the error for an OpenStack service that does not answer."""
+    """Return the error for an OpenStack service that does not answer."""
     try:
         url = connection.endpoint_for(service)
     except Exception:    # the catalog may be out of reach as well
@@ -102,26 +102,27 @@ def make_unreachable_error(connection: Any, service: str,
 
 
 def _get_auth_url(connection: Any) -> str:
-    """Return the URL of Keystone; empty if it is not known."""
+    """Return the URL of Keystone; empty if the URL is unknown."""
     auth = getattr(getattr(connection, 'session', None), 'auth', None)
     return str(getattr(auth, 'auth_url', None) or '')
 
 
 def send_request(connection: Any, service: str, method: str, path: str,
-                 **how: Any) -> Any:
+                 **arguments: Any) -> Any:
     """Send a request to an OpenStack service; return any response.
 
-    Error statuses raise no exception.
+    A response with an error status raises no exception.
 
     :param connection: connection of openstacksdk.
     :param service: service type in the catalog.
     :param method: name of the adapter's method, such as ``get``.
-    :param how: further arguments of that method.
+    :param arguments: further arguments of the adapter's method.
     :raises Unreachable: when the service does not answer.
     """
-    how.setdefault('timeout', TIMEOUT_S)
+    arguments.setdefault('timeout', TIMEOUT_S)
     with translate_unreachable(connection, service):
-        response = getattr(getattr(connection, service), method)(path, **how)
+        response = getattr(getattr(connection, service), method)(path,
+                                                                 **arguments)
     if response.status_code in _DOWN:
         raise make_unreachable_error(connection, service,
                                      f'HTTP {response.status_code}')
@@ -143,7 +144,7 @@ def get_json(connection: Any, service: str, path: str,
                             microversion=microversion)
     if gone is not None and (response.status_code == 404 or (
             response.status_code == 400
-            and 'No such' in get_message(response))):
+            and 'No such' in get_error_message(response))):
         return gone
     if response.status_code == 200:
         return response.json()
@@ -154,11 +155,11 @@ def get_json(connection: Any, service: str, path: str,
             'This command is for admins; see OS_CLOUD or --os-cloud')
     raise exceptions.CommandError(
         f'{NAMES[service]}: GET {where}: HTTP {response.status_code} '
-        f'{get_message(response)}')
+        f'{get_error_message(response)}')
 
 
-def get_message(response: Any) -> str:
-    """Return the error message in an OpenStack service's response."""
+def get_error_message(response: Any) -> str:
+    """Return the error message in the response of an OpenStack service."""
     try:
         answer = response.json()
         if 'errors' in answer:

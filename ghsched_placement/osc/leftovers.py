@@ -70,11 +70,13 @@ class ListLeftovers(base.Lister):
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         client = clients.get_client(self.app)
-        found = [*list_servers(client.list_servers()),
-                 *list_flavors(client.list_flavors()), *_of_placement(client)]
+        found = [
+            *yield_server_leftovers(client.list_servers()),
+            *yield_flavor_leftovers(client.list_flavors()),
+            *_yield_placement_leftovers(client)]
         read = ['Nova', 'Placement']
-        for service, look in (('Keystone', _of_keystone),
-                              ('Glance', _of_glance)):
+        for service, look in (('Keystone', _list_keystone_leftovers),
+                              ('Glance', _list_glance_leftovers)):
             try:
                 found += look(client)
                 read.append(service)
@@ -87,17 +89,19 @@ class ListLeftovers(base.Lister):
         return COLUMNS, [astuple(one) for one in found]
 
 
-def list_servers(records: Iterable[Mapping[str, Any]]) -> Iterator[Leftover]:
+def yield_server_leftovers(
+        records: Iterable[Mapping[str, Any]]) -> Iterator[Leftover]:
     """Yield a leftover for each server whose flavor has ghsched extra specs.
     """
     for record in records:
-        if policies.wanted(observe.get_extra_specs(record)):
+        if policies.wanted(observe.get_flavor_extra_specs(record)):
             yield Leftover(
                 'Nova', 'server', f'{record["name"]} ({record["id"]})',
                 'resize it to a flavor without keys of ghsched, or delete it')
 
 
-def list_flavors(records: Iterable[Mapping[str, Any]]) -> Iterator[Leftover]:
+def yield_flavor_leftovers(
+        records: Iterable[Mapping[str, Any]]) -> Iterator[Leftover]:
     """Yield a leftover for each flavor with ghsched extra specs."""
     for record in sorted(records, key=lambda one: str(one['name'])):
         specs = record.get('extra_specs') or {}
@@ -109,8 +113,8 @@ def list_flavors(records: Iterable[Mapping[str, Any]]) -> Iterator[Leftover]:
                 + ' '.join(f'--property {key}' for key in ours))
 
 
-def _of_placement(client: clients.Client) -> Iterator[Leftover]:
-    classes, traits = client.list_our_names()
+def _yield_placement_leftovers(client: clients.Client) -> Iterator[Leftover]:
+    classes, traits = client.list_ghsched_classes_and_traits()
     for name in client.list_hosts_with_traits(traits):
         yield Leftover('Placement', 'compute node', name,
                        'ghsched-host retire, on that host')
@@ -122,19 +126,21 @@ def _of_placement(client: clients.Client) -> Iterator[Leftover]:
                        f'openstack trait delete {name}')
 
 
-def _of_keystone(client: clients.Client) -> list[Leftover]:
+def _list_keystone_leftovers(client: clients.Client) -> list[Leftover]:
     ours = {f'{_LIMIT}{name}' for name in names.OUR_CLASSES}
     return [Leftover('Keystone', word, str(one['resource_name']),
                      f'openstack {word} delete {one["id"]}')
             for kind, word in (('limits', 'limit'),
                                ('registered_limits', 'registered limit'))
-            for one in client.list_limits(kind)
+            for one in client.list_unified_limits(kind)
             if one['resource_name'] in ours]
 
 
-def _of_glance(client: clients.Client) -> list[Leftover]:
+def _list_glance_leftovers(client: clients.Client) -> list[Leftover]:
     name = metadefs.NAME
+    if not client.has_metadef_namespace(name):
+        return []
     return [Leftover(
         'Glance', 'metadata namespace', name,
         f'glance md-namespace-update {name} --protected False, then glance '
-        f'md-namespace-delete {name}')] if client.has_namespace(name) else []
+        f'md-namespace-delete {name}')]

@@ -44,33 +44,34 @@ from ghsched_placement import traffic
 DECLARED = 125e6
 
 
-def read_cloud(client: clients.Client, bounds: affinity.Bounds
-               ) -> tuple[move_plan.Cloud, dict[str, dict[str, Any]]]:
+def read_cloud_for_rebalance(
+        client: clients.Client, bounds: affinity.Bounds
+) -> tuple[move_plan.Cloud, dict[str, dict[str, Any]]]:
     """Read hosts and guests with their measured loads for a rebalance plan.
 
-    Return them with Nova's server records, by server UUID.
+    The result includes Nova's server records, by server UUID.
 
     :param bounds: limits on groups of guests that exchange traffic.
     """
     hosts = {host.name: host for host in client.list_hosts()}
-    closed = set(client.list_unavailable())
+    closed = set(client.list_unavailable_nodes())
     records = {record['id']: record for record in client.list_servers()}
     ours = [record for record in records.values()
             if record.get(observe.HYPERVISOR) in hosts]
-    servers = client.map_all(lambda record: observe.parse_server(
-        record, client.get_host_nodes(record['id'])), ours)
+    servers = client.map_in_parallel(
+        lambda record: observe.parse_server_record(
+            record, client.get_host_numa_nodes(record['id'])), ours)
     running = [server for server in servers
                if server.running and not server.moving]
-    said = dict(zip(
-        (server.uuid for server in running),
-        client.map_all(lambda server: client.get_diagnostics(server.uuid,
-                                                             server.host),
-                       running), strict=True))
-    loads = collect_loads(running, said)
+    answers = client.map_in_parallel(
+        lambda server: client.get_diagnostics(server.uuid, server.host),
+        running)
+    said = dict(zip((server.uuid for server in running), answers, strict=True))
+    loads = collect_host_loads(running, said)
     accounting = observe.get_reported_accounting(
         filter(None, map(diagnostics.from_diagnostics, said.values())), 'min')
-    guests = [found for server in running
-              if (found := make_guest(server, said[server.uuid], accounting))]
+    guests = [found for server in running if (found := make_rebalance_guest(
+        server, said[server.uuid], accounting))]
     busy = {server.host for server in servers}
     nodes = [node for name, host in sorted(hosts.items())
              for node in _nodes(host, loads.get(name), guests,
@@ -84,32 +85,34 @@ def read_cloud(client: clients.Client, bounds: affinity.Bounds
         affinity.group_guests_by_traffic(members, ties, bounds)), records
 
 
-def collect_loads(servers: Iterable[Server],
-                  said: Mapping[str, Mapping[str, Any]]
-                  ) -> dict[str, load.Load]:
+def collect_host_loads(
+        servers: Iterable[Server],
+        diagnostics_by_server: Mapping[str, Mapping[str, Any]]
+) -> dict[str, load.Load]:
     """Return the latest measured load of each host, by host name.
 
-    :param said: Nova's diagnostics of the servers, by server UUID.
+    :param diagnostics_by_server: Nova's diagnostics of the servers, by UUID.
     """
     found: dict[str, load.Load] = {}
     for server in servers:
-        one = load.from_stats(said[server.uuid])
+        one = load.from_stats(diagnostics_by_server[server.uuid])
         if one and (server.host not in found
                     or one.time > found[server.host].time):
             found[server.host] = one
     return found
 
 
-def make_guest(server: Server, said: Mapping[str, Any],
-               accounting: Accounting = 'min') -> move_plan.Guest | None:
+def make_rebalance_guest(
+        server: Server, server_diagnostics: Mapping[str, Any],
+        accounting: Accounting = 'min') -> move_plan.Guest | None:
     """Convert a server with one NUMA node to a guest of a rebalance plan.
 
     None for any other server. A guest with VFs is marked as not movable.
 
-    :param said: Nova's diagnostics of the server.
-    :param accounting: bandwidth that Placement counts.
+    :param server_diagnostics: Nova's diagnostics of the server.
+    :param accounting: bandwidth that Placement accounts for.
     """
-    record = load.from_stats(said)
+    record = load.from_stats(server_diagnostics)
     mine = [one for one in (record.guests if record else ())
             if one.guest == server.uuid]
     if len(mine) != 1 or len(server.nodes) != 1:
@@ -131,12 +134,12 @@ def _busy(one: load.GuestNode) -> float | None:
             else one.cpu_load * one.vcpus)
 
 
-def _get_wanted_cpus(one: load.GuestNode) -> float | None:
+def _get_wanted_cpus(guest_node: load.GuestNode) -> float | None:
     """Return the number of CPUs that a guest NUMA node uses or waits for."""
-    busy = _busy(one)
-    if busy is None or one.vcpus is None or one.cpu_wait is None:
+    busy = _busy(guest_node)
+    if busy is None or guest_node.vcpus is None or guest_node.cpu_wait is None:
         return None
-    return min(one.vcpus, busy + one.cpu_wait * one.vcpus)
+    return min(guest_node.vcpus, busy + guest_node.cpu_wait * guest_node.vcpus)
 
 
 def _nodes(host: capacity.Host, measured: load.Load | None,
@@ -153,15 +156,15 @@ def _nodes(host: capacity.Host, measured: load.Load | None,
         one = found.get(node.number)
         read = (_make_idle_node(host, spot, guarantee, takes)
                 if idle and one is None else
-                make_node(spot, one or load.HostNode(node.number), [
+                make_rebalance_node(spot, one or load.HostNode(node.number), [
                     guest for guest in guests if guest.spot == spot],
                     guarantee, takes))
         yield dataclasses.replace(read, left=left,
-                                  groups=_count_free_groups(host),
+                                  groups=_count_free_control_groups(host),
                                   traits=host.root.traits)
 
 
-def _count_free_groups(host: capacity.Host) -> float:
+def _count_free_control_groups(host: capacity.Host) -> float:
     """Return the number of free resctrl control groups on a host.
 
     Infinite if guests on the host share control groups.
@@ -172,38 +175,39 @@ def _count_free_groups(host: capacity.Host) -> float:
     return host.groups.free if host.groups else 0
 
 
-def make_node(spot: Spot, one: load.HostNode,
-              guests: Sequence[move_plan.Guest], guarantee: float,
-              takes: bool) -> move_plan.Node:
-    """Convert a host NUMA node's load for a rebalance plan.
+def make_rebalance_node(spot: Spot, measured: load.HostNode,
+                        guests: Sequence[move_plan.Guest], guarantee: float,
+                        accepts_guests: bool) -> move_plan.Node:
+    """Convert the load of a host NUMA node to a node of a rebalance plan.
 
     The load of guests that the plan may move is subtracted.
 
-    :param one: measured load of the node.
+    :param measured: measured load of the node.
     :param guests: guests whose load is subtracted.
     :param guarantee: percent of bandwidth that can still be guaranteed.
-    :param takes: whether the node accepts guests.
+    :param accepts_guests: whether the node accepts guests.
     """
     cpu = None
-    if one.cpu_load is not None and one.cpus:
-        cpu = max(0.0, one.cpu_load * one.cpus - sum(
+    if measured.cpu_load is not None and measured.cpus:
+        cpu = max(0.0, measured.cpu_load * measured.cpus - sum(
             guest.cpu or 0.0 for guest in guests))
-    bandwidth = max(0.0, (one.bandwidth or 0.0) - sum(
+    bandwidth = max(0.0, (measured.bandwidth or 0.0) - sum(
         guest.bandwidth for guest in guests))
     return move_plan.Node(
-        spot, one.cpus or 1, cpu,
-        one.capacity if one.bandwidth is not None else None, bandwidth,
-        one.memory_free or 0.0, guarantee, bool(one.bottlenecks), takes)
+        spot, measured.cpus or 1, cpu,
+        measured.capacity if measured.bandwidth is not None else None,
+        bandwidth, measured.memory_free or 0.0, guarantee,
+        bool(measured.bottlenecks), accepts_guests)
 
 
 def _make_idle_node(host: capacity.Host, spot: Spot, guarantee: float,
-                    takes: bool) -> move_plan.Node:
+                    accepts_guests: bool) -> move_plan.Node:
     """Build a host NUMA node without guests for a rebalance plan.
 
-    It gets an equal part of the host's CPUs and memory.
+    The node gets an equal part of the CPUs and memory of the host.
 
     :param guarantee: percent of bandwidth that can be guaranteed.
-    :param takes: whether the node accepts guests.
+    :param accepts_guests: whether the node accepts guests.
     """
     def part(*classes: str) -> float:
         stocks = [stock for name in classes
@@ -212,7 +216,7 @@ def _make_idle_node(host: capacity.Host, spot: Spot, guarantee: float,
         return sum(stock.total for stock in stocks) / len(host.nodes)
     return move_plan.Node(
         spot, part('VCPU', 'PCPU') or 1, 0.0, None, 0.0, part('MEMORY_MB'),
-        guarantee, False, takes)
+        guarantee, False, accepts_guests)
 
 
 def _members(servers: Iterable[Server], guests: Iterable[move_plan.Guest],
@@ -242,37 +246,38 @@ def _ties(said: Mapping[str, Mapping[str, Any]],
 def list_recent_moves(client: clients.Client, cloud: move_plan.Cloud,
                       settings: move_plan.Settings, now: float
                       ) -> tuple[move_plan.Moved, ...]:
-    """Return recent moves of servers that Nova still has on record.
+    """Return the recent moves of servers that Nova still has on record.
 
-    :param cloud: guests whose moves inside their hosts are looked up.
+    :param cloud: guests whose moves within their hosts are looked up.
     :param now: current time in seconds since 1970.
     """
     since = datetime.datetime.fromtimestamp(
         now - max(settings.cool_down, settings.period),
         datetime.UTC).strftime('%Y-%m-%dT%H:%M:%SZ')
-    inside = client.map_all(
-        lambda guest: [move_plan.Moved(guest.uuid, _parse_time(time),
-                                       frozenset({guest.spot.host}))
-                       for time in client.list_node_moves(guest.uuid, since)],
+    inside = client.map_in_parallel(
+        lambda guest: [
+            move_plan.Moved(guest.uuid, _parse_nova_time(time),
+                            frozenset({guest.spot.host}))
+            for time in client.list_moves_within_host(guest.uuid, since)],
         cloud.guests)
-    return (*parse_moves(client.list_recent_migrations(since)),
+    return (*convert_migrations_to_moves(client.list_recent_migrations(since)),
             *itertools.chain(*inside))
 
 
-def _parse_time(time: str) -> float:
-    """Convert a time of Nova's API to seconds since 1970."""
+def _parse_nova_time(time: str) -> float:
+    """Convert a time in Nova's API to seconds since 1970."""
     return datetime.datetime.fromisoformat(time).replace(
         tzinfo=datetime.UTC).timestamp()
 
 
-def parse_moves(migrations: Iterable[Mapping[str, Any]]
-                ) -> tuple[move_plan.Moved, ...]:
+def convert_migrations_to_moves(migrations: Iterable[Mapping[str, Any]]
+                                ) -> tuple[move_plan.Moved, ...]:
     """Convert Nova's migration records to moves of a rebalance plan.
 
-    Only live migrations are converted, including those that failed.
+    Only live migrations are converted, including failed ones.
     """
     return tuple(move_plan.Moved(
         one['instance_uuid'],
-        _parse_time(one['updated_at'] or one['created_at']),
+        _parse_nova_time(one['updated_at'] or one['created_at']),
         frozenset(filter(None, (one['source_node'], one['dest_node']))))
         for one in migrations if one['migration_type'] == 'live-migration')

@@ -36,7 +36,7 @@ class Shown:
     unit: str
     field: str
 
-    def make_column(self, figure: str = '') -> str:
+    def make_column_heading(self, figure: str = '') -> str:
         """Return the heading of a table column for this resource class.
 
         :param figure: which amount of the class, such as ``Free``.
@@ -57,13 +57,14 @@ PLAIN = (WAYS, REAL_TIME)
 
 _FIGURES = ('Total', 'Used', 'Free')
 
-#: Columns of :func:`list_figures`.
-COLUMNS = tuple(one.make_column(figure) for one in PLAIN
+#: Columns of :func:`yield_class_amounts`.
+COLUMNS = tuple(one.make_column_heading(figure) for one in PLAIN
                 for figure in _FIGURES)
 
 
-def list_figures(node: capacity.Node) -> Iterator[int | None]:
-    """Yield a host node's total, used and free L3 ways and real-time CPU."""
+def yield_class_amounts(node: capacity.Node) -> Iterator[int | None]:
+    """Yield the total, used and free L3 ways and real-time CPU of a host node.
+    """
     for one in PLAIN:
         stock = node.stocks.get(one.resource_class)
         yield from ((None,) * len(_FIGURES) if stock is None else
@@ -71,9 +72,9 @@ def list_figures(node: capacity.Node) -> Iterator[int | None]:
 
 
 def make_node_report(node: capacity.Node) -> dict[str, Any]:
-    """Return a host node's amounts of L3 ways and real-time CPU, for JSON.
+    """Return the L3 way and real-time CPU amounts of a host node, for JSON.
 
-    None in place of an inventory that the node does not have.
+    An inventory that the node does not have is None.
     """
     return {one.field: None if stock is None else {
         'total': stock.total, 'reserved': stock.reserved, 'used': stock.used,
@@ -81,41 +82,43 @@ def make_node_report(node: capacity.Node) -> dict[str, Any]:
         for stock in (node.stocks.get(one.resource_class),)}
 
 
-def describe_amounts(document: Mapping[str, Any]) -> Iterator[str]:
+def describe_used_amounts(report: Mapping[str, Any]) -> Iterator[str]:
     """Yield phrases on the used L3 ways and real-time CPU of a host node.
 
-    :param document: report of the host NUMA node.
+    :param report: report of the host NUMA node.
     """
     for one in PLAIN:
-        if document[one.field]:
-            yield (f'{document[one.field]["used"]} of '
-                   f'{document[one.field]["total"]} '
+        if report[one.field]:
+            yield (f'{report[one.field]["used"]} of '
+                   f'{report[one.field]["total"]} '
                    f'{lack.WORDS[one.resource_class]} used')
 
 
-def describe_held(held: Mapping[int, Mapping[str, int]]) -> str:
+def describe_guest_allocations(
+        allocations: Mapping[int, Mapping[str, int]]) -> str:
     """Return text on a guest's allocations on each host NUMA node.
 
     Allocations of bandwidth are left out.
 
-    :param held: amount by field name, by host NUMA node.
+    :param allocations: amount by field name, by host NUMA node.
     """
     words = {one.field: lack.WORDS[one.resource_class] for one in BESIDE}
     return ''.join(f', {amount} {words[field]} on node {node}'
-                   for node, amounts in held.items()
+                   for node, amounts in allocations.items()
                    for field, amount in amounts.items())
 
 
-def sum_held_by_node(host: capacity.Host,
-                     held: Mapping[str, Mapping[str, int]]
-                     ) -> dict[int, dict[str, int]]:
+def sum_allocations_by_node(
+        host: capacity.Host,
+        allocations: Mapping[str, Mapping[str,
+                                          int]]) -> dict[int, dict[str, int]]:
     """Return a consumer's allocations on each host node, except bandwidth.
 
-    :param held: amount by resource class, by UUID of the provider.
+    :param allocations: amount by resource class, by provider UUID.
     """
     found: dict[int, dict[str, int]] = {}
     for node in host.nodes:
-        amounts = held.get(node.uuid, {})
+        amounts = allocations.get(node.uuid, {})
         mine = {one.field: amounts[one.resource_class] for one in BESIDE
                 if amounts.get(one.resource_class)}
         if mine and node.number is not None:

@@ -48,15 +48,17 @@ class Rooms:
     spread: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
 
-    def add_rooms(self, hosts: Iterable[capacity.Host]
-                  ) -> tuple[capacity.Host, ...]:
-        """Add CPUs and memory of NUMA nodes to hosts; return the hosts."""
+    def add_free_node_resources(self, hosts: Iterable[capacity.Host]
+                                ) -> tuple[capacity.Host, ...]:
+        """Add the free CPUs and memory of NUMA nodes to hosts.
+
+        Return copies of the hosts.
+        """
         return tuple(capacity.set_node_capacity(
             host, self.by_host.get(host.uuid, ())) for host in hosts)
 
     def list_assumptions(self) -> list[str]:
-        """Return a sentence on the hosts whose CPUs per NUMA node are assumed.
-        """
+        """Return a sentence on hosts whose CPUs per NUMA node are assumed."""
         return [
             f'CPUs and memory of {lack.format_host_names(self.spread)} are '
             'taken as spread evenly over the NUMA nodes: a host reports them '
@@ -71,16 +73,17 @@ class Rooms:
             if self.unknown else [])
 
 
-def read_rooms(client: nova_reader.NovaReader, hosts: Sequence[capacity.Host],
-               compute_nodes: Mapping[str, Mapping[str, Any]]) -> Rooms:
-    """Read free CPUs and memory of each host's NUMA nodes.
+def read_free_node_resources(
+        client: nova_reader.NovaReader, hosts: Sequence[capacity.Host],
+        compute_nodes: Mapping[str, Mapping[str, Any]]) -> Rooms:
+    """Read the free CPUs and memory of the NUMA nodes of hosts.
 
-    They are in the diagnostics of a server of the host.
+    They are in the diagnostics of a server on each host.
 
-    :param compute_nodes: Nova's compute nodes by UUID; those that are down are
-        skipped.
+    :param compute_nodes: Nova's compute nodes by UUID; compute nodes that are
+        down are skipped.
     """
-    answers = client.map_all(lambda host: _read_host_rooms(
+    answers = client.map_in_parallel(lambda host: _read_free_host_resources(
         client, host.name, compute_nodes.get(host.uuid, {})), hosts)
     found: dict[str, tuple[NodeRoom, ...]] = {}
     spread, unknown = [], []
@@ -95,11 +98,13 @@ def read_rooms(client: nova_reader.NovaReader, hosts: Sequence[capacity.Host],
                  tuple(spread), tuple(unknown))
 
 
-def _read_host_rooms(client: nova_reader.NovaReader, name: str,
-                     node: Mapping[str, Any]) -> tuple[NodeRoom, ...] | None:
-    """Read free CPUs and memory of a host's NUMA nodes; None without servers.
+def _read_free_host_resources(
+        client: nova_reader.NovaReader, name: str,
+        node: Mapping[str, Any]) -> tuple[NodeRoom, ...] | None:
+    """Read the free CPUs and memory of a host's NUMA nodes.
 
-    Empty if the host is down or does not report them.
+    None if the host has no servers. Empty if the host is down or does not
+    report the resources.
     """
     if node.get('state') != 'up':
         return ()

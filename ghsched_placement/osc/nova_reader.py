@@ -82,15 +82,15 @@ class _Silence:
         self._hosts: set[str] = set()
         self._in_a_row: set[str] = set()
 
-    def is_skipped(self, host: str) -> bool:
+    def is_host_skipped(self, host: str) -> bool:
         """Return whether to skip requests to a host that did not answer."""
         with self._lock:
             return host in self._hosts or len(self._in_a_row) >= self._most
 
     def add_silent_host(self, host: str, server: str) -> None:
-        """Record a host that has not answered; log a warning for the first.
+        """Record a host that did not answer; log a warning for the first one.
 
-        :param server: server that the host was asked about.
+        :param server: UUID of the server that the host was asked about.
         """
         with self._lock:
             first = not self._hosts
@@ -104,8 +104,8 @@ class _Silence:
                 http.HOST_TIMEOUT_S, server,
                 f' on {host}' if host else '')
 
-    def note_answer(self) -> None:
-        """Count an answered request in the progress display."""
+    def count_answer(self) -> None:
+        """Count an answered request for the progress display."""
         with self._lock:
             self._in_a_row.clear()
 
@@ -123,14 +123,14 @@ class NovaReader:
         self._silence = _Silence(workers)
 
     def list_compute_nodes(self) -> dict[str, dict[str, Any]]:
-        """Return Nova's records of compute nodes, by UUID."""
+        """Return the records of Nova's compute nodes, by UUID."""
         return {str(one['id']): one for one in self._read_pages(
             '/os-hypervisors/detail', 'hypervisors', _HYPERVISORS)}
 
-    def list_unavailable(self,
-                         nodes: Mapping[str, Mapping[str, Any]] | None = None
-                         ) -> dict[str, str]:
-        """Return why compute nodes take no servers now, by compute node UUID.
+    def list_unavailable_nodes(
+        self, nodes: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> dict[str, str]:
+        """Return why some compute nodes take no servers now, by their UUID.
 
         :param nodes: compute nodes by UUID; read from Nova if None.
         """
@@ -142,9 +142,10 @@ class NovaReader:
 
     def list_servers(self, service_host: str | None = None
                      ) -> list[dict[str, Any]]:
-        """Read the servers of all projects from Nova.
+        """Return the servers of all projects, with the details that Nova has.
 
-        :param service_host: compute service to list; None for all.
+        :param service_host: nova-compute service whose servers to return; None
+            for all.
         """
         asked = {'all_tenants': '1'}
         if service_host:
@@ -155,6 +156,7 @@ class NovaReader:
     def list_active_servers(self, service_host: str, limit: int) -> list[str]:
         """Return the UUIDs of ACTIVE servers on a host.
 
+        :param service_host: nova-compute service of the host.
         :param limit: maximum number of servers.
         """
         query = parse.urlencode({'all_tenants': '1', 'host': service_host,
@@ -163,14 +165,14 @@ class NovaReader:
             f'/servers?{query}', _SERVERS)['servers']]
 
     def get_server(self, uuid: str) -> dict[str, Any] | None:
-        """Read a server's record from Nova; None if it does not exist."""
+        """Return the record of a server in Nova; None if it does not exist."""
         answer = self._compute(f'/servers/{uuid}', _SERVERS, gone={})
         return dict(answer['server']) if answer else None
 
     def find_server(self, name: str) -> dict[str, Any]:
-        """Return a server by name or UUID.
+        """Return the record of a server, given its name or UUID.
 
-        :raises CommandError: when no server, or more than one, has the name.
+        :raises CommandError: when no server, or more than one, has this name.
         """
         found = self.get_server(self._find(self._find_server, 'server',
                                            name).id)
@@ -179,7 +181,7 @@ class NovaReader:
         return found
 
     def _find_server(self, name: str, ignore_missing: bool) -> Any:
-        """Find a server in the user's own project, or in any if permitted."""
+        """Find a server in the user's own project, or in all if permitted."""
         with http.translate_unreachable(self._connection, 'compute'):
             find = self._connection.compute.find_server
             found = find(name)
@@ -190,18 +192,18 @@ class NovaReader:
         except sdk_exceptions.ForbiddenException:
             return find(name, ignore_missing)
 
-    def get_host_nodes(self, uuid: str) -> tuple[int | None, ...]:
+    def get_host_numa_nodes(self, uuid: str) -> tuple[int | None, ...]:
         """Return the host NUMA node of each guest NUMA node of a server.
 
-        Empty for a server without a NUMA topology and for a deleted one. A
+        Empty for a deleted server and for a server without a NUMA topology. A
         node is None if only an admin may see it.
         """
         answer = self._compute(f'/servers/{uuid}/topology', _TOPOLOGY,
                                gone={'nodes': []})
         return tuple(cell.get('host_node') for cell in answer['nodes'])
 
-    def list_migrations(self) -> dict[str, str]:
-        """Return the server UUID of each migration in progress, by migration.
+    def list_migrations_in_progress(self) -> dict[str, str]:
+        """Return the server UUID of each migration in progress, by its UUID.
         """
         # One by one, in the order in which a migration has them: one that
         # goes on meanwhile is in the next answer.
@@ -210,17 +212,19 @@ class NovaReader:
                     '/os-migrations', 'migrations', _MIGRATIONS,
                     {'status': status}, 'uuid')}
 
-    def list_migrations_of(self, uuid: str) -> set[str]:
-        """Return the UUIDs of all migrations that a server has ever had."""
+    def list_migrations_of_server(self, uuid: str) -> set[str]:
+        """Return the UUIDs of all past and present migrations of a server."""
         return {one['uuid'] for one in self._read_pages(
             '/os-migrations', 'migrations', _MIGRATIONS,
             {'instance_uuid': uuid}, 'uuid')}
 
-    def get_report(self, uuid: str,
-                   host: str = '') -> diagnostics.Report | None:
-        """Return a host's limits and measurements of a server, or None.
+    def get_server_report(self, uuid: str,
+                          host: str = '') -> diagnostics.Report | None:
+        """Return the limits and measurements that a host reports for a server.
 
-        :param host: host of the server, to skip it if it does not answer.
+        None if the host reports nothing.
+
+        :param host: host of the server, to skip a host that does not answer.
         """
         response = self._request_diagnostics(uuid, host)
         if response is not None and response.status_code == _NOT_RUNNING:
@@ -229,25 +233,26 @@ class NovaReader:
             return None
         return diagnostics.from_diagnostics(dict(response.json()))
 
-    def get_load(self, uuid: str) -> load.Load | None:
-        """Return the load measured by a server's host; None if unknown."""
+    def get_host_load(self, uuid: str) -> load.Load | None:
+        """Return the load that a server's host has measured; None if unknown.
+        """
         return load.from_stats(self.get_diagnostics(uuid))
 
     def get_diagnostics(self, uuid: str, host: str = '') -> dict[str, Any]:
-        """Return Nova's diagnostics of a server; empty if there are none.
+        """Return Nova's diagnostics of a server; empty if unavailable.
 
-        :param host: host of the server, to skip it if it does not answer.
+        :param host: host of the server, to skip a host that does not answer.
         """
         response = self._request_diagnostics(uuid, host)
         return (dict(response.json()) if response is not None
                 and response.status_code == 200 else {})
 
     def _request_diagnostics(self, uuid: str, host: str) -> Any:
-        """Request a server's diagnostics from nova-api; None if it is silent.
+        """Request a server's diagnostics from nova-api; None if no answer.
 
-        Wait for at most :data:`http.HOST_TIMEOUT_S` seconds.
+        The time limit is :data:`http.HOST_TIMEOUT_S` seconds.
         """
-        if self._silence.is_skipped(host):
+        if self._silence.is_host_skipped(host):
             return None
         try:
             response = http.send_request(
@@ -257,7 +262,7 @@ class NovaReader:
         except http.Unreachable:
             self._silence.add_silent_host(host, uuid)
             return None
-        self._silence.note_answer()
+        self._silence.count_answer()
         return response
 
     def list_soft_affinity_groups(self) -> dict[str, str]:
@@ -269,7 +274,7 @@ class NovaReader:
             for member in group['members']}
 
     def list_recent_migrations(self, since: str) -> list[dict[str, Any]]:
-        """Return migration records of any status that changed since a time.
+        """Return the migrations of any status that changed since a given time.
 
         :param since: time in ISO 8601 format.
         """
@@ -277,8 +282,8 @@ class NovaReader:
                                      _MIGRATIONS,
                                      {'changes-since': since}, 'uuid'))
 
-    def list_node_moves(self, uuid: str, since: str) -> list[str]:
-        """Return when moves of a server inside its host were requested.
+    def list_moves_within_host(self, uuid: str, since: str) -> list[str]:
+        """Return when moves of a server within its host were requested.
 
         :param since: time in ISO 8601 format, as in the result.
         """
@@ -288,10 +293,10 @@ class NovaReader:
                               gone={'instanceActions': []})
         return [one['start_time'] for one in found['instanceActions']
                 if one['action'] == node_move.ACTION
-                and self._is_node_move(f'{path}/{one["request_id"]}')]
+                and self._is_move_within_host(f'{path}/{one["request_id"]}')]
 
-    def _is_node_move(self, path: str) -> bool:
-        """Return whether a server action moved a server inside its host.
+    def _is_move_within_host(self, path: str) -> bool:
+        """Return whether a server action was a move within the server's host.
 
         :param path: URL path of the recorded server action.
         """
@@ -299,10 +304,12 @@ class NovaReader:
         return any(event['event'] == node_move.EVENT for event
                    in found['instanceAction'].get('events') or ())
 
-    def live_migrate(self, uuid: str, service_host: str) -> None:
-        """Ask Nova to live-migrate a server to a host with room for it.
+    def live_migrate_server(self, uuid: str, service_host: str) -> None:
+        """Ask Nova to live-migrate a server to a given host.
 
-        :param service_host: compute service of the destination host.
+        Nova checks that the host has enough free resources.
+
+        :param service_host: nova-compute service of the destination host.
         :raises Refused: when Nova refuses the migration.
         :raises CommandError: when the request fails.
         """
@@ -312,24 +319,25 @@ class NovaReader:
                 'host': service_host, 'block_migration': 'auto'}})
         if response.status_code == 202:
             return
-        text = f'HTTP {response.status_code} {http.get_message(response)}'
+        text = (f'HTTP {response.status_code} '
+                f'{http.get_error_message(response)}')
         if response.status_code < 500:
             raise base.Refused(text)
         raise exceptions.CommandError(text)
 
     def get_flavor(self, name: str) -> Any:
-        """Return a flavor with its extra specs, by name or UUID."""
+        """Return a flavor with its extra specs, given its name or ID."""
         with http.translate_unreachable(self._connection, 'compute'):
             return self._find(
                 lambda name, **how: self._connection.compute.find_flavor(
                     name, get_extra_specs=True, **how), 'flavor', name)
 
     def list_flavors(self) -> list[dict[str, Any]]:
-        """Return all flavors, also those that are not public."""
+        """Return all flavors, including those that are not public."""
         return list(self._read_pages('/flavors/detail', 'flavors', _FLAVORS,
                                      {'is_public': 'None'}))
 
-    def list_limits(self, kind: str) -> list[dict[str, Any]]:
+    def list_unified_limits(self, kind: str) -> list[dict[str, Any]]:
         """Return the unified limits in Keystone.
 
         :param kind: ``limits`` or ``registered_limits``.
@@ -337,14 +345,14 @@ class NovaReader:
         return list(http.get_json(self._connection, 'identity', f'/{kind}',
                                   None)[kind])
 
-    def has_namespace(self, name: str) -> bool:
+    def has_metadef_namespace(self, name: str) -> bool:
         """Return whether Glance has a metadata definitions namespace."""
         return bool(http.get_json(
             self._connection, 'image', f'/metadefs/namespaces/{name}', None,
             gone={}))
 
     def get_image_properties(self, name: str) -> dict[str, str]:
-        """Return all properties of an image, by name or UUID."""
+        """Return all properties of an image, given its name or ID."""
         with http.translate_unreachable(self._connection, 'image'):
             image = self._find(self._connection.image.find_image, 'image',
                                name)
@@ -368,29 +376,32 @@ class NovaReader:
         return http.get_json(self._connection, 'compute', path, microversion,
                              gone)
 
-    def _read_pages(self, path: str, key: str, microversion: str,
-                    asked: Mapping[str, str] | None = None,
+    def _read_pages(self, path: str, list_key: str, microversion: str,
+                    query_parameters: Mapping[str, str] | None = None,
                     marker: str = 'id') -> Iterator[dict[str, Any]]:
         """Yield all entries of a list that nova-api returns in pages.
 
         :param path: URL path of the list.
-        :param key: key of the list in the JSON document.
+        :param list_key: key of the list in the JSON document.
+        :param query_parameters: further query parameters.
+        :param marker: key of the entry field that is the paging marker.
         """
-        asked = dict(asked or {})
+        asked = dict(query_parameters or {})
         while True:
             query = f'?{parse.urlencode(asked)}' if asked else ''
             answer = self._compute(path + query, microversion)
-            yield from answer[key]
-            if not answer.get(f'{key}_links') or not answer[key]:
+            yield from answer[list_key]
+            if not answer.get(f'{list_key}_links') or not answer[list_key]:
                 return
-            asked['marker'] = str(answer[key][-1][marker])
+            asked['marker'] = str(answer[list_key][-1][marker])
 
-    def map_all(self, ask: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    def map_in_parallel(self, function: Callable[[T], R],
+                        items: Iterable[T]) -> list[R]:
         """Call a function with each item in parallel threads.
 
         Return all results, in the order of the items.
         """
         if self._workers == 1:
-            return list(map(ask, items))
+            return list(map(function, items))
         with futures.ThreadPoolExecutor(self._workers) as pool:
-            return list(pool.map(ask, items))
+            return list(pool.map(function, items))

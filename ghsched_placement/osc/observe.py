@@ -76,8 +76,8 @@ class Observed:
                      if server.policy is not None or server.problem)
 
 
-def parse_server(record: Mapping[str, Any],
-                 nodes: Sequence[int | None]) -> Server:
+def parse_server_record(record: Mapping[str, Any],
+                        nodes: Sequence[int | None]) -> Server:
     """Convert a server record of Nova's API to a server of the audit.
 
     :param record: server record that includes the flavor.
@@ -85,7 +85,7 @@ def parse_server(record: Mapping[str, Any],
     """
     policy, problem = None, ''
     try:
-        policy = policies.parse(get_extra_specs(record), len(nodes),
+        policy = policies.parse(get_flavor_extra_specs(record), len(nodes),
                                 int(record['flavor'].get('vcpus', 0)))
     except policies.PolicyError as error:
         problem = str(error)
@@ -93,15 +93,15 @@ def parse_server(record: Mapping[str, Any],
         record['id'], record['name'], str(record.get(HYPERVISOR)),
         policy=policy, problem=problem,
         nodes=tuple(node for node in nodes if node is not None),
-        moving=is_moving(record),
+        moving=is_server_moving(record),
         running=record.get(_POWER) == _RUNNING,
-        active=record['status'] == 'ACTIVE' and not is_moving(record))
+        active=record['status'] == 'ACTIVE' and not is_server_moving(record))
 
 
-def get_extra_specs(record: Mapping[str, Any]) -> dict[str, str]:
-    """Return the extra specs in a server record's own flavor.
+def get_flavor_extra_specs(record: Mapping[str, Any]) -> dict[str, str]:
+    """Return the flavor extra specs that are stored in a server record.
 
-    :raises CommandError: when Nova does not show them to the user.
+    :raises CommandError: when Nova does not show extra specs to the user.
     """
     found = record['flavor'].get('extra_specs')
     if found is None:
@@ -111,8 +111,9 @@ def get_extra_specs(record: Mapping[str, Any]) -> dict[str, str]:
     return dict(found)
 
 
-def is_moving(record: Mapping[str, Any]) -> bool:
-    """Return whether a server is migrating or being resized."""
+def is_server_moving(record: Mapping[str, Any]) -> bool:
+    """Return whether a server is migrating, being resized or in another task.
+    """
     return (record['status'] in _MOVING
             or record.get('OS-EXT-STS:task_state') is not None)
 
@@ -120,52 +121,59 @@ def is_moving(record: Mapping[str, Any]) -> bool:
 def is_on_recorded_host(record: Mapping[str, Any]) -> bool:
     """Return whether a server is on the host that Nova has recorded for it.
 
-    A shelved server may still be recorded on a host that it has left.
+    A shelved and offloaded server may still be recorded on the host that it
+    has left.
     """
-    return is_moving(record) or record['status'] != 'SHELVED_OFFLOADED'
+    return is_server_moving(record) or record['status'] != 'SHELVED_OFFLOADED'
 
 
-def observe_hosts(client: clients.Client, wanted: Sequence[str] = (),
-                  ask_hosts: bool = False,
-                  accounting: policies.Accounting = 'min') -> list[Observed]:
-    """Read what Placement, Nova and the hosts themselves record of hosts.
+def collect_host_records(
+        client: clients.Client, host_names: Sequence[str] = (),
+        ask_hosts: bool = False,
+        accounting: policies.Accounting = 'min') -> list[Observed]:
+    """Read the records of Placement, Nova and the hosts about some hosts.
 
-    :param wanted: names of the hosts, empty for all.
-    :param ask_hosts: whether to ask each host for the limits it has set, which
+    :param host_names: names of the hosts; empty for all hosts.
+    :param ask_hosts: whether to read the limits that each host has set, which
         takes a call to nova-compute for each guest.
     :param accounting: bandwidth accounting of hosts that report none.
     """
     # What holds something and is not among the servers is looked at again,
     # because it may have come or gone meanwhile.
-    hosts = client.list_hosts(wanted)
+    hosts = client.list_hosts(host_names)
     nodes = client.list_compute_nodes()
-    records = _group_servers(client, hosts, nodes)
+    records = _group_servers_by_compute_node(client, hosts, nodes)
     # Most clouds need not be asked for them at all.
-    migrations = functools.cache(client.list_migrations)
-    return [_observe_host(client, host, records.get(host.name, []),
-                          nodes.get(host.uuid, {}), migrations, ask_hosts,
-                          accounting) for host in hosts]
+    migrations = functools.cache(client.list_migrations_in_progress)
+    return [
+        _collect_records_of_host(client, host, records.get(host.name, []),
+                                 nodes.get(host.uuid, {}), migrations,
+                                 ask_hosts, accounting) for host in hosts]
 
 
-def _observe_host(client: clients.Client, host: capacity.Host,
-                  records: Sequence[Mapping[str, Any]],
-                  node: Mapping[str, Any],
-                  migrations: Callable[[], Mapping[str, str]], ask_host: bool,
-                  accounting: policies.Accounting) -> Observed:
-    """Read what Placement, Nova and a host itself record of the host.
+def _collect_records_of_host(client: clients.Client, host: capacity.Host,
+                             records: Sequence[Mapping[str, Any]],
+                             node: Mapping[str, Any],
+                             migrations: Callable[[], Mapping[str, str]],
+                             ask_host: bool,
+                             accounting: policies.Accounting) -> Observed:
+    """Read the records of Placement, Nova and a host itself about the host.
 
     :param records: server records of Nova's API for the host.
-    :param node: compute node record of Nova's API; empty if absent.
+    :param node: compute node record of Nova's API; empty if it does not exist.
+    :param migrations: function that returns the server of each migration in
+        progress.
     """
-    servers = client.map_all(functools.partial(_add_host_nodes, client),
-                             list(filter(is_on_recorded_host, records)))
+    servers = client.map_in_parallel(
+        functools.partial(_parse_server_with_nodes, client),
+        list(filter(is_on_recorded_host, records)))
     state = node.get('state')
     reports: list[diagnostics.Report] = []
     if ask_host and state == 'up':
-        servers, reports = _ask_host(client, servers)
+        servers, reports = _read_effective_limits(client, servers)
     accounting = get_reported_accounting(reports, accounting)
-    holdings = client.list_holdings(host)
-    others = _find_others(client, host, servers, holdings, migrations)
+    holdings = client.list_host_allocations(host)
+    others = _find_other_consumers(client, host, servers, holdings, migrations)
     return Observed(
         host, tuple(servers), holdings,
         (*audit.audit_host_allocations(host, servers, holdings, others,
@@ -178,29 +186,35 @@ def _observe_host(client: clients.Client, host: capacity.Host,
         else (), accounting)
 
 
-def get_reported_accounting(reports: Iterable[diagnostics.Report],
-                            given: policies.Accounting) -> policies.Accounting:
-    """Return a host's bandwidth accounting, as its servers' reports say.
+def get_reported_accounting(
+        reports: Iterable[diagnostics.Report],
+        default: policies.Accounting) -> policies.Accounting:
+    """Return the bandwidth accounting that a host's servers report.
 
-    :param given: accounting to assume if none is reported.
+    :param default: accounting to assume if none is reported.
     """
     told = {report.accounting for report in reports}
     if 'max' in told:
         return 'max'
-    return 'min' if 'min' in told else given
+    return 'min' if 'min' in told else default
 
 
-def add_findings_of(seen: Observed, before: Observed) -> Observed:
-    """Return a host with the findings of an earlier reading added."""
+def keep_confirmed_findings(observed: Observed, before: Observed) -> Observed:
+    """Keep the findings of an audited host that an earlier audit also had.
+
+    :param observed: host with the findings of the later audit.
+    :param before: the same host with the findings of the earlier audit.
+    """
     known = {(one.kind, one.subject) for one in before.findings}
-    return dataclasses.replace(seen, findings=tuple(
-        one for one in seen.findings if (one.kind, one.subject) in known))
+    return dataclasses.replace(observed, findings=tuple(
+        one for one in observed.findings if (one.kind, one.subject) in known))
 
 
-def _group_servers(client: clients.Client, hosts: Sequence[capacity.Host],
-                   nodes: Mapping[str, Mapping[str, Any]],
-                   ) -> dict[str, list[dict[str, Any]]]:
-    """Group the servers of the audit by the name of their compute node."""
+def _group_servers_by_compute_node(
+    client: clients.Client, hosts: Sequence[capacity.Host],
+    nodes: Mapping[str, Mapping[str, Any]],
+) -> dict[str, list[dict[str, Any]]]:
+    """Group Nova's server records by the name of their compute node."""
     service = None
     if len(hosts) == 1 and hosts[0].uuid in nodes:
         service = str(nodes[hosts[0].uuid]['service']['host'])
@@ -210,17 +224,17 @@ def _group_servers(client: clients.Client, hosts: Sequence[capacity.Host],
     return found
 
 
-def _ask_host(client: clients.Client, servers: Sequence[Server]
-              ) -> tuple[list[Server], list[diagnostics.Report]]:
+def _read_effective_limits(client: clients.Client, servers: Sequence[Server]
+                           ) -> tuple[list[Server], list[diagnostics.Report]]:
     """Read the limits that a host has set for its servers.
 
-    Return the servers with these limits, and the host's reports.
+    Return the servers with these limits, and the reports of the host.
     """
     # Nova takes the power state of a guest that is gone for another one.
     running = [server for server in servers
                if server.policy is not None and not server.moving
                and (server.running or server.active)]
-    answers = client.map_all(lambda server: client.get_report(
+    answers = client.map_in_parallel(lambda server: client.get_server_report(
         server.uuid, server.host), running)
     reports = dict(zip((server.uuid for server in running), answers,
                        strict=True))
@@ -230,13 +244,16 @@ def _ask_host(client: clients.Client, servers: Sequence[Server]
              if report and report.runs])
 
 
-def _add_host_nodes(client: clients.Client,
-                    record: dict[str, Any]) -> Server:
-    """Return an audited server, with its host NUMA nodes if it has a policy.
+def _parse_server_with_nodes(client: clients.Client,
+                             record: dict[str, Any]) -> Server:
+    """Convert a server record to an audited server, with its host NUMA nodes.
+
+    Host NUMA nodes are only read for a server with a bandwidth policy.
     """
-    ours = policies.wanted(get_extra_specs(record))
-    return parse_server(record,
-                        client.get_host_nodes(record['id']) if ours else ())
+    ours = policies.wanted(get_flavor_extra_specs(record))
+    return parse_server_record(
+        record,
+        client.get_host_numa_nodes(record['id']) if ours else ())
 
 
 def _told(server: Server,
@@ -255,12 +272,14 @@ def _told(server: Server,
                                effective=report.get_limits_by_host_node())
 
 
-def _find_others(client: clients.Client, host: capacity.Host,
-                 servers: Iterable[Server], holdings: Holdings,
-                 migrations: Callable[[], Mapping[str, str]]) -> Others:
-    """Return the consumers of a host that are none of its servers.
+def _find_other_consumers(
+        client: clients.Client, host: capacity.Host, servers: Iterable[Server],
+        holdings: Holdings, migrations: Callable[[], Mapping[str,
+                                                             str]]) -> Others:
+    """Identify the consumers of a host's resources that are not its servers.
 
-    They may be migrations or servers that are deleted but restorable.
+    These may be migrations, servers on other hosts, or deleted servers that
+    can be restored.
     """
     unknown = holdings.keys() - {server.uuid for server in servers}
     moved = migrations() if unknown else {}
@@ -273,30 +292,33 @@ def _find_others(client: clients.Client, host: capacity.Host,
         place = ''
         if record is not None and is_on_recorded_host(record):
             place = str(record.get(HYPERVISOR) or '')
-        if (record is not None and (is_moving(record) or place == host.name)
-                or not client.get_allocations(uuid)):
+        if (record is not None and
+            (is_server_moving(record) or place == host.name)
+                or not client.get_consumer_allocations(uuid)):
             known.add(uuid)
         elif record is not None:
             places[uuid] = place
     left = unknown - known - places.keys()
-    return Others(frozenset(known), places, _find_owners(client, left, [
-        one.uuid for one in servers
-        if one.policy and not one.moving and one.uuid not in holdings])
+    return Others(
+        frozenset(known), places,
+        _find_migrated_servers(client, left, [
+            one.uuid for one in servers
+            if one.policy and not one.moving and one.uuid not in holdings])
         if left else {})
 
 
 def _is_still_moving(record: Mapping[str, Any] | None, host: str) -> bool:
-    """Return whether a server's record confirms its recorded migration."""
+    """Return whether a server's record confirms its migration in progress."""
     return record is not None and (
-        is_moving(record) or record.get(HYPERVISOR) != host)
+        is_server_moving(record) or record.get(HYPERVISOR) != host)
 
 
-def _find_owners(client: clients.Client, left: Set[str], bare: Iterable[str]
-                 ) -> dict[str, str]:
-    """Return the server that each migration holds allocations for.
+def _find_migrated_servers(client: clients.Client, consumers: Set[str],
+                           servers: Iterable[str]) -> dict[str, str]:
+    """Return the server for which each migration holds allocations.
 
-    :param left: consumer UUIDs that are not servers.
-    :param bare: UUIDs of servers without allocations on their host.
+    :param consumers: UUIDs of consumers that are not servers.
+    :param servers: UUIDs of servers without allocations on their host.
     """
-    return {consumer: uuid for uuid in bare
-            for consumer in client.list_migrations_of(uuid) & left}
+    return {consumer: uuid for uuid in servers
+            for consumer in client.list_migrations_of_server(uuid) & consumers}

@@ -37,5 +37,5 @@ def make_client(instance: Any) -> client.Client:
 
 def build_option_parser(
         parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Return the parser unchanged: the commands have no common option."""
+    """Return the parser unchanged: the commands have no common options."""
     return parser

@@ -54,10 +54,11 @@ OPTIONS = {
     'margin': 'factor by which the gain of a move must exceed its cost'}
 
 
-def load_policy(name: str) -> move_plan.Policy:
+def load_rebalance_policy(name: str) -> move_plan.Policy:
     """Load an installed rebalance policy by name.
 
-    :raises CommandError: when there is none; names the installed ones.
+    :raises CommandError: when no such policy is installed; the error names the
+        installed policies.
     """
     known: Any = stevedore.ExtensionManager(move_plan.POLICIES)
     if name not in known:
@@ -82,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             f'--{name.replace("_", "-")}', type=type(default),
             default=default, metavar='<n>',
             help=f'{text.capitalize()} (default: %(default)s)')
-    rebalance_room.add_room_arguments(parser)
+    rebalance_room.add_flavor_arguments(parser)
     parser.add_argument(
         '--group-members', type=int, default=affinity.Bounds().members,
         metavar='<n>', help='Maximum number of servers to keep together '
@@ -94,15 +95,16 @@ def settings(parsed_args: argparse.Namespace) -> move_plan.Settings:
         name: getattr(parsed_args, name) for name in OPTIONS})
 
 
-def restrict_moves(cloud: move_plan.Cloud, only: str | None,
-                   staying: frozenset[str] = frozenset()) -> move_plan.Cloud:
+def restrict_movable_guests(
+        cloud: move_plan.Cloud, only: str | None,
+        fixed: frozenset[str] = frozenset()) -> move_plan.Cloud:
     """Return a copy of a cloud in which only some guests may be moved.
 
     :param only: ``inside`` or ``between`` hosts; None for both.
-    :param staying: UUIDs of guests that must not be moved.
+    :param fixed: UUIDs of guests that must not be moved.
     """
     def may(guest: move_plan.Guest, way: str) -> bool:
-        return guest.uuid not in staying and only in (None, way)
+        return guest.uuid not in fixed and only in (None, way)
     return dataclasses.replace(cloud, guests=tuple(
         dataclasses.replace(
             guest, inside=guest.inside and may(guest, 'inside'),
@@ -125,16 +127,17 @@ class Planned:
     nothing: str = ''
 
 
-def plan_moves(client: clients.Client,
-               parsed_args: argparse.Namespace) -> Planned:
-    """Plan which servers to move, off overloaded NUMA nodes or to make room.
+def plan_server_moves(client: clients.Client,
+                      parsed_args: argparse.Namespace) -> Planned:
+    """Plan which servers to move, to relieve NUMA nodes or to fit a flavor.
 
     :raises CommandError: when no host has measured its load.
     """
     if parsed_args.flavor:
-        return _plan_room(client, parsed_args)
-    chosen, limits = load_policy(parsed_args.policy), settings(parsed_args)
-    cloud, records = measured.read_cloud(
+        return _plan_moves_for_flavor(client, parsed_args)
+    chosen, limits = load_rebalance_policy(
+        parsed_args.policy), settings(parsed_args)
+    cloud, records = measured.read_cloud_for_rebalance(
         client, affinity.Bounds(members=parsed_args.group_members))
     if not any(node.cpu is not None for node in cloud.nodes):
         raise exceptions.CommandError(
@@ -144,20 +147,21 @@ def plan_moves(client: clients.Client,
     history = measured.list_recent_moves(client, cloud, limits, now)
 
     def again(staying: frozenset[str]) -> tuple[move_plan.Move, ...]:
-        return chosen.plan(restrict_moves(cloud, parsed_args.only, staying),
-                           limits, history, now)
+        return chosen.plan(
+            restrict_movable_guests(cloud, parsed_args.only, staying), limits,
+            history, now)
     moves = again(frozenset())
-    return Planned(moves, records, again, '' if moves else
-                   no_move_reasons.explain_no_moves(
-                       restrict_moves(cloud, parsed_args.only), limits,
-                       history,
-                       now))
+    return Planned(
+        moves, records, again,
+        '' if moves else no_move_reasons.explain_no_moves(
+            restrict_movable_guests(cloud, parsed_args.only), limits, history,
+            now))
 
 
-def _plan_room(client: clients.Client,
-               parsed_args: argparse.Namespace) -> Planned:
-    """Plan which servers to move so that a server of a flavor fits."""
-    question = rebalance_room.read_request(
+def _plan_moves_for_flavor(client: clients.Client,
+                           parsed_args: argparse.Namespace) -> Planned:
+    """Plan which servers to move so that new servers of a flavor fit."""
+    question = rebalance_room.read_room_request(
         client, parsed_args.flavor, parsed_args.count, parsed_args.image)
     only = parsed_args.only
     moves = question.plan_moves(only=only)
@@ -166,9 +170,9 @@ def _plan_room(client: clients.Client,
                    '' if moves else question.explain_no_moves(only))
 
 
-def make_row(move: move_plan.Move, records: Mapping[str, Mapping[str, Any]]
-             ) -> tuple[Any, ...]:
-    """Return the table row of a planned move of a server."""
+def make_move_row(move: move_plan.Move,
+                  records: Mapping[str, Mapping[str, Any]]) -> tuple[Any, ...]:
+    """Return the row of a planned move in the table of moves."""
     return (move.guest, records[move.guest]['name'], str(move.origin),
             str(move.destination), move.reason, round(move.gain, 1),
             round(move.cost, 1))
@@ -193,9 +197,10 @@ class PlanRebalance(base.Lister):
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        found = plan_moves(clients.get_client(self.app), parsed_args)
+        found = plan_server_moves(clients.get_client(self.app), parsed_args)
         self.nothing = found.nothing
-        return COLUMNS, [make_row(move, found.records) for move in found.moves]
+        return COLUMNS, [
+            make_move_row(move, found.records) for move in found.moves]
 
 
 class ApplyRebalance(base.Lister):
@@ -224,14 +229,14 @@ class ApplyRebalance(base.Lister):
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         client = clients.get_client(self.app)
-        found = plan_moves(client, parsed_args)
+        found = plan_server_moves(client, parsed_args)
         moves, records = found.moves, found.records
         self.nothing = found.nothing
         for move in moves:
             self.log.warning('%s: %s to %s: %s', records[move.guest]['name'],
                              move.origin, move.destination, move.reason)
         if moves and not parsed_args.yes:
-            ask_for_consent()
+            require_user_consent()
         return RESULT, list(self._applied(
             client, moves, records, _Replan(found.again),
             parsed_args.timeout))
@@ -242,17 +247,18 @@ class ApplyRebalance(base.Lister):
                  timeout: float) -> Iterator[tuple[Any, ...]]:
         while moves:
             move, *moves = moves
-            outcome = (move_inside(client, move) if move.inside
-                       else migrate_between(client, move, timeout))
-            yield (*make_row(move, records), outcome.text)
+            outcome = (move_server_within_host(client, move)
+                       if move.inside else migrate_server_between_hosts(
+                           client, move, timeout))
+            yield (*make_move_row(move, records), outcome.text)
             if not outcome.problem:
                 continue
             self.status = exits.FOUND
             if not outcome.unchanged:
                 return
-            left_out, moves = replan.drop_refused(move, moves)
+            left_out, moves = replan.split_remaining_moves(move, moves)
             for one in left_out:
-                yield (*make_row(one, records),
+                yield (*make_move_row(one, records),
                        f'left out, because {records[move.guest]["name"]} '
                        'stays')
 
@@ -287,29 +293,30 @@ class _Replan:
         self._again = again
         self._staying: frozenset[str] = frozenset()
 
-    def drop_refused(self, refused: move_plan.Move,
-                     rest: Sequence[move_plan.Move]
-                     ) -> tuple[list[move_plan.Move], list[move_plan.Move]]:
-        """Split the remaining moves after Nova has refused one.
+    def split_remaining_moves(
+        self, refused: move_plan.Move, remaining: Sequence[move_plan.Move]
+    ) -> tuple[list[move_plan.Move], list[move_plan.Move]]:
+        """Split the remaining moves of a plan after Nova has refused one.
 
-        Return those to drop and those still to make.
+        Return the moves to drop and the moves that are still to be made.
 
         :param refused: move that Nova has refused.
+        :param remaining: moves of the plan that have not been tried yet.
         """
         self._staying |= {refused.guest}
         planned = {_way(move) for move in self._again(self._staying)}
-        return ([move for move in rest if _way(move) not in planned],
-                [move for move in rest if _way(move) in planned])
+        return ([move for move in remaining if _way(move) not in planned],
+                [move for move in remaining if _way(move) in planned])
 
 
 def _way(move: move_plan.Move) -> tuple[str, move_plan.Spot, move_plan.Spot]:
     return move.guest, move.origin, move.destination
 
 
-def ask_for_consent() -> None:
+def require_user_consent() -> None:
     """Ask the user on the terminal whether to make the planned moves.
 
-    :raises CommandError: when the user does not agree.
+    :raises CommandError: when the user does not consent.
     """
     if not sys.stdin.isatty():
         raise exceptions.CommandError(
@@ -318,8 +325,9 @@ def ask_for_consent() -> None:
         raise exceptions.CommandError('nothing was done: not confirmed')
 
 
-def move_inside(client: clients.Client, move: move_plan.Move) -> Outcome:
-    """Ask nova-api to move a server to another node of its host."""
+def move_server_within_host(client: clients.Client,
+                            move: move_plan.Move) -> Outcome:
+    """Ask nova-api to move a server to another NUMA node of its host."""
     try:
         client.move_nodes(move.guest, {0: move.destination.node},
                           dry_run=False)
@@ -330,10 +338,13 @@ def move_inside(client: clients.Client, move: move_plan.Move) -> Outcome:
     return Outcome()
 
 
-def migrate_between(client: clients.Client, move: move_plan.Move,
-                    timeout: float,
-                    sleep: Callable[[float], None] = time.sleep) -> Outcome:
-    """Ask Nova to live-migrate a server and wait until it has ended."""
+def migrate_server_between_hosts(
+        client: clients.Client, move: move_plan.Move, timeout: float,
+        sleep: Callable[[float], None] = time.sleep) -> Outcome:
+    """Ask Nova to live-migrate a server; wait until the migration has ended.
+
+    :param timeout: time limit of the migration in seconds.
+    """
     nodes = client.list_compute_nodes().values()
     service = next((str(node['service']['host']) for node in nodes
                     if node['hypervisor_hostname'] == move.destination.host),
@@ -342,7 +353,7 @@ def migrate_between(client: clients.Client, move: move_plan.Move,
         return Outcome(f'Nova knows no compute host {move.destination.host}',
                        unchanged=True)
     try:
-        client.live_migrate(move.guest, service)
+        client.live_migrate_server(move.guest, service)
     except base.Refused as error:
         return Outcome(str(error), unchanged=True)
     except exceptions.CommandError as error:
@@ -351,17 +362,17 @@ def migrate_between(client: clients.Client, move: move_plan.Move,
         record = client.get_server(move.guest)
         if record is None:
             return Outcome('the server is gone')
-        if not observe.is_moving(record):
-            return _describe_result(move, record)
+        if not observe.is_server_moving(record):
+            return _make_migration_outcome(move, record)
         sleep(_INTERVAL)
     return Outcome(f'the live migration did not end within {timeout:g} s')
 
 
-def _describe_result(move: move_plan.Move,
-                     record: Mapping[str, Any]) -> Outcome:
-    """Return text on the result of a live migration that has ended.
+def _make_migration_outcome(move: move_plan.Move,
+                            record: Mapping[str, Any]) -> Outcome:
+    """Return the outcome of a live migration that has ended.
 
-    :param record: server record after the migration.
+    :param record: record of the server after the migration.
     """
     host, status = str(record.get(observe.HYPERVISOR)), record['status']
     if host == move.destination.host:

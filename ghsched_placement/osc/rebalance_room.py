@@ -33,8 +33,8 @@ from ghsched_placement.rebalance.move_plan import Spot
 from ghsched_placement.rebalance import room
 
 
-def add_room_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command line options for making room for a flavor."""
+def add_flavor_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command line options for moves that let a flavor fit."""
     parser.add_argument(
         '--for', dest='flavor', metavar='<flavor>',
         help='Show the fewest moves after which a server of this flavor (name '
@@ -63,23 +63,26 @@ class Question:
     guests: tuple[room.Running, ...]
     records: Mapping[str, Mapping[str, Any]]
 
-    def plan_moves(self, staying: frozenset[str] = frozenset(),
+    def plan_moves(self, fixed: frozenset[str] = frozenset(),
                    only: str | None = None) -> tuple[Move, ...]:
-        """Plan the moves of servers that make room for a flavor.
+        """Plan the moves of servers after which servers of the flavor fit.
 
-        :param staying: UUIDs of servers that must not be moved.
+        :param fixed: UUIDs of servers that must not be moved.
         :param only: ``inside`` or ``between`` hosts; None for both.
         """
-        return self._plan(staying, only).moves
+        return self._plan(fixed, only).moves
 
     @property
-    def fits_now(self) -> bool:
+    def fits_without_moves(self) -> bool:
         """Whether the requested number of servers fits without any move."""
         return sum(fitting.check_host_capacity(host, self.wish).guests
                    for host in self.hosts) >= self.count
 
     def explain_no_moves(self, only: str | None = None) -> str:
-        """Return a sentence on why no moves would make room for a flavor."""
+        """Return a sentence that explains why no moves help the flavor to fit.
+
+        :param only: ``inside`` or ``between`` hosts; None for both.
+        """
         plan = self._plan(frozenset(), only)
         if plan.fits >= self.count:
             return (f'Nothing to move, because {plan.fits} servers of flavor '
@@ -101,9 +104,9 @@ class Question:
             self.wish, self.count)
 
 
-def read_request(client: clients.Client, name: str, count: int,
-                 image: str | None,
-                 accounting: policies.Accounting = 'min') -> Question:
+def read_room_request(client: clients.Client, name: str, count: int,
+                      image: str | None,
+                      accounting: policies.Accounting = 'min') -> Question:
     """Read the cloud and the flavor for which servers are to be moved.
 
     :param name: name or ID of the flavor.
@@ -114,26 +117,26 @@ def read_request(client: clients.Client, name: str, count: int,
     if count < 1:
         raise exceptions.CommandError('--count must be at least 1')
     flavor = client.get_flavor(name)
-    size = flavors.get_size(flavor)
+    size = flavors.get_flavor_size(flavor)
     specs = flavors.merge_image_properties(flavor.extra_specs,
                                            client.get_image_properties(image)
                                            if image else {})
     nodes = client.list_compute_nodes()
-    away = client.list_unavailable(nodes)
+    away = client.list_unavailable_nodes(nodes)
     open_hosts = [host for host in client.list_hosts()
                   if host.uuid not in away]
-    hosts = node_rooms.read_rooms(client, open_hosts,
-                                  nodes).add_rooms(open_hosts)
+    hosts = node_rooms.read_free_node_resources(
+        client, open_hosts, nodes).add_free_node_resources(open_hosts)
     wishes = _Wishes(hosts, accounting, client.is_owner_trait_required())
     records = {record['id']: record for record in client.list_servers()}
     names = {host.name for host in hosts}
     running = [record for record in records.values()
                if record['status'] == 'ACTIVE'
-               and not observe.is_moving(record)
+               and not observe.is_server_moving(record)
                and record.get(observe.HYPERVISOR) in names]
-    guests = client.map_all(
-        lambda record: _make_running(client, wishes, record), running)
-    return Question(name, count, wishes.make_wish(size, specs), hosts,
+    guests = client.map_in_parallel(
+        lambda record: _make_movable_guest(client, wishes, record), running)
+    return Question(name, count, wishes.make_guest_demand(size, specs), hosts,
                     tuple(guest for guest in guests if guest), records)
 
 
@@ -146,25 +149,28 @@ class _Wishes:
         self._accounting = accounting
         self._owned = owned
 
-    def make_wish(self, size: flavors.Size,
-                  extra_specs: Mapping[str, str]) -> fitting.GuestDemand:
+    def make_guest_demand(
+            self, size: flavors.Size,
+            extra_specs: Mapping[str, str]) -> fitting.GuestDemand:
         """Return the resources that a server of a flavor needs from a host."""
-        policy, guest = flavors.parse_flavor(size, extra_specs)
-        return flavors.make_wish(
+        policy, guest = flavors.parse_flavor_specs(size, extra_specs)
+        return flavors.make_guest_demand(
             policy, guest, flavors.make_candidates_query(
                 size, extra_specs, self._accounting, self._owned),
-            flavors.guess_classes(policy, self._hosts), self._accounting)
+            flavors.guess_vf_classes(policy, self._hosts), self._accounting)
 
 
-def _make_running(client: clients.Client, wishes: _Wishes,
-                  record: Mapping[str, Any]) -> room.Running | None:
-    """Convert a server to a movable guest; None if it cannot be moved."""
-    nodes = client.get_host_nodes(record['id'])
+def _make_movable_guest(client: clients.Client, wishes: _Wishes,
+                        record: Mapping[str, Any]) -> room.Running | None:
+    """Convert a server record to a movable guest; None if it is not movable.
+    """
+    nodes = client.get_host_numa_nodes(record['id'])
     flavor = record['flavor']
     size = flavors.Size(flavor['vcpus'], flavor['ram'],
                         flavor['disk'] + flavor['ephemeral'], flavor['swap'])
     try:
-        wish = wishes.make_wish(size, observe.get_extra_specs(record))
+        wish = wishes.make_guest_demand(size,
+                                        observe.get_flavor_extra_specs(record))
     except exceptions.CommandError:
         # A flavor that was stored before its keys were checked.
         return None

@@ -40,11 +40,11 @@ class ListRefusals(base.Lister):
             self.log.warning('nova-scheduler did not answer on %s',
                              ', '.join(silent))
         return COLUMNS, [(one.flavor, one.name, one.count,
-                          _format_time(one.last)) for one in record]
+                          _format_unix_time(one.last)) for one in record]
 
 
-def _format_time(seconds: float) -> str:
-    """Return a time in UTC as ISO 8601 text without fractions.
+def _format_unix_time(seconds: float) -> str:
+    """Format a time as ISO 8601 text in UTC, without fractions of a second.
 
     :param seconds: seconds since 1970.
     """

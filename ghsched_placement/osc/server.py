@@ -38,8 +38,8 @@ COLUMNS = (
     'Guest Node', 'Host', 'Host Node', 'Min (%)', 'Max (%)', 'Hard Limit',
     'Priority', 'VFs', 'Allocated (%)', 'Effective Min (%)',
     'Effective Max (%)', 'Effective Hard Limit', 'Effective Priority',
-    'Used (MB/s)', *(one.make_column() for one in node_classes.BESIDE),
-    *(f'Allocated {one.make_column()}' for one in node_classes.BESIDE))
+    'Used (MB/s)', *(one.make_column_heading() for one in node_classes.BESIDE),
+    *(f'Allocated {one.make_column_heading()}' for one in node_classes.BESIDE))
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Guest:
         None where only an admin is told.
     :param report: what its host reports about it.
     :param held: what Placement holds beside that, see
-        :func:`node_classes.sum_held_by_node`.
+        :func:`node_classes.sum_allocations_by_node`.
     """
 
     host: str | None
@@ -87,18 +87,19 @@ class ShowServerBandwidth(base.Lister):
                     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         client = clients.get_client(self.app)
         record = client.find_server(parsed_args.server)
-        guest = observe_server(client, record, self.log.warning)
+        guest = collect_server_records(client, record, self.log.warning)
         return COLUMNS, list(list_node_rows(guest))
 
 
-def observe_server(client: clients.Client, record: Mapping[str, Any],
-                   warn: Any) -> Guest:
-    """Read what Placement, Nova and the host record of a server.
+def collect_server_records(client: clients.Client, record: Mapping[str, Any],
+                           warn: Any) -> Guest:
+    """Read the records of Placement, Nova and the host about a server.
 
-    :raises CommandError: when it has no valid bandwidth policy.
+    :param warn: function that logs a warning.
+    :raises CommandError: when the server has no valid bandwidth policy.
     """
-    nodes = client.get_host_nodes(record['id'])
-    server = observe.parse_server(record, nodes)
+    nodes = client.get_host_numa_nodes(record['id'])
+    server = observe.parse_server_record(record, nodes)
     if server.problem:
         raise base.Refused(
             f'the flavor of {server.name}: {server.problem}')
@@ -111,37 +112,37 @@ def observe_server(client: clients.Client, record: Mapping[str, Any],
         warn('Only an admin sees the host of a server, and what is '
              'allocated and effective there.')
         return Guest(host, server.policy, nodes)
-    report = client.get_report(server.uuid, server.host)
+    report = client.get_server_report(server.uuid, server.host)
     if report is None:
         warn('Effective values are not known: the host does not report '
              'them')
     elif report.problem or not report.runs:
         warn('Effective values are not known: %s',
              report.problem or 'the server does not run')
-    allocated, held = _read_allocated(client, server, host, warn)
+    allocated, held = _read_server_allocations(client, server, host, warn)
     return Guest(host, server.policy, nodes, allocated, report, held)
 
 
-def _read_allocated(client: clients.Client, server: Server, host: str | None,
-                    warn: Any) -> tuple[Mapping[int, int] | None,
-                                        Mapping[int,
-                                                Mapping[str, int]] | None]:
+def _read_server_allocations(
+    client: clients.Client, server: Server, host: str | None, warn: Any
+) -> tuple[Mapping[int, int] | None, Mapping[int, Mapping[str, int]] | None]:
     """Return a server's allocations in Placement, by host NUMA node.
 
     None if Placement does not answer.
 
     :param host: name of the server's host; None if it has none.
+    :param warn: function that logs a warning.
     """
     if host is None:
         return {}, {}
     try:
-        (on,), held = client.list_hosts([host]), client.get_allocations(
-            server.uuid)
+        (on, ), held = client.list_hosts([
+            host]), client.get_consumer_allocations(server.uuid)
     except http.Unreachable as error:
         warn('Allocated values are not known: %s', error)
         return None, None
     return (audit.get_bandwidth_by_node(on, held),
-            node_classes.sum_held_by_node(on, held))
+            node_classes.sum_allocations_by_node(on, held))
 
 
 def list_node_rows(guest: Guest) -> Iterator[tuple[Any, ...]]:
@@ -154,39 +155,44 @@ def list_node_rows(guest: Guest) -> Iterator[tuple[Any, ...]]:
         allocated = (None if guest.allocated is None or node is None
                      else guest.allocated.get(node, 0))
         yield (
-            number, *map(columns.or_unknown, (
-                guest.host, node,
-                *_values(asked))),
-            columns.Lines([f'{vfs.alias}:{vfs.count}'
-                           for vfs in guest.policy.vfs
-                           if vfs.guest_node == number]),
-            *map(columns.or_unknown, (
-                allocated,
-                *_values(real.enforced_limits if real else None),
-                _to_mb(used), *_list_other_amounts(guest, number, node))))
+            number, *map(columns.mark_unknown,
+                         (guest.host, node, *_values(asked))),
+            columns.Lines([
+                f'{vfs.alias}:{vfs.count}' for vfs in guest.policy.vfs
+                if vfs.guest_node == number]),
+            *map(columns.mark_unknown,
+                 (allocated, *_values(real.enforced_limits if real else None),
+                  _convert_to_megabytes(used),
+                  *_yield_other_amounts(guest, number, node))))
     if not guest.nodes:
         yield from _list_measured_rows(guest, told.values())
 
 
-def _list_measured_rows(guest: Guest, told: Iterable[diagnostics.GuestNode]
+def _list_measured_rows(guest: Guest, reported: Iterable[diagnostics.GuestNode]
                         ) -> Iterator[tuple[Any, ...]]:
     """Yield a table row for each host NUMA node that a server uses.
 
-    The rows are those of a server without a NUMA topology.
+    This is for servers without a NUMA topology.
+
+    :param reported: values that the host reports for the server.
     """
-    rows: list[diagnostics.GuestNode | None] = [*told]
+    rows: list[diagnostics.GuestNode | None] = [*reported]
     for real in rows or [None]:
-        yield (columns.or_unknown(None), *map(columns.or_unknown, (
+        yield (columns.mark_unknown(None), *map(columns.mark_unknown, (
             guest.host, real and real.host_node, *(None,) * 4)),
-            columns.Lines([]), *map(columns.or_unknown, (
+            columns.Lines([]), *map(columns.mark_unknown, (
                 None, *_values(real.enforced_limits if real else None),
-                _to_mb(real.used if real else None),
+                _convert_to_megabytes(real.used if real else None),
                 *(None,) * (2 * len(node_classes.BESIDE)))))
 
 
-def _list_other_amounts(guest: Guest, number: int,
-                        node: int | None) -> Iterator[int | None]:
-    """Yield requested and allocated amounts of a guest node, not bandwidth."""
+def _yield_other_amounts(guest: Guest, number: int,
+                         node: int | None) -> Iterator[int | None]:
+    """Yield a guest node's requested and allocated amounts except bandwidth.
+
+    :param number: number of the guest NUMA node.
+    :param node: host NUMA node; None if unknown.
+    """
     asked = guest.policy.resources().get(number, {})
     for one in node_classes.BESIDE:
         yield asked.get(one.resource_class, 0)
@@ -199,7 +205,7 @@ def _values(held: Bandwidth | None) -> Iterable[Any]:
     return (held or Bandwidth()).as_dict().values()
 
 
-def _to_mb(used: int | None) -> float | None:
+def _convert_to_megabytes(used: int | None) -> float | None:
     """Convert bytes to megabytes (10^6 bytes); None stays None."""
     return None if used is None else round(used / 1e6, 1)
 
@@ -233,57 +239,65 @@ class ListServers(base.Lister):
         parser.add_argument(
             '--interval', type=float, default=1.0, metavar='<seconds>',
             help='Time between two measurements (default: 1.0)')
-        hosts.add_accounting(parser)
+        hosts.add_accounting_option(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         client = clients.get_client(self.app)
-        seen = observe.observe_hosts(client, ask_hosts=True,
-                                     accounting=parsed_args.accounting)
+        seen = observe.collect_host_records(client, ask_hosts=True,
+                                            accounting=parsed_args.accounting)
         if any(real.used is None for one in seen for guest in one.guests
                for real in (guest.effective or {}).values()):
             time.sleep(parsed_args.interval)
-            seen = observe.observe_hosts(client, ask_hosts=True,
-                                         accounting=parsed_args.accounting)
+            seen = observe.collect_host_records(
+                client, ask_hosts=True, accounting=parsed_args.accounting)
         self.nothing = describe_no_servers(seen)
-        return LIST, sort_servers(seen, parsed_args.sort)[:parsed_args.limit]
+        return LIST, make_sorted_server_rows(
+            seen, parsed_args.sort)[:parsed_args.limit]
 
 
-def describe_no_servers(seen: Sequence[observe.Observed]) -> str:
-    """Return a sentence that no server has ghsched extra specs."""
-    if not seen:
+def describe_no_servers(hosts: Sequence[observe.Observed]) -> str:
+    """Return a sentence that no server on some hosts has ghsched extra specs.
+    """
+    if not hosts:
         return base.NO_HOSTS
-    servers = sum(len(one.servers) for one in seen)
+    servers = sum(len(one.servers) for one in hosts)
     return ('No server asks for anything of ghsched: '
-            f'{base.format_count(len(seen), "host")}, '
+            f'{base.format_count(len(hosts), "host")}, '
             f'{base.format_count(servers, "server")}.')
 
 
-def sort_servers(seen: Iterable[observe.Observed], by: str
-                 ) -> list[tuple[Any, ...]]:
-    """Sort all servers on some hosts by a column; return their table rows.
+def make_sorted_server_rows(seen: Iterable[observe.Observed], column: str
+                            ) -> list[tuple[Any, ...]]:
+    """Return the table rows of all servers on some hosts, sorted by a column.
 
     Unknown values come last.
 
-    :param by: column to sort by; servers with equal values by name.
+    :param column: column to sort by; servers with equal values are sorted by
+        name.
     """
-    place, largest = _SORTED[by]
+    place, largest = _SORTED[column]
     found = sorted(
-        (make_list_row(one, guest) for one in seen for guest in one.guests),
+        (make_server_row(one, guest) for one in seen for guest in one.guests),
         key=lambda row: (row[1], row[0]))
     # A sort in reverse keeps the order of equal ones, too.
     return sorted(found, key=lambda row: row[place], reverse=largest)
 
 
-def make_list_row(seen: observe.Observed, guest: Server) -> tuple[Any, ...]:
-    """Return a server's row in the table of servers."""
+def make_server_row(observed: observe.Observed,
+                    guest: Server) -> tuple[Any, ...]:
+    """Return the row of a server in the table of servers.
+
+    :param observed: host of the server, with its allocations.
+    """
     shares = audit.get_bandwidth_by_node(
-        seen.host, seen.holdings.get(guest.uuid, {}))
+        observed.host, observed.holdings.get(guest.uuid, {}))
     nodes = guest.policy.nodes if guest.policy else ()
     used = [real.used for real in (guest.effective or {}).values()
             if real.used is not None]
-    return (guest.uuid, guest.name, seen.host.name,
+    return (guest.uuid, guest.name, observed.host.name,
             columns.Words(list(guest.nodes)),
             sum(node.minimum for node in nodes), sum(shares.values()),
-            columns.or_unknown(_to_mb(sum(used)) if used else None))
+            columns.mark_unknown(
+                _convert_to_megabytes(sum(used)) if used else None))

@@ -41,7 +41,7 @@ class SetServer(base.Lister):
             asked = change_arguments.parse_change_arguments(parsed_args)
         except policies.PolicyError as error:
             raise base.Refused(f'refused: {error}') from error
-        shown = client.set_bandwidth(
+        shown = client.set_bandwidth_policy(
             str(client.find_server(parsed_args.server)['id']), asked,
             parsed_args.dry_run)
         self.log.warning(change_report.summarize_change(shown))

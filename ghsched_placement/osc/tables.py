@@ -30,22 +30,22 @@ import prettytable
 _AROUND, _FIRST = 3, 1
 
 
-def fit_widths(natural: Sequence[int], least: Sequence[int],
-               room: int) -> list[int]:
-    """Return the column widths that fit a table into a line's width.
+def fit_column_widths(full: Sequence[int], minimum: Sequence[int],
+                      available: int) -> list[int]:
+    """Return the column widths with which a table fits into a line.
 
     Narrow columns have their full width; the wide ones share the rest evenly.
 
-    :param natural: width of each column if no text is wrapped.
-    :param least: minimum width of each column.
-    :param room: total number of characters of all columns.
+    :param full: width of each column if no text is wrapped.
+    :param minimum: minimum width of each column.
+    :param available: total number of characters of all columns.
     """
     def narrowed(limit: int) -> list[int]:
         return [max(min(wide, limit), min(wide, narrow))
-                for wide, narrow in zip(natural, least, strict=True)]
+                for wide, narrow in zip(full, minimum, strict=True)]
 
-    limit = max(natural, default=0)
-    while limit and sum(narrowed(limit)) > room:
+    limit = max(full, default=0)
+    while limit and sum(narrowed(limit)) > available:
         limit -= 1
     return narrowed(limit)
 
@@ -57,7 +57,7 @@ class Fitted(cliff_table.TableFormatter):
                   data: Iterable[Sequence[Any]], stdout: TextIO,
                   parsed_args: argparse.Namespace) -> None:
         rows = list(data)
-        limit = _get_line_limit(parsed_args)
+        limit = _get_max_line_length(parsed_args)
         whole = prettytable.PrettyTable(column_names)
         self.add_rows(whole, column_names, rows)
         rule = whole.get_string().splitlines()[0]
@@ -69,14 +69,14 @@ class Fitted(cliff_table.TableFormatter):
         fitted.add_row(list(column_names), divider=True)
         self.add_rows(fitted, column_names, rows)
         # Set as a whole, a width of each column is taken from 3.15 on.
-        fitted.max_width.update(zip(column_names, fit_widths(
+        fitted.max_width.update(zip(column_names, fit_column_widths(
             [len(part) - 2 for part in rule.split('+')[1:-1]],
             [max(map(len, name.split())) for name in column_names],
             limit - _FIRST - _AROUND * len(column_names)), strict=True))
         stdout.write(fitted.get_string() + '\n')
 
 
-def _get_line_limit(parsed_args: argparse.Namespace) -> int | None:
+def _get_max_line_length(parsed_args: argparse.Namespace) -> int | None:
     """Return the maximum length of a line of output; None for no limit."""
     if parsed_args.max_width > 0:
         return int(parsed_args.max_width)

@@ -72,12 +72,14 @@ class NumaStrategy(watcher_base.GhschedStrategy):
             name: self.input_parameters[name] for name in command.OPTIONS})
         client = self._make_client()
         now = time.time()
-        found, _records = measured.read_cloud(client, affinity.Bounds())
+        found, _records = measured.read_cloud_for_rebalance(
+            client, affinity.Bounds())
         uuids = watcher_base.map_compute_node_uuids(client)
         cloud = restrict_to_audit_scope(found, self.compute_model, uuids)
-        moves = command.load_policy(self.input_parameters.policy).plan(
-            cloud, chosen,
-            measured.list_recent_moves(client, cloud, chosen, now), now)
+        moves = command.load_rebalance_policy(
+            self.input_parameters.policy).plan(
+                cloud, chosen,
+                measured.list_recent_moves(client, cloud, chosen, now), now)
         for move in drop_dependent_moves(moves, count_parallel_migrations()):
             self._add_migration(move, uuids)
 

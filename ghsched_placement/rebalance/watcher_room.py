@@ -89,11 +89,11 @@ class RoomStrategy(watcher_base.GhschedStrategy):
         :param uuids: UUIDs of compute nodes, by name.
         """
         try:
-            question = rebalance_room.read_request(
+            question = rebalance_room.read_room_request(
                 client, refused.flavor, self.input_parameters['count'], None)
         except exceptions.CommandError:
             return ()
-        if question.fits_now:
+        if question.fits_without_moves:
             return ()
         found = restrict_request_to_audit_scope(question, self.compute_model,
                                                 uuids)

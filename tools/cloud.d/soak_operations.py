@@ -103,7 +103,7 @@ def _rebuild(lab: Lab, server: Any, _rng: random.Random) -> None:
 
 def _change(lab: Lab, server: Any, rng: random.Random) -> None:
     share = str(rng.choice((5, 10, 15)))
-    client.Client(lab.cloud).set_bandwidth(
+    client.Client(lab.cloud).set_bandwidth_policy(
         server.id, {keys.MEM_BW_MIN.extra_spec: share}, dry_run=False)
 
 

@@ -154,7 +154,7 @@ class Cloud:
         reports none.
         """
         try:
-            return nova_reader.NovaReader(self._connection).get_load(
+            return nova_reader.NovaReader(self._connection).get_host_load(
                 guest.uuid)
         except (exceptions.SDKException, osc_exceptions.CommandError):
             return None

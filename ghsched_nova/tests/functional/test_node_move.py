@@ -223,9 +223,9 @@ class MoveTest(openstack_base.CommandTestCase):
         self.assertTrue(plan.is_needed)
         self.assert_on(1 - self.old)
         reader = client.Client(self.connection(), workers=1)
-        self.assertEqual(1, len(reader.list_node_moves(
+        self.assertEqual(1, len(reader.list_moves_within_host(
             self.server['id'], '2000-01-01T00:00:00Z')))
-        self.assertEqual([], reader.list_node_moves(
+        self.assertEqual([], reader.list_moves_within_host(
             self.server['id'], '2999-01-01T00:00:00Z'))
         self.assertFalse(self.move(1 - self.old).is_needed)
         self.move(self.old)

@@ -213,7 +213,8 @@ class HostTest(openstack_base.CommandTestCase):
 
         asking._read_pages = read
         running = self._migration(server, 'running').uuid
-        self.assertEqual({running: server['id']}, asking.list_migrations())
+        self.assertEqual({running: server['id']},
+                         asking.list_migrations_in_progress())
         self.assertEqual([running], [record['uuid'] for record in answers])
 
     def _set_bandwidth(self, consumer, share):
@@ -558,7 +559,7 @@ class LeftoversTest(openstack_base.CommandTestCase):
     def setUp(self):
         super().setUp()
         # Neither is there in these tests.
-        for name in ('list_limits', 'has_namespace'):
+        for name in ('list_unified_limits', 'has_metadef_namespace'):
             self.useFixture(fixtures.MockPatchObject(
                 client.Client, name,
                 side_effect=http.Unreachable('does not answer')))

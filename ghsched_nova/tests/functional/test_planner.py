@@ -584,8 +584,8 @@ class SdkTest(PlacementTestCase):
         expected = [one['curves'] for one in json.loads(text)['densities']]
         asked = types.SimpleNamespace(
             placement=self.connection.placement,
-            list_unavailable=lambda nodes: {},
-            list_compute_nodes=dict, list_hosts=tuple, map_all=map,
+            list_unavailable_nodes=lambda nodes: {},
+            list_compute_nodes=dict, list_hosts=tuple, map_in_parallel=map,
             get_flavor=lambda name: types.SimpleNamespace(
                 name=name, vcpus=2, ram=8192, disk=0, ephemeral=0, swap=0,
                 extra_specs={'hw:numa_nodes': '1',

@@ -70,7 +70,7 @@ class SetBandwidthTest(base.TestCase):
         client = of(compute=types.SimpleNamespace(post=post))
         if self.move:
             return client.move_nodes('a-b', {0: 1}, True)
-        return client.set_bandwidth(
+        return client.set_bandwidth_policy(
             'a-b', {'ghsched:mem_bw_min': '20'}, False)
 
     def refused(self, response, kind=exceptions.CommandError):
@@ -192,7 +192,7 @@ class SilenceTest(base.TestCase):
             list(pool.map(lambda number: silence.add_silent_host(f'h{number}',
                                                                  'u'),
                           range(1000)))
-        self.assertTrue(silence.is_skipped('another'))
+        self.assertTrue(silence.is_host_skipped('another'))
         self.assertEqual(1, self.log.output.count('does not answer'))
 
 
@@ -260,7 +260,8 @@ class ReadTest(base.TestCase):
                 action('ghsched', 'r3', 't3')]}),
             *(Response(200, {'instanceAction': {'events': [{'event': name}]}})
               for name in ('ghsched_set_bandwidth', 'ghsched_move_nodes'))])
-        self.assertEqual(['t3'], of(compute=nova).list_node_moves('u', 'then'))
+        self.assertEqual(['t3'],
+                         of(compute=nova).list_moves_within_host('u', 'then'))
         self.assertEqual(
             ['/servers/u/os-instance-actions?changes-since=then',
              '/servers/u/os-instance-actions/r2',
@@ -268,10 +269,10 @@ class ReadTest(base.TestCase):
 
     def test_a_server_that_is_gone_was_not_moved(self):
         self.assertEqual([], of(compute=Adapter(
-            servers=Response(404))).list_node_moves('u', 'then'))
+            servers=Response(404))).list_moves_within_host('u', 'then'))
 
     def diagnostics(self, response):
-        return of(compute=Adapter(servers=response)).get_report('u')
+        return of(compute=Adapter(servers=response)).get_server_report('u')
 
     def test_host_that_reports_nothing_of_a_guest_gives_no_report(self):
         for response in (Response(404, {}), Response(200, {'cpu0_time': 1})):
@@ -287,8 +288,9 @@ class CandidateTest(base.TestCase):
     HOST = types.SimpleNamespace(uuid='u')
 
     def found(self, response):
-        return of(Adapter(allocation_candidates=response)).has_candidate(
-            self.HOST, [('resources1', 'CUSTOM_RT_CPU_PERMILLE:300')])
+        return of(
+            Adapter(allocation_candidates=response)).is_allocation_candidate(
+                self.HOST, [('resources1', 'CUSTOM_RT_CPU_PERMILLE:300')])
 
     def test_no_host_has_what_placement_has_never_seen(self):
         for detail in ('Invalid resource class in resources parameter: No '

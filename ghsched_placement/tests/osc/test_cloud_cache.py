@@ -189,5 +189,5 @@ class FlavorTest(CloudCacheTestCase):
         for text, found in (('a', ('a', 1)), ('a=3', ('a', 3)),
                             ('a=b=30', ('a=b', 30)), ('a=b', ('a=b', 1)),
                             ('=3', ('=3', 1)), ('a=', ('a=', 1))):
-            watched = cloud_cache.parse_watched(text)
+            watched = cloud_cache.parse_watched_flavor(text)
             self.assertEqual(found, (watched.flavor, watched.least))

@@ -27,7 +27,7 @@ class KnownTest(base.TestCase):
     @given(VALUES)
     def test_unknown_values_are_sorted_first(self, values):
         # As cliff does.
-        found = sorted(map(columns.or_unknown, values),
+        found = sorted(map(columns.mark_unknown, values),
                        key=lambda value: (value is None, value))
         nones = values.count(None)
         self.assertEqual(
@@ -35,10 +35,10 @@ class KnownTest(base.TestCase):
                 one for one in values if one is not None), found)
 
     def test_is_a_dash_for_people_only(self):
-        unknown = columns.or_unknown(None)
+        unknown = columns.mark_unknown(None)
         self.assertEqual(('-', None), (unknown.human_readable(),
                                        unknown.machine_readable()))
-        self.assertEqual([0, False, ''], [columns.or_unknown(value)
+        self.assertEqual([0, False, ''], [columns.mark_unknown(value)
                                           for value in (0, False, '')])
 
 

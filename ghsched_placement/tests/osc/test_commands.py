@@ -84,7 +84,7 @@ class BurstsTest(base.TestCase):
             0, used=30, bursts=40, bursts_used=30)).nodes[0]
         for largest, shown in ((18, ', 18 % are of one project,'),
                                (None, '40 % kept for them, 10 % more may be')):
-            self.assertIn(shown, host._bursts_text(host._describe_bursts(
+            self.assertIn(shown, host._format_bursts(host._make_burst_report(
                 node, diagnostics.HostNode(
                     0, bursts_chance=.004, bursts_largest_project=largest))))
 
@@ -92,7 +92,7 @@ class BurstsTest(base.TestCase):
 class ServersTest(base.TestCase):
 
     def test_a_server_of_the_api(self):
-        found = observe.parse_server(record(mem_bw_min='30'), (1, None))
+        found = observe.parse_server_record(record(mem_bw_min='30'), (1, None))
         self.assertEqual(
             ('u', 'a', (1,), False, 2),
             (found.uuid, found.host, found.nodes, found.moving,
@@ -102,7 +102,7 @@ class ServersTest(base.TestCase):
         for status, task, moving in (
                 ('ACTIVE', None, False), ('VERIFY_RESIZE', None, True),
                 ('ACTIVE', 'migrating', True), ('SHUTOFF', None, False)):
-            self.assertEqual(moving, observe.is_moving(
+            self.assertEqual(moving, observe.is_server_moving(
                 record(status, task)), status)
 
     def observed(self, *listed, status, known):
@@ -122,9 +122,9 @@ class ServersTest(base.TestCase):
                 200, {'allocations': {known: held[clouds.node_uuid('a', 0)]}}),
             allocations=test_client.Response(200, {'allocations': held}))
         client = test_client.of(placement, nova)
-        return observe._observe_host(
+        return observe._collect_records_of_host(
             client, clouds.host(clouds.node(0)), listed, {'state': 'up'},
-            client.list_migrations, False, 'min')
+            client.list_migrations_in_progress, False, 'min')
 
     def test_a_deleted_server_that_can_be_restored_keeps_what_it_holds(self):
         seen = self.observed(status='SOFT_DELETED', known='soft-deleted')
@@ -153,12 +153,12 @@ class ServersTest(base.TestCase):
                 [diagnostics.Report(accounting=one) for one in told], said))
 
     def test_a_policy_that_makes_no_sense(self):
-        found = observe.parse_server(record(mem_bw_min='x'), (0,))
+        found = observe.parse_server_record(record(mem_bw_min='x'), (0,))
         self.assertIn('not a whole number', found.problem)
 
     def test_extra_specs_that_nova_keeps_to_itself(self):
         with self.assertRaisesRegex(exceptions.CommandError, 'os-flavor-ext'):
-            observe.get_extra_specs({'flavor': {}})
+            observe.get_flavor_extra_specs({'flavor': {}})
 
     def test_a_row_for_each_guest_node(self):
         policy = policies.parse({
@@ -194,7 +194,7 @@ class ServersOfTheCloudTest(base.TestCase):
                              0, 10, used=used)}) for used in uses),
             {}, ()) for name, uses in hosts.items()]
         return [(row[1], commands.plain(row)[6])
-                for row in server.sort_servers(seen, by)]
+                for row in server.make_sorted_server_rows(seen, by)]
 
     def test_the_largest_of_all_hosts_is_first_and_the_unknown_last(self):
         self.assertEqual(
@@ -248,7 +248,7 @@ class HostTest(base.TestCase):
     def test_a_host_in_one_line(self):
         self.assertEqual(
             ['a', 'up', 'enabled', 2, 30, 170, 100, 7, 31, 1, 2, [70, 100]],
-            commands.plain(host.make_row(self.seen())))
+            commands.plain(host.make_host_row(self.seen())))
 
     def test_all_of_a_host(self):
         found = host.make_host_report(self.seen())
@@ -312,35 +312,37 @@ class FlavorTest(base.TestCase):
 
     def test_every_problem_is_in_the_error(self):
         with self.assertRaises(exceptions.CommandError) as raised:
-            flavor.parse_flavor(self.SIZE,
-                                {'ghsched:x': '1', 'hw:numa_nodes': '2',
-                                 'ghsched:mem_bw_min': '101'})
+            flavor.parse_flavor_specs(
+                self.SIZE, {
+                    'ghsched:x': '1', 'hw:numa_nodes': '2',
+                    'ghsched:mem_bw_min': '101'})
         self.assertEqual(2, len(str(raised.exception).splitlines()))
 
     def test_a_topology_that_nova_refuses(self):
         with self.assertRaisesRegex(exceptions.CommandError,
                                     'the flavor: hw:numa_nodes'):
-            flavor.parse_flavor(self.SIZE, {'hw:numa_nodes': '3'})
+            flavor.parse_flavor_specs(self.SIZE, {'hw:numa_nodes': '3'})
 
     def test_a_flavor_that_is_too_large_for_placement_is_refused(self):
         size = flavor.Size(9, 9 * 1024, 10)
         with self.assertRaisesRegex(
                 exceptions.CommandError, 'the flavor: hw:numa_nodes: 9 guest '
                 'NUMA nodes have bandwidth .* 387420489 combinations'):
-            flavor.parse_flavor(size, {'hw:numa_nodes': '9',
-                                       'ghsched:mem_bw_min': '10'})
+            flavor.parse_flavor_specs(
+                size, {'hw:numa_nodes': '9', 'ghsched:mem_bw_min': '10'})
 
     def test_host_with_many_combinations_is_named(self):
         """Six guest nodes on 8 host nodes have 8^6 = 262144 combinations."""
         small, large = (clouds.host(*map(clouds.node, range(nodes)))
                         for nodes in (6, 8))
         policy = policies.parse({'ghsched:mem_bw_min': '5'}, 6)
-        (text,) = flavor.warn_of_wide_queries(policy, 'min', [small, large],
-                                              {})
+        (text, ) = flavor.yield_slow_query_warnings(policy, 'min',
+                                                    [small, large], {})
         self.assertIn(f'host {large.name} has 262144 combinations', text)
-        self.assertEqual([], list(flavor.warn_of_wide_queries(policy, 'min',
-                                                              [small],
-                                                              {})))
+        self.assertEqual([],
+                         list(
+                             flavor.yield_slow_query_warnings(
+                                 policy, 'min', [small], {})))
 
     def test_the_topology_of_an_image_does_not_do(self):
         with self.assertRaisesRegex(
@@ -356,9 +358,9 @@ class FlavorTest(base.TestCase):
                                           {'hw_machine_type': 'pc-i440fx-7.2'})
 
     def test_query_for_each_host(self):
-        policy, guest = flavor.parse_flavor(self.SIZE, {
+        policy, guest = flavor.parse_flavor_specs(self.SIZE, {
             'hw:numa_nodes': '2', 'ghsched:mem_bw_min': '10'})
-        wish = flavor.make_wish(policy, guest, [
+        wish = flavor.make_guest_demand(policy, guest, [
             ('resources', 'VCPU:4,MEMORY_MB:2048,CUSTOM_X:1'),
             ('root_required', 'OWNER_NOVA,!CUSTOM_Y')], {}, 'min')
         self.assertEqual(
@@ -369,10 +371,11 @@ class FlavorTest(base.TestCase):
         policy = policies.parse({'ghsched:vfs': 'nic:1'}, 1)
         with_vfs = clouds.host(clouds.node(0), clouds.pf('0000:01:00.0', 0))
         self.assertEqual({'nic': clouds.VF},
-                         flavor.guess_classes(policy, [with_vfs]))
+                         flavor.guess_vf_classes(policy, [with_vfs]))
         found = fitting.check_host_capacity(
-            clouds.host(clouds.node(0)), fitting.GuestDemand(
-                policy, 1, classes=flavor.guess_classes(policy, [])))
+            clouds.host(clouds.node(0)),
+            fitting.GuestDemand(policy, 1, classes=flavor.guess_vf_classes(
+                policy, [])))
         self.assertIn('0 VFs of the alias nic free, 1 needed',
                       found.reason_texts[0])
 
@@ -383,9 +386,9 @@ class FlavorTest(base.TestCase):
         for groups_used, expected in ((2, 'own'), (3, 'joining')):
             asked = []
             client = types.SimpleNamespace(
-                has_candidate=lambda _host, query, asked=asked:
+                is_allocation_candidate=lambda _host, query, asked=asked:
                 asked.append(query) or True)
-            verdict = flavor.judge_host(
+            verdict = flavor.check_host_for_flavor(
                 client, clouds.host(shared, groups=3,
                                     groups_used=groups_used),
                 fitting.GuestDemand(policy, 1), 'own', 'joining')
@@ -413,8 +416,10 @@ class ShapeTest(base.TestCase):
     """Numbers of guest NUMA nodes of a flavor with ghsched:numa=auto."""
 
     def counts(self, memory, **more):
-        return [shape['hw:numa_nodes'] for shape in flavor.list_shapes(
-            flavor.Size(2, memory), {'ghsched:numa': 'auto', **more})]
+        return [
+            shape['hw:numa_nodes']
+            for shape in flavor.list_node_count_variants(
+                flavor.Size(2, memory), {'ghsched:numa': 'auto', **more})]
 
     def test_number_that_would_break_huge_pages_is_left_out(self):
         pages = {'hw:mem_page_size': '1GB'}
@@ -424,7 +429,7 @@ class ShapeTest(base.TestCase):
 
     def test_flavor_that_no_number_suits_is_refused_for_its_pages(self):
         error = self.assertRaises(
-            exceptions.CommandError, flavor.parse_flavor,
+            exceptions.CommandError, flavor.parse_flavor_specs,
             flavor.Size(2, 1000), {'ghsched:numa': 'auto',
                                    'hw:mem_page_size': '1GB'})
         self.assertIn('hw:mem_page_size', str(error))
@@ -437,14 +442,15 @@ class PlainTest(base.TestCase):
         st.characters(categories=['L', 'N']), min_size=1), max_size=3))
     def test_no_cell_is_a_repr_of_python(self, value):
         cell = (columns.Lines(value) if isinstance(value, list)
-                else columns.or_unknown(value))
-        found = columns.to_plain_cell(cell, 'x')
+                else columns.mark_unknown(value))
+        found = columns.make_plain_cell(cell, 'x')
         text = str(getattr(found, 'machine_readable', lambda: found)())
         expected = ('x' if not value and value != 0 else '; '.join(value)
                     if isinstance(value, list) else str(value))
         self.assertEqual(expected, text)
 
     def test_unknown_values_come_first(self):
-        first, *rest = sorted(columns.to_plain_cell(columns.or_unknown(one))
-                              for one in (3, None, 1))
+        first, *rest = sorted(
+            columns.make_plain_cell(columns.mark_unknown(one))
+            for one in (3, None, 1))
         self.assertEqual(('', [1, 3]), (first.machine_readable(), rest))

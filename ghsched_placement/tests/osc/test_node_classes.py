@@ -164,11 +164,13 @@ class ClassTest(base.TestCase):
         policy, held = self.server(kind).policy, self.held(kind)
         on = self.host(kind)
         for known in (True, False):
-            row, = server.list_node_rows(server.Guest(
-                'a', policy, (1,) if known else (None,),
-                audit.get_bandwidth_by_node(on, held) if known else None,
-                diagnostics.Report(),
-                node_classes.sum_held_by_node(on, held) if known else None))
+            row, = server.list_node_rows(
+                server.Guest(
+                    'a', policy, (1, ) if known else (None, ),
+                    audit.get_bandwidth_by_node(on, held) if known else None,
+                    diagnostics.Report(),
+                    node_classes.sum_allocations_by_node(on, held)
+                    if known else None))
             shown = dict(zip(server.COLUMNS, commands.plain(row),
                              strict=True))
             asked, allocated = SHARES[kind]

@@ -64,8 +64,8 @@ def said(uuid='u', time=10.0, node=0, talks=None, **figures):
 class GuestTest(base.TestCase):
 
     def test_awaited_traffic_is_demand_too(self):
-        found = measured.make_guest(server(mem_bw_min='20'),
-                                    said(bandwidth=5e9))
+        found = measured.make_rebalance_guest(server(mem_bw_min='20'),
+                                              said(bandwidth=5e9))
         self.assertEqual(move_plan.Guest(
             'u', Spot('a', 0), 4.0, 5e9, 2048, 20, groups=1,
             traits=frozenset({names.CAPABILITY_TRAITS['MEM_BW_MIN']})), found)
@@ -73,40 +73,45 @@ class GuestTest(base.TestCase):
     def test_all_that_is_counted_of_its_node_goes_with_a_guest(self):
         for kind, key in sample_flavors.KEY_OF_CLASS.items():
             specs = sample_flavors.flavor(key)
-            found = measured.make_guest(Server('u', 'u', 'a', policies.parse(
-                specs, 1, 2), '', (0,), running=True), said())
+            found = measured.make_rebalance_guest(
+                Server('u', 'u', 'a', policies.parse(specs, 1, 2), '', (0, ),
+                       running=True), said())
             counted = {names.MEM_BW_PCT: found.guarantee, **found.counted}
             self.assertGreater(counted[kind], 0)
             self.assertTrue(found.inside)
 
     def test_cap_is_counted_where_the_host_says_so(self):
-        self.assertEqual((20, 60), tuple(
-            measured.make_guest(server(mem_bw_min='20', mem_bw_max='60'),
-                                said(),
-                                accounting).guarantee
-            for accounting in ('min', 'max')))
+        self.assertEqual((20, 60),
+                         tuple(
+                             measured.make_rebalance_guest(
+                                 server(mem_bw_min='20', mem_bw_max='60'),
+                                 said(), accounting).guarantee
+                             for accounting in ('min', 'max')))
 
     def test_unknown_values_stay_unknown(self):
         for name in ('cpu_load', 'cpu_wait', 'vcpus'):
             self.assertIsNone(
-                measured.make_guest(server(), said(**{name: None})).cpu)
-        self.assertIsNone(measured.make_guest(server(), {}))
-        found = measured.make_guest(server(), said(memory=None))
+                measured.make_rebalance_guest(server(),
+                                              said(**{name: None})).cpu)
+        self.assertIsNone(measured.make_rebalance_guest(server(), {}))
+        found = measured.make_rebalance_guest(server(), said(memory=None))
         self.assertFalse(found.inside or found.between)
 
     def test_a_guest_with_devices_stays(self):
-        found = measured.make_guest(server(vfs='nic:1'), said())
+        found = measured.make_rebalance_guest(server(vfs='nic:1'), said())
         self.assertFalse(found.inside or found.between)
 
     def test_a_guest_of_several_nodes_is_left_where_it_is(self):
-        self.assertIsNone(measured.make_guest(server(nodes=(0, 1)), said()))
+        self.assertIsNone(
+            measured.make_rebalance_guest(server(nodes=(0, 1)), said()))
 
 
 class NodeTest(base.TestCase):
 
     def of(self, *guests, **figures):
-        return measured.make_node(Spot('a', 0), load.HostNode(0, **figures),
-                                  guests, 30, True)
+        return measured.make_rebalance_node(Spot('a', 0),
+                                            load.HostNode(0, **figures),
+                                            guests, 30, True)
 
     def test_the_others_use_what_guests_do_not(self):
         one = move_plan.Guest('u', Spot('a', 0), 3.0, 2e9)
@@ -145,7 +150,7 @@ class Cloud:
                     clouds.node(number, name=name) for number in (0, 1))])
         return found
 
-    def list_unavailable(self):
+    def list_unavailable_nodes(self):
         return {}
 
     def list_compute_nodes(self):
@@ -165,10 +170,10 @@ class Cloud:
                     'ghsched:affinity_group': self.guests[uuid][1]}
                     if self.guests[uuid][1] else {}}}
 
-    def map_all(self, ask, items):
+    def map_in_parallel(self, ask, items):
         return list(map(ask, items))
 
-    def get_host_nodes(self, uuid):
+    def get_host_numa_nodes(self, uuid):
         return (0,)
 
     def get_diagnostics(self, uuid, _host=''):
@@ -180,10 +185,10 @@ class Cloud:
     def list_recent_migrations(self, since):
         return []
 
-    def list_node_moves(self, uuid, since):
+    def list_moves_within_host(self, uuid, since):
         return self.moved.get(uuid, [])
 
-    def live_migrate(self, uuid, host):
+    def live_migrate_server(self, uuid, host):
         self.asked.append((uuid, host))
         if self.refused:
             raise self.refused
@@ -193,8 +198,8 @@ class Cloud:
 class ReadTest(base.TestCase):
 
     def test_a_host_without_guests_is_idle_and_one_that_is_silent_is_not(self):
-        found, _records = measured.read_cloud(Cloud(('u', {}, '')),
-                                              affinity.Bounds())
+        found, _records = measured.read_cloud_for_rebalance(
+            Cloud(('u', {}, '')), affinity.Bounds())
         self.assertEqual(
             {Spot('a', 0): None, Spot('a', 1): None, Spot('b', 0): 0.0,
              Spot('b', 1): 0.0},
@@ -204,7 +209,7 @@ class ReadTest(base.TestCase):
 
     def test_guests_that_talk_or_wish_are_together(self):
         talks = [['10.0.0.116', '10.0.0.117', 5e6]]
-        found, _records = measured.read_cloud(Cloud(
+        found, _records = measured.read_cloud_for_rebalance(Cloud(
             ('t', said('t', talks=talks), ''), ('u', said('u'), ''),
             ('v', said('v'), 'web'), ('w', said('w'), 'web')),
             affinity.Bounds())
@@ -214,7 +219,7 @@ class ReadTest(base.TestCase):
 
     def test_the_latest_measurement_of_a_host_counts(self):
         servers = [server('t'), server('u')]
-        found = measured.collect_loads(servers, {
+        found = measured.collect_host_loads(servers, {
             't': said('t', time=20.0), 'u': said('u', time=10.0)})
         self.assertEqual(20.0, found['a'].time)
 
@@ -224,7 +229,7 @@ class ReadTest(base.TestCase):
                     'created_at': '1970-01-01T00:00:10.000000',
                     'updated_at': None, 'source_node': 'a',
                     'dest_node': 'b', **more}
-        found = measured.parse_moves([
+        found = measured.convert_migrations_to_moves([
             one('resize'), one('live-migration'),
             one('live-migration', updated_at='1970-01-01T00:01:00.000000',
                 dest_node=None)])
@@ -244,7 +249,7 @@ class CommandTest(base.TestCase):
         return parser.parse_args(words)
 
     def planned(self, cloud, *words):
-        moves = command.plan_moves(cloud, self.arguments(*words)).moves
+        moves = command.plan_server_moves(cloud, self.arguments(*words)).moves
         return [(move.guest, move.destination) for move in moves]
 
     def test_a_plan_for_two_busy_guests_on_one_node(self):
@@ -272,12 +277,13 @@ class CommandTest(base.TestCase):
     def test_a_policy_that_is_not_installed(self):
         with self.assertRaisesRegex(exceptions.CommandError,
                                     'installed are affinity'):
-            command.load_policy('nobody')
+            command.load_rebalance_policy('nobody')
 
     def test_nova_is_asked_to_migrate_to_a_service(self):
         cloud = Cloud(('u', {}, ''))
-        self.assertEqual(command.Outcome(),
-                         command.migrate_between(cloud, MOVE, 10, print))
+        self.assertEqual(
+            command.Outcome(),
+            command.migrate_server_between_hosts(cloud, MOVE, 10, print))
         self.assertEqual([('u', 'b-service')], cloud.asked)
 
     def test_refusals_of_nova_are_repeated(self):
@@ -285,19 +291,22 @@ class CommandTest(base.TestCase):
         for kind, unchanged in ((osc_base.Refused, True),
                                 (exceptions.CommandError, False)):
             cloud.refused = kind('HTTP 4 or 5')
-            self.assertEqual(command.Outcome('HTTP 4 or 5', unchanged),
-                             command.migrate_between(cloud, MOVE, 10, print))
+            self.assertEqual(
+                command.Outcome('HTTP 4 or 5', unchanged),
+                command.migrate_server_between_hosts(cloud, MOVE, 10, print))
 
     def test_a_server_that_comes_back(self):
         cloud = Cloud(('u', {}, ''))
-        cloud.live_migrate = lambda uuid, host: None
+        cloud.live_migrate_server = lambda uuid, host: None
         for status, unchanged in (('ACTIVE', True), ('ERROR', False)):
             cloud.status = status
-            found = command.migrate_between(cloud, MOVE, 10, print)
+            found = command.migrate_server_between_hosts(
+                cloud, MOVE, 10, print)
             self.assertIn(f'still on a, in state {status}', found.problem)
             self.assertEqual(unchanged, found.unchanged)
         cloud.status, waited = 'MIGRATING', []
-        found = command.migrate_between(cloud, MOVE, 10, waited.append)
+        found = command.migrate_server_between_hosts(cloud, MOVE, 10,
+                                                     waited.append)
         self.assertIn('did not end within 10 s', found.problem)
         self.assertFalse(found.unchanged)
         self.assertEqual(5, len(waited))
@@ -305,21 +314,22 @@ class CommandTest(base.TestCase):
     def test_a_host_that_nova_does_not_know(self):
         cloud = Cloud(('u', {}, ''))
         cloud.list_compute_nodes = dict
-        found = command.migrate_between(cloud, MOVE, 10, print)
+        found = command.migrate_server_between_hosts(cloud, MOVE, 10, print)
         self.assertIn('knows no', found.problem)
         self.assertTrue(found.unchanged)
 
     def test_inside_a_host_nova_api_moves_it(self):
         inside = move_plan.Move('u', Spot('a', 0), Spot('a', 1), '', 1, 1)
         cloud = mock.Mock()
-        self.assertEqual(command.Outcome(), command.move_inside(cloud, inside))
+        self.assertEqual(command.Outcome(),
+                         command.move_server_within_host(cloud, inside))
         cloud.move_nodes.assert_called_once_with('u', {0: 1}, dry_run=False)
         for error, unchanged in (
                 (osc_base.Refused('refused: pinned'), True),
                 (exceptions.CommandError('HTTP 500'), False)):
             cloud.move_nodes.side_effect = error
             self.assertEqual(command.Outcome(str(error), unchanged),
-                             command.move_inside(cloud, inside))
+                             command.move_server_within_host(cloud, inside))
 
 
 class ApplyTestCase(base.TestCase):
@@ -332,8 +342,10 @@ class ApplyTestCase(base.TestCase):
         """
         applying = command.ApplyRebalance(mock.Mock(), None)
         moves = plans[frozenset()]
-        with mock.patch.object(command, 'move_inside', lambda _client, move:
-                               outcomes.get(move.guest, command.Outcome())):
+        with mock.patch.object(
+                command, 'move_server_within_host',
+                lambda _client, move: outcomes.get(move.guest, command.Outcome(
+                ))):
             rows = list(applying._applied(
                 mock.Mock(), moves, {move.guest: {'name': move.guest}
                                      for move in moves},
@@ -403,7 +415,9 @@ class ApplyPairTest(ApplyTestCase):
         def migrate(_client, move, _timeout):
             asked.append((move.guest, move.destination.host))
             return outcomes.get(move.guest, command.Outcome())
-        with mock.patch.object(command, 'migrate_between', migrate):
+
+        with mock.patch.object(command, 'migrate_server_between_hosts',
+                               migrate):
             rows, status = self.apply(again | {frozenset(): self.PAIR}, {})
         return rows, status, asked
 
@@ -437,8 +451,9 @@ class RoomTest(base.TestCase):
         :param room: nodes of the cloud, by host and number.
         """
         specs = sample_flavors.flavor(key)
-        found = measured.make_guest(Server('u', 'u', 'a', policies.parse(
-            specs, 1, 2), '', (0,), running=True), said())
+        found = measured.make_rebalance_guest(
+            Server('u', 'u', 'a', policies.parse(specs, 1, 2), '', (0, ),
+                   running=True), said())
         hosts = {name: capacity.build_hosts([clouds.root(name), *(
             clouds.counting_node(number, name, **(
                 room if (name, number) != ('a', 0) else {}))
@@ -449,8 +464,10 @@ class RoomTest(base.TestCase):
             for host in hosts.values()
             for node in measured._nodes(host, None, (), True, True)]
         settings = move_plan.Settings()
-        return [bool(affinity_policy.Affinity().plan(command.restrict_moves(
-            move_plan.Cloud(tuple(nodes), (found,)), only), settings))
+        return [
+            bool(affinity_policy.Affinity().plan(
+                command.restrict_movable_guests(
+                    move_plan.Cloud(tuple(nodes), (found, )), only), settings))
             for only in ('inside', 'between')]
 
     def test_class_without_room_on_any_other_node_keeps_a_guest(self):
@@ -463,8 +480,9 @@ class RoomTest(base.TestCase):
 
     def test_other_host_needs_a_group_and_the_traits(self):
         specs = sample_flavors.flavor('mem_bw_min')
-        found = measured.make_guest(Server('u', 'u', 'a', policies.parse(
-            specs, 1, 2), '', (0,), running=True), said())
+        found = measured.make_rebalance_guest(
+            Server('u', 'u', 'a', policies.parse(specs, 1, 2), '', (0, ),
+                   running=True), said())
         for other, expected in (
                 (clouds.root('b'), True),
                 (clouds.root('b', groups_used=31), False),
@@ -479,6 +497,6 @@ class RoomTest(base.TestCase):
                 memory=9999) for host in hosts
                 for node in measured._nodes(host, None, (), True, True)]
             self.assertEqual(expected, bool(affinity_policy.Affinity().plan(
-                command.restrict_moves(move_plan.Cloud(
+                command.restrict_movable_guests(move_plan.Cloud(
                     tuple(nodes), (found,)), 'between'),
                 move_plan.Settings())))

@@ -63,17 +63,18 @@ class QuestionTest(base.TestCase):
         self.assertEqual((), question.plan_moves(frozenset('u')))
 
     def test_count_below_one_is_refused(self):
-        self.assertRaises(exceptions.CommandError, rebalance_room.read_request,
-                          mock.Mock(), 'large', 0, None)
+        self.assertRaises(
+            exceptions.CommandError, rebalance_room.read_room_request,
+            mock.Mock(), 'large', 0, None)
 
 
 class RunningTest(base.TestCase):
     """Servers that a plan can move."""
 
     def running(self, nodes, **specs):
-        client = mock.Mock(**{'get_host_nodes.return_value': nodes})
+        client = mock.Mock(**{'get_host_numa_nodes.return_value': nodes})
         wishes = rebalance_room._Wishes((), 'min', False)
-        return rebalance_room._make_running(client, wishes, {
+        return rebalance_room._make_movable_guest(client, wishes, {
             'id': 'u', observe.HYPERVISOR: 'a', 'flavor': {
                 'vcpus': 2, 'ram': 512, 'disk': 1, 'ephemeral': 0, 'swap': 0,
                 'extra_specs': specs}})

@@ -25,18 +25,19 @@ COLUMNS = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 12)),
 class WidthsTest(base.TestCase):
 
     def test_narrow_columns_stay_and_wide_ones_get_the_same(self):
-        self.assertEqual([4, 20, 20, 8], tables.fit_widths(
+        self.assertEqual([4, 20, 20, 8], tables.fit_column_widths(
             [4, 36, 50, 8], [4, 9, 9, 3], 52))
 
     def test_no_column_is_narrower_than_a_word_of_its_heading(self):
-        self.assertEqual([9, 5], tables.fit_widths([17, 36], [9, 4], 14))
-        self.assertEqual([9, 4], tables.fit_widths([17, 36], [9, 4], 3))
+        self.assertEqual([9, 5], tables.fit_column_widths([17, 36], [9, 4],
+                                                          14))
+        self.assertEqual([9, 4], tables.fit_column_widths([17, 36], [9, 4], 3))
 
     @given(COLUMNS, st.integers(0, 200))
     def test_they_fit_where_the_headings_do(self, columns, room):
         natural = [wide for wide, _ in columns]
         least = [narrow for _, narrow in columns]
-        found = tables.fit_widths(natural, least, room)
+        found = tables.fit_column_widths(natural, least, room)
         if sum(natural) <= room:
             self.assertEqual(natural, found)
         elif sum(map(min, natural, least)) <= room:

@@ -122,13 +122,13 @@ class StrategyTest(StrategyTestCase):
 
         :param planned: moves of the policy; None for its own.
         """
-        policy = ours.command.load_policy('affinity')
-        with mock.patch.object(ours.measured, 'read_cloud',
+        policy = ours.command.load_rebalance_policy('affinity')
+        with mock.patch.object(ours.measured, 'read_cloud_for_rebalance',
                                return_value=(cloud(), {})), \
                 mock.patch.object(ours.measured, 'list_recent_moves',
                                   return_value=()), \
                 mock.patch.object(
-                    ours.command, 'load_policy', lambda _name: policy
+                    ours.command, 'load_rebalance_policy', lambda _name: policy
                     if planned is None else mock.Mock(
                         **{'plan.return_value': planned})):
             return self.execute(model, mock.Mock(), **parameters)
@@ -223,7 +223,7 @@ class RoomTest(StrategyTestCase):
             return self.question(int(flavor), count)
         client = mock.Mock()
         client.list_refusals.return_value = refused, ('silent',)
-        with mock.patch.object(rebalance_room, 'read_request', read), \
+        with mock.patch.object(rebalance_room, 'read_room_request', read), \
                 mock.patch('time.time', return_value=10000.0):
             return self.execute(model, client, **parameters)
 

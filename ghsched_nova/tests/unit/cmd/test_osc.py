@@ -49,9 +49,8 @@ class SetServerTest(base.TestCase):
         self.app = mock.MagicMock()
         self.client = self.app.client_manager.ghsched
         self.client.find_server.return_value = {'id': UUID}
-        make_report = change_report.make_change_report
-        self.client.set_bandwidth.return_value = make_report(
-            plans.plan(), False)
+        self.client.set_bandwidth_policy.return_value = (
+            change_report.make_change_report(plans.plan(), False))
         self.command = server_change.SetServer(self.app, None)
 
     def call(self, *arguments):
@@ -62,7 +61,7 @@ class SetServerTest(base.TestCase):
         header, rows = self.call('web', '--mem-bw-min', '20', '--unset',
                                  'mem_bw_max.1', '--dry-run')
         self.client.find_server.assert_called_once_with('web')
-        self.client.set_bandwidth.assert_called_once_with(
+        self.client.set_bandwidth_policy.assert_called_once_with(
             UUID, {'ghsched:mem_bw_min': '20', 'ghsched:mem_bw_max.1': None},
             True)
         self.assertEqual(len(header), len(rows[0]))
@@ -70,7 +69,7 @@ class SetServerTest(base.TestCase):
     def test_a_bad_value_is_refused_before_anybody_is_asked(self):
         for arguments in ((), ('--mem-bw-min', '300')):
             self.assertRaises(osc_base.Refused, self.call, 'web', *arguments)
-        self.client.set_bandwidth.assert_not_called()
+        self.client.set_bandwidth_policy.assert_not_called()
 
 
 class MoveServerNodesTest(base.TestCase):

@@ -59,8 +59,8 @@ class DensityTest(base.TestCase):
         """Return the result of the command, and its output to stderr."""
         client = types.SimpleNamespace(
             get_flavor=lambda _name: self.FLAVOR, placement=None,
-            list_unavailable=lambda _nodes: {},
-            list_compute_nodes=dict, list_hosts=tuple, map_all=map)
+            list_unavailable_nodes=lambda _nodes: {},
+            list_compute_nodes=dict, list_hosts=tuple, map_in_parallel=map)
         stream = io.StringIO()
         stream.isatty = lambda: terminal
         command = osc.PlanDensity(None, None)
