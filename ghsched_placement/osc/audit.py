@@ -84,7 +84,8 @@ class Audit(base.Lister):
         :raises CommandError: when the user does not confirm.
         """
         for one in plans:
-            self.log.warning('%s: %s: %s', one.host, one.consumer, one.text)
+            self.log.warning('host %s: planned repair of consumer %s: %s',
+                             one.host, one.consumer, one.text)
         if is_confirmed:
             return
         if not sys.stdin.isatty():
@@ -105,12 +106,15 @@ class Audit(base.Lister):
                    for one in list_planned_repairs(each)]
         for one in plans:
             if one not in current:
-                self.log.warning('%s: %s: needed no more', one.host,
+                self.log.warning('host %s: skipping the repair of consumer '
+                                 '%s: no longer needed', one.host,
                                  one.consumer)
                 continue
             problem = client.correct_allocations(one)
             if problem:
-                self.log.error('%s: %s: %s', one.host, one.consumer, problem)
+                self.log.error('host %s: cannot repair the allocations of '
+                               'consumer %s: %s', one.host, one.consumer,
+                               problem)
 
 
 def describe_agreement(hosts: Sequence[observe.Observed]) -> str:

@@ -53,7 +53,7 @@ class _Ending:
             return ended or self.status
         except SERVICE_ERRORS as error:
             self.log.error('%s', format_error(error))
-            self.log.debug('because of:', exc_info=True)
+            self.log.debug('traceback of the error:', exc_info=True)
             return (exits.FOUND if isinstance(error, Refused)
                     else exits.COULD_NOT)
 

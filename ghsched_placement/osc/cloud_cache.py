@@ -336,8 +336,8 @@ class CloudCache:
         try:
             questions = self._make_flavor_requirements(record, owned)
         except base.Refused as error:
-            LOG.warning('flavor %(name)s: no guest fits: %(error)s',
-                        {'name': name, 'error': error})
+            LOG.warning('flavor %(name)s: counting no fitting guests: '
+                        '%(error)s', {'name': name, 'error': error})
             yield _make_flavor_refusal(str(error))
             return
         known = self._verdicts.get(name)

@@ -147,11 +147,12 @@ class CheckFlavor(base.Lister):
         unknown = sorted({vfs.alias for vfs in policy.vfs} - classes.keys())
         if unknown:
             self.log.warning(
-                'VFs of %s are not looked at: which resource class has this '
-                'alias? Say --vf-class ALIAS=CLASS', ', '.join(unknown))
+                'ignoring VFs of PCI alias %s: the resource class is unknown, '
+                'pass --vf-class ALIAS=CLASS', ', '.join(unknown))
         left_out = query.not_shown(specs)
         if left_out:
-            self.log.warning('Not looked at: %s', ', '.join(left_out))
+            self.log.warning('ignoring what cannot be checked: %s',
+                             ', '.join(left_out))
 
 
 def parse_guest_count(text: str) -> int:

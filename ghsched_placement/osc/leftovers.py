@@ -81,7 +81,7 @@ class ListLeftovers(base.Lister):
                 found += look(client)
                 read.append(service)
             except _ABSENT as error:
-                self.log.warning('cannot list what is left in %s: %s',
+                self.log.warning('cannot list leftovers in %s: %s',
                                  service, base.format_error(error))
         self.status = exits.FOUND if found else exits.DONE
         self.nothing = ('Nothing of ghsched is left in '

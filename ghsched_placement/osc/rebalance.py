@@ -233,8 +233,9 @@ class ApplyRebalance(base.Lister):
         moves, records = found.moves, found.records
         self.nothing = found.nothing
         for move in moves:
-            self.log.warning('%s: %s to %s: %s', records[move.guest]['name'],
-                             move.origin, move.destination, move.reason)
+            self.log.warning('planned move of server %s from %s to %s: %s',
+                             records[move.guest]['name'], move.origin,
+                             move.destination, move.reason)
         if moves and not parsed_args.yes:
             require_user_consent()
         return RESULT, list(self._applied(

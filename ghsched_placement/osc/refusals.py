@@ -37,8 +37,8 @@ class ListRefusals(base.Lister):
                     ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         record, silent = clients.get_client(self.app).list_refusals()
         if silent:
-            self.log.warning('nova-scheduler did not answer on %s',
-                             ', '.join(silent))
+            self.log.warning('nova-scheduler did not answer on %s: its '
+                             'refusals are missing', ', '.join(silent))
         return COLUMNS, [(one.flavor, one.name, one.count,
                           _format_unix_time(one.last)) for one in record]
 

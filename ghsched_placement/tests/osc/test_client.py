@@ -175,7 +175,7 @@ class SilenceTest(base.TestCase):
                          self.ask('a', 'b', 'a', 'c'))
         self.assertEqual([('a', 5), ('b', 5), ('c', 5)], self.asked)
         self.assertEqual(1, self.log.output.count(
-            'nova-compute does not answer within 5 s for server a-1 on a'))
+            'nova-compute did not answer within 5 s for server a-1 on a'))
 
     def test_no_host_is_asked_once_as_many_as_workers_are_silent(self):
         self.dead = set('abcd')
@@ -193,7 +193,7 @@ class SilenceTest(base.TestCase):
                                                                  'u'),
                           range(1000)))
         self.assertTrue(silence.is_host_skipped('another'))
-        self.assertEqual(1, self.log.output.count('does not answer'))
+        self.assertEqual(1, self.log.output.count('did not answer'))
 
 
 class FindTest(base.TestCase):
