@@ -163,7 +163,7 @@ def _make_plan(client: clients.Client, parsed_args: argparse.Namespace,
             make_step_progress(bar, 0.0, 0.8 if targets else 1.0), ours,
             client.list_unavailable_nodes(nodes), rooms.by_host)
         found = dataclasses.replace(
-            found, notes=(*found.notes, *rooms.list_assumptions()))
+            found, notes=(*found.notes, *rooms.describe_assumptions()))
         return found, predict_container_densities(
             found, targets, wanted, settings, ours,
             progress=make_step_progress(bar, 0.8, 1.0))

@@ -118,7 +118,7 @@ class Audit(base.Lister):
 
 
 def describe_agreement(hosts: Sequence[observe.Observed]) -> str:
-    """Return a sentence that the records of all audited hosts agree."""
+    """Return the message that the records of all audited hosts agree."""
     if not hosts:
         return base.NO_HOSTS
     servers = sum(len(one.servers) for one in hosts)
@@ -141,7 +141,7 @@ def collect_host_records(
 def audit_hosts_twice(
         client: clients.Client,
         parsed_args: argparse.Namespace) -> list[observe.Observed]:
-    """Audit hosts, those with findings a second time; return all hosts.
+    """Audit hosts, and again those with findings; return all audited hosts.
 
     The second audit drops findings that were due to changes in progress.
     """

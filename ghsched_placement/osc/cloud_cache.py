@@ -136,8 +136,8 @@ class CloudClient(clients.Client):
                 found.setdefault(root, []).append(record)
         return found
 
-    def read_host_of_records(self, records: Iterable[Mapping[str, Any]]
-                             ) -> capacity.Host | None:
+    def read_host_from_records(self, records: Iterable[Mapping[str, Any]]
+                               ) -> capacity.Host | None:
         """Read a host, given the records of its providers; None if it is gone.
         """
         found = capacity.build_hosts(
@@ -146,7 +146,7 @@ class CloudClient(clients.Client):
         return found[0] if found else None
 
     def has_unchanged_usages(self, provider: capacity.Provider) -> bool:
-        """Return whether the usages of a provider are as last read."""
+        """Return whether the usages of a provider are still as last read."""
         answer = self._placement(
             f'/resource_providers/{provider.uuid}/usages',
             gone={'usages': None})
@@ -296,7 +296,8 @@ class CloudCache:
         :param roots: UUIDs of the compute nodes to read.
         """
         found = self._client.map_in_parallel(
-            lambda root: self._client.read_host_of_records(trees[root]), roots)
+            lambda root: self._client.read_host_from_records(trees[root]),
+            roots)
         there = [host for host in found if host is not None]
         rooms = node_rooms.read_free_node_resources(self._client, there, nodes)
         for host in rooms.add_free_node_resources(there):
@@ -354,7 +355,7 @@ class CloudCache:
 
     def _make_flavor_requirements(self, record: Mapping[str, Any] | None,
                                   owned: bool) -> list[flavors.Question]:
-        """Return what a flavor requires, for each number of guest NUMA nodes.
+        """Return what a flavor requires, per number of guest NUMA nodes.
 
         :param record: flavor in Nova's API; None if the flavor does not exist.
         :raises Refused: when the flavor does not exist or is invalid.

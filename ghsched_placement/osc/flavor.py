@@ -118,7 +118,7 @@ class CheckFlavor(base.Lister):
             rooms = node_rooms.read_free_node_resources(client, [
                 host for host in found if host.uuid not in away], nodes)
             found = rooms.add_free_node_resources(found)
-            for note in rooms.list_notes():
+            for note in rooms.describe_uncertain_hosts():
                 self.log.warning(note)
         classes = {**guess_vf_classes(policy, found),
                    **dict(parsed_args.vf_class)}
@@ -311,7 +311,7 @@ def make_flavor_requirements(size: Size, extra_specs: Mapping[str, str],
                              classes: Mapping[str, str],
                              accounting: policies.Accounting,
                              needs_owner_trait: bool) -> Question:
-    """Return what a flavor requires of a host.
+    """Return the resources and Placement queries that a flavor requires.
 
     The result has the resources, and the Placement queries for a guest with
     its own control group and for a guest that shares one.
@@ -415,7 +415,7 @@ def check_host_for_flavor(
 def check_host_with_fewest_nodes(
         client: clients.Client, host: capacity.Host,
         requirements: Sequence[Question]) -> fitting.Verdict:
-    """Check a host for a flavor with the fewest guest NUMA nodes that fit.
+    """Check how many guests fit a host, with the fewest possible guest nodes.
 
     If no number of guest NUMA nodes fits, the result is the one for the last
     number.

@@ -57,16 +57,19 @@ class Rooms:
         return tuple(capacity.set_node_capacity(
             host, self.by_host.get(host.uuid, ())) for host in hosts)
 
-    def list_assumptions(self) -> list[str]:
-        """Return a sentence on hosts whose CPUs per NUMA node are assumed."""
+    def describe_assumptions(self) -> list[str]:
+        """Return a sentence on hosts whose CPUs per NUMA node are assumed.
+
+        The list is empty if there are no such hosts.
+        """
         return [
             f'CPUs and memory of {lack.format_host_names(self.spread)} are '
             'taken as spread evenly over the NUMA nodes: a host reports them '
             'with a server that runs there'] if self.spread else []
 
-    def list_notes(self) -> list[str]:
+    def describe_uncertain_hosts(self) -> list[str]:
         """Return sentences on hosts with assumed or unknown CPUs per node."""
-        return self.list_assumptions() + ([
+        return self.describe_assumptions() + ([
             'CPUs and memory are not counted by NUMA node on '
             f'{lack.format_host_names(self.unknown)}: nova-compute does not '
             'report them, and Nova may refuse a guest that fits here']

@@ -83,7 +83,11 @@ class _Silence:
         self._in_a_row: set[str] = set()
 
     def is_host_skipped(self, host: str) -> bool:
-        """Return whether to skip requests to a host that did not answer."""
+        """Return whether to skip requests to a host.
+
+        Requests are skipped if the host has not answered, or if too many hosts
+        in a row have not answered.
+        """
         with self._lock:
             return host in self._hosts or len(self._in_a_row) >= self._most
 
@@ -104,8 +108,8 @@ class _Silence:
                 http.HOST_TIMEOUT_S, server,
                 f' on {host}' if host else '')
 
-    def count_answer(self) -> None:
-        """Count an answered request for the progress display."""
+    def reset_silent_hosts_in_a_row(self) -> None:
+        """Restart the count of successive hosts that did not answer."""
         with self._lock:
             self._in_a_row.clear()
 
@@ -130,7 +134,9 @@ class NovaReader:
     def list_unavailable_nodes(
         self, nodes: Mapping[str, Mapping[str, Any]] | None = None
     ) -> dict[str, str]:
-        """Return why some compute nodes take no servers now, by their UUID.
+        """Return why some compute nodes take no servers now.
+
+        The key is the UUID of the compute node.
 
         :param nodes: compute nodes by UUID; read from Nova if None.
         """
@@ -203,7 +209,9 @@ class NovaReader:
         return tuple(cell.get('host_node') for cell in answer['nodes'])
 
     def list_migrations_in_progress(self) -> dict[str, str]:
-        """Return the server UUID of each migration in progress, by its UUID.
+        """Return the server UUID of each migration in progress.
+
+        The key is the UUID of the migration.
         """
         # One by one, in the order in which a migration has them: one that
         # goes on meanwhile is in the next answer.
@@ -262,7 +270,7 @@ class NovaReader:
         except http.Unreachable:
             self._silence.add_silent_host(host, uuid)
             return None
-        self._silence.count_answer()
+        self._silence.reset_silent_hosts_in_a_row()
         return response
 
     def list_soft_affinity_groups(self) -> dict[str, str]:

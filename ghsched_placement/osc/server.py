@@ -258,7 +258,7 @@ class ListServers(base.Lister):
 
 
 def describe_no_servers(hosts: Sequence[observe.Observed]) -> str:
-    """Return a sentence that no server on some hosts has ghsched extra specs.
+    """Return the message that no server on some hosts has ghsched extra specs.
     """
     if not hosts:
         return base.NO_HOSTS

@@ -175,7 +175,7 @@ def _make_refusal(subject: str, machine: Machine, reason: str) -> NotPredicted:
 def _make_density_plan(subject: str, machine: Machine, workload: Workload
                        | None, policy: GuestPolicy, against: Machine | None,
                        search: bool) -> DensityPlan:
-    """Predict the container density of the guests on a machine.
+    """Predict the container density of the guests on a machine, as a report.
 
     :param subject: name of the prediction in the output.
     :param workload: guests and containers; None for the published test.

@@ -52,11 +52,11 @@ class Host:
 
     @cached_property
     def node_by_device_provider(self) -> dict[int, int | None]:
-        """NUMA node of each resource provider below a NUMA node, such as a PF.
+        """Host NUMA node of each device provider, such as that of a PF.
 
         The key is the index of the resource provider. The value is None if the
-        provider belongs to no NUMA node. The NUMA nodes' own providers are not
-        included.
+        provider belongs to no NUMA node. The providers of the NUMA nodes
+        themselves are not included.
         """
         nodes = self.node_by_provider
         return {place: nodes.get(above)

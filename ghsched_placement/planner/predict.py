@@ -127,7 +127,7 @@ class _Asked:
 
     def yield_density_predictions(
             self, progress: Progress) -> Iterator[DensityPlan | str]:
-        """Yield each container density prediction, or the reason for its lack.
+        """Yield each container density prediction, or why it is not possible.
         """
         machine = self.target.machine
         what, parts = f'density on {machine.name}', len(self.flavors) + 1
@@ -146,7 +146,7 @@ class _Asked:
             self.flavors[number], self.settings.accounting,
             {**(self.settings.aliases or {}), **self.target.aliases},
             self.settings.without)
-        guests = self._count_guests(number, need)
+        guests = self._count_guests_on_empty_host(number, need)
         try:
             found = density.predict_flavor_density(
                 self.target.machine, need, guests, self.against, self.search,
@@ -159,7 +159,8 @@ class _Asked:
             found, found_guests=self._count_guests_with_extra_specs(
                 need, found.best_extra_specs))
 
-    def _count_guests(self, number: int, need: needs.Need) -> int:
+    def _count_guests_on_empty_host(self, number: int,
+                                    need: needs.Need) -> int:
         """Return how many guests of a flavor fit on an empty host.
 
         :param number: index of the flavor in the plan.

@@ -192,7 +192,7 @@ def update_traffic_averages(ties: Ties, sent: Mapping[Pair, float], now: float,
 
 
 def select_busiest_pairs(ties: Ties, uuids: Iterable[str], limit: int) -> Ties:
-    """Keep the traffic averages of the guest pairs with the most traffic only.
+    """Return the traffic averages of only the guest pairs with most traffic.
 
     :param ties: average traffic of each pair of guests.
     :param uuids: UUIDs of the guests whose pairs are considered.

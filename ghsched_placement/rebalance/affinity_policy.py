@@ -128,7 +128,7 @@ def _yield_gathering_moves(state: State, budget: Budget) -> Iterator[Move]:
 
 
 def _find_preferred_node(state: State, guest: Guest) -> Spot | None:
-    """Return the host NUMA node that a guest exchanges most traffic with.
+    """Return the host NUMA node whose guests a guest talks to most.
 
     Only guests of its own group count. None if the guest is already on that
     node.

@@ -170,7 +170,7 @@ class PairSearch:
 
     def _list_cheapest_destinations(
             self, guest: Guest, candidates: Collection[Spot]) -> list[Spot]:
-        """Return the four cheapest host NUMA nodes that can take a guest.
+        """Return the four host nodes to which moving a guest costs least.
 
         :param candidates: host NUMA nodes that are not overloaded.
         """

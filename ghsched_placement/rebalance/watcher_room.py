@@ -64,7 +64,9 @@ class RoomStrategy(watcher_base.GhschedStrategy):
                 'default': 1}}}
 
     def do_execute(self, audit: Any = None) -> None:
-        """Plan the moves for the first refused flavor that fits after moves.
+        """Add the migrations after which a recently refused flavor fits.
+
+        The first flavor for which migrations help is chosen.
         """
         client = self._make_client()
         record, _silent = client.list_refusals()
