@@ -25,16 +25,16 @@ class GhschedTempestPlugin(plugins.TempestPlugin):
     """The plugin ``ghsched_tests`` of ``tempest list-plugins``."""
 
     def load_tests(self):
-        """Return the directory of the tests and the one they import from."""
+        """Return the paths of the tests and of their top-level directory."""
         return str(_PACKAGE / 'tests'), str(_PACKAGE.parent)
 
     def register_opts(self, conf):
-        """Register ghsched's options with tempest."""
+        """Register ghsched's options in the tempest configuration."""
         conf.register_opt(config.service_option, group='service_available')
         conf.register_group(config.group)
         conf.register_opts(config.options, config.group)
 
     def get_opt_lists(self):
-        """Return ghsched's options, for the sample tempest.conf."""
+        """Return ghsched's options by group, for the sample tempest.conf."""
         return [('service_available', [config.service_option]),
                 (config.group.name, config.options)]

@@ -167,7 +167,7 @@ def _run_plan(arguments: argparse.Namespace) -> int:
     groups, changed = _apply_and_print_changes(
         arguments,
         reconcile.preview,
-        threads.check_threads,
+        threads.plan_thread_changes,
         interrupts.InterruptKeeper.report_misplaced,
         None,
     )
@@ -201,7 +201,7 @@ def _set_scheduling_classes(
     from ghsched_nova.threads import privileged
 
     return threads.reconcile_threads(
-        guests, run_path, privileged.set_class_directly
+        guests, run_path, privileged.set_thread_class_as_root
     )
 
 
@@ -240,7 +240,7 @@ def _apply_and_print_changes(
                        Path(section.libvirt_run_path)),
         change_interrupts(interrupts.InterruptKeeper(
             section, configured.read_dedicated_cpus(arguments.config_file),
-            _PROC, _steer_interrupt), running))
+            _PROC, _set_interrupt_cpus_as_root), running))
     render = (_render_changes_as_json if arguments.format == 'json'
               else _render_changes_as_tables)
     print(render(wanted, report, changed, _read_resctrl_host(host, wanted)))
@@ -255,7 +255,7 @@ def _merge_reports(
                     (*thread_report.problems, *interrupt_report.problems))
 
 
-def _steer_interrupt(action: interrupts_model.Action) -> str:
+def _set_interrupt_cpus_as_root(action: interrupts_model.Action) -> str:
     """Set the CPUs of an interrupt, as root.
 
     :returns: error message; empty on success.
@@ -263,7 +263,7 @@ def _steer_interrupt(action: interrupts_model.Action) -> str:
     # The import is slow, as that for threads.
     from ghsched_nova.interrupts import privileged
 
-    return privileged.steer_directly(action)
+    return privileged.set_interrupt_cpus_as_root(action)
 
 
 def _read_resctrl_host(

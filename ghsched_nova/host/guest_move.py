@@ -185,8 +185,9 @@ class Mover:
             self._engine.reconcile_guest(
                 desired.parse_running_domain(domain.live, domain.guest.id))
         self._pin_threads(domain, request)
-        self._memory.move(domain.guest.name, dict(move.nodes_moved.values()),
-                          [cell.host_node for cell in move.before])
+        self._memory.move_guest_memory(
+            domain.guest.name, dict(move.nodes_moved.values()),
+            [cell.host_node for cell in move.before])
         stored = self._engine.domain_xml.update_memorytune(domains.render_move(
             domain.stored, move, request.shared))
         if stored != domain.stored:

@@ -56,9 +56,10 @@ class InterruptKeeper:
         No interrupt is moved.
         """
         guests = list_steered_guests(running)
-        return (engine.check_interrupts(guests, self._read_host, self._proc)
-                if guests
-                else engine.Report())
+        if not guests:
+            return engine.Report()
+        return engine.plan_interrupt_changes(guests, self._read_host,
+                                             self._proc)
 
     def move_interrupts(self,
                         running: Iterable[desired.Running]) -> engine.Report:

@@ -58,17 +58,19 @@ def find_refusals(xml: str, request: move_messages.Request,
     return [
         *_get_pinned_memory(root), *_find_policy_errors(xml, request),
         *_check_bound_memory(name, request, own_memory),
-        *_describe_differences(root, request, own_memory.allowed_nodes(name)),
-        *_find_memory_shortages(request, sysfs)]
+        *_describe_differences(
+            root, request, own_memory.read_allowed_nodes(name)),
+        *_find_memory_shortages(request, sysfs),
+    ]
 
 
 def _check_bound_memory(name: str, request: move_messages.Request,
                         own_memory: page_move.Memory) -> Iterator[str]:
-    refusal = own_memory.refusal(name)
+    refusal = own_memory.get_refusal_reason(name)
     if refusal:
         yield refusal
     try:
-        numa_maps.plan_node_sets(
+        numa_maps.plan_cpuset_mems(
             dict(request.move.nodes_moved.values()),
             [cell.host_node for cell in request.move.before])
     except numa_maps.NotBound as error:

@@ -52,13 +52,13 @@ def _probe_realtime() -> str:
     # Imported on first use: oslo.privsep is slow to import.
     from ghsched_nova.threads import privileged
 
-    return privileged.probe_realtime()
+    return privileged.probe_realtime_scheduling()
 
 
 def _probe_deadline(places: Iterable[Iterable[int]]) -> str:
     from ghsched_nova.threads import privileged
 
-    return privileged.probe_deadline(places)
+    return privileged.probe_deadline_scheduling(places)
 
 
 class ThreadKeeper:

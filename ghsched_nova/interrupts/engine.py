@@ -31,40 +31,45 @@ Steer = Callable[[model.Action], str]
 Report = guest_changes.Report[model.Action]
 
 
-def check_interrupts(guests: Iterable[model.Guest], host: model.Host,
-                     proc: Path = Path('/proc')) -> Report:
-    """Return the interrupts of passthrough devices whose CPUs must be changed,
-    without changing them.
+def plan_interrupt_changes(
+    guests: Iterable[model.Guest], host: model.Host, proc: Path = Path('/proc')
+) -> Report:
+    """Return changes of CPUs that passthrough devices' interrupts need.
+
+    Nothing is changed.
 
     :param proc: mount point of procfs.
     """
     guests = list(guests)
     text = _read_text(proc / 'interrupts') if guests else ''
-    found = model.select_steerable(guests, model.parse_interrupts(text),
-                                   host.bypass)
-    routes = {interrupt.number: route for _guest, interrupt in found
-              if (route := read_route(proc / 'irq' / str(interrupt.number)))}
-    return Report(*model.plan_actions(found, routes, host))
+    found = model.select_steerable_interrupts(
+        guests, model.parse_interrupts(text), host.bypass)
+    routes = {
+        interrupt.number: route for _guest, interrupt in found
+        if (route := read_interrupt_affinity(
+            proc / 'irq' / str(interrupt.number)))}
+    return Report(*model.plan_interrupt_actions(found, routes, host))
 
 
 def reconcile_interrupts(guests: Iterable[model.Guest], host: model.Host,
                          proc: Path = Path('/proc'),
-                         steer: Steer | None = None) -> Report:
-    """Move interrupts of passthrough devices to housekeeping CPUs, unless they
-    go to such CPUs already.
+                         set_cpus: Steer | None = None) -> Report:
+    """Move interrupts of passthrough devices to housekeeping CPUs.
 
-    :param steer: function that makes a change; the privileged helper by
+    Interrupts that already go to such CPUs are left alone.
+
+    :param set_cpus: function that makes a change; the privileged helper by
         default.
     :returns: changes that were made, and problems of those that failed.
     """
-    if steer is None:
+    if set_cpus is None:
         # oslo.privsep is slow to import and needed only for changes.
         from ghsched_nova.interrupts import privileged
 
-        steer = privileged.steer_interrupt
-    found = check_interrupts(guests, host, proc)
+        set_cpus = privileged.set_interrupt_cpus
+    found = plan_interrupt_changes(guests, host, proc)
     failed = {action: why for action in found.actions
-              if (why := steer(action))}
+              if (why := set_cpus(action))}
     return Report(
         tuple(one for one in found.actions if one not in failed),
         (*found.problems, *(
@@ -72,9 +77,10 @@ def reconcile_interrupts(guests: Iterable[model.Guest], host: model.Host,
             for action, why in failed.items())))
 
 
-def read_route(path: Path) -> model.Route | None:
-    """Return the CPU affinity of an interrupt; None if the interrupt has been
-    released.
+def read_interrupt_affinity(path: Path) -> model.Route | None:
+    """Read the CPU affinity of an interrupt.
+
+    None if the interrupt has been released.
 
     :param path: directory of the interrupt in ``/proc/irq``.
     """

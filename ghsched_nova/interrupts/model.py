@@ -59,7 +59,8 @@ class Interrupt:
 
     @property
     def can_bypass(self) -> bool:
-        """Whether KVM can deliver an interrupt to the guest without the host;
+        """Whether KVM can deliver an interrupt to the guest without the host.
+
         False for wired (INTx) interrupts.
         """
         return not self.name.startswith('vfio-intx')
@@ -110,8 +111,7 @@ class Host:
         return frozenset().union(*self.nodes.values())
 
     def housekeeping(self, node: int | None) -> frozenset[int]:
-        """Return the host CPUs of a NUMA node that are neither dedicated to
-        guests nor isolated.
+        """Host CPUs of a NUMA node, neither dedicated to guests nor isolated.
 
         :param node: NUMA node; None for all CPUs of the host.
         """
@@ -135,7 +135,7 @@ class Action:
 
     @property
     def line(self) -> str:
-        """New CPUs of an interrupt, as text."""
+        """CPUs to which an interrupt is to move, as text."""
         return cpulist.render_cpu_list(self.cpus)
 
     @property
@@ -148,8 +148,9 @@ class Action:
 
 
 def parse_interrupts(text: str) -> list[Interrupt]:
-    """Return the interrupts of passthrough (VFIO) devices, in the order of the
-    kernel.
+    """Parse ``/proc/interrupts``: interrupts of passthrough devices.
+
+    The devices are VFIO devices; the order is that of the kernel.
 
     :param text: content of ``/proc/interrupts``, proc(5).
     """
@@ -172,14 +173,15 @@ def _parse_line(line: str) -> Iterator[Interrupt]:
                         len(users) == len(found) == 1)
 
 
-def is_vfio_name(text: str) -> bool:
-    """Whether a text is the name of a VFIO interrupt."""
+def is_vfio_interrupt_name(text: str) -> bool:
+    """Whether a text is the name of a VFIO device's interrupt."""
     return _NAME.fullmatch(text) is not None
 
 
-def count_by_device(text: str) -> Mapping[str, int]:
-    """Return how many interrupts of each passthrough device the host has
-    handled, by PCI address.
+def count_interrupts_by_device(text: str) -> Mapping[str, int]:
+    """Return the interrupts that the host has handled, by PCI address.
+
+    These are interrupts of passthrough (VFIO) devices only.
 
     :param text: content of ``/proc/interrupts``.
     """
@@ -189,12 +191,13 @@ def count_by_device(text: str) -> Mapping[str, int]:
     return found
 
 
-def select_steerable(guests: Iterable[Guest], interrupts: Iterable[Interrupt],
-                     bypass: bool) -> list[tuple[Guest, Interrupt]]:
-    """Return the interrupts of passthrough devices that ghsched may move to
-    other CPUs, each with its guest.
+def select_steerable_interrupts(
+    guests: Iterable[Guest], interrupts: Iterable[Interrupt], bypass: bool
+) -> list[tuple[Guest, Interrupt]]:
+    """Return interrupts that ghsched may move, each with its guest.
 
-    Shared interrupts and those that bypass the hypervisor are left out.
+    These are interrupts of passthrough devices, without shared ones and those
+    that bypass the hypervisor.
 
     :param bypass: whether message signalled interrupts bypass the hypervisor.
     """
@@ -204,20 +207,21 @@ def select_steerable(guests: Iterable[Guest], interrupts: Iterable[Interrupt],
             and not (bypass and one.can_bypass)]
 
 
-def plan_actions(found: Iterable[tuple[Guest, Interrupt]],
-                 routes: Mapping[int, Route],
-                 host: Host) -> tuple[tuple[Action, ...], tuple[Problem, ...]]:
-    """Plan how to move device interrupts to housekeeping CPUs; list problems.
+def plan_interrupt_actions(
+        interrupts: Iterable[tuple[Guest, Interrupt]],
+        routes: Mapping[int, Route],
+        host: Host) -> tuple[tuple[Action, ...], tuple[Problem, ...]]:
+    """Plan moves of device interrupts to housekeeping CPUs.
 
-    An interrupt that already goes to some of these CPUs is not changed,
-    because irqbalance may have chosen them.
+    Also return problems. An interrupt that already goes to some of these CPUs
+    is not changed, because irqbalance may have chosen them.
 
-    :param found: interrupts, each with its guest.
+    :param interrupts: interrupts, each with its guest.
     :param routes: affinity by interrupt number; released interrupts are
         missing.
     """
     actions, problems = [], dict[Problem, None]()
-    for guest, interrupt in found:
+    for guest, interrupt in interrupts:
         route = routes.get(interrupt.number)
         if route is None:
             continue
@@ -232,9 +236,7 @@ def plan_actions(found: Iterable[tuple[Guest, Interrupt]],
 
 
 def _make_problem(guest: Guest, interrupt: Interrupt, route: Route) -> Problem:
-    """Return the problem that a NUMA node has no housekeeping CPU for
-    interrupts.
-    """
+    """Return the problem that a NUMA node has no housekeeping CPU."""
     where = 'the host' if route.node is None else f'NUMA node {route.node}'
     return Problem(
         guest.uuid, f'interrupts of {interrupt.device} stay where they are: '

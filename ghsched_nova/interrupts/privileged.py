@@ -36,8 +36,8 @@ _WHY = {
 }
 
 
-def steer_interrupt(action: model.Action) -> str:
-    """Set the CPUs that get an interrupt, through the privileged helper.
+def set_interrupt_cpus(action: model.Action) -> str:
+    """Set the CPUs that get an interrupt, by the privileged helper.
 
     :returns: error message; empty on success.
     """
@@ -48,36 +48,39 @@ def steer_interrupt(action: model.Action) -> str:
         return str(error)
 
 
-def steer_directly(action: model.Action) -> str:
-    """Set the CPUs that get an interrupt, in this process, which runs as root.
+def set_interrupt_cpus_as_root(action: model.Action) -> str:
+    """Set the CPUs that get an interrupt; the caller must be root.
 
     :returns: error message; empty on success.
     """
-    return write_affinity(action.interrupt.number, action.interrupt.name,
-                          sorted(action.cpus))
+    return write_interrupt_affinity(
+        action.interrupt.number, action.interrupt.name, sorted(action.cpus))
 
 
 @privsep.entrypoint(privsep.context, timeout=30.0)
 def _steer(number: Annotated[int, Range(0, 2 ** 24)],
            name: Annotated[str, Text(model.NAME_PATTERN)],
            cpus: list[Annotated[int, Range(0, cpulist.MAX_CPUS - 1)]]) -> str:
-    return write_affinity(number, name, cpus)
+    return write_interrupt_affinity(number, name, cpus)
 
 
-def write_affinity(number: int, name: str, cpus: list[int],
-                   proc: Path = Path('/proc')) -> str:
-    """Set the CPUs of an interrupt, unless its number belongs to another
-    interrupt now.
+def write_interrupt_affinity(
+    number: int, name: str, cpus: list[int], proc: Path = Path('/proc')
+) -> str:
+    """Write the CPUs of an interrupt into its ``smp_affinity_list``.
 
-    The kernel has a directory of the interrupt's VFIO name while it is in use
-    (``register_handler_proc``).
+    Nothing is written if the interrupt number belongs to another interrupt
+    now. The kernel has a directory of the interrupt's VFIO name while it is in
+    use (``register_handler_proc``).
 
     :param name: VFIO name of the interrupt.
     :param proc: mount point of procfs.
     :returns: error message; empty on success.
     """
     names = ['irq', str(number)]
-    if not model.is_vfio_name(name) or not Path(proc, *names, name).is_dir():
+    if (
+            not model.is_vfio_interrupt_name(name)
+            or not Path(proc, *names, name).is_dir()):
         return 'it is not in use any more'
     try:
         kernel_files.write_file(proc, [*names, 'smp_affinity_list'],

@@ -22,16 +22,16 @@ ROOT = Path('/sys/fs/cgroup')
 MEMS = 'cpuset.mems'
 
 
-def find_cpusets(process: int, proc: Path = Path('/proc'),
+def find_cpusets(pid: int, proc: Path = Path('/proc'),
                  root: Path = ROOT) -> list[Path]:
-    """Return the cpuset control group directories of a process and its
-    threads.
+    """Return the cpuset control groups of a process and its threads.
 
-    Groups that QEMU may share with other processes are left out.
+    These are paths of directories. Groups that QEMU may share with other
+    processes are left out.
     """
     found: dict[Path, None] = {}
     try:
-        tasks = sorted((proc / str(process) / 'task').iterdir())
+        tasks = sorted((proc / str(pid) / 'task').iterdir())
     except OSError:
         return []
     for task in tasks:
@@ -55,9 +55,10 @@ def _directory(task: Path, root: Path) -> Path | None:
     return None
 
 
-def read_allowed_nodes(path: Path) -> frozenset[int] | None:
-    """Return the NUMA nodes from which a control group may allocate memory
-    (``cpuset.mems``); None if unknown.
+def read_cpuset_mems(path: Path) -> frozenset[int] | None:
+    """Read the NUMA nodes of a control group from ``cpuset.mems``.
+
+    The group may allocate memory from these nodes. None if unknown.
     """
     try:
         return cpulist.parse_cpu_list((path / MEMS).read_text().strip())

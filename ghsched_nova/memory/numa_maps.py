@@ -68,17 +68,15 @@ class Area:
     pages: Mapping[int, int]
 
     @property
-    def strays(self) -> int:
-        """Number of pages of a memory area that are not on the NUMA node to
-        which the area is bound.
-        """
+    def stray_pages(self) -> int:
+        """Number of a memory area's pages that are not on its NUMA node."""
         return sum(count for node, count in self.pages.items()
                    if node != self.node)
 
 
-def parse_areas(numa_maps: Iterable[str], maps: Iterable[str]) -> list[Area]:
-    """Return the memory areas of a process that are bound to one NUMA node
-    each.
+def parse_bound_areas(
+        numa_maps: Iterable[str], maps: Iterable[str]) -> list[Area]:
+    """Parse a process's memory areas that are bound to one NUMA node each.
 
     :param numa_maps: lines of ``/proc/PID/numa_maps``, proc(5).
     :param maps: lines of ``/proc/PID/maps``, which have the end addresses.
@@ -86,7 +84,7 @@ def parse_areas(numa_maps: Iterable[str], maps: Iterable[str]) -> list[Area]:
     """
     starts = {}
     for line in numa_maps:
-        area = _parse_area(line)
+        area = _parse_bound_area(line)
         if area is not None:
             starts[area.first] = area
         if len(starts) > MAX_AREAS:
@@ -97,9 +95,11 @@ def parse_areas(numa_maps: Iterable[str], maps: Iterable[str]) -> list[Area]:
             for first, area in starts.items() if first in ends]
 
 
-def _parse_area(line: str) -> Area | None:
-    """Return the memory area that a line of ``numa_maps`` describes, without
-    its end address; None if it is not bound to one node.
+def _parse_bound_area(line: str) -> Area | None:
+    """Parse the memory area in a line of ``numa_maps``.
+
+    The end address is not in this file. None if the area is not bound to one
+    node.
     """
     found, size = _BOUND.match(line), _PAGE_SIZE.search(line)
     try:
@@ -115,9 +115,11 @@ def _parse_area(line: str) -> Area | None:
                  for node, count in _PAGES.findall(line)})
 
 
-def remap_node(node: int, old: Nodes, new: Nodes) -> int:
-    """Return the NUMA node to which the kernel rebinds memory that is bound to
-    one node, when ``cpuset.mems`` changes.
+def predict_rebound_node(node: int, old: Nodes, new: Nodes) -> int:
+    """Return the NUMA node to which the kernel rebinds memory of a node.
+
+    This happens to memory that is bound to one node when ``cpuset.mems``
+    changes.
 
     :param old: nodes allowed before the change.
     :param new: nodes allowed after the change.
@@ -127,42 +129,43 @@ def remap_node(node: int, old: Nodes, new: Nodes) -> int:
     return sorted(new)[sorted(old).index(node) % len(new)]
 
 
-def plan_node_sets(moved: Mapping[int, int], nodes: Iterable[int]
-                   ) -> tuple[Nodes, ...]:
-    """Return values for ``cpuset.mems`` that move a guest's memory step by
-    step.
+def plan_cpuset_mems(
+    new_nodes: Mapping[int, int], old_nodes: Iterable[int]
+) -> tuple[Nodes, ...]:
+    """Return ``cpuset.mems`` values that move a guest's memory in steps.
 
-    :param moved: new host node by old one.
-    :param nodes: all host nodes of the guest before the move.
+    :param new_nodes: new host node by old one.
+    :param old_nodes: all host nodes of the guest before the move.
     :raises NotBound: if the kernel would bind memory to wrong nodes.
     """
-    wanted = {node: moved.get(node, node) for node in nodes}
+    wanted = {node: new_nodes.get(node, node) for node in old_nodes}
     old, new = frozenset(wanted), frozenset(wanted.values())
     back = {after: before for before, after in wanted.items()}
     both = old | new
     kept = {node: node for node in old}
-    if len(old) == 1 or all(_is_reachable(way, want) for way, want in (
-            ((old, both), kept), ((both, new), wanted),
-            ((both, old), kept), ((new, both, old), back))):
+    if len(old) == 1 or all(
+            _moves_to_wanted_nodes(way, want) for way, want in (
+                ((old, both), kept), ((both, new), wanted),
+                ((both, old), kept), ((new, both, old), back))):
         return (both, new)
-    if old != new and _is_reachable((old, new), wanted) and (
-            _is_reachable((new, old), back)):
+    if old != new and _moves_to_wanted_nodes((old, new), wanted) and (
+            _moves_to_wanted_nodes((new, old), back)):
         return (new,)
     raise NotBound(
         'the kernel binds memory of a running process to other NUMA nodes in '
         f'their order only, and not {_text(wanted)}')
 
 
-def _is_reachable(way: Sequence[Nodes], wanted: Mapping[int, int]) -> bool:
-    """Whether a series of ``cpuset.mems`` values moves memory to the wanted
-    nodes.
+def _moves_to_wanted_nodes(
+        steps: Sequence[Nodes], wanted: Mapping[int, int]) -> bool:
+    """Whether ``cpuset.mems`` values move memory to the wanted nodes.
 
-    :param way: values of ``cpuset.mems``, in order.
+    :param steps: values of ``cpuset.mems``, in order.
     :param wanted: wanted node by present node.
     """
     for node, target in wanted.items():
-        for old, new in zip(way, way[1:], strict=False):
-            node = remap_node(node, old, new)
+        for old, new in zip(steps, steps[1:], strict=False):
+            node = predict_rebound_node(node, old, new)
         if node != target:
             return False
     return True
@@ -172,12 +175,14 @@ def _text(wanted: Mapping[int, int]) -> str:
     return ', '.join(f'{old} to {new}' for old, new in sorted(wanted.items()))
 
 
-def split_area(area: Area, size: int) -> Iterator[tuple[int, int]]:
-    """Yield start and end addresses that divide a memory area into pieces of
-    whole pages.
+def split_area_into_pieces(
+        area: Area, max_size: int) -> Iterator[tuple[int, int]]:
+    """Yield address ranges that divide a memory area into pieces.
 
-    :param size: maximum bytes of a piece; a piece has at least one page.
+    Each piece has whole pages.
+
+    :param max_size: maximum bytes of a piece; a piece has at least one page.
     """
-    step = max(area.page_size, size // area.page_size * area.page_size)
+    step = max(area.page_size, max_size // area.page_size * area.page_size)
     for first in range(area.first, area.last, step):
         yield first, min(first + step, area.last)

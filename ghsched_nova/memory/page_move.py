@@ -36,13 +36,14 @@ class Memory:
     def __init__(self, run_path: Path, rate: int) -> None:
         self._run_path, self._rate = run_path, rate
 
-    def refusal(self, name: str) -> str:
-        """Return the reason why the memory of a guest cannot be moved between
-        NUMA nodes; empty if it can.
+    def get_refusal_reason(self, domain_name: str) -> str:
+        """Return why a guest's memory cannot move between NUMA nodes.
 
-        :param name: domain name of the guest.
+        Empty if it can.
+
+        :param domain_name: domain name of the guest.
         """
-        process = qemu.find_process(self._run_path, name)
+        process = qemu.find_process(self._run_path, domain_name)
         if process is None:
             return 'the process of the domain is not known'
         if not cpusets.find_cpusets(process):
@@ -51,45 +52,50 @@ class Memory:
                     'cgroup_controllers in qemu.conf of libvirt')
         return ''
 
-    def allowed_nodes(self, name: str) -> frozenset[int] | None:
-        """Return the host NUMA nodes from which a guest may allocate memory;
+    def read_allowed_nodes(self, domain_name: str) -> frozenset[int] | None:
+        """Read the host NUMA nodes from which a guest may allocate memory.
+
         None if unknown.
 
-        :param name: domain name of the guest.
+        :param domain_name: domain name of the guest.
         """
-        process = qemu.find_process(self._run_path, name)
+        process = qemu.find_process(self._run_path, domain_name)
         found = cpusets.find_cpusets(process) if process else []
-        return cpusets.read_allowed_nodes(found[0]) if found else None
+        return cpusets.read_cpuset_mems(found[0]) if found else None
 
-    def move(self, name: str, moved: dict[int, int],
-             nodes: list[int]) -> None:
-        """Bind the memory of a running guest to new host NUMA nodes and move
-        its pages there.
+    def move_guest_memory(
+        self, domain_name: str, new_nodes: dict[int, int], old_nodes: list[int]
+    ) -> None:
+        """Move a running guest's memory to new host NUMA nodes.
 
-        :param name: domain name of the guest.
-        :param moved: new host node by old one.
-        :param nodes: all host nodes of the guest before the move.
+        The memory is bound to the new nodes, and its pages are moved.
+
+        :param domain_name: domain name of the guest.
+        :param new_nodes: new host node by old one.
+        :param old_nodes: all host nodes of the guest before the move.
         :raises NotBound: if pages cannot be moved.
         """
-        process = qemu.find_process(self._run_path, name)
+        process = qemu.find_process(self._run_path, domain_name)
         if process is None or not cpusets.find_cpusets(process):
-            raise numa_maps.NotBound(self.refusal(name))
-        guest = (name, process)
-        steps = numa_maps.plan_node_sets(moved, nodes)
+            raise numa_maps.NotBound(self.get_refusal_reason(domain_name))
+        guest = (domain_name, process)
+        steps = numa_maps.plan_cpuset_mems(new_nodes, old_nodes)
         new = steps[-1]
-        if not any(cpusets.read_allowed_nodes(path) == new
+        if not any(cpusets.read_cpuset_mems(path) == new
                    for path in cpusets.find_cpusets(process)):
             for step in steps[:-1]:
-                _raise_problem(privileged.restrict_to_nodes(guest, step))
+                _raise_problem(
+                    privileged.restrict_memory_to_nodes(guest, step))
             if len(steps) > 1:
-                self._move_pages(guest, moved, new)
-        _raise_problem(privileged.restrict_to_nodes(guest, new))
-        self._settle(guest)
+                self._move_pages(guest, new_nodes, new)
+        _raise_problem(privileged.restrict_memory_to_nodes(guest, new))
+        self._move_stray_pages(guest)
 
     def _move_pages(self, guest: privileged.Guest, moved: dict[int, int],
                     new: frozenset[int]) -> None:
-        """Move the pages of a guest to their new host NUMA nodes, while it may
-        still use the old nodes as well.
+        """Move a guest's pages to their new host NUMA nodes.
+
+        Meanwhile, the guest may use the old and the new nodes.
 
         :param moved: new host node by old one.
         :param new: all host nodes of the guest after the move.
@@ -101,38 +107,40 @@ class Memory:
 
     def _move_area(self, guest: privileged.Guest, area: numa_maps.Area,
                    target: int) -> None:
-        for first, last in numa_maps.split_area(area, privileged.PIECE):
+        for first, last in numa_maps.split_area_into_pieces(
+                area, privileged.PIECE):
             begun = time.monotonic()
-            count = privileged.move_pages(
+            count = privileged.move_guest_pages(
                 guest, first, last, area.page_size, target)
             if self._rate:
                 due = count * area.page_size / (self._rate * _MIB)
                 time.sleep(max(0.0, begun + due - time.monotonic()))
 
-    def _settle(self, guest: privileged.Guest) -> None:
-        """Move a guest's remaining pages to their NUMA node, with several
-        attempts.
+    def _move_stray_pages(self, guest: privileged.Guest) -> None:
+        """Move a guest's stray pages to their NUMA node, in several attempts.
 
         :raises NotBound: if pages are still on other nodes.
         """
         for _turn in range(_TRIES):
-            left = _find_strays(guest)
+            left = _find_areas_with_stray_pages(guest)
             if not left:
                 return
             for area in left:
                 self._move_area(guest, area, area.node)
             time.sleep(0.1)
-        left = _find_strays(guest)
+        left = _find_areas_with_stray_pages(guest)
         if left:
+            count = sum(area.stray_pages for area in left)
             raise numa_maps.NotBound(
-                f'{sum(area.strays for area in left)} pages of its memory '
-                'cannot be moved: the kernel keeps them where they are')
+                f'{count} pages of its memory cannot be moved: the kernel '
+                'keeps them where they are')
 
 
-def _find_strays(guest: privileged.Guest) -> list[numa_maps.Area]:
-    """Return the guest memory areas with pages on a wrong host NUMA node."""
+def _find_areas_with_stray_pages(
+        guest: privileged.Guest) -> list[numa_maps.Area]:
+    """Return a guest's memory areas with pages on a wrong host NUMA node."""
     return [area for area in privileged.read_bound_areas(
-        guest) if area.strays]
+        guest) if area.stray_pages]
 
 
 def _raise_problem(problem: str) -> None:

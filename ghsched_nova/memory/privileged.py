@@ -58,9 +58,8 @@ _PageSize = Annotated[int, Range(2 ** 12, 2 ** 34)]
 _Area = tuple[int, int, int, int, list[tuple[int, int]]]
 
 
-def _check_piece(value: tuple[int, int, int]) -> None:
-    """Refuse a range of memory addresses that is not whole pages, or is too
-    large to move at once.
+def _check_address_range(value: tuple[int, int, int]) -> None:
+    """Refuse an address range that is not whole pages, or is too large.
 
     :param value: start address, end address, page size in bytes.
     """
@@ -72,12 +71,13 @@ def _check_piece(value: tuple[int, int, int]) -> None:
             'bytes, or too many')
 
 
-_Piece = Annotated[tuple[_Address, _Address, _PageSize], _check_piece]
+_Piece = Annotated[tuple[_Address, _Address, _PageSize], _check_address_range]
 
 
 def read_bound_areas(guest: Guest) -> list[numa_maps.Area]:
-    """Return the memory areas of a guest that are bound to one NUMA node each,
-    read by the privileged helper.
+    """Read a guest's memory areas that are bound to one NUMA node each.
+
+    The privileged helper reads them.
 
     :raises NotBound: if there are too many areas.
     """
@@ -85,24 +85,24 @@ def read_bound_areas(guest: Guest) -> list[numa_maps.Area]:
             for first, last, node, size, pages in _areas(guest)]
 
 
-def restrict_to_nodes(guest: Guest, nodes: Iterable[int]) -> str:
-    """Restrict the memory of a guest to these host NUMA nodes, through the
-    privileged helper.
+def restrict_memory_to_nodes(guest: Guest, nodes: Iterable[int]) -> str:
+    """Restrict a guest's memory to host NUMA nodes, by privileged helper.
 
     :returns: error message; empty on success.
     """
     return _allow(guest, sorted(nodes))
 
 
-def move_pages(guest: Guest, first: int, last: int, size: int,
-               node: int) -> int:
-    """Move the pages of a guest in an address range to a host NUMA node,
-    through the privileged helper.
+def move_guest_pages(
+        guest: Guest, first: int, last: int, page_size: int, node: int) -> int:
+    """Move a guest's pages in an address range to a host NUMA node.
 
-    :param size: page size in bytes.
+    The privileged helper moves them.
+
+    :param page_size: page size in bytes.
     :returns: number of pages that are on the node afterwards.
     """
-    return _move(guest, (first, last, size), node)
+    return _move(guest, (first, last, page_size), node)
 
 
 @privsep.entrypoint(privsep.memory, timeout=60.0)
@@ -114,7 +114,7 @@ def _areas(guest: Guest) -> list[_Area]:
 @privsep.entrypoint(privsep.memory, timeout=600.0)
 def _allow(guest: Guest, nodes: list[_Node]) -> str:
     _name, process = guest
-    return write_allowed_nodes(process, nodes)
+    return write_cpuset_mems(process, nodes)
 
 
 @privsep.entrypoint(privsep.memory, timeout=300.0)
@@ -123,32 +123,33 @@ def _move(guest: Guest, piece: _Piece, node: _Node) -> int:
     return move_process_pages(process, *piece, node)
 
 
-def read_areas(process: int, proc: Path = Path('/proc')) -> list[_Area]:
-    """Return the fields of the memory areas of a process that are bound to one
-    NUMA node each; empty if the process has ended.
+def read_areas(pid: int, proc: Path = Path('/proc')) -> list[_Area]:
+    """Read a process's memory areas that are bound to one NUMA node each.
+
+    Return their fields as a privileged helper's answer; empty if the process
+    has ended.
     """
-    path = proc / str(process)
+    path = proc / str(pid)
     try:
         with (open(path / 'numa_maps') as lines,
               open(path / 'maps') as maps):
             return [(one.first, one.last, one.node, one.page_size,
                      list(one.pages.items()))
-                    for one in numa_maps.parse_areas(lines, maps)]
+                    for one in numa_maps.parse_bound_areas(lines, maps)]
     except OSError:
         return []
 
 
-def write_allowed_nodes(process: int, nodes: list[int],
-                        root: Path = cpusets.ROOT) -> str:
-    """Restrict the memory of a process to these NUMA nodes, in ``cpuset.mems``
-    of its control groups.
+def write_cpuset_mems(
+        pid: int, nodes: list[int], root: Path = cpusets.ROOT) -> str:
+    """Restrict a process's memory to NUMA nodes, in ``cpuset.mems``.
 
     :returns: error message; empty on success.
     """
     text = cpulist.render_cpu_list(nodes)
-    for path in cpusets.find_cpusets(process, root=root):
+    for path in cpusets.find_cpusets(pid, root=root):
         try:
-            if cpusets.read_allowed_nodes(path) != frozenset(nodes):
+            if cpusets.read_cpuset_mems(path) != frozenset(nodes):
                 kernel_files.write_file(
                     root, [*path.relative_to(root).parts, cpusets.MEMS], text,
                     kernel_files.CGROUPS)
@@ -157,15 +158,15 @@ def write_allowed_nodes(process: int, nodes: list[int],
     return ''
 
 
-def move_process_pages(process: int, first: int, last: int, size: int,
+def move_process_pages(pid: int, first: int, last: int, page_size: int,
                        node: int) -> int:
-    """Move the pages of a process in an address range to a NUMA node.
+    """Move a process's pages in an address range to a NUMA node.
 
-    :param size: page size in bytes.
+    :param page_size: page size in bytes.
     :returns: number of pages that are on the node afterwards.
     """
-    return sum(_call_move_pages(process, addresses, node)
-               for addresses in _addresses(first, last, size))
+    return sum(_call_move_pages(pid, addresses, node)
+               for addresses in _addresses(first, last, page_size))
 
 
 def _addresses(first: int, last: int, size: int) -> Iterator['array[int]']:

@@ -198,7 +198,7 @@ class LoadReader:
         number = qemu.find_process(self._paths.run, guest.name)
         if number is None:
             return None
-        found = survey.read_threads(number, self._paths.proc)
+        found = survey.read_qemu_threads(number, self._paths.proc)
         threads = {role.number: thread.tid for role, thread in found.items()
                    if role.kind == 'vcpu'}
         group = load_files.parse_guest_control_group(

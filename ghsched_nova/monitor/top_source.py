@@ -97,7 +97,7 @@ class Source:
             text = (self.proc / 'interrupts').read_text(errors='replace')
         except OSError:
             return {}
-        return interrupts.count_by_device(text)
+        return interrupts.count_interrupts_by_device(text)
 
     @property
     def libvirt_error(self) -> str:

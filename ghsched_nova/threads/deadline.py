@@ -47,20 +47,18 @@ _WHY = {
 }
 
 
-def set_deadline(tid: int, scheduling: Scheduling) -> str:
-    """Put a thread under the kernel's deadline scheduling (SCHED_DEADLINE).
+def set_deadline_scheduling(tid: int, scheduling: Scheduling) -> str:
+    """Put a thread under the kernel's SCHED_DEADLINE scheduling.
 
     :param tid: thread id; 0 for the calling thread.
     :returns: reason for which the kernel refused it; empty on success.
     """
-    error = try_deadline(tid, scheduling)
-    return f'thread {tid}: {explain_errno(error)}' if error else ''
+    error = try_deadline_scheduling(tid, scheduling)
+    return f'thread {tid}: {explain_scheduling_errno(error)}' if error else ''
 
 
-def try_deadline(tid: int, scheduling: Scheduling) -> int:
-    """Put a thread under the kernel's deadline scheduling (SCHED_DEADLINE);
-    return the errno, 0 on success.
-    """
+def try_deadline_scheduling(tid: int, scheduling: Scheduling) -> int:
+    """Try to put a thread under SCHED_DEADLINE; return the errno, or 0."""
     attr = ctypes.create_string_buffer(_ATTR.pack(
         _ATTR.size, NUMBER, _RESET_ON_FORK, 0, 0,
         *(1000 * (time or 0) for time in (
@@ -69,9 +67,8 @@ def try_deadline(tid: int, scheduling: Scheduling) -> int:
     return _call(0, tid, attr, 0)
 
 
-def read_deadline(tid: int) -> Scheduling:
-    """Return the runtime, deadline and period of a thread under deadline
-    scheduling.
+def read_deadline_scheduling(tid: int) -> Scheduling:
+    """Read a thread's SCHED_DEADLINE runtime, deadline and period.
 
     :raises OSError: if the thread does not exist.
     """
@@ -83,10 +80,8 @@ def read_deadline(tid: int) -> Scheduling:
     return Scheduling(DEADLINE, None, *(time // 1000 for time in times))
 
 
-def explain_errno(error: int) -> str:
-    """Return the message of an errno and what it means when a scheduling class
-    is set.
-    """
+def explain_scheduling_errno(error: int) -> str:
+    """Return what an errno means when a scheduling class is set."""
     why = _WHY.get(error)
     return os.strerror(error) + (f' ({why})' if why else '')
 

@@ -29,9 +29,11 @@ SetClass = Callable[[model.Action], str]
 Report = guest_changes.Report[model.Action]
 
 
-def check_threads(guests: Iterable[model.Guest], run_path: Path) -> Report:
-    """Return the changes of scheduling class and CPUs that the threads of
-    guests need, without making them.
+def plan_thread_changes(
+        guests: Iterable[model.Guest], run_path: Path) -> Report:
+    """Return changes of scheduling class and CPUs that guests' threads need.
+
+    Nothing is changed.
 
     :param run_path: directory with libvirt's ``<domain name>.pid`` files.
     """
@@ -39,26 +41,26 @@ def check_threads(guests: Iterable[model.Guest], run_path: Path) -> Report:
     problems: list[guest_changes.Problem] = []
     for guest in guests:
         process = qemu.find_process(run_path, guest.name)
-        actual = {} if process is None else survey.read_threads(process)
-        to_set, missing = model.plan_actions(guest, actual)
+        actual = {} if process is None else survey.read_qemu_threads(process)
+        to_set, missing = model.plan_thread_actions(guest, actual)
         actions += to_set
         problems += missing
     return Report(tuple(actions), tuple(problems))
 
 
 def reconcile_threads(guests: Iterable[model.Guest], run_path: Path,
-                      set_class: SetClass | None = None) -> Report:
-    """Correct scheduling classes and CPUs of guests' threads; return a report.
+                      set_thread_class: SetClass | None = None) -> Report:
+    """Correct the scheduling classes and CPUs of guests' threads.
 
-    :param set_class: function that makes a change; the privileged helper by
-        default.
+    :param set_thread_class: function that makes a change; the privileged
+        helper by default.
     """
-    if set_class is None:
+    if set_thread_class is None:
         # oslo.privsep is slow to import and needed only for changes.
         from ghsched_nova.threads import privileged
 
-        set_class = privileged.set_class
-    found = check_threads(guests, run_path)
+        set_thread_class = privileged.set_thread_class
+    found = plan_thread_changes(guests, run_path)
     failed = [guest_changes.Problem(action.uuid, f'{action.what}: {why}')
-              for action in found.actions if (why := set_class(action))]
+              for action in found.actions if (why := set_thread_class(action))]
     return Report(found.actions, (*found.problems, *failed))

@@ -118,30 +118,31 @@ class Action:
         return f'{self.role} (thread {self.thread.tid}): {of}{self.line}'
 
 
-def plan_actions(guest: Guest, actual: Mapping[Role, Thread],
-                 ) -> tuple[tuple[Action, ...], tuple[Problem, ...]]:
-    """Return the changes of scheduling class and CPUs that a guest's threads
-    need to comply with its policy.
+def plan_thread_actions(
+    guest: Guest, threads: Mapping[Role, Thread]
+) -> tuple[tuple[Action, ...], tuple[Problem, ...]]:
+    """Plan changes of scheduling class and CPUs of a guest's threads.
 
-    Changes of CPUs come first, because the kernel does not move a thread under
-    deadline scheduling.
+    Also return problems. The changes make the threads comply with the guest's
+    policy. Changes of CPUs come first, because the kernel does not move a
+    thread under deadline scheduling.
 
-    :param actual: threads as they are scheduled now.
+    :param threads: threads as they are scheduled now.
     """
     actions = tuple(
-        Action(guest.uuid, guest.name, role, actual[role],
-               actual[role].scheduling,
+        Action(guest.uuid, guest.name, role, threads[role],
+               threads[role].scheduling,
                'it may run on CPUs '
-               f'{cpulist.render_cpu_list(actual[role].cpus)}',
+               f'{cpulist.render_cpu_list(threads[role].cpus)}',
                cpus)
         for role, cpus in guest.pins.items()
-        if role in actual and actual[role].cpus != cpus)
+        if role in threads and threads[role].cpus != cpus)
     actions += tuple(
-        Action(guest.uuid, guest.name, role, actual[role], scheduling, reason)
+        Action(guest.uuid, guest.name, role, threads[role], scheduling, reason)
         for role, scheduling in guest.wanted.items()
-        if role in actual
-        and (reason := _describe_difference(actual[role], scheduling)))
-    missing = [role for role in guest.wanted if role not in actual]
+        if role in threads
+        and (reason := _describe_difference(threads[role], scheduling)))
+    missing = [role for role in guest.wanted if role not in threads]
     if not missing:
         return actions, ()
     return actions, (Problem(
@@ -150,8 +151,9 @@ def plan_actions(guest: Guest, actual: Mapping[Role, Thread],
 
 
 def _describe_difference(thread: Thread, wanted: Scheduling) -> str:
-    """Return text that says how a thread's scheduling class differs from the
-    wanted one; empty if it does not.
+    """Return how a thread's scheduling class differs from the wanted one.
+
+    Empty if it does not.
     """
     if thread.scheduling != wanted:
         return f'it has {thread.scheduling}'

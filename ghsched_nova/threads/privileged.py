@@ -57,9 +57,10 @@ _Cpus = list[Annotated[int, Range(0, cpulist.MAX_CPUS - 1)]]
 _Microseconds = Annotated[int, Range(0, 2 ** 32)]
 
 
-def _check_thread(value: tuple[str, Kind, int, int, int]) -> None:
-    """Refuse a thread that is not the stated thread of a running guest, e.g.
-    its vCPU 3.
+def _check_guest_thread(value: tuple[str, Kind, int, int, int]) -> None:
+    """Refuse a thread that is not the stated thread of a guest.
+
+    For example, vCPU 3 of a running guest.
 
     :param value: name of the domain, kind, number, thread id, start time.
     """
@@ -70,16 +71,18 @@ def _check_thread(value: tuple[str, Kind, int, int, int]) -> None:
         raise bounds.Refused(f'thread {tid} does not belong to domain {name}')
     vcpus = (qemu.read_vcpu_threads(privsep.get_run_path(), name)
              if kind == 'vcpu' else None)
-    role = (Role(kind, number) if (vcpus or {}).get(number) == tid
-            else None if vcpus else survey.read_role(_PROC, process, tid))
+    role = (
+        Role(kind, number) if (vcpus or {}).get(number) == tid else None
+        if vcpus else survey.read_thread_role(_PROC, process, tid))
     if role != Role(kind, number):
         raise bounds.Refused(f'thread {tid} of domain {name} is not its '
                              f'{Role(kind, number)}')
 
 
-def _check_class(value: tuple[str, int, int, int, int]) -> None:
-    """Refuse a scheduling class that the configuration does not permit for
-    guest threads.
+def _check_scheduling_class(value: tuple[str, int, int, int, int]) -> None:
+    """Refuse a scheduling class that the configuration does not permit.
+
+    For guest threads, by the options of the privileged helper.
 
     :param value: class, priority, runtime, deadline, period.
     """
@@ -105,16 +108,15 @@ def _check_class(value: tuple[str, int, int, int, int]) -> None:
 
 _Thread = Annotated[tuple[privsep.DomainName, Kind,
                           Annotated[int, Range(0, 2 ** 16)],
-                          privsep.Pid, privsep.StartTime], _check_thread]
+                          privsep.Pid, privsep.StartTime], _check_guest_thread]
 _Class = Annotated[tuple[Annotated[str, bounds.Text('[a-z]+', 16)],
                          Annotated[int, Range(0, 99)],
                          _Microseconds, _Microseconds, _Microseconds],
-                   _check_class]
+                   _check_scheduling_class]
 
 
-def set_class(action: Action) -> str:
-    """Set the scheduling class or the CPUs of a thread through the privileged
-    helper.
+def set_thread_class(action: Action) -> str:
+    """Set the scheduling class or CPUs of a thread, by privileged helper.
 
     :returns: error message; empty on success.
     """
@@ -131,21 +133,22 @@ def set_class(action: Action) -> str:
         return str(error)
 
 
-def set_class_directly(action: Action) -> str:
-    """Set the scheduling class or the CPUs of a thread in this process, which
-    runs as root.
+def set_thread_class_as_root(action: Action) -> str:
+    """Set the scheduling class or CPUs of a thread; needs root.
 
     :returns: error message; empty on success.
     """
     if action.cpus:
-        return pin_thread(action.thread.tid, action.thread.start, action.cpus)
-    return apply_class(action.thread.tid, action.thread.start,
-                       action.scheduling)
+        return set_thread_cpus(
+            action.thread.tid, action.thread.start, action.cpus)
+    return apply_scheduling_class(
+        action.thread.tid, action.thread.start, action.scheduling)
 
 
-def probe_realtime() -> str:
-    """Test in a child process whether the kernel allows real-time scheduling
-    (the class fifo).
+def probe_realtime_scheduling() -> str:
+    """Test whether the kernel allows real-time scheduling (class fifo).
+
+    The test runs in a child process.
 
     :returns: reason for which the kernel refuses it, e.g. no real-time budget
         of the control group (RT_GROUP_SCHED); empty if it does not.
@@ -157,31 +160,32 @@ def probe_realtime() -> str:
 def _set(thread: _Thread, wanted: _Class) -> str:
     *_role, tid, start = thread
     scheduler, priority, *times = wanted
-    return apply_class(tid, start, Scheduling(
+    return apply_scheduling_class(tid, start, Scheduling(
         scheduler, priority or None, *(time or None for time in times)))
 
 
 @privsep.entrypoint(privsep.threads, timeout=30.0)
 def _pin(thread: _Thread, cpus: _Cpus) -> str:
     *_role, tid, start = thread
-    return pin_thread(tid, start, cpus)
+    return set_thread_cpus(tid, start, cpus)
 
 
-def probe_deadline(places: Iterable[Iterable[int]]) -> str:
-    """Test in a child process whether the kernel allows deadline scheduling on
-    sets of CPUs.
+def probe_deadline_scheduling(cpu_sets: Iterable[Iterable[int]]) -> str:
+    """Test whether the kernel allows deadline scheduling on sets of CPUs.
 
-    :param places: sets of CPUs to try: one CPU of a vCPU, or the shared CPUs
+    The test runs in a child process.
+
+    :param cpu_sets: sets of CPUs to try: one CPU of a vCPU, or the shared CPUs
         of a NUMA node.
     :returns: reason for which the kernel refuses it; empty if it does not.
     """
-    return _try_deadline(sorted(map(sorted, places)))
+    return _try_deadline(sorted(map(sorted, cpu_sets)))
 
 
 @privsep.entrypoint(privsep.threads, timeout=60.0)
 def _try_deadline(places: list[_Cpus]) -> str:
     return next(filter(None, (
-        _in_child(functools.partial(_own_deadline, cpus))
+        _run_in_child_process(functools.partial(_own_deadline, cpus))
         for cpus in places)), '')
 
 
@@ -191,23 +195,22 @@ def _try() -> str:
 
 
 def _try_here() -> str:
-    return _in_child(functools.partial(_own_class, os.SCHED_FIFO))
+    return _run_in_child_process(functools.partial(_own_class, os.SCHED_FIFO))
 
 
-def _in_child(attempt: Callable[[], int]) -> str:
-    """Run a test of scheduling in a child process, and return its error
-    message; empty on success.
+def _run_in_child_process(test: Callable[[], int]) -> str:
+    """Run a test of scheduling in a child process; return its error text.
 
-    A child is used because a thread without CPU time could keep the Python
-    interpreter lock.
+    Empty on success. A child is used because a thread without CPU time could
+    keep the Python interpreter lock.
 
-    :param attempt: function that returns an errno, or 0.
+    :param test: function that returns an errno, or 0.
     """
     child = os.fork()
     if child == 0:
         error = 1
         try:
-            error = attempt()
+            error = test()
         finally:
             os._exit(error)
     end = time.monotonic() + _TRIAL_TIMEOUT
@@ -215,21 +218,20 @@ def _in_child(attempt: Callable[[], int]) -> str:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             error = os.waitstatus_to_exitcode(status)
-            return deadline.explain_errno(error) if error else ''
+            return deadline.explain_scheduling_errno(error) if error else ''
         time.sleep(0.01)
     os.kill(child, signal.SIGKILL)
     return f'it got no CPU time within {_TRIAL_TIMEOUT:g} seconds'
 
 
-def pin_thread(tid: int, start: int, cpus: Iterable[int]) -> str:
-    """Set the CPUs of a thread, unless its start time shows that the thread id
-    belongs to another thread now.
+def set_thread_cpus(tid: int, start_time: int, cpus: Iterable[int]) -> str:
+    """Set the CPUs of a thread, if its start time shows that it is the same.
 
-    :param start: start time of the thread in clock ticks since boot.
+    :param start_time: start time of the thread in clock ticks since boot.
     :returns: error message; empty on success.
     """
     try:
-        if _start(tid) != start:
+        if _start(tid) != start_time:
             return f'thread {tid} has ended'
         os.sched_setaffinity(tid, cpus)
     except (OSError, ValueError, IndexError) as error:
@@ -237,20 +239,21 @@ def pin_thread(tid: int, start: int, cpus: Iterable[int]) -> str:
     return ''
 
 
-def apply_class(tid: int, start: int, scheduling: Scheduling) -> str:
-    """Set the scheduling class of a thread, unless its start time shows that
-    the thread id belongs to another thread now.
+def apply_scheduling_class(
+        tid: int, start_time: int, scheduling: Scheduling) -> str:
+    """Set a thread's scheduling class, if its start time is the same.
 
-    New threads of a real-time thread do not inherit its class.
+    A different start time means that the thread ID belongs to another thread
+    now. New threads of a real-time thread do not inherit its class.
 
-    :param start: start time of the thread in clock ticks since boot.
+    :param start_time: start time of the thread in clock ticks since boot.
     :returns: error message; empty on success.
     """
     try:
-        if _start(tid) != start:
+        if _start(tid) != start_time:
             return f'thread {tid} has ended'
         if scheduling.runtime_us:
-            return deadline.set_deadline(tid, scheduling)
+            return deadline.set_deadline_scheduling(tid, scheduling)
         flag = (survey.RESET_ON_FORK if scheduling.realtime else
                 os.sched_getscheduler(tid) & survey.RESET_ON_FORK)
         os.sched_setscheduler(tid, _NUMBERS[scheduling.scheduler] | flag,
@@ -268,7 +271,7 @@ def _start(tid: int) -> int:
 def _own_deadline(cpus: Iterable[int]) -> int:
     try:
         os.sched_setaffinity(0, cpus)
-        return deadline.try_deadline(0, _TRIAL)
+        return deadline.try_deadline_scheduling(0, _TRIAL)
     except OSError as error:
         return error.errno or 1
 

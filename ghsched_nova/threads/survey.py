@@ -38,7 +38,7 @@ _REALTIME = frozenset({os.SCHED_FIFO, os.SCHED_RR})
 
 
 def read_online_cpus(sysfs: Path = Path('/sys')) -> frozenset[int]:
-    """Return the online CPUs of the host; empty if unknown."""
+    """Read the online CPUs of the host; empty if unknown."""
     try:
         return cpulist.parse_cpu_list(
             (sysfs / 'devices/system/cpu/online').read_text().strip())
@@ -46,23 +46,22 @@ def read_online_cpus(sysfs: Path = Path('/sys')) -> frozenset[int]:
         return frozenset()
 
 
-def read_threads(process: int,
-                 proc: Path = Path('/proc')) -> dict[Role, Thread]:
-    """Return the threads of a QEMU process by their role, e.g. vCPU 3; other
-    threads are left out.
+def read_qemu_threads(
+        pid: int, proc: Path = Path('/proc')) -> dict[Role, Thread]:
+    """Read the threads of a QEMU process by role, such as vCPU 3.
 
-    Of two threads with the same name the older one is taken: a new thread has
-    its creator's name until QEMU renames it.
+    Other threads are left out. Of two threads with the same name the older one
+    is taken: a new thread has its creator's name until QEMU renames it.
     """
     found: dict[Role, Thread] = {}
     try:
-        tids = [int(name) for name in os.listdir(proc / str(process) / 'task')]
+        tids = [int(name) for name in os.listdir(proc / str(pid) / 'task')]
     except OSError:
         return found
     for tid in sorted(tids):
-        thread = _thread(proc / str(process) / 'task' / str(tid), tid)
+        thread = _thread(proc / str(pid) / 'task' / str(tid), tid)
         if thread is not None:
-            role = _role(thread[0], tid, process)
+            role = _role(thread[0], tid, pid)
             if role is not None and (
                     role not in found
                     or thread[1].start < found[role].start):
@@ -70,46 +69,47 @@ def read_threads(process: int,
     return found
 
 
-def read_role(proc: Path, process: int, tid: int) -> Role | None:
-    """Return the role of a QEMU thread, e.g. vCPU 3, from the thread's name;
-    None if it has no known role.
+def read_thread_role(proc: Path, pid: int, tid: int) -> Role | None:
+    """Read a QEMU thread's role, such as vCPU 3, from the thread's name.
+
+    None if the thread has no known role.
     """
-    thread = _thread(proc / str(process) / 'task' / str(tid), tid)
-    return None if thread is None else _role(thread[0], tid, process)
+    thread = _thread(proc / str(pid) / 'task' / str(tid), tid)
+    return None if thread is None else _role(thread[0], tid, pid)
 
 
 def _thread(path: Path, tid: int) -> tuple[str, Thread] | None:
     try:
         text = (path / 'stat').read_text(errors='replace')
-        return (text.partition('(')[2].rpartition(')')[0],
-                Thread(tid, parse_start_time(text), read_scheduling(tid),
-                       frozenset(os.sched_getaffinity(tid)),
-                       bool(os.sched_getscheduler(tid) & RESET_ON_FORK)))
+        return (
+            text.partition('(')[2].rpartition(')')[0],
+            Thread(
+                tid, parse_start_time(text), read_thread_scheduling(tid),
+                frozenset(os.sched_getaffinity(tid)),
+                bool(os.sched_getscheduler(tid) & RESET_ON_FORK)))
     except (OSError, ValueError, IndexError):
         return None
 
 
-def parse_start_time(stat: str) -> int:
-    """Return the start time of a thread in clock ticks since boot, from the
-    text of its ``stat`` file.
+def parse_start_time(stat_text: str) -> int:
+    """Parse a thread's ``stat``: start time in clock ticks since boot.
 
     :raises ValueError: if the text is malformed.
     :raises IndexError: if the text is too short.
     """
     # "4711 (CPU 0/KVM) S 1 ...": the name may contain any characters.
-    return int(stat.rpartition(')')[2].split()[19])
+    return int(stat_text.rpartition(')')[2].split()[19])
 
 
-def read_scheduling(tid: int) -> Scheduling:
-    """Return the scheduling class of a thread and its parameters, read from
-    the kernel.
+def read_thread_scheduling(tid: int) -> Scheduling:
+    """Read the scheduling class and parameters of a thread.
 
     :raises OSError: if the thread does not exist.
     """
     number = os.sched_getscheduler(tid) & ~RESET_ON_FORK
     name = _CLASSES.get(number, f'class {number}')
     if name == DEADLINE:
-        return deadline.read_deadline(tid)
+        return deadline.read_deadline_scheduling(tid)
     if number not in _REALTIME:
         return Scheduling(name)
     return Scheduling(name, os.sched_getparam(tid).sched_priority)

@@ -56,18 +56,18 @@ class Selection:
 def select_connections(lines: Iterable[str], addresses: frozenset[str],
                        is_late: Callable[[], bool] = lambda: False
                        ) -> Selection:
-    """Return the connections of a conntrack table that have one of these IP
-    addresses at an end.
+    """Return the conntrack table's connections that have these addresses.
 
-    A connection that is listed several times counts once, with its largest
-    byte count. The ends are the client and the server, before address
-    translation.
+    One of the IP addresses is an end of the connection. A connection that is
+    listed several times counts once, with its largest byte count. The ends are
+    the client and the server, before address translation.
 
     :param lines: lines of ``/proc/net/nf_conntrack``.
     :param addresses: IP addresses in their shortest form.
     :param is_late: function that returns True to stop reading.
     """
-    spelt = {_format_as_kernel(address): address for address in addresses}
+    spelt = {
+        _format_address_as_kernel(address): address for address in addresses}
     most = min(MAX_FLOWS_OF_ADDRESS, MAX_FLOWS // max(1, len(addresses)))
     kept = {address: _Largest(most) for address in addresses}
     number, is_counted, is_complete = 0, False, True
@@ -76,16 +76,16 @@ def select_connections(lines: Iterable[str], addresses: frozenset[str],
             is_complete = False
             break
         is_counted = is_counted or _BYTES in line
-        mine = {kept[spelt[end]] for end in _parse_sources(line)
+        mine = {kept[spelt[end]] for end in _parse_source_addresses(line)
                 if end in spelt}
         # Most lines of a long table are not taken: they are not read either.
         if mine and _parse_byte_count(line) > min(one.floor for one in mine):
-            flow = _parse_flow(line)
+            flow = _parse_connection(line)
             if flow is not None:
                 for one in mine:
-                    one.keep_flow(flow)
+                    one.add_flow(flow)
     for one in kept.values():
-        one.drop_smallest()
+        one.drop_smallest_flows()
     found = {key: flow for one in kept.values()
              for key, flow in one.flows.items()}
     return Selection(
@@ -104,19 +104,18 @@ class _Largest:
         self.flows: dict[str, Flow] = {}
         self.floor = 0
 
-    def keep_flow(self, flow: Flow) -> None:
-        """Add a connection of an IP address; of two with the same key, the one
-        with more bytes is kept.
+    def add_flow(self, flow: Flow) -> None:
+        """Add a connection of an IP address.
+
+        Of two connections with the same key, the one with more bytes is kept.
         """
         before = self.flows.get(flow.key, flow)
         self.flows[flow.key] = max(before, flow, key=lambda one: one.count)
         if len(self.flows) > 2 * self._most:
-            self.drop_smallest()
+            self.drop_smallest_flows()
 
-    def drop_smallest(self) -> None:
-        """Drop the connections of an IP address with the fewest bytes, if
-        there are too many.
-        """
+    def drop_smallest_flows(self) -> None:
+        """Drop connections with the fewest bytes if there are too many."""
         ordered = sorted(self.flows.values(), reverse=True,
                          key=lambda one: (one.count, one.key))
         self.flows = {one.key: one for one in ordered[:self._most]}
@@ -124,21 +123,20 @@ class _Largest:
             self.floor = max(self.floor, ordered[self._most].count)
 
 
-def _format_as_kernel(address: str) -> str:
+def _format_address_as_kernel(address: str) -> str:
     """Return an IP address as the kernel writes it in conntrack tables."""
     return ipaddress.ip_address(address).exploded
 
 
-def _parse_sources(line: str) -> list[str]:
-    """Return the source addresses of the client and of the server in a
-    conntrack line.
-    """
+def _parse_source_addresses(line: str) -> list[str]:
+    """Parse the source addresses of client and server in a conntrack line."""
     return [part.partition(' ')[0] for part in line.split(' src=')[1:]]
 
 
 def _parse_byte_count(line: str) -> int:
-    """Return the sum of bytes in both directions of a conntrack line; -1 if
-    the line has no valid byte counts.
+    """Parse the bytes in both directions of a conntrack line.
+
+    -1 if the line has no valid byte counts.
     """
     try:
         # The largest number that goes through the channel of a helper.
@@ -156,9 +154,10 @@ def _fields(line: str) -> Iterator[tuple[str, str]]:
             yield name, value
 
 
-def _parse_flow(line: str) -> Flow | None:
-    """Return the connection that a conntrack line describes; None if the line
-    does not have two valid addresses.
+def _parse_connection(line: str) -> Flow | None:
+    """Parse the connection in a conntrack line.
+
+    None if the line does not have two valid addresses.
     """
     fields = list(_fields(line))
     sources = [value for name, value in fields if name == 'src']

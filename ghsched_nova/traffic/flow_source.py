@@ -63,8 +63,9 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def flows(self, addresses: frozenset[str]) -> Iterable[Flow]:
-        """Yield the network connections of this host that have one of these IP
-        addresses at an end.
+        """Return the host's network connections that have these addresses.
+
+        One of the IP addresses is an end of the connection.
 
         :param addresses: IP addresses of guests of this host, in their
             shortest form.
@@ -74,10 +75,10 @@ class Source(abc.ABC):
 
 def count_new_bytes(before: Mapping[str, Flow], flows: Iterable[Flow],
                     floors: Mapping[str, float]) -> dict[affinity.Pair, float]:
-    """Return the bytes sent between pairs of IP addresses since the last
-    reading.
+    """Return the bytes sent between IP addresses since the last reading.
 
-    A smaller byte count than before means a new connection with the same key.
+    The result is by pair of addresses. A smaller byte count than before means
+    a new connection with the same key.
 
     :param before: connections of the earlier reading, by key.
     :param flows: connections of this reading.
@@ -112,9 +113,11 @@ class Meter:
         self._addresses: frozenset[str] = frozenset()
         self.ties: affinity.Ties | None = None
 
-    def update_ties(self, addresses: frozenset[str], now: float) -> None:
-        """Read the network connections of these IP addresses, and update the
-        strength of traffic between pairs of addresses.
+    def update_traffic_strengths(
+            self, addresses: frozenset[str], now: float) -> None:
+        """Update the strength of traffic between pairs of IP addresses.
+
+        The network connections of the addresses are read for this.
 
         :param now: seconds of a monotonic clock.
         :raises SourceError: if the connections cannot be read.

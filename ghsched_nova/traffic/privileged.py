@@ -31,7 +31,7 @@ READ_TIMEOUT = 10.0
 _LINE = 4096
 
 
-def _check_address(value: str) -> None:
+def _check_ip_address(value: str) -> None:
     """Refuse a text that is not an IP address."""
     try:
         ipaddress.ip_address(value)
@@ -39,15 +39,16 @@ def _check_address(value: str) -> None:
         raise bounds.Refused(str(error)) from None
 
 
-_Address = Annotated[str, bounds.Text('[0-9a-f.:]+', 45), _check_address]
+_Address = Annotated[str, bounds.Text('[0-9a-f.:]+', 45), _check_ip_address]
 #: The fields of conntrack_table.Selection, in order.
 _Selection = tuple[list[tuple[str, str, str, int]], bool, bool,
                    list[tuple[str, int]]]
 
 
 def read_connections(addresses: Iterable[str]) -> conntrack_table.Selection:
-    """Return the network connections of these IP addresses, read from the
-    conntrack table by the privileged helper.
+    """Read the network connections of IP addresses from the conntrack table.
+
+    The privileged helper reads the table.
 
     :raises OSError: if the table cannot be read.
     :raises HelperTimeout: if the helper does not answer.

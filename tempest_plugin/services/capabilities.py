@@ -19,13 +19,14 @@ from tempest.lib import exceptions
 from ghsched_placement import names
 
 
-def held(providers: Any, *wanted: str) -> bool:
-    """Return whether some host of the cloud has all given capabilities.
+def has_capable_host(providers: Any, *capabilities: str) -> bool:
+    """Whether a host of the cloud has all of these capabilities.
 
     :param providers: tempest's client for resource providers.
-    :param wanted: keys of :data:`ghsched_placement.names.CAPABILITY_TRAITS`.
+    :param capabilities: keys of
+        :data:`ghsched_placement.names.CAPABILITY_TRAITS`.
     """
-    traits = ','.join(names.CAPABILITY_TRAITS[name] for name in wanted)
+    traits = ','.join(names.CAPABILITY_TRAITS[name] for name in capabilities)
     try:
         found = providers.list_resource_providers(required=traits)
     except exceptions.BadRequest:

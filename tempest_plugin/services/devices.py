@@ -55,14 +55,14 @@ class Seen:
     node: int
 
 
-def passed(xml: ElementTree.Element) -> list[Passed]:
-    """Return the passthrough devices in a libvirt domain's XML."""
-    return [Passed(_host_address(device), _guest_node(xml, device))
+def parse_passthrough_devices(xml: ElementTree.Element) -> list[Passed]:
+    """Parse the passthrough devices in a libvirt domain's XML."""
+    return [Passed(_host_address(device), _find_guest_node(xml, device))
             for path in _HOSTDEVS for device in xml.findall(path)]
 
 
-def backing_node(xml: ElementTree.Element, guest_node: int) -> int | None:
-    """Return the host NUMA node to which a guest node's memory is bound."""
+def parse_memory_node(xml: ElementTree.Element, guest_node: int) -> int | None:
+    """Parse the host NUMA node to which a guest node's memory is bound."""
     memnode = xml.find(f'./numatune/memnode[@cellid="{guest_node}"]')
     return None if memnode is None else int(memnode.get('nodeset', ''))
 
@@ -75,9 +75,9 @@ def _host_address(device: ElementTree.Element) -> str:
     return '{domain:04x}:{bus:02x}:{slot:02x}.{function:x}'.format(**part)
 
 
-def _guest_node(xml: ElementTree.Element,
-                device: ElementTree.Element) -> int | None:
-    """Return the guest NUMA node of a device, by the host bridge above it."""
+def _find_guest_node(
+        xml: ElementTree.Element, device: ElementTree.Element) -> int | None:
+    """Return the guest NUMA node of a device, from its PCI host bridge."""
     controllers = {one.get('index'): one for one in xml.findall(
         "./devices/controller[@type='pci']")}
     own = device.find('./numa')
@@ -92,15 +92,15 @@ def _guest_node(xml: ElementTree.Element,
     return None
 
 
-def is_ready(console: str) -> bool:
-    """Return whether a guest's console shows all devices of its boot."""
-    return READY in map(str.strip, _whole_lines(console))
+def shows_all_boot_devices(console: str) -> bool:
+    """Whether a guest's console shows all PCI devices found at boot."""
+    return READY in map(str.strip, _get_complete_lines(console))
 
 
-def seen(console: str) -> list[Seen]:
-    """Return the PCI devices that a guest reports on its console."""
+def parse_reported_devices(console: str) -> list[Seen]:
+    """Parse the PCI devices that a guest reports on its console."""
     found: dict[str, Seen] = {}
-    for words in _reports(_whole_lines(console)):
+    for words in _parse_device_reports(_get_complete_lines(console)):
         kind, address, *rest = words
         found.pop(address, None)
         if kind != _REMOVED:
@@ -111,12 +111,12 @@ def seen(console: str) -> list[Seen]:
     return list(found.values())
 
 
-def _whole_lines(console: str) -> list[str]:
-    """Return the complete lines of a console, all but the last."""
+def _get_complete_lines(console: str) -> list[str]:
+    """Return the complete lines of a console: all but the last one."""
     return console.split('\n')[:-1]
 
 
-def _reports(lines: Iterable[str]) -> Iterable[list[str]]:
+def _parse_device_reports(lines: Iterable[str]) -> Iterable[list[str]]:
     """Yield the words of each console line that reports a device.
 
     An emulated serial port that is short of time may send a part of an earlier

@@ -56,8 +56,8 @@ class HostClient:
         self._resctrl = resctrl_path.rstrip('/')
         self._timeout = timeout
 
-    def run(self, *command: str) -> str:
-        """Run a command on the host and return its standard output.
+    def run_command(self, *command: str) -> str:
+        """Run a command on the compute host; return its standard output.
 
         :raises HostCommandFailed: when it fails, or takes too long.
         """
@@ -75,53 +75,54 @@ class HostClient:
                 f'{done.stderr.strip()}')
         return done.stdout
 
-    def domain_xml(self, domain: str) -> ElementTree.Element:
-        """Return the live XML of a libvirt domain."""
+    def read_domain_xml(self, domain: str) -> ElementTree.Element:
+        """Read the live XML of a libvirt domain on the compute host."""
         # The host is the one under test, and it is ours.
         return ElementTree.fromstring(  # noqa: S314
-            self.run('virsh', '-c', self._uri, 'dumpxml', domain))
+            self.run_command('virsh', '-c', self._uri, 'dumpxml', domain))
 
-    def vcpu_threads(self, domain: str) -> frozenset[int]:
+    def read_vcpu_threads(self, domain: str) -> frozenset[int]:
         """Return the thread IDs of a domain's vCPUs, as QEMU reports them."""
-        answer = json.loads(self.run(
+        answer = json.loads(self.run_command(
             'virsh', '-c', self._uri, 'qemu-monitor-command', domain,
             '{"execute": "query-cpus-fast"}'))
         return frozenset(cpu['thread-id'] for cpu in answer['return'])
 
-    def control_groups(self) -> dict[str, frozenset[int]]:
-        """Return the threads of each resctrl control group, by directory.
+    def read_control_groups(self) -> dict[str, frozenset[int]]:
+        """Read the thread IDs of each resctrl control group, by directory.
 
         The default group of the kernel is left out.
         """
-        lines = self.run(
+        lines = self.run_command(
             'find', self._resctrl, '-mindepth', '2', '-maxdepth', '2',
             '-name', 'tasks', '-exec',
             'awk', '{ print FILENAME ":" $1 }', '{}', '+')
-        return parse_tasks(lines.splitlines())
+        return parse_group_tasks(lines.splitlines())
 
-    def group_of(self, threads: frozenset[int]) -> str:
-        """Return the directory of the control group of some threads.
+    def find_group_of_threads(self, threads: frozenset[int]) -> str:
+        """Find the directory of the control group that has these threads.
 
         :raises LookupError: when no control group has all of them.
         """
-        groups = self.control_groups()
+        groups = self.read_control_groups()
         for group, members in groups.items():
             if threads <= members:
                 return group
         raise LookupError(f'no control group holds the threads '
                           f'{sorted(threads)}; there are {groups}')
 
-    def schemata(self, group: str) -> dict[str, dict[int, str]]:
-        """Read a control group's schemata, by resource and domain ID."""
-        return parse_schemata(self.run('cat', f'{group}/schemata'))
+    def read_schemata(self, group: str) -> dict[str, dict[int, str]]:
+        """Read a control group's schemata: values by resource and domain ID.
+        """
+        return parse_schemata(self.run_command('cat', f'{group}/schemata'))
 
-    def pci_device(self, address: str) -> 'HostDevice':
-        """Read a PCI device of the host from sysfs.
+    def read_pci_device(self, address: str) -> 'HostDevice':
+        """Read a PCI device of the compute host from sysfs.
 
         :raises HostCommandFailed: when the host has no such device.
         """
         device = f'/sys/bus/pci/devices/{address}'
-        answer = self.run(
+        answer = self.run_command(
             'sh', '-c', f'cd {shlex.quote(device)} && '
             'cat vendor device numa_node && '
             'for link in physfn driver; do '
@@ -132,14 +133,14 @@ class HostClient:
             physfn=None if physfn == '-' else physfn,
             driver=None if driver == '-' else driver)
 
-    def granularity(self) -> int:
-        """Read the step of the memory bandwidth cap, in percent."""
-        return int(self.run(
+    def read_bandwidth_step(self) -> int:
+        """Read the step of the memory bandwidth cap in percent."""
+        return int(self.run_command(
             'cat', f'{self._resctrl}/info/MB/bandwidth_gran'))
 
 
-def parse_tasks(lines: Iterable[str]) -> dict[str, frozenset[int]]:
-    """Parse lines ``DIRECTORY/tasks:THREAD`` to threads by directory."""
+def parse_group_tasks(lines: Iterable[str]) -> dict[str, frozenset[int]]:
+    """Parse lines ``DIRECTORY/tasks:THREAD``: thread IDs by directory."""
     groups: dict[str, set[int]] = {}
     for line in lines:
         path, _, thread = line.rpartition(':')
@@ -148,7 +149,7 @@ def parse_tasks(lines: Iterable[str]) -> dict[str, frozenset[int]]:
 
 
 def parse_schemata(text: str) -> dict[str, dict[int, str]]:
-    """Parse schemata, lines of ``RESOURCE:ID=VALUE;ID=VALUE``."""
+    """Parse schemata lines ``RESOURCE:ID=VALUE;ID=VALUE`` by resource."""
     result = {}
     for line in filter(None, map(str.strip, text.splitlines())):
         resource, _, values = line.partition(':')

@@ -116,18 +116,24 @@ class Steps(fixtures.Fixture):
     def _setUp(self):
         domain = 'nova.tests.fixtures.libvirt.Domain.'
         for path, counts in (
-                (domain + 'setMetadata', lambda args: args[4] in
-                 libvirt.OURS and not (self.fatal and args[2] is None)),
-                (domain + 'pinVcpuFlags', None),
-                (domain + 'pinEmulator', None),
-                (domain + 'pinIOThread', None),
-                ('ghsched_nova.host.engine.HostEngine.reconcile_guest', None),
-                ('ghsched_nova.memory.page_move.Memory.move', None),
-                ('nova.tests.fixtures.libvirt.Connection.defineXML', None),
-                # Not those that lock and unlock the server.
-                ('nova.objects.Instance.save', lambda args: {
-                    'numa_topology'} == args[0].obj_what_changed() & {
-                        'numa_topology', 'task_state'})):
+            (
+                domain + 'setMetadata',
+                lambda args: (
+                    args[4] in libvirt.OURS
+                    and not (self.fatal and args[2] is None))),
+            (domain + 'pinVcpuFlags', None),
+            (domain + 'pinEmulator', None),
+            (domain + 'pinIOThread', None),
+            ('ghsched_nova.host.engine.HostEngine.reconcile_guest', None),
+            ('ghsched_nova.memory.page_move.Memory.move_guest_memory', None),
+            ('nova.tests.fixtures.libvirt.Connection.defineXML', None),
+            # Not those that lock and unlock the server.
+            (
+                'nova.objects.Instance.save',
+                lambda args: (
+                    {'numa_topology'} == args[0].obj_what_changed()
+                    & {'numa_topology', 'task_state'})),
+        ):
             function = importutils.import_class(path.rpartition('.')[0])
             name = path.rpartition('.')[2]
             self.useFixture(fixtures.MonkeyPatch(

@@ -105,8 +105,8 @@ class LiveChangeTest(SharedRealTimeTestCase):
         self.run_path = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.flags(libvirt_run_path=str(self.run_path), group='ghsched')
         self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.threads.privileged.set_class',
-            privileged.set_class_directly))
+            'ghsched_nova.threads.privileged.set_thread_class',
+            privileged.set_thread_class_as_root))
 
     def test_class_and_share_stay(self):
         server = self.boot(self.rr(mem_bw_min=20))
@@ -129,7 +129,8 @@ class LiveChangeTest(SharedRealTimeTestCase):
             specs[f'ghsched:{key}'] for key in (
                 'vcpu_scheduler', 'vcpu_priority', 'mem_bw_min')))
         self.assertEqual([RR, RR], self.classes(process))
-        thread = survey.read_threads(process.pid)[model.Role('vcpu', 0)].tid
+        thread = survey.read_qemu_threads(process.pid)[
+            model.Role('vcpu', 0)].tid
         os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
         self.reserve()
         self.assertEqual([RR, RR], self.classes(process))
@@ -138,7 +139,7 @@ class LiveChangeTest(SharedRealTimeTestCase):
         """Return the scheduling of the vCPUs' threads, read from the kernel.
         """
         return [one.scheduling for role, one in sorted(
-            survey.read_threads(process.pid).items(), key=str)
+            survey.read_qemu_threads(process.pid).items(), key=str)
             if role.kind == 'vcpu']
 
     def rendered(self, server):

@@ -231,8 +231,9 @@ class IntelTest(HostTestCase):
         self.assertEqual({0, 1}, found.keys())
         process = qemu.find_process(run_path, 'a')
         for number, tid in found.items():
-            self.assertEqual(model.Role('vcpu', number),
-                             survey.read_role(Path('/proc'), process, tid))
+            self.assertEqual(
+                model.Role('vcpu', number),
+                survey.read_thread_role(Path('/proc'), process, tid))
         self.assertIsNone(qemu.read_vcpu_threads(run_path, 'b'))
 
     def test_start_is_refused_when_no_group_is_left(self):

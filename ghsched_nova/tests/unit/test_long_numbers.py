@@ -95,7 +95,7 @@ class TextTest(base.TestCase):
                  '40: 7 8 IR-PCI-MSI 524288-edge vfio-msix[0](0000:18:00.2)'),
                 (lambda text: counters._parse_assignments('', text),
                  'mbm_total_bytes:0=e;1=e'),
-                (lambda text: numa_maps.parse_areas(text.splitlines(), [
+                (lambda text: numa_maps.parse_bound_areas(text.splitlines(), [
                     '7f0000000000-7f0020000000 rw-p 00000000 00:00 0']),
                  '7f0000000000 bind:0 anon=1 N0=1 N1=2 kernelpagesize_kB=4'),
                 (repair_metrics.parse_repair_counts,
@@ -124,4 +124,4 @@ class TextTest(base.TestCase):
         (top / 'smp_affinity_list').write_text('0-1\n')
         for text in (LONG, '-1', '²', ''):
             (top / 'node').write_text(text)
-            self.assertIsNone(interrupts.read_route(top).node)
+            self.assertIsNone(interrupts.read_interrupt_affinity(top).node)

@@ -225,7 +225,7 @@ class EntryPointTestCase(base.TestCase):
 
     def _samples(self):
         pid = self.qemu.process.pid
-        vcpu, = (one for role, one in survey.read_threads(pid).items()
+        vcpu, = (one for role, one in survey.read_qemu_threads(pid).items()
                  if role.kind == 'vcpu')
         thread = ('web', 'vcpu', 0, vcpu.tid, vcpu.start)
         domain = (UUID, 3, 'web')

@@ -50,8 +50,8 @@ class GhschedTest(base.BaseV2ComputeAdminTest):
 
     # -- steps --------------------------------------------------------------
 
-    def _flavor(self, nodes=1, **keys):
-        """A flavor with these ghsched: keys and one vCPU in each guest node.
+    def _create_flavor(self, nodes=1, **keys):
+        """Create a flavor with ``ghsched:`` keys and one vCPU per guest node.
         """
         flavor = self.create_flavor(
             ram=CONF.ghsched.flavor_ram * nodes, vcpus=nodes,
@@ -62,8 +62,8 @@ class GhschedTest(base.BaseV2ComputeAdminTest):
             flavor['id'], **{'hw:numa_nodes': str(nodes), **specs})
         return flavor['id']
 
-    def _boot(self, flavor, status='ACTIVE', **more):
-        """A server that has reached a status; it goes with the test."""
+    def _boot_server(self, flavor, status='ACTIVE', **more):
+        """Boot a server, wait for a status, and delete it after the test."""
         server = self.create_test_server(flavor=flavor, **more)
         self.addCleanup(waiters.wait_for_server_termination,
                         self.servers_client, server['id'])
@@ -74,20 +74,20 @@ class GhschedTest(base.BaseV2ComputeAdminTest):
             raise_on_error=status != 'ERROR')
         return self.admin_servers_client.show_server(server['id'])['server']
 
-    def _allocated(self, server):
-        """Return the allocations of a server, by UUID of the provider."""
+    def _get_allocations(self, server):
+        """Return the allocations of a server by UUID of the provider."""
         return {uuid: allocation['resources'] for uuid, allocation
                 in self.placement.list_allocations(
                     server['id'])['allocations'].items()}
 
-    def _numa_providers(self):
-        """The providers that ghsched made, by UUID."""
+    def _list_numa_providers(self):
+        """Return ghsched's NUMA providers by UUID."""
         found = self.providers.list_resource_providers(
             required=names.NUMA_NODE_TRAIT)['resource_providers']
         return {provider['uuid']: provider for provider in found}
 
     def _can(self, *wanted):
-        return capabilities.held(self.providers, *wanted)
+        return capabilities.has_capable_host(self.providers, *wanted)
 
     def _need(self, *wanted):
         if not self._can(*wanted):

@@ -35,19 +35,19 @@ class FlavorTest(base.GhschedTest):
 
     @decorators.idempotent_id('5e0c2d1b-7f52-4a0e-9d0f-3a1c1c2f6b01')
     def test_a_value_out_of_range_is_refused(self):
-        refused = self.assertRaises(exceptions.BadRequest, self._flavor,
+        refused = self.assertRaises(exceptions.BadRequest, self._create_flavor,
                                     mem_bw_min=TOO_MUCH)
         self.assertIn('ghsched:mem_bw_min', str(refused))
 
     @decorators.idempotent_id('0c1d7a52-3d5e-4c6b-8a0c-6f7d1f0a5b02')
     def test_an_unknown_key_is_refused(self):
-        refused = self.assertRaises(exceptions.BadRequest, self._flavor,
+        refused = self.assertRaises(exceptions.BadRequest, self._create_flavor,
                                     mem_bw_mim=10)
         self.assertIn('mem_bw_mim', str(refused))
 
     @decorators.idempotent_id('8a7b6f0e-1b8f-4a0a-9c58-2b9c4f1d7c03')
     def test_keys_are_kept_as_they_were_set(self):
-        flavor = self._flavor(mem_bw_min=10, mem_bw_max=40)
+        flavor = self._create_flavor(mem_bw_min=10, mem_bw_max=40)
         specs = self.admin_flavors_client.list_flavor_extra_specs(
             flavor)['extra_specs']
         self.assertEqual(
@@ -60,27 +60,28 @@ class GuestTest(base.GhschedTest):
     def _held(self, server):
         """Bandwidth and control groups that a server holds."""
         amounts = [resources.get(name, 0)
-                   for resources in self._allocated(server).values()
+                   for resources in self._get_allocations(server).values()
                    for name in (names.MEM_BW_PCT, names.RESCTRL_GROUP)]
         return sum(amounts)
 
     @decorators.idempotent_id('2f1b8d7c-6f0e-4d1e-8f57-91a6a4c5de04')
     def test_a_plain_guest_holds_nothing_of_ours(self):
-        self.assertEqual(0, self._held(self._boot(self._flavor())))
+        self.assertEqual(
+            0, self._held(self._boot_server(self._create_flavor())))
 
     @decorators.idempotent_id('b3a4c9de-52e6-4b7f-8e19-7a6d5c4b3a05')
     def test_a_guest_that_fits_nowhere_is_refused(self):
         """The largest guest that the API takes needs eight whole nodes."""
         self._need('MEM_BW_MIN')
-        refused = self._boot(self._flavor(nodes=8, mem_bw_min=100),
-                             status='ERROR')
+        refused = self._boot_server(
+            self._create_flavor(nodes=8, mem_bw_min=100), status='ERROR')
         self.assertIn('No valid host', refused['fault']['message'])
         self.assertEqual(0, self._held(refused))
 
     @decorators.idempotent_id('d9c8b7a6-9f3e-4c2b-a1d0-5e4f3c2b1a06')
     def test_a_deleted_guest_gives_all_back(self):
         self._need('MEM_BW_MIN')
-        server = self._boot(self._flavor(mem_bw_min=20))
+        server = self._boot_server(self._create_flavor(mem_bw_min=20))
         self.assertNotEqual(0, self._held(server))
         self.servers_client.delete_server(server['id'])
         waiters.wait_for_server_termination(self.servers_client, server['id'])
@@ -91,7 +92,7 @@ class SharesTest(base.GhschedTest):
 
     def _shares(self, server):
         return [resources[names.MEM_BW_PCT]
-                for resources in self._allocated(server).values()
+                for resources in self._get_allocations(server).values()
                 if names.MEM_BW_PCT in resources]
 
 
@@ -107,9 +108,9 @@ class MoveTest(SharesTest):
         if not CONF.compute_feature_enabled.resize:
             raise self.skipException('[compute-feature-enabled]resize is off')
         self._need('MEM_BW_MIN')
-        server = self._boot(self._flavor(mem_bw_min=20))
+        server = self._boot_server(self._create_flavor(mem_bw_min=20))
         self.servers_client.resize_server(server['id'],
-                                          self._flavor(mem_bw_min=30))
+                                          self._create_flavor(mem_bw_min=30))
         waiters.wait_for_server_status(self.servers_client, server['id'],
                                        'VERIFY_RESIZE')
         self.servers_client.confirm_resize_server(server['id'])
@@ -123,9 +124,9 @@ class MoveTest(SharesTest):
         if not CONF.compute_feature_enabled.resize:
             raise self.skipException('[compute-feature-enabled]resize is off')
         self._need('MEM_BW_MIN')
-        server = self._boot(self._flavor(mem_bw_min=20))
+        server = self._boot_server(self._create_flavor(mem_bw_min=20))
         self.servers_client.resize_server(
-            server['id'], self._flavor(nodes=8, mem_bw_min=100))
+            server['id'], self._create_flavor(nodes=8, mem_bw_min=100))
         waiters.wait_for_server_status(self.servers_client, server['id'],
                                        'ACTIVE')
         self.assertEqual([20], self._shares(server))
@@ -136,15 +137,15 @@ class MoveTest(SharesTest):
                 or CONF.compute.min_compute_nodes < 2):
             raise self.skipException('guests cannot be live migrated here')
         self._need('MEM_BW_MIN')
-        server = self._boot(self._flavor(mem_bw_min=20))
-        before = self._host(server), set(self._allocated(server))
+        server = self._boot_server(self._create_flavor(mem_bw_min=20))
+        before = self._host(server), set(self._get_allocations(server))
         self.admin_servers_client.live_migrate_server(
             server['id'], host=None, block_migration='auto')
         waiters.wait_for_server_status(self.servers_client, server['id'],
                                        'ACTIVE')
         self.assertNotEqual(before[0], self._host(server))
         self.assertEqual([20], self._shares(server))
-        self.assertFalse(before[1] & set(self._allocated(server)))
+        self.assertFalse(before[1] & set(self._get_allocations(server)))
 
 
 class LiveChangeTest(SharesTest):
@@ -155,7 +156,7 @@ class LiveChangeTest(SharesTest):
         if not CONF.ghsched.live_change:
             raise self.skipException('[ghsched]live_change is off')
         self._need('MEM_BW_MIN')
-        self.server = self._boot(self._flavor(mem_bw_min=20))
+        self.server = self._boot_server(self._create_flavor(mem_bw_min=20))
 
     def _change(self, value, client=None):
         (client or self.admin_servers_client).action(
@@ -191,4 +192,4 @@ class QuotaTest(base.GhschedTest):
         quotas.update_quota_set(project, cores=0)
         self.assertRaises(
             (exceptions.Forbidden, exceptions.OverLimit),
-            self.create_test_server, flavor=self._flavor(mem_bw_min=10))
+            self.create_test_server, flavor=self._create_flavor(mem_bw_min=10))

@@ -39,7 +39,7 @@ class MemoryBandwidthTest(base.GhschedTest):
         holders = [uuid for uuid, allocation in allocations.items()
                    if names.MEM_BW_PCT in allocation['resources']]
         self.assertEqual(1, len(holders), allocations)
-        provider = self._numa_providers()[holders[0]]
+        provider = self._list_numa_providers()[holders[0]]
         return int(provider['name'].rpartition('_NUMA')[2])
 
     def _free(self, uuid):
@@ -59,10 +59,10 @@ class MemoryBandwidthTest(base.GhschedTest):
     @decorators.idempotent_id('0f0f9e0c-2a5b-4a53-8a5b-7d1d3f3c5a11')
     def test_guarantee_is_allocated_on_a_numa_node(self):
         self._need('MEM_BW_MIN')
-        server = self._boot(self._flavor(mem_bw_min=MINIMUM))
+        server = self._boot_server(self._create_flavor(mem_bw_min=MINIMUM))
         allocations = self.placement.list_allocations(
             server['id'])['allocations']
-        providers = self._numa_providers()
+        providers = self._list_numa_providers()
         shares = {uuid: allocation['resources'][names.MEM_BW_PCT]
                   for uuid, allocation in allocations.items()
                   if names.MEM_BW_PCT in allocation['resources']}
@@ -83,17 +83,20 @@ class MemoryBandwidthTest(base.GhschedTest):
                 'mem_bw_hardlimit': True}
         if self._can(*needed, 'MEM_BW_PRIORITY'):
             keys['mem_bw_priority'] = PRIORITY
-        server = self._boot(self._flavor(**keys))
+        server = self._boot_server(self._create_flavor(**keys))
         node = self._host_node(server)
         domain = server['OS-EXT-SRV-ATTR:instance_name']
 
-        self._check_xml(self.host.domain_xml(domain), node)
-        group = self.host.group_of(self.host.vcpu_threads(domain))
-        held = {resource: values.get(node) for resource, values
-                in self.host.schemata(group).items()}
+        self._check_xml(self.host.read_domain_xml(domain), node)
+        group = self.host.find_group_of_threads(
+            self.host.read_vcpu_threads(domain))
+        held = {
+            resource: values.get(node)
+            for resource, values in self.host.read_schemata(group).items()}
         # The hardware rounds a cap up to its next step.
-        self.assertIn(int(held['MB']),
-                      range(MAXIMUM, MAXIMUM + self.host.granularity()))
+        self.assertIn(
+            int(held['MB']),
+            range(MAXIMUM, MAXIMUM + self.host.read_bandwidth_step()))
         expected = {'MBMIN': MINIMUM, 'MBHDL': 1, 'MBPRI': PRIORITY}
         self.assertEqual(
             {resource: value for resource, value in expected.items()
@@ -122,13 +125,13 @@ class MemoryBandwidthTest(base.GhschedTest):
     def test_guest_is_refused_when_no_node_has_its_share(self):
         self._need('MEM_BW_MIN')
         places = sum(max(self._free(uuid), 0) // MINIMUM
-                     for uuid in self._numa_providers())
+                     for uuid in self._list_numa_providers())
         if places > CONF.ghsched.max_guests:
             raise self.skipException(
                 f'{places} guests fit, [ghsched]max_guests is '
                 f'{CONF.ghsched.max_guests}')
-        flavor = self._flavor(mem_bw_min=MINIMUM)
+        flavor = self._create_flavor(mem_bw_min=MINIMUM)
         for _ in range(places):
-            self._boot(flavor)
-        refused = self._boot(flavor, status='ERROR')
+            self._boot_server(flavor)
+        refused = self._boot_server(flavor, status='ERROR')
         self.assertIn('No valid host', refused['fault']['message'])

@@ -47,7 +47,7 @@ class VirtualFunctionTest(base.GhschedTest):
 
     def _boot_with_vfs(self, flavor, status='ACTIVE'):
         image = CONF.ghsched.vf_image_ref or CONF.compute.image_ref
-        return self._boot(flavor, status, image_id=image)
+        return self._boot_server(flavor, status, image_id=image)
 
     def _vfs(self, count):
         return f'{CONF.ghsched.vf_alias}:{count}'
@@ -55,7 +55,7 @@ class VirtualFunctionTest(base.GhschedTest):
     def _pf_providers(self):
         """The PFs' providers below each NUMA node's, by the node's name."""
         found = {}
-        for uuid, node in self._numa_providers().items():
+        for uuid, node in self._list_numa_providers().items():
             tree = self.providers.list_resource_providers(
                 in_tree=uuid)['resource_providers']
             found[node['name']] = [
@@ -69,24 +69,25 @@ class VirtualFunctionTest(base.GhschedTest):
         return next(iter(inventories.values()), {'total': 0})
 
     def _xml(self, server):
-        return self.host.domain_xml(server['OS-EXT-SRV-ATTR:instance_name'])
+        return self.host.read_domain_xml(
+            server['OS-EXT-SRV-ATTR:instance_name'])
 
     def _passed(self, server):
-        return devices.passed(self._xml(server))
+        return devices.parse_passthrough_devices(self._xml(server))
 
     def _check_nodes(self, xml, passed):
         """Each device is on the host node that backs its guest node."""
         for one in passed:
             self.assertIsNotNone(one.guest_node, f'{one} has no guest node')
             self.assertEqual(
-                devices.backing_node(xml, one.guest_node),
-                self.host.pci_device(one.host).node, one)
+                devices.parse_memory_node(xml, one.guest_node),
+                self.host.read_pci_device(one.host).node, one)
 
     def _check_guest(self, server, passed):
         """The guest sees each device on the node that the XML says."""
         if not CONF.ghsched.vf_console_timeout:
             return
-        kinds = {self.host.pci_device(one.host).ids for one in passed}
+        kinds = {self.host.read_pci_device(one.host).ids for one in passed}
         self._wait_for_guest(server, kinds, sorted(
             one.guest_node for one in passed))
 
@@ -97,9 +98,9 @@ class VirtualFunctionTest(base.GhschedTest):
         def agrees():
             console = self.servers_client.get_console_output(
                 server['id'])['output']
-            last[:] = [one for one in devices.seen(console)
+            last[:] = [one for one in devices.parse_reported_devices(console)
                        if one.ids in kinds]
-            return devices.is_ready(console) and nodes == sorted(
+            return devices.shows_all_boot_devices(console) and nodes == sorted(
                 one.node for one in last)
         seen = test_utils.call_until_true(
             agrees, CONF.ghsched.vf_console_timeout, 1)
@@ -111,29 +112,32 @@ class VirtualFunctionTest(base.GhschedTest):
     @decorators.idempotent_id('3a9c5a68-6b7e-4f0c-9a6e-0e4a1d6f2b01')
     def test_each_guest_node_has_a_vf_of_its_host_node(self):
         share = {'mem_bw_min': SHARE} if self._can('MEM_BW_MIN') else {}
-        server = self._boot_with_vfs(self._flavor(
+        server = self._boot_with_vfs(self._create_flavor(
             nodes=2, vfs=self._vfs(2), device_numa='required', **share))
-        allocated = self._allocated(server)
+        allocated = self._get_allocations(server)
         pfs = [one['name'] for providers in self._pf_providers().values()
                for one in providers if one['uuid'] in allocated]
         xml = self._xml(server)
-        passed = devices.passed(xml)
+        passed = devices.parse_passthrough_devices(xml)
 
         self.assertEqual([0, 1], sorted(one.guest_node for one in passed))
         self._check_nodes(xml, passed)
         # Nova ends a PF's provider's name with the PF's address.
         self.assertEqual(
-            sorted(self.host.pci_device(one.host).physfn for one in passed),
-            sorted(name.rpartition('_')[2] for name in pfs))
+            sorted(
+                self.host.read_pci_device(one.host).physfn for one in passed),
+            sorted(name.rpartition('_')[2] for name in pfs),
+        )
         for one in passed:
-            self.assertEqual('vfio-pci', self.host.pci_device(one.host).driver)
+            self.assertEqual(
+                'vfio-pci', self.host.read_pci_device(one.host).driver)
         self._check_allocation(allocated, share)
         self._check_guest(server, passed)
 
     def _check_allocation(self, allocated, share):
         """A guest node's VF and bandwidth are below one NUMA node."""
         nodes = {provider['name']: provider['uuid']
-                 for provider in self._numa_providers().values()}
+                 for provider in self._list_numa_providers().values()}
         used = {}
         for name, providers in self._pf_providers().items():
             for provider in providers:
@@ -152,37 +156,40 @@ class VirtualFunctionTest(base.GhschedTest):
                    for providers in self._pf_providers().values())
         self.assertGreater(most, 0, 'no NUMA node of a host has a PF')
         refused = self._boot_with_vfs(
-            self._flavor(vfs=self._vfs(most + 1), device_numa='required'),
-            status='ERROR')
+            self._create_flavor(
+                vfs=self._vfs(most + 1), device_numa='required'),
+            status='ERROR',
+        )
         fault = refused['fault']['message']
         self.assertIn('No valid host', fault)
         self.assertIn('ghsched:vfs', fault)
-        self.assertEqual({}, self._allocated(refused))
+        self.assertEqual({}, self._get_allocations(refused))
 
     @decorators.idempotent_id('5e7b0b9a-1a52-4a34-8df9-1f0d8e3a9c03')
     def test_port_is_attached_behind_its_node_and_detached(self):
         if not CONF.ghsched.vf_network:
             raise self.skipException('[ghsched]vf_network is not set')
         # VFs of the flavor bring the guest to a host that has some.
-        server = self._boot_with_vfs(self._flavor(
+        server = self._boot_with_vfs(self._create_flavor(
             nodes=2, vfs=self._vfs(2), device_numa='required'))
         before = self._passed(server)
         self._check_guest(server, before)
-        allocated = self._allocated(server)
+        allocated = self._get_allocations(server)
 
         port = self._attach(server, len(before))
         xml = self._xml(server)
-        after = devices.passed(xml)
+        after = devices.parse_passthrough_devices(xml)
         new, = (one for one in after if one not in before)
         self._check_nodes(xml, after)
         self._check_guest(server, after)
-        self.assertEqual('vfio-pci', self.host.pci_device(new.host).driver)
+        self.assertEqual(
+            'vfio-pci', self.host.read_pci_device(new.host).driver)
         # Nova keeps the devices of ports out of Placement.
-        self.assertEqual(allocated, self._allocated(server))
+        self.assertEqual(allocated, self._get_allocations(server))
 
         self._detach(server, port, before)
         self._check_guest(server, before)
-        self._wait(lambda: self.host.pci_device(new.host).driver is None,
+        self._wait(lambda: self.host.read_pci_device(new.host).driver is None,
                    f'{new.host} is not given back to the host')
 
     def _attach(self, server, count):

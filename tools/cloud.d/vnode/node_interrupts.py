@@ -178,7 +178,7 @@ def keeper(dedicated: set[int]) -> interrupts.InterruptKeeper:
     """Return an interrupt keeper like nova-compute's, without privsep."""
     return interrupts.InterruptKeeper(
         types.SimpleNamespace(irq_bypass=['none'], sysfs_path='/sys'),
-        dedicated, steer=privileged.steer_directly)
+        dedicated, steer=privileged.set_interrupt_cpus_as_root)
 
 
 def steer(address: str, cpus: list[int]) -> None:

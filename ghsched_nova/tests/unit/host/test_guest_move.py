@@ -129,7 +129,7 @@ class MovingTest(base.TestCase):
     def test_failed_restores_are_reported_and_retried(self):
         def refuse(*_args):
             raise moving_host.Dead('3 pages stay')
-        with mock.patch.object(self.host, 'move', refuse):
+        with mock.patch.object(self.host, 'move_guest_memory', refuse):
             error = self.assertRaises(policy_change.NotChanged, self.run_it)
         self.assertTrue(error.left)
         self.assertIn('3 pages stay; the guest could not be returned',
@@ -149,7 +149,7 @@ class MovingTest(base.TestCase):
     def test_who_is_being_moved_is_busy(self):
         seen = []
         with mock.patch.object(
-                self.host, 'move',
+                self.host, 'move_guest_memory',
                 lambda *_args: seen.append(self.mover.is_moving('u'))):
             self.run_it()
         self.assertEqual([True], seen)
@@ -162,7 +162,7 @@ class MovingTest(base.TestCase):
             claimed.append((dict(moved), len(self.host.claimed)))
             if moved == {0: 1}:
                 raise moving_host.Dead('pages stay')
-        with mock.patch.object(self.host, 'move', refuse):
+        with mock.patch.object(self.host, 'move_guest_memory', refuse):
             self.assertRaises(policy_change.NotChanged, self.run_it)
         self.assertEqual([({0: 1}, 1), ({1: 0}, 1)], claimed)
         self.assert_agreed()

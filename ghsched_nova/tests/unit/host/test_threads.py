@@ -318,8 +318,8 @@ class MoverStressTest(base.TestCase):
         self.assertEqual([], threads.stress([step] * 4, 1))
         self.assertEqual(set(), mover._busy)
 
-    def move(self, name, moved, nodes):
-        self.hosts[name].move(name, moved, nodes)
+    def move_guest_memory(self, name, moved, nodes):
+        self.hosts[name].move_guest_memory(name, moved, nodes)
 
 
 class EndpointStressTest(base.TestCase):

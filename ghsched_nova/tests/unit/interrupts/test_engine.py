@@ -128,7 +128,7 @@ class KeeperTest(KernelTestCase):
     def test_guests_that_did_not_ask_cost_nothing(self):
         self.kernel.add(40, VF, node=1)
         plain = [desired.Running(self.running[0].domain, XML)]
-        with mock.patch.object(engine, 'check_interrupts') as look:
+        with mock.patch.object(engine, 'plan_interrupt_changes') as look:
             self.keeper().reconcile_interrupts(plain)
         look.assert_not_called()
 
@@ -156,7 +156,8 @@ class WriteTest(KernelTestCase):
         )
 
     def write(self, number=40, name=VF):
-        return privileged.write_affinity(number, name, [4, 6], self.proc)
+        return privileged.write_interrupt_affinity(
+            number, name, [4, 6], self.proc)
 
     def test_write_interrupt_of_the_name_sets_its_cpus(self):
         self.assertEqual('', self.write())
@@ -197,8 +198,9 @@ class HostCommandTest(KernelTestCase):
             f'sysfs_path = {self.top}/sys\nirq_bypass = none\n'
             '[compute]\ncpu_dedicated_set = 2-3,5\n')
         out = io.StringIO()
-        with mock.patch.multiple(host, _PROC=self.top / 'proc',
-                                 _steer_interrupt=self.kernel.steer), \
+        with mock.patch.multiple(
+                host, _PROC=self.top / 'proc',
+                _set_interrupt_cpus_as_root=self.kernel.steer), \
                 mock.patch.object(host.domains, 'list_running_domains',
                                   return_value=self.running), \
                 contextlib.redirect_stdout(out):

@@ -35,7 +35,7 @@ class CountsTest(base.TestCase):
     def test_all_vectors_of_a_device_are_summed_up(self):
         self.assertEqual({'0000:18:00.2': 13, '0000:7d:01.1': 0,
                           '0001:00:00.0': 3},
-                         model.count_by_device(INTERRUPTS))
+                         model.count_interrupts_by_device(INTERRUPTS))
 
     @given(st.lists(st.lists(st.integers(0, 2 ** 32), min_size=2,
                              max_size=2), max_size=5))
@@ -44,12 +44,14 @@ class CountsTest(base.TestCase):
             f'{number}: {a:10} {b:10} IR-PCI-MSI 1-edge '
             f'vfio-msix[{number}](0000:01:00.0)\n'
             for number, (a, b) in enumerate(vectors))
-        self.assertEqual(sum(map(sum, vectors)),
-                         model.count_by_device(text).get('0000:01:00.0', 0))
+        self.assertEqual(
+            sum(map(sum, vectors)),
+            model.count_interrupts_by_device(text).get('0000:01:00.0', 0))
 
     @given(st.text())
     def test_any_text_is_read(self, text):
-        self.assertEqual({}, model.count_by_device(text.replace('vfio', '')))
+        self.assertEqual(
+            {}, model.count_interrupts_by_device(text.replace('vfio', '')))
 
 
 class ParseTest(base.TestCase):
@@ -78,7 +80,7 @@ class ParseTest(base.TestCase):
     def test_any_text_is_parsed(self, text):
         for one in model.parse_interrupts(text):
             self.assertIn(one.name, text)
-            self.assertTrue(model.is_vfio_name(one.name))
+            self.assertTrue(model.is_vfio_interrupt_name(one.name))
 
 
 NODES = {0: frozenset(range(4)), 1: frozenset(range(4, 8))}
@@ -93,8 +95,8 @@ class PlanTest(base.TestCase):
     FOUND = ((GUEST, model.parse_interrupts(INTERRUPTS)[0]),)
 
     def plan(self, route, kept=(), nodes=NODES):
-        return model.plan_actions(self.FOUND, {152: route},
-                                  model.Host(nodes, frozenset(kept)))
+        return model.plan_interrupt_actions(
+            self.FOUND, {152: route}, model.Host(nodes, frozenset(kept)))
 
     def test_an_interrupt_goes_to_cpus_that_no_guest_has(self):
         (action,), problems = self.plan(model.Route(
@@ -123,17 +125,17 @@ class PlanTest(base.TestCase):
             str(problem))
 
     def test_vanished_entries_are_left_alone(self):
-        self.assertEqual(((), ()), model.plan_actions(
+        self.assertEqual(((), ()), model.plan_interrupt_actions(
             self.FOUND, {}, model.Host(NODES)))
 
     def test_bypassing_or_shared_interrupts_are_not_steered(self):
         every = model.Guest('uuid', 'web', frozenset(
-            model.count_by_device(INTERRUPTS)))
+            model.count_interrupts_by_device(INTERRUPTS)))
         wired = INTERRUPTS.replace(', usb1', '')
         for text, bypass, numbers in (
                 (INTERRUPTS, False, [152, 153, 154]), (INTERRUPTS, True, []),
                 (wired, False, [152, 153, 154, 155]), (wired, True, [155])):
-            found = model.select_steerable(
+            found = model.select_steerable_interrupts(
                 [every], model.parse_interrupts(text), bypass)
             self.assertEqual(numbers, [one.number for _, one in found])
 

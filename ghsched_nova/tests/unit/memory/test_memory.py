@@ -41,25 +41,25 @@ few = st.integers(0, 7)
 class AreasTest(base.TestCase):
 
     def test_resources_bound_to_one_node(self):
-        first, second = numa_maps.parse_areas(NUMA_MAPS.splitlines(),
-                                              MAPS.splitlines())
+        first, second = numa_maps.parse_bound_areas(
+            NUMA_MAPS.splitlines(), MAPS.splitlines())
         self.assertEqual(
             numa_maps.Area(0x7f0000000000, 0x7f0020000000, 0, 4096,
                            {0: 131000, 1: 72}), first)
         self.assertEqual((1, 2 << 20, 0), (second.node, second.page_size,
-                                           second.strays))
-        self.assertEqual(72, first.strays)
+                                           second.stray_pages))
+        self.assertEqual(72, first.stray_pages)
 
     @given(st.text(), st.text())
     def test_any_text_is_read(self, lines, maps):
-        self.assertIsInstance(numa_maps.parse_areas(
+        self.assertIsInstance(numa_maps.parse_bound_areas(
             lines.splitlines(), maps.splitlines()), list)
 
     @given(st.integers(1, 300), st.integers(1, 1 << 20),
            st.sampled_from([4096, 1 << 21]))
     def test_pieces_are_whole_pages_and_all_of_it(self, count, size, page):
         area = numa_maps.Area(0, count * page, 0, page, {})
-        ends = list(numa_maps.split_area(area, size))
+        ends = list(numa_maps.split_area_into_pieces(area, size))
         self.assertEqual((0, area.last), (ends[0][0], ends[-1][1]))
         for (_first, last), (then, _last) in zip(
                 ends, ends[1:], strict=False):
@@ -73,27 +73,33 @@ class SequenceTest(base.TestCase):
         for old, new in ((0, 1), (1, 0), (3, 2)):
             self.assertEqual(
                 (frozenset({old, new}), frozenset({new})),
-                numa_maps.plan_node_sets({old: new}, [old]))
+                numa_maps.plan_cpuset_mems({old: new}, [old]))
 
     def test_nodes_that_change_places_stay(self):
-        error = self.assertRaises(numa_maps.NotBound, numa_maps.plan_node_sets,
-                                  {0: 1, 1: 0}, [0, 1])
+        error = self.assertRaises(
+            numa_maps.NotBound, numa_maps.plan_cpuset_mems, {0: 1, 1: 0},
+            [0, 1])
         self.assertIn('0 to 1, 1 to 0', str(error))
 
     def test_the_kernel_counts_nodes_by_their_order(self):
         # lib/bitmap.c, bitmap_remap: the comment's own example.
-        self.assertEqual(12, numa_maps.remap_node(4, frozenset(range(4, 8)),
-                                                  frozenset(range(12, 16))))
-        self.assertEqual(15, numa_maps.remap_node(7, frozenset(range(4, 8)),
-                                                  frozenset(range(12, 16))))
-        self.assertEqual(9, numa_maps.remap_node(9, frozenset({4}),
-                                                 frozenset({1})))
+        self.assertEqual(
+            12,
+            numa_maps.predict_rebound_node(
+                4, frozenset(range(4, 8)), frozenset(range(12, 16))))
+        self.assertEqual(
+            15,
+            numa_maps.predict_rebound_node(
+                7, frozenset(range(4, 8)), frozenset(range(12, 16))))
+        self.assertEqual(
+            9,
+            numa_maps.predict_rebound_node(9, frozenset({4}), frozenset({1})))
 
     @given(st.dictionaries(few, few, min_size=1).filter(
         lambda wish: len(set(wish.values())) == len(wish)))
     def test_answers_end_correctly_and_can_be_undone(self, wish):
         try:
-            steps = numa_maps.plan_node_sets(wish, wish)
+            steps = numa_maps.plan_cpuset_mems(wish, wish)
         except numa_maps.NotBound:
             self.assertGreater(len(wish), 1)
             return
@@ -105,7 +111,7 @@ class SequenceTest(base.TestCase):
             for node, target in wanted.items():
                 for here, there in zip(
                         way, way[1:], strict=False):
-                    node = numa_maps.remap_node(node, here, there)
+                    node = numa_maps.predict_rebound_node(node, here, there)
                 self.assertEqual(target, node)
 
 
@@ -157,7 +163,7 @@ class QemuTest(base.TestCase):
                                 return_value=self.cpusets()),
               mock.patch.object(kernel_files, 'CGROUPS',
                                 {kernel_files.get_file_system('/tmp')})):
-            return privileged.write_allowed_nodes(7, nodes, self.groups)
+            return privileged.write_cpuset_mems(7, nodes, self.groups)
 
     def test_allow_two_groups_writes_each_of_them_once(self):
         self.assertEqual('', self.allow(0, 1))

@@ -31,15 +31,20 @@ class CapabilitiesTest(base.TestCase):
     def test_all_are_asked_of_one_host(self):
         self._answer({'uuid': 'a'})
         self.assertTrue(
-            capabilities.held(self.client, 'MEM_BW_MIN', 'MEM_BW_MAX'))
+            capabilities.has_capable_host(
+                self.client, 'MEM_BW_MIN', 'MEM_BW_MAX')
+        )
         self.client.list_resource_providers.assert_called_once_with(
             required='CUSTOM_GHSCHED_MEM_BW_MIN,CUSTOM_GHSCHED_MEM_BW_MAX')
 
     def test_no_host_has_the_trait(self):
         self._answer()
-        self.assertFalse(capabilities.held(self.client, 'MEM_BW_MIN'))
+        self.assertFalse(
+            capabilities.has_capable_host(self.client, 'MEM_BW_MIN')
+        )
 
     def test_trait_that_placement_does_not_know(self):
         self.client.list_resource_providers.side_effect = (
             exceptions.BadRequest)
-        self.assertFalse(capabilities.held(self.client, 'MEM_BW_MIN'))
+        self.assertFalse(
+            capabilities.has_capable_host(self.client, 'MEM_BW_MIN'))

@@ -74,12 +74,12 @@ class PassedTest(base.TestCase):
             devices.Passed('0000:41:10.2', 1),
             devices.Passed('0000:41:10.4', 1),
             devices.Passed('0001:81:1f.0', None),
-        ], devices.passed(ElementTree.fromstring(_XML)))
+        ], devices.parse_passthrough_devices(ElementTree.fromstring(_XML)))
 
     def test_host_node_behind_a_guest_node(self):
         xml = ElementTree.fromstring(_XML)
         self.assertEqual([3, 2, None], [
-            devices.backing_node(xml, node) for node in (0, 1, 2)])
+            devices.parse_memory_node(xml, node) for node in (0, 1, 2)])
 
 
 class SeenTest(base.TestCase):
@@ -92,30 +92,35 @@ class SeenTest(base.TestCase):
                    'GUEST-PCI-ADDED 0000:03:00.0 0x8086:0x10ca '
                    'numa_node=1\r\n'
                    'GUEST-PCI-REMOVED 0000:02:00.0\r\n')
-        self.assertTrue(devices.is_ready(console))
+        self.assertTrue(devices.shows_all_boot_devices(console))
         self.assertEqual([
             devices.Seen('0000:01:00.0', '8086:10ca', -1),
             devices.Seen('0000:03:00.0', '8086:10ca', 1),
-        ], devices.seen(console))
+        ], devices.parse_reported_devices(console))
 
     @given(st.dictionaries(_address, _node, max_size=5), st.integers(0, 300))
     def test_a_line_that_is_still_written_does_not_count(self, nodes, size):
         whole = ''.join(
             f'GUEST-PCI {address} 0x1af4:0x1042 numa_node={node}\n'
             for address, node in nodes.items())
-        for one in devices.seen(whole[:size]):
+        for one in devices.parse_reported_devices(whole[:size]):
             self.assertEqual(nodes[one.address], one.node)
-        self.assertEqual(nodes, {
-            one.address: one.node for one in devices.seen(whole)})
+        self.assertEqual(
+            nodes,
+            {
+                one.address: one.node
+                for one in devices.parse_reported_devices(whole)})
 
     def test_a_part_of_an_earlier_line_before_a_report(self):
         """An emulated serial port of a busy machine sends such lines."""
         self.assertEqual(
             [devices.Seen('0000:ff:00.0', '8086:10ca', 1)],
-            devices.seen('GUEST-READY\nGUEST-PCI 0000:00:1f.3 0x8086:0x2930 '
-                         'numa_node=-GUEST-PCI-ADDED 0000:ff:00.0 '
-                         '0x8086:0x10ca numa_node=1\n'))
+            devices.parse_reported_devices(
+                'GUEST-READY\nGUEST-PCI 0000:00:1f.3 0x8086:0x2930 '
+                'numa_node=-GUEST-PCI-ADDED 0000:ff:00.0 '
+                '0x8086:0x10ca numa_node=1\n'),
+        )
 
     def test_not_ready_before_the_line_is_whole(self):
-        self.assertFalse(devices.is_ready('GUEST-READY'))
-        self.assertTrue(devices.is_ready('GUEST-READY\n'))
+        self.assertFalse(devices.shows_all_boot_devices('GUEST-READY'))
+        self.assertTrue(devices.shows_all_boot_devices('GUEST-READY\n'))

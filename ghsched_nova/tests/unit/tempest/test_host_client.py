@@ -28,39 +28,43 @@ class HostClientTest(base.TestCase):
 
     def test_command_goes_behind_the_prefix(self):
         host = client('import sys; print(sys.argv[1:])')
-        self.assertEqual("['ls', 'a b']\n", host.run('ls', 'a b'))
+        self.assertEqual("['ls', 'a b']\n", host.run_command('ls', 'a b'))
 
     def test_failure_says_what_the_host_said(self):
         host = client("import sys; sys.exit('no such domain')")
         error = self.assertRaises(
-            host_client.HostCommandFailed, host.run, 'virsh', 'dumpxml')
+            host_client.HostCommandFailed, host.run_command, 'virsh', 'dumpxml'
+        )
         self.assertIn('virsh dumpxml', str(error))
         self.assertIn('no such domain', str(error))
 
     def test_missing_prefix_command_is_a_failure_too(self):
         host = host_client.HostClient('no-such-command-here')
-        self.assertRaises(host_client.HostCommandFailed, host.run, 'true')
+        self.assertRaises(
+            host_client.HostCommandFailed, host.run_command, 'true')
 
     def test_group_that_holds_all_threads(self):
         host = client(
             "print('/r/a/tasks:11'); print('/r/b/tasks:12'); "
             "print('/r/b/tasks:13')")
-        self.assertEqual('/r/b', host.group_of(frozenset((12, 13))))
-        self.assertRaises(LookupError, host.group_of, frozenset((11, 12)))
+        self.assertEqual(
+            '/r/b', host.find_group_of_threads(frozenset((12, 13))))
+        self.assertRaises(
+            LookupError, host.find_group_of_threads, frozenset((11, 12)))
 
     def test_domain_xml(self):
         host = client("print('<domain><name>x</name></domain>')")
-        self.assertEqual('x', host.domain_xml('x').findtext('name'))
+        self.assertEqual('x', host.read_domain_xml('x').findtext('name'))
 
     def test_vcpu_threads(self):
         host = client(r"print('{\"return\": [{\"thread-id\": 7}]}')")
-        self.assertEqual(frozenset((7,)), host.vcpu_threads('x'))
+        self.assertEqual(frozenset((7,)), host.read_vcpu_threads('x'))
 
     def test_pci_device(self):
         host = client(r"print('0x8086\n0x10ca\n1\n0000:41:00.0\n-')")
         self.assertEqual(
             host_client.HostDevice('8086:10ca', 1, '0000:41:00.0', None),
-            host.pci_device('0000:41:10.0'))
+            host.read_pci_device('0000:41:10.0'))
 
 
 class SchemataTest(base.TestCase):

@@ -77,10 +77,10 @@ class AdmissionTest(base.TestCase):
         until = time.monotonic() + _PATIENCE
         alone = None
         while True:
-            error = deadline.try_deadline(pid, wanted)
+            error = deadline.try_deadline_scheduling(pid, wanted)
             if error in (errno.EPERM, errno.ENOSYS):
                 self.skipTest('the kernel refuses deadline here: '
-                              + deadline.explain_errno(error))
+                              + deadline.explain_scheduling_errno(error))
             others = deadline_threads() - {*self.pids, pid}
             now = time.monotonic()
             alone = None if others else alone or now
@@ -112,7 +112,7 @@ class AdmissionTest(base.TestCase):
             wanted = self.flavors(chance)
             pid = self.pids[call % len(self.pids)]
             self.assertEqual(0, self.admitted(pid, wanted), str(wanted))
-            self.assertEqual(wanted, deadline.read_deadline(pid))
+            self.assertEqual(wanted, deadline.read_deadline_scheduling(pid))
 
     def test_the_kernel_refuses_a_guest_more_than_there_are_cpus(self):
         runtime = Path('/proc/sys/kernel/sched_rt_runtime_us').read_text()
@@ -123,6 +123,6 @@ class AdmissionTest(base.TestCase):
         for pid in self.pids:
             self.assertEqual(0, self.admitted(pid, most))
         # What is left of all CPUs together may do for one more each 18 CPUs.
-        more = [deadline.try_deadline(self.sleeper(), most)
+        more = [deadline.try_deadline_scheduling(self.sleeper(), most)
                 for _number in range(1 + len(self.pids) // 18)]
         self.assertEqual(errno.EBUSY, more[-1])

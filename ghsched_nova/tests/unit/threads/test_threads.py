@@ -56,7 +56,7 @@ class ThreadsTestCase(base.TestCase):
         self.process = self.qemu.process
 
     def threads(self):
-        return survey.read_threads(self.process.pid)
+        return survey.read_qemu_threads(self.process.pid)
 
     def guest(self, **wanted):
         roles = {'vcpu0': VCPU0, 'vcpu1': VCPU1, 'main': MAIN, 'io1': IO1}
@@ -65,7 +65,7 @@ class ThreadsTestCase(base.TestCase):
 
     def reconcile(self, *guests):
         return engine.reconcile_threads(guests, self.run_path,
-                                        privileged.set_class_directly)
+                                        privileged.set_thread_class_as_root)
 
 
 class SurveyTest(ThreadsTestCase):
@@ -86,7 +86,7 @@ class SurveyTest(ThreadsTestCase):
         self.assertIsNone(qemu.find_process(self.run_path, 'gone'))
         (self.run_path / 'odd.pid').write_text('x')
         self.assertIsNone(qemu.find_process(self.run_path, 'odd'))
-        self.assertEqual({}, survey.read_threads(2**22 + 1))
+        self.assertEqual({}, survey.read_qemu_threads(2**22 + 1))
 
     def test_threads_of_two_with_one_name_are_the_older_one(self):
         before = self.threads()
@@ -114,8 +114,8 @@ class EngineTest(ThreadsTestCase):
     def test_look_changes_nothing(self):
         guest = self.guest(vcpu0=BATCH)
         before = self.threads()
-        self.assertEqual(1, len(engine.check_threads([guest],
-                                                     self.run_path).actions))
+        self.assertEqual(
+            1, len(engine.plan_thread_changes([guest], self.run_path).actions))
         self.assertEqual(before, self.threads())
 
     def test_a_thread_that_is_not_there_is_a_problem(self):
@@ -128,7 +128,7 @@ class EngineTest(ThreadsTestCase):
 
     def test_another_thread_of_the_same_number_is_left_alone(self):
         thread = self.threads()[VCPU0]
-        self.assertIn('has ended', privileged.apply_class(
+        self.assertIn('has ended', privileged.apply_scheduling_class(
             thread.tid, thread.start + 1, BATCH))
         self.assertEqual(OTHER, self.threads()[VCPU0].scheduling)
 
@@ -181,7 +181,7 @@ class PrivilegedTest(ThreadsTestCase):
 
     def refused(self, role, wanted, thread=None):
         thread = thread or self.threads()[role]
-        return privileged.set_class(model.Action(
+        return privileged.set_thread_class(model.Action(
             'uuid', 'web', role, thread, wanted, ''))
 
     def status(self, *tids):
