@@ -144,7 +144,7 @@ def run_node_checks(facts: Facts) -> tuple[Check, ...]:
     )
 
 
-def has_error(checks: Iterable[Check]) -> bool:
+def has_failed_check(checks: Iterable[Check]) -> bool:
     """Whether any of these node checks has the status ``error``."""
     return any(check.status == 'error' for check in checks)
 

@@ -124,8 +124,8 @@ def add_version_option(parser: argparse.ArgumentParser) -> None:
 
 
 def discard_output() -> None:
-    """Redirect standard output to /dev/null after a write error.
+    """Discard unwritten standard output after a write error.
 
-    Otherwise Python would try to flush the output again at exit, and fail.
+    Otherwise Python would try to write the output again at exit, and fail.
     """
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -101,7 +101,7 @@ def run_doctor_command(arguments: argparse.Namespace) -> int:
     if arguments.leftovers:
         return (exits.DONE if all(check.status == 'ok' for check in found)
                 else exits.FOUND)
-    return exits.FOUND if checks.has_error(found) else exits.DONE
+    return exits.FOUND if checks.has_failed_check(found) else exits.DONE
 
 
 def render_checks_as_json(results: Iterable[checks.Check]) -> str:

@@ -124,4 +124,4 @@ def main(argv: Sequence[str]) -> int:
         print(f'ghsched-status: {error}', file=sys.stderr)
         return exits.COULD_NOT
     print(render_missing_parts(missing))
-    return exits.FOUND if checks.has_error(missing) else exits.DONE
+    return exits.FOUND if checks.has_failed_check(missing) else exits.DONE

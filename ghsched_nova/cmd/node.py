@@ -78,10 +78,10 @@ def read_node_facts(
         unavailable=unavailable,
         missing=list_unmet_preconditions(root, Path(section.sysfs_path), proc),
         notes=tuple(_describe_foreign_controls(root, host)) if host else (),
-        overlaps=tuple(_describe_overlaps(root, host.cache if host else None)),
-        bandwidth=bandwidth, invalid=invalid,
-        helper=shutil.which('privsep-helper') is not None,
-        own_file=own_file, attempts=attempts)
+        overlaps=tuple(_describe_l3_overlaps(root, host.cache))
+        if host else (),
+        bandwidth=bandwidth, invalid=invalid, own_file=own_file,
+        helper=shutil.which('privsep-helper') is not None, attempts=attempts)
 
 
 def list_unmet_preconditions(
@@ -206,10 +206,10 @@ def _describe_foreign_controls(
                         for text in detection.describe_reduced_caps(group))
 
 
-def _describe_overlaps(
+def _describe_l3_overlaps(
     resctrl_path: Path, cache: caches.Cache | None
 ) -> Iterator[str]:
-    """Yield sentences about foreign groups using L3 ways private to guests.
+    """Yield a sentence for each foreign group using a guest's private L3 ways.
 
     :param cache: L3 cache of the host; None without control of it.
     """

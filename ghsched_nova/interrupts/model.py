@@ -58,7 +58,7 @@ class Interrupt:
     alone: bool
 
     @property
-    def can_bypass(self) -> bool:
+    def can_bypass_host(self) -> bool:
         """Whether KVM can deliver an interrupt to the guest without the host.
 
         False for wired (INTx) interrupts.
@@ -110,8 +110,10 @@ class Host:
     def online(self) -> frozenset[int]:
         return frozenset().union(*self.nodes.values())
 
-    def housekeeping(self, node: int | None) -> frozenset[int]:
-        """Host CPUs of a NUMA node, neither dedicated to guests nor isolated.
+    def get_housekeeping_cpus(self, node: int | None) -> frozenset[int]:
+        """Return a NUMA node's CPUs that are neither dedicated nor isolated.
+
+        Dedicated CPUs belong to guests.
 
         :param node: NUMA node; None for all CPUs of the host.
         """
@@ -135,7 +137,7 @@ class Action:
 
     @property
     def line(self) -> str:
-        """CPUs to which an interrupt is to move, as text."""
+        """Displayed line with the new CPUs of an interrupt."""
         return cpulist.render_cpu_list(self.cpus)
 
     @property
@@ -204,7 +206,7 @@ def select_steerable_interrupts(
     owners = {device: guest for guest in guests for device in guest.devices}
     return [(owners[one.device], one) for one in interrupts
             if one.device in owners and one.alone
-            and not (bypass and one.can_bypass)]
+            and not (bypass and one.can_bypass_host)]
 
 
 def plan_interrupt_actions(
@@ -225,9 +227,9 @@ def plan_interrupt_actions(
         route = routes.get(interrupt.number)
         if route is None:
             continue
-        cpus = host.housekeeping(route.node)
+        cpus = host.get_housekeeping_cpus(route.node)
         if not cpus:
-            problems[_make_problem(guest, interrupt, route)] = None
+            problems[_make_no_cpu_problem(guest, interrupt, route)] = None
         elif not (route.cpus & host.online) <= cpus:
             actions.append(
                 Action(guest.uuid, interrupt, cpus, _describe_route(route))
@@ -235,7 +237,8 @@ def plan_interrupt_actions(
     return tuple(actions), tuple(problems)
 
 
-def _make_problem(guest: Guest, interrupt: Interrupt, route: Route) -> Problem:
+def _make_no_cpu_problem(
+        guest: Guest, interrupt: Interrupt, route: Route) -> Problem:
     """Return the problem that a NUMA node has no housekeeping CPU."""
     where = 'the host' if route.node is None else f'NUMA node {route.node}'
     return Problem(

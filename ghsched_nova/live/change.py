@@ -124,7 +124,9 @@ class Host(Protocol):
         """
 
     def cancel_call(self, guest: Guest, call_id: str) -> Packed | None:
-        """Cancel a call that a compute host has not begun; read the policy.
+        """Cancel a pending call to a compute host; return the guest's policy.
+
+        A call is pending until the host begins to carry it out.
 
         :param call_id: ID of the call to cancel.
         :returns: bandwidth policy that the host enforces for the guest.
@@ -309,9 +311,10 @@ class LiveChange:
     def _resolve_unanswered_call(
         self, plan: Plan, call_id: str, timeout: errors.HostSilent
     ) -> None:
-        """Return if a host that did not answer has set the new policy.
+        """Check whether a host that did not answer has set the new policy.
 
-        The call is cancelled if the host has not begun it.
+        The call is cancelled if the host has not begun it. Returns if the
+        policy is set, and raises else.
 
         :raises Refused: if the host has kept the old policy.
         """
@@ -452,7 +455,7 @@ def _run_undo_step(step: Callable[[], str]) -> str:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return the text of an error, with the class of a foreign exception."""
+    """Return an error's text, with its class unless it is ghsched's own."""
     known = isinstance(error, (errors.Refused, errors.HostSilent,
                                policies.PolicyError))
     return str(error) if known else f'{type(error).__name__}: {error}'

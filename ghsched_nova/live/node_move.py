@@ -95,7 +95,7 @@ class Host(Protocol):
         """
 
     def cancel_call(self, guest: change.Guest, call_id: str) -> object:
-        """Cancel a call of :meth:`move_nodes` that the host has not begun."""
+        """Cancel a pending call of :meth:`move_nodes` to a compute host."""
 
 
 @dataclass(frozen=True)
@@ -210,24 +210,24 @@ class NodeMove:
         except errors.HalfDone as error:
             self._undo = []
             raise errors.LeftOver(
-                str(error), self._explain_unknown_nodes(plan)) from error
+                str(error), self._describe_manual_steps(plan)) from error
         except errors.HostSilent as silent:
             self._resolve_unanswered_call(plan, token, silent)
 
     def _resolve_unanswered_call(
         self, plan: Plan, call_id: str, timeout: errors.HostSilent
     ) -> None:
-        """Return if a host that did not answer has moved the guest.
+        """Check whether a host that did not answer has moved the guest.
 
-        The call is cancelled if the host has not begun it. Nova's record shows
-        whether the guest has moved.
+        The call is cancelled if the host has not begun it. Returns if Nova's
+        record has the new NUMA nodes, and raises else.
         """
         try:
             self.host.cancel_call(plan.guest, call_id)
         except (errors.HostSilent, errors.Refused) as error:
             self._undo = []
             raise errors.LeftOver(
-                str(timeout), self._explain_unknown_nodes(plan)) from error
+                str(timeout), self._describe_manual_steps(plan)) from error
         cells = self.records.read_guest_nodes().cells
         if [cell.host_node for cell in cells] != [
                 cell.host_node for cell in plan.request.move.after]:
@@ -245,7 +245,7 @@ class NodeMove:
                 [self._describe_both_places(plan)]) from error
 
     @staticmethod
-    def _explain_unknown_nodes(plan: Plan) -> list[str]:
+    def _describe_manual_steps(plan: Plan) -> list[str]:
         """Return what an admin must do if a guest's NUMA nodes are unknown."""
         there = (f'the server is on its old or its new NUMA nodes of the host '
                  f'{plan.guest.host}, or between them; its nova-compute moves '

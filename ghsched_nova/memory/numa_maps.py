@@ -116,7 +116,7 @@ def _parse_bound_area(line: str) -> Area | None:
 
 
 def predict_rebound_node(node: int, old: Nodes, new: Nodes) -> int:
-    """Return the NUMA node to which the kernel rebinds memory of a node.
+    """Return the NUMA node to which the kernel rebinds a node's memory.
 
     This happens to memory that is bound to one node when ``cpuset.mems``
     changes.

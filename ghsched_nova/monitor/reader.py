@@ -291,14 +291,14 @@ def _directories(path: str) -> list[tuple[str, int]]:
 
 def _lines(path: str) -> schemata.Schemata | None:
     try:
-        return _parse_cached_schemata(
+        return _parse_schemata_cached(
             _content(f'{path}/schemata', _SCHEMATA_LONGEST))
     except (OSError, schemata.SchemataError):
         return None
 
 
 @functools.lru_cache(maxsize=1024)
-def _parse_cached_schemata(content: bytes) -> schemata.Schemata:
+def _parse_schemata_cached(content: bytes) -> schemata.Schemata:
     """Parse a schemata file; the result is cached by content."""
     return schemata.parse_kernel_schemata(content.decode(errors='replace'))
 

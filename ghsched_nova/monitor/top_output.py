@@ -449,7 +449,7 @@ def _percent(figure: rates.Figure, capacity: int | None) -> str:
 
 
 def replace_unprintable(text: str) -> str:
-    """Replace characters that a terminal may interpret by ``?``."""
+    """Replace unprintable characters by ``?``, for a terminal."""
     return ''.join(letter if letter.isprintable() else '?'
                    for letter in text)
 

@@ -519,7 +519,7 @@ def compute_effective_limits(
 def _convert_cap(
         host: topology.Host, caps: Mapping[int, int], node: int,
         guest_nodes: Collection[int]) -> tuple[float | None, int | None]:
-    """Return a NUMA node's bandwidth cap in percent and in bytes per second.
+    """Convert a NUMA node's bandwidth cap to percent and bytes per second.
 
     Each is None if unknown.
 
@@ -544,7 +544,7 @@ def _convert_cap(
 def _compute_cap_share(
     host: topology.Host, domain: int, node: int, guest_nodes: Collection[int]
 ) -> Fraction:
-    """Return the share of a resctrl domain's cap that is one NUMA node's.
+    """Return which share of a resctrl domain's cap applies to a NUMA node.
 
     :param guest_nodes: host NUMA nodes of the guest; empty if unknown.
     """

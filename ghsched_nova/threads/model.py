@@ -108,7 +108,7 @@ class Action:
 
     @property
     def line(self) -> str:
-        """New CPUs or new scheduling class of a thread, as text."""
+        """Displayed line with the new CPUs or scheduling class of a thread."""
         return (cpulist.render_cpu_list(self.cpus) if self.cpus
                 else str(self.scheduling))
 

@@ -58,7 +58,7 @@ _Microseconds = Annotated[int, Range(0, 2 ** 32)]
 
 
 def _check_guest_thread(value: tuple[str, Kind, int, int, int]) -> None:
-    """Refuse a thread that is not the stated thread of a guest.
+    """Refuse a thread ID that is not the stated thread of a guest.
 
     For example, vCPU 3 of a running guest.
 
@@ -225,7 +225,9 @@ def _run_in_child_process(test: Callable[[], int]) -> str:
 
 
 def set_thread_cpus(tid: int, start_time: int, cpus: Iterable[int]) -> str:
-    """Set the CPUs of a thread, if its start time shows that it is the same.
+    """Set the CPUs of a thread, unless its ID belongs to another thread now.
+
+    A different start time shows that it does.
 
     :param start_time: start time of the thread in clock ticks since boot.
     :returns: error message; empty on success.
@@ -241,9 +243,9 @@ def set_thread_cpus(tid: int, start_time: int, cpus: Iterable[int]) -> str:
 
 def apply_scheduling_class(
         tid: int, start_time: int, scheduling: Scheduling) -> str:
-    """Set a thread's scheduling class, if its start time is the same.
+    """Set the scheduling class of a thread, unless its ID has been reused.
 
-    A different start time means that the thread ID belongs to another thread
+    A different start time shows that the thread ID belongs to another thread
     now. New threads of a real-time thread do not inherit its class.
 
     :param start_time: start time of the thread in clock ticks since boot.

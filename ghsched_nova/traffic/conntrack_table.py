@@ -105,7 +105,7 @@ class _Largest:
         self.floor = 0
 
     def add_flow(self, flow: Flow) -> None:
-        """Add a connection of an IP address.
+        """Add a network connection (flow) of an IP address.
 
         Of two connections with the same key, the one with more bytes is kept.
         """
@@ -115,7 +115,7 @@ class _Largest:
             self.drop_smallest_flows()
 
     def drop_smallest_flows(self) -> None:
-        """Drop connections with the fewest bytes if there are too many."""
+        """Drop flows of an IP address with the fewest bytes, if too many."""
         ordered = sorted(self.flows.values(), reverse=True,
                          key=lambda one: (one.count, one.key))
         self.flows = {one.key: one for one in ordered[:self._most]}

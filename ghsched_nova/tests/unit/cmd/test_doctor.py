@@ -189,7 +189,7 @@ class ChecksTest(base.TestCase):
     def test_checks_not_about_a_node_are_skipped(self):
         found = checks.run_node_checks(checks.Facts(files=('nova.conf',)))
         self.assertEqual({'ok', 'skipped'}, {one.status for one in found})
-        self.assertFalse(checks.has_error(found))
+        self.assertFalse(checks.has_failed_check(found))
 
     @given(st.builds(
         checks.Facts, st.text(max_size=5), st.text(max_size=5),
@@ -199,8 +199,10 @@ class ChecksTest(base.TestCase):
         mode=st.none() | st.integers(0, 0o7777)))
     def test_no_node_is_an_error_of_ours(self, facts):
         found = checks.run_node_checks(facts)
-        self.assertEqual(checks.has_error(found), status.make_upgrade_result(
-            found).code == upgradecheck.Code.FAILURE)
+        self.assertEqual(
+            checks.has_failed_check(found),
+            status.make_upgrade_result(found).code
+            == upgradecheck.Code.FAILURE)
 
 
 class CommandTest(base.TestCase):

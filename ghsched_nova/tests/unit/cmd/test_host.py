@@ -225,7 +225,7 @@ class RetireTest(base.TestCase):
             mock.patch.object(retire.server_set, 'read_nova_service_conf'))
         self.enterContext(mock.patch(f'{shared}.config',
                                      return_value=self.options))
-        self.enterContext(mock.patch(f'{shared}.placement_client',
+        self.enterContext(mock.patch(f'{shared}.get_placement_client',
                                      return_value='client'))
 
     def test_a_host_that_would_report_it_all_again_is_left_alone(self):

@@ -64,9 +64,11 @@ class ParseTest(base.TestCase):
              (155, 'vfio-intx(0001:00:00.0)', '0001:00:00.0', 3, False)],
             [(one.number, one.name, one.device, one.count, one.alone)
              for one in model.parse_interrupts(INTERRUPTS)])
-        self.assertEqual([True, True, True, False],
-                         [one.can_bypass for one in model.parse_interrupts(
-                             INTERRUPTS)])
+        self.assertEqual(
+            [True, True, True, False],
+            [
+                one.can_bypass_host
+                for one in model.parse_interrupts(INTERRUPTS)])
 
     def test_devices_that_share_a_wire(self):
         text = ('155: 3 0 GICv3 78 Level  vfio-intx(0001:00:00.0), '
