@@ -56,7 +56,7 @@ class BandwidthUse:
         try:
             return self.take_snapshot(guests)
         except topology.MonitorUnavailable as error:
-            LOG.debug('ghsched: cannot measure memory bandwidth use on this '
+            LOG.debug('ghsched: not measuring memory bandwidth use on this '
                       'host: %s', error)
         except Exception as error:
             LOG.warning('ghsched: cannot measure memory bandwidth use, '

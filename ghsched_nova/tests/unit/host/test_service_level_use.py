@@ -52,7 +52,7 @@ class PeriodsTest(base.TestCase):
 
     def period(self, usage, measured=None, not_held=(), uncounted=(),
                **of_host):
-        found = dict(service_level_use.list_periods(
+        found = dict(service_level_use.make_periods(
             snapshot(usage, **of_host), measured, not_held, uncounted))
         return found.get(('u', 0), (None, None))[1]
 
