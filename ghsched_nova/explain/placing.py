@@ -84,8 +84,8 @@ def choose_placement(request: PlacementRequest) -> Place:
     :raises Refused: when the guest does not fit the host, or not on the host
         NUMA nodes that the user has chosen.
     """
-    _check_host(request)
-    _check_nodes(request)
+    _check_host_capacity(request)
+    _check_guest_nodes(request)
     found = _find_place(request)
     if found is None:
         raise Refused(_explain_no_place(request))
@@ -125,7 +125,7 @@ def _iterate_host_nodes(request: PlacementRequest, locality: str,
 # -- refusals -----------------------------------------------------------------
 
 
-def _check_host(request: PlacementRequest) -> None:
+def _check_host_capacity(request: PlacementRequest) -> None:
     """Refuse a guest that needs more than the whole host has."""
     held = request.host.resctrl.capabilities()
     if request.need.policy.monitor and 'MEM_BW_MONITOR' not in held:
@@ -137,7 +137,7 @@ def _check_host(request: PlacementRequest) -> None:
         raise Refused('the host: ', *lacks)
 
 
-def _check_nodes(request: PlacementRequest) -> None:
+def _check_guest_nodes(request: PlacementRequest) -> None:
     """Refuse a guest if one of its NUMA nodes fits on no host NUMA node."""
     cells, nodes = request.need.guest.cells, request.nodes
     known = [node.id for node in request.host.nodes]

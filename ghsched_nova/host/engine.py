@@ -142,7 +142,7 @@ class HostEngine(host_facts.HostFacts):
         # A default cap takes one group for all guests without a policy.
         sharing = desired.map_shared_groups(stopped) | running
         return replace(
-            host.description(
+            host.make_description(
                 max(self.section.reserved_control_groups, len(foreign))
                 + self.has_default_cap + host.count_lost_control_groups(
                     sum(name.startswith(naming.MONITORS) for name in groups))),
@@ -252,8 +252,7 @@ class HostEngine(host_facts.HostFacts):
                              ) -> tuple[resctrl_host.ResctrlHost | None,
                                         list[model.Guest],
                                         list[model.Problem]]:
-        """Return the host, desired resctrl groups and unenforceable policies.
-        """
+        """Return host, desired resctrl groups and unenforceable policies."""
         group_sizes = desired.count_group_domains(running)
         guests: list[model.Guest] = []
         problems: list[model.Problem] = []

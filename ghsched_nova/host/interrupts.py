@@ -79,11 +79,10 @@ class InterruptKeeper:
         )
 
     def reconcile_interrupts(self, running: Iterable[desired.Running]) -> None:
-        """Move and log device interrupts of guests; never raises.
+        """Move device interrupts to housekeeping CPUs; never raises.
 
-        The interrupts are moved to housekeeping CPUs.
-
-        An interrupt that cannot be moved is logged once while that lasts.
+        Each move is logged. An interrupt that cannot be moved is logged once
+        while that lasts.
         """
         try:
             report = self.move_interrupts(running)

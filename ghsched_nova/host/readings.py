@@ -131,7 +131,7 @@ class Readings:
             kept = json.loads(self._path.read_text(encoding='utf-8'))
             if kept['mount'] != mount:
                 return {}
-            return {str(line): _check_readings(shown)
+            return {str(line): _validate_readings(shown)
                     for line, shown in kept['lines'].items()}
         except FileNotFoundError:
             return {}
@@ -156,8 +156,8 @@ class Readings:
                         {'path': self._path, 'error': error})
 
 
-def _check_readings(shown: object) -> rounding.Readings:
-    """Return measured bandwidth percentages; refuse a malformed list.
+def _validate_readings(shown: object) -> rounding.Readings:
+    """Refuse a malformed list of measured bandwidth percentages.
 
     The list must have 101 items, one for each of 0 to 100 percent.
 

@@ -54,9 +54,7 @@ class ServiceLevelUse:
     def record_period(self, snapshot: view.Snapshot | None,
                       measured: load.Load | None, not_held: Collection[str],
                       uncounted: Collection[str], now: float) -> None:
-        """Add the time since the last report to the record; never raises.
-
-        The record holds the service levels of the host's servers.
+        """Record the service levels since the last report; never raises.
 
         :param snapshot: bandwidth since the last report; None if unknown.
         :param measured: load since the last report; None if unknown.

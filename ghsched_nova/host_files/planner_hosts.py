@@ -40,7 +40,7 @@ def make_providers(host: HostFile, name: str) -> tuple[tree.Provider, ...]:
 
     :param name: name of the compute node.
     """
-    resctrl = host.resctrl.description(host.reserved_groups)
+    resctrl = host.resctrl.make_description(host.reserved_groups)
     found = tree.desired(
         str(uuid.uuid5(_NAMESPACE, name)), name,
         replace(resctrl, numa_nodes=tuple(node.id for node in host.nodes),

@@ -123,7 +123,7 @@ def add_counter_assignments(
 def map_measuring_groups(
     guests: Iterable[model.Guest], names: Mapping[str, model.Group]
 ) -> dict[str, model.Guest]:
-    """Return the guests by the resctrl group that measures their bandwidth.
+    """Map each resctrl group that measures bandwidth to its guest.
 
     The key is the path of a control group or monitoring group.
     """

@@ -147,8 +147,7 @@ def describe_unused_controls(
 
 
 def describe_reduced_caps(group: schemata.Schemata) -> Iterator[str]:
-    """Yield a note on each schemata line that reduces bandwidth below the cap.
-    """
+    """Yield a note on each schemata line that reduces a cap's bandwidth."""
     for name in dialects.LIMITING:
         values = _get_values(group, name)
         if not values:

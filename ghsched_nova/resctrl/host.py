@@ -246,7 +246,7 @@ class ResctrlHost:
         step = self.granularity if knob.stepped else 1
         return tuple(range(step, knob.maximum + 1, step))
 
-    def description(
+    def make_description(
             self, reserved_groups: int = 0) -> placement_host.HostDescription:
         """Return the host description from which Placement inventory is made.
 

@@ -172,7 +172,7 @@ class Wanted:
     cache: Cache | None = None
 
     @property
-    def one_supply(self) -> bool:
+    def has_single_rmid_pool(self) -> bool:
         """Whether all monitoring groups take their ids from the same pool.
 
         False also if no guest shares a control group.
@@ -230,7 +230,8 @@ class Actual:
     :param processes: names of the domains whose process lives, whatever
         libvirt says of them.
     :param monitors_of_others: monitoring groups that are not made here for
-        guests that share, where :attr:`Wanted.one_supply` asks for them.
+        guests that share, where :attr:`Wanted.has_single_rmid_pool` asks for
+        them.
     :param root: what the kernel's default group holds; read only where
         :attr:`Wanted.cache` needs it.
     :param others: schemata of control groups that belong to no guest, read

@@ -278,14 +278,14 @@ class _Work:
             except OSError as exc:
                 # First of all: later reads may empty it.
                 status = fs.read_last_status(self.files, self.root)
-                if self._is_busy(path, exc) and self.patience > 0:
+                if self._is_rmid_busy(path, exc) and self.patience > 0:
                     self.patience -= _BUSY_POLL
                     self.files.wait(_BUSY_POLL)
                     continue
                 raise self._make_creation_error(path, exc, status) from exc
             return
 
-    def _is_busy(self, path: Path, error: OSError) -> bool:
+    def _is_rmid_busy(self, path: Path, error: OSError) -> bool:
         """Whether a new group was refused because free RMIDs are still busy.
 
         A monitoring id (RMID) is busy while caches hold data of its old group.
@@ -313,7 +313,7 @@ class _Work:
         kind = 'monitoring' if path.parent != self.root else 'control'
         reason = (f'there is no {kind} group left'
                   if error.errno == errno.ENOSPC else 'cannot be made')
-        if self._is_busy(path, error):
+        if self._is_rmid_busy(path, error):
             reason += (': caches still hold lines of the monitoring ids that '
                        'are free')
         return fs.GroupError(
@@ -382,8 +382,7 @@ class _Work:
             self._remove_incomplete(action.group)
 
     def _remove_incomplete(self, group: str) -> None:
-        """Remove a resctrl group that this run created and could not complete.
-        """
+        """Remove a resctrl group that could not be completed in this run."""
         self.made.discard(group)
         # It may have gone with the whole file system.
         with contextlib.suppress(fs.GroupError):

@@ -108,7 +108,7 @@ def round_up(value: int, granularity: int) -> int:
 
 @functools.cache
 def make_mpam_scale(granularity: int, minimum: int) -> Scale:
-    """Return the percentages of the mainline MPAM driver, and what to write.
+    """Return the percentages that the mainline MPAM driver can hold.
 
     :param granularity: bandwidth_gran of the host.
     :param minimum: min_bandwidth of the host.
@@ -140,7 +140,8 @@ def _compute_shown_percent(percent: int, bits: int) -> int:
 
 
 def _divide_rounded(dividend: int, divisor: int) -> int:
-    """Return the quotient rounded to the nearest integer, like
-    DIV_ROUND_CLOSEST() of include/linux/math.h.
+    """Return the quotient of two integers, rounded to the nearest integer.
+
+    As DIV_ROUND_CLOSEST() of include/linux/math.h does.
     """
     return (dividend + divisor // 2) // divisor

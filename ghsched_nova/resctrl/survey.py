@@ -72,7 +72,8 @@ def read_actual_state(files: fs.Files, root: Path, wanted: model.Wanted,
     return model.Actual(
         found, threads,
         _list_running_domains(run_path, proc) if loose else frozenset(),
-        _count_other_monitors(files, root, names) if wanted.one_supply else 0,
+        _count_other_monitors(files, root,
+                              names) if wanted.has_single_rmid_pool else 0,
         (_read_group(files, root).schemata if wanted.cache or wanted.bounded
          else None),
         _read_other_groups(files, root, wanted, names.keys() - members.keys()),
@@ -134,7 +135,7 @@ def _find_guest_process(guest: model.Guest, group: model.Group,
     """
     process = qemu.find_process(run_path, guest.domain.name) or 0
     if not process and not guest.shared:
-        process = _find_process(proc, group.tasks, guest.domain.uuid)
+        process = _find_qemu_process(proc, group.tasks, guest.domain.uuid)
         if process in claimed:
             process = 0
         claimed.add(process)
@@ -262,7 +263,7 @@ def _add_foreign_vcpus(group: model.Group, mine: Mapping[int, str],
 # -- processes ----------------------------------------------------------------
 
 
-def _find_process(proc: Path, tids: Iterable[int], uuid: str) -> int:
+def _find_qemu_process(proc: Path, tids: Iterable[int], uuid: str) -> int:
     """Return the id of the QEMU process of a guest, found by its vCPU threads.
 
     0 unless exactly one process matches.
@@ -324,8 +325,7 @@ def _read_vhost_threads(proc: Path) -> dict[int, dict[int, str]]:
 
 
 def _is_kernel_thread(proc: Path, tid: int) -> bool:
-    """Whether a thread is a kernel thread, by its flags in ``/proc/TID/stat``.
-    """
+    """Whether a thread is a kernel thread, by the flags in its stat file."""
     try:
         fields = _read_file(f'{proc}/{tid}/stat').rpartition(')')[2].split()
         return bool(int(fields[6]) & KERNEL_THREAD)

@@ -74,7 +74,7 @@ class TreeTest(base.TestCase):
     def _read(self, root, sysfs):
         for read, documented in (
             (
-                lambda: resctrl_host.read_host(root, sysfs).description(),
+                lambda: resctrl_host.read_host(root, sysfs).make_description(),
                 resctrl_host.ResctrlUnavailable),
             (
                 reader.Reader(

@@ -109,7 +109,7 @@ class Case(world.World):
         self.draw, self.asked = draw, []
         self.files.wait = lambda _seconds: None
         self.promised = collections.Counter()
-        described_host = self.host.description()
+        described_host = self.host.make_description()
         self.most = 100 - described_host.kept_share
         for number in range(draw.randint(1, 5)):
             if number < self.host.num_closids - 1:

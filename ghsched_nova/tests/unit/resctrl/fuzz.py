@@ -103,7 +103,7 @@ class Case(world.World):
         draw, held = self.draw, self.host.capabilities()
         node = draw.randrange(2)
         minimum = draw.choice((0, 0, draw.randint(1, 60)))
-        share = (self.host.description().round_up_guarantee(minimum)
+        share = (self.host.make_description().round_up_guarantee(minimum)
                  if minimum else 0)
         if ('MEM_BW_MIN' not in held
                 or self.promised[node] + share > 100):

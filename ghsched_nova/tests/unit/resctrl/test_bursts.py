@@ -53,7 +53,7 @@ class HeldBurstsTest(base.TestCase):
         for _ in range(data.draw(st.integers(1, 8))):
             # As Placement counts: multiples of the step of the host.
             minimum = data.draw(st.integers(0, 40))
-            minimum -= minimum % host.description().guarantee_step
+            minimum -= minimum % host.make_description().guarantee_step
             burst = data.draw(st.integers(0, 100 - minimum))
             minimum = minimum and resolve.resolve_settings(host, GuestPolicy(
                 (NodePolicy(minimum),)), (0,))[0].minimum

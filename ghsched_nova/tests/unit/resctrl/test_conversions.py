@@ -208,7 +208,8 @@ class SumsTest(base.TestCase):
         for share in asked:
             record = next(
                 one for one in tree.desired(
-                    world.UUID.format(0), 'node', host.description(), config,
+                    world.UUID.format(0), 'node', host.make_description(),
+                    config,
                     {uuid: tree.Current(amounts=tuple(taken))})
                 if one.uuid == uuid).inventories[names.MEM_BW_PCT]
             if (share % record['step_size'] == 0

@@ -135,7 +135,7 @@ class RolesTest(base.TestCase):
         host = self._of('mpam-described')
         self.assertEqual({'maximum': 'MB', 'minimum': 'MB_MIN'}, {
             knob.role: knob.line for knob in host.dialect.knobs})
-        self.assertIn('MEM_BW_MIN', host.description().capabilities)
+        self.assertIn('MEM_BW_MIN', host.make_description().capabilities)
         self.assertEqual({'MB_MIN': 256}, host.tolerance)
         self.assertEqual(0, host.unguaranteed_percent)
 

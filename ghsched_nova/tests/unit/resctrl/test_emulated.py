@@ -314,7 +314,7 @@ class FuzzTest(OneGuestTestCase):
         except resctrl_host.ResctrlUnavailable as exc:
             self.assertTrue(exc.reason)
         else:
-            self.assertGreaterEqual(host.description().control_groups, 0)
+            self.assertGreaterEqual(host.make_description().control_groups, 0)
             resolve.make_unused_domain_values(host)
 
     @settings(deadline=None, max_examples=200)

@@ -43,7 +43,7 @@ class MachinesTest(base.TestCase):
             host.granularity, host.priority_default, host.monitored))
         self.assertEqual({node: (node,) for node in range(4)},
                          host.domains_by_node)
-        described = host.description(reserved_groups=1)
+        described = host.make_description(reserved_groups=1)
         self.assertEqual(((0, 1, 2, 3), 30, ALL), (
             described.nodes, described.control_groups,
             described.capabilities))
@@ -58,12 +58,12 @@ class MachinesTest(base.TestCase):
         self.assertEqual({0: (0,), 1: (1,)}, host.domains_by_node)
         self.assertEqual(
             {'MEM_BW_MAX', 'MEM_BW_HARDLIMIT', 'L3_WAYS', 'MEM_BW_MONITOR'},
-            host.description().capabilities)
+            host.make_description().capabilities)
 
     def test_a_guarantee_has_the_steps_of_the_line_that_holds_it(self):
         self.assertEqual(
-            (2, 1), (captured.openeuler(granularity=2).description()
-                     .guarantee_step, captured.intel().description()
+            (2, 1), (captured.openeuler(granularity=2).make_description()
+                     .guarantee_step, captured.intel().make_description()
                      .guarantee_step))
 
     def test_intel_before_5_12(self):
@@ -108,7 +108,7 @@ class MachinesTest(base.TestCase):
         self.assertEqual(16, host.num_closids)
         self.assertEqual(7, host.priority_default)
         self.assertIsNone(host.dialect.find_knob('minimum'))
-        self.assertNotIn('MEM_BW_MIN', host.description().capabilities)
+        self.assertNotIn('MEM_BW_MIN', host.make_description().capabilities)
         self.assertEqual({0: (0,), 1: (1,)}, host.domains_by_node)
         self.assertEqual({2: 'it has no CPU'}, host.left_out)
 
@@ -294,12 +294,13 @@ class DescriptionTest(base.TestCase):
     def test_control_groups_are_never_negative(self):
         host = captured.openeuler(num_closids=4)
         for reserved, left in ((0, 3), (3, 0), (9, 0)):
-            self.assertEqual(left, host.description(reserved).control_groups)
+            self.assertEqual(left,
+                             host.make_description(reserved).control_groups)
 
     def test_no_monitor_no_trait(self):
         host = captured.openeuler(monitored=False)
         self.assertEqual(ALL - {'MEM_BW_MONITOR'},
-                         host.description().capabilities)
+                         host.make_description().capabilities)
 
 
 class ChangedTest(base.TestCase):
@@ -486,6 +487,6 @@ class FuzzTest(base.TestCase):
         except resctrl_host.ResctrlUnavailable as exc:
             self.assertTrue(exc.reason)
         else:
-            self.assertGreaterEqual(host.description().control_groups, 0)
+            self.assertGreaterEqual(host.make_description().control_groups, 0)
         self.assertEqual(before, _snapshot(top))
         self._restore(top, machine, changes)
