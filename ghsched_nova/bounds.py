@@ -119,35 +119,36 @@ class Checked:
 
 
 def _compile_check(annotation: Any) -> _Check:
-    """Return a function that checks a value against a type annotation with
-    bounds.
+    """Return a function that checks values against a type with bounds.
 
+    :param annotation: type annotation, in which ``Annotated`` gives bounds.
     :raises TypeError: if the annotation permits unbounded values.
     """
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if annotation in (bool, None, types.NoneType):
-        return _exactly(types.NoneType if annotation is None else annotation)
+        return _make_type_check(types.NoneType if annotation is
+                                None else annotation)
     if origin is typing.Literal:
-        return _one_of(args)
+        return _make_choice_check(args)
     if origin is typing.Annotated:
-        return _bounded(*args)
+        return _make_bounded_check(*args)
     if origin in (typing.Union, types.UnionType):
-        return _any_of([_compile_check(arg) for arg in args])
+        return _make_union_check([_compile_check(arg) for arg in args])
     if origin is tuple and Ellipsis not in args:
-        return _fields([_compile_check(arg) for arg in args])
+        return _make_tuple_check([_compile_check(arg) for arg in args])
     if origin in (list, Sequence):
-        return _items(_compile_check(args[0]))
+        return _make_sequence_check(_compile_check(args[0]))
     if origin is dict:
-        return _entries(*map(_compile_check, args))
+        return _make_mapping_check(*map(_compile_check, args))
     raise TypeError(f'{annotation} has no bounds')
 
 
-def _bounded(kind: Any, *bounds: Callable[[Any], None]) -> _Check:
+def _make_bounded_check(kind: Any, *bounds: Callable[[Any], None]) -> _Check:
     need = {int: Range, str: Text}.get(kind)
     if need is None:
         inner = _compile_check(kind)
     elif any(isinstance(bound, need) for bound in bounds):
-        inner = _exactly(kind)
+        inner = _make_type_check(kind)
     else:
         raise TypeError(f'{kind} needs a {need.__name__}')
 
@@ -158,9 +159,9 @@ def _bounded(kind: Any, *bounds: Callable[[Any], None]) -> _Check:
     return check
 
 
-def _exactly(kind: type) -> _Check:
+def _make_type_check(kind: type) -> _Check:
     def check(value: object, budget: _Budget) -> None:
-        _spend(budget)
+        _spend_budget(budget)
         # Not isinstance(): True is an instance of int.
         if type(value) is not kind:
             raise Refused(f'{reprlib.repr(value)} is not of type '
@@ -168,9 +169,9 @@ def _exactly(kind: type) -> _Check:
     return check
 
 
-def _one_of(allowed: Sequence[object]) -> _Check:
+def _make_choice_check(allowed: Sequence[object]) -> _Check:
     def check(value: object, budget: _Budget) -> None:
-        _spend(budget)
+        _spend_budget(budget)
         if not any(type(value) is type(one) and value == one
                    for one in allowed):
             raise Refused(f'{reprlib.repr(value)} is not one of '
@@ -178,7 +179,7 @@ def _one_of(allowed: Sequence[object]) -> _Check:
     return check
 
 
-def _any_of(checks: Sequence[_Check]) -> _Check:
+def _make_union_check(checks: Sequence[_Check]) -> _Check:
     def check(value: object, budget: _Budget) -> None:
         errors = []
         for one in checks:
@@ -190,7 +191,7 @@ def _any_of(checks: Sequence[_Check]) -> _Check:
     return check
 
 
-def _fields(checks: Sequence[_Check]) -> _Check:
+def _make_tuple_check(checks: Sequence[_Check]) -> _Check:
     def check(value: object, budget: _Budget) -> None:
         values = _check_sequence(value, budget)
         if len(values) != len(checks):
@@ -201,16 +202,16 @@ def _fields(checks: Sequence[_Check]) -> _Check:
     return check
 
 
-def _items(item: _Check) -> _Check:
+def _make_sequence_check(item: _Check) -> _Check:
     def check(value: object, budget: _Budget) -> None:
         for one in _check_sequence(value, budget):
             item(one, budget)
     return check
 
 
-def _entries(key: _Check, value_check: _Check) -> _Check:
+def _make_mapping_check(key: _Check, value_check: _Check) -> _Check:
     def check(value: object, budget: _Budget) -> None:
-        _spend(budget)
+        _spend_budget(budget)
         if type(value) is not dict:
             raise Refused(f'{reprlib.repr(value)} is not of type dict')
         for name, one in value.items():
@@ -224,12 +225,12 @@ def _check_sequence(value: object, budget: _Budget) -> Sequence[object]:
 
     msgpack turns lists into tuples.
     """
-    _spend(budget)
+    _spend_budget(budget)
     if not isinstance(value, list | tuple):
         raise Refused(f'{reprlib.repr(value)} is not of type list')
     return value
 
 
-def _spend(budget: _Budget) -> None:
+def _spend_budget(budget: _Budget) -> None:
     if next(budget, None) is None:
         raise Refused(f'more than {MAX_VALUES} values')

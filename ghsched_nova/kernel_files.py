@@ -30,10 +30,10 @@ CGROUPS = frozenset({0x63677270, 0x27e0eb})
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def get_file_system(path: str | int) -> int:
-    """Return the file system type (f_type of statfs) of a path or descriptor.
+def get_file_system_type(path: str | int) -> int:
+    """Return the file system type of a path or descriptor; 0 if unknown.
 
-    0 if the type is unknown.
+    It is ``f_type`` of statfs(2).
     """
     found = (ctypes.c_long * 32)()
     libc = ctypes.CDLL(None)
@@ -42,10 +42,9 @@ def get_file_system(path: str | int) -> int:
     return 0 if failed else int(found[0])
 
 
-def write_file(top: Path, names: Iterable[str], text: str,
-               file_systems: Collection[int]) -> None:
-    """Write a text to an existing sysfs, procfs or resctrl file in one system
-    call.
+def write_kernel_file(top: Path, names: Iterable[str], text: str,
+                      file_systems: Collection[int]) -> None:
+    """Write to an existing sysfs, procfs or resctrl file in one system call.
 
     :param top: directory that only root can replace.
     :param names: names of the directories below ``top`` and of the file.
@@ -57,10 +56,11 @@ def write_file(top: Path, names: Iterable[str], text: str,
     descriptor = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for name in directories:
-            descriptor = _open_in(descriptor, name, _DIRECTORY)
-        descriptor = _open_in(descriptor, last, os.O_WRONLY | os.O_NOFOLLOW
-                              | os.O_CLOEXEC | os.O_NONBLOCK)
-        if get_file_system(descriptor) not in file_systems:
+            descriptor = _open_in_directory(descriptor, name, _DIRECTORY)
+        descriptor = _open_in_directory(
+            descriptor, last, os.O_WRONLY | os.O_NOFOLLOW
+            | os.O_CLOEXEC | os.O_NONBLOCK)
+        if get_file_system_type(descriptor) not in file_systems:
             raise OSError(errno.EXDEV, 'not on a file system of the kernel',
                           str(Path(top, *names)))
         os.write(descriptor, text.encode())
@@ -68,9 +68,8 @@ def write_file(top: Path, names: Iterable[str], text: str,
         os.close(descriptor)
 
 
-def _open_in(directory: int, name: str, flags: int) -> int:
-    """Open a file by its name in an open directory, then close the directory.
-    """
+def _open_in_directory(directory: int, name: str, flags: int) -> int:
+    """Open a file by its name in an open directory; close the directory."""
     if name in ('', '.', '..') or '/' in name:
         raise FileNotFoundError(errno.ENOENT, 'not the name of a file', name)
     found = os.open(name, flags, dir_fd=directory)

@@ -59,9 +59,9 @@ class BadFlavor(exception.PciInvalidAlias):
 
 
 def get_guest_node(pci_request: Any) -> int | None:
-    """Return the guest NUMA node that a PCI request of ``ghsched:vfs`` is for.
+    """Return the guest NUMA node of a PCI request that was made for VFs.
 
-    None for any other PCI request.
+    None for a PCI request that is not of ``ghsched:vfs``.
     """
     match = _REQUESTER.fullmatch(pci_request.requester_id or '')
     return int(match[1]) if match else None
@@ -75,8 +75,7 @@ def select_vf_requests(requests: Iterable[Any] | None) -> list[Any]:
 
 
 def has_strict_vf_affinity(requests: Any) -> bool:
-    """Whether Nova's PCI NUMA affinity policy restricts the nodes of requested
-    VFs.
+    """Whether Nova's PCI NUMA affinity policy restricts the nodes of VFs.
 
     :param requests: ``InstancePCIRequests`` of a server, or None.
     """
@@ -86,8 +85,7 @@ def has_strict_vf_affinity(requests: Any) -> bool:
 
 
 def parse_vf_requests(requests: Iterable[Any]) -> tuple[policies.Vfs, ...]:
-    """Return PCI alias, count and guest NUMA node of each VF request of a
-    server.
+    """Return alias, count and guest NUMA node of each VF request of a server.
     """
     return tuple(policies.Vfs(node, request.alias_name, request.count)
                  for request in requests
@@ -95,9 +93,7 @@ def parse_vf_requests(requests: Iterable[Any]) -> tuple[policies.Vfs, ...]:
 
 
 def list_claimed_vf_nodes(instance: Any) -> list[tuple[int, int | None]]:
-    """Return guest NUMA node and host NUMA node of each VF an instance has
-    claimed.
-    """
+    """Return guest and host NUMA node of each VF that an instance claimed."""
     requests = instance.pci_requests
     guest_nodes = {request.request_id: node
                    for request in select_vf_requests(requests
@@ -110,16 +106,13 @@ def list_claimed_vf_nodes(instance: Any) -> list[tuple[int, int | None]]:
 
 def make_pci_requests(original: Callable[..., Any], flavor: Any,
                       affinity_policy: str | None = None) -> Any:
-    """Return the PCI requests of a flavor, including those for
-    ``ghsched:vfs``.
+    """Return a flavor's PCI requests, including those for ``ghsched:vfs``.
 
     :param original: ``nova.pci.request.get_pci_requests_from_flavor``.
     :param affinity_policy: ``hw:pci_numa_affinity_policy``; holds for the VFs
         as for Nova's own requests. By default Nova prefers near devices, and
         the scheduler enforces ``ghsched:vfs_locality``.
     :raises nova.exception.PciInvalidAlias: if an extra spec is invalid.
-    :raises nova.exception.PciRequestAliasNotDefined: if an alias is not in
-        ``[pci]alias``.
     """
     found = original(flavor, affinity_policy=affinity_policy)
     extra_specs = (flavor['extra_specs'] if 'extra_specs' in flavor else {})
@@ -154,8 +147,8 @@ def parse_requested_vfs(
         raise BadFlavor(reason=str(error)) from error
 
 
-def note_providers(requests: Sequence[Any],
-                   mapping: Mapping[str, Sequence[str]]) -> None:
+def store_allocated_pfs(requests: Sequence[Any],
+                        mapping: Mapping[str, Sequence[str]]) -> None:
     """Store the PFs that Placement chose for an instance until its claim.
 
     When a guest moves, the resource tracker of the destination makes the PCI
@@ -170,12 +163,12 @@ def note_providers(requests: Sequence[Any],
 
 @contextlib.contextmanager
 def claiming_move(instance: Any) -> Iterator[None]:
-    """Pass the PFs that Placement chose to the claim of an instance's move.
+    """Within this context, a move's claim takes the PFs of its allocation.
 
-    In this context :func:`make_pci_requests` adds these PFs to the PCI
-    requests, which the resource tracker makes again for a move.
+    :func:`make_pci_requests` adds these PFs to the PCI requests, which the
+        resource tracker makes again for a move.
     """
-    _claims.mapping = _take_providers(instance)
+    _claims.mapping = _pop_allocated_pfs(instance)
     try:
         yield
     finally:
@@ -184,19 +177,19 @@ def claiming_move(instance: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def claiming_instance(instance: Any) -> Iterator[None]:
-    """Pass the PFs that Placement chose to the claim of an instance.
+    """Within this context, an instance's claim takes its allocated PFs.
 
-    In this context the instance's PCI requests name these PFs.
+    The instance's PCI requests name these PFs.
     """
-    mapping = _take_providers(instance)
+    mapping = _pop_allocated_pfs(instance)
     if mapping and instance.pci_requests:
         set_allocated_pfs(instance.pci_requests.requests, mapping,
                           policies.wanted(instance.flavor.extra_specs))
     yield
 
 
-def _take_providers(instance: Any) -> Mapping[str, Sequence[str]] | None:
-    """Return the PFs stored for an instance's claim, and remove them."""
+def _pop_allocated_pfs(instance: Any) -> Mapping[str, Sequence[str]] | None:
+    """Return the PFs stored for an instance's claim, and forget them."""
     given, _claims.given = getattr(_claims, 'given', None), None
     own = instance.pci_requests and instance.pci_requests.requests
     return given[1] if given and given[0] is own else None
@@ -231,6 +224,7 @@ def _requests_vfs(extra_specs: Iterable[str]) -> bool:
     return any(key.startswith(keys.VFS.extra_spec) for key in extra_specs)
 
 
-def register() -> None:
-    """Make Nova add PCI requests for ``ghsched:vfs``; idempotent."""
+def register_vf_requests() -> None:
+    """Make Nova add PCI requests for ``ghsched:vfs`` of flavors; idempotent.
+    """
     pci.wrap_pci_requests(make_pci_requests)

@@ -123,8 +123,7 @@ connections = Context(
 def entrypoint(owner: priv_context.PrivContext, timeout: float
                ) -> Callable[[Callable[_Arguments, _Result]],
                              Callable[_Arguments, _Result]]:
-    """Return a decorator that makes a function an entry point of a privsep
-    helper.
+    """Return a decorator that runs a function in a privsep helper.
 
     :param owner: privsep context whose helper runs the function.
     :param timeout: seconds after which the caller gets :class:`HelperTimeout`.
@@ -154,36 +153,36 @@ def entrypoint(owner: priv_context.PrivContext, timeout: float
     return register
 
 
-def _close_if_unusable(owner: priv_context.PrivContext, useless: bool) -> None:
-    """Close the privsep channel of a context if its reader thread has ended.
+def _close_if_unusable(owner: priv_context.PrivContext, force: bool) -> None:
+    """Close a privsep context's channel if its reader thread has ended.
 
     The next call starts a new helper. oslo.privsep keeps using a channel whose
     reader thread has ended by an exception (an answer that msgpack cannot
     decode).
 
-    :param useless: whether to close the channel even if the reader is alive.
+    :param force: whether to close the channel even if the reader is alive.
     """
     channel = owner.channel
     if channel is not None and (
-            useless or not channel.reader_thread.is_alive()):
+            force or not channel.reader_thread.is_alive()):
         channel.writer.writesock.shutdown(socket.SHUT_RDWR)
         owner.stop()
 
 
-def get_run_path() -> Path:
-    """Return libvirt's configured directory of QEMU PID files."""
+def get_qemu_pid_directory() -> Path:
+    """Return the configured directory of libvirt's QEMU PID files."""
     conf.register_opts(cfg.CONF)
     return Path(cfg.CONF.ghsched.libvirt_run_path)
 
 
-def check_process(value: tuple[str, int]) -> None:
-    """Refuse a process ID that is not that of the QEMU process of a domain.
+def check_qemu_process(process: tuple[str, int]) -> None:
+    """Refuse a process ID that is not of the QEMU process of a domain.
 
-    :param value: name of the domain, process ID.
+    :param process: name of the domain, process ID.
     :raises Refused: naming both.
     """
-    name, process = value
-    if qemu.find_process(get_run_path(), name) != process:
+    name, pid = process
+    if qemu.find_qemu_process(get_qemu_pid_directory(), name) != pid:
         raise bounds.Refused(
-            f'process {process} does not run domain {name}, according to '
-            f'{get_run_path()}')
+            f'process {pid} does not run domain {name}, according to '
+            f'{get_qemu_pid_directory()}')

@@ -32,20 +32,20 @@ _MOST = 4096
 _STATUS_SIZE = 4 << 20
 
 
-def find_process(run_path: Path, name: str) -> int | None:
+def find_qemu_process(run_path: Path, domain: str) -> int | None:
     """Return the process ID of a running domain's QEMU; None if unknown.
 
     :param run_path: directory with libvirt's ``<domain name>.pid`` files.
     """
     try:
-        with open(run_path / f'{name}.pid', errors='replace') as stream:
+        with open(run_path / f'{domain}.pid', errors='replace') as stream:
             text = stream.read(_MOST).strip()
     except (OSError, ValueError):
         return None
     return int(text) if _PID.fullmatch(text) else None
 
 
-def read_vcpu_threads(run_path: Path, name: str) -> dict[int, int] | None:
+def read_vcpu_threads(run_path: Path, domain: str) -> dict[int, int] | None:
     """Return the thread IDs of a domain's vCPUs from libvirt's status file.
 
     Only root can read the file. The result is empty if QEMU has no thread per
@@ -55,7 +55,7 @@ def read_vcpu_threads(run_path: Path, name: str) -> dict[int, int] | None:
     :returns: None if the file does not exist or cannot be read.
     """
     try:
-        with open(run_path / f'{name}.xml', errors='replace') as stream:
+        with open(run_path / f'{domain}.xml', errors='replace') as stream:
             text = stream.read(_STATUS_SIZE)
     except (OSError, ValueError):
         return None
@@ -64,19 +64,19 @@ def read_vcpu_threads(run_path: Path, name: str) -> dict[int, int] | None:
             in _VCPU_PID.findall(text.partition('<domain ')[0])}
 
 
-def parse_vcpu_name(name: str) -> int | None:
-    """Return the vCPU number in the name of a QEMU thread; None without one.
+def parse_vcpu_number(thread_name: str) -> int | None:
+    """Parse the vCPU number in the name of a QEMU thread; None without one."""
+    return _match_number(_VCPU, thread_name)
+
+
+def parse_iothread_number(thread_name: str) -> int | None:
+    """Parse the number in the name of a QEMU I/O thread.
+
+    None for other threads.
     """
-    return _number(_VCPU, name)
+    return _match_number(_IOTHREAD, thread_name)
 
 
-def parse_iothread_name(name: str) -> int | None:
-    """Return the I/O thread number in the name of a QEMU thread; None without
-    one.
-    """
-    return _number(_IOTHREAD, name)
-
-
-def _number(pattern: re.Pattern[str], name: str) -> int | None:
+def _match_number(pattern: re.Pattern[str], name: str) -> int | None:
     match = pattern.fullmatch(name)
     return int(match[1]) if match else None

@@ -188,12 +188,12 @@ class HostClient:
                                  f'{error.exc_type}: {error.value}') from error
         except oslo_messaging.MessagingException as error:
             raise _make_bus_error(guest.host) from error
-        _check_answer(answer, guest.host)
+        _raise_answered_error(answer, guest.host)
         return answer
 
 
-def _check_answer(answer: object, host: str) -> None:
-    """Raise the error that a compute host's RPC answer contains."""
+def _raise_answered_error(answer: object, host: str) -> None:
+    """Raise the error that a compute host's RPC answer contains, if any."""
     if not isinstance(answer, dict):
         raise errors.Refused(f'nova-compute on {host} returned an answer '
                              f'of unknown type {type(answer).__name__}')
@@ -206,17 +206,14 @@ def _check_answer(answer: object, host: str) -> None:
 
 
 def _make_bus_error(host: str) -> errors.HostSilent:
-    """Return the error for a compute host whose message bus does not answer.
-    """
+    """Return the error for a host whose message bus cannot be reached."""
     return errors.HostSilent(
         'the message bus does not answer, by which nova-compute on '
         f'{host} is reached')
 
 
 def _make_timeout_error(host: str) -> _UnknownCall:
-    """Return the error for a compute host whose nova-compute lacks the RPC
-    method.
-    """
+    """Return the error for a host whose nova-compute lacks an RPC method."""
     return _UnknownCall(
         f'nova-compute on {host} does not know the call; is compute_driver = '
         'ghsched.GhschedLibvirtDriver there, of this release or later?')

@@ -55,7 +55,7 @@ class Validator(base.ExtraSpecValidator):
         try:
             policy.check(name, value)
         except policy.PolicyError as error:
-            raise _refusal(error) from None
+            raise _make_error(error) from None
         try:
             super().validate(name, value)
         except exception.ValidationError as error:
@@ -65,33 +65,34 @@ class Validator(base.ExtraSpecValidator):
                 f'{_FAILED}{name}: {reason}') from None
 
 
-def _refusal(error: policy.PolicyError) -> exception.ValidationError:
+def _make_error(error: policy.PolicyError) -> exception.ValidationError:
     return exception.ValidationError(f'{_FAILED}{error}')
 
 
 def check_flavor(extra_specs: Mapping[str, str],
-                 given: Collection[str]) -> None:
+                 changed: Collection[str]) -> None:
     """Refuse extra specs that are contradictory or exceed Placement's limits.
 
+    :param changed: names of the new or changed extra specs.
     :raises nova.exception.ValidationError: names the extra spec and a remedy.
     """
     try:
-        found = policy.check_flavor(extra_specs, given)
+        found = policy.check_flavor(extra_specs, changed)
         if found is not None:
             # With bandwidth_accounting=max there can only be more: the
             # scheduler knows the option.
             request.check_size(found)
     except policy.PolicyError as error:
-        raise _refusal(error) from None
+        raise _make_error(error) from None
 
 
 def register() -> list[base.ExtraSpecValidator]:
     """Return the validators of ghsched's extra specs for nova-api."""
     validators = []
     for key in keys.KEYS:
-        validators.append(_validator(key, key.extra_spec, []))
+        validators.append(_make_validator(key, key.extra_spec, []))
         if key.per_node:
-            validators.append(_validator(
+            validators.append(_make_validator(
                 key, f'{key.extra_spec}.{{node}}', [_NODE]))
     # Nova takes the first that matches, and refuses the rest without a hint.
     validators.append(Validator(
@@ -101,17 +102,17 @@ def register() -> list[base.ExtraSpecValidator]:
     return validators
 
 
-def _validator(key: keys.Key, name: str,
-               parameters: list[dict[str, str]]) -> Validator:
+def _make_validator(key: keys.Key, name: str,
+                    parameters: list[dict[str, str]]) -> Validator:
     description = key.summary
     if parameters:
         description = f'For the guest NUMA node ``node``: {key.summary}'
     return Validator(
         name=name, description=f'{description} Default: {key.default_text}.',
-        value=_value(key), parameters=parameters)
+        value=_describe_value(key), parameters=parameters)
 
 
-def _value(key: keys.Key) -> dict[str, Any]:
+def _describe_value(key: keys.Key) -> dict[str, Any]:
     if key.kind == 'bool':
         return {'type': bool}
     if key.kind in ('devices', 'name', 'vcpus'):

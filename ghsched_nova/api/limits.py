@@ -36,10 +36,11 @@ seam = registry.make_seam_decorator(registry.API)
 
 def add_usage_deltas(original: Callable[[Any, int], dict[str, int]], spec: Any,
                      count: int) -> dict[str, int]:
-    """Return the project usage that new servers add, by limit name.
+    """Return the project usage that new servers add, with ghsched's resources.
 
     :param original: ``nova.limit.placement._get_deltas``.
     :param count: number of servers.
+    :returns: amounts by name of the limit.
     """
     deltas = original(spec, count)
     for resource_class, amount in count_server_resources(spec).items():
@@ -49,7 +50,7 @@ def add_usage_deltas(original: Callable[[Any, int], dict[str, int]], spec: Any,
 
 
 def count_server_resources(spec: Any) -> collections.Counter[str]:
-    """Return a server's Placement resources that Nova does not count.
+    """Count the Placement resources of a server that Nova does not count.
 
     Amounts by resource class. A control group is counted even if the server
     will share an existing one, because only the scheduler finds out.
@@ -70,7 +71,7 @@ def count_server_resources(spec: Any) -> collections.Counter[str]:
 
 
 def count_added_usage(flavor: Any, after: Mapping[str, str]) -> dict[str, int]:
-    """Return the project usage that changed extra specs add, by limit name.
+    """Count the project usage that changed extra specs of a server add.
 
     :param flavor: flavor of the server before the change.
     :param after: extra specs after the change.
@@ -97,7 +98,7 @@ def _parse_policy(flavor: Any) -> policies.GuestPolicy | None:
 @seam('nova.objects.request_spec.RequestSpec.'
       'generate_request_groups_from_pci_requests', ('self',))
 def _count_vfs(flavor: Any) -> collections.Counter[str]:
-    """Return the number of VFs that a flavor requests, by resource class.
+    """Count the VFs that a flavor requests, by resource class.
 
     Empty if Placement does not track devices.
     """

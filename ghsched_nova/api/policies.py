@@ -37,7 +37,7 @@ _SCOPES = ['project']
 
 
 def list_rules() -> list[policy.DocumentedRuleDefault]:
-    """Return the API policy rules of ghsched with their defaults."""
+    """Return the rules of ghsched for nova-api's policy, with defaults."""
     return [
         policy.DocumentedRuleDefault(
             SET, 'rule:context_is_admin',
@@ -62,17 +62,15 @@ def list_rules() -> list[policy.DocumentedRuleDefault]:
 
 
 @functools.lru_cache(maxsize=1)
-def make_enforcer() -> policy.Enforcer:
-    """Return the oslo.policy enforcer of this process; create it on first use.
-    """
+def get_shared_enforcer() -> policy.Enforcer:
+    """Return this process's oslo.policy enforcer, made on first use."""
     return api.make_enforcer(list_rules())
 
 
 def get_enforcer() -> policy.Enforcer:
-    """Return an oslo.policy enforcer for programs that generate policy files.
-    """
+    """Return an oslo.policy enforcer for programs that write policy files."""
     shared.config()([], project='nova')
-    return make_enforcer()
+    return get_shared_enforcer()
 
 
 def authorize(context: Any, rule: str, target: Mapping[str, Any]) -> None:
@@ -82,4 +80,4 @@ def authorize(context: Any, rule: str, target: Mapping[str, Any]) -> None:
     :param target: ``project_id`` and ``user_id`` of the server.
     :raises nova.exception.Forbidden: when the rules do not allow the request.
     """
-    api.authorize(make_enforcer(), context, rule, target)
+    api.authorize(get_shared_enforcer(), context, rule, target)

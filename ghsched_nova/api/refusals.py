@@ -48,9 +48,10 @@ _BUS_RETRIES = 1
 
 
 def collect_refusals(context: Any) -> dict[str, Any]:
-    """Return the refusals of all schedulers, and the hosts without an answer.
+    """Return the refused requests that all nova-scheduler services recorded.
 
     :param context: request context of nova-api.
+    :returns: the refusals, and the hosts whose nova-scheduler did not answer.
     """
     hosts = sorted(api.list_scheduler_hosts(context))[:MAX_HOSTS]
     if not messaging.is_bus_reachable(context):
@@ -67,7 +68,10 @@ def collect_refusals(context: Any) -> dict[str, Any]:
 
 def _ask_scheduler(context: Any, host: str
                    ) -> tuple[refusal_record.Refused, ...] | None:
-    """Return the refusals of a host's schedulers; None without an answer."""
+    """Return the refusals that nova-scheduler on a host has recorded.
+
+    None if it does not answer.
+    """
     client = messaging.make_rpc_client(context, oslo_messaging.Target(
         topic=messaging.SCHEDULER_TOPIC, namespace=NAMESPACE,
         version=RPC_VERSION))

@@ -95,19 +95,20 @@ class Filter:
                 return response(environ, start)
         if request.method == 'GET' and _REFUSALS_PATH.fullmatch(
                 request.path_info):
-            response = list_refusals(environ.get('nova.context'))
+            response = handle_refusals_request(environ.get('nova.context'))
             response.headers.update(make_version_headers(request.headers))
             return response(environ, start)
         return self._application(environ, start)
 
 
-def make_version_headers(asked: MutableMapping[str, str]) -> dict[str, str]:
+def make_version_headers(
+        request_headers: MutableMapping[str, str]) -> dict[str, str]:
     """Return response headers with the compute microversion of a request.
 
     The response is the same in all microversions.
     """
     version = microversion_parse.get_version(
-        asked, 'compute', legacy_headers=[_LEGACY_VERSION])
+        request_headers, 'compute', legacy_headers=[_LEGACY_VERSION])
     if version in (None, 'latest'):
         return {}
     return {microversion_parse.STANDARD_HEADER: f'compute {version}',
@@ -126,12 +127,13 @@ def parse_action(body: bytes) -> Any:
     return document.get(ACTION) if isinstance(document, dict) else None
 
 
-def parse_extra_specs(asked: Any) -> tuple[dict[str, str | None], bool]:
-    """Return the new extra specs in a server action, and if it is a dry run.
+def parse_extra_specs(action: Any) -> tuple[dict[str, str | None], bool]:
+    """Return the new extra specs of a server action; also if it is a dry run.
 
+    :returns: the extra specs, and whether nothing is to be changed.
     :raises PolicyError: names the invalid part.
     """
-    specs = asked.get('extra_specs') if isinstance(asked, dict) else None
+    specs = action.get('extra_specs') if isinstance(action, dict) else None
     if not isinstance(specs, dict) or not specs or not all(
             value is None or isinstance(value, str)
             for value in specs.values()):
@@ -139,21 +141,21 @@ def parse_extra_specs(asked: Any) -> tuple[dict[str, str | None], bool]:
             'extra_specs', 'must map keys to texts, or to null')
     # Check the values alone, without the guest.
     changes.merge_extra_specs({}, specs)
-    return specs, asked.get('dry_run') is True
+    return specs, action.get('dry_run') is True
 
 
-def list_refusals(context: Any) -> webob.Response:
-    """Return the response to a request for the flavors that were refused."""
+def handle_refusals_request(context: Any) -> webob.Response:
+    """Return the response to a request for the refused flavors."""
     try:
         _check_context(context)
         rules.authorize(context, rules.LIST_REFUSALS, {})
     except exception.Forbidden as error:
-        return _make_refusal(403, error.format_message())
+        return _make_error_document(403, error.format_message())
     return _make_json_response(200, refusals.collect_refusals(context))
 
 
 def _check_context(context: Any) -> None:
-    """Refuse a request that Keystone's filter has not seen.
+    """Refuse a request that Keystone's middleware has not authenticated.
 
     :raises nova.exception.Forbidden: if the request has no context.
     """
@@ -163,17 +165,17 @@ def _check_context(context: Any) -> None:
             'keystonecontext in the pipeline of nova-api')
 
 
-def handle_action(context: Any, uuid: str, asked: Any) -> webob.Response:
-    """Change or move a server as an API request asks; return the response."""
+def handle_action(context: Any, uuid: str, action: Any) -> webob.Response:
+    """Change or move a server for an API request; return the response."""
     try:
         _check_context(context)
-        document = _run_action(context, uuid, asked)
+        document = _run_action(context, uuid, action)
         return _make_json_response(200, document if context.is_admin
                                    else _remove_host_name(document))
     except (exception.Forbidden, exception.OverQuota) as error:
-        return _make_refusal(403, error.format_message())
+        return _make_error_document(403, error.format_message())
     except policies.PolicyError as error:
-        return _make_refusal(400, str(error))
+        return _make_error_document(400, str(error))
     except (errors.Refused, errors.LeftOver) as error:
         return _make_error_response(context, uuid, error)
 
@@ -191,10 +193,10 @@ def _make_error_response(
             'server %(uuid)s: cannot be changed: %(error)s',
             {'uuid': uuid, 'error': error})
     if context.is_admin:
-        return _make_refusal(code, str(error))
+        return _make_error_document(code, str(error))
     if code == 404:
-        return _make_refusal(code, f'Nova knows no server {uuid}')
-    return _make_refusal(code, getattr(error, 'public', '') or (
+        return _make_error_document(code, f'Nova knows no server {uuid}')
+    return _make_error_document(code, getattr(error, 'public', '') or (
         'the server cannot be changed now; the log of nova-api has the '
         f'reason, for request {context.request_id}'))
 
@@ -204,13 +206,13 @@ def _remove_host_name(document: dict[str, Any]) -> dict[str, Any]:
     return {**document, 'server': {**document['server'], 'host': None}}
 
 
-def _run_action(context: Any, uuid: str, asked: Any) -> dict[str, Any]:
+def _run_action(context: Any, uuid: str, action: Any) -> dict[str, Any]:
     """Change or move a server if the policy rules allow it; return a report.
 
-    :raises nova.exception.Forbidden: when the rules do not allow it.
+    :raises nova.exception.Forbidden: if the rules do not allow it.
     """
-    is_move = isinstance(asked, dict) and move_report.KEY in asked
-    dry_run = isinstance(asked, dict) and asked.get('dry_run') is True
+    is_move = isinstance(action, dict) and move_report.KEY in action
+    dry_run = isinstance(action, dict) and action.get('dry_run') is True
     server = records.get_visible_server(uuid, context)
     rules.authorize(
         context, rules.DRY_RUN if dry_run else rules.MOVE if is_move
@@ -220,11 +222,11 @@ def _run_action(context: Any, uuid: str, asked: Any) -> dict[str, Any]:
     if server.locked and not context.is_admin:
         raise errors.RefusedByState('the server is locked')
     if is_move:
-        nodes = move_report.parse_move_request(asked)
+        nodes = move_report.parse_move_request(action)
         with records.open_cell_context(uuid, context) as cell:
             return move_report.make_move_report(
                 servers.move_server(cell, uuid, nodes, dry_run), dry_run)
-    specs, dry_run = parse_extra_specs(asked)
+    specs, dry_run = parse_extra_specs(action)
     api.enforce_limits(context, server.project_id, limits.count_added_usage(
         server.flavor,
         changes.merge_extra_specs(server.flavor.extra_specs, specs)))
@@ -233,7 +235,7 @@ def _run_action(context: Any, uuid: str, asked: Any) -> dict[str, Any]:
             servers.change_server_policy(cell, uuid, specs, dry_run), dry_run)
 
 
-def _make_refusal(code: int, message: str) -> webob.Response:
+def _make_error_document(code: int, message: str) -> webob.Response:
     """Return an HTTP error response in Nova's JSON format."""
     return _make_json_response(
         code, {ACTION: {'code': code, 'message': message}}

@@ -100,6 +100,6 @@ def read_node_bandwidth() -> dict[int, int]:
     from ghsched_nova import conf
 
     try:
-        return conf.parse_by_node(read_ghsched_options(), 'node_bandwidth')
+        return conf.parse_node_values(read_ghsched_options(), 'node_bandwidth')
     except (cfg.Error, ValueError):
         return {}

@@ -56,7 +56,7 @@ def read_node_facts(
     try:
         # Nova's services read all of them at their start.
         dict(section)
-        bandwidth = conf.parse_by_node(section, 'node_bandwidth')
+        bandwidth = conf.parse_node_values(section, 'node_bandwidth')
         conf.make_tree_config(section)
     except (cfg.Error, ValueError) as error:
         invalid = str(error)

@@ -91,8 +91,9 @@ def register_opts(conf: cfg.ConfigOpts) -> None:
 
 
 def list_opts() -> list[tuple[cfg.OptGroup, list[cfg.Opt]]]:
-    """Return all options of ghsched by group (entry point
-    ``oslo.config.opts``).
+    """Return all options of ghsched by group, for oslo-config-generator.
+
+    Entry point of ``oslo.config.opts``.
     """
     return [(GROUP, OPTS + DEPRECATED_OPTS),
             (PRIVSEP_GROUP, _list_privsep_opts(['CAP_DAC_OVERRIDE'])),
@@ -102,39 +103,38 @@ def list_opts() -> list[tuple[cfg.OptGroup, list[cfg.Opt]]]:
             (CONNECTIONS_GROUP, _list_privsep_opts([]))]
 
 
-def _list_privsep_opts(needed: list[str]) -> list[cfg.Opt]:
-    """Return the options that oslo.privsep registers for one of ghsched's
-    helpers.
+def _list_privsep_opts(capabilities: list[str]) -> list[cfg.Opt]:
+    """Return the options that oslo.privsep registers for a helper of ghsched.
 
     The import is local, because only nova-compute needs oslo.privsep
     otherwise.
 
-    :param needed: default capabilities of the helper.
+    :param capabilities: default capabilities of the helper.
     """
     from oslo_privsep import priv_context
     opts: list[cfg.Opt] = copy.deepcopy(priv_context.OPTS)
-    cfg.set_defaults(opts, capabilities=needed)
+    cfg.set_defaults(opts, capabilities=capabilities)
     return opts
 
 
 def make_tree_config(section: Any) -> tree.Config:
-    """Return the options for Placement inventories, as a tree.Config.
+    """Return the options of Placement inventories as a tree.Config.
 
     :param section: ``conf.ghsched``.
     :raises ValueError: if a key of ``reserved_bandwidth`` is not a NUMA node
         number.
     """
     return tree.Config(
-        reserved_bandwidth=parse_by_node(section, 'reserved_bandwidth'),
+        reserved_bandwidth=parse_node_values(section, 'reserved_bandwidth'),
         reserved_elsewhere=section.reserved_bandwidth.get(tree.ELSEWHERE, 0),
         allocation_ratio=section.bandwidth_allocation_ratio,
         # If caps are counted, they include the bursts.
-        bursts=parse_by_node(section, 'bandwidth_bursts')
+        bursts=parse_node_values(section, 'bandwidth_bursts')
         if section.bandwidth_accounting == 'min' else {})
 
 
-def get_burst_limits(section: Any) -> burst.Limits:
-    """Return the options that limit how much burst bandwidth is offered."""
+def make_burst_limits(section: Any) -> burst.Limits:
+    """Return the options that limit the burst bandwidth a host offers."""
     limits = burst.make_limits_for_risk(section.burst_risk,
                                         section.burst_window,
                                         section.burst_ratio_max)
@@ -143,7 +143,7 @@ def get_burst_limits(section: Any) -> burst.Limits:
         if (value := section[f'burst_{name}']) is not None})
 
 
-def get_bottleneck_limits(section: Any) -> bottleneck.Limits:
+def make_bottleneck_limits(section: Any) -> bottleneck.Limits:
     """Return the load thresholds above which a NUMA node is a bottleneck.
 
     :raises ValueError: names the unknown figure.
@@ -172,11 +172,11 @@ def check_options(section: Any) -> None:
             raise ValueError(f'[ghsched]{option.name}: {error}') from error
     for name in ('reserved_bandwidth', 'node_bandwidth',
                  'bandwidth_bursts'):
-        parse_by_node(section, name)
-    get_bottleneck_limits(section)
+        parse_node_values(section, name)
+    make_bottleneck_limits(section)
 
 
-def parse_by_node(section: Any, option: str) -> dict[int, int]:
+def parse_node_values(section: Any, option: str) -> dict[int, int]:
     """Return the values of a mapping option, by host NUMA node number.
 
     The value for all other nodes (``*`` of ``reserved_bandwidth``) is left

@@ -76,6 +76,6 @@ class BandwidthUse:
                 self._reader = reader.Reader(
                     Path(self._section.resctrl_path),
                     Path(self._section.sysfs_path),
-                    conf.parse_by_node(self._section, 'node_bandwidth'))
+                    conf.parse_node_values(self._section, 'node_bandwidth'))
         return view.make_bandwidth_snapshot(
             self._reader.measure_group_bandwidth(), guests)

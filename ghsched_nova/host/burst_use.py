@@ -84,7 +84,7 @@ class BurstUse:
                         hour: int) -> None:
         """Add measured burst use to the records of NUMA nodes, and save them.
         """
-        limits = conf.get_burst_limits(self._section)
+        limits = conf.make_burst_limits(self._section)
         records = dict(self.records)
         for node, period in measured.items():
             records[node] = burst_record.add_period_to_record(

@@ -36,9 +36,10 @@ def render_host_topology(section: Any, xml: str, policy: GuestPolicy,
     """
     if not policy.guest_topology:
         return xml
-    host = read_host_topology(Path(section.sysfs_path),
-                              conf.parse_by_node(section, 'node_bandwidth'),
-                              libvirt >= host_topology.KEEPS_CLUSTERS)
+    host = read_host_topology(
+        Path(section.sysfs_path),
+        conf.parse_node_values(section, 'node_bandwidth'), libvirt
+        >= host_topology.KEEPS_CLUSTERS)
     return host_topology.render_topology(xml, policy, host_nodes, host)
 
 

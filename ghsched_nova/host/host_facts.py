@@ -49,7 +49,8 @@ class HostFacts:
         :raises ResctrlUnavailable: if the kernel has no bandwidth control.
         """
         options = resctrl_host.HostSettings(
-            node_bandwidth=conf.parse_by_node(self.section, 'node_bandwidth'),
+            node_bandwidth=conf.parse_node_values(self.section,
+                                                  'node_bandwidth'),
             cap=self.section.bandwidth_cap,
             l3_ways_shared=self.section.l3_ways_shared,
             burst_ratio=self.section.burst_ratio_max)

@@ -93,7 +93,7 @@ class LoadUse:
                 load_reader.LoadReader(load_reader.Paths(
                     sysfs=Path(section.sysfs_path),
                     run=Path(section.libvirt_run_path))),
-                conf.get_bottleneck_limits(section), section.load_period,
+                conf.make_bottleneck_limits(section), section.load_period,
                 section.load_smoothing)
         changes = self._meter.measure_host_load(
             list(list_measurable_guests(running)),

@@ -83,9 +83,9 @@ def write_interrupt_affinity(
             or not Path(proc, *names, name).is_dir()):
         return 'it is not in use any more'
     try:
-        kernel_files.write_file(proc, [*names, 'smp_affinity_list'],
-                                cpulist.render_cpu_list(cpus),
-                                kernel_files.PROC)
+        kernel_files.write_kernel_file(proc, [*names, 'smp_affinity_list'],
+                                       cpulist.render_cpu_list(cpus),
+                                       kernel_files.PROC)
     except OSError as error:
         why = _WHY.get(error.errno or 0)
         return os.strerror(error.errno or 0) + (f' ({why})' if why else '')

@@ -43,7 +43,7 @@ class Memory:
 
         :param domain_name: domain name of the guest.
         """
-        process = qemu.find_process(self._run_path, domain_name)
+        process = qemu.find_qemu_process(self._run_path, domain_name)
         if process is None:
             return 'the process of the domain is not known'
         if not cpusets.find_cpusets(process):
@@ -59,7 +59,7 @@ class Memory:
 
         :param domain_name: domain name of the guest.
         """
-        process = qemu.find_process(self._run_path, domain_name)
+        process = qemu.find_qemu_process(self._run_path, domain_name)
         found = cpusets.find_cpusets(process) if process else []
         return cpusets.read_cpuset_mems(found[0]) if found else None
 
@@ -75,7 +75,7 @@ class Memory:
         :param old_nodes: all host nodes of the guest before the move.
         :raises NotBound: if pages cannot be moved.
         """
-        process = qemu.find_process(self._run_path, domain_name)
+        process = qemu.find_qemu_process(self._run_path, domain_name)
         if process is None or not cpusets.find_cpusets(process):
             raise numa_maps.NotBound(self.get_refusal_reason(domain_name))
         guest = (domain_name, process)

@@ -46,7 +46,7 @@ _AT_ONCE = 4096
 
 #: Name of the domain, and id of its process.
 Guest = Annotated[tuple[privsep.DomainName, privsep.Pid],
-                  privsep.check_process]
+                  privsep.check_qemu_process]
 
 #: NUMA node; MAX_NUMNODES of include/linux/numa.h is at most 1024.
 _Node = Annotated[int, Range(0, 1023)]
@@ -150,7 +150,7 @@ def write_cpuset_mems(
     for path in cpusets.find_cpusets(pid, root=root):
         try:
             if cpusets.read_cpuset_mems(path) != frozenset(nodes):
-                kernel_files.write_file(
+                kernel_files.write_kernel_file(
                     root, [*path.relative_to(root).parts, cpusets.MEMS], text,
                     kernel_files.CGROUPS)
         except OSError as error:

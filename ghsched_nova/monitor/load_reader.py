@@ -195,7 +195,7 @@ class LoadReader:
         wanted = sum(len(cell.vcpus) for cell in guest.cells)
         if process is not None and len(process.threads) == wanted:
             return process
-        number = qemu.find_process(self._paths.run, guest.name)
+        number = qemu.find_qemu_process(self._paths.run, guest.name)
         if number is None:
             return None
         found = survey.read_qemu_threads(number, self._paths.proc)

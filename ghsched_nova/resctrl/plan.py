@@ -222,7 +222,7 @@ def _find_vcpu_threads(guest: Guest, actual: model.Actual) -> dict[int, int]:
     """Return the thread ids of a guest's controlled vCPUs, by vCPU."""
     found = {}
     for tid, name in actual.threads.get(guest.domain.uuid, {}).items():
-        vcpu = qemu.parse_vcpu_name(name)
+        vcpu = qemu.parse_vcpu_number(name)
         if vcpu is not None and vcpu in guest.vcpus:
             found[vcpu] = tid
     return found

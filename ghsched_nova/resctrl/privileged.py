@@ -49,7 +49,7 @@ def _check_root(root: str) -> None:
     :raises GroupError: with the reason.
     """
     _check_configured('resctrl_path', root)
-    found = kernel_files.get_file_system(root)
+    found = kernel_files.get_file_system_type(root)
     if found not in cfg.CONF.ghsched.resctrl_magic:
         raise fs.GroupError(
             f'is not on a resctrl file system (type {found:#x}); is resctrl '

@@ -54,7 +54,7 @@ def read_actual_state(files: fs.Files, root: Path, wanted: model.Wanted,
     threads: dict[str, Mapping[int, str]] = {}
     others = _read_vhost_threads(proc) if wanted.all_threads else {}
     members = model.map_guests_by_group(wanted.guests, names)
-    claimed = {qemu.find_process(run_path, domain.name) or 0 for domain in
+    claimed = {qemu.find_qemu_process(run_path, domain.name) or 0 for domain in
                (*wanted.domains, *(guest.domain for guest in wanted.guests))}
     for name, guests in members.items():
         there = name in names
@@ -133,7 +133,7 @@ def _find_guest_process(guest: model.Guest, group: model.Group,
         has no pid file.
     :param claimed: process ids of other guests; the result is added.
     """
-    process = qemu.find_process(run_path, guest.domain.name) or 0
+    process = qemu.find_qemu_process(run_path, guest.domain.name) or 0
     if not process and not guest.shared:
         process = _find_qemu_process(proc, group.tasks, guest.domain.uuid)
         if process in claimed:
@@ -345,7 +345,8 @@ def _list_running_domains(run_path: Path, proc: Path) -> frozenset[str]:
         return frozenset()
     return frozenset(
         name for name in names
-        if os.path.isdir(proc / str(qemu.find_process(run_path, name) or '-')))
+        if os.path.isdir(proc
+                         / str(qemu.find_qemu_process(run_path, name) or '-')))
 
 
 def _list_process_ids(proc: Path) -> list[int]:

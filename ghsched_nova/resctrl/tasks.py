@@ -49,7 +49,7 @@ def select_vcpu_threads(tids: Iterable[int],
     :param tids: thread ids to choose from.
     """
     return frozenset(tid for tid in tids
-                     if qemu.parse_vcpu_name(read_thread_name(proc, tid))
+                     if qemu.parse_vcpu_number(read_thread_name(proc, tid))
                      is not None)
 
 

@@ -60,7 +60,7 @@ def compute_node_costs(state: Any) -> dict[int, node_choice.Cost]:
         return {}
     return node_choice.compute_load_costs(
         found, count_used_cpus_by_node(state),
-        conf.get_bottleneck_limits(config.ghsched),
+        conf.make_bottleneck_limits(config.ghsched),
         config.compute.packing_host_numa_cells_allocation_strategy)
 
 

@@ -78,7 +78,7 @@ class GhschedLoadWeigher(option_weigher.OptionWeigher):
         found = by_load.get_fresh_load(state)
         if found is None:
             return None
-        limits = conf.get_bottleneck_limits(shared.config().ghsched)
+        limits = conf.make_bottleneck_limits(shared.config().ghsched)
         nodes = node_choice.compute_relative_load(
             found, by_load.count_used_cpus_by_node(state),
             dataclasses.replace(limits, begin={

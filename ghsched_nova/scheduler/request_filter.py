@@ -228,5 +228,5 @@ def _replace_requested_resources(
 
 def register_request_filter() -> None:
     shared.config()
-    pci_requests.register()
+    pci_requests.register_vf_requests()
     scheduler.add_request_filter(ghsched_request_filter)

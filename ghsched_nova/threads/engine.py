@@ -40,7 +40,7 @@ def plan_thread_changes(
     actions: list[model.Action] = []
     problems: list[guest_changes.Problem] = []
     for guest in guests:
-        process = qemu.find_process(run_path, guest.name)
+        process = qemu.find_qemu_process(run_path, guest.name)
         actual = {} if process is None else survey.read_qemu_threads(process)
         to_set, missing = model.plan_thread_actions(guest, actual)
         actions += to_set

@@ -65,11 +65,11 @@ def _check_guest_thread(value: tuple[str, Kind, int, int, int]) -> None:
     :param value: name of the domain, kind, number, thread id, start time.
     """
     name, kind, number, tid, _start = value
-    process = qemu.find_process(privsep.get_run_path(), name)
+    process = qemu.find_qemu_process(privsep.get_qemu_pid_directory(), name)
     if process is None or not (_PROC / str(process) / 'task'
                                / str(tid)).is_dir():
         raise bounds.Refused(f'thread {tid} does not belong to domain {name}')
-    vcpus = (qemu.read_vcpu_threads(privsep.get_run_path(), name)
+    vcpus = (qemu.read_vcpu_threads(privsep.get_qemu_pid_directory(), name)
              if kind == 'vcpu' else None)
     role = (
         Role(kind, number) if (vcpus or {}).get(number) == tid else None

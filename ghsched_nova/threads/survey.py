@@ -118,8 +118,8 @@ def read_thread_scheduling(tid: int) -> Scheduling:
 def _role(name: str, tid: int, process: int) -> Role | None:
     if tid == process:
         return Role('emulator')
-    if (number := qemu.parse_vcpu_name(name)) is not None:
+    if (number := qemu.parse_vcpu_number(name)) is not None:
         return Role('vcpu', number)
-    if (number := qemu.parse_iothread_name(name)) is not None:
+    if (number := qemu.parse_iothread_number(name)) is not None:
         return Role('iothread', number)
     return None

@@ -56,16 +56,17 @@ class PortRefused(exception.InterfaceAttachFailed):
                'NUMA node or the guest has no free place for it')
 
 
-def add_refusal_reason(
+def wrap_port_attachment(
         attach: Callable[..., Any],
-        nodes: Callable[[Any], Iterable[int]]) -> Callable[..., Any]:
+        list_required_nodes: Callable[[Any],
+                                      Iterable[int]]) -> Callable[..., Any]:
     """Wrap Nova's attachment of a port so that its error explains the refusal.
 
     The user sees the reason as HTTP 400 and in the fault of the server.
 
     :param attach: ``ComputeManager._attach_interface``.
-    :param nodes: function that returns the host NUMA nodes on which an
-        instance must have its devices.
+    :param list_required_nodes: function that returns the host NUMA nodes on
+        which an instance must have its devices.
     """
     @functools.wraps(attach)
     def attach_with_reason(context: Any, instance: Any, *args: Any) -> Any:
@@ -77,7 +78,7 @@ def add_refusal_reason(
                 raise
             reason = str(error.__context__)
         except exception.InterfaceAttachPciClaimFailed as error:
-            needed = ', '.join(map(str, nodes(instance)))
+            needed = ', '.join(map(str, list_required_nodes(instance)))
             if not needed:
                 raise
             LOG.error('ghsched: cannot attach a port: it needs a free device '
@@ -91,11 +92,10 @@ def add_refusal_reason(
     return attach_with_reason
 
 
-def place_device(device_xml: str, guest_xml: str,
-                 host_node_of: Mapping[str, int | None], mode: str,
-                 numa_element: bool, distances: Distances) -> str:
-    """Return a hot-plugged device's XML with an address on its guest NUMA
-    node.
+def add_guest_address(device_xml: str, guest_xml: str,
+                      host_node_of: Mapping[str, int | None], mode: str,
+                      numa_element: bool, distances: Distances) -> str:
+    """Return a hot-plugged device's XML with an address on its guest node.
 
     :param device_xml: XML as Nova made it, without a guest address.
     :param guest_xml: live XML of the domain.
@@ -111,14 +111,14 @@ def place_device(device_xml: str, guest_xml: str,
         f'<domain><devices>{device_xml}</devices></domain>')
     decision = device_numa.assign_devices(
         [device_numa.Device(address, host_node_of.get(address))],
-        host_nodes(guest_xml), mode, distances, bool(distances))
+        parse_host_nodes(guest_xml), mode, distances, bool(distances))
     guest_node = decision.guest_node_of[address]
     reason = '; '.join(map(str, decision.problems))
     if guest_node is not None:
         if reason:
             LOG.warning('ghsched: cannot attach a passthrough device to its '
                         'own guest NUMA node: %s', reason)
-        placed = _attach_to_guest_node(
+        placed = _add_address_on_node(
             device_xml, guest_xml, guest_node, numa_element)
         if placed is not None:
             return placed
@@ -133,10 +133,11 @@ def place_device(device_xml: str, guest_xml: str,
             else device_xml)
 
 
-def _attach_to_guest_node(device_xml: str, guest_xml: str, guest_node: int,
-                          numa_element: bool) -> str | None:
-    """Return a device's XML with an address on a guest NUMA node; None if no
-    PCI port of that node is free.
+def _add_address_on_node(device_xml: str, guest_xml: str, guest_node: int,
+                         numa_element: bool) -> str | None:
+    """Return a device's XML with an address on a guest NUMA node.
+
+    None if no PCI port of that node is free.
     """
     if numa_element:
         return device_numa.set_device_node(device_xml, guest_node)
@@ -145,7 +146,7 @@ def _attach_to_guest_node(device_xml: str, guest_xml: str, guest_node: int,
             else device_numa.set_device_address(device_xml, free))
 
 
-def host_nodes(guest_xml: str) -> list[int]:
+def parse_host_nodes(guest_xml: str) -> list[int]:
     """Return the host NUMA node of each guest NUMA node of a domain."""
     memnodes = document.parse_element(guest_xml).findall('numatune/memnode')
     return [int(memnode.attrib['nodeset']) for memnode in sorted(
@@ -174,34 +175,35 @@ class PlacedGuest:
         return self._guest.attach_device(config, *args, **kwargs)
 
 
-def _wrap_to_xml(config: Any, where: Place) -> None:
-    """Change a device configuration to render its XML with a guest PCI
-    address.
+def _wrap_to_xml(config: Any, add_address: Place) -> None:
+    """Change a device configuration to render its XML with a guest address.
 
     :param config: device configuration of nova.virt.libvirt.config.
-    :param where: function that adds the guest address to a device's XML.
+    :param add_address: function that adds the guest PCI address to a device's
+        XML.
     """
     to_xml = config.to_xml
-    config.to_xml = lambda *args, **kwargs: where(to_xml(*args, **kwargs))
+    config.to_xml = lambda *args, **kwargs: add_address(to_xml(
+        *args, **kwargs))
 
 
 class PlacingVIFDriver(vif.LibvirtGenericVIFDriver):
-    """Nova's VIF driver; within :meth:`placing` devices get an address."""
+    """Nova's VIF driver, which can add guest addresses to devices."""
 
     def __init__(self, host: Any) -> None:
         super().__init__(host)
         self._local = threading.local()
 
     @contextlib.contextmanager
-    def placing(self, where: Place) -> Iterator[None]:
-        """Add guest PCI addresses to the devices configured within this
-        context.
+    def adding_guest_addresses(self, add_address: Place) -> Iterator[None]:
+        """Within this context, add guest PCI addresses to configured devices.
 
         Only devices that this thread configures are changed.
 
-        :param where: function that adds the guest address to a device's XML.
+        :param add_address: function that adds the guest address to a device's
+            XML.
         """
-        self._local.where = where
+        self._local.where = add_address
         try:
             yield
         finally:

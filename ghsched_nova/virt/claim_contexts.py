@@ -58,8 +58,7 @@ def claiming_move(instance: Any, flavor: Any, image: Any,
 
 def _list_topologies(flavor: Any, image: Any, instance: Any,
                      is_live: bool) -> Sequence[Any] | None:
-    """List the NUMA topologies that a flavor allows for a guest, the best
-    first.
+    """Return the NUMA topologies that a flavor allows for a guest, best first.
 
     None if the flavor allows only one.
     """

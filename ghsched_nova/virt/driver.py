@@ -45,8 +45,8 @@ from ghsched_nova.virt import rpc
 MANAGER = f'{manager.__name__}.GhschedComputeManager'
 
 fixes.require_compatible_fixes(registry.COMPUTE)
-pci_requests.register()
-compute_claims.call_before_claims(pci_requests.note_providers)
+pci_requests.register_vf_requests()
+compute_claims.call_before_claims(pci_requests.store_allocated_pfs)
 numa.patch_numa_fit()
 fixes.apply_fixes(registry.COMPUTE)
 
@@ -64,9 +64,10 @@ class GhschedLibvirtDriver(driver_reports.ReportingDriver,
                                   section.node_move_rate)
         self._moves = host_moves.HostMoves(virtapi, guest_move.Mover(
             self._ghsched, memory, self._changing), memory)
-        self.policy_endpoint = rpc.PolicyEndpoint(
-            self._ghsched, self._host, self._changing, self._report_sharing,
-            self._moves)
+        self.policy_endpoint = rpc.PolicyEndpoint(self._ghsched, self._host,
+                                                  self._changing,
+                                                  self._report_shared_groups,
+                                                  self._moves)
 
     def init_host(self, host: str) -> None:
         try:
@@ -75,14 +76,16 @@ class GhschedLibvirtDriver(driver_reports.ReportingDriver,
             raise exception.InvalidConfiguration(
                 f'nova.conf: {error}') from error
         super().init_host(host)
-        self._ghsched.domain_xml.libvirt = libvirt_features.probe(self._host)
+        self._ghsched.domain_xml.libvirt = libvirt_features.detect_features(
+            self._host)
         self._ghsched.describe()
         self._ghsched.warn_of_open_directory()
         self._reconcile()
 
     def _reconcile(self) -> None:
         super()._reconcile()
-        self._moves.repair(self._last_running, self.policy_endpoint.running)
+        self._moves.finish_interrupted_moves(
+            self._last_running, self.policy_endpoint.running_domain)
 
     # -- a guest ends ---------------------------------------------------------
 
@@ -93,8 +96,7 @@ class GhschedLibvirtDriver(driver_reports.ReportingDriver,
 
     def cleanup(self, context: Any, instance: Any, *args: Any,
                 **kwargs: Any) -> Any:
-        """Remove a guest's control group after the guest is deleted or has
-        moved away.
+        """Remove the control group of a guest that was deleted or moved away.
         """
         result = super().cleanup(context, instance, *args, **kwargs)
         self._ghsched.release_group(instance.uuid)

@@ -59,7 +59,7 @@ class DriverBase(libvirt_driver.LibvirtDriver):
                 Path(shared.config().ghsched.resctrl_path),
                 Path(shared.config().state_path) / readings.FILE,
                 engine.measure_schemata))
-        self._ghsched.running = self._all_running
+        self._ghsched.running = self._list_running_guests
         self._threads = scheduling.ThreadKeeper(
             shared.config().ghsched, dedicated=compute.get_dedicated_cpus())
         self._interrupts = interrupts.InterruptKeeper(
@@ -71,11 +71,10 @@ class DriverBase(libvirt_driver.LibvirtDriver):
         # Held while a policy is read and enforced, and while one is changed.
         self._changing = threading.RLock()
 
-    def _check_agreement(
+    def _check_allocated_nodes(
             self, instance: Any, topology: Any, allocations: Any,
             vfs: Sequence[tuple[int, int | None]] = ()) -> None:
-        """Refuse a guest if its claim and allocation name different host NUMA
-        nodes.
+        """Refuse a guest whose claim and allocation name different host nodes.
 
         :param topology: NUMA topology that the instance has claimed.
         :param allocations: allocation of the guest in Placement.
@@ -84,7 +83,7 @@ class DriverBase(libvirt_driver.LibvirtDriver):
             next host.
         """
         try:
-            policy = policy_of(instance)
+            policy = parse_policy(instance)
             if policy is None:
                 return
             cells = numa.list_host_nodes(topology)
@@ -95,10 +94,10 @@ class DriverBase(libvirt_driver.LibvirtDriver):
         except (policies.PolicyError, allocation_check.Disagreement) as error:
             raise refusal.log_refusal(error, instance) from error
 
-    def _check_devices(self, instance: Any, allocations: Any) -> None:
-        """Refuse a guest if it has not claimed the devices that Placement
-        allocated.
+    def _check_claimed_devices(self, instance: Any, allocations: Any) -> None:
+        """Refuse a guest that has not claimed the devices in its allocation.
 
+        :param allocations: allocation of the guest in Placement.
         :raises nova.exception.ComputeResourcesUnavailable: Nova then tries the
             next host.
         """
@@ -106,7 +105,7 @@ class DriverBase(libvirt_driver.LibvirtDriver):
             return
         try:
             allocation_check.check_devices(
-                devices_of(instance), allocations or {})
+                list_devices_by_request(instance), allocations or {})
         except allocation_check.Disagreement as error:
             raise refusal.log_refusal(error, instance) from error
 
@@ -138,7 +137,7 @@ class DriverBase(libvirt_driver.LibvirtDriver):
             LOG.exception('ghsched: cannot enforce the policies of guests, '
                           'retrying with the next report')
             return
-        self._notify_not_held()
+        self._notify_protection_changes()
         if not problems:
             return
         guests = {guest.uuid: guest for guest
@@ -148,31 +147,29 @@ class DriverBase(libvirt_driver.LibvirtDriver):
             if guest is None:
                 LOG.warning('ghsched: the policy of a guest is not '
                             'enforced: %s', problem)
-            elif is_active(guest):
+            elif is_running(guest):
                 LOG.error('ghsched: the policy of guest %(name)s is not '
                           'enforced: %(problem)s',
                           {'name': guest.name, 'problem': problem})
 
-    def _notify_not_held(self) -> None:
-        """Notify when the bandwidth protection of a guest has begun or ended.
-        """
+    def _notify_protection_changes(self) -> None:
+        """Send notifications of guests whose protection has begun or ended."""
         self._notices.notify_changes(shared.config().host,
                                      dict(self._ghsched.not_held))
 
-    def _all_running(self) -> list[desired.Running]:
+    def _list_running_guests(self) -> list[desired.Running]:
         guests = self._host.list_guests(only_running=True)
-        self._last_running = [self._running(guest) for guest in guests]
+        self._last_running = [self._read_running_guest(guest)
+                              for guest in guests]
         return self._last_running
 
-    def _running(self, guest: Any) -> desired.Running:
-        """Return a running guest with its live XML; without XML after a
-        libvirt error.
-        """
+    def _read_running_guest(self, guest: Any) -> desired.Running:
+        """Return a running guest with its XML, without it if unreadable."""
         domain = model.Domain(guest.uuid, guest.id, guest.name)
         try:
             xml = guest.get_xml_desc()
         except libvirt_driver.libvirt.libvirtError as error:
-            if is_active(guest):
+            if is_running(guest):
                 LOG.error('ghsched: cannot read the XML of guest %(name)s '
                           'from libvirt: %(error)s',
                           {'name': guest.name, 'error': error})
@@ -180,11 +177,11 @@ class DriverBase(libvirt_driver.LibvirtDriver):
         return desired.Running(domain, xml)
 
 
-def placement() -> PlacementClient:
+def get_placement() -> PlacementClient:
     return PlacementClient(shared.get_placement_client())
 
 
-def is_active(guest: Any) -> bool:
+def is_running(guest: Any) -> bool:
     """Whether a guest runs; False if libvirt no longer has its domain.
 
     :param guest: guest of nova.virt.libvirt.guest.
@@ -195,13 +192,13 @@ def is_active(guest: Any) -> bool:
         return False
 
 
-def claimed_devices(instance: Any) -> list[Any]:
+def list_claimed_devices(instance: Any) -> list[Any]:
     """Return the passthrough devices that an instance has claimed."""
     return list(instance.get_pci_devices())
 
 
-def devices_of(instance: Any) -> list[allocation_check.Devices]:
-    """Return the requested, allocated and claimed devices of each PCI request.
+def list_devices_by_request(instance: Any) -> list[allocation_check.Devices]:
+    """Return requested, allocated and claimed devices of each PCI request.
 
     :returns: for each PCI request of the instance the number of requested
         devices, the providers that Placement allocated, and the devices that
@@ -212,22 +209,23 @@ def devices_of(instance: Any) -> list[allocation_check.Devices]:
         claimed.setdefault(device.request_id, []).append(
             device.extra_info.get('rp_uuid'))
     requests = instance.pci_requests
-    return [allocation_check.Devices(
-        f'alias {request.alias_name}' if request.alias_name
-        else f'port {request.requester_id}', request.count,
-        _get_given_devices(request), claimed.get(request.request_id, ()))
-        for request in (requests.requests if requests else ())]
+    return [
+        allocation_check.Devices(
+            f'alias {request.alias_name}' if request.alias_name else
+            f'port {request.requester_id}', request.count,
+            _list_allocated_providers(request),
+            claimed.get(request.request_id, ()))
+        for request in (requests.requests if requests else ())
+    ]
 
 
-def _get_given_devices(request: Any) -> list[str]:
-    """Return the providers of the devices that Placement chose for a PCI
-    request.
-    """
+def _list_allocated_providers(request: Any) -> list[str]:
+    """Return the providers that Placement allocated for a PCI request."""
     text = request.spec[0].get('rp_uuids') if request.spec else None
     return text.split(',') if text else []
 
 
-def destination_topology(instance: Any) -> Any:
+def get_destination_topology(instance: Any) -> Any:
     """Return the NUMA topology that a migrating guest claimed on this host.
 
     None for an instance without a migration context.
@@ -236,9 +234,8 @@ def destination_topology(instance: Any) -> Any:
     return context.new_numa_topology if context else None
 
 
-def policy_of(instance: Any) -> policies.GuestPolicy | None:
-    """Parse the bandwidth policy of an instance from its flavor; None without
-    one.
+def parse_policy(instance: Any) -> policies.GuestPolicy | None:
+    """Parse the bandwidth policy of an instance's flavor; None without one.
 
     :raises PolicyError: if the flavor is invalid, which happens only on a
         forced host: otherwise nova-api or nova-scheduler refuses the flavor.

@@ -41,19 +41,19 @@ class AttachingDriver(base.DriverBase):
 
     def attach_interface(self, context: Any, instance: Any, image_meta: Any,
                          vif: Any) -> Any:
-        """Attach a passthrough port so that the guest sees the device's NUMA
-        node.
+        """Attach a port; the guest sees the NUMA node of a passthrough device.
 
         :raises PortRefused: under ``device_numa=required``, if the guest has
             no free PCI address on that node.
         """
         guest = self._host.get_guest(instance)
-        where = self._place_of(guest, base.claimed_devices(instance))
+        where = self._make_address_adder(guest,
+                                         base.list_claimed_devices(instance))
         if where is None or vif['vnic_type'] not in attach.PASSTHROUGH:
             return super().attach_interface(context, instance, image_meta,
                                             vif)
         try:
-            with self.vif_driver.placing(where):
+            with self.vif_driver.adding_guest_addresses(where):
                 return super().attach_interface(context, instance, image_meta,
                                                 vif)
         except pci_topology.DeviceNumaError as error:
@@ -66,14 +66,13 @@ class AttachingDriver(base.DriverBase):
     @seam('nova.virt.libvirt.driver.LibvirtDriver._attach_pci_devices',
           ('self', 'guest', 'pci_devs'))
     def _attach_pci_devices(self, guest: Any, pci_devs: Any) -> Any:
-        """Attach a guest's PCI devices again after a suspension or a cold
-        snapshot.
+        """Attach a guest's PCI devices again after it was suspended.
 
-        The guest sees the NUMA nodes of the devices if its policy asks for
-        that.
+        A cold snapshot suspends a guest, too. The guest sees the NUMA nodes of
+        the devices if its policy asks for that.
         """
         return super()._attach_pci_devices(
-            self._place_devices(guest, pci_devs), pci_devs)
+            self._make_placed_guest(guest, pci_devs), pci_devs)
 
     @seam('nova.virt.libvirt.driver.LibvirtDriver.'
           '_attach_direct_passthrough_ports',
@@ -83,25 +82,26 @@ class AttachingDriver(base.DriverBase):
             network_info: Any = None) -> Any:
         return super()._attach_direct_passthrough_ports(
             context, instance,
-            self._place_devices(guest, base.claimed_devices(instance)),
+            self._make_placed_guest(guest,
+                                    base.list_claimed_devices(instance)),
             network_info)
 
-    def _place_devices(self, guest: Any, pci_devices: Iterable[Any]) -> Any:
-        """Return a wrapper of a guest that adds NUMA nodes to the attached
-        devices.
+    def _make_placed_guest(self, guest: Any,
+                           pci_devices: Iterable[Any]) -> Any:
+        """Return a guest whose attached devices get addresses on NUMA nodes.
 
-        The guest itself is returned if its policy does not ask for that.
+        It wraps the guest. The guest itself is returned if its policy does not
+        ask for NUMA nodes of devices.
         """
-        where = self._place_of(guest, pci_devices)
+        where = self._make_address_adder(guest, pci_devices)
         return guest if where is None else attach.PlacedGuest(guest, where)
 
-    def _place_of(self, guest: Any, pci_devices: Iterable[Any]
-                  ) -> attach.Place | None:
-        """Return a function that adds a guest PCI address to a hot-plugged
-        device's XML.
+    def _make_address_adder(self, guest: Any, pci_devices: Iterable[Any],
+                            ) -> attach.Place | None:
+        """Return a function that adds a guest PCI address to a device's XML.
 
-        None if the guest's policy does not ask for device NUMA nodes: Nova
-        then attaches devices without an address.
+        The device is hot-plugged. None if the guest's policy does not ask for
+        device NUMA nodes: Nova then attaches devices without an address.
         """
         domain = metadata.read_policy(guest.get_xml_desc())
         if domain is None or domain.policy.device_numa == device_numa.NONE:
@@ -112,7 +112,7 @@ class AttachingDriver(base.DriverBase):
 
         def where(device_xml: str) -> str:
             # The guest's ports fill up with each device.
-            return attach.place_device(
+            return attach.add_guest_address(
                 device_xml, guest.get_xml_desc(), nodes, mode,
                 self._ghsched.domain_xml.libvirt.numa_element, distances)
         return where
@@ -120,19 +120,18 @@ class AttachingDriver(base.DriverBase):
 
 def attach_with_reason(attach_interface: Callable[..., Any], *args: Any,
                        **kwargs: Any) -> Any:
-    """Attach a port to a guest; an error has the driver's reason for refusing
-    it.
-    """
-    return attach.add_refusal_reason(attach_interface, _nodes_of_devices)(
-        *args, **kwargs)
+    """Attach a port to a guest; an error states why the driver refused."""
+    return attach.wrap_port_attachment(attach_interface,
+                                       _list_required_device_nodes)(*args,
+                                                                    **kwargs)
 
 
-def _nodes_of_devices(instance: Any) -> list[int]:
+def _list_required_device_nodes(instance: Any) -> list[int]:
     """Return the host NUMA nodes on which an instance's devices must be.
 
     Empty unless the policy has ``device_numa=required``.
     """
-    policy = base.policy_of(instance)
+    policy = base.parse_policy(instance)
     if policy is None or policy.device_numa != device_numa.REQUIRED:
         return []
     return sorted(numa.list_host_nodes(instance.numa_topology))

@@ -58,38 +58,36 @@ class MigratingDriver(base.DriverBase):
                                           migrate_data: Any,
                                           migration: Any, limits: Any,
                                           allocs: Any) -> Any:
-        topology = base.destination_topology(instance)
+        topology = base.get_destination_topology(instance)
         self._check_domain_numbers(instance)
         try:
             if topology is not None:
-                self._check_agreement(instance, topology, allocs)
+                self._check_allocated_nodes(instance, topology, allocs)
         except exception.ComputeResourcesUnavailable as error:
             raise exception.MigrationPreCheckError(
                 reason=str(error)) from error
-        self._check_arrival(instance)
+        self._check_arriving_guest(instance)
         return super().check_source_migrate_data_at_dest(
             ctxt, instance, migrate_data, migration, limits, allocs)
 
     def pre_live_migration(self, context: Any, instance: Any, *args: Any,
                            **kwargs: Any) -> Any:
-        """Prepare a live migration's destination; check the guest's policy
-        there.
+        """Prepare the destination of a live migration; check the guest there.
 
         Nova rolls the live migration back if the destination cannot enforce
         the bandwidth policy.
         """
-        self._check_arrival(instance)
+        self._check_arriving_guest(instance)
         return super().pre_live_migration(context, instance, *args, **kwargs)
 
-    def _check_arrival(self, instance: Any) -> None:
-        """Refuse a live migration of a guest whose policy this host cannot
-        enforce.
+    def _check_arriving_guest(self, instance: Any) -> None:
+        """Refuse a live migration if this host cannot enforce the policy.
 
         :raises nova.exception.MigrationPreCheckError: with the reason.
         """
         try:
-            policy = base.policy_of(instance)
-            topology = base.destination_topology(instance)
+            policy = base.parse_policy(instance)
+            topology = base.get_destination_topology(instance)
             if policy is not None and topology is not None:
                 arrival_check.check_arrival(self._ghsched, policy,
                                             numa.list_host_nodes(topology))
@@ -106,16 +104,16 @@ class MigratingDriver(base.DriverBase):
             context, instance, *args, **kwargs)
 
     def _check_domain_numbers(self, instance: Any) -> None:
-        """Refuse a live migration if resctrl domains are numbered unlike NUMA
-        nodes.
+        """Refuse a live migration if resctrl domains and NUMA nodes differ.
 
-        The source renumbers ``<memorytune>`` in the guest's XML by NUMA nodes,
-        because it does not know the resctrl domains of the destination.
+        They must have the same numbers: the source renumbers ``<memorytune>``
+        in the guest's XML by NUMA nodes, because it does not know the resctrl
+        domains of the destination.
 
         :raises nova.exception.MigrationPreCheckError: with the reason.
         """
         try:
-            policy = base.policy_of(instance)
+            policy = base.parse_policy(instance)
             if policy is not None and policy.controlled:
                 migration_xml.check_domain_numbering(self._ghsched.host())
         except refusal.NOT_HELD as error:
@@ -132,14 +130,14 @@ class MigratingDriver(base.DriverBase):
         moves = migration_xml.map_host_nodes(
             guest.get_xml_desc(), migrate_data)
         if moves:
-            guest = migration_xml.MovedGuest(guest, moves, self._retuned)
+            guest = migration_xml.MovedGuest(guest, moves,
+                                             self._update_memorytune)
         return super()._live_migration_operation(
             context, instance, dest, block_migration, migrate_data, guest,
             device_names)
 
-    def _retuned(self, xml: str) -> str:
-        """Return a domain XML with ``<memorytune>`` updated to the current
-        policy.
+    def _update_memorytune(self, xml: str) -> str:
+        """Update ``<memorytune>`` in a domain XML to the current policy.
 
         The policy may have changed after the guest's start.
 
@@ -179,12 +177,11 @@ class MigratingDriver(base.DriverBase):
                                            **kwargs: Any) -> Any:
         result = super().post_live_migration_at_destination(
             context, instance, *args, **kwargs)
-        self._protect_arrived(instance)
+        self._enforce_after_migration(instance)
         return result
 
-    def _protect_arrived(self, instance: Any) -> None:
-        """Enforce the policy of a guest after its live migration; never
-        raises.
+    def _enforce_after_migration(self, instance: Any) -> None:
+        """Enforce the policy of a live-migrated guest; never raise.
 
         The guest already runs here, so an error is logged, and each periodic
         report of nova-compute retries. If libvirt creates the control group,
@@ -200,4 +197,4 @@ class MigratingDriver(base.DriverBase):
                       'report: %(problem)s',
                       {'name': instance.name, 'problem': error},
                       instance=instance)
-            self._notify_not_held()
+            self._notify_protection_changes()

@@ -61,7 +61,7 @@ class ReportingDriver(base.DriverBase):
         # Whether a report of resources precedes update_provider_tree, which
         # Nova calls for claims, too.
         self._reporting = False
-        self._pci_placer = pci_providers.Placer(base.placement)
+        self._pci_placer = pci_providers.Placer(base.get_placement)
         self._bandwidth_use = bandwidth_use.BandwidthUse(
             shared.config().ghsched)
         self._load_use = load_use.LoadUse(
@@ -79,13 +79,14 @@ class ReportingDriver(base.DriverBase):
 
     def update_provider_tree(self, provider_tree: Any, nodename: str,
                              allocations: Any = None) -> None:
-        groups_before = providers.count_held_groups(provider_tree, nodename)
-        client = base.placement()
+        groups_before = providers.count_inventory_groups(
+            provider_tree, nodename)
+        client = base.get_placement()
         super().update_provider_tree(provider_tree, nodename,
                                      allocations=allocations)
-        self._offered = providers.update(
+        self._offered = providers.update_inventories(
             provider_tree, nodename,
-            self._description(),
+            self._describe_host(),
             conf.make_tree_config(shared.config().ghsched), groups_before,
             client.get_usages, client.get_usage_by_consumer)
         if shared.config().pci.report_in_placement:
@@ -97,8 +98,7 @@ class ReportingDriver(base.DriverBase):
         self._check_allocations(provider_tree.data(nodename).uuid)
 
     def _check_allocations(self, root: str) -> None:
-        """Log running guests whose guaranteed bandwidth is missing in
-        Placement.
+        """Log running guests without their guaranteed bandwidth in Placement.
 
         Called once per periodic report of nova-compute; never raises.
 
@@ -114,13 +114,13 @@ class ReportingDriver(base.DriverBase):
                 [one for one in self._last_running
                  if (one.domain.uuid, one.domain.id) in here], root,
                 shared.config().ghsched.bandwidth_accounting,
-                base.placement().get_usage_by_consumer)
+                base.get_placement().get_usage_by_consumer)
         except Exception as error:
             LOG.warning('ghsched: cannot check the Placement allocations of '
                         'guests, retrying with the next report: %s', error)
 
-    def _description(self) -> HostDescription:
-        found = self._ghsched.describe(self._stopped())
+    def _describe_host(self) -> HostDescription:
+        found = self._ghsched.describe(self._list_stopped_guests())
         return dataclasses.replace(
             found, numa_nodes=self._numa_nodes,
             rt_permille=self._threads.compute_realtime_capacity(),
@@ -130,7 +130,7 @@ class ReportingDriver(base.DriverBase):
     @seam('nova.virt.libvirt.driver.LibvirtDriver.'
           '_get_pci_passthrough_devices', ('self',))
     def _get_pci_passthrough_devices(self) -> str:
-        """Return the host's PCI devices for Nova, and keep them for Placement.
+        """Return the host's PCI devices for Nova and store them.
 
         ``update_provider_tree`` reads the stored devices.
         """
@@ -138,25 +138,24 @@ class ReportingDriver(base.DriverBase):
         self._pci_devices = jsonutils.loads(devices)
         return devices
 
-    def _stopped(self) -> list[desired.Running]:
-        """Return stopped guests, which may share a control group when they
-        start.
+    def _list_stopped_guests(self) -> list[desired.Running]:
+        """Return the stopped guests, which may share control groups later.
 
         Empty if guests do not share control groups on this host.
         """
         if not self._ghsched.shares:
             return []
-        return [self._running(guest) for guest
+        return [self._read_running_guest(guest) for guest
                 in self._host.list_guests(only_running=False)
-                if not base.is_active(guest)]
+                if not base.is_running(guest)]
 
     @seam('nova.virt.libvirt.driver.LibvirtDriver._get_host_numa_topology',
           ('self',))
     def _get_host_numa_topology(self) -> Any:
-        """Return the host's NUMA topology with a pseudo physical network for
-        each node.
+        """Return the host's NUMA topology with a pseudo network for each node.
 
-        A claim that asks for this network is restricted to the host NUMA node.
+        A claim that asks for this physical network is restricted to the host
+        NUMA node.
         """
         topology = super()._get_host_numa_topology()
         cells = topology.cells if topology is not None else ()
@@ -179,7 +178,7 @@ class ReportingDriver(base.DriverBase):
         self._service_levels.record_period(
             bandwidth, self._load_use.load, self._ghsched.not_held,
             self._ghsched.uncounted, time.time())
-        return self._with_headroom(resources)
+        return self._add_headroom(resources)
 
     def _notify_bottleneck(self, change: bottleneck.Change,
                            payload: dict[str, Any]) -> None:
@@ -188,9 +187,8 @@ class ReportingDriver(base.DriverBase):
             ('start' if change.begins else 'end'),
             {'host': shared.config().host, **payload})
 
-    def _with_headroom(self, resources: Any) -> Any:
-        """Add the host's free bandwidth and control groups to a resource
-        report.
+    def _add_headroom(self, resources: Any) -> Any:
+        """Add the host's free bandwidth and control groups to a report.
 
         nova-scheduler's index of hosts reads them from the compute node's
         stats. Never raises, because the index is only a hint.
@@ -199,7 +197,7 @@ class ReportingDriver(base.DriverBase):
             running = self._last_running
             known = {guest.domain.uuid for guest in running}
             guests = [*running, *(
-                self._running(guest) for guest
+                self._read_running_guest(guest) for guest
                 in self._host.list_guests(only_running=False)
                 if guest.uuid not in known)]
             xmls = [guest.xml for guest in guests]
@@ -217,20 +215,18 @@ class ReportingDriver(base.DriverBase):
         return resources
 
     def get_diagnostics(self, instance: Any) -> Any:
-        """Return Nova's diagnostics of a guest, extended by bandwidth, load
-        and traffic.
+        """Return a guest's diagnostics with its bandwidth, load and traffic.
         """
         guest = self._host.get_guest(instance)
         found = self._diagnostics.add_to_diagnostics(
             super().get_diagnostics(instance), guest,
             lambda: allocation_check.describe_missing_devices(
-                base.devices_of(instance)))
+                base.list_devices_by_request(instance)))
         return self._traffic.add_to_diagnostics(
-            found | self._node_rooms(instance.node), guest)
+            found | self._describe_node_capacities(instance.node), guest)
 
-    def _node_rooms(self, nodename: str) -> dict[str, str]:
-        """Return the CPUs and memory of each host NUMA node for a guest's
-        diagnostics.
+    def _describe_node_capacities(self, nodename: str) -> dict[str, str]:
+        """Return CPUs and memory of the host's NUMA nodes for diagnostics.
 
         Empty if they cannot be read.
         """

@@ -59,16 +59,16 @@ class StartingDriver(base.DriverBase):
             libvirtd_restart_deadlock.make_connection_lock_reentrant(
                 self._host)
 
-    @unprotected.arrival()
+    @unprotected.refusing_unprotected_guests()
     def spawn(self, context: Any, instance: Any, image_meta: Any,
               injected_files: Any, admin_password: Any, allocations: Any,
               *args: Any, **kwargs: Any) -> Any:
         rest = (image_meta, injected_files, admin_password, allocations)
         if not compute.is_rebuilt_in_place(instance):
-            self._check_agreement(instance, instance.numa_topology,
-                                  allocations,
-                                  pci_requests.list_claimed_vf_nodes(instance))
-            self._check_devices(instance, allocations)
+            self._check_allocated_nodes(
+                instance, instance.numa_topology, allocations,
+                pci_requests.list_claimed_vf_nodes(instance))
+            self._check_claimed_devices(instance, allocations)
             with (failed_live_migration.saving_without_destination(instance)
                   if compute.is_being_evacuated_here(instance)
                   and fixes.is_applied_to('failed-live-migration', instance)
@@ -84,16 +84,16 @@ class StartingDriver(base.DriverBase):
             raise exception.InstanceDeployFailure(
                 reason=str(error)) from error
 
-    @unprotected.arrival()
+    @unprotected.refusing_unprotected_guests()
     def finish_migration(self, context: Any, migration: Any, instance: Any,
                          disk_info: Any, network_info: Any, image_meta: Any,
                          resize_instance: Any, allocations: Any,
                          *args: Any, **kwargs: Any) -> Any:
         try:
-            self._check_agreement(
+            self._check_allocated_nodes(
                 instance, instance.numa_topology, allocations,
                 pci_requests.list_claimed_vf_nodes(instance))
-            self._check_devices(instance, allocations)
+            self._check_claimed_devices(instance, allocations)
             return super().finish_migration(
                 context, migration, instance, disk_info, network_info,
                 image_meta, resize_instance, allocations, *args, **kwargs)
@@ -112,7 +112,7 @@ class StartingDriver(base.DriverBase):
                        **kwargs: Any) -> str:
         xml = super()._get_guest_xml(context, instance, *args, **kwargs)
         try:
-            policy = base.policy_of(instance)
+            policy = base.parse_policy(instance)
             if policy is None:
                 return str(xml)
             nodes = numa.list_host_nodes(instance.numa_topology)
@@ -122,8 +122,8 @@ class StartingDriver(base.DriverBase):
                     self._render_limits(xml, policy, nodes, instance),
                     policy), policy,
                 [device_numa.Device(device.address, device.numa_node)
-                 for device in base.claimed_devices(instance)], nodes)
-            version = self._libvirt_version()
+                 for device in base.list_claimed_devices(instance)], nodes)
+            version = self._get_libvirt_version()
             return locked_memory.render_locked_memory(
                 guest_topology.render_host_topology(
                     shared.config().ghsched, xml, policy, nodes, version),
@@ -141,12 +141,12 @@ class StartingDriver(base.DriverBase):
         try:
             return self._ghsched.domain_xml.render_policy(xml, policy, nodes)
         except unprotected.CAUSES as error:
-            if not unprotected.may_start(error, instance):
+            if not unprotected.may_start_unprotected(error, instance):
                 raise
             return self._ghsched.domain_xml.render_unprotected(xml, policy,
                                                                nodes)
 
-    def _libvirt_version(self) -> tuple[int, ...]:
+    def _get_libvirt_version(self) -> tuple[int, ...]:
         text = versionutils.convert_version_to_str(
             self._host.get_connection().getLibVersion())
         return tuple(versionutils.convert_version_to_tuple(text))
@@ -164,7 +164,7 @@ class StartingDriver(base.DriverBase):
         libvirt moves the vCPU threads into the control group while the guest
         is paused, so no vCPU runs before the policy is enforced.
         """
-        if not (power_on or pause) or not self._starts_paused(xml):
+        if not (power_on or pause) or not self._must_start_paused(xml):
             return super()._create_guest(
                 context, xml, instance, power_on=power_on, pause=pause,
                 post_xml_callback=post_xml_callback)
@@ -174,10 +174,10 @@ class StartingDriver(base.DriverBase):
         self._reconcile_or_stop(guest, instance)
         if not pause:
             guest.resume()
-        self._report_sharing(context, instance)
+        self._report_shared_groups(context, instance)
         return guest
 
-    def _starts_paused(self, xml: str) -> bool:
+    def _must_start_paused(self, xml: str) -> bool:
         """Whether a guest must be started paused.
 
         Its policy is then enforced before its vCPUs run.
@@ -192,7 +192,7 @@ class StartingDriver(base.DriverBase):
 
         :param launch: Nova's ``Guest.launch``.
         """
-        if not self._starts_paused(guest.get_xml_desc()):
+        if not self._must_start_paused(guest.get_xml_desc()):
             launch(pause=pause)
             return
         launch(pause=True)
@@ -200,8 +200,8 @@ class StartingDriver(base.DriverBase):
         if not pause:
             guest.resume()
 
-    def _report_sharing(self, context: Any, instance: Any) -> None:
-        """Report changed shared control groups to Placement now; never raises.
+    def _report_shared_groups(self, context: Any, instance: Any) -> None:
+        """Report changed shared control groups to Placement; never raise.
 
         Until nova-compute's next periodic report nova-scheduler would
         otherwise not place guests here that could share the group.
@@ -218,7 +218,7 @@ class StartingDriver(base.DriverBase):
     @seam('nova.virt.libvirt.driver.LibvirtDriver._soft_reboot',
           ('self', 'instance'))
     def _soft_reboot(self, instance: Any) -> Any:
-        """Reboot a guest softly, and enforce its policy again.
+        """Reboot a guest softly, then enforce its policy again.
 
         Another process may have started the guest while Nova waited for its
         shutdown.
@@ -238,7 +238,7 @@ class StartingDriver(base.DriverBase):
     def _resume_guest_after_snapshot(
             self, context: Any, live_snapshot: Any,
             original_power_state: Any, instance: Any, guest: Any) -> None:
-        """Resume a guest after a snapshot, and enforce its policy again.
+        """Resume a guest after a snapshot, then enforce its policy again.
 
         The guest's devices were attached again.
         """
@@ -276,20 +276,20 @@ class StartingDriver(base.DriverBase):
             raise refusal.log_refusal(error, instance) from error
 
     def _enforce_or_report(self, guest: Any, instance: Any) -> None:
-        """Enforce a guest's policy, or report a guest that may start without
-        protection.
+        """Enforce a guest's policy, or record that the guest is unprotected.
 
-        Each periodic report of nova-compute then tries to enforce the policy.
+        Only a guest that may start without protection is recorded. Each
+        periodic report of nova-compute then tries to enforce the policy.
         """
         running = desired.parse_running_domain(guest.get_xml_desc(), guest.id)
         try:
             self._ghsched.reconcile_guest(running)
         except unprotected.CAUSES as error:
             if not (self._ghsched.needs_group(running)
-                    and unprotected.may_start(error, instance)):
+                    and unprotected.may_start_unprotected(error, instance)):
                 raise
             self._ghsched.not_held[instance.uuid] = str(error)
-            self._notify_not_held()
+            self._notify_protection_changes()
         self._threads.reconcile_guest(running)
 
 

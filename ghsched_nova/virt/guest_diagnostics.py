@@ -76,13 +76,12 @@ class GuestDiagnostics:
                             tuple[str, ...]] | None = None
 
     def add_to_diagnostics(
-            self, found: dict[str, Any], guest: Any,
+            self, diagnostics_of_nova: dict[str, Any], guest: Any,
             missing_devices: Callable[[], tuple[str, ...]] = tuple
     ) -> dict[str, Any]:
-        """Add memory bandwidth and load to a guest's diagnostics; never
-        raises.
+        """Add memory bandwidth and load to a guest's diagnostics; never raise.
 
-        :param found: diagnostics of Nova's driver.
+        :param diagnostics_of_nova: diagnostics of Nova's driver.
         :param guest: guest of nova.virt.libvirt.guest.
         :param missing_devices: function that returns the PCI requests with too
             few devices.
@@ -90,51 +89,51 @@ class GuestDiagnostics:
         """
         measured = self._measured()
         if measured is not None:
-            found |= load.to_guest_diagnostics(measured, guest.uuid)
+            diagnostics_of_nova |= load.to_guest_diagnostics(
+                measured, guest.uuid)
         try:
             policy = metadata.read_policy(guest.get_xml_desc())
             if policy is not None:
-                found |= self._render(guest.uuid, dataclasses.replace(
-                    self._report_or_problem(view.Guest(
-                        guest.name, guest.uuid, guest.id, policy), policy),
-                    missing_devices=missing_devices()))
+                report = self._try_making_report(view.Guest(
+                    guest.name, guest.uuid, guest.id, policy), policy)
+                diagnostics_of_nova |= self._render_report(
+                    guest.uuid, dataclasses.replace(
+                        report, missing_devices=missing_devices()))
         except Exception as error:
             LOG.warning('ghsched: cannot read the memory bandwidth of guest '
                         '%(name)s for its diagnostics: %(error)r',
                         {'name': guest.name, 'error': error})
-        return found
+        return diagnostics_of_nova
 
-    def _render(self, uuid: str,
-                report: diagnostics.Report) -> dict[str, Any]:
-        """Render a guest's diagnostics, including its last enforcement
-        problem.
-        """
+    def _render_report(self, uuid: str,
+                       report: diagnostics.Report) -> dict[str, Any]:
+        """Render a guest's diagnostics, with its last enforcement problem."""
         return diagnostics.to_diagnostics(dataclasses.replace(
             report, not_held=self._host.not_held.get(uuid, ''),
             uncounted=self._host.uncounted.get(uuid, ''),
             accounting=shared.config().ghsched.bandwidth_accounting))
 
-    def _report_or_problem(self, guest: view.Guest,
+    def _try_making_report(self, guest: view.Guest,
                            policy: metadata.DomainPolicy
                            ) -> diagnostics.Report:
         try:
-            return self._report(guest, policy)
+            return self._make_report(guest, policy)
         except topology.MonitorUnavailable as error:
             return diagnostics.Report(problem=str(error))
 
-    def _report(self, guest: view.Guest,
-                policy: metadata.DomainPolicy) -> diagnostics.Report:
+    def _make_report(self, guest: view.Guest,
+                     policy: metadata.DomainPolicy) -> diagnostics.Report:
         snapshot = self._use.take_snapshot((guest,))
         usage, = (one for one in snapshot.guests if one.guest == guest)
-        domains, left = self._list_host()
-        return dataclasses.replace(
-            make_report(snapshot, usage, self._check_groups(usage, policy),
-                        self._bursts()),
-            domains=domains, left=left)
+        domains, left = self._list_domains_and_leftovers()
+        report = make_bandwidth_report(
+            snapshot, usage, self._check_schemata(usage, policy),
+            self._bursts())
+        return dataclasses.replace(report, domains=domains, left=left)
 
-    def _list_host(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """List the domains with a policy and the leftover control groups of
-        the host.
+    def _list_domains_and_leftovers(
+            self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """List the host's domains with a policy and its leftover groups.
 
         The result is cached for a moment, because an audit requests the
         diagnostics of all guests of a host, one after the other.
@@ -148,16 +147,16 @@ class GuestDiagnostics:
                 # Groups first: a group is made after its guest was started.
                 groups = self._host.groups()
                 running = tuple(self._host.running())
+                leftover = list_leftover_groups(
+                    groups, [one.domain for one in running])
                 self._listed = now, tuple(sorted(
                     one.domain.uuid for one in running
-                    if desired.may_have_policy(one.xml))), leftover_groups(
-                        groups, [one.domain for one in running])
+                    if desired.may_have_policy(one.xml))), leftover
             return self._listed[1:]
 
-    def _check_groups(self, usage: view.GuestUsage,
-                      domain: metadata.DomainPolicy) -> dict[int, bool]:
-        """Check on each host NUMA node the schemata of a guest's control
-        groups.
+    def _check_schemata(self, usage: view.GuestUsage,
+                        domain: metadata.DomainPolicy) -> dict[int, bool]:
+        """Compare the schemata of a guest's control groups with its policy.
 
         :returns: by host NUMA node whether the schemata are those of the
             policy; empty if the desired schemata are unknown.
@@ -169,13 +168,13 @@ class GuestDiagnostics:
                 guests = self._host.count_group_guests(
                     usage.guest.uuid, policy, domain.host_nodes)
                 policy = resolve.scale_shared_policy(host, policy, guests)
-            return check_groups(host, policy, domain.host_nodes, usage)
+            return check_guest_schemata(host, policy, domain.host_nodes, usage)
         except desired.NOT_DESIRED:
             return {}
 
 
-def leftover_groups(groups: Iterable[str],
-                    running: Iterable[model.Domain]) -> tuple[str, ...]:
+def list_leftover_groups(groups: Iterable[str],
+                         running: Iterable[model.Domain]) -> tuple[str, ...]:
     """Return the control and monitoring groups whose guest does not run.
 
     Shared groups are never returned: they belong to no single guest, and each
@@ -198,10 +197,10 @@ def leftover_groups(groups: Iterable[str],
     return tuple(sorted(found))
 
 
-def check_groups(host: resctrl_host.ResctrlHost, policy: GuestPolicy,
-                 host_nodes: tuple[int, ...],
-                 usage: view.GuestUsage) -> dict[int, bool]:
-    """Check on each host NUMA node the schemata of a guest's control groups.
+def check_guest_schemata(host: resctrl_host.ResctrlHost, policy: GuestPolicy,
+                         host_nodes: tuple[int, ...],
+                         usage: view.GuestUsage) -> dict[int, bool]:
+    """Compare the schemata of a guest's control groups with its policy.
 
     :param policy: policy of the group; for a shared one, of all its guests.
     :param host_nodes: host NUMA node of each guest NUMA node.
@@ -229,30 +228,32 @@ _NOT_KNOWN: Mapping[int, bool] = MappingProxyType({})
 _NO_BURSTS: Mapping[int, burst_record.Record] = MappingProxyType({})
 
 
-def make_report(snapshot: view.Snapshot, usage: view.GuestUsage,
-                right: Mapping[int, bool] = _NOT_KNOWN,
-                bursts: Mapping[int, burst_record.Record] = _NO_BURSTS
-                ) -> diagnostics.Report:
+def make_bandwidth_report(
+        snapshot: view.Snapshot, usage: view.GuestUsage,
+        schemata_match: Mapping[int, bool] = _NOT_KNOWN,
+        bursts: Mapping[int, burst_record.Record] = _NO_BURSTS,
+) -> diagnostics.Report:
     """Return the memory bandwidth diagnostics of one guest of a host.
 
     :param snapshot: measured bandwidth of the host.
     :param usage: measured bandwidth of the guest.
-    :param right: by host NUMA node, whether the guest's schemata are those of
-        its policy.
+    :param schemata_match: by host NUMA node, whether the guest's schemata are
+        those of its policy.
     :param bursts: burst records by host NUMA node.
     """
     shared = next((group.name for group in usage.held
                    if naming.is_shared_group(group.name)), '')
     return diagnostics.Report(
-        tuple(node for row in usage.nodes
-              for node in _describe_guest_node(row, shared, right)),
-        tuple(diagnostics.HostNode(
-            row.nodes[0], _rate(row), row.capacity,
-            **_bursts(bursts.get(row.nodes[0])))
+        tuple(
+            node for row in usage.nodes
+            for node in _describe_guest_node(row, shared, schemata_match)),
+        tuple(
+            diagnostics.HostNode(row.nodes[0], _get_rate(row), row.capacity,
+                                 **_describe_bursts(bursts.get(row.nodes[0])))
             for row in snapshot.nodes if len(row.nodes) == 1))
 
 
-def _bursts(record: burst_record.Record | None) -> dict[str, Any]:
+def _describe_bursts(record: burst_record.Record | None) -> dict[str, Any]:
     if record is None:
         return {}
     total = record.total
@@ -265,21 +266,22 @@ def _bursts(record: burst_record.Record | None) -> dict[str, Any]:
 
 
 def _describe_guest_node(row: view.GuestNode, shared: str,
-                         right: Mapping[int, bool]
+                         schemata_match: Mapping[int, bool]
                          ) -> Iterator[diagnostics.GuestNode]:
-    """Return bandwidth diagnostics of a guest NUMA node, by host node of its
-    memory.
+    """Return bandwidth diagnostics of a guest NUMA node.
 
-    A bandwidth measured for several host nodes together is omitted.
+    They are given by host node of the guest node's memory. A bandwidth
+    measured for several host nodes together is omitted.
     """
     held = row.effective or _NOTHING
     for node in row.nodes:
         yield diagnostics.GuestNode(
             node, held.minimum, held.maximum, held.hardlimit, held.priority,
-            _rate(row) if len(row.nodes) == 1 else None, shared,
+            _get_rate(row) if len(row.nodes) == 1 else None, shared,
             row.asked.minimum if row.asked else None,
-            row.asked.maximum if row.asked else None, right.get(node))
+            row.asked.maximum if row.asked else None,
+            schemata_match.get(node))
 
 
-def _rate(row: view.GuestNode | view.NodeUsage) -> int | None:
+def _get_rate(row: view.GuestNode | view.NodeUsage) -> int | None:
     return None if row.used.rate is None else round(row.used.rate)

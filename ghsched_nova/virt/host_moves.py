@@ -57,9 +57,9 @@ class HostMoves:
         self._mover = mover
         self._memory = memory
 
-    def check(self, domain: policy_change.Domain,
-              move: move_messages.Packed) -> None:
-        """Refuse a guest's move between NUMA nodes that this host cannot make.
+    def check_move(self, domain: policy_change.Domain,
+                   move: move_messages.Packed) -> None:
+        """Refuse a guest's impossible move between NUMA nodes of this host.
 
         Nothing is changed.
 
@@ -71,17 +71,17 @@ class HostMoves:
         if found:
             raise policy_change.NotChanged('; '.join(found))
 
-    def run(self, context: Any, instance: Any, domain: policy_change.Domain,
-            move: move_messages.Packed) -> None:
-        """Move a guest between this host's NUMA nodes, and report to
-        Placement.
+    def move_guest(self, context: Any, instance: Any,
+                   domain: policy_change.Domain,
+                   move: move_messages.Packed) -> None:
+        """Move a guest between NUMA nodes of this host; update Placement.
 
         Also sends a notification.
 
         :raises NotChanged: if the guest was not moved; the reason names what
             could not be restored.
         """
-        self.check(domain, move)
+        self.check_move(domain, move)
         request = move_messages.unpack_move(move)
         if not guest_move.is_same_placement(
                 request.move.before,
@@ -91,15 +91,14 @@ class HostMoves:
         self._mover.move_guest(
             domain, move, lambda: compute_moves.claim_new_nodes(
                 self._virtapi, instance, request.move.after),
-            lambda: _cells(context, instance.uuid))
+            lambda: _list_guest_cells(context, instance.uuid))
         LOG.info('ghsched: moved the guest between NUMA nodes: %s',
                  request.move.nodes_moved, instance=instance)
         self._report_move(context, instance, request)
 
     def _report_move(self, context: Any, instance: Any,
                      request: move_messages.Request) -> None:
-        """Report a guest's move between NUMA nodes to Placement and as
-        notification.
+        """Update Placement and notify after a guest's move between NUMA nodes.
 
         Never raises; nova-compute's next periodic report updates Placement if
         this fails.
@@ -116,14 +115,13 @@ class HostMoves:
                         'Placement, retrying with the next report: %s',
                         error, instance=instance)
 
-    def repair(self, running: Iterable[desired.Running],
-               domain_of: Any) -> None:
-        """Finish or undo moves of guests between NUMA nodes that a crash
-        interrupted.
+    def finish_interrupted_moves(self, running: Iterable[desired.Running],
+                                 lock_domain: Any) -> None:
+        """Finish or undo moves between NUMA nodes that a crash interrupted.
 
         :param running: all running domains.
-        :param domain_of: function that returns a context with the domain of a
-            UUID.
+        :param lock_domain: function that returns a context with the domain of
+            a UUID.
         """
         for one in running:
             if move_record.NAMESPACE not in one.xml:
@@ -131,9 +129,11 @@ class HostMoves:
             uuid = one.domain.uuid
             try:
                 if not self._mover.is_moving(uuid):
-                    with compute.instance_lock(uuid), domain_of(uuid) as found:
-                        self._mover.resolve_interrupted_move(found, _cells(
-                            nova_context.get_admin_context(), uuid))
+                    with compute.instance_lock(uuid), (
+                            lock_domain(uuid)) as found:
+                        self._mover.resolve_interrupted_move(
+                            found, _list_guest_cells(
+                                nova_context.get_admin_context(), uuid))
             except exception.InstanceNotFound:
                 continue
             except Exception:
@@ -142,6 +142,6 @@ class HostMoves:
                               'the next report', uuid)
 
 
-def _cells(context: Any, uuid: str) -> tuple[GuestCell, ...]:
+def _list_guest_cells(context: Any, uuid: str) -> tuple[GuestCell, ...]:
     return numa.list_guest_cells(objects.Instance.get_by_uuid(
         context, uuid, expected_attrs=['numa_topology']).numa_topology)

@@ -27,18 +27,18 @@ from ghsched_nova.nova_seams import shared
 LOG = logging.getLogger(__name__)
 
 
-def probe(host: Any) -> LibvirtFeatures:
+def detect_features(host: Any) -> LibvirtFeatures:
     """Return the features of the host's libvirt, configured or detected.
 
     :param host: nova.virt.libvirt.host.Host of the driver.
     """
     return LibvirtFeatures(
-        extended=_keeps_extended(host),
-        process_groups=_groups_processes(host),
-        numa_element=_keeps_numa_element(host))
+        extended=_supports_memorytune_attributes(host),
+        process_groups=_creates_process_groups(host),
+        numa_element=_supports_numa_element(host))
 
 
-def _keeps_extended(host: Any) -> bool:
+def _supports_memorytune_attributes(host: Any) -> bool:
     """Whether libvirt supports ghsched's attributes of ``<memorytune>``.
 
     They are min_bandwidth, hardlimit and priority.
@@ -51,7 +51,7 @@ def _keeps_extended(host: Any) -> bool:
     )
 
 
-def _groups_processes(host: Any) -> bool:
+def _creates_process_groups(host: Any) -> bool:
     """Whether libvirt creates control groups for whole QEMU processes.
 
     Also False unless ``[ghsched]control_threads`` is ``all``.
@@ -62,9 +62,8 @@ def _groups_processes(host: Any) -> bool:
                                memorytune.keeps_process_group)
 
 
-def _keeps_numa_element(host: Any) -> bool:
-    """Whether libvirt supports the element ``<numa node='N'/>`` in a device.
-    """
+def _supports_numa_element(host: Any) -> bool:
+    """Whether libvirt supports the element ``<numa node='N'/>`` of devices."""
     choice = shared.config().ghsched.device_numa_renderer
     if choice != 'auto':
         return bool(choice == 'element')
@@ -73,7 +72,7 @@ def _keeps_numa_element(host: Any) -> bool:
 
 
 def _keeps_after_define(host: Any, xml: str,
-                        kept: Callable[[str], bool]) -> bool:
+                        has_element: Callable[[str], bool]) -> bool:
     """Whether libvirt keeps an XML element when a probe domain is defined.
 
     Upstream libvirt silently drops unknown elements. The probe domains never
@@ -89,6 +88,6 @@ def _keeps_after_define(host: Any, xml: str,
                  'it: libvirt refused the probe domain: %s', error)
         return False
     try:
-        return kept(probe.get_xml_desc())
+        return has_element(probe.get_xml_desc())
     finally:
         probe.delete_configuration()

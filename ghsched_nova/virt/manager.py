@@ -54,8 +54,7 @@ class GhschedResourceTracker(resource_tracker.ResourceTracker):
            'migration', 'allocations', 'move_type', 'image_meta', 'limits'))
     def _move_claim(self, context: Any, instance: Any, new_flavor: Any,
                     *args: Any, **kwargs: Any) -> Any:
-        """Claim the devices and NUMA topology that nova-scheduler chose for a
-        move.
+        """Claim the resources that nova-scheduler chose for a server's move.
 
         Nova makes the PCI requests of the instance again for this claim.
         """
@@ -72,10 +71,10 @@ class GhschedResourceTracker(resource_tracker.ResourceTracker):
           ('self', 'context', 'instances', 'nodename'))
     def _update_usage_from_instances(self, context: Any, instances: Any,
                                      nodename: str) -> Any:
-        """Count the resources of a host's guests, including moves between NUMA
-        nodes.
+        """Count the resources of guests; moving guests on both their nodes.
 
-        A moving guest is counted on its old and its new nodes.
+        A guest that moves between NUMA nodes of the host uses both until the
+        move has ended.
         """
         found = super()._update_usage_from_instances(context, instances,
                                                      nodename)
@@ -111,8 +110,6 @@ class GhschedComputeManager(manager.ComputeManager):
           ('self', 'context', 'instance', 'network_id', 'port_id',
            'requested_ip', 'tag'))
     def _attach_interface(self, *args: Any, **kwargs: Any) -> Any:
-        """Attach a port to a guest; an error has the driver's reason for
-        refusing it.
-        """
+        """Attach a port to a guest; an error states why the driver refused."""
         return driver_devices.attach_with_reason(super()._attach_interface,
                                                  *args, **kwargs)

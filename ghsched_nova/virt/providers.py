@@ -40,23 +40,20 @@ Usages = Callable[[str], Mapping[str, int]]
 Holders = Callable[[str, str], Mapping[str, int]]
 
 
-def count_held_groups(provider_tree: Any, nodename: str) -> int:
-    """Return the number of control groups in a compute node's Placement
-    inventory.
-    """
+def count_inventory_groups(provider_tree: Any, nodename: str) -> int:
+    """Return the number of control groups in a compute node's inventory."""
     record = provider_tree.data(nodename).inventory.get(names.RESCTRL_GROUP)
     return int(record['total']) if record else 0
 
 
-def update(provider_tree: Any, nodename: str, host: HostDescription,
-           config: tree.Config, groups_before: int, usages: Usages,
-           holders: Holders) -> tuple[tree.Provider, ...]:
-    """Write a host's NUMA and control group inventories into Nova's provider
-    tree.
+def update_inventories(provider_tree: Any, nodename: str,
+                       host: HostDescription, config: tree.Config,
+                       groups_before: int, usages: Usages,
+                       holders: Holders) -> tuple[tree.Provider, ...]:
+    """Write a host's NUMA and control group inventories to a provider tree.
 
     :param provider_tree: tree of Nova's libvirt driver; changed in place.
     :param nodename: name of the compute node's provider.
-    :param host: description of the host.
     :param config: ghsched's configuration of the providers.
     :param groups_before: number of control groups in the inventory before the
         libvirt driver replaced the inventory of the compute node.
@@ -74,25 +71,29 @@ def update(provider_tree: Any, nodename: str, host: HostDescription,
         current[root_uuid] = tree.Current(
             total=groups_before,
             used=usages(root_uuid).get(names.RESCTRL_GROUP, 0))
-    current.update(_lost_bandwidth(provider_tree, root_uuid, host, usages))
+    current.update(
+        _find_uncontrolled_bandwidth(provider_tree, root_uuid, host, usages))
     current.update(
         _sum_rounded_guarantees(provider_tree, root_uuid, host, holders))
-    current.update(_shrinking_bandwidth(
+    current.update(_find_shrinking_bandwidth(
         provider_tree, root_uuid, host, config, usages, current))
-    wanted = tree.desired(
-        root_uuid, nodename, host, config, current,
-        _shrinking_classes(provider_tree, root_uuid, host, config, usages))
+    shrinking = _find_shrinking_classes(provider_tree, root_uuid, host,
+                                        config, usages)
+    wanted = tree.desired(root_uuid, nodename, host, config, current,
+                          shrinking)
     for provider in wanted:
-        _put(provider_tree, provider)
-    _put_slots(provider_tree, wanted[0])
+        _put_provider(provider_tree, provider)
+    _put_group_resources(provider_tree, wanted[0])
     _retire_providers(provider_tree, wanted, usages)
     return wanted
 
 
-def _lost_bandwidth(provider_tree: Any, root_uuid: str, host: HostDescription,
-                    usages: Usages) -> Mapping[str, tree.Current]:
-    """Return total and used bandwidth of host NUMA nodes that lost its
-    control.
+def _find_uncontrolled_bandwidth(provider_tree: Any, root_uuid: str,
+                                 host: HostDescription,
+                                 usages: Usages) -> Mapping[str, tree.Current]:
+    """Return total and used bandwidth of host NUMA nodes without control.
+
+    Only of nodes whose bandwidth could be controlled before.
 
     :returns: inventory and use in Placement, by UUID of the NUMA provider.
     """
@@ -109,7 +110,7 @@ def _lost_bandwidth(provider_tree: Any, root_uuid: str, host: HostDescription,
     return found
 
 
-def _shrinking_classes(
+def _find_shrinking_classes(
         provider_tree: Any, root_uuid: str, host: HostDescription,
         config: tree.Config,
         usages: Usages) -> Mapping[tuple[str, str], tree.Current]:
@@ -134,13 +135,11 @@ def _shrinking_classes(
     return found
 
 
-def _shrinking_bandwidth(
+def _find_shrinking_bandwidth(
         provider_tree: Any, root_uuid: str, host: HostDescription,
         config: tree.Config, usages: Usages,
         current: Mapping[str, tree.Current]) -> Mapping[str, tree.Current]:
-    """Return the used bandwidth of host NUMA nodes whose free bandwidth
-    shrinks.
-    """
+    """Return the used bandwidth of host NUMA nodes that will offer less."""
     found = {}
     for node in host.nodes:
         uuid = names.make_numa_provider_uuid(root_uuid, node)
@@ -157,11 +156,11 @@ def _shrinking_bandwidth(
 def _sum_rounded_guarantees(
         provider_tree: Any, root_uuid: str, host: HostDescription,
         holders: Holders) -> Mapping[str, tree.Current]:
-    """Return the sum of guarantees on host NUMA nodes that round guarantees to
-    a step.
+    """Return the sum of guarantees on each host NUMA node that rounds them.
 
-    Nodes whose inventory already has the host's step and minimum are skipped:
-    Placement refuses guarantees between two steps there.
+    Such a node rounds guarantees to a step. Nodes whose inventory already has
+    the host's step and minimum are skipped: Placement refuses guarantees
+    between two steps there.
     """
     found = {}
     exact = (host.round_up_guarantee(1) == 1
@@ -179,7 +178,7 @@ def _sum_rounded_guarantees(
     return found
 
 
-def _put(provider_tree: Any, provider: tree.Provider) -> None:
+def _put_provider(provider_tree: Any, provider: tree.Provider) -> None:
     if not provider_tree.exists(provider.uuid):
         provider_tree.new_child(provider.name, provider.parent_uuid,
                                 uuid=provider.uuid)
@@ -198,8 +197,8 @@ def _put(provider_tree: Any, provider: tree.Provider) -> None:
 
 @seam('nova.compute.provider_tree.ProviderTree.update_resources',
       ('self', 'name_or_uuid', 'resources'))
-def _put_slots(provider_tree: Any, root: tree.Provider) -> None:
-    """Write a named resource for each control group into Nova's provider tree.
+def _put_group_resources(provider_tree: Any, root: tree.Provider) -> None:
+    """Write a named resource for each control group to Nova's provider tree.
 
     Nova's resource tracker then assigns a control group to every guest, as it
     does for virtual persistent memory.
@@ -217,8 +216,9 @@ def _put_slots(provider_tree: Any, root: tree.Provider) -> None:
 
 def _retire_providers(provider_tree: Any, wanted: Sequence[tree.Provider],
                       usages: Usages) -> None:
-    """Reserve or remove the providers of NUMA nodes that the host no longer
-    has.
+    """Reserve or remove the providers of NUMA nodes that a host has no more.
+
+    A provider that guests use is reserved.
     """
     kept = {provider.uuid for provider in wanted}
     for uuid in provider_tree.get_provider_uuids(wanted[0].uuid):
@@ -230,12 +230,12 @@ def _retire_providers(provider_tree: Any, wanted: Sequence[tree.Provider],
         used = {name: amount for name, amount in usages(uuid).items()
                 if amount and name in names.OUR_CLASSES}
         if used:
-            _put(provider_tree, _closed(data, used))
+            _put_provider(provider_tree, _reserve_inventory(data, used))
         else:
             _remove_provider(provider_tree, data)
 
 
-def _closed(data: Any, used: Mapping[str, int]) -> tree.Provider:
+def _reserve_inventory(data: Any, used: Mapping[str, int]) -> tree.Provider:
     totals = {name: int(data.inventory.get(name, {'total': amount})['total'])
               for name, amount in used.items()}
     return tree.retired(
@@ -249,8 +249,9 @@ def _closed(data: Any, used: Mapping[str, int]) -> tree.Provider:
 
 
 def _remove_provider(provider_tree: Any, data: Any) -> None:
-    """Remove a NUMA provider from Nova's provider tree; if others use it,
-    remove only ghsched's inventories.
+    """Remove a NUMA provider from Nova's provider tree.
+
+    If others use it, remove only ghsched's inventories.
     """
     others = {name: record for name, record in data.inventory.items()
               if name not in names.OUR_CLASSES}

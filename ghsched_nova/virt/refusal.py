@@ -57,8 +57,9 @@ _REASONS: tuple[tuple[type[Exception], str], ...] = (
 
 
 def describe_for_tenant(error: Exception) -> str:
-    """Return a reason for a tenant, in terms of the flavor, without host
-    names.
+    """Return the reason of an error for a tenant, without names of hosts.
+
+    It refers to the extra specs of the flavor.
     """
     if isinstance(error, policies.PolicyError):
         return f'ghsched: {error}'
@@ -70,7 +71,7 @@ def describe_for_tenant(error: Exception) -> str:
 
 def log_refusal(error: Exception,
                 instance: object) -> exception.ComputeResourcesUnavailable:
-    """Log why a guest is refused, and return the exception for Nova.
+    """Log why a guest is refused; return the exception to raise in Nova.
 
     The exception has the reason for the tenant.
     """

@@ -53,7 +53,7 @@ _VOID = 1000
 Answer = dict[str, Any]
 
 
-def _answer_refusals(method: Callable[..., Answer]) -> Callable[..., Answer]:
+def _return_refusals(method: Callable[..., Answer]) -> Callable[..., Answer]:
     """Wrap an RPC method so that it returns refusals instead of raising them.
 
     oslo.messaging would pass on only the class and the text of an exception.
@@ -96,28 +96,26 @@ class PolicyEndpoint:
         self._changed = changed
         self._void: collections.deque[str] = collections.deque(maxlen=_VOID)
 
-    @_answer_refusals
+    @_return_refusals
     def check_policy(self, context: Any, instance_uuid: str,
                      policy: Sequence[messages.Node],
                      running: bool) -> Answer:
-        """Return the values that this host would enforce for a bandwidth
-        policy.
+        """Return the values that this host would enforce for a policy.
 
         :param running: whether Nova records the guest as running.
         """
         if not running:
             return {'policy': None, 'same': False,
-                    **self._group_values(instance_uuid, None, policy)}
-        with self.running(instance_uuid) as domain:
+                    **self._describe_group(instance_uuid, None, policy)}
+        with self.running_domain(instance_uuid) as domain:
             return {'policy': policy_change.read_policy(domain.live),
                     'same': policy_change.domain_has_policy(
                         self._engine, domain, policy),
-                    **self._group_values(instance_uuid, domain.live, policy)}
+                    **self._describe_group(instance_uuid, domain.live, policy)}
 
-    def _group_values(self, uuid: str, xml: str | None,
-                      policy: Sequence[messages.Node]) -> Answer:
-        """Return the limits of a guest's control group and the number of its
-        guests.
+    def _describe_group(self, uuid: str, xml: str | None,
+                        policy: Sequence[messages.Node]) -> Answer:
+        """Return the limits of a guest's control group and its guest count.
 
         :param xml: live XML of the guest; None if it is stopped.
         """
@@ -130,7 +128,7 @@ class PolicyEndpoint:
             ),
         }
 
-    @_answer_refusals
+    @_return_refusals
     def policy_of(self, context: Any, instance_uuid: str,
                   void: str) -> Answer:
         """Return the bandwidth policy of a running guest.
@@ -139,10 +137,10 @@ class PolicyEndpoint:
         """
         with compute.instance_lock(instance_uuid):
             self._void.append(void)
-            with self.running(instance_uuid) as domain:
+            with self.running_domain(instance_uuid) as domain:
                 return {'policy': policy_change.read_policy(domain.live)}
 
-    @_answer_refusals
+    @_return_refusals
     def set_policy(self, context: Any, instance_uuid: str,
                    policy: Sequence[messages.Node], token: str,
                    lock: str | None = None) -> Answer:
@@ -154,7 +152,7 @@ class PolicyEndpoint:
         """
         with compute.instance_lock(instance_uuid):
             instance = self._get_instance(context, instance_uuid, token, lock)
-            with self._changing, self.running(instance_uuid) as domain:
+            with self._changing, self.running_domain(instance_uuid) as domain:
                 policy_change.change_policy(self._engine, domain, policy)
                 LOG.info('ghsched: changed the policy of guest %(name)s to '
                          '%(policy)s',
@@ -164,17 +162,15 @@ class PolicyEndpoint:
         self._changed(context, instance)
         return {}
 
-    @_answer_refusals
+    @_return_refusals
     def check_move(self, context: Any, instance_uuid: str,
                    move: move_messages.Packed) -> Answer:
-        """Refuse a guest's move to other NUMA nodes of this host if it is
-        impossible.
-        """
-        with self.running(instance_uuid) as domain:
-            self._mover.check(domain, move)
+        """Refuse an impossible move of a guest between this host's nodes."""
+        with self.running_domain(instance_uuid) as domain:
+            self._mover.check_move(domain, move)
         return {}
 
-    @_answer_refusals
+    @_return_refusals
     def move_nodes(self, context: Any, instance_uuid: str,
                    move: move_messages.Packed, token: str,
                    lock: str) -> Answer:
@@ -185,8 +181,8 @@ class PolicyEndpoint:
         """
         with compute.instance_lock(instance_uuid):
             instance = self._get_instance(context, instance_uuid, token, lock)
-            with self.running(instance_uuid) as domain:
-                self._mover.run(context, instance, domain, move)
+            with self.running_domain(instance_uuid) as domain:
+                self._mover.move_guest(context, instance, domain, move)
         return {}
 
     def _get_instance(self, context: Any, uuid: str, token: str,
@@ -212,8 +208,8 @@ class PolicyEndpoint:
         return instance
 
     @contextlib.contextmanager
-    def running(self, uuid: str) -> Iterator[policy_change.Domain]:
-        """Give access to an instance's running domain within this context.
+    def running_domain(self, uuid: str) -> Iterator[policy_change.Domain]:
+        """Within this context, give access to an instance's running domain.
 
         :raises NotChanged: if the domain does not run.
         """

@@ -46,8 +46,8 @@ _arrives = contextvars.ContextVar('ghsched_guest_arrives', default=False)
 
 
 @contextlib.contextmanager
-def arrival() -> Iterator[None]:
-    """Within this context, may_start() refuses every guest.
+def refusing_unprotected_guests() -> Iterator[None]:
+    """Within this context, may_start_unprotected() refuses every guest.
 
     Also a decorator, for methods that start guests which are new on this host.
     """
@@ -58,9 +58,10 @@ def arrival() -> Iterator[None]:
         _arrives.reset(token)
 
 
-def may_start(error: Exception, instance: Any) -> bool:
-    """Whether a guest of this host may start without its bandwidth policy; log
-    if it may.
+def may_start_unprotected(error: Exception, instance: Any) -> bool:
+    """Whether a guest of this host may start without its bandwidth policy.
+
+    Logs an error if it may.
 
     :param error: reason why the policy cannot be enforced.
     """

@@ -211,8 +211,11 @@ class SameHostTest(nova_base.GhschedTestCase):
     def test_a_report_asks_for_the_xml_of_a_guest_once(self):
         self.boot(self.flavor(vcpus=1))
         driver = self.computes['host_a'].driver
-        running = self.useFixture(fixtures.MockPatchObject(
-            driver, '_running', side_effect=driver._running)).mock
+        running = self.useFixture(
+            fixtures.MockPatchObject(
+                driver,
+                '_read_running_guest',
+                side_effect=driver._read_running_guest)).mock
         self._run_periodics()
         self.assertEqual(2, running.call_count)
         self.boot(self.flavor(vcpus=1))

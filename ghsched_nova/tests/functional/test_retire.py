@@ -48,10 +48,10 @@ class RetireTest(test_pci_providers.PciProviderTestCase):
 
     def domains(self):
         driver = self.computes['host_a'].driver
-        if not hasattr(driver, '_running'):
+        if not hasattr(driver, '_read_running_guest'):
             return []       # the stock driver
         return [desired.Running(found.domain, found.xml) for found in map(
-            driver._running,
+            driver._read_running_guest,
             driver._host.list_guests(only_running=False))]
 
     def retire(self, *arguments):

@@ -229,7 +229,7 @@ class IntelTest(HostTestCase):
         run_path = Path(self.host.state, 'run/libvirt/qemu')
         found = qemu.read_vcpu_threads(run_path, 'a')
         self.assertEqual({0, 1}, found.keys())
-        process = qemu.find_process(run_path, 'a')
+        process = qemu.find_qemu_process(run_path, 'a')
         for number, tid in found.items():
             self.assertEqual(
                 model.Role('vcpu', number),

@@ -65,7 +65,7 @@ class BurstRiskTest(base.TestCase):
         conf.register_opts(options)
         options([], project='nova', default_config_files=[path],
                 default_config_dirs=[])
-        return conf.get_burst_limits(options.ghsched)
+        return conf.make_burst_limits(options.ghsched)
 
     def test_default_is_the_medium_risk(self):
         self.assertEqual(burst.Limits(24, 99.0, 0.3, 1.2, 3.0),

@@ -30,7 +30,7 @@ class WithVfsTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        pci_requests.register()
+        pci_requests.register_vf_requests()
         conf = shared.config()
         conf.set_override('alias', [jsonutils.dumps(
             {'vendor_id': '8086', 'product_id': '1520', 'name': name,
@@ -122,7 +122,7 @@ class WithVfsTest(base.TestCase):
                           ghsched__vfs='none:1')
 
     def test_registering_twice_asks_once(self):
-        pci_requests.register()
+        pci_requests.register_vf_requests()
         self.assertEqual(1, len(self.requests(ghsched__vfs='nic:1')))
 
 
@@ -193,7 +193,7 @@ class GivenPfsTest(base.TestCase):
                 for request in (self.port, self.alias, self.vfs)]
 
     def claim(self, requests=None):
-        pci_requests.note_providers(
+        pci_requests.store_allocated_pfs(
             self.instance.pci_requests.requests if requests is None
             else requests, self.groups)
         with pci_requests.claiming_instance(self.instance):

@@ -218,7 +218,7 @@ class EntryPointTestCase(base.TestCase):
                 ('resctrl_path', str(self.run_path)),
                 ('libvirt_run_path', str(self.run_path)),
                 ('resctrl_magic',
-                 str(kernel_files.get_file_system(str(self.run_path))))):
+                 str(kernel_files.get_file_system_type(str(self.run_path))))):
             cfg.CONF.set_override(name, value, 'ghsched')
             self.addCleanup(cfg.CONF.clear_override, name, 'ghsched')
         self.samples = self._samples()
@@ -485,14 +485,14 @@ class KernelFilesTest(base.TestCase):
         (self.top / 'real/link').symlink_to('file')
         (self.top / 'real/pipe').parent.mkdir(exist_ok=True)
         os.mkfifo(self.top / 'real/pipe')
-        self.types = {kernel_files.get_file_system(str(self.top))}
+        self.types = {kernel_files.get_file_system_type(str(self.top))}
 
     def test_file_system_is_that_of_the_kernel(self):
-        self.assertEqual(0x9fa0, kernel_files.get_file_system('/proc'))
-        self.assertEqual(0, kernel_files.get_file_system('/nowhere'))
+        self.assertEqual(0x9fa0, kernel_files.get_file_system_type('/proc'))
+        self.assertEqual(0, kernel_files.get_file_system_type('/nowhere'))
 
     def test_write_file_below_the_top_writes_it(self):
-        kernel_files.write_file(
+        kernel_files.write_kernel_file(
             self.top, ['real', 'file'], 'after!', self.types
         )
         self.assertEqual('after!', (self.top / 'real/file').read_text())
@@ -501,9 +501,9 @@ class KernelFilesTest(base.TestCase):
         for names in (['link', 'file'], ['real', 'link'], ['real', 'pipe'],
                       ['real', 'new'], ['..', 'real', 'file'], ['real', '..'],
                       ['real', ''], ['real/file'], ['/etc/passwd'], ['real']):
-            self.assertRaises(OSError, kernel_files.write_file, self.top,
-                              names, 'x', self.types)
-        self.assertRaises(OSError, kernel_files.write_file, self.top,
+            self.assertRaises(OSError, kernel_files.write_kernel_file,
+                              self.top, names, 'x', self.types)
+        self.assertRaises(OSError, kernel_files.write_kernel_file, self.top,
                           ['real', 'file'], 'x', kernel_files.PROC)
         self.assertEqual('before', (self.top / 'real/file').read_text())
         self.assertEqual(['file', 'link', 'pipe'],

@@ -325,7 +325,7 @@ class MoverStressTest(base.TestCase):
 class EndpointStressTest(base.TestCase):
 
     def test_void_calls_under_native_threads_are_refused(self):
-        self.patch(rpc.PolicyEndpoint, 'running', lambda _self, _uuid: (
+        self.patch(rpc.PolicyEndpoint, 'running_domain', lambda _self, _uuid: (
             contextlib.nullcontext(SimpleNamespace(live='<domain/>'))))
         endpoint = rpc.PolicyEndpoint(None, None, contextlib.nullcontext(),
                                       None, None)

@@ -151,7 +151,7 @@ class WriteTest(KernelTestCase):
             mock.patch.object(
                 kernel_files,
                 'PROC',
-                {kernel_files.get_file_system(str(self.top))},
+                {kernel_files.get_file_system_type(str(self.top))},
             )
         )
 

@@ -162,14 +162,14 @@ class QemuTest(base.TestCase):
         with (mock.patch.object(cpusets, 'find_cpusets',
                                 return_value=self.cpusets()),
               mock.patch.object(kernel_files, 'CGROUPS',
-                                {kernel_files.get_file_system('/tmp')})):
+                                {kernel_files.get_file_system_type('/tmp')})):
             return privileged.write_cpuset_mems(7, nodes, self.groups)
 
     def test_allow_two_groups_writes_each_of_them_once(self):
         self.assertEqual('', self.allow(0, 1))
         self.assertEqual(['0-1', '0-1'], [
             path.read_text() for path in self.files[:2]])
-        with mock.patch.object(kernel_files, 'write_file') as write:
+        with mock.patch.object(kernel_files, 'write_kernel_file') as write:
             self.allow(0, 1)
         write.assert_not_called()
 

@@ -112,4 +112,4 @@ class ReplacedFunctionsTest(base.TestCase):
             str(path) for path in (TOP / 'ghsched_nova').rglob('*.py')
             if 'tests' not in path.parts and path.parent.name not in (
                 'nova_seams', 'nova_fixes')
-            and 'registry.replace(' in path.read_text()])
+            and 'registry.replace_function(' in path.read_text()])

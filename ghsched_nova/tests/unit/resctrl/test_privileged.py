@@ -61,7 +61,7 @@ class PrivilegedTest(base.TestCase):
         patch.start()
         self.addCleanup(patch.stop)
         self.type = self.enterContext(mock.patch.object(
-            kernel_files, 'get_file_system', return_value=0x7655821))
+            kernel_files, 'get_file_system_type', return_value=0x7655821))
 
     def test_only_a_resctrl_where_it_should_be_is_worked_on(self):
         run = Path('/run/libvirt/qemu')

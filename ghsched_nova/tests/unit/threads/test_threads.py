@@ -83,9 +83,9 @@ class SurveyTest(ThreadsTestCase):
         self.assertEqual(BATCH, self.threads()[VCPU1].scheduling)
 
     def test_without_a_process_there_is_no_thread(self):
-        self.assertIsNone(qemu.find_process(self.run_path, 'gone'))
+        self.assertIsNone(qemu.find_qemu_process(self.run_path, 'gone'))
         (self.run_path / 'odd.pid').write_text('x')
-        self.assertIsNone(qemu.find_process(self.run_path, 'odd'))
+        self.assertIsNone(qemu.find_qemu_process(self.run_path, 'odd'))
         self.assertEqual({}, survey.read_qemu_threads(2**22 + 1))
 
     def test_threads_of_two_with_one_name_are_the_older_one(self):

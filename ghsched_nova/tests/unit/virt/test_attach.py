@@ -55,7 +55,7 @@ def started(devices):
         for address in devices) + '</devices>')
     decision = device_numa.assign_devices(
         [device_numa.Device(*device) for device in devices.items()],
-        attach.host_nodes(GUEST), 'preferred', SLIT, nearest=True)
+        attach.parse_host_nodes(GUEST), 'preferred', SLIT, nearest=True)
     xml = device_numa.render_expander(xml, decision.guest_node_of, 1)
     # As many ports as libvirt would have made for the others.
     return with_ports(xml, 4)
@@ -79,7 +79,7 @@ def resumed(xml, devices):
     for interface in root.findall('devices/interface'):
         interface.getparent().remove(interface)
     for address in devices:
-        device = attach.place_device(
+        device = attach.add_guest_address(
             DEVICE.replace("function='0x0'", f"function='0x{address[-1]}'"),
             etree.tostring(root, encoding='unicode'), devices, 'preferred',
             False, SLIT)
@@ -95,7 +95,7 @@ class PlaceTest(base.TestCase):
 
     def place(self, node, mode='required', element=False, guest=None,
               distances=None):
-        return attach.place_device(
+        return attach.add_guest_address(
             DEVICE, guest or self.guest, {ADDRESS: node}, mode, element,
             distances or {})
 
@@ -154,7 +154,7 @@ class PlaceTest(base.TestCase):
             resumed(booted, devices)))
 
     def test_host_nodes_come_in_the_order_of_the_guest(self):
-        self.assertEqual([2, 3], attach.host_nodes(GUEST))
+        self.assertEqual([2, 3], attach.parse_host_nodes(GUEST))
 
 
 class TellingWhyTest(base.TestCase):
@@ -175,7 +175,7 @@ class TellingWhyTest(base.TestCase):
                     instance_uuid=instance.uuid)
             return 'a vif'
         try:
-            return attach.add_refusal_reason(nova, lambda instance: nodes)(
+            return attach.wrap_port_attachment(nova, lambda instance: nodes)(
                 None, self.INSTANCE, 'network', 'port', None, None)
         except exception.NovaException as told:
             return told
@@ -232,7 +232,7 @@ class PlacingVIFDriverTest(base.TestCase):
 
         self.patch(attach.vif.LibvirtGenericVIFDriver, 'get_config',
                    lambda *args, **kwargs: Config())
-        with driver.placing(lambda xml: xml + ' placed'):
+        with driver.adding_guest_addresses(lambda xml: xml + ' placed'):
             config = driver.get_config()
             self.assertEqual('xml placed', config.to_xml())
             self.assertIs(Config, type(config))

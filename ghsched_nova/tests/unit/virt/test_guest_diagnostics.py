@@ -179,7 +179,7 @@ class LeftBehindTest(base.TestCase):
                           f'qemu-{number}-instance-{number}-vcpus_0-1',
                           naming.render_monitor_path(uuid(number))}
                  for number in guests}
-        left = guest_diagnostics.leftover_groups(
+        left = guest_diagnostics.list_leftover_groups(
             {name for some in names.values() for name in some},
             [model.Domain(uuid(number), number, f'instance-{number}')
              for number in running])
@@ -187,5 +187,5 @@ class LeftBehindTest(base.TestCase):
                           for name in names[number]}, set(left))
 
     def test_groups_of_others_and_shared_ones(self):
-        self.assertEqual((), guest_diagnostics.leftover_groups(
+        self.assertEqual((), guest_diagnostics.list_leftover_groups(
             ['pqos', 'ghsched-default', 'ghsched-shared-0a', 'qemu-x'], ()))

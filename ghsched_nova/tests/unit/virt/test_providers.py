@@ -35,7 +35,7 @@ class NodeTestCase(base.TestCase):
         self.used, self.asked = {}, 0
 
     def update(self, bursts=None, config=CONFIG, nodes=(0,), **more):
-        providers.update(
+        providers.update_inventories(
             self.tree, 'node1', HostDescription(
                 nodes=nodes, capabilities=frozenset({'MEM_BW_MIN'}),
                 bursts=bursts or {}, **more), config, 0, self.usages,
@@ -107,6 +107,7 @@ class BurstsTest(NodeTestCase):
         self.assertEqual({names.MEM_BW_BURST_PCT: 0, names.L3_WAYS: 0},
                          self.update(nodes=(1,)))
         self.used = {}
-        providers.update(self.tree, 'node1', HostDescription(nodes=(1,)),
-                         CONFIG, 0, self.usages, lambda uuid, name: {})
+        providers.update_inventories(self.tree, 'node1',
+                                     HostDescription(nodes=(1, )), CONFIG, 0,
+                                     self.usages, lambda uuid, name: {})
         self.assertFalse(self.tree.exists(NODE))

@@ -41,7 +41,10 @@ class MayStartTest(base.TestCase):
                 ghsched=self.section)))
 
     def starts(self, errors):
-        return {unprotected.may_start(error, None) for error in errors}
+        return {
+            unprotected.may_start_unprotected(error, None)
+            for error in errors
+        }
 
     def test_bandwidth_errors_of_a_guest_of_the_host_are_allowed(self):
         self.assertEqual({True}, self.starts(OF_BANDWIDTH))
@@ -54,9 +57,9 @@ class MayStartTest(base.TestCase):
         self.assertEqual({False}, self.starts((*OF_BANDWIDTH, *OTHERS)))
 
     def test_no_error_is_allowed_for_a_guest_that_arrives(self):
-        @unprotected.arrival()
+        @unprotected.refusing_unprotected_guests()
         def spawn():
-            with unprotected.arrival():
+            with unprotected.refusing_unprotected_guests():
                 inner = self.starts(OF_BANDWIDTH)
             return inner | self.starts(OF_BANDWIDTH)
 
@@ -64,6 +67,7 @@ class MayStartTest(base.TestCase):
         self.assertEqual({True}, self.starts(OF_BANDWIDTH))
 
     def test_guest_that_arrives_and_fails_leaves_no_mark(self):
-        with self.assertRaisesRegex(ValueError, 'x'), unprotected.arrival():
+        with self.assertRaisesRegex(
+                ValueError, 'x'), unprotected.refusing_unprotected_guests():
             raise ValueError('x')
         self.assertEqual({True}, self.starts(OF_BANDWIDTH))
