@@ -55,7 +55,10 @@ def count_moving_guests(tracker: Any, nodename: str) -> None:
 
 
 def _make_usage(topology: Any) -> dict[str, Any]:
-    """Return a NUMA topology as ``ResourceTracker._update_usage`` takes it."""
+    """Return a NUMA topology in the form that Nova's usage update takes.
+
+    See ``ResourceTracker._update_usage``.
+    """
     return {'memory_mb': 0, 'numa_topology': topology}
 
 

@@ -73,7 +73,7 @@ class MostDevices:
 MOST_DEVICES = MostDevices()
 
 
-def get_guest_kind(spec: shared.RequestSpec) -> gradient.Kind | None:
+def get_guest_demand(spec: shared.RequestSpec) -> gradient.Kind | None:
     """Return CPUs, memory, bandwidth and devices of each NUMA node of a guest.
 
     None for a guest without a NUMA topology.
@@ -130,7 +130,7 @@ def make_cost_function(
         preferred then.
     """
     mix = MIX.get_kind_shares()
-    kind = get_guest_kind(spec) if mix else None
+    kind = get_guest_demand(spec) if mix else None
     if kind is None or not shared.config().ghsched.gradient_weight_multiplier:
         return None
     room = get_free_capacity(

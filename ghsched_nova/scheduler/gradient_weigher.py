@@ -56,7 +56,7 @@ class GhschedGradientWeigher(option_weigher.OptionWeigher):
         if self.has_zero_weight(weighed_obj_list):
             return [0.0] * len(weighed_obj_list)
         try:
-            kind = fragments.get_guest_kind(weight_properties)
+            kind = fragments.get_guest_demand(weight_properties)
         except PolicyError:     # whoever refuses the request says why
             kind = None
         if kind is None:
@@ -71,7 +71,7 @@ class GhschedGradientWeigher(option_weigher.OptionWeigher):
 
 
 def _compute_score(state: Any, spec: shared.RequestSpec) -> float:
-    kind = fragments.get_guest_kind(spec)
+    kind = fragments.get_guest_demand(spec)
     assert kind is not None  # noqa: S101
     pools = read.get_pci_pools(state)
     nodes = read.list_host_nodes(state, pools,
@@ -89,6 +89,7 @@ def _compute_score(state: Any, spec: shared.RequestSpec) -> float:
         fragments.get_free_capacity(state, nodes),
         fragments.MIX.get_kind_shares()).get_growth(
             kind, [node.number for node in taken])
-    LOG.debug('ghsched: on %(host)s fragmentation grows by %(grows).3f nodes',
+    LOG.debug('ghsched: host %(host)s: the guest adds fragmentation of '
+              '%(grows).3f NUMA nodes',
               {'host': state.host, 'grows': grows})
     return 0.0 - round(grows, 9)

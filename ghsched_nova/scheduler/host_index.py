@@ -365,7 +365,7 @@ class Host:
         self.view = replace(self.view, refused=refused)
 
     def _recompute(self, row: HostReport, now: float) -> bool:
-        """Compute a host's free resources from its report and later claims.
+        """Recompute a host's free resources from its report and later claims.
 
         :returns: whether the host may have more free resources.
         """
@@ -484,7 +484,8 @@ class Index:
                 (room.pinned, room.bandwidth) for room in host.view.rooms))
 
     def set_unavailable_hosts(self, host_names: Collection[str]) -> None:
-        """Set which hosts are disabled or down; they are not proposed."""
+        """Exclude disabled and down hosts from proposals; readmit all others.
+        """
         with self._lock:
             back = self._unavailable - set(host_names)
             self._unavailable = frozenset(host_names)
@@ -500,7 +501,7 @@ class Index:
             self._gained.append(uuid)
 
     def may_fit_since(self, need: Need, gains: int) -> bool:
-        """Whether a request may fit on a host that has gained free resources.
+        """Whether a request may fit on a host that has gained resources.
 
         May return True for a request that does not fit, but never the reverse.
 

@@ -93,7 +93,7 @@ def _list_matching_pools(state: Any, request: Any,
 
 
 def get_pci_pools(state: Any) -> Pools:
-    """Return the pools of free passthrough devices of a host, by a name."""
+    """Return a host's pools of free passthrough devices, each with a name."""
     known = state.pci_stats.pools if state.pci_stats else ()
     return {str(number): pool for number, pool in enumerate(known)}
 

@@ -127,7 +127,8 @@ class IndexedScheduler:
                 if not search.states:
                     break
         except index_search.NotForIndex as reason:
-            LOG.debug('ghsched: request is not for the index: %s', reason)
+            LOG.debug('ghsched: the index cannot serve the request: %s',
+                      reason)
         finally:
             self._current.search = None
         self._count_request('fallbacks')
@@ -195,7 +196,7 @@ class IndexedScheduler:
         :raises nova.exception.NoValidHost: with the reason of that refusal.
         """
         reason = None
-        with _log_errors('cannot look for an earlier refusal', spec):
+        with _log_errors('cannot look up a cached refusal', spec):
             if self.feed.is_current:
                 reason = self._refusals.find_reason(spec, need)
         if reason is not None:
@@ -209,7 +210,7 @@ class IndexedScheduler:
         :param gains: :attr:`Index.gains` when the search began.
         :param seconds: duration of the search.
         """
-        with _log_errors('cannot keep the refusal', spec):
+        with _log_errors('cannot cache the refusal', spec):
             self._refusals.add_refusal(spec, need, gains, seconds, reason)
 
     def drop_cached_refusals(self) -> None:
@@ -232,8 +233,8 @@ class IndexedScheduler:
                 self._last_log = now
         if is_time:
             LOG.info(
-                'ghsched: index of %(hosts)d hosts, read %(age).1f s ago, '
-                'all of them %(rebuilt)d times: %(hits)d hits, '
+                'ghsched: index of %(hosts)d hosts, updated %(age).1f s ago, '
+                'read in full %(rebuilt)d times; requests: %(hits)d hits, '
                 '%(fallbacks)d fell back to a full search, %(others)d not '
                 'eligible, %(remembered)d refused from cache',
                 {'hosts': len(self.index), 'age': self.feed.age,

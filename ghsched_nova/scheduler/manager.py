@@ -400,7 +400,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
                          if one.resource != lack.COMBINATION] or shortages
         except Exception:
             # The refusal stands whether or not its reason can be had.
-            LOG.exception('ghsched: cannot find out why flavor %s was '
+            LOG.exception('ghsched: cannot determine why flavor %s was '
                           'refused', spec.flavor.name)
             return ''
         for item in found:
@@ -482,7 +482,7 @@ def _record_refused_move(context: Any, spec: shared.RequestSpec | None,
 
 
 def _log_too_many_combinations(sizes: vfs.Sizes) -> None:
-    LOG.info('ghsched: not sharing the VFs of the flavor among PFs as %s: '
+    LOG.info('ghsched: not splitting the VFs of the flavor among PFs as %s: '
              'too many combinations for Placement', sizes)
 
 

@@ -88,10 +88,10 @@ class AttachingDriver(base.DriverBase):
 
     def _make_placed_guest(self, guest: Any,
                            pci_devices: Iterable[Any]) -> Any:
-        """Return a guest whose attached devices get addresses on NUMA nodes.
+        """Wrap a guest so that attached devices get addresses on NUMA nodes.
 
-        It wraps the guest. The guest itself is returned if its policy does not
-        ask for NUMA nodes of devices.
+        The guest itself is returned if its policy does not ask for NUMA nodes
+        of devices.
         """
         where = self._make_address_adder(guest, pci_devices)
         return guest if where is None else attach.PlacedGuest(guest, where)

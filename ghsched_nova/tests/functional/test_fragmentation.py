@@ -83,8 +83,8 @@ class WholeNodesTest(FragmentationTestCase):
         self.small_then_big(self.flavor())
         self.assertRegex(
             self.log.output,
-            r'ghsched: host_\w scores 0\.\d+ against fragmentation: of the '
-            r'nodes \d that the guest would take 100 % are whole')
+            r'ghsched: host host_\w: fragmentation score 0\.\d+: the guest '
+            r'would take NUMA nodes \d, 100 % of them empty')
 
     def test_nodes_of_placements_choice_are_the_ones_that_are_scored(self):
         for name in ('host_a', 'host_b'):
@@ -97,8 +97,8 @@ class WholeNodesTest(FragmentationTestCase):
         self.assertEqual('host_a', self.host(server))
         self.assertEqual([0], self.host_nodes(server))
         self.assertRegex(
-            self.log.output, 'host_a scores 0.9.* of the nodes 0 that the '
-            'guest would take 0 % are whole')
+            self.log.output, 'host_a: fragmentation score 0.9.*: the guest '
+            'would take NUMA nodes 0, 0 % of them empty')
 
 
 class PackedNodesTest(FragmentationTestCase):

@@ -47,7 +47,7 @@ class GradientWeigherTest(base.TestCase):
 
     def learn(self, request, times=1):
         for _time in range(times):
-            fragments.MIX.add_request(fragments.get_guest_kind(request))
+            fragments.MIX.add_request(fragments.get_guest_demand(request))
 
     def test_pairs_of_nodes_are_kept_for_guests_of_two(self):
         self.learn(spec(size=2), 3)
