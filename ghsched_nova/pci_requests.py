@@ -46,7 +46,7 @@ _REQUESTER = re.compile(r'ghsched-vfs-node(\d+)')
 _SUFFIX = re.compile(r'(.{36})-\d+')
 
 #: Resource providers of the instance that this thread is about to claim, see
-#: :func:`note_providers` and :func:`claiming_move`.
+#: :func:`store_allocated_pfs` and :func:`claiming_move`.
 _claims = threading.local()
 
 

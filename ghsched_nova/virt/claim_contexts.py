@@ -28,7 +28,7 @@ from ghsched_placement import auto_nodes
 
 @contextlib.contextmanager
 def claiming_instance(instance: Any) -> Iterator[None]:
-    """Return the context in which nova-compute claims an instance's resources.
+    """Within this context, an instance's claim follows the scheduler's choice.
 
     The claim takes the devices and the guest NUMA topology that nova-scheduler
     chose.
@@ -42,7 +42,7 @@ def claiming_instance(instance: Any) -> Iterator[None]:
 @contextlib.contextmanager
 def claiming_move(instance: Any, flavor: Any, image: Any,
                   is_live: bool) -> Iterator[None]:
-    """Return the context in which nova-compute claims resources for a move.
+    """Within this context, a move's claim follows the scheduler's choice.
 
     The claim takes the devices and the guest NUMA topology that nova-scheduler
     chose.
