@@ -145,7 +145,7 @@ class Placed:
     :param pfs: UUIDs of the PFs of the first candidate.
     :param cost: cost of the nodes to others, see :data:`Cost`.
     :param busy: load of the nodes, see
-        :func:`ghsched_placement.node_choice.combine_costs`.
+        :func:`ghsched_placement.node_choice.combine_load_costs`.
     """
 
     nodes: Mapping[int, int]
@@ -176,7 +176,7 @@ class Placed:
         other guests; whose turn it is among equal nodes; number of PFs.
         """
         off_node, off_socket = self.far
-        busy, turn = node_choice.split_cost(self.busy)
+        busy, turn = node_choice.split_load_cost(self.busy)
         return (off_socket, off_node, self.wasted, self.sockets, busy,
                 self.cost, turn, self.get_host_node_order(),
                 len(set(self.pfs)), self.pfs)

@@ -27,7 +27,7 @@ import re
 import os_resource_classes as orc
 
 from ghsched_placement import names
-from ghsched_placement.node_room import NodeRoom
+from ghsched_placement.node_room import NodeCapacity
 from ghsched_placement import tree
 
 _NODE = re.compile(r'.*_NUMA([0-9]{1,6})', re.DOTALL)
@@ -142,7 +142,7 @@ class Node:
     pfs: tuple[Pf, ...] = ()
     traits: frozenset[str] = frozenset()
     bursts: Stock | None = None
-    room: NodeRoom | None = None
+    room: NodeCapacity | None = None
     stocks: Mapping[str, Stock] = field(default_factory=dict)
 
     def count_free_vfs(self, resource_class: str) -> int:
@@ -209,19 +209,19 @@ def compute_fragmentation(host: Host) -> int | None:
     return round(100 * broken / free)
 
 
-def set_node_capacity(host: Host, capacities: Iterable[NodeRoom]) -> Host:
+def set_node_capacity(host: Host, capacities: Iterable[NodeCapacity]) -> Host:
     """Return a host with the given CPUs and memory set on its NUMA nodes.
 
     :param capacities: CPUs and memory of host NUMA nodes; those of the other
         nodes become unknown.
     """
-    known: dict[int | None, NodeRoom] = {
+    known: dict[int | None, NodeCapacity] = {
         capacity.node: capacity for capacity in capacities}
     return replace(host, nodes=tuple(
         replace(node, room=known.get(node.number)) for node in host.nodes))
 
 
-def estimate_node_capacity(host: Host) -> tuple[NodeRoom, ...]:
+def estimate_node_capacity(host: Host) -> tuple[NodeCapacity, ...]:
     """Estimate each NUMA node's CPUs and memory as even parts of the host's.
     """
     numbers = [node.number for node in host.nodes if node.number is not None]
@@ -230,7 +230,7 @@ def estimate_node_capacity(host: Host) -> tuple[NodeRoom, ...]:
     dedicated, dedicated_used, _one = _divide_inventory(host, orc.PCPU, parts)
     memory, memory_used, ram_ratio = _divide_inventory(host, orc.MEMORY_MB,
                                                        parts)
-    return tuple(NodeRoom(
+    return tuple(NodeCapacity(
         number, cpus, vcpus_used, cpu_ratio, dedicated, dedicated_used,
         memory, memory_used, ram_ratio) for number in numbers)
 

@@ -40,7 +40,7 @@ from ghsched_placement import keys
 from ghsched_placement import lack
 from ghsched_placement.lack import Lack
 from ghsched_placement import names
-from ghsched_placement.node_room import NodeRoom
+from ghsched_placement.node_room import NodeCapacity
 from ghsched_placement.node_room import Shortage
 from ghsched_placement.policy import Accounting
 from ghsched_placement.policy import GuestPolicy
@@ -94,17 +94,17 @@ class GuestDemand:
         """
         return self.policy.resources(self.accounting).get(guest_node, {})
 
-    def find_shortages(self, room: NodeRoom | None,
+    def find_shortages(self, capacity: NodeCapacity | None,
                        guest_node: int) -> list[Shortage]:
         """Return the shortages of CPUs and memory of a host node for a guest.
 
-        :param room: CPUs and memory of the host NUMA node; None if the host
-            does not report them, which counts as enough.
+        :param capacity: CPUs and memory of the host NUMA node; None if the
+            host does not report them, which counts as enough.
         :param guest_node: number of the guest NUMA node.
         """
-        if room is None or not self.needs:
+        if capacity is None or not self.needs:
             return []
-        return room.find_shortages(self.needs[guest_node], self.page_size)
+        return capacity.find_shortages(self.needs[guest_node], self.page_size)
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ MAX_STEPS = 25000
 MIN_SEARCH_STEPS = 5000
 
 
-def _always(_guest_node: int, _node: int) -> bool:
+def _allow_any_node(_guest_node: int, _node: int) -> bool:
     return True
 
 
@@ -73,9 +73,9 @@ def assign_host_nodes(candidates: Sequence[Mapping[str, Any]], wanted: Wanted,
                       cost: Cost | None = None,
                       steps: matching.Steps | None = None,
                       ) -> tuple[Iterator[Placed], Lack | None]:
-    """Return ways to place a guest on a host's nodes, or why there is none.
+    """Return possible assignments of a guest to host nodes, or a refusal.
 
-    The ways are yielded best first.
+    The assignments are yielded best first.
 
     :param candidates: Placement's allocation candidates of the host.
     :param wanted: request groups that decide the host NUMA nodes.
@@ -86,7 +86,7 @@ def assign_host_nodes(candidates: Sequence[Mapping[str, Any]], wanted: Wanted,
     :param steps: limit of the search; None for :data:`MAX_STEPS`.
     """
     steps = steps or matching.Steps(MAX_STEPS)
-    reader = _Reader(wanted, host, has_room or _always)
+    reader = _Reader(wanted, host, has_room or _allow_any_node)
     alike, refusals = _read_candidates(candidates, reader, steps)
     steps.limit = max(steps.limit, steps.taken + MIN_SEARCH_STEPS)
     for rows in [rows for rows in alike if not reader.has_assignment(rows)]:
@@ -105,12 +105,12 @@ def _read_candidates(candidates: Sequence[Mapping[str, Any]],
                      reader: '_Reader', steps: matching.Steps,
                      ) -> tuple[dict['Rows', list[Mapping[str, Any]]],
                                 Counter[Lack]]:
-    """Read allocation candidates; return usable ones and count the others.
+    """Sort allocation candidates into usable ones and counts of unusable ones.
 
     At most half of the search's steps are spent on reading.
 
-    :returns: candidates by the host nodes that they allow for each guest node,
-        and the number of other candidates by reason.
+    :returns: usable candidates by the host nodes that they allow for each
+        guest node, and the number of the others by reason.
     """
     alike: dict[Rows, list[Mapping[str, Any]]] = {}
     refusals: Counter[Lack] = Counter()
@@ -183,7 +183,7 @@ class _Reader:
         self._most_far = LOCALITIES.index(wanted.locality)
         self._with_pfs = set(host.node_of_pf.values())
         self._ways: dict[Any, bool] = {}
-        self.guests = tuple(_list_guest_nodes(wanted))
+        self.guests = tuple(_yield_guest_nodes(wanted))
         #: Steps that are as long as reading a candidate.
         self._size = 1 + sum(1 + len(guest.vfs) // 8
                              for guest in self.guests if guest.suffix)
@@ -193,7 +193,7 @@ class _Reader:
 
     def read_candidate(self, mappings: Mapping[str, Sequence[str]],
                        steps: matching.Steps) -> Rows | Lack:
-        """Return the host nodes that a candidate allows for each guest node.
+        """Return the host nodes a candidate allows for each guest node.
 
         :param mappings: providers by request group suffix.
         :returns: the reason, if the candidate cannot be used.
@@ -210,7 +210,7 @@ class _Reader:
             row = guest.rows.get(key)
             if row is None:
                 steps.taken += len(self._host.node_of_numa)
-                row = guest.rows[key] = self._make_row(guest, *key)
+                row = guest.rows[key] = self._find_fitting_nodes(guest, *key)
             found.append(row)
         rows = tuple([row for row in found if isinstance(row, _Row)])
         if len(rows) == len(found):
@@ -219,43 +219,44 @@ class _Reader:
         return next((lack for lack in (UNKNOWN_NODES, UNKNOWN_DEVICES,
                                        TOO_FAR) if lack in lacks), lacks[0])
 
-    def _make_row(self, guest: _Guest, provider: Any,
-                  pfs: tuple[str, ...]) -> _Row | Lack:
-        """Return the host NUMA nodes on which a guest NUMA node fits, or why
-        none does.
+    def _find_fitting_nodes(self, guest_node: _Guest, provider: Any,
+                            pfs: tuple[str, ...]) -> _Row | Lack:
+        """Return the host nodes that fit a guest node, or a refusal reason.
 
         :param provider: UUID of the provider for the guest node's own request
             group.
         :param pfs: UUIDs of the PFs of its VFs.
         """
         nodes = self._host.node_of_numa
-        if provider is None and guest.may_lack:
+        if provider is None and guest_node.may_lack:
             some = list(nodes.values())
         elif provider in nodes:
             some = [nodes[provider]]
         else:
             return UNKNOWN_NODES
-        if len(pfs) < len(guest.vfs) or not (
+        if len(pfs) < len(guest_node.vfs) or not (
                 self._host.node_of_pf.keys() >= set(pfs)):
             return UNKNOWN_DEVICES
         devices = Counter(map(self._host.node_of_pf.__getitem__, pfs))
         key = provider, frozenset(devices.items())
-        if key not in guest.rows:
-            near = self._get_near_distances(some, devices)
+        if key not in guest_node.rows:
+            near = self._rate_near_nodes(some, devices)
             open_to = [node for node in near
-                       if self._has_room(guest.number, node)]
-            wasted = () if guest.vfs else self._with_pfs
-            guest.rows[key] = (
+                       if self._has_room(guest_node.number, node)]
+            wasted = () if guest_node.vfs else self._with_pfs
+            guest_node.rows[key] = (
                 TOO_FAR if not near else make_node_capacity_reason(near)
                 if not open_to
                 else _Row({node: near[node] * self._unit + (node in wasted)
                            for node in open_to}))
-        return guest.rows[key]
+        return guest_node.rows[key]
 
-    def _get_near_distances(self, nodes: Iterable[int],
-                            devices: Mapping[int | None, int]) -> dict[int,
-                                                                       int]:
-        """Return how far VFs are from each host node that is near enough.
+    def _rate_near_nodes(self, nodes: Iterable[int],
+                         devices: Mapping[int | None, int]) -> dict[int,
+                                                                    int]:
+        """Return the distance of a guest's VFs from each host NUMA node.
+
+        Nodes that are farther from a VF than the flavor allows are left out.
 
         :param nodes: host NUMA nodes to rate.
         :param devices: number of VFs by host NUMA node.
@@ -280,7 +281,7 @@ class _Reader:
         return (off_node, off_socket), wasted
 
     def has_assignment(self, rows: Rows) -> bool:
-        """Return whether each guest node can have a host node of its own."""
+        """Whether each guest node can have a host node of its own."""
         key = tuple([row.nodes for row in rows])
         if key not in self._ways:
             self._ways[key] = matching.match_items_to_places(
@@ -288,10 +289,10 @@ class _Reader:
         return self._ways[key]
 
 
-def _list_guest_nodes(wanted: Wanted) -> Iterator[_Guest]:
+def _yield_guest_nodes(wanted: Wanted) -> Iterator[_Guest]:
     """Yield the guest NUMA nodes to assign to host NUMA nodes.
 
-    There are none if no request is bound to a NUMA node.
+    Nothing is yielded if no request is bound to a NUMA node.
     """
     if not wanted.suffixes:
         return
@@ -304,8 +305,8 @@ def _list_guest_nodes(wanted: Wanted) -> Iterator[_Guest]:
                 if vf.guest_node == number)))
 
 
-def _get_least_cost(rows: Rows) -> int:
-    """Return a lower bound of the cost of any way to place a guest.
+def _compute_least_cost(rows: Rows) -> int:
+    """Return a lower bound of the cost of any assignment of a guest.
 
     :param rows: host nodes that each guest NUMA node may have.
     """
@@ -339,7 +340,7 @@ class _Loads:
         self._known: dict[frozenset[int], tuple[Any, ...]] = {}
 
     def get_rank(self, nodes: Sequence[int]) -> tuple[Any, ...]:
-        """Return the sort key of host nodes: sockets, load and turn.
+        """Return a sort key of host nodes by sockets, load and turn.
 
         If these are not enough nodes for the guest, it is a lower bound.
 
@@ -350,15 +351,17 @@ class _Loads:
         if found is None:
             self._steps.taken += len(self._nodes)
             missing = self._count - len(nodes)
-            busy = (self._get_least_load(key, missing) if missing
-                    else node_choice.combine_costs(nodes, self._host.busy))
+            busy = (self._compute_least_load(key, missing) if missing
+                    else node_choice.combine_load_costs(nodes,
+                                                        self._host.busy))
             found = self._known[key] = (self._count_sockets(key, missing),
-                                        *node_choice.split_cost(busy))
+                                        *node_choice.split_load_cost(busy))
         return found
 
     def _count_sockets(self, nodes: frozenset[int], missing: int) -> int:
-        """Return the least number of sockets for a guest on some host nodes.
+        """Return the least number of sockets that a guest can be on.
 
+        :param nodes: host NUMA nodes that the guest has already.
         :param missing: number of further nodes that the guest needs.
         """
         socket_of = self._host.socket_of
@@ -373,10 +376,11 @@ class _Loads:
             found += 1
         return found
 
-    def _get_least_load(self, nodes: frozenset[int], missing: int
-                        ) -> node_choice.Cost:
-        """Return the least load for a guest that is on some host nodes.
+    def _compute_least_load(self, nodes: frozenset[int], missing: int
+                            ) -> node_choice.Cost:
+        """Return the least load cost of the host nodes that a guest can have.
 
+        :param nodes: host NUMA nodes that the guest has already.
         :param missing: number of further nodes that the guest needs.
         """
         if not self._least_loaded:
@@ -419,28 +423,31 @@ class _Ways:
         self._found = False
 
     def yield_by_rank(self, cost: Cost | None) -> Iterator[Placed]:
-        """Yield the ways to place a guest on host NUMA nodes, best first."""
+        """Yield assignments of a guest to host NUMA nodes, best first.
+
+        :param cost: returns the cost of host nodes to other guests, or None.
+        """
         for costs, ways in self._yield_by_cost(cost):
             by_order = itertools.groupby(ways, key=lambda way: way[:2])
             for (key, order), same in by_order:
-                yield from self._yield_assignments(
+                yield from self._yield_placements(
                     key, order, costs.get(order, ()),
                     [rows for _key, _order, rows in same])
 
     def _yield_by_cost(self, cost: Cost | None) -> Iterator[_Costed]:
-        """Yield groups of equally ranked ways to place a guest on host nodes.
+        """Yield groups of assignments of equal rank, the best group first.
 
-        In each group the way of least cost to other guests comes first.
+        In each group the assignment of least cost to other guests comes first.
         """
         if cost is None:
-            yield {}, self._merge_rows()
+            yield {}, self._yield_ways_by_rank()
             return
         # All but the turn, which counts after the cost.
         for _key, ways in itertools.groupby(
-                self._merge_rows(), key=lambda way: way[0][:-1]):
-            yield self._by_cost(ways, cost)
+                self._yield_ways_by_rank(), key=lambda way: way[0][:-1]):
+            yield self._sort_by_cost(ways, cost)
 
-    def _by_cost(self, ways: Iterator[_Way], cost: Cost) -> _Costed:
+    def _sort_by_cost(self, ways: Iterator[_Way], cost: Cost) -> _Costed:
         costs: dict[tuple[int, ...], tuple[float, ...]] = {}
         first = []
         for way in ways:
@@ -453,20 +460,20 @@ class _Ways:
         return costs, sorted(first, key=lambda way: (costs[way[1]], way[:2]))
 
     def _get_costed_limit(self, order: Sequence[int]) -> float:
-        """Return how many ways to place a guest can be rated in time."""
+        """Return how many assignments can be rated by cost in time."""
         each = COST_STEPS * max(1, len(order))
         return min(MAX_COSTED,
                    (self._steps.limit - self._steps.taken) / each)
 
-    def _merge_rows(self) -> Iterator[_Way]:
-        """Yield the ways to place a guest, of all candidates, by rank.
+    def _yield_ways_by_rank(self) -> Iterator[_Way]:
+        """Yield assignments from all allocation candidates, best first.
 
         Candidates that allow the same host nodes are searched together, and
-        only when no others can have a better way.
+        only when no others can have a better assignment.
         """
         heap: list[Any] = []
         for number, rows in enumerate(self._alike):
-            least = _get_least_cost(rows)
+            least = _compute_least_cost(rows)
             heap.append(((least, *self._loads.get_rank(())), (), number, rows,
                          None))
         heapq.heapify(heap)
@@ -484,10 +491,10 @@ class _Ways:
                 self._found = True
                 heapq.heappush(heap, (*found, number, rows, ways))
 
-    def _yield_assignments(self, key: tuple[Any, ...], order: tuple[int, ...],
-                           cost: tuple[float, ...],
-                           several: Sequence[Rows]) -> Iterator[Placed]:
-        """Yield placements on the given host nodes, those with few PFs first.
+    def _yield_placements(self, key: tuple[Any, ...], order: tuple[int, ...],
+                          cost: tuple[float, ...],
+                          several: Sequence[Rows]) -> Iterator[Placed]:
+        """Yield assignments to given host nodes, fewest PFs first.
         """
         groups = [group for rows in several
                   for group in self._group_candidates(rows)]
@@ -499,7 +506,7 @@ class _Ways:
                  in zip(self._reader.guests, order, strict=True)},
                 found, others, far, wasted,
                 len({self._host.socket_of.get(node) for node in order}), pfs,
-                cost, node_choice.combine_costs(order, self._host.busy))
+                cost, node_choice.combine_load_costs(order, self._host.busy))
 
     def _group_candidates(self, rows: Rows) -> list[tuple[Any, ...]]:
         """Group allocation candidates that differ only in the PFs of VFs.
@@ -527,7 +534,7 @@ class _Ways:
 
     def _list_other_providers(self, mappings: Mapping[str, Sequence[str]]
                               ) -> tuple[Any, ...]:
-        """Return the providers of request groups that are not ghsched's.
+        """Return the providers of request groups that ghsched did not add.
 
         They include devices of ``pci_passthrough:alias``.
         """

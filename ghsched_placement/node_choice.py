@@ -50,19 +50,20 @@ class Taken:
 
 def compute_relative_load(load: Load, taken: Mapping[int, Taken],
                           limits: Limits,
-                          alike: bool = True) -> dict[int, float]:
-    """Return each host NUMA node's load as part of its bottleneck threshold.
+                          comparable_only: bool = True) -> dict[int, float]:
+    """Return each host NUMA node's load, relative to its bottleneck threshold.
 
-    Of each node, the resource that is nearest to its threshold counts. vCPUs
-    placed since the measurement count as busy.
+    The resource that is nearest to its threshold counts; 1 is the threshold.
+    vCPUs placed since the measurement count as busy.
 
     :param taken: CPUs and vCPUs of each host NUMA node in Nova's records.
     :param limits: thresholds at which a node becomes a bottleneck.
-    :param alike: compare only resources that were measured on all nodes.
+    :param comparable_only: compare only resources measured on all nodes.
     """
-    nodes = [_expected(node, taken.get(node.node)) for node in load.nodes]
+    nodes = [_add_expected_load(node, taken.get(node.node))
+             for node in load.nodes]
     names = [name for name in RESOURCES if name in limits.begin]
-    if alike:
+    if comparable_only:
         names = [name for name in names if all(
             getattr(node, name) is not None for node in nodes)]
     found = {}
@@ -77,7 +78,7 @@ def compute_relative_load(load: Load, taken: Mapping[int, Taken],
     return found
 
 
-def _expected(node: HostNode, taken: Taken | None) -> HostNode:
+def _add_expected_load(node: HostNode, taken: Taken | None) -> HostNode:
     if (taken is None or node.cpu_load is None or node.vcpus is None
             or not taken.cpus):
         return node
@@ -88,7 +89,7 @@ def _expected(node: HostNode, taken: Taken | None) -> HostNode:
 
 def compute_load_costs(load: Load, taken: Mapping[int, Taken], limits: Limits,
                        pack: bool = False) -> dict[int, Cost]:
-    """Return the load cost of each host NUMA node for one more guest.
+    """Return the cost, by load, of placing one more guest on each host node.
 
     It is empty if the load of a node is unknown.
 
@@ -98,17 +99,19 @@ def compute_load_costs(load: Load, taken: Mapping[int, Taken], limits: Limits,
     near = compute_relative_load(load, taken, limits)
     if not near or near.keys() != taken.keys():
         return {}
-    return {node: (float(value >= 1), float(min(STEPS, math.floor(
-        value * STEPS + 1e-9))), 0.0 if pack else _share(taken[node]))
-        for node, value in near.items()}
+    return {node: (float(value >= 1),
+                   float(min(STEPS, math.floor(value * STEPS + 1e-9))),
+                   0.0 if pack else _get_allocated_vcpu_ratio(taken[node]))
+            for node, value in near.items()}
 
 
-def _share(taken: Taken) -> float:
+def _get_allocated_vcpu_ratio(taken: Taken) -> float:
     return taken.vcpus / taken.cpus if taken.cpus else 0.0
 
 
-def combine_costs(nodes: Iterable[int], costs: Mapping[int, Cost]) -> Cost:
-    """Return the load cost of several host nodes: that of the worst, the sum.
+def combine_load_costs(nodes: Iterable[int],
+                       costs: Mapping[int, Cost]) -> Cost:
+    """Combine the load costs of host nodes: first the worst, then the sum.
 
     Empty if the cost of a node is unknown. The order of nodes does not matter.
     """
@@ -121,6 +124,6 @@ def combine_costs(nodes: Iterable[int], costs: Mapping[int, Cost]) -> Cost:
     return (*worst[:-1], *whole[:-1], worst[-1], whole[-1])
 
 
-def split_cost(cost: Cost) -> tuple[Cost, Cost]:
-    """Split a host node's cost into the part by load and the part by turn."""
+def split_load_cost(cost: Cost) -> tuple[Cost, Cost]:
+    """Split a load cost into its part by load and its part by turn."""
     return cost[:-2], cost[-2:]

@@ -76,7 +76,7 @@ class GuestCell:
     threads: ThreadPolicy = 'prefer'
 
     @property
-    def cpus_taken(self) -> frozenset[int]:
+    def dedicated_cpus(self) -> frozenset[int]:
         """Dedicated host CPUs that the guest NUMA node has now."""
         return frozenset(self.pins.values()) | self.reserved
 
@@ -94,60 +94,63 @@ class Move:
 
     @property
     def nodes_moved(self) -> dict[int, tuple[int, int]]:
-        """Host NUMA node before and after, for each guest node that moves."""
+        """Old and new host NUMA node of each guest NUMA node that moves."""
         return {number: (old.host_node, new.host_node)
                 for number, (old, new) in enumerate(
                     zip(self.before, self.after, strict=True))
                 if old.host_node != new.host_node}
 
     @property
-    def needed(self) -> bool:
+    def is_needed(self) -> bool:
         """Whether any guest NUMA node moves to another host NUMA node."""
         return bool(self.nodes_moved)
 
-    def reverse(self) -> 'Move':
+    def make_reverse(self) -> 'Move':
         """Return the move of the guest back to its old host NUMA nodes."""
         return Move(self.after, self.before)
 
 
-def plan_move(guest: Sequence[GuestCell], host: Mapping[int, HostCell],
-              wish: Mapping[int, int], devices: Iterable[str] = ()) -> Move:
+def plan_node_move(guest: Sequence[GuestCell],
+                   host_nodes: Mapping[int, HostCell],
+                   targets: Mapping[int, int],
+                   devices: Iterable[str] = ()) -> Move:
     """Plan the move of a guest to other NUMA nodes and CPUs of its host.
 
     :param guest: all NUMA nodes of the guest.
-    :param host: free CPUs and memory by host NUMA node; those of the guest
-        itself count as taken.
-    :param wish: new host NUMA node by guest NUMA node.
+    :param host_nodes: free CPUs and memory by host NUMA node; those of the
+        guest itself count as taken.
+    :param targets: new host NUMA node by guest NUMA node.
     :param devices: PCI addresses of passthrough devices of the guest.
-    :raises NotMovable: when the guest cannot be moved so.
+    :raises NotMovable: when the guest cannot be moved in this way.
     """
     after = list(guest)
-    _check(guest, host, wish)
-    moving = {number: node for number, node in wish.items()
+    _check_targets(guest, host_nodes, targets)
+    moving = {number: node for number, node in targets.items()
               if guest[number].host_node != node}
     if not moving:
         return Move(tuple(guest), tuple(guest))
     _check_devices(devices)
     for number, node in sorted(moving.items()):
-        room = _add_freed_cpus(host[node], node, guest, moving)
+        room = _add_freed_cpus(host_nodes[node], node, guest, moving)
         _check_memory(guest[number], room, node)
-        after[number] = _place_cells(guest[number], room, node,
-                                     host[guest[number].host_node].cores)
+        after[number] = _move_cell(guest[number], room, node,
+                                   host_nodes[guest[number].host_node].cores)
     return Move(tuple(guest), tuple(after))
 
 
-def _check(guest: Sequence[GuestCell], host: Mapping[int, HostCell],
-           wish: Mapping[int, int]) -> None:
-    for number, node in wish.items():
+def _check_targets(guest: Sequence[GuestCell],
+                   host_nodes: Mapping[int, HostCell],
+                   targets: Mapping[int, int]) -> None:
+    for number, node in targets.items():
         if not 0 <= number < len(guest):
             raise NotMovable(f'the guest has no NUMA node {number}')
-        if node not in host:
+        if node not in host_nodes:
             raise NotMovable(f'the host has no NUMA node {node}')
-    lost = {cell.host_node for cell in guest} - host.keys()
+    lost = {cell.host_node for cell in guest} - host_nodes.keys()
     if lost:
         raise NotMovable('the host does not report the NUMA nodes '
                          f'{sorted(lost)}, on which the guest is')
-    nodes = [wish.get(number, cell.host_node)
+    nodes = [targets.get(number, cell.host_node)
              for number, cell in enumerate(guest)]
     for node in nodes:
         if nodes.count(node) > 1:
@@ -165,25 +168,25 @@ def _check_devices(devices: Iterable[str]) -> None:
 
 def _add_freed_cpus(cell: HostCell, node: int, guest: Sequence[GuestCell],
                     moving: Mapping[int, int]) -> HostCell:
-    """Return a host node with the CPUs added that leaving guest nodes free.
+    """Add the CPUs that moving guest nodes free to a host node's free CPUs.
 
     Memory is not added: it is in use until it has been moved.
     """
-    left = [guest[number].cpus_taken for number in moving
+    left = [guest[number].dedicated_cpus for number in moving
             if guest[number].host_node == node]
     known = frozenset().union(*cell.cores)
     return replace(cell, free=cell.free.union(*left) & known)
 
 
-def _check_memory(cell: GuestCell, room: HostCell, node: int) -> None:
+def _check_memory(cell: GuestCell, target: HostCell, node: int) -> None:
     if cell.page_size is None:
-        if room.memory_free < cell.memory:
+        if target.memory_free < cell.memory:
             raise NotMovable(
-                f'host NUMA node {node} has {room.memory_free} MiB of memory '
-                f'free, {cell.memory} MiB are to be moved there')
+                f'host NUMA node {node} has {target.memory_free} MiB of '
+                f'memory free, {cell.memory} MiB are to be moved there')
         return
     needed = -(-cell.memory * 1024 // cell.page_size)
-    free = room.pages_free.get(cell.page_size, 0)
+    free = target.pages_free.get(cell.page_size, 0)
     if free < needed:
         raise NotMovable(
             f'host NUMA node {node} has {free} pages of {cell.page_size} KiB '
@@ -193,23 +196,23 @@ def _check_memory(cell: GuestCell, room: HostCell, node: int) -> None:
 # -- CPUs ---------------------------------------------------------------------
 
 
-def _place_cells(cell: GuestCell, room: HostCell, node: int,
-                 cores: Iterable[frozenset[int]]) -> GuestCell:
+def _move_cell(cell: GuestCell, target: HostCell, node: int,
+               cores: Iterable[frozenset[int]]) -> GuestCell:
     """Return a guest NUMA node with CPUs of its new host NUMA node.
 
-    :param cell: guest NUMA node as it is.
-    :param room: free CPUs of the new host NUMA node.
-    :param cores: cores of the host NUMA node that it leaves.
+    :param cell: guest NUMA node before the move.
+    :param target: free CPUs of the new host NUMA node.
+    :param cores: cores of the old host NUMA node.
     :raises NotMovable: when the new host NUMA node has too few CPUs.
     """
-    if cell.vcpus and not room.shared:
+    if cell.vcpus and not target.shared:
         raise NotMovable(f'host NUMA node {node} has no CPUs for guests '
                          'without dedicated ones')
-    taken = _map_cpus(cell, room, cores)
+    taken = _map_cpus(cell, target, cores)
     if taken is None:
         raise NotMovable(
-            f'host NUMA node {node} has {len(room.free)} dedicated CPUs '
-            f'free, {len(cell.cpus_taken)} are needed there'
+            f'host NUMA node {node} has {len(target.free)} dedicated CPUs '
+            f'free, {len(cell.dedicated_cpus)} are needed there'
             + ('' if cell.threads == 'prefer' else ', in cores as '
                f'hw:cpu_thread_policy={cell.threads} asks for'))
     return replace(
@@ -218,7 +221,7 @@ def _place_cells(cell: GuestCell, room: HostCell, node: int,
         reserved=frozenset(taken[cpu] for cpu in cell.reserved))
 
 
-def _map_cpus(cell: GuestCell, room: HostCell,
+def _map_cpus(cell: GuestCell, target: HostCell,
               cores: Iterable[frozenset[int]]) -> dict[int, int] | None:
     """Return the new host CPU of each old one; None if too few are free.
 
@@ -228,10 +231,10 @@ def _map_cpus(cell: GuestCell, room: HostCell,
     :param cores: cores of the host NUMA node that the guest node leaves.
     """
     whole = cell.threads == 'isolate'
-    left = [core & room.free for core in room.cores
-            if not whole or core <= room.free]
+    left = [core & target.free for core in target.cores
+            if not whole or core <= target.free]
     found: dict[int, int] = {}
-    groups = [sorted(cell.cpus_taken & core) for core in cores]
+    groups = [sorted(cell.dedicated_cpus & core) for core in cores]
     for group in sorted(groups, key=len, reverse=True):
         parts = [group]
         if cell.threads == 'prefer' and all(len(core) < len(group)
@@ -245,11 +248,17 @@ def _map_cpus(cell: GuestCell, room: HostCell,
             found.update(zip(part, chosen, strict=True))
             gone = core if whole else frozenset(chosen)
             left = [one - gone for one in left]
-    return found if found.keys() == cell.cpus_taken else None
+    return found if found.keys() == cell.dedicated_cpus else None
 
 
 def _choose_core(cores: Iterable[frozenset[int]],
                  count: int) -> frozenset[int] | None:
-    """Return the core with enough CPUs and fewest others; None if none has."""
+    """Return the smallest set of free CPUs of a core that is large enough.
+
+    None if no core has enough free CPUs.
+
+    :param cores: free CPUs of each core.
+    :param count: number of CPUs that are needed.
+    """
     return min((core for core in cores if len(core) >= count),
                key=lambda core: (len(core), sorted(core)), default=None)

@@ -58,12 +58,12 @@ class Pages:
 
     @property
     def total_mb(self) -> int:
-        """MiB of all memory pages of one size on a host NUMA node."""
+        """MiB of all memory pages of this size on a host NUMA node."""
         return self.total * self.size_kb // 1024
 
     @property
     def free_mb(self) -> int:
-        """MiB of free memory pages of one size on a host NUMA node."""
+        """MiB of free memory pages of this size on a host NUMA node."""
         return (self.total - self.used - self.reserved) * self.size_kb // 1024
 
 
@@ -80,7 +80,7 @@ class Shortage(NamedTuple):
 
 
 @dataclass(frozen=True)
-class NodeRoom:
+class NodeCapacity:
     """CPUs and memory of one host NUMA node.
 
     :param node: number of the host NUMA node.
@@ -115,7 +115,7 @@ class NodeRoom:
 
     @property
     def vcpus_free(self) -> int:
-        """vCPUs that can still be placed on a node's shared host CPUs."""
+        """Number of vCPUs that still fit on the node's shared host CPUs."""
         return self.vcpus - self.vcpus_used
 
     @property
@@ -130,42 +130,44 @@ class NodeRoom:
 
     @property
     def memory_free(self) -> int:
-        """MiB of a host NUMA node that guests can still be given."""
+        """MiB of memory that is still free for guests on a host NUMA node."""
         return self.memory_capacity - self.memory_used
 
     def find_shortages(self, guest: GuestNode,
                        page_size: PageSize = None) -> list[Shortage]:
-        """Return what CPUs and memory a host node lacks for a guest node.
+        """Return the shortages of CPUs and memory for a guest NUMA node.
 
         :param page_size: memory page size that the guest asks for.
         """
         wanted = (Shortage(CPUS, guest.shared, self.vcpus_free, self.cpus),
                   Shortage(DEDICATED, guest.pinned, self.dedicated_free,
                            self.dedicated),
-                  self._get_free_memory(guest, page_size))
+                  self._make_memory_shortage(guest, page_size))
         return [one for one in wanted
                 if one.needed > max(0, min(one.free, one.at_once))]
 
     def take_guest_node(self, guest: GuestNode,
-                        page_size: PageSize = None) -> 'NodeRoom':
-        """Return a host node's CPUs and memory with a guest node added."""
-        return self._change_usage(guest, self._choose_pages(guest, page_size),
-                                  1)
+                        page_size: PageSize = None) -> 'NodeCapacity':
+        """Return the host node's capacity with a guest node counted as used.
+        """
+        return self._with_changed_usage(guest,
+                                        self._choose_pages(guest, page_size),
+                                        1)
 
     def release_guest_node(self, guest: GuestNode,
-                           page_size: PageSize = None) -> 'NodeRoom':
-        """Return a host node's CPUs and memory with a guest node removed.
+                           page_size: PageSize = None) -> 'NodeCapacity':
+        """Return the host node's capacity with a guest node counted as free.
 
         :param page_size: KiB, or None for a guest that asks for no size; for
             any other, the pages are unknown and stay counted as used.
         """
-        return self._change_usage(guest, next(
+        return self._with_changed_usage(guest, next(
             (one for one in self.pages
              if page_size in (None, one.size_kb)), None), -1)
 
-    def _change_usage(self, guest: GuestNode, chosen: Pages | None,
-                      sign: int) -> 'NodeRoom':
-        """Return a host node's CPUs and memory with changed usage.
+    def _with_changed_usage(self, guest: GuestNode, chosen: Pages | None,
+                            sign: int) -> 'NodeCapacity':
+        """Return the host node's capacity with a guest node added or removed.
 
         :param guest: guest NUMA node that is added or removed.
         :param chosen: memory pages of the guest node.
@@ -180,9 +182,9 @@ class NodeRoom:
                     guest.memory * 1024 // one.size_kb))
                 if one is chosen else one for one in self.pages))
 
-    def _get_free_memory(self, guest: GuestNode,
-                         page_size: PageSize) -> Shortage:
-        """Return the MiB that a guest node needs and a host node has free."""
+    def _make_memory_shortage(self, guest: GuestNode,
+                              page_size: PageSize) -> Shortage:
+        """Return needed and free MiB of memory for a guest node."""
         counted = self.memory_free if guest.shared else self.memory
         if page_size is not None:
             most = max((one.free_mb for one in self._list_usable_pages(
@@ -205,7 +207,8 @@ class NodeRoom:
 
     def _list_usable_pages(self, guest: GuestNode,
                            size: PageSize) -> Iterator[Pages]:
-        """Yield the memory pages that a guest node may use, largest first."""
+        """Yield the kinds of memory pages a guest node may use, largest first.
+        """
         sizes = {'small': self.pages[:1], 'large': self.pages[1:],
                  'any': self.pages, None: ()}
         found = (tuple(one for one in self.pages if one.size_kb == size)
@@ -218,25 +221,26 @@ class NodeRoom:
 # -- the published record -----------------------------------------------------
 
 
-def to_diagnostics(rooms: Iterable[NodeRoom]) -> dict[str, str]:
-    """Return CPUs and memory of host NUMA nodes for a guest's diagnostics."""
+def to_diagnostics(capacities: Iterable[NodeCapacity]) -> dict[str, str]:
+    """Convert CPUs and memory of host NUMA nodes to a guest's diagnostics."""
     return {KEY: json.dumps(
         {'version': VERSION,
-         'nodes': [dataclasses.asdict(room) for room in rooms]},
+         'nodes': [dataclasses.asdict(room) for room in capacities]},
         separators=(',', ':'))}
 
 
-def from_diagnostics(diagnostics: Mapping[str, Any]) -> tuple[NodeRoom, ...]:
-    """Parse CPUs and memory of host NUMA nodes in a guest's diagnostics.
+def from_diagnostics(diagnostics: Mapping[str, Any]
+                     ) -> tuple[NodeCapacity, ...]:
+    """Parse CPUs and memory of host NUMA nodes from a guest's diagnostics.
 
     The result is empty if the record is malformed; unknown fields are ignored.
     """
     return wire.parse(diagnostics.get(KEY), VERSION, lambda found: tuple(
-        sorted(map(_parse_room, found['nodes']),
+        sorted(map(_parse_node_capacity, found['nodes']),
                key=lambda room: room.node))) or ()
 
 
-def _parse_room(found: Mapping[str, Any]) -> NodeRoom:
+def _parse_node_capacity(found: Mapping[str, Any]) -> NodeCapacity:
     """Parse the CPUs and memory of one host NUMA node.
 
     :raises ValueError: for a value that is not a finite number.
@@ -247,7 +251,7 @@ def _parse_room(found: Mapping[str, Any]) -> NodeRoom:
         'node', 'cpus', 'vcpus_used', 'dedicated', 'dedicated_used', 'memory',
         'memory_used')}
     socket = found.get('socket')
-    return NodeRoom(
+    return NodeCapacity(
         **counts, **ratios,  # type: ignore[arg-type]
         pages=tuple(sorted((Pages(*(int(_parse_finite(one[name])) for name in (
             'size_kb', 'total', 'used', 'reserved')))

@@ -21,36 +21,37 @@ from dataclasses import replace
 from ghsched_placement import capacity
 from ghsched_placement import fitting
 from ghsched_placement import names
-from ghsched_placement.node_room import NodeRoom
+from ghsched_placement.node_room import NodeCapacity
 
 
-def add_guest(host: capacity.Host, wish: fitting.GuestDemand,
+def add_guest(host: capacity.Host, demand: fitting.GuestDemand,
               nodes: tuple[int, ...]) -> capacity.Host:
     """Return a host with the resources of one more guest counted as used.
 
-    :param wish: resources that the guest takes.
+    :param demand: resources that the guest takes.
     :param nodes: host NUMA node of each guest NUMA node.
     """
-    return _changed(host, wish, nodes, 1)
+    return _change_host_usage(host, demand, nodes, 1)
 
 
-def remove_guest(host: capacity.Host, wish: fitting.GuestDemand,
+def remove_guest(host: capacity.Host, demand: fitting.GuestDemand,
                  nodes: tuple[int, ...]) -> capacity.Host:
     """Return a host with the resources of one guest counted as free.
 
-    :param wish: resources that the guest has.
+    :param demand: resources that the guest has.
     :param nodes: host NUMA node of each guest NUMA node.
     """
-    return _changed(host, wish, nodes, -1)
+    return _change_host_usage(host, demand, nodes, -1)
 
 
-def _changed(host: capacity.Host, wish: fitting.GuestDemand,
-             nodes: tuple[int, ...], sign: int) -> capacity.Host:
+def _change_host_usage(host: capacity.Host, demand: fitting.GuestDemand,
+                       nodes: tuple[int, ...], sign: int) -> capacity.Host:
     by_number = {node.number: node for node in host.nodes}
     for guest_node, number in enumerate(nodes):
-        by_number[number] = _node(by_number[number], wish, guest_node, sign)
-    groups = int(wish.policy.controlled)
-    amounts = {**wish.amounts, names.RESCTRL_GROUP: groups}
+        by_number[number] = _change_node_usage(by_number[number], demand,
+                                               guest_node, sign)
+    groups = int(demand.policy.controlled)
+    amounts = {**demand.amounts, names.RESCTRL_GROUP: groups}
     used = {**host.root.used, **{
         name: host.root.used.get(name, 0) + sign * amount
         for name, amount in amounts.items()}}
@@ -61,22 +62,25 @@ def _changed(host: capacity.Host, wish: fitting.GuestDemand,
         nodes=tuple(by_number[node.number] for node in host.nodes))
 
 
-def _node(node: capacity.Node, wish: fitting.GuestDemand, guest_node: int,
-          sign: int) -> capacity.Node:
-    counted: Mapping[str, int] = wish.get_node_amounts(guest_node)
+def _change_node_usage(node: capacity.Node, demand: fitting.GuestDemand,
+                       guest_node: int, sign: int) -> capacity.Node:
+    counted: Mapping[str, int] = demand.get_node_amounts(guest_node)
     stocks = {
         name: replace(stock, used=stock.used + sign * counted.get(name, 0))
         for name, stock in node.stocks.items()}
     return replace(
-        node, stocks=stocks, room=_room(node.room, wish, guest_node, sign),
+        node, stocks=stocks,
+        room=_change_capacity_usage(node.room, demand, guest_node, sign),
         bandwidth=stocks.get(names.MEM_BW_PCT),
         bursts=stocks.get(names.MEM_BW_BURST_PCT))
 
 
-def _room(room: NodeRoom | None, wish: fitting.GuestDemand, guest_node: int,
-          sign: int) -> NodeRoom | None:
-    if room is None or not wish.needs:
-        return room
-    need = wish.needs[guest_node]
-    return (room.take_guest_node(need, wish.page_size) if sign > 0
-            else room.release_guest_node(need, wish.page_size))
+def _change_capacity_usage(capacity_of_node: NodeCapacity | None,
+                           demand: fitting.GuestDemand, guest_node: int,
+                           sign: int) -> NodeCapacity | None:
+    if capacity_of_node is None or not demand.needs:
+        return capacity_of_node
+    need = demand.needs[guest_node]
+    return (capacity_of_node.take_guest_node(need, demand.page_size)
+            if sign > 0
+            else capacity_of_node.release_guest_node(need, demand.page_size))

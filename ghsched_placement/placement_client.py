@@ -57,7 +57,7 @@ class PlacementClient:
 
     def get(self, url: str,
             query: Sequence[tuple[str, str]] = ()) -> dict[str, Any]:
-        """Return the JSON document at a Placement URL."""
+        """Send a GET request to Placement and return the JSON document."""
         if query:
             url = f'{url}?{parse.urlencode(query)}'
         return dict(self._ask('get', url).json())
@@ -86,17 +86,17 @@ class PlacementClient:
 
     def get_usage_by_consumer(self, provider: str,
                               resource_class: str) -> dict[str, int]:
-        """Return the amount of a provider's resource class, by consumer."""
+        """Return what each consumer has of a provider's resource class."""
         held = self.get(f'/resource_providers/{provider}/allocations')
         return {consumer: int(one['resources'][resource_class])
                 for consumer, one in held['allocations'].items()
                 if resource_class in one['resources']}
 
-    def traits(self, provider: str) -> frozenset[str]:
+    def get_traits(self, provider: str) -> frozenset[str]:
         return frozenset(self.get(
             f'/resource_providers/{provider}/traits')['traits'])
 
-    def has_provider(self, trait: str) -> bool:
+    def is_trait_in_use(self, trait: str) -> bool:
         """Whether any resource provider in Placement has a trait.
 
         Also False if Placement does not know the trait.
@@ -109,11 +109,11 @@ class PlacementClient:
                 return False
             raise
 
-    def list_candidates(self, query: Sequence[tuple[str, str]],
-                        limit: int) -> dict[str, Any]:
-        """Return Placement's allocation candidates for a query.
+    def get_allocation_candidates(self, query: Sequence[tuple[str, str]],
+                                  limit: int) -> dict[str, Any]:
+        """Return Placement's answer to a query for allocation candidates.
 
-        The list is empty if Placement does not know a trait or a resource
+        Its list is empty if Placement does not know a trait or a resource
         class of the query.
         """
         try:
@@ -125,7 +125,7 @@ class PlacementClient:
             raise
 
     def move_provider(self, uuid: str, name: str, parent: str) -> None:
-        """Put a resource provider below another one of the same tree.
+        """Give a resource provider another parent in the same provider tree.
 
         Nova's report client cannot do it, and keeps the parent that Placement
         has.
@@ -138,15 +138,15 @@ class PlacementClient:
             response = getattr(self._session, method)(url, *body,
                                                       version=VERSION)
         except exceptions.ClientException as error:
-            LOG.warning('Placement does not answer: %s', error)
+            LOG.warning('cannot reach Placement: %s', error)
             raise PlacementError('Placement does not answer'
                                  ) from error
         if response.status_code not in (200, 204):
-            raise _error(response)
+            raise _make_error(response)
         return response
 
 
-def _error(response: Any) -> PlacementError:
+def _make_error(response: Any) -> PlacementError:
     try:
         errors = list(response.json()['errors'])
     except (ValueError, KeyError, TypeError):

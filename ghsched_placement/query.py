@@ -16,8 +16,8 @@
 A copy of what nova.scheduler.utils.ResourceRequest does, for the
 dry run that must work without Nova. It covers VCPU or PCPU, MEMORY_MB,
 DISK_GB, the flavor's own ``resources*:`` and ``trait*:`` and everything of
-ghsched; :func:`not_shown` names what it leaves out. A test compares it with
-what a real nova-scheduler sends.
+ghsched; :func:`list_ignored_extra_specs` names what it leaves out. A test
+compares it with what a real nova-scheduler sends.
 """
 
 from collections.abc import Iterator
@@ -66,7 +66,7 @@ class Flavor:
     extra_specs: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def whole_disk_gb(self) -> int:
+    def total_disk_gb(self) -> int:
         return self.disk_gb - (-self.swap_mb // 1024)
 
 
@@ -83,59 +83,60 @@ class _Group:
     forbidden: set[str] = field(default_factory=set)
     naming: bool = False
 
-    def parameters(self, suffix: str) -> Iterator[tuple[str, str]]:
+    def yield_parameters(self, suffix: str) -> Iterator[tuple[str, str]]:
         amounts = sorted(f'{name}:{amount}'
                          for name, amount in self.resources.items() if amount)
-        traits = sorted(self.required) + _none_of(self.forbidden)
+        traits = sorted(self.required) + _forbid_traits(self.forbidden)
         if amounts or (traits and not self.naming):
             yield f'resources{suffix}', ','.join(amounts)
         if traits:
             yield f'required{suffix}', ','.join(traits)
 
 
-def parameters(flavor: Flavor, request: requests.Request,
-               owned: bool = True) -> list[tuple[str, str]]:
+def make_candidates_query(flavor: Flavor, request: requests.Request,
+                          require_owner: bool = True) -> list[tuple[str, str]]:
     """Return the allocation candidates query of nova-scheduler for a flavor.
 
     It is that of a cloud with Nova's default settings, without a target host,
     availability zone, ports and image properties, which would add to it.
 
     :param request: request groups and traits that ghsched adds.
-    :param owned: whether nova-scheduler requires the trait OWNER_NOVA, as Nova
-        34 does if no compute service is older
+    :param require_owner: whether nova-scheduler requires the trait OWNER_NOVA,
+        as Nova 34 does if no compute service is older
         (``nova.scheduler.request_filter.owner_nova_filter``).
     """
-    groups = _flavor_groups(flavor)
-    group_policy = _group_policy(flavor, groups, request)
+    groups = _make_flavor_groups(flavor)
+    group_policy = _choose_group_policy(flavor, groups, request)
     groups.setdefault('', _Group()).resources.update(request.resources)
     for group in request.groups:
         groups[group.suffix] = _Group(dict(group.resources),
                                       set(group.required),
                                       naming=not group.resources)
     root = sorted(request.root_required
-                  | ({os_traits.OWNER_NOVA} if owned else set()))
-    root += _none_of({os_traits.COMPUTE_STATUS_DISABLED})
+                  | ({os_traits.OWNER_NOVA} if require_owner else set()))
+    root += _forbid_traits({os_traits.COMPUTE_STATUS_DISABLED})
     found = [('limit', str(LIMIT)), ('root_required', ','.join(root))]
     if group_policy is not None:
         found.append(('group_policy', group_policy))
     found.extend(('same_subtree', ','.join(sorted(suffixes)))
                  for suffixes in request.same_subtree)
     for suffix, ready in groups.items():
-        found.extend(ready.parameters(suffix))
+        found.extend(ready.yield_parameters(suffix))
     return sorted(found)
 
 
-def not_shown(extra_specs: Mapping[str, str]) -> tuple[str, ...]:
+def list_ignored_extra_specs(extra_specs: Mapping[str, str]
+                             ) -> tuple[str, ...]:
     """Return the extra specs that the computed Placement query leaves out."""
     return tuple(sorted(filter(_NOT_SHOWN.fullmatch, extra_specs)))
 
 
-def _none_of(traits: set[str]) -> list[str]:
+def _forbid_traits(traits: set[str]) -> list[str]:
     return [f'!{trait}' for trait in sorted(traits)]
 
 
-def _group_policy(flavor: Flavor, groups: Mapping[str, _Group],
-                  request: requests.Request) -> str | None:
+def _choose_group_policy(flavor: Flavor, groups: Mapping[str, _Group],
+                         request: requests.Request) -> str | None:
     """Return the group_policy parameter that Nova and ghsched send, or None.
 
     A valid value in the flavor counts. Otherwise it is ``isolate`` if each
@@ -157,7 +158,7 @@ def _group_policy(flavor: Flavor, groups: Mapping[str, _Group],
     return None
 
 
-def _flavor_groups(flavor: Flavor) -> dict[str, _Group]:
+def _make_flavor_groups(flavor: Flavor) -> dict[str, _Group]:
     groups = {'': _Group()}
     for key, value in flavor.extra_specs.items():
         match = _GRANULAR.fullmatch(key)
@@ -168,9 +169,9 @@ def _flavor_groups(flavor: Flavor) -> dict[str, _Group]:
             _add_trait(group, match[3], value)
         else:
             _add_resource(group, match[3], value)
-    _add_base(flavor, groups)
+    _add_flavor_resources(flavor, groups)
     return {suffix: group for suffix, group in groups.items()
-            if any(group.parameters(suffix))}
+            if any(group.yield_parameters(suffix))}
 
 
 def _add_trait(group: _Group, name: str, value: str) -> None:
@@ -181,16 +182,15 @@ def _add_trait(group: _Group, name: str, value: str) -> None:
 
 
 def _add_resource(group: _Group, name: str, value: str) -> None:
-    """Add a ``resources:`` extra spec to a request group; skip malformed ones.
-    """
+    """Add a ``resources:`` extra spec to a request group, unless malformed."""
     known = name.startswith(orc.CUSTOM_NAMESPACE) or name in orc.STANDARDS
     if known and re.fullmatch('[0-9]{1,18}', value.strip()):
         group.resources[name] = int(value)
 
 
-def _add_base(flavor: Flavor, groups: Mapping[str, _Group]) -> None:
-    """Add the flavor's CPUs, memory and disk unless ``resources:`` sets them.
-    """
+def _add_flavor_resources(flavor: Flavor,
+                          groups: Mapping[str, _Group]) -> None:
+    """Add CPUs, memory and disk that no ``resources:`` extra spec sets."""
     base = groups[''].resources
     if flavor.pcpus and not any(group.resources.get(orc.PCPU)
                                 for group in groups.values()):
@@ -202,7 +202,7 @@ def _add_base(flavor: Flavor, groups: Mapping[str, _Group]) -> None:
     if orc.MEMORY_MB not in given:
         base[orc.MEMORY_MB] = flavor.memory_mb
     if orc.DISK_GB not in given:
-        base[orc.DISK_GB] = flavor.whole_disk_gb
+        base[orc.DISK_GB] = flavor.total_disk_gb
     threads = flavor.extra_specs.get('hw:cpu_thread_policy')
     if threads == 'require':
         groups[''].required.add(os_traits.HW_CPU_HYPERTHREADING)

@@ -51,18 +51,21 @@ class Refused:
 
 def add_refusal(record: Iterable[Refused], flavor: str, name: str,
                 now: float) -> tuple[Refused, ...]:
-    """Return a record with one more refusal of a flavor.
+    """Return a record of refusals with one more refusal of a flavor.
 
     If there are too many flavors, the one that was refused least recently is
     dropped.
 
     :param now: seconds since 1970.
     """
-    return merge_records(record, [Refused(flavor, name, 1, now)])
+    return merge_refusals(record, [Refused(flavor, name, 1, now)])
 
 
-def merge_records(*records: Iterable[Refused]) -> tuple[Refused, ...]:
-    """Return the sum of records, the flavors that were refused last first."""
+def merge_refusals(*records: Iterable[Refused]) -> tuple[Refused, ...]:
+    """Merge records of refusals, adding the counts of each flavor.
+
+    The flavors that were refused last come first.
+    """
     found: dict[str, Refused] = {}
     for one in (one for record in records for one in record):
         known = found.get(one.flavor, one)
@@ -73,9 +76,9 @@ def merge_records(*records: Iterable[Refused]) -> tuple[Refused, ...]:
                         key=lambda one: (-one.last, one.flavor))[:MAX_FLAVORS])
 
 
-def list_recent(record: Iterable[Refused], since: float) -> list[Refused]:
-    """Return the flavors that were refused since a time, the most often
-    refused first.
+def list_recent_refusals(record: Iterable[Refused],
+                         since: float) -> list[Refused]:
+    """Return the flavors refused since a time, most often refused first.
 
     :param since: seconds since 1970.
     """
@@ -84,19 +87,19 @@ def list_recent(record: Iterable[Refused], since: float) -> list[Refused]:
 
 
 def to_json(record: Sequence[Refused]) -> str:
-    """Return a record of refusals as JSON text."""
+    """Return a record of refused flavors as JSON text."""
     return json.dumps({'version': VERSION, 'refused': list(
         map(dataclasses.asdict, record))})
 
 
 def from_json(text: str) -> tuple[Refused, ...]:
-    """Parse a record of refusals; empty if it is malformed."""
+    """Parse a record of refused flavors from JSON; empty if malformed."""
     return wire.parse(text, VERSION, lambda found: tuple(
         map(_parse_flavor, found['refused'][:MAX_FLAVORS]))) or ()
 
 
 def _parse_flavor(found: dict[str, Any]) -> Refused:
-    """Parse the refusals of one flavor.
+    """Parse the record of one flavor's refusals.
 
     :raises ValueError: for an impossible number.
     """

@@ -61,80 +61,80 @@ class Repair:
 
 def plan_repairs(host: capacity.Host, servers: Iterable[Server],
                  holdings: Holdings,
-                 found: Iterable[Finding], up: bool,
+                 findings: Iterable[Finding], is_up: bool,
                  accounting: Accounting = 'min') -> Iterator[Repair]:
     """Yield the repairs of wrong allocations that an audit found on a host.
 
-    :param found: findings of the audit.
-    :param up: whether nova-compute of the host is up. While it is down, the
+    :param findings: findings of the audit.
+    :param is_up: whether nova-compute of the host is up. While it is down, the
         allocation of an evacuated server is not removed from the host.
     """
     by_uuid = {server.uuid: server for server in servers}
     planned = set()
-    for finding in found:
-        held = holdings.get(finding.subject, {})
+    for finding in findings:
+        allocation = holdings.get(finding.subject, {})
         repair = None
         if finding.kind in _OWNERLESS:
-            if up or finding.kind == 'allocation-without-server':
-                repair = plan_release(host, finding.subject, held)
+            if is_up or finding.kind == 'allocation-without-server':
+                repair = plan_release(host, finding.subject, allocation)
         elif finding.owner in by_uuid:
-            repair = plan_transfer(host, finding.subject, held,
+            repair = plan_transfer(host, finding.subject, allocation,
                                    by_uuid[finding.owner])
         elif finding.kind in _DIFFERENT and finding.subject in by_uuid:
-            repair = compute_healed(host, by_uuid[finding.subject], held,
-                                    accounting)
+            repair = plan_flavor_repair(host, by_uuid[finding.subject],
+                                        allocation,
+                                        accounting)
         if repair is not None and repair.consumer not in planned:
             planned.add(repair.consumer)
             yield repair
 
 
 def is_repairable(finding: Finding) -> bool:
-    """Whether an audit finding is of a kind that can be repaired with --fix.
-    """
+    """Whether an audit finding is of a kind that --fix can repair."""
     return finding.kind in (*_OWNERLESS, *_DIFFERENT) or bool(finding.owner)
 
 
 def plan_release(host: capacity.Host, consumer: str,
-                 held: Amounts) -> Repair | None:
-    """Return the repair that frees all that a consumer has of a host.
+                 allocation: Amounts) -> Repair | None:
+    """Plan the release of all that a consumer has allocated from a host.
 
     None if its allocation has no resources of ghsched.
 
-    :param held: the allocation, by provider UUID and resource class.
+    :param allocation: amounts by provider UUID and resource class.
     """
-    text = audit.describe_allocation(host, held)
+    text = audit.describe_allocation(host, allocation)
     if not text:
         return None
     return Repair(host.name, consumer, f'remove what it holds here: {text}, '
                   'with all else of this host', {
                       provider: dict.fromkeys(resources, 0)
-                      for provider, resources in held.items()})
+                      for provider, resources in allocation.items()})
 
 
-def plan_transfer(host: capacity.Host, consumer: str, held: Amounts,
+def plan_transfer(host: capacity.Host, consumer: str, allocation: Amounts,
                   server: Server) -> Repair:
-    """Return the repair that gives a migration's allocation to its server.
+    """Plan the transfer of a migration's allocation to its server.
 
     :param consumer: UUID of the migration.
-    :param held: the allocation, by provider UUID and resource class.
+    :param allocation: amounts by provider UUID and resource class.
     """
     return Repair(
         host.name, consumer, f'give it back to {server.name}: '
-        + audit.describe_allocation(host, held), {}, server.uuid)
+        + audit.describe_allocation(host, allocation), {}, server.uuid)
 
 
-def compute_healed(host: capacity.Host, server: Server, held: Amounts,
-                   accounting: Accounting = 'min') -> Repair | None:
-    """Return the repair that makes a server's allocation match its flavor.
+def plan_flavor_repair(host: capacity.Host, server: Server,
+                       allocation: Amounts,
+                       accounting: Accounting = 'min') -> Repair | None:
+    """Plan the repair that makes a server's allocation match its flavor.
 
-    None if nothing is wrong, if the right amounts are unknown, or if the
-    server has no allocation at all. In the last case, run nova-manage
-    placement heal_allocations first.
+    None if nothing is wrong, if the right amounts are unknown, or without an
+    allocation (run nova-manage placement heal_allocations first).
 
-    :param held: the allocation, by provider UUID and resource class.
+    :param allocation: amounts by provider UUID and resource class.
     """
     policy = server.policy
-    if policy is None or server.moving or not held:
+    if policy is None or server.moving or not allocation:
         return None
     counted = policy.resources(accounting)
     if counted and max(counted) >= len(server.nodes):
@@ -150,13 +150,14 @@ def compute_healed(host: capacity.Host, server: Server, held: Amounts,
         return None
     groups = int(policy.controlled)
     if groups and audit.can_share_control_group(host, policy):
-        groups = min(1, held.get(host.uuid, {}).get(names.RESCTRL_GROUP, 0))
+        groups = min(1,
+                     allocation.get(host.uuid, {}).get(names.RESCTRL_GROUP, 0))
     wanted: dict[str, dict[str, int]] = {
         node.uuid: {name: by_node.get(number, {}).get(name, 0)
                     for name in (names.MEM_BW_PCT, *lack.BESIDE)}
         for number, node in providers.items()}
     wanted[host.uuid] = {names.RESCTRL_GROUP: groups}
-    if apply_changes(held, wanted) == _plain(held):
+    if apply_amounts(allocation, wanted) == _copy_allocation(allocation):
         return None
     return Repair(
         host.name, server.uuid,
@@ -164,13 +165,14 @@ def compute_healed(host: capacity.Host, server: Server, held: Amounts,
         f'{audit.describe_allocation(host, wanted) or "no bandwidth"}', wanted)
 
 
-def apply_changes(held: Amounts, wanted: Amounts) -> dict[str, dict[str, int]]:
-    """Return a consumer's allocation after a repair.
+def apply_amounts(allocation: Amounts,
+                  wanted: Amounts) -> dict[str, dict[str, int]]:
+    """Return a consumer's allocation with the amounts of a repair applied.
 
-    :param held: the allocation, by provider UUID and resource class.
+    :param allocation: amounts by provider UUID and resource class.
     :param wanted: amounts that the repair sets; 0 removes one.
     """
-    found = _plain(held)
+    found = _copy_allocation(allocation)
     for provider, resources in wanted.items():
         found[provider] = {
             name: amount for name, amount
@@ -179,12 +181,13 @@ def apply_changes(held: Amounts, wanted: Amounts) -> dict[str, dict[str, int]]:
             if resources}
 
 
-def _plain(held: Amounts) -> dict[str, dict[str, int]]:
-    return {provider: dict(resources) for provider, resources in held.items()}
+def _copy_allocation(allocation: Amounts) -> dict[str, dict[str, int]]:
+    return {provider: dict(resources)
+            for provider, resources in allocation.items()}
 
 
-def make_body(answer: Mapping[str, Any], wanted: Amounts
-              ) -> dict[str, Any] | None:
+def make_repair_body(answer: Mapping[str, Any], wanted: Amounts
+                     ) -> dict[str, Any] | None:
     """Return the PUT /allocations body of a repair; None if nothing changes.
 
     :param answer: body of GET /allocations/{consumer}, from microversion 1.28
@@ -192,31 +195,32 @@ def make_body(answer: Mapping[str, Any], wanted: Amounts
     :param wanted: amounts that the repair sets; 0 removes one.
     """
     now = allocations.parse_allocations(answer)
-    then = apply_changes(now, wanted)
+    then = apply_amounts(now, wanted)
     if not now.keys() & wanted.keys() or then == now:
         return None     # such as a server that has left the host meanwhile
     return allocations.make_allocations_body(answer, then)
 
 
-def make_transfer_body(answer: Mapping[str, Any], owner: Mapping[str, Any],
-                       repair: Repair, generation: int | None = None
+def make_transfer_body(answer: Mapping[str, Any],
+                       server_answer: Mapping[str, Any], repair: Repair,
+                       generation: int | None = None
                        ) -> dict[str, dict[str, Any]] | None:
-    """Return the POST /allocations body that gives a server its allocations.
+    """Return the POST /allocations body that moves allocations to a server.
 
     It replaces the server's own allocation, as Nova does when a migration
     fails (``SchedulerReportClient.move_allocations``). None if there is
-    nothing to give, or the server has an allocation from the same providers.
+    nothing to move, or the server has an allocation from the same providers.
 
     :param answer: body of GET /allocations/{consumer} for the migration.
-    :param owner: body of GET /allocations/{consumer} for the server.
-    :param generation: consumer generation if ``owner`` has none.
+    :param server_answer: body of GET /allocations/{consumer} for the server.
+    :param generation: consumer generation if ``server_answer`` has none.
     """
-    if owner['allocations'].keys() & answer['allocations'].keys() or (
+    if server_answer['allocations'].keys() & answer['allocations'].keys() or (
             not answer['allocations']):
         return None
     return {
         repair.consumer: allocations.make_allocations_body(answer, {}),
         repair.owner: allocations.make_allocations_body(
             answer, allocations.parse_allocations(answer),
-            consumer_generation=owner.get('consumer_generation',
-                                          generation))}
+            consumer_generation=server_answer.get('consumer_generation',
+                                                  generation))}

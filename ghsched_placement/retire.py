@@ -70,8 +70,8 @@ class Step:
                 'delete': f'delete {name}'}[self.kind]
 
 
-def plan_steps(providers: Sequence[Provider]) -> tuple[Step, ...]:
-    """Return the steps that remove ghsched's data from Placement, in order.
+def plan_retirement(providers: Sequence[Provider]) -> tuple[Step, ...]:
+    """Plan the steps that remove ghsched's data from Placement, in order.
 
     The provider of a NUMA node is deleted, unless it has an inventory that is
     not ghsched's.
@@ -87,23 +87,24 @@ def plan_steps(providers: Sequence[Provider]) -> tuple[Step, ...]:
             if provider.classes <= names.OUR_CLASSES:
                 found.append(Step('delete', provider))
                 continue
-        found += _stripped(provider)
+        found += _make_strip_steps(provider)
     return tuple(found)
 
 
-def _stripped(provider: Provider) -> Iterator[Step]:
+def _make_strip_steps(provider: Provider) -> Iterator[Step]:
     for name in sorted(provider.classes & names.OUR_CLASSES):
         yield Step('class', provider, (name,))
-    ours = tuple(sorted(_ours(provider.traits)))
+    ours = tuple(sorted(_select_ghsched_traits(provider.traits)))
     if ours:
         yield Step('traits', provider, ours)
 
 
-def _ours(traits: Iterable[str]) -> frozenset[str]:
+def _select_ghsched_traits(traits: Iterable[str]) -> frozenset[str]:
     return frozenset(filter(names.is_ghsched_trait, traits))
 
 
-def read_tree(client: PlacementClient, name: str) -> tuple[Provider, ...]:
+def read_provider_tree(client: PlacementClient,
+                       name: str) -> tuple[Provider, ...]:
     """Return the provider tree of a compute node; empty if absent.
 
     :param name: name of the compute node's provider.
@@ -112,22 +113,23 @@ def read_tree(client: PlacementClient, name: str) -> tuple[Provider, ...]:
     for root in client.get('/resource_providers', [('name', name)])[
             'resource_providers']:
         tree = client.get('/resource_providers', [('in_tree', root['uuid'])])
-        return tuple(_provider(client, record)
+        return tuple(_read_provider(client, record)
                      for record in tree['resource_providers'])
     return ()
 
 
-def _provider(client: PlacementClient, record: Mapping[str, Any]) -> Provider:
+def _read_provider(client: PlacementClient,
+                   record: Mapping[str, Any]) -> Provider:
     uuid = record['uuid']
     classes = frozenset(client.get_inventories(uuid))
     holders = [client.get_usage_by_consumer(uuid, name)
                for name in sorted(classes & names.OUR_CLASSES)]
     return Provider(
         uuid, record['name'], record['parent_provider_uuid'] or '', classes,
-        client.traits(uuid), frozenset().union(*holders))
+        client.get_traits(uuid), frozenset().union(*holders))
 
 
-def apply_step(client: PlacementClient, step: Step) -> None:
+def apply_retirement_step(client: PlacementClient, step: Step) -> None:
     """Apply one step of removing ghsched's data from Placement.
 
     A provider that does not exist any more counts as done.

@@ -59,7 +59,7 @@ def collect_refusals(context: Any) -> dict[str, Any]:
     answers = {host: _ask_scheduler(context, host) for host in hosts}
     return {
         'refusals': [dataclasses.asdict(one) for one
-                     in refusal_record.merge_records(*(
+                     in refusal_record.merge_refusals(*(
                          record for record in answers.values()
                          if record is not None))],
         'silent': [host for host, record in answers.items()

@@ -136,7 +136,7 @@ def _find_overcommitted_nodes(
     client: placement_client.PlacementClient,
 ) -> Iterator[_Node]:
     """Yield NUMA nodes that guarantee more bandwidth than memory delivers."""
-    if not client.has_provider(names.NUMA_NODE_TRAIT):
+    if not client.is_trait_in_use(names.NUMA_NODE_TRAIT):
         return
     for provider in client.get('/resource_providers', [
             ('required', names.NUMA_NODE_TRAIT)])['resource_providers']:

@@ -61,7 +61,7 @@ def run_retire_command(arguments: argparse.Namespace) -> int:
     client = PlacementClient(session)
     node = arguments.node or domains.get_libvirt_host_name(arguments.connect)
     try:
-        providers = retire.read_tree(client, node)
+        providers = retire.read_provider_tree(client, node)
         kept = [
             *_describe_guests_with_policy(
                 domains.list_all_domains(arguments.connect)
@@ -75,10 +75,10 @@ def run_retire_command(arguments: argparse.Namespace) -> int:
             print(f'ghsched-host: {line}', file=sys.stderr)
         if kept:
             return exits.FOUND
-        for step in retire.plan_steps(providers):
+        for step in retire.plan_retirement(providers):
             print(step)
             if not arguments.dry_run:
-                retire.apply_step(client, step)
+                retire.apply_retirement_step(client, step)
     except PlacementError as error:
         raise domains.HostError(str(error) if error.code
                                 else _UNREACHED) from error

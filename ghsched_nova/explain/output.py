@@ -146,7 +146,7 @@ def _make_document(explanation: Explanation) -> dict[str, Any]:
         'placement_query': {
             'query': parse.urlencode(explanation.query),
             'parameters': [list(pair) for pair in explanation.query],
-            'not_shown': list(query.not_shown(specs)),
+            'not_shown': list(query.list_ignored_extra_specs(specs)),
             'vfs_locality': explanation.locality},
         'providers': _providers_to_dicts(explanation),
         'settings': [

@@ -95,7 +95,7 @@ def render_move(xml: str, move: Move,
     :param shared: host CPUs for vCPUs without a dedicated CPU, by host NUMA
         node.
     """
-    if not move.needed:
+    if not move.is_needed:
         return xml
     policy = make_policy_after_move(xml, move)
     root = document.parse_element(

@@ -121,7 +121,7 @@ class Mover:
                 if is_same_placement(request.move.after, record()):
                     return
                 self._move_domain(domain, move_messages.Request(
-                    request.move.reverse(), request.shared))
+                    request.move.make_reverse(), request.shared))
                 self._remove_record(domain)
         except Exception as worse:
             LOG.exception('ghsched: cannot return guest %s to its old NUMA '
@@ -155,7 +155,7 @@ class Mover:
         except messages.MessageError:
             self._remove_record(domain)
             return True
-        for move in (request.move, request.move.reverse()):
+        for move in (request.move, request.move.make_reverse()):
             if is_same_placement(move.after, cells):
                 self._move_domain(
                     domain, move_messages.Request(move, request.shared))

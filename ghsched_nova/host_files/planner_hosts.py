@@ -22,7 +22,7 @@ from ghsched_nova.host_files import host_pfs
 from ghsched_nova.host_files.hostfile import HostFile
 from ghsched_placement.capacity import Provider
 from ghsched_placement import names
-from ghsched_placement.node_room import NodeRoom
+from ghsched_placement.node_room import NodeCapacity
 from ghsched_placement.planner import hosts
 from ghsched_placement import scheduling
 from ghsched_placement import tree
@@ -100,10 +100,10 @@ def _nova_inventories(host: HostFile) -> dict[str, tree.Inventory]:
             if record['total']}
 
 
-def _make_node_capacities(host: HostFile) -> tuple[NodeRoom, ...]:
+def _make_node_capacities(host: HostFile) -> tuple[NodeCapacity, ...]:
     """Return the free CPUs and memory of each NUMA node of an empty host."""
     compute = host.compute
-    return tuple(NodeRoom(
+    return tuple(NodeCapacity(
         node.id, cpus=len(node.cpus - compute.dedicated),
         cpu_ratio=compute.cpu_ratio,
         dedicated=len(node.cpus & compute.dedicated), memory=node.memory_mb,

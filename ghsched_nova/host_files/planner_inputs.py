@@ -26,7 +26,7 @@ from ghsched_nova.host_files.hostfile import HostFile
 from ghsched_nova.host_files.planner_hosts import make_planner_host
 from ghsched_placement import documents
 from ghsched_placement import keys
-from ghsched_placement.node_room import NodeRoom
+from ghsched_placement.node_room import NodeCapacity
 from ghsched_placement.planner.client import PlannerError
 from ghsched_placement.planner.client import Reader
 from ghsched_placement.planner import flavors
@@ -261,7 +261,7 @@ def get_placement(connection: Any) -> Reader:
 
 
 def read_free_capacities(connection: Any) -> Mapping[str,
-                                                     tuple[NodeRoom, ...]]:
+                                                     tuple[NodeCapacity, ...]]:
     """Read the free CPUs and memory of host NUMA nodes from Nova.
 
     They are by UUID of the compute node.

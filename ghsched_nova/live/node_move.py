@@ -118,7 +118,7 @@ class Plan:
         An interrupted move leaves the old and the new NUMA nodes of a guest
         allocated in Placement.
         """
-        return self.request.move.needed or self.held != self.wanted
+        return self.request.move.is_needed or self.held != self.wanted
 
     @property
     def host_nodes(self) -> tuple[int, ...]:
@@ -148,7 +148,7 @@ class NodeMove:
         """
         try:
             plan = self._plan(new_nodes)
-            if plan.request.move.needed:
+            if plan.request.move.is_needed:
                 if plan.wanted:
                     self._shares(plan).check_capacity(plan.wanted)
                 self.host.check_move(plan.guest,
@@ -196,7 +196,7 @@ class NodeMove:
             self._shares(plan).write_amounts(
                 changes.merge_by_maximum(plan.held, plan.wanted)
             )
-        if plan.request.move.needed:
+        if plan.request.move.is_needed:
             self._move(plan, lock)
         # The guest is on its new nodes: from here on nothing is rolled back.
         self._undo = []
@@ -275,8 +275,8 @@ class NodeMove:
             raise errors.Refused(
                 'the server has no NUMA nodes (hw:numa_nodes), so Nova has '
                 'not placed it on NUMA nodes of its host')
-        move = node_move.plan_move(place.cells, place.host, new_nodes,
-                                   place.devices)
+        move = node_move.plan_node_move(place.cells, place.host, new_nodes,
+                                        place.devices)
         held, wanted = self._compute_amounts(
             place, [cell.host_node for cell in move.after]
         )

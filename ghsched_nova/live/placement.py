@@ -138,7 +138,7 @@ class Shares:
 
         :raises Refused: naming the key of the policy and the trait.
         """
-        traits = self._client.traits(compute_node_uuid)
+        traits = self._client.get_traits(compute_node_uuid)
         needed = GuestPolicy(nodes=policy.nodes).capabilities()
         for capability in sorted(needed):
             trait = names.CAPABILITY_TRAITS[capability]

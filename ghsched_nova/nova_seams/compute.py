@@ -155,7 +155,7 @@ def add_physnet(cell: Any, physnet: str) -> None:
 @seam('nova.compute.manager.ComputeManager.rt')
 @seam('nova.compute.resource_tracker.ResourceTracker.compute_nodes')
 def list_node_capacities(virtapi: Any,
-                         nodename: str) -> list[node_room.NodeRoom]:
+                         nodename: str) -> list[node_room.NodeCapacity]:
     """Return used and free CPUs and memory of each NUMA node of a host.
 
     The values are those of nova-compute's resource tracker.
@@ -168,7 +168,7 @@ def list_node_capacities(virtapi: Any,
     node: Any = virtapi._compute.rt.compute_nodes.get(nodename)
     text = node and node.numa_topology
     topology: Any = text and objects.NUMATopology.obj_from_db_obj(text)
-    return [node_room.NodeRoom(
+    return [node_room.NodeCapacity(
         node=cell.id, cpus=len(cell.cpuset), vcpus_used=cell.cpu_usage,
         cpu_ratio=node.cpu_allocation_ratio, dedicated=len(cell.pcpuset),
         dedicated_used=len(cell.pinned_cpus), memory=cell.memory,

@@ -130,7 +130,7 @@ def _list_moved_nodes(before: Any, wanted: Any) -> Any:
     CPUs that the guest already uses are not included.
     """
     gained = wanted.obj_clone()
-    had = frozenset().union(*(cell.cpus_taken
+    had = frozenset().union(*(cell.dedicated_cpus
                               for cell in numa.list_guest_cells(before)))
     gained.cells = [new for old, new in zip(before.cells, gained.cells,
                                             strict=True) if old.id != new.id]

@@ -170,7 +170,7 @@ def _iterate_orders_by_cost(node_costs: dict[int, node_choice.Cost],
     ways = itertools.islice(
         itertools.permutations(sorted(node_costs), guest_nodes), _MOST)
     return iter(sorted(ways, key=lambda way: (
-        node_choice.combine_costs(way, node_costs), way)))
+        node_choice.combine_load_costs(way, node_costs), way)))
 
 
 #: Ways that are compared; a host of eight nodes has fewer for four.

@@ -83,7 +83,7 @@ class GhschedLoadWeigher(option_weigher.OptionWeigher):
             found, by_load.count_used_cpus_by_node(state),
             dataclasses.replace(limits, begin={
                 name: value for name, value in limits.begin.items()
-                if name in self.resources}), alike=False)
+                if name in self.resources}), comparable_only=False)
         order = scheduler.get_chosen_nodes(state)
         values = [nodes[node] for node in order or nodes if node in nodes]
         if not values:

@@ -325,7 +325,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
     def _has_shared_group(self, policy: policies.GuestPolicy) -> bool:
         """Whether a host has a shared control group for guests of a policy."""
-        return self._placement.has_provider(
+        return self._placement.is_trait_in_use(
             names.make_share_trait(policy.fingerprint, 0))
 
     def _select_with_retries(self, context: Any,
@@ -439,13 +439,13 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
         :param resource_and_traits: resource class and required traits.
         """
-        answer = self._placement.list_candidates(
+        answer = self._placement.get_allocation_candidates(
             vfs.query(*resource_and_traits), _MAX_PFS)
         return vfs.read(answer['provider_summaries'], *resource_and_traits)
 
     def _has_candidates(self, query: list[tuple[str, str]]) -> bool:
         """Whether Placement has any allocation candidate for a query."""
-        return bool(self._placement.list_candidates(query, 1)[
+        return bool(self._placement.get_allocation_candidates(query, 1)[
             'allocation_requests'])
 
 

@@ -222,7 +222,7 @@ class Client(nova_reader.NovaReader):
             return both and http.send_request(
                 self._connection, 'placement', 'post', '/allocations',
                 json=both, microversion=_PLACEMENT)
-        change = repair.make_body(now, wanted.wanted)
+        change = repair.make_repair_body(now, wanted.wanted)
         return change and http.send_request(
             self._connection, 'placement', 'put', path, json=change,
             microversion=_PLACEMENT)

@@ -149,7 +149,7 @@ class CheckFlavor(base.Lister):
             self.log.warning(
                 'ignoring VFs of PCI alias %s: the resource class is unknown, '
                 'pass --vf-class ALIAS=CLASS', ', '.join(unknown))
-        left_out = query.not_shown(specs)
+        left_out = query.list_ignored_extra_specs(specs)
         if left_out:
             self.log.warning('ignoring what cannot be checked: %s',
                              ', '.join(left_out))
@@ -354,7 +354,7 @@ def make_candidates_query(
     policy, guest = parse_flavor_specs(size, extra_specs)
     wanted = query.Flavor(guest.shared, guest.pcpus, guest.memory_mb,
                           size.disk_gb, size.swap_mb, extra_specs)
-    return tuple(query.parameters(wanted, request.build_request(
+    return tuple(query.make_candidates_query(wanted, request.build_request(
         policy, accounting, joining=is_sharing), needs_owner_trait))
 
 

@@ -26,7 +26,7 @@ from typing import Any
 from ghsched_placement import capacity
 from ghsched_placement import lack
 from ghsched_placement import node_room
-from ghsched_placement.node_room import NodeRoom
+from ghsched_placement.node_room import NodeCapacity
 from ghsched_placement.osc import nova_reader
 
 #: Servers of one host that are asked, one after the other, until one answers.
@@ -44,7 +44,7 @@ class Rooms:
     :param unknown: names of hosts that publish nothing.
     """
 
-    by_host: Mapping[str, tuple[NodeRoom, ...]]
+    by_host: Mapping[str, tuple[NodeCapacity, ...]]
     spread: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
 
@@ -88,7 +88,7 @@ def read_free_node_resources(
     """
     answers = client.map_in_parallel(lambda host: _read_free_host_resources(
         client, host.name, compute_nodes.get(host.uuid, {})), hosts)
-    found: dict[str, tuple[NodeRoom, ...]] = {}
+    found: dict[str, tuple[NodeCapacity, ...]] = {}
     spread, unknown = [], []
     for host, rooms in zip(hosts, answers, strict=True):
         if rooms is None:
@@ -103,7 +103,7 @@ def read_free_node_resources(
 
 def _read_free_host_resources(
         client: nova_reader.NovaReader, name: str,
-        node: Mapping[str, Any]) -> tuple[NodeRoom, ...] | None:
+        node: Mapping[str, Any]) -> tuple[NodeCapacity, ...] | None:
     """Read the free CPUs and memory of a host's NUMA nodes.
 
     None if the host has no servers. Empty if the host is down or does not

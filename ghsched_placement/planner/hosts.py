@@ -22,7 +22,7 @@ from typing import Any
 from ghsched_placement import candidates
 from ghsched_placement import capacity
 from ghsched_placement.capacity import Provider
-from ghsched_placement.node_room import NodeRoom
+from ghsched_placement.node_room import NodeCapacity
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Host:
 
     name: str
     providers: tuple[Provider, ...]
-    cells: tuple[NodeRoom, ...] = ()
+    cells: tuple[NodeCapacity, ...] = ()
 
     @property
     def root(self) -> Provider:

@@ -55,7 +55,7 @@ class Need:
     :param guest: its CPUs and RAM by guest NUMA node.
     :param without: resource classes that are not asked for.
     :param owned: whether Nova asks for the trait OWNER_NOVA, see
-        :func:`ghsched_placement.query.parameters`.
+        :func:`ghsched_placement.query.make_candidates_query`.
     """
 
     flavor: Flavor
@@ -79,7 +79,7 @@ class Need:
             vcpus=self.guest.shared, pcpus=self.guest.pcpus,
             memory_mb=self.flavor.ram, disk_gb=self.flavor.disk,
             swap_mb=self.flavor.swap, extra_specs=self.flavor.extra_specs)
-        return query.parameters(
+        return query.make_candidates_query(
             flavor, self.make_ghsched_request(locality, sizes), self.owned)
 
     def make_planner_query(self, locality: str,

@@ -29,7 +29,7 @@ from ghsched_placement import keys
 from ghsched_placement import lack
 from ghsched_placement.lack import Lack
 from ghsched_placement import names
-from ghsched_placement.node_room import NodeRoom
+from ghsched_placement.node_room import NodeCapacity
 from ghsched_placement.planner import choose
 from ghsched_placement.planner.client import PlannerError
 from ghsched_placement.planner.client import Reader
@@ -161,7 +161,7 @@ def plan_cloud_capacity(
         progress: Progress = cloud.ignore_progress,
         placement: PrivatePlacement | None = None,
         unavailable: Mapping[str, str] | None = None,
-        rooms: Mapping[str, tuple[NodeRoom, ...]] | None = None) -> Plan:
+        rooms: Mapping[str, tuple[NodeCapacity, ...]] | None = None) -> Plan:
     """Plan how many guests of each flavor fit into a cloud.
 
     :param client: client of the cloud's Placement API; only read requests are
@@ -314,7 +314,7 @@ def _list_notes(
            for flavor in flavors for key in flavor.extra_specs):
         notes.append(BURSTS)
     for flavor in flavors:
-        specs = query.not_shown(flavor.extra_specs)
+        specs = query.list_ignored_extra_specs(flavor.extra_specs)
         if specs:
             notes.append(NOT_SHOWN.format(flavor.name, ', '.join(specs)))
     if mix:

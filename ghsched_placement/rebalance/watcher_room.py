@@ -70,7 +70,7 @@ class RoomStrategy(watcher_base.GhschedStrategy):
         """
         client = self._make_client()
         record, _silent = client.list_refusals()
-        recent = refusal_record.list_recent(
+        recent = refusal_record.list_recent_refusals(
             record, time.time() - self.input_parameters.since)
         uuids = watcher_base.map_compute_node_uuids(client)
         for refused in recent[:_MAX_FLAVORS]:

@@ -337,7 +337,7 @@ class Question:
         wasted = sum(1 for guest, node in enumerate(order)
                      if guest not in self.vfs
                      and node in self.pfs.values())
-        loads = node_choice.combine_costs(order, self.busy)
+        loads = node_choice.combine_load_costs(order, self.busy)
         return ((off[2], off[1] + off[2], wasted,
                  len({self.socket[node] for node in order}), loads[:-2],
                  self.costs[order] if with_cost else (), loads[-2:], order,

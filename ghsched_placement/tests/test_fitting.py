@@ -22,7 +22,7 @@ from ghsched_placement import capacity
 from ghsched_placement import fitting
 from ghsched_placement.fragmentation import GuestNode
 from ghsched_placement import names
-from ghsched_placement.node_room import NodeRoom
+from ghsched_placement.node_room import NodeCapacity
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
 from ghsched_placement.policy import Vfs
@@ -83,7 +83,7 @@ class CheckTest(base.TestCase):
     def test_cpus_of_a_numa_node_too_few_refuse_the_guest(self):
         host = capacity.set_node_capacity(
             clouds.host(clouds.node(0), clouds.node(1), VCPU=2),
-            [NodeRoom(number, cpus=1, memory=512) for number in (0, 1)])
+            [NodeCapacity(number, cpus=1, memory=512) for number in (0, 1)])
         asked = wish(30, needs=(GuestNode(shared=2, memory=64),),
                      amounts={'VCPU': 2})
         self.assertEqual(tuple(
@@ -93,8 +93,8 @@ class CheckTest(base.TestCase):
     def test_guests_fill_cpus_and_memory_of_each_numa_node(self):
         host = capacity.set_node_capacity(
             clouds.host(clouds.node(0), clouds.node(1)),
-            [NodeRoom(0, cpus=8, memory=512),
-             NodeRoom(1, dedicated=4, cpus=2, memory=4096)])
+            [NodeCapacity(0, cpus=8, memory=512),
+             NodeCapacity(1, dedicated=4, cpus=2, memory=4096)])
         self.assertEqual(2 + 1, self.fits(host, wish(
             10, needs=(GuestNode(shared=2, memory=256),))).guests)
         self.assertEqual(4, self.fits(host, wish(

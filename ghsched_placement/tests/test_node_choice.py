@@ -75,9 +75,9 @@ class ChoiceTest(base.TestCase):
 
     def test_a_guest_of_two_nodes_is_judged_by_the_worse(self):
         costs = {0: (0.0, 1.0, 0.0), 1: (0.0, 5.0, 0.0), 2: (1.0, 9.0, 0.0)}
-        self.assertLess(node_choice.combine_costs((0, 1), costs),
-                        node_choice.combine_costs((0, 2), costs))
-        self.assertEqual((), node_choice.combine_costs((0, 3), costs))
+        self.assertLess(node_choice.combine_load_costs((0, 1), costs),
+                        node_choice.combine_load_costs((0, 2), costs))
+        self.assertEqual((), node_choice.combine_load_costs((0, 3), costs))
 
     @given(SHARES, SHARES, SHARES, SHARES)
     def test_costs_compare_with_each_other(self, one, two, three, four):

@@ -61,7 +61,7 @@ class MoveTest(base.TestCase):
     def _plan(self, *free, guest=GUEST, wish=None, devices=(), **more):
         host = {node: _host(node, cpus, **more)
                 for node, cpus in enumerate(free)}
-        return node_move.plan_move(guest, host, wish or {0: 1}, devices)
+        return node_move.plan_node_move(guest, host, wish or {0: 1}, devices)
 
     def _refused(self, text, *free, **more):
         with self.assertRaisesRegex(node_move.NotMovable, text):
@@ -111,7 +111,7 @@ class MoveTest(base.TestCase):
         self._refused('500 pages of 2048 KiB free, 512 are to be moved',
                       (), (0, 1), guest=guest, pages_free={2048: 500})
         self.assertTrue(self._plan((), (0, 1), guest=guest,
-                                   pages_free={2048: 512}).needed)
+                                   pages_free={2048: 512}).is_needed)
 
     def test_memory_that_devices_use_cannot_move(self):
         self._refused('pinned for the passthrough devices 0000:81:00.1',
@@ -119,7 +119,7 @@ class MoveTest(base.TestCase):
 
     def test_who_stays_needs_nothing(self):
         move = self._plan((), (), wish={0: 0}, devices=['0000:81:00.1'])
-        self.assertFalse(move.needed)
+        self.assertFalse(move.is_needed)
 
     def test_shared_vcpus_need_shared_cpus(self):
         guest = (GuestCell(0, vcpus=frozenset({0})),)
@@ -135,18 +135,18 @@ class MoveTest(base.TestCase):
     def test_no_dedicated_cpu_is_given_twice(self, cloud):
         guest, host, wish = cloud
         try:
-            move = node_move.plan_move(guest, host, wish)
+            move = node_move.plan_node_move(guest, host, wish)
         except node_move.NotMovable:
             assume(False)
-        own = frozenset().union(*(cell.cpus_taken for cell in guest))
+        own = frozenset().union(*(cell.dedicated_cpus for cell in guest))
         free = frozenset().union(*(cell.free for cell in host.values()))
-        given_now = [cpu for cell in move.after for cpu in cell.cpus_taken]
+        given_now = [cpu for cell in move.after for cpu in cell.dedicated_cpus]
         self.assertEqual(len(given_now), len(set(given_now)))
         self.assertLessEqual(set(given_now), free | own)
         for old, new in zip(move.before, move.after, strict=True):
             self.assertEqual(old.pins.keys(), new.pins.keys())
-            self.assertEqual(len(old.cpus_taken), len(new.cpus_taken))
-            for cpu in new.cpus_taken:
+            self.assertEqual(len(old.dedicated_cpus), len(new.dedicated_cpus))
+            for cpu in new.dedicated_cpus:
                 self.assertIn(cpu, frozenset().union(
                     *host[new.host_node].cores))
         for number, node in wish.items():
@@ -156,14 +156,14 @@ class MoveTest(base.TestCase):
     def test_the_way_back_leads_to_where_it_was(self, cloud):
         guest, host, wish = cloud
         try:
-            move = node_move.plan_move(guest, host, wish)
+            move = node_move.plan_node_move(guest, host, wish)
         except node_move.NotMovable:
             assume(False)
-        self.assertEqual(tuple(guest), move.reverse().after)
-        self.assertEqual(move, move.reverse().reverse())
+        self.assertEqual(tuple(guest), move.make_reverse().after)
+        self.assertEqual(move, move.make_reverse().make_reverse())
         self.assertEqual({number: (new, old) for number, (old, new)
                           in move.nodes_moved.items()},
-                         move.reverse().nodes_moved)
+                         move.make_reverse().nodes_moved)
 
     @given(_clouds())
     def test_threads_of_a_core_stay_together_where_that_is_required(
@@ -172,7 +172,7 @@ class MoveTest(base.TestCase):
         guest = [dataclasses.replace(cell, threads='require')
                  for cell in guest]
         try:
-            move = node_move.plan_move(guest, host, wish)
+            move = node_move.plan_node_move(guest, host, wish)
         except node_move.NotMovable:
             assume(False)
         for old, new in zip(move.before, move.after, strict=True):

@@ -20,13 +20,14 @@ from hypothesis import strategies as st
 
 from ghsched_placement.fragmentation import GuestNode
 from ghsched_placement import node_room
-from ghsched_placement.node_room import NodeRoom
+from ghsched_placement.node_room import NodeCapacity
 from ghsched_placement.node_room import Pages
 from ghsched_placement.tests import base
 
 NUMBERS = st.integers(0, 2 ** 31)
 ROOMS = st.builds(
-    NodeRoom, NUMBERS, NUMBERS, NUMBERS, st.floats(0, 100), NUMBERS, NUMBERS,
+    NodeCapacity, NUMBERS, NUMBERS, NUMBERS, st.floats(0, 100), NUMBERS,
+    NUMBERS,
     NUMBERS, NUMBERS, st.floats(0, 100),
     st.lists(st.builds(Pages, st.integers(1, 2 ** 20), NUMBERS, NUMBERS,
                        NUMBERS), unique_by=lambda one: one.size_kb).map(
@@ -49,7 +50,7 @@ class RecordTest(base.TestCase):
                              'size_kb', 'socket']), inner, max_size=4)))
     def test_record_malformed_is_read_as_none(self, found):
         rooms = node_room.from_diagnostics({node_room.KEY: json.dumps(found)})
-        self.assertTrue(all(isinstance(room, NodeRoom) for room in rooms))
+        self.assertTrue(all(isinstance(room, NodeCapacity) for room in rooms))
 
     def test_record_of_another_version_is_read_as_none(self):
         for text in ('{"version":2,"nodes":[]}', '[]', 'x', '', None, 7):
@@ -58,8 +59,8 @@ class RecordTest(base.TestCase):
         self.assertEqual((), node_room.from_diagnostics({}))
 
     def test_field_of_a_later_release_is_ignored(self):
-        room = dataclasses.asdict(NodeRoom(0, 4)) | {'new': 'x'}
-        self.assertEqual((NodeRoom(0, 4),), node_room.from_diagnostics({
+        room = dataclasses.asdict(NodeCapacity(0, 4)) | {'new': 'x'}
+        self.assertEqual((NodeCapacity(0, 4),), node_room.from_diagnostics({
             node_room.KEY: json.dumps({'version': 1, 'nodes': [room]})}))
 
 
@@ -68,14 +69,14 @@ class ShortagesTest(base.TestCase):
     """
 
     def test_guest_node_with_more_vcpus_than_cpus_is_short_at_once(self):
-        room = NodeRoom(0, cpus=1, cpu_ratio=4.0, memory=4096)
+        room = NodeCapacity(0, cpus=1, cpu_ratio=4.0, memory=4096)
         self.assertEqual([('CPUs', 2, 4, 1)],
                          room.find_shortages(GuestNode(shared=2, memory=64)))
         self.assertEqual([],
                          room.find_shortages(GuestNode(shared=1, memory=64)))
 
     def test_huge_pages_used_by_a_guest_are_missing_for_the_next(self):
-        room = NodeRoom(0, cpus=8, memory=8192, pages=(
+        room = NodeCapacity(0, cpus=8, memory=8192, pages=(
             Pages(4, 1048576), Pages(2048, 2048)))
         guest = GuestNode(shared=1, memory=3072)
         self.assertEqual([], room.find_shortages(guest, 'large'))

@@ -65,7 +65,8 @@ class ErrorsTest(base.TestCase):
         for text in ('No such trait(s): X.', 'Invalid resource class in '
                      'resources parameter: No such resource class Y.'):
             client = self.client(refusal(400, text))
-            self.assertEqual([], client.list_candidates([], 1)[
+            self.assertEqual([], client.get_allocation_candidates([], 1)[
                 'allocation_requests'])
-            self.assertFalse(client.has_provider('X'))
-        self.error(refusal(400, 'Invalid query'), 'list_candidates', [], 1)
+            self.assertFalse(client.is_trait_in_use('X'))
+        self.error(refusal(400, 'Invalid query'), 'get_allocation_candidates',
+                   [], 1)

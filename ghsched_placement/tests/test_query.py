@@ -20,7 +20,8 @@ ROOT = ('root_required', 'OWNER_NOVA,!COMPUTE_STATUS_DISABLED')
 
 
 def query_of(flavor, wanted=None):
-    return dict(query.parameters(flavor, wanted or request.Request()))
+    return dict(query.make_candidates_query(flavor,
+                                            wanted or request.Request()))
 
 
 def flavor(**extra_specs):
@@ -35,7 +36,7 @@ class BaseTest(base.TestCase):
         self.assertEqual(
             [('limit', '1000'), ('resources', 'DISK_GB:1,MEMORY_MB:512,'
                                               'VCPU:4'), ROOT],
-            query.parameters(flavor(), request.Request()))
+            query.make_candidates_query(flavor(), request.Request()))
 
     def test_no_disk_is_not_asked_for(self):
         got = query_of(query.Flavor(1, 0, 512))
@@ -44,7 +45,7 @@ class BaseTest(base.TestCase):
     def test_swap_is_rounded_up_to_whole_gigabytes(self):
         for swap_mb, gigabytes in ((0, 5), (1, 6), (1024, 6), (1025, 7)):
             self.assertEqual(gigabytes, query.Flavor(
-                1, 0, 1, disk_gb=5, swap_mb=swap_mb).whole_disk_gb)
+                1, 0, 1, disk_gb=5, swap_mb=swap_mb).total_disk_gb)
 
     def test_dedicated_and_mixed_cpus(self):
         for vcpus, pcpus, cpus in ((0, 4, 'PCPU:4'), (3, 1, 'PCPU:1,VCPU:3')):
@@ -67,8 +68,10 @@ class FlavorTest(base.TestCase):
     def test_hidden_values(self):
         self.assertEqual(
             ('hw:mem_encryption', 'pci_passthrough:alias'),
-            query.not_shown({'pci_passthrough:alias': 'a:1', 'hw:x': '1',
-                             'hw:mem_encryption': '1', 'hw:numa_nodes': '1'}))
+            query.list_ignored_extra_specs({'pci_passthrough:alias': 'a:1',
+                                            'hw:x': '1',
+                                            'hw:mem_encryption': '1',
+                                            'hw:numa_nodes': '1'}))
 
 
 class GhschedTest(base.TestCase):
@@ -88,7 +91,8 @@ class GhschedTest(base.TestCase):
                          '!COMPUTE_STATUS_DISABLED', got['root_required'])
 
     def test_a_cloud_with_older_compute_services_asks_for_no_owner(self):
-        asked = dict(query.parameters(flavor(), self.wanted(), owned=False))
+        asked = dict(query.make_candidates_query(flavor(), self.wanted(),
+                                                 require_owner=False))
         self.assertEqual('CUSTOM_GHSCHED_MEM_BW_MIN,!COMPUTE_STATUS_DISABLED',
                          asked['root_required'])
 

@@ -46,18 +46,19 @@ class RecordTest(base.TestCase):
 
     def test_renamed_flavor_has_its_new_name(self):
         self.assertEqual(
-            (Refused('a', 'new', 3, 5.0),), refusal_record.merge_records(
+            (Refused('a', 'new', 3, 5.0),), refusal_record.merge_refusals(
                 [Refused('a', 'new', 1, 5.0)], [Refused('a', 'old', 2, 4.0)]))
 
     def test_recent_flavors_are_sorted_by_their_refusals(self):
         record = (Refused('c', 'c', 1, 9.0), Refused('b', 'b', 7, 8.0),
                   Refused('a', 'a', 9, 1.0))
         self.assertEqual(['b', 'c'], [
-            one.flavor for one in refusal_record.list_recent(record, 5.0)])
+            one.flavor
+            for one in refusal_record.list_recent_refusals(record, 5.0)])
 
     @given(RECORDS, RECORDS)
     def test_merged_records_have_the_sum_of_all_refusals(self, one, other):
-        merged = refusal_record.merge_records(one, other)
+        merged = refusal_record.merge_refusals(one, other)
         self.assertEqual(sum(each.count for each in one + other),
                          sum(each.count for each in merged))
         self.assertEqual(merged, refusal_record.from_json(

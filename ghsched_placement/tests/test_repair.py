@@ -70,7 +70,7 @@ class HealTest(base.TestCase):
     def test_healed_allocations_agree(self, server, held):
         repairs = plan(server, held)
         for one in repairs:
-            held = repair.apply_changes(held, one.wanted)
+            held = repair.apply_amounts(held, one.wanted)
         found = audit.audit_host_allocations(HOST, [server], {A: held})
         if repairs:
             self.assertEqual((), found)
@@ -85,7 +85,7 @@ class HealTest(base.TestCase):
                     if name == 'VCPU' or provider == ELSEWHERE}
         for one in plan(server, held):
             self.assertEqual(others(held), others(
-                repair.apply_changes(held, one.wanted)))
+                repair.apply_amounts(held, one.wanted)))
 
     def test_resources_dropped_by_a_heal_of_nova(self):
         one, = plan(guest(30, 1), {ROOT: {'VCPU': 2}})
@@ -94,7 +94,7 @@ class HealTest(base.TestCase):
         self.assertEqual(
             {ROOT: {'VCPU': 2, names.RESCTRL_GROUP: 1},
              NODE1: {names.MEM_BW_PCT: 30}},
-            repair.apply_changes({ROOT: {'VCPU': 2}}, one.wanted))
+            repair.apply_amounts({ROOT: {'VCPU': 2}}, one.wanted))
 
     def test_who_holds_nothing_is_for_nova_first(self):
         self.assertEqual([], plan(guest(), {}))
@@ -114,7 +114,7 @@ class GiveBackTest(base.TestCase):
         held = {ROOT: {'VCPU': 2, names.RESCTRL_GROUP: 1},
                 NODE0: {names.MEM_BW_PCT: 30}}
         one, = plan(None, held)
-        self.assertEqual({}, repair.apply_changes(held, one.wanted))
+        self.assertEqual({}, repair.apply_amounts(held, one.wanted))
         self.assertIn('30 % on node 0, a control group', one.text)
 
     def test_entries_of_other_hosts_stay(self):
@@ -122,7 +122,7 @@ class GiveBackTest(base.TestCase):
         one, = plan(None, held)
         other = {ELSEWHERE: {'VCPU': 2}}
         self.assertEqual(other,
-                         repair.apply_changes({**held, **other}, one.wanted))
+                         repair.apply_amounts({**held, **other}, one.wanted))
 
     def test_a_consumer_that_holds_nothing_of_ours(self):
         self.assertEqual([], plan(None, {ROOT: {'VCPU': 2}}))
@@ -142,23 +142,23 @@ class BodyTest(base.TestCase):
             uuid: {'resources': dict(resources), 'generation': 4}
             for uuid, resources in now.items()},
             'project_id': 'p', 'user_id': 'u', 'consumer_generation': 3}
-        found = repair.make_body(answer, wanted)
+        found = repair.make_repair_body(answer, wanted)
         if found is None:
             return
         self.assertEqual(
             (3, 'p', 'u'), (found['consumer_generation'],
                             found['project_id'], found['user_id']))
-        self.assertIsNone(repair.make_body({**answer, **found}, wanted))
+        self.assertIsNone(repair.make_repair_body({**answer, **found}, wanted))
 
     def test_a_consumer_that_is_gone_stays_so(self):
-        self.assertIsNone(repair.make_body({'allocations': {}},
-                                           {ROOT: {'VCPU': 2}}))
+        self.assertIsNone(repair.make_repair_body({'allocations': {}},
+                                                  {ROOT: {'VCPU': 2}}))
 
     def test_a_server_that_has_left_the_host_gets_nothing_of_it(self):
         answer = {'allocations': {ELSEWHERE: {'resources': {'VCPU': 2}}},
                   'project_id': 'p', 'user_id': 'u', 'consumer_generation': 3}
         one, = plan(guest(), {ROOT: {'VCPU': 2}})
-        self.assertIsNone(repair.make_body(answer, one.wanted))
+        self.assertIsNone(repair.make_repair_body(answer, one.wanted))
 
 
 class BodiesTest(base.TestCase):

@@ -75,7 +75,7 @@ class StepsTest(base.TestCase):
 
     @given(trees())
     def test_nothing_of_ours_is_left_and_nothing_else_is_lost(self, before):
-        left = after(before, retire.plan_steps(before))
+        left = after(before, retire.plan_retirement(before))
         self.assertEqual(
             {(one.uuid, name) for one in before for name in one.classes
              if name not in OURS},
@@ -90,16 +90,16 @@ class StepsTest(base.TestCase):
 
     @given(trees())
     def test_a_second_run_has_nothing_to_do(self, before):
-        left = after(before, retire.plan_steps(before))
-        self.assertEqual((), retire.plan_steps(left))
+        left = after(before, retire.plan_retirement(before))
+        self.assertEqual((), retire.plan_retirement(left))
 
     @given(trees(), st.integers(0, 20))
     def test_one_that_was_cut_short_is_completed(self, before, done):
-        steps = retire.plan_steps(before)
+        steps = retire.plan_retirement(before)
         some = after(before, steps[:done])
         self.assertEqual(
             sorted(map(repr, after(before, steps))),
-            sorted(map(repr, after(some, retire.plan_steps(some)))))
+            sorted(map(repr, after(some, retire.plan_retirement(some)))))
 
     def test_each_step_says_what_it_does(self):
         node = retire.Provider('u', 'h_NUMA0', ROOT)

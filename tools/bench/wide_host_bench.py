@@ -89,7 +89,7 @@ def one_group_per_vf(vfs: int) -> Asked:
                                  {simulated_placement.VF_CLASS: 1})
                    for number in range(vfs))
     return Asked(f'one group per VF, {vfs} VFs',
-                 query.parameters(FLAVOR, request.Request(groups)))
+                 query.make_candidates_query(FLAVOR, request.Request(groups)))
 
 
 def ours(vfs: int, locality: str, bandwidth: int, pfs: int = 1) -> Asked:
@@ -110,7 +110,7 @@ def ours(vfs: int, locality: str, bandwidth: int, pfs: int = 1) -> Asked:
     name = f'ghsched:vfs, {vfs} VFs, {locality}, {told} bandwidth'
     return Asked(
         name if pfs == 1 else f'{name}, {pfs} PFs per guest node',
-        query.parameters(FLAVOR, wanted),
+        query.make_candidates_query(FLAVOR, wanted),
         [names.make_bandwidth_suffix(node) if bandwidth
          else names.make_vf_suffix(_id(node), 0)
          for node in range(GUEST_NODES)]

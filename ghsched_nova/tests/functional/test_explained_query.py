@@ -59,9 +59,9 @@ class ExplainedQueryTest(test_vfs.VfsTestCase):
                               extra_specs={'hw:numa_nodes': '2',
                                            'hw:cpu_policy': 'dedicated',
                                            **KEYS})
-        printed = query.parameters(
+        printed = query.make_candidates_query(
             flavor, request.build_request(policies.parse(KEYS, 2), 'min'),
-            owned=nova_base.RELEASE >= 34)
+            require_owner=nova_base.RELEASE >= 34)
         (sent,) = self.sent
         self.assertEqual(sorted(printed), sorted(parse.parse_qsl(sent)))
 

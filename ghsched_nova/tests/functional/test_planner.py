@@ -36,7 +36,7 @@ from ghsched_nova.host_files import hostfile
 from ghsched_nova.host_files import planner_hosts
 from ghsched_nova.host_files import planner_inputs
 from ghsched_placement import lack
-from ghsched_placement.node_room import NodeRoom
+from ghsched_placement.node_room import NodeCapacity
 from ghsched_placement.planner import client
 from ghsched_placement.planner import cloud
 from ghsched_placement.planner import density
@@ -418,8 +418,8 @@ class CloudTest(PlacementTestCase):
 
     def test_cpus_of_numa_nodes_bind_where_the_cloud_reports_them(self):
         rooms = {host.root.uuid: (
-            NodeRoom(0, cpus=2, memory=65536), *(
-                NodeRoom(node, cpus=2, vcpus_used=1, memory=65536)
+            NodeCapacity(0, cpus=2, memory=65536), *(
+                NodeCapacity(node, cpus=2, vcpus_used=1, memory=65536)
                 for node in (1, 2, 3))) for host in self.hosts}
         found = plan.plan_cloud_capacity(self.client, [flavor(
             f'{ONE_NODE},ghsched:mem_bw_min=10')], rooms=rooms)

@@ -26,7 +26,7 @@ from ghsched_placement import diagnostics
 from ghsched_placement.findings import Server
 from ghsched_placement import fitting
 from ghsched_placement import names
-from ghsched_placement.node_room import NodeRoom
+from ghsched_placement.node_room import NodeCapacity
 from ghsched_placement.osc import audit as audits
 from ghsched_placement.osc import capacity
 from ghsched_placement.osc import columns
@@ -71,7 +71,7 @@ class CapacityTest(base.TestCase):
     def test_rows_of_nodes_with_a_room_have_cpus_and_memory(self):
         found = capacities.set_node_capacity(
             clouds.host(clouds.node(0), clouds.node(1)),
-            [NodeRoom(0, 4, 2, 2.0, 8, 9, 1024, 512)])
+            [NodeCapacity(0, 4, 2, 2.0, 8, 9, 1024, 512)])
         rows = [commands.plain(row) for row in capacity.list_node_rows(found)]
         self.assertEqual([[6, 0, 512], [None] * 3],
                          [row[13:16] for row in rows])

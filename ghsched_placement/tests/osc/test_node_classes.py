@@ -26,7 +26,7 @@ from ghsched_placement.fragmentation import GuestNode
 from ghsched_placement import lack
 from ghsched_placement import names
 from ghsched_placement import node_room
-from ghsched_placement.node_room import NodeRoom
+from ghsched_placement.node_room import NodeCapacity
 from ghsched_placement.osc import capacity
 from ghsched_placement.osc import host
 from ghsched_placement.osc import node_classes
@@ -196,12 +196,12 @@ class ClassTest(base.TestCase):
 #: A guest node, and a host node that lacks one thing for it.
 ROOMS = {
     node_room.CPUS: (GuestNode(shared=3, memory=64),
-                     NodeRoom(0, cpus=4, vcpus_used=2, memory=512)),
+                     NodeCapacity(0, cpus=4, vcpus_used=2, memory=512)),
     node_room.DEDICATED: (GuestNode(pinned=3, memory=64),
-                          NodeRoom(0, dedicated=4, dedicated_used=2,
-                                   memory=512)),
+                          NodeCapacity(0, dedicated=4, dedicated_used=2,
+                                       memory=512)),
     node_room.MEMORY: (GuestNode(shared=1, memory=64),
-                       NodeRoom(0, cpus=4, memory=512, memory_used=510)),
+                       NodeCapacity(0, cpus=4, memory=512, memory_used=510)),
 }
 
 #: Column of "capacity show" and field of "host show" with what is left.
@@ -221,7 +221,7 @@ class RoomTest(base.TestCase):
         :param second: whether node 1 has more of it.
         """
         room = ROOMS[kind][1]
-        other = NodeRoom(1, cpus=8, dedicated=8, memory=4096)
+        other = NodeCapacity(1, cpus=8, dedicated=8, memory=4096)
         return capacities.set_node_capacity(
             clouds.host(clouds.node(0), clouds.node(1)),
             [room, other if second else dataclasses.replace(room, node=1)])

@@ -23,7 +23,7 @@ from ghsched_placement import capacity
 from ghsched_placement import fitting
 from ghsched_placement.fragmentation import GuestNode
 from ghsched_placement import names
-from ghsched_placement.node_room import NodeRoom
+from ghsched_placement.node_room import NodeCapacity
 from ghsched_placement.node_room import Pages
 from ghsched_placement import occupancy
 from ghsched_placement.policy import GuestPolicy
@@ -61,7 +61,7 @@ def cloud(placed, hosts=2, nodes=2):
             *(clouds.node(node, name=name) for node in range(nodes)),
             name=name, VCPU=VCPUS * nodes, MEMORY_MB=65536)
         one = capacity.set_node_capacity(one, [
-            NodeRoom(node, cpus=VCPUS, memory=32768, pages=(
+            NodeCapacity(node, cpus=VCPUS, memory=32768, pages=(
                 Pages(4, 32768 * 256),)) for node in range(nodes)])
         for guest in guests:
             if guest.spot.host == name:

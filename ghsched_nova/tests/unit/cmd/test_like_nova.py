@@ -245,7 +245,7 @@ class QueryTest(base.TestCase):
             return
         guest = topology.split(4, 2048, extra_specs)
         policy = policies.parse(extra_specs, len(guest.cells))
-        told = parse.urlencode(query.parameters(
+        told = parse.urlencode(query.make_candidates_query(
             query.Flavor(vcpus=guest.shared, pcpus=guest.pcpus,
                          memory_mb=2048, disk_gb=13, swap_mb=swap,
                          extra_specs=extra_specs),

@@ -16,7 +16,7 @@ import uuid
 
 from ghsched_placement.capacity import Provider
 from ghsched_placement.host import HostDescription
-from ghsched_placement.node_room import NodeRoom
+from ghsched_placement.node_room import NodeCapacity
 from ghsched_placement.planner import hosts
 from ghsched_placement import tree
 
@@ -59,7 +59,7 @@ def host(name='one', nodes=2, vfs=(), groups=4, cells=True, used=None,
     return hosts.Host(
         name, hosts.sort_providers_parents_first(found, root.uuid),
         tuple(
-            NodeRoom(node, cpus=4, memory=memory, socket=0)
+            NodeCapacity(node, cpus=4, memory=memory, socket=0)
             for node in range(nodes)) if cells else ())
 
 
