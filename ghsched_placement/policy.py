@@ -96,7 +96,7 @@ class GuestPolicy:
 
     @property
     def controlled(self) -> bool:
-        """Whether the guest needs a control group on its host."""
+        """Whether the guest needs a resctrl control group on its host."""
         return bool(self.nodes)
 
     @property
@@ -105,7 +105,7 @@ class GuestPolicy:
         return digest(map(str, self.nodes))
 
     def demand(self, accounting: Accounting = 'min') -> dict[int, int]:
-        """Return the percent of bandwidth to allocate for each guest node.
+        """Return the percent of bandwidth to allocate, by guest NUMA node.
 
         :param accounting: bandwidth that Placement counts: the guarantee
             (``min``) or the cap (``max``).
@@ -122,9 +122,9 @@ class GuestPolicy:
 
     def resources(self, accounting: Accounting = 'min'
                   ) -> dict[int, dict[str, int]]:
-        """Return the amounts to allocate in Placement for each guest node.
+        """Return the amounts to allocate in Placement, by guest NUMA node.
 
-        They are by guest NUMA node and resource class.
+        The amounts of a node are by resource class.
         """
         shares = self.demand(accounting)
         found = {number: {names.MEM_BW_PCT: shares.get(number, 0),
@@ -139,8 +139,7 @@ class GuestPolicy:
                 for number, amounts in found.items() if any(amounts.values())}
 
     def capabilities(self) -> frozenset[str]:
-        """Return the names of the host capabilities that the policy requires.
-        """
+        """Return the names of the host capabilities that the policy needs."""
         needed = {'L3_WAYS'} if self.partitions else set()
         for node in self.nodes:
             if node.minimum or node.burst:
@@ -163,7 +162,7 @@ class GuestPolicy:
         return self.threads.capabilities() | needed
 
     def for_guest(self) -> str:
-        """Return the part of the policy that is shown to the guest, as JSON.
+        """Return the part of the policy that the guest can read, as JSON.
 
         ``nodes`` has one entry per guest NUMA node, with the values of the
         flavor; ``scheduler`` has the class and priority of threads.
@@ -177,12 +176,12 @@ class GuestPolicy:
 
 
 def digest(parts: Iterable[str]) -> str:
-    """Return a digest of several texts as 16 hexadecimal digits."""
+    """Return a SHA-256 digest of several texts, as 16 hexadecimal digits."""
     return hashlib.sha256(';'.join(parts).encode()).hexdigest()[:16]
 
 
 def wanted(extra_specs: Mapping[str, str]) -> bool:
-    """Return whether a flavor has any ghsched extra spec, valid or not."""
+    """Whether a flavor has any ghsched extra spec, valid or not."""
     return any(key.startswith(_PREFIX) for key in extra_specs)
 
 
@@ -196,7 +195,7 @@ def check(extra_spec: str, text: object) -> None:
 
 
 def check_topology(extra_specs: Mapping[str, str]) -> None:
-    """Check that a flavor itself fixes the number of guest NUMA nodes.
+    """Refuse a flavor that does not fix its number of guest NUMA nodes.
 
     Otherwise a tenant could set the number by the image property
     ``hw_numa_nodes``, and multiply what the flavor gives each node.
@@ -215,7 +214,7 @@ def check_topology(extra_specs: Mapping[str, str]) -> None:
 
 
 def node_count(extra_specs: Mapping[str, str], default: int = 0) -> int:
-    """Return the number of guest NUMA nodes that a flavor asks for.
+    """Return the number of guest NUMA nodes that a flavor requests.
 
     If the scheduler chooses the number, return the largest that it may choose.
 
@@ -274,7 +273,7 @@ def check_names(given: Iterable[str]) -> None:
 
 def check_flavor(extra_specs: Mapping[str, str],
                  given: Iterable[str]) -> GuestPolicy | None:
-    """Check the ghsched extra specs of a flavor; return its guest policy.
+    """Validate the ghsched extra specs of a flavor; return its guest policy.
 
     None if the flavor has none, if no extra spec that matters was changed, or
     if hw:numa_nodes is not a number.
@@ -297,7 +296,7 @@ def check_flavor(extra_specs: Mapping[str, str],
 
 def parse(extra_specs: Mapping[str, str],
           guest_nodes: int, vcpus: int = 0) -> GuestPolicy | None:
-    """Parse the guest policy in a flavor's ghsched extra specs.
+    """Parse the guest policy from the ghsched extra specs of a flavor.
 
     None if the flavor has no ghsched extra specs.
 
@@ -313,7 +312,7 @@ def parse(extra_specs: Mapping[str, str],
             if key.startswith(_PREFIX)}
     if not ours:
         return None
-    general, special = _values(ours)
+    general, special = _split_values(ours)
     check_guest_nodes_exist(ours, guest_nodes)
     threads = scheduling.build_policy(
         {name: general.pop(name) for name in scheduling.KEYS & general.keys()},
@@ -326,19 +325,19 @@ def parse(extra_specs: Mapping[str, str],
     guest_topology = bool(general.pop(keys.GUEST_TOPOLOGY.name, False))
     if guest_topology:
         _check_guest_topology(extra_specs, guest_nodes)
-    locality = _locality(general, device_numa)
-    vfs = _vfs(general, special, guest_nodes)
-    nodes = tuple(_node_policy(general, special, node) for node in range(
+    locality = _parse_locality(general, device_numa)
+    vfs = _assign_vfs(general, special, guest_nodes)
+    nodes = tuple(_make_node_policy(general, special, node) for node in range(
         guest_nodes if general or special else 0))
     auto_nodes.refuse_auto_conflicts(extra_specs)
     return GuestPolicy(nodes, monitor, device_numa, vfs, locality, threads,
-                       group, guest_topology, _rt_permille(
+                       group, guest_topology, _compute_rt_permille(
                            threads, extra_specs, guest_nodes, vcpus),
                        keys.NUMA.extra_spec in ours)
 
 
-def _rt_permille(threads: ThreadPolicy, extra_specs: Mapping[str, str],
-                 guest_nodes: int, vcpus: int) -> tuple[int, ...]:
+def _compute_rt_permille(threads: ThreadPolicy, extra_specs: Mapping[str, str],
+                         guest_nodes: int, vcpus: int) -> tuple[int, ...]:
     if not (threads.permille and guest_nodes and vcpus):
         return ()
     # Slow to import; few flavors need it.
@@ -353,9 +352,9 @@ def _rt_permille(threads: ThreadPolicy, extra_specs: Mapping[str, str],
     return tuple(threads.permille * len(chosen & node) for node in by_node)
 
 
-def _values(ours: Mapping[str, str]
-            ) -> tuple[dict[str, Value], dict[tuple[str, int], Value]]:
-    """Split ghsched extra specs into those of all guest nodes and of one node.
+def _split_values(ours: Mapping[str, str]
+                  ) -> tuple[dict[str, Value], dict[tuple[str, int], Value]]:
+    """Parse ghsched extra specs; separate those of single guest NUMA nodes.
 
     :returns: values by key, and values by key and guest NUMA node.
     """
@@ -373,7 +372,7 @@ def _values(ours: Mapping[str, str]
 
 def problems(extra_specs: Mapping[str, str],
              guest_nodes: int) -> tuple[PolicyError, ...]:
-    """Return all errors in a flavor's ghsched extra specs.
+    """Return all errors in the ghsched extra specs of a flavor.
 
     Extra specs that contradict each other are reported only once every extra
     spec is valid by itself.
@@ -383,20 +382,21 @@ def problems(extra_specs: Mapping[str, str],
     others = {key: value for key, value in extra_specs.items()
               if key not in ours}
     found = [error for key, value in ours.items()
-             if (error := _alone(key, value, guest_nodes)) is not None]
+             if (error := _find_own_error(key, value,
+                                          guest_nodes)) is not None]
     found.extend(misspelt(others))
     if found:
         return tuple(found)
-    for together in (*_parts(ours, guest_nodes), ours):
-        error = _problem(others | together, guest_nodes)
+    for together in (*_split_into_groups(ours, guest_nodes), ours):
+        error = _find_policy_error(others | together, guest_nodes)
         if error is not None and error.key not in {
                 other.key for other in found}:
             found.append(error)
     return tuple(found)
 
 
-def _parts(ours: Mapping[str, str],
-           guest_nodes: int) -> Iterator[dict[str, str]]:
+def _split_into_groups(ours: Mapping[str, str],
+                       guest_nodes: int) -> Iterator[dict[str, str]]:
     """Split extra specs into groups that can be parsed independently.
 
     Only extra specs in the same group can contradict each other.
@@ -418,9 +418,9 @@ def _parts(ours: Mapping[str, str],
                for extra_spec, (key, _node) in split.items() if chosen(key)}
 
 
-def _alone(extra_spec: str, text: str,
-           guest_nodes: int) -> PolicyError | None:
-    """Return the error in a single extra spec; None if it is valid by itself.
+def _find_own_error(extra_spec: str, text: str,
+                    guest_nodes: int) -> PolicyError | None:
+    """Return the error in a single extra spec; None if it has none by itself.
     """
     try:
         key, _node = split_extra_spec(extra_spec)
@@ -429,11 +429,11 @@ def _alone(extra_spec: str, text: str,
             return None
     except PolicyError as error:
         return error
-    return _problem({extra_spec: text}, guest_nodes)
+    return _find_policy_error({extra_spec: text}, guest_nodes)
 
 
-def _problem(extra_specs: Mapping[str, str],
-             guest_nodes: int) -> PolicyError | None:
+def _find_policy_error(extra_specs: Mapping[str, str],
+                       guest_nodes: int) -> PolicyError | None:
     try:
         parse(extra_specs, guest_nodes)
     except PolicyError as error:
@@ -465,7 +465,7 @@ def _check_guest_topology(extra_specs: Mapping[str, str],
                      'the CPU topology that its vCPUs have on the host')
 
 
-def _locality(general: dict[str, Value], device_numa: str) -> str:
+def _parse_locality(general: dict[str, Value], device_numa: str) -> str:
     required = device_numa == 'required'
     locality = str(general.pop(keys.VFS_LOCALITY.name,
                                'node' if required else 'any'))
@@ -477,9 +477,9 @@ def _locality(general: dict[str, Value], device_numa: str) -> str:
     return locality
 
 
-def _vfs(general: dict[str, Value],
-         special: dict[tuple[str, int], Value],
-         guest_nodes: int) -> tuple[Vfs, ...]:
+def _assign_vfs(general: dict[str, Value],
+                special: dict[tuple[str, int], Value],
+                guest_nodes: int) -> tuple[Vfs, ...]:
     """Return the VFs that a flavor requests for each guest NUMA node.
 
     :param general: values by key, for all guest nodes; that for VFs is
@@ -497,14 +497,14 @@ def _vfs(general: dict[str, Value],
                                                'key of its own')
     for position, node in enumerate(others):
         by_node[node] = tuple(
-            (alias, _share(count, position, len(others)))
+            (alias, _get_even_part(count, position, len(others)))
             for alias, count in for_all)
     return tuple(Vfs(node, alias, count)
                  for node, devices in sorted(by_node.items())
                  for alias, count in devices if count)
 
 
-def _share(count: int, position: int, parts: int) -> int:
+def _get_even_part(count: int, position: int, parts: int) -> int:
     """Return the size of one part of a number that is split evenly.
 
     The first parts are the largest.
@@ -516,9 +516,9 @@ def _share(count: int, position: int, parts: int) -> int:
     return whole + (1 if position < rest else 0)
 
 
-def _node_policy(general: Mapping[str, Value],
-                 special: Mapping[tuple[str, int], Value],
-                 node: int) -> NodePolicy:
+def _make_node_policy(general: Mapping[str, Value],
+                      special: Mapping[tuple[str, int], Value],
+                      node: int) -> NodePolicy:
     def get(key: keys.Key, default: Value | None) -> Any:
         return special.get((key.name, node), general.get(key.name, default))
 

@@ -96,7 +96,7 @@ class Devices:
     required: frozenset[str] = frozenset()
 
     def make_pf_groups(self) -> Iterator[Group]:
-        """Yield a Placement request group for each PF, with all of its VFs.
+        """Yield a request group for each PF, with all VFs to take from it.
 
         With one group for each VF, as in Nova, Placement would search m to the
         power of n combinations for n VFs among m PFs.
@@ -111,7 +111,7 @@ class Devices:
 def build_request(policy: GuestPolicy, accounting: Accounting,
                   devices: Sequence[Devices] = (),
                   locality: str = 'node', joining: bool = False) -> Request:
-    """Return the request groups and traits that Placement needs for a policy.
+    """Return the request groups and traits to ask Placement for, by policy.
 
     There is one group for each guest NUMA node with bandwidth or other counted
     resources, and one for each PF. The control group is requested of the
@@ -124,7 +124,7 @@ def build_request(policy: GuestPolicy, accounting: Accounting,
     """
     demand = policy.resources(accounting)
     own_group = policy.controlled and not joining
-    root_required = _list_root_traits(policy)
+    root_required = _list_host_traits(policy)
     traits = make_share_traits(policy) if joining else {}
     groups = [
         Group(names.make_bandwidth_suffix(node), amounts,
@@ -136,8 +136,8 @@ def build_request(policy: GuestPolicy, accounting: Accounting,
         groups.extend(found)
         below.setdefault(item.guest_node, []).extend(
             group.suffix for group in found)
-    nodes, subtrees = _make_subtrees(demand.keys(), traits,
-                                     below if locality == 'node' else {})
+    nodes, subtrees = _make_node_groups(demand.keys(), traits,
+                                        below if locality == 'node' else {})
     groups.extend(nodes)
     return Request(groups=tuple(groups), same_subtree=subtrees,
                    resources={names.RESCTRL_GROUP: 1} if own_group else {},
@@ -181,15 +181,16 @@ def check_size(policy: GuestPolicy, accounting: Accounting = 'min') -> None:
             'or set these keys for fewer of them')
 
 
-def _make_subtrees(counted: Collection[int],
-                   traits: Mapping[int, frozenset[str]],
-                   near: Mapping[int, Sequence[str]]
-                   ) -> tuple[list[Group], tuple[tuple[str, ...], ...]]:
-    """Return the request groups that must share one host NUMA node.
+def _make_node_groups(counted: Collection[int],
+                      traits: Mapping[int, frozenset[str]],
+                      near: Mapping[int, Sequence[str]]
+                      ) -> tuple[list[Group], tuple[tuple[str, ...], ...]]:
+    """Return request groups and subtrees that bind groups to one host node.
 
     :param counted: guest nodes with a request group for bandwidth.
     :param traits: required traits of the host node, by guest node.
     :param near: suffixes of groups on the same host node, by guest node.
+    :returns: additional groups, and suffixes of groups for ``same_subtree``.
     """
     groups, subtrees = [], []
     for node in sorted({*near, *traits}):
@@ -207,7 +208,7 @@ def _make_subtrees(counted: Collection[int],
 
 
 def make_share_traits(policy: GuestPolicy) -> dict[int, frozenset[str]]:
-    """Return the traits of host nodes whose control group a guest can share.
+    """Return the traits of host nodes with a control group a guest can share.
 
     :returns: required traits by guest NUMA node.
     """
@@ -215,8 +216,8 @@ def make_share_traits(policy: GuestPolicy) -> dict[int, frozenset[str]]:
             for node in range(len(policy.nodes))}
 
 
-def _list_root_traits(policy: GuestPolicy) -> frozenset[str]:
-    """Return the traits that a host needs to enforce a policy."""
+def _list_host_traits(policy: GuestPolicy) -> frozenset[str]:
+    """Return the traits that a host needs to enforce a guest policy."""
     needed = policy.capabilities()
     if policy.vfs:
         # Only such a host has its PFs below its NUMA nodes.
@@ -227,7 +228,7 @@ def _list_root_traits(policy: GuestPolicy) -> frozenset[str]:
 
 def get_locality(node: int, other: int | None,
                  socket_of: Mapping[int, int | None]) -> int:
-    """Return how far host NUMA nodes are apart, as an index in LOCALITIES.
+    """Return the distance of two host NUMA nodes as an index in LOCALITIES.
 
     0: same node, 1: another node of the same socket, 2: farther or unknown.
 
@@ -244,9 +245,10 @@ def get_locality(node: int, other: int | None,
 
 def list_node_suffixes(policy: GuestPolicy, accounting: Accounting,
                        joining: bool = False) -> dict[int, str]:
-    """Return the suffix of each guest node's request group for its host node.
+    """Return the request group suffix that selects a guest node's host node.
 
-    Guest NUMA nodes for which ghsched requests nothing are left out.
+    The suffixes are by guest NUMA node. Nodes for which ghsched requests
+    nothing are left out.
 
     :param joining: whether the guest shares an existing control group.
     """

@@ -114,7 +114,8 @@ class ThreadPolicy:
 
     @property
     def scheduler_classes(self) -> tuple[Scheduling, ...]:
-        """All scheduling classes that are set for threads of the guest."""
+        """Scheduling of each kind of the guest's threads for which one is set.
+        """
         return tuple(kind for kind in (self.vcpus, self.emulator,
                                        self.iothreads) if kind is not None)
 
@@ -129,7 +130,7 @@ class ThreadPolicy:
         return any(kind.realtime for kind in self.scheduler_classes)
 
     def capabilities(self) -> frozenset[str]:
-        """Return the host capabilities that the threads' scheduling needs."""
+        """Return the host capabilities that the thread policy needs."""
         needed = set()
         if any(kind.priority for kind in self.scheduler_classes):
             needed.add('VCPU_REALTIME')
@@ -142,7 +143,7 @@ class ThreadPolicy:
 
     @property
     def highest_priority(self) -> int:
-        """Highest real-time priority of the guest's threads; 0 for none."""
+        """Highest real-time priority of the guest's threads; 0 if none."""
         return max((kind.priority or 0 for kind in self.scheduler_classes),
                    default=0)
 
@@ -173,9 +174,10 @@ def build_policy(values: Mapping[str, object],
     :raises PolicyError: for keys that contradict each other or Nova's.
     """
     vcpus, emulator, iothreads = (
-        _kind(values, scheduler, priority) for scheduler, priority in _KINDS)
+        _make_scheduling(values, scheduler, priority)
+        for scheduler, priority in _KINDS)
     permille = 0
-    if vcpus is not None and vcpus.realtime and _is_shared(extra_specs):
+    if vcpus is not None and vcpus.realtime and _uses_shared_cpus(extra_specs):
         times = _parse_times(values, vcpus.scheduler)
         permille = times.cpu_permille
         vcpus = times if vcpus.scheduler == DEADLINE else vcpus
@@ -192,13 +194,15 @@ def build_policy(values: Mapping[str, object],
         raise PolicyError(
             keys.VCPU_SCHEDULER_MASK.extra_spec,
             f'needs {keys.VCPU_SCHEDULER.extra_spec}')
-    _check_nova(policy, extra_specs)
+    _check_nova_extra_specs(policy, extra_specs)
     return policy
 
 
 def compute_room(cpus: int, runtime_us: int, period_us: int,
                  percent: int) -> int:
-    """Return the CPU time for real-time vCPUs in thousandths of a CPU.
+    """Return the CPU time of a host node that real-time vCPUs may use.
+
+    It is in thousandths of a CPU.
 
     :param cpus: number of shared host CPUs.
     :param runtime_us: ``sched_rt_runtime_us`` of the host's kernel, -1 for no
@@ -212,7 +216,7 @@ def compute_room(cpus: int, runtime_us: int, period_us: int,
 
 
 def list_vcpus(policy: ThreadPolicy, count: int) -> frozenset[int]:
-    """Return the vCPUs that get the scheduling class of a thread policy.
+    """Return the vCPUs to which a thread policy's scheduling class applies.
 
     :param count: number of vCPUs of the guest.
     :raises PolicyError: when the mask leaves none, or names one that the guest
@@ -252,8 +256,8 @@ def parse_vcpu_mask(mask: str, count: int = 0) -> frozenset[int]:
                           str(error)) from None
 
 
-def _kind(values: Mapping[str, object], scheduler: keys.Key,
-          priority: keys.Key) -> Scheduling | None:
+def _make_scheduling(values: Mapping[str, object], scheduler: keys.Key,
+                     priority: keys.Key) -> Scheduling | None:
     name, number = values.get(scheduler.name), values.get(priority.name)
     if name in REALTIME:
         return Scheduling(str(name), DEFAULT_PRIORITY if number is None
@@ -264,8 +268,8 @@ def _kind(values: Mapping[str, object], scheduler: keys.Key,
     return None if name is None else Scheduling(str(name))
 
 
-def _is_shared(extra_specs: Mapping[str, str]) -> bool:
-    """Whether the flavor lets real-time vCPUs run on shared host CPUs.
+def _uses_shared_cpus(extra_specs: Mapping[str, str]) -> bool:
+    """Whether a flavor lets real-time vCPUs run on shared host CPUs.
 
     False if the flavor sets no CPU policy, because the image could set one.
     """
@@ -273,7 +277,7 @@ def _is_shared(extra_specs: Mapping[str, str]) -> bool:
 
 
 def _parse_times(values: Mapping[str, object], scheduler: str) -> Scheduling:
-    """Return runtime, deadline and period of real-time vCPUs from extra specs.
+    """Parse runtime, deadline and period of real-time vCPUs, and check them.
 
     A deadline is allowed for the scheduler ``deadline`` only.
 
@@ -316,7 +320,8 @@ def _check_no_times(values: Mapping[str, object], *those: keys.Key) -> None:
                                      'or rr'))
 
 
-def _check_nova(policy: ThreadPolicy, extra_specs: Mapping[str, str]) -> None:
+def _check_nova_extra_specs(policy: ThreadPolicy,
+                            extra_specs: Mapping[str, str]) -> None:
     if policy.vcpus is not None and _is_true(extra_specs.get(_REALTIME)):
         raise PolicyError(
             keys.VCPU_SCHEDULER.extra_spec,
@@ -326,7 +331,7 @@ def _check_nova(policy: ThreadPolicy, extra_specs: Mapping[str, str]) -> None:
     if policy.irq_bypass != keys.NONE:
         _check_irq_bypass(extra_specs, apart)
     if policy.vcpus is not None and policy.vcpus.realtime:
-        _check_vcpus(policy, extra_specs, apart)
+        _check_realtime_vcpus(policy, extra_specs, apart)
     if policy.emulator is not None and policy.emulator.realtime and not apart:
         raise PolicyError(
             keys.EMULATOR_SCHEDULER.extra_spec,
@@ -354,8 +359,8 @@ def _check_irq_bypass(extra_specs: Mapping[str, str], apart: bool) -> None:
                  f'set {_EMULATOR_POLICY}=share or isolate')
 
 
-def _check_vcpus(policy: ThreadPolicy, extra_specs: Mapping[str, str],
-                 apart: bool) -> None:
+def _check_realtime_vcpus(policy: ThreadPolicy, extra_specs: Mapping[str, str],
+                          apart: bool) -> None:
     assert policy.vcpus is not None  # noqa: S101
     name, key = policy.vcpus.scheduler, keys.VCPU_SCHEDULER.extra_spec
     if policy.permille:

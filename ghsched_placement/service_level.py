@@ -110,7 +110,9 @@ class Period:
 
 
 def find_cause(period: Period, moved: bool) -> Cause | None:
-    """Return why a server was short in a period; None if it was not.
+    """Return why a server had too little bandwidth in a period.
+
+    None if it had enough.
 
     :param moved: whether the server has just come to the host NUMA node.
     """
@@ -191,14 +193,15 @@ def add_periods(before: Levels, periods: Mapping[Key, tuple[Owner, Period]],
     for key, (owner, period) in periods.items():
         old = found.get(key)
         found[key] = dataclasses.replace(
-            _add_period(_begin_month(old or Level(), now), period, seconds,
-                        now, old is None), owner=owner)
+            _add_period_to_level(_begin_month(old or Level(), now), period,
+                                 seconds,
+                                 now, old is None), owner=owner)
     newest = sorted(found, key=lambda key: found[key].seen, reverse=True)
     return {key: found[key] for key in newest[:LEVELS_KEPT]}
 
 
 def _begin_month(level: Level, now: float) -> Level:
-    """Return a level of the current month, with sums of 0 if it is a new one.
+    """Return a service level for the current month, reset if it is a new one.
     """
     utc = time.gmtime(now)
     month = 12 * utc.tm_year + utc.tm_mon - 1
@@ -207,9 +210,9 @@ def _begin_month(level: Level, now: float) -> Level:
     return Level(month=month, hours=level.hours)
 
 
-def _add_period(level: Level, period: Period, seconds: float, now: float,
-                moved: bool) -> Level:
-    """Return a level with one period added."""
+def _add_period_to_level(level: Level, period: Period, seconds: float,
+                         now: float, moved: bool) -> Level:
+    """Return a server's service level with one measured period added."""
     level = dataclasses.replace(level, seen=now, last=period)
     if period.got is None:
         return dataclasses.replace(level,
@@ -218,8 +221,9 @@ def _add_period(level: Level, period: Period, seconds: float, now: float,
     short = 0.0 if cause is None else seconds
     level = dataclasses.replace(
         level, seconds=level.seconds + seconds, periods=level.periods + 1,
-        hours=_add_to_hours(level.hours, burst.to_hour_number(now), seconds,
-                            period.got, short))
+        hours=_add_period_to_hours(level.hours, burst.to_hour_number(now),
+                                   seconds,
+                                   period.got, short))
     if cause is None:
         return level
     return dataclasses.replace(
@@ -229,9 +233,9 @@ def _add_period(level: Level, period: Period, seconds: float, now: float,
                        cause: level.short_periods.get(cause, 0) + 1})
 
 
-def _add_to_hours(hours: tuple[Hour, ...], number: int, seconds: float,
-                  got: float, short: float) -> tuple[Hour, ...]:
-    """Return the hours with one period added; the oldest are dropped."""
+def _add_period_to_hours(hours: tuple[Hour, ...], number: int, seconds: float,
+                         got: float, short: float) -> tuple[Hour, ...]:
+    """Add one period to a server's hourly records; drop the oldest ones."""
     last = hours[-1] if hours and hours[-1].number == number else Hour(number)
     total = last.seconds + seconds
     mean = (last.got * last.seconds + got * seconds) / total if total else 0.0
@@ -244,7 +248,7 @@ def _add_to_hours(hours: tuple[Hour, ...], number: int, seconds: float,
 
 
 def to_json(levels: Levels) -> str:
-    """Return the service levels of a host as JSON."""
+    """Return the service levels of a host's servers as JSON."""
     return json.dumps({'version': VERSION, 'levels': [
         [*key, {**dataclasses.asdict(level), 'hours': [
             list(dataclasses.astuple(hour)) for hour in level.hours]}]
@@ -252,14 +256,17 @@ def to_json(levels: Levels) -> str:
 
 
 def from_json(text: str) -> dict[Key, Level]:
-    """Parse the service levels of a host; empty if the text is malformed."""
+    """Parse the service levels of a host's servers from JSON.
+
+    The result is empty if the text is malformed.
+    """
     return wire.parse(text, VERSION, _parse_levels) or {}
 
 
 def from_file(path: Path | None) -> dict[Key, Level]:
-    """Read the service levels of a host from a JSON file.
+    """Read the service levels of a host's servers from a JSON file.
 
-    Empty without a path, or if the file cannot be read.
+    The result is empty without a path, or if the file cannot be read.
     """
     try:
         return from_json(path.read_text()) if path else {}
@@ -276,7 +283,8 @@ def _parse_level(found: Mapping[str, Any]) -> Level:
     """Parse the service level of one server; ignore unknown keys."""
     causes = {str(cause) for cause in Cause}
     return Level(
-        Owner(**_select(Owner, found['owner'], str)), int(found['month']),
+        Owner(**_parse_fields(Owner, found['owner'], str)),
+        int(found['month']),
         float(found['seen']), _parse_period(found['last']),
         float(found['seconds']), float(found['unmeasured']),
         int(found['periods']),
@@ -289,14 +297,19 @@ def _parse_level(found: Mapping[str, Any]) -> Level:
 
 
 def _parse_period(found: Mapping[str, Any]) -> Period:
-    """Parse the last period of a server."""
-    values = _select(Period, found, lambda value: (
+    """Parse the last measured period of a server's service level."""
+    values = _parse_fields(Period, found, lambda value: (
         value if value is None or isinstance(value, bool) else float(value)))
     return Period(**values)
 
 
-def _select(kind: type, found: Mapping[str, Any], parse: Any
-            ) -> dict[str, Any]:
-    """Return the values of a dataclass's fields, parsed."""
+def _parse_fields(kind: type, found: Mapping[str, Any], parse: Any
+                  ) -> dict[str, Any]:
+    """Return the values of the fields of a dataclass, parsed, by name.
+
+    :param kind: the dataclass.
+    :param found: values by field name; fields without a value are left out.
+    :param parse: parses one value.
+    """
     names: Iterable[str] = (one.name for one in dataclasses.fields(kind))
     return {name: parse(found[name]) for name in names if name in found}

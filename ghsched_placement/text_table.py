@@ -19,7 +19,8 @@ import prettytable
 
 
 def render_table(titles: tuple[str, ...], rows: Iterable[list[Any]]) -> str:
-    """Return a left-aligned table with a line for each row."""
+    """Return a text table with left-aligned columns and a line for each row.
+    """
     table = prettytable.PrettyTable(titles)
     table.align = 'l'
     table.add_rows([[format_cell(value) for value in row] for row in rows])
@@ -27,7 +28,8 @@ def render_table(titles: tuple[str, ...], rows: Iterable[list[Any]]) -> str:
 
 
 def format_cell(value: Any) -> str:
-    """Return the text of a table cell: "-" for None, "true" or "false"."""
+    """Return a table cell's text: "-" for None, "true" or "false" for a bool.
+    """
     if value is None:
         return '-'
     if isinstance(value, bool):

@@ -98,21 +98,21 @@ def split(vcpus: int, memory_mb: int,
 
     :raises TopologyError: when Nova would refuse the flavor.
     """
-    isolated = _one_of('hw:emulator_threads_policy', extra_specs,
-                       ('share', 'isolate')) == 'isolate'
-    dedicated = _dedicated(vcpus, isolated, extra_specs)
+    isolated = _get_choice('hw:emulator_threads_policy', extra_specs,
+                           ('share', 'isolate')) == 'isolate'
+    dedicated = _list_dedicated_vcpus(vcpus, isolated, extra_specs)
     if isolated and not dedicated:
         raise TopologyError('hw:emulator_threads_policy: isolate needs '
                             'hw:cpu_policy=dedicated')
-    if _thread_policy(extra_specs) and not dedicated:
+    if _has_thread_policy(extra_specs) and not dedicated:
         raise TopologyError('hw:cpu_thread_policy: needs '
                             'hw:cpu_policy=dedicated')
-    nodes = _node_count(extra_specs)
-    pages = _page_size(extra_specs)
+    nodes = _parse_node_count(extra_specs)
+    pages = _parse_page_size(extra_specs)
     if nodes == 0 and (dedicated or pages is not None
                        or extra_specs.get('hw:pmem')):
         nodes = 1
-    cells = _cells(nodes, vcpus, memory_mb, extra_specs)
+    cells = _make_cells(nodes, vcpus, memory_mb, extra_specs)
     _check_pages(cells, pages)
     return Guest(
         vcpus, memory_mb, cells,
@@ -120,9 +120,9 @@ def split(vcpus: int, memory_mb: int,
         shared=vcpus - len(dedicated), dedicated=dedicated, page_size=pages)
 
 
-def _one_of(key: str, extra_specs: Mapping[str, str],
-            choices: Sequence[str]) -> str:
-    """Return an extra spec's value, '' if absent; check it against choices.
+def _get_choice(key: str, extra_specs: Mapping[str, str],
+                choices: Sequence[str]) -> str:
+    """Return the value of an extra spec, '' if absent; check its choices.
 
     :raises TopologyError: for a value that is not one of the choices.
     """
@@ -136,20 +136,20 @@ def _one_of(key: str, extra_specs: Mapping[str, str],
 # -- CPUs ---------------------------------------------------------------------
 
 
-def _dedicated(vcpus: int, isolated: bool,
-               extra_specs: Mapping[str, str]) -> frozenset[int]:
-    """Return the vCPUs that get a dedicated host CPU.
+def _list_dedicated_vcpus(vcpus: int, isolated: bool,
+                          extra_specs: Mapping[str, str]) -> frozenset[int]:
+    """Return the vCPUs that get a dedicated host CPU, by the flavor.
 
     :param isolated: whether emulator threads have a dedicated CPU, too.
     """
-    policy = _one_of('hw:cpu_policy', extra_specs,
-                     ('shared', 'dedicated', 'mixed'))
-    if _asks_for_pcpus(vcpus, isolated, policy, extra_specs):
+    policy = _get_choice('hw:cpu_policy', extra_specs,
+                         ('shared', 'dedicated', 'mixed'))
+    if _has_pcpu_request(vcpus, isolated, policy, extra_specs):
         policy = 'dedicated'
-    realtime = _realtime(vcpus, extra_specs)
+    realtime = _list_realtime_vcpus(vcpus, extra_specs)
     mask = extra_specs.get('hw:cpu_dedicated_mask')
     if policy == 'mixed':
-        return _mixed(vcpus, mask, realtime)
+        return _list_mixed_vcpus(vcpus, mask, realtime)
     if mask:
         raise TopologyError('hw:cpu_dedicated_mask: needs '
                             'hw:cpu_policy=mixed')
@@ -161,9 +161,9 @@ def _dedicated(vcpus: int, isolated: bool,
     return frozenset()
 
 
-def _asks_for_pcpus(vcpus: int, isolated: bool, policy: str,
-                    extra_specs: Mapping[str, str]) -> bool:
-    """Whether the flavor requests dedicated CPUs by ``resources:PCPU``.
+def _has_pcpu_request(vcpus: int, isolated: bool, policy: str,
+                      extra_specs: Mapping[str, str]) -> bool:
+    """Whether a flavor requests dedicated CPUs by ``resources:PCPU``.
 
     :param isolated: whether emulator threads have a dedicated CPU, too.
     :param policy: value of hw:cpu_policy.
@@ -184,29 +184,30 @@ def _asks_for_pcpus(vcpus: int, isolated: bool, policy: str,
     return pcpus > 0
 
 
-def _mixed(vcpus: int, mask: str | None,
-           realtime: frozenset[int]) -> frozenset[int]:
+def _list_mixed_vcpus(vcpus: int, mask: str | None,
+                      realtime: frozenset[int]) -> frozenset[int]:
     if bool(mask) == bool(realtime):
         raise TopologyError(
             'hw:cpu_policy: mixed needs hw:cpu_dedicated_mask, or '
             'hw:cpu_realtime with hw:cpu_realtime_mask, and not both')
     if not mask:
         return realtime
-    listed = _masked('hw:cpu_dedicated_mask', vcpus, mask)
+    listed = _parse_vcpu_mask('hw:cpu_dedicated_mask', vcpus, mask)
     if not listed < frozenset(range(vcpus)):
         raise TopologyError('hw:cpu_dedicated_mask: must name some of the '
                             f'{vcpus} vCPUs and not all')
     return listed
 
 
-def _realtime(vcpus: int, extra_specs: Mapping[str, str]) -> frozenset[int]:
+def _list_realtime_vcpus(vcpus: int,
+                         extra_specs: Mapping[str, str]) -> frozenset[int]:
     """Return the vCPUs with Nova's real-time scheduling; empty without it."""
     if not strutils.bool_from_string(extra_specs.get('hw:cpu_realtime')):
         return frozenset()
     everything = listed = frozenset(range(vcpus))
     mask = extra_specs.get('hw:cpu_realtime_mask')
     if mask:
-        listed = _masked('hw:cpu_realtime_mask', vcpus, mask)
+        listed = _parse_vcpu_mask('hw:cpu_realtime_mask', vcpus, mask)
     if not listed <= everything:
         raise TopologyError('hw:cpu_realtime_mask: the guest has no vCPU '
                             + cpulist.render_cpu_list(listed - everything))
@@ -218,19 +219,20 @@ def _realtime(vcpus: int, extra_specs: Mapping[str, str]) -> frozenset[int]:
     return listed
 
 
-def _masked(key: str, vcpus: int, mask: str) -> frozenset[int]:
-    """Return the vCPUs that a mask lists, or all but the excluded ones."""
-    listed = _cpus(key, f'0-{vcpus - 1},{mask}'
-                   if mask.strip().startswith('^') else mask)
+def _parse_vcpu_mask(key: str, vcpus: int, mask: str) -> frozenset[int]:
+    """Return the vCPUs of a mask: those listed, or all but the excluded."""
+    listed = _parse_cpus(key, f'0-{vcpus - 1},{mask}'
+                         if mask.strip().startswith('^') else mask)
     if not listed:
         raise TopologyError(f'{key}: {mask!r} leaves no vCPU')
     return listed
 
 
-def _thread_policy(extra_specs: Mapping[str, str]) -> bool:
-    """Whether the flavor sets a CPU thread policy, for dedicated CPUs only."""
-    policy = _one_of('hw:cpu_thread_policy', extra_specs,
-                     ('prefer', 'isolate', 'require'))
+def _has_thread_policy(extra_specs: Mapping[str, str]) -> bool:
+    """Whether a flavor sets a CPU thread policy, which needs dedicated CPUs.
+    """
+    policy = _get_choice('hw:cpu_thread_policy', extra_specs,
+                         ('prefer', 'isolate', 'require'))
     trait = next((value for key, value in extra_specs.items()
                   if _THREADS.fullmatch(key)), '')
     if policy and trait:
@@ -242,8 +244,8 @@ def _thread_policy(extra_specs: Mapping[str, str]) -> bool:
 # -- memory -------------------------------------------------------------------
 
 
-def _page_size(extra_specs: Mapping[str, str]) -> PageSize:
-    """Return the memory page size that a flavor asks for; None if it has none.
+def _parse_page_size(extra_specs: Mapping[str, str]) -> PageSize:
+    """Parse the memory page size that a flavor requests; None without one.
 
     :raises TopologyError: for a value that is no page size.
     """
@@ -281,7 +283,7 @@ def _check_pages(cells: Sequence[Cell], size: PageSize) -> None:
 # -- NUMA nodes ---------------------------------------------------------------
 
 
-def _node_count(extra_specs: Mapping[str, str]) -> int:
+def _parse_node_count(extra_specs: Mapping[str, str]) -> int:
     text = extra_specs.get('hw:numa_nodes')
     if not text:
         return 0
@@ -292,19 +294,19 @@ def _node_count(extra_specs: Mapping[str, str]) -> int:
     return int(text)
 
 
-def _cells(nodes: int, vcpus: int, memory_mb: int,
-           extra_specs: Mapping[str, str]) -> tuple[Cell, ...]:
-    cpus = _listed('hw:numa_cpus', extra_specs)
-    memory = _listed('hw:numa_mem', extra_specs)
+def _make_cells(nodes: int, vcpus: int, memory_mb: int,
+                extra_specs: Mapping[str, str]) -> tuple[Cell, ...]:
+    cpus = _list_numbered_values('hw:numa_cpus', extra_specs)
+    memory = _list_numbered_values('hw:numa_mem', extra_specs)
     if nodes == 0:
         return ()
     if not cpus and not memory:
-        return _even(nodes, vcpus, memory_mb)
+        return _make_even_cells(nodes, vcpus, memory_mb)
     if len(cpus) != nodes or len(memory) != nodes:
         raise TopologyError(
             'hw:numa_cpus.N, hw:numa_mem.N: each must be there for every N '
             f'from 0 to {nodes - 1}, or none at all')
-    return _manual(vcpus, memory_mb, cpus, memory)
+    return _make_manual_cells(vcpus, memory_mb, cpus, memory)
 
 
 def vcpus_by_node(nodes: int, vcpus: int, extra_specs: Mapping[str, str]
@@ -314,15 +316,16 @@ def vcpus_by_node(nodes: int, vcpus: int, extra_specs: Mapping[str, str]
     :param nodes: number of guest NUMA nodes.
     :raises TopologyError: when Nova would refuse the flavor's hw:numa_cpus.
     """
-    listed = _listed('hw:numa_cpus', extra_specs)
+    listed = _list_numbered_values('hw:numa_cpus', extra_specs)
     if not listed:
-        return tuple(cell.vcpus for cell in _even(nodes, vcpus, 0))
-    return tuple(_cpus(f'hw:numa_cpus.{node}', text)
+        return tuple(cell.vcpus for cell in _make_even_cells(nodes, vcpus, 0))
+    return tuple(_parse_cpus(f'hw:numa_cpus.{node}', text)
                  for node, text in enumerate(listed))
 
 
-def _listed(key: str, extra_specs: Mapping[str, str]) -> list[str]:
-    """Return the values of extra specs key.0, key.1, ... until one is absent.
+def _list_numbered_values(key: str,
+                          extra_specs: Mapping[str, str]) -> list[str]:
+    """Return the values of extra specs key.0, key.1, ..., up to a missing one.
     """
     values: list[str] = []
     while f'{key}.{len(values)}' in extra_specs:
@@ -330,7 +333,8 @@ def _listed(key: str, extra_specs: Mapping[str, str]) -> list[str]:
     return values
 
 
-def _even(nodes: int, vcpus: int, memory_mb: int) -> tuple[Cell, ...]:
+def _make_even_cells(nodes: int, vcpus: int,
+                     memory_mb: int) -> tuple[Cell, ...]:
     for amount, what in ((vcpus, 'vCPUs'), (memory_mb, 'MB of RAM')):
         if amount % nodes:
             raise TopologyError(
@@ -342,13 +346,13 @@ def _even(nodes: int, vcpus: int, memory_mb: int) -> tuple[Cell, ...]:
                       memory_mb // nodes) for node in range(nodes))
 
 
-def _manual(vcpus: int, memory_mb: int, cpus: list[str],
-            memory: list[str]) -> tuple[Cell, ...]:
+def _make_manual_cells(vcpus: int, memory_mb: int, cpus: list[str],
+                       memory: list[str]) -> tuple[Cell, ...]:
     cells = []
     left = frozenset(range(vcpus))
     for node, (cpu_text, memory_text) in enumerate(
             zip(cpus, memory, strict=True)):
-        mine = _cpus(f'hw:numa_cpus.{node}', cpu_text)
+        mine = _parse_cpus(f'hw:numa_cpus.{node}', cpu_text)
         if not mine <= left:
             raise TopologyError(
                 f'hw:numa_cpus.{node}: vCPU '
@@ -370,7 +374,7 @@ def _manual(vcpus: int, memory_mb: int, cpus: list[str],
     return tuple(cells)
 
 
-def _cpus(key: str, text: str) -> frozenset[int]:
+def _parse_cpus(key: str, text: str) -> frozenset[int]:
     try:
         return cpulist.parse_cpu_list(text)
     except cpulist.CpuListError as error:

@@ -60,14 +60,14 @@ def write(ties: affinity.Ties, addresses: Iterable[str]) -> dict[str, Any]:
     :param addresses: IP addresses of the guest.
     """
     mine = set(addresses)
-    found = [Talk(*_mine_first(pair, mine), tie.strength)
+    found = [Talk(*_order_pair(pair, mine), tie.strength)
              for pair, tie in ties.by_pair.items() if mine & set(pair)]
     found.sort(key=lambda talk: (-talk.rate, talk.address, talk.peer))
     return {KEY: [[talk.address, talk.peer, round(talk.rate)]
                   for talk in found[:MOST]]}
 
 
-def _mine_first(pair: affinity.Pair, mine: set[str]) -> tuple[str, str]:
+def _order_pair(pair: affinity.Pair, mine: set[str]) -> tuple[str, str]:
     one, other = pair
     return (one, other) if one in mine else (other, one)
 
@@ -77,10 +77,10 @@ def read(diagnostics: Mapping[str, Any]) -> tuple[Talk, ...] | None:
     found = diagnostics.get(KEY)
     if not isinstance(found, list):
         return None
-    return tuple(talk for talk in map(_talk, found) if talk is not None)
+    return tuple(talk for talk in map(_parse_talk, found) if talk is not None)
 
 
-def _talk(found: Any) -> Talk | None:
+def _parse_talk(found: Any) -> Talk | None:
     try:
         address, peer, rate = found
         talk = Talk(str(ipaddress.ip_address(address)),
@@ -121,8 +121,9 @@ def between(talks: Mapping[str, Iterable[Talk]],
     for guest, said in talks.items():
         rates: dict[str, float] = {}
         for talk in said:
-            peer = _whose(by_address.get(talk.peer, ()),
-                          networks.get((guest, talk.address), set()))
+            peer = _find_guest_by_address(by_address.get(talk.peer, ()),
+                                          networks.get((guest, talk.address),
+                                                       set()))
             if peer and peer != guest:
                 rates[peer] = rates.get(peer, 0.0) + talk.rate
         for peer, rate in rates.items():
@@ -132,13 +133,15 @@ def between(talks: Mapping[str, Iterable[Talk]],
                                for pair, rate in found.items()})
 
 
-def _whose(having: Iterable[Port], networks: set[str]) -> str:
-    """Return the UUID of the guest that has an IP address; empty if ambiguous.
+def _find_guest_by_address(ports_of_address: Iterable[Port],
+                           networks: set[str]) -> str:
+    """Return the UUID of the guest that has an IP address; '' if ambiguous.
 
-    :param having: ports that have the address.
+    :param ports_of_address: ports that have the address.
     :param networks: networks whose guests are preferred.
     """
-    having = list(having)
-    near = {port.guest for port in having if port.network in networks}
-    found = near or {port.guest for port in having}
+    ports_of_address = list(ports_of_address)
+    near = {port.guest for port in ports_of_address
+            if port.network in networks}
+    found = near or {port.guest for port in ports_of_address}
     return found.pop() if len(found) == 1 else ''

@@ -80,7 +80,8 @@ class Config:
     reserved_elsewhere: int = 0
 
     def reserved(self, node: int) -> int:
-        """Return the configured percent of bandwidth that guests never get."""
+        """Return the percent of a node's bandwidth reserved by configuration.
+        """
         return self.reserved_bandwidth.get(node, self.reserved_elsewhere)
 
 
@@ -139,18 +140,18 @@ def desired(root_uuid: str, root_name: str, host: HostDescription,
         for capability in host.capabilities | ANY_HOST)
     root = Provider(
         uuid=root_uuid, name=root_name, parent_uuid=None,
-        inventories=_group_inventories(host,
-                                       current.get(root_uuid, Current())),
+        inventories=_make_group_inventory(host,
+                                          current.get(root_uuid, Current())),
         traits=capabilities)
     offered = [
-        _numa_provider(root, node, host, config, current, fewer or {})
+        _make_numa_provider(root, node, host, config, current, fewer or {})
         for node in sorted({*host.nodes, *host.numa_nodes})]
     return (root, *offered)
 
 
 def retired(provider: Provider,
             current: Mapping[str, Current]) -> Provider:
-    """Return the provider of a NUMA node that the host lost and guests use.
+    """Return the provider of a removed NUMA node that guests still use.
 
     It accepts no new allocations, and is kept because Placement does not
     delete an inventory in use (409 InventoryInUse).
@@ -160,13 +161,13 @@ def retired(provider: Provider,
     return Provider(
         uuid=provider.uuid, name=provider.name,
         parent_uuid=provider.parent_uuid, traits=provider.traits,
-        inventories={name: _closed(held) for name, held
+        inventories={name: _make_closed_inventory(held) for name, held
                      in current.items()})
 
 
 def inventory(total: int, reserved: int = 0, allocation_ratio: float = 1.0,
               step: int = 1) -> dict[str, int | float]:
-    """Return a Placement inventory record.
+    """Return an inventory record as Placement's API takes it.
 
     :param step: number that each allocated amount must be a multiple of.
     """
@@ -178,7 +179,7 @@ def inventory(total: int, reserved: int = 0, allocation_ratio: float = 1.0,
 
 
 def slots(provider: Provider) -> frozenset[str]:
-    """Return the names of the control group units that a host offers.
+    """Return the names of all control group units that a host offers.
 
     :param provider: compute node's resource provider.
     """
@@ -190,24 +191,24 @@ def slots(provider: Provider) -> frozenset[str]:
 
 
 def free(record: Inventory, used: int) -> int:
-    """Return the free amount of an inventory, by Placement's arithmetic."""
+    """Return the free amount of an inventory, computed like Placement does."""
     capacity = ((record['total'] - record['reserved'])
                 * record['allocation_ratio'])
     return max(0, math.floor(capacity) - used)
 
 
-def _numa_provider(root: Provider, node: int, host: HostDescription,
-                   config: Config, current: Mapping[str, Current],
-                   fewer: Mapping[tuple[str, str], Current]) -> Provider:
+def _make_numa_provider(root: Provider, node: int, host: HostDescription,
+                        config: Config, current: Mapping[str, Current],
+                        fewer: Mapping[tuple[str, str], Current]) -> Provider:
     uuid = names.make_numa_provider_uuid(root.uuid, node)
     offered = {
         names.MEM_BW_PCT: bandwidth(node, host, config,
                                     current.get(uuid, Current())),
-        names.MEM_BW_BURST_PCT: _bursts(
+        names.MEM_BW_BURST_PCT: _make_burst_inventory(
             node, host, config,
             fewer.get((uuid, names.MEM_BW_BURST_PCT), Current())),
-        **{name: _counted(amount, least,
-                          fewer.get((uuid, name), Current()))
+        **{name: _make_counted_inventory(amount, least,
+                                         fewer.get((uuid, name), Current()))
            for name, (amount, least) in counted(host, node).items()}}
     return Provider(
         uuid=uuid,
@@ -221,34 +222,35 @@ def _numa_provider(root: Provider, node: int, host: HostDescription,
 
 def bandwidth(node: int, host: HostDescription, config: Config,
               current: Current) -> dict[str, int | float]:
-    """Return a host NUMA node's bandwidth inventory; empty if it has none.
+    """Return the bandwidth inventory of a host NUMA node; empty without one.
 
-    The amount reserved leaves room for what is allocated, since Placement
-    would otherwise refuse to change allocations. The step size divides every
+    The amount reserved is limited by what is allocated, since Placement would
+    otherwise refuse to change allocations. The step size divides every
     existing allocation, so that migrations can move them.
 
     :param current: usage and allocations of the inventory in Placement.
     """
     if node not in host.nodes:
-        return _closed(current)
+        return _make_closed_inventory(current)
     step = math.gcd(host.guarantee_step, *current.amounts)
     least = min((host.round_up_guarantee(1), *current.amounts))
-    reserved = _reserved(node, host, config) + burst_pool(node, host, config)
+    reserved = _get_reserved_percent(node, host,
+                                     config) + burst_pool(node, host, config)
     if (not host.has_uniform_guarantee_steps
             or (step, least) != (host.guarantee_step,
                                  host.round_up_guarantee(1))):
-        reserved += _not_holdable(host, current.amounts,
-                                  (WHOLE_NODE - reserved)
-                                  * config.allocation_ratio,
-                                  config.allocation_ratio)
+        reserved += _compute_unusable_bandwidth(host, current.amounts,
+                                                (WHOLE_NODE - reserved)
+                                                * config.allocation_ratio,
+                                                config.allocation_ratio)
     unused = WHOLE_NODE - math.ceil(current.used / config.allocation_ratio)
     return {**inventory(WHOLE_NODE, reserved=max(0, min(unused, reserved)),
                         allocation_ratio=config.allocation_ratio, step=step),
             'min_unit': least}
 
 
-def _not_holdable(host: HostDescription, amounts: Sequence[int],
-                  capacity: float, ratio: float) -> int:
+def _compute_unusable_bandwidth(host: HostDescription, amounts: Sequence[int],
+                                capacity: float, ratio: float) -> int:
     """Return the percent of a node's bandwidth that cannot be allocated.
 
     It includes what guests get beyond their allocations, and the remainder
@@ -267,16 +269,16 @@ def _not_holdable(host: HostDescription, amounts: Sequence[int],
 
 
 def counted(host: HostDescription, node: int) -> dict[str, tuple[int, int]]:
-    """Return total and smallest request of a node's L3 ways and real-time CPU.
+    """Return a host node's total of L3 ways and of real-time CPU time.
 
-    They are by resource class.
+    :returns: total and smallest request, by resource class.
     """
     return {names.L3_WAYS: (host.l3_ways.get(node, 0), host.l3_ways_least),
             names.RT_CPU_PERMILLE: (host.rt_permille.get(node, 0), 1)}
 
 
-def _counted(amount: int, least: int,
-             current: Current) -> dict[str, int | float]:
+def _make_counted_inventory(amount: int, least: int,
+                            current: Current) -> dict[str, int | float]:
     """Return an inventory whose total is never less than its usage.
 
     :param amount: amount that the host offers.
@@ -284,7 +286,7 @@ def _counted(amount: int, least: int,
     :param current: usage of the inventory in Placement.
     """
     if not amount:
-        return _closed(current)
+        return _make_closed_inventory(current)
     total = max(amount, current.used)
     return {**inventory(total, reserved=total - amount),
             'min_unit': min(least, total)}
@@ -298,25 +300,25 @@ def burst_pool(node: int, host: HostDescription, config: Config) -> int:
     if node not in host.nodes or 'MEM_BW_MIN' not in host.capabilities:
         return 0
     return min(config.bursts.get(node, 0),
-               WHOLE_NODE - _reserved(node, host, config))
+               WHOLE_NODE - _get_reserved_percent(node, host, config))
 
 
-def _reserved(node: int, host: HostDescription, config: Config) -> int:
-    """Return the percent of a host NUMA node that is guaranteed to no guest.
-    """
+def _get_reserved_percent(node: int, host: HostDescription,
+                          config: Config) -> int:
+    """Return the percent of a host node's bandwidth that no guest can get."""
     return max(config.reserved(node), host.kept_share)
 
 
 def offered_bursts(node: int, host: HostDescription, config: Config) -> int:
-    """Return the percent of a host NUMA node that may be promised as bursts.
+    """Return the percent of a host NUMA node to be promised as bursts at most.
     """
     pool = burst_pool(node, host, config)
     return host.bursts.get(node, pool) if pool else 0
 
 
-def _bursts(node: int, host: HostDescription, config: Config,
-            current: Current) -> dict[str, int | float]:
-    """Return the inventory of a host NUMA node's bandwidth bursts.
+def _make_burst_inventory(node: int, host: HostDescription, config: Config,
+                          current: Current) -> dict[str, int | float]:
+    """Return the inventory of bandwidth bursts of a host NUMA node.
 
     The allocation ratio allows guests to be promised more than is reserved. No
     single burst can be larger than what is reserved.
@@ -325,13 +327,13 @@ def _bursts(node: int, host: HostDescription, config: Config,
     """
     pool = burst_pool(node, host, config)
     if not pool:
-        return _closed(current)
+        return _make_closed_inventory(current)
     offered = max(offered_bursts(node, host, config), current.used)
     return inventory(pool, allocation_ratio=round((offered + 0.5) / pool, 3)
                      if offered != pool else 1.0)
 
 
-def _closed(current: Current) -> dict[str, int | float]:
+def _make_closed_inventory(current: Current) -> dict[str, int | float]:
     """Return an inventory that takes no new allocations; empty if not in use.
 
     :param current: total and usage of the inventory in Placement.
@@ -342,8 +344,8 @@ def _closed(current: Current) -> dict[str, int | float]:
     return inventory(total, reserved=total)
 
 
-def _group_inventories(host: HostDescription,
-                       current: Current) -> Mapping[str, Inventory]:
+def _make_group_inventory(host: HostDescription,
+                          current: Current) -> Mapping[str, Inventory]:
     """Return the inventory of a host's resctrl control groups.
 
     A control group that several guests share counts once. While units are

@@ -77,7 +77,7 @@ def query(resource_class: str,
 
 def read(summaries: Mapping[str, Any], resource_class: str,
          required: frozenset[str]) -> list[Pf]:
-    """Parse PFs and their free VFs in Placement's allocation candidates.
+    """Parse PFs and their free VFs from Placement's allocation candidates.
 
     :param summaries: ``provider_summaries`` of microversion 1.29 or later.
     :param resource_class: resource class of the VFs.
@@ -94,7 +94,9 @@ def read(summaries: Mapping[str, Any], resource_class: str,
 
 
 def by_place(pfs: Iterable[Pf], locality: str) -> dict[str, list[int]]:
-    """Return the free VFs of each PF, by NUMA node or host, the most first.
+    """Return the numbers of free VFs of the PFs of each NUMA node or host.
+
+    The largest number comes first.
 
     :param locality: ``node`` groups PFs by NUMA node, others by host.
     """
@@ -130,7 +132,7 @@ def tries(policy: GuestPolicy, find: Callable[[], Mapping[str, Sequence[Pf]]],
 
 def is_feasible(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
                 sizes: Sizes) -> bool:
-    """Return whether Placement can search a division of VFs among PFs in time.
+    """Whether Placement can search a division of VFs among PFs in time.
 
     :param needs: VFs that the guest requests.
     :param pfs: PFs by PCI alias.
@@ -144,7 +146,7 @@ def is_feasible(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
 
 def ways(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
          locality: str, most: int) -> list[Sizes]:
-    """Return the divisions of a guest's VFs among PFs that some host can hold.
+    """Return the divisions of a guest's VFs among PFs that fit on some host.
 
     Those with the fewest parts come first, then those that fit most hosts.
 
@@ -156,7 +158,7 @@ def ways(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
     for root in {pf.root for of_alias in pfs.values() for pf in of_alias}:
         of_host = {alias: [pf for pf in of_alias if pf.root == root]
                    for alias, of_alias in pfs.items()}
-        found.update(set(_of_host(needs, of_host, locality)))
+        found.update(set(_yield_host_divisions(needs, of_host, locality)))
     ready = sorted(
         (way for way in found if any(len(sizes) > 1 for sizes in way)),
         key=lambda way: (sum(map(len, way)), -found[way], way))
@@ -165,9 +167,10 @@ def ways(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
             for way in ready[:most]]
 
 
-def _of_host(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
-             locality: str) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Yield the ways to divide a guest's VFs among the PFs of one host.
+def _yield_host_divisions(needs: Sequence[Vfs],
+                          pfs: Mapping[str, Sequence[Pf]], locality: str
+                          ) -> Iterator[tuple[tuple[int, ...], ...]]:
+    """Yield the divisions of a guest's VFs among the PFs of one host.
 
     Each assignment of guest NUMA nodes to host nodes is tried.
     """
@@ -183,7 +186,7 @@ def _of_host(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
         taken = iter([tuple(known[:1]) * len(nodes)])
     for chosen in itertools.islice(taken, _MOST_PLACES):
         place_of = dict(zip(nodes, chosen, strict=True)) if chosen else {}
-        way = _take(needs, places, place_of)
+        way = _take_vfs(needs, places, place_of)
         if way is not None:
             yield way
 
@@ -192,14 +195,15 @@ def _of_host(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
 _MOST_PLACES = 1000
 
 
-def _take(needs: Sequence[Vfs],
-          places: Mapping[str, Mapping[str, Sequence[int]]],
-          place_of: Mapping[int, str],
-          ) -> tuple[tuple[int, ...], ...] | None:
-    """Return the VFs to take from each PF for each request; None if too few.
+def _take_vfs(needs: Sequence[Vfs],
+              places: Mapping[str, Mapping[str, Sequence[int]]],
+              place_of: Mapping[int, str],
+              ) -> tuple[tuple[int, ...], ...] | None:
+    """Return the number of VFs to take from each PF; None if too few are free.
 
     :param places: free VFs by PCI alias and place.
     :param place_of: place (host node or host) of each guest NUMA node.
+    :returns: for each requested kind of VF the number by PF.
     """
     left = {alias: {place: sorted(free, reverse=True)
                     for place, free in of_alias.items()}
@@ -208,7 +212,7 @@ def _take(needs: Sequence[Vfs],
     for need in needs:
         pool = left.get(need.alias, {}).get(
             place_of.get(need.guest_node, ''), [])
-        sizes = tuple(_greedy(need.count, pool))
+        sizes = tuple(_take_greedily(need.count, pool))
         if sum(sizes) < need.count:
             return None
         for position, size in enumerate(sizes):
@@ -232,7 +236,7 @@ def combinations(parts: Mapping[str, int],
     return found
 
 
-def _greedy(count: int, pool: Sequence[int]) -> Iterator[int]:
+def _take_greedily(count: int, pool: Sequence[int]) -> Iterator[int]:
     for free in pool:
         if count <= 0 or free <= 0:
             return

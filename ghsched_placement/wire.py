@@ -31,7 +31,7 @@ MALFORMED = (AttributeError, KeyError, OverflowError, RecursionError,
 
 def parse(text: Any, version: int, build: Callable[[dict[str, Any]], T]
           ) -> T | None:
-    """Parse a versioned JSON record; None if it cannot be read.
+    """Parse a versioned JSON record; None if it is absent or malformed.
 
     :param text: JSON text of the record; None if there is none.
     :param version: version of the format that can be read.
