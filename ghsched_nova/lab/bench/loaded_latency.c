@@ -20,11 +20,14 @@
 // rests for PAUSE turns of an empty loop after each KiB; PAUSE -1 is no load.
 // WRITES of 100 lines are written, the others read.
 //
+// SIGTERM ends the measurement before its SECONDS.
+//
 // Prints: nanoseconds per access, MB/s of the load.
 
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -44,6 +47,13 @@ static size_t bytes;
 static long pause_turns;
 static int writes;
 static atomic_int ready, go, stop;
+static volatile sig_atomic_t ended;
+
+static void end_early(int number)
+{
+    (void)number;
+    ended = 1;
+}
 
 static double now(void)
 {
@@ -140,7 +150,7 @@ static double chase(const uint64_t *array, double seconds, uint64_t *place)
         steps += 4096;
         atomic_thread_fence(memory_order_seq_cst);
         end = now();
-    } while (end - begin < seconds);
+    } while (end - begin < seconds && !ended);
     *place = here;
     return (end - begin) / steps * 1e9;
 }
@@ -156,6 +166,7 @@ int main(int count, char **words)
     double seconds = atof(words[2]);
     pause_turns = atol(words[3]);
     writes = atoi(words[4]);
+    signal(SIGTERM, end_early);
     int loads = pause_turns < 0 ? 0 : count - 6;
     pin(atoi(words[5]));
     uint64_t *array = chain(), place = 0;
@@ -170,7 +181,7 @@ int main(int count, char **words)
     while (atomic_load(&ready) < loads)
         sched_yield();
     atomic_store(&go, 1);
-    chase(array, seconds / 4, &place);
+    chase(array, seconds < 4 ? seconds / 4 : 1, &place);
     uint64_t before = 0, after = 0;
     for (int number = 0; number < loads; number++)
         before += all[number].lines;

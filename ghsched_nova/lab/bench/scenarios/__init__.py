@@ -14,6 +14,7 @@
 
 from ghsched_nova.lab.bench import errors
 from ghsched_nova.lab.bench.scenario import Scenario
+from ghsched_nova.lab.bench.scenarios import bandwidth_keys
 from ghsched_nova.lab.bench.scenarios import cloud
 from ghsched_nova.lab.bench.scenarios import loaded_latency
 from ghsched_nova.lab.bench.scenarios import mixed_load
@@ -25,7 +26,8 @@ from ghsched_nova.lab.bench.scenarios import virt_overhead
 
 ALL = (redis_density.SCENARIO, mixed_load.SCENARIO, rt_latency.SCENARIO,
        virt_overhead.SCENARIO, numa_locality.SCENARIO,
-       loaded_latency.SCENARIO, numa_icon.SCENARIO, cloud.SCENARIO)
+       loaded_latency.SCENARIO, bandwidth_keys.SCENARIO,
+       numa_icon.SCENARIO, cloud.SCENARIO)
 
 
 def named(name: str) -> Scenario:

@@ -27,12 +27,11 @@ import contextlib
 import os
 from pathlib import Path
 import re
-import shutil
 import subprocess  # noqa: S404
 import time
 
 from ghsched_nova.lab.bench import errors
-from ghsched_nova.lab.bench.machine import Machine
+from ghsched_nova.lab.bench import guest
 from ghsched_nova.lab.bench.record import Finding
 from ghsched_nova.lab.bench.record import Measured
 from ghsched_nova.lab.bench.record import Series
@@ -44,14 +43,7 @@ from ghsched_nova.lab.bench import stats
 Setting = tuple[str, bool, bool]
 
 #: What the first process of the guest does; each wake-up is printed.
-_INIT = '''#!/bin/busybox sh
-export PATH=/bin
-/bin/busybox --install -s /bin
-mount -t proc proc /proc
-mount -t sysfs sysfs /sys
-mount -t devtmpfs devtmpfs /dev
-exec > /dev/console 2>&1 < /dev/console
-echo GUEST-READY
+_INIT = guest.PROLOGUE + '''echo GUEST-READY
 read -r word
 for run in $(seq RUNS); do
     cyclictest -v -t1 -p80 -i INTERVAL -l LOOPS > /out
@@ -69,13 +61,15 @@ _METRICS = ('minimum latency', 'median latency', 'average latency',
 _BOOT_SECONDS = 300
 
 #: What it takes beside cyclictest.
-PROGRAMS = ('qemu-system-x86_64', 'cpio', 'taskset', 'ldd')
+PROGRAMS = (*guest.PROGRAMS, 'taskset')
 
 
 def run(bench: Bench, todo: Sequence[Setting]) -> Measured:
     """Measure each setting in a guest of its own, one after the other."""
     kernel = Path(bench.values.text('guest-image'))
-    initrd = ramdisk(bench.machine, bench.work, init(bench.values))
+    initrd = guest.make_ramdisk(
+        bench.machine, bench.work, init(bench.values),
+        [bench.machine.which('cyclictest')])
     series = []
     for setting in todo:
         bench.say('guest with ' + ', '.join(
@@ -119,31 +113,6 @@ def init(values: Values) -> str:
     return re.sub('|'.join(words), lambda match: str(words[match[0]]), _INIT)
 
 
-def ramdisk(machine: Machine, work: Path, script: str) -> Path:
-    """Return a guest's ramdisk with cyclictest and its libraries.
-
-    :param work: an empty directory.
-    :param script: see :func:`init`.
-    """
-    root = work / 'root'
-    for name in ('bin', 'dev', 'proc', 'sys'):
-        (root / name).mkdir(parents=True)
-    program = machine.which('cyclictest')
-    libraries = re.findall(r'(/\S+) \(0x', machine.check(['ldd', program]))
-    for path in (program, '/bin/busybox', *libraries):
-        target = (root / 'bin' / Path(path).name if 'lib' not in path
-                  else root / path.lstrip('/'))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, target)
-    (root / 'init').write_text(script)
-    (root / 'init').chmod(0o755)
-    target = work / 'initrd.img'
-    machine.check(
-        ['sh', '-c', f'find . | cpio -o -H newc --quiet > {target}'],
-        directory=root)
-    return target
-
-
 def _guest(bench: Bench, image: Path, initrd: Path,
            setting: Setting) -> list[tuple[int, ...]]:
     """Minimum, median, average and maximum of each run that is kept."""
@@ -169,13 +138,9 @@ def _guest(bench: Bench, image: Path, initrd: Path,
 def _booted(bench: Bench, image: Path, initrd: Path, setting: Setting
             ) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     console = bench.work / 'console'
-    argv = ['qemu-system-x86_64', '-machine', 'q35,accel=tcg', '-cpu', 'max',
-            '-m', '256', '-smp', '1', '-nodefaults', '-display', 'none',
-            '-serial', 'stdio', '-name', 'rt,debug-threads=on',
-            '-overcommit', f'mem-lock={"on" if setting[1] else "off"}',
-            '-kernel', str(image / 'vmlinuz'), '-initrd', str(initrd),
-            # A busy host lets the kernel's check of its timer fail.
-            '-append', 'console=ttyS0 quiet no_timer_check']
+    argv = [*guest.qemu_command(image, initrd, 256, 1, 'tcg'),
+            '-name', 'rt,debug-threads=on', '-overcommit',
+            f'mem-lock={"on" if setting[1] else "off"}']
     with console.open('wb') as stream, subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=stream,
             stderr=subprocess.STDOUT) as process:

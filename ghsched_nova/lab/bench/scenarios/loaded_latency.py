@@ -67,18 +67,27 @@ def _needs(values: Values) -> tuple[Need, ...]:
     return found
 
 
-def _set_up(bench: Bench) -> None:
+def compile_program(bench: Bench) -> Path:
+    """Compile the program, and return its path."""
     source = importlib.resources.files('ghsched_nova.lab.bench').joinpath(
         f'{_PROGRAM}.c').read_text(encoding='utf-8')
-    path = bench.work / f'{_PROGRAM}.c'
-    path.write_text(source, encoding='utf-8')
-    bench.machine.check(['cc', '-O2', '-pthread', '-o',
-                         str(bench.work / _PROGRAM), str(path)], 120)
+    path = bench.work / _PROGRAM
+    path.with_suffix('.c').write_text(source, encoding='utf-8')
+    bench.machine.check(['cc', '-O2', '-pthread', '-o', str(path),
+                         str(path.with_suffix('.c'))], 120)
+    return path
 
 
-def _cpus(bench: Bench) -> list[int]:
-    """CPUs of the node that asks, the first of which follows the chain."""
-    wanted = bench.values.text('cpu-node')
+def _set_up(bench: Bench) -> None:
+    compile_program(bench)
+
+
+def find_cpus(bench: Bench, wanted: str) -> list[int]:
+    """Return the CPUs of a NUMA node, ascending.
+
+    :param wanted: number of the node; empty for the first with CPUs.
+    :raises BenchError: if there is no such node with CPUs.
+    """
     files = {str(number): f'sys/devices/system/node/node{number}/cpulist'
              for number in environment.nodes(bench.machine)}
     for number, file in (files or {'': 'sys/devices/system/cpu/online'}
@@ -86,13 +95,13 @@ def _cpus(bench: Bench) -> list[int]:
         cpus = cpulist.parse_cpu_list(bench.machine.text(file).strip() or '')
         if cpus and wanted in ('', number):
             return sorted(cpus)
-    raise errors.BenchError(f'cpu-node: there is no NUMA node {wanted} with '
+    raise errors.BenchError(f'there is no NUMA node {wanted} with '
                             'CPUs')
 
 
 def _run(bench: Bench) -> Measured:
     values = bench.values
-    cpus = _cpus(bench)
+    cpus = find_cpus(bench, values.text('cpu-node'))
     series: list[Series] = []
     for writes in map(int, values.text('writes').split(',')):
         for step, pause in enumerate(PAUSES):
