@@ -31,17 +31,22 @@ from ghsched_nova.lab.bench import compare
 from ghsched_nova.lab.bench import document
 from ghsched_nova.lab.bench import errors
 from ghsched_nova.lab.bench.machine import Machine
+from ghsched_nova.lab.bench import model_figures
+from ghsched_nova.lab.bench import model_report
 from ghsched_nova.lab.bench import record
 from ghsched_nova.lab.bench import report
 from ghsched_nova.lab.bench import run
 from ghsched_nova.lab.bench.scenario import Parameter
 from ghsched_nova.lab.bench.scenario import Scenario
 from ghsched_nova.lab.bench import scenarios
+from ghsched_nova.lab.bench import signature
+from ghsched_nova.lab.bench import suite
 from ghsched_placement import exits
 
 #: Of "run" alone: something is missing here, as the report says.
 EXIT_SKIPPED = 3
 
+_MODEL = 'model'
 _KINDS = {'before-after': ('before', 'after'), 'host-guest': ('host', 'guest')}
 
 
@@ -58,9 +63,17 @@ def make_parser() -> argparse.ArgumentParser:
     _add_run(commands.add_parser('run', help='run a scenario'))
     # It is of a cloud and not of this machine, so it has a word of its own.
     _add_scenario(commands, scenarios.named('cloud'))
-    _add_compare(commands.add_parser('compare', help='compare two reports'))
+    _add_machine(commands.add_parser(
+        'machine', help='measure all that this machine can show of the '
+                        'bandwidth keys, and sign it'))
+    _add_compare(commands.add_parser(
+        'compare', help='compare two reports, or one with the model'))
     _add_report(commands.add_parser(
         'report', help='write a report with tables and plots'))
+    verify = commands.add_parser(
+        'verify', help='check the signature of a report')
+    verify.add_argument('report', type=Path, help='a signed report')
+    verify.set_defaults(run=_verify)
     return top
 
 
@@ -106,12 +119,42 @@ def _parameter(parameter: Parameter, text: str) -> record.Value:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def _add_machine(sub: argparse.ArgumentParser) -> None:
+    sub.description = (
+        'Measures the latency of memory by its use, and what the bandwidth '
+        'keys do to redis beside memory streams, as processes and in guests. '
+        'Writes a report, its signature (.sig) and a page with pictures '
+        '(.html).')
+    sub.add_argument('-o', '--output', type=Path, required=True,
+                     metavar='FILE', help='file of the report, as JSON')
+    sub.add_argument('--minutes', type=float, default=90.0,
+                     help='minutes after which no further part begins '
+                          '(default: %(default)g)')
+    sub.add_argument('--key', type=Path, metavar='FILE',
+                     default=Path('ghsched-bench-key'),
+                     help='private key of OpenSSH to sign with, which is made '
+                          'if there is none (default: %(default)s)')
+    known: set[str] = set()
+    for scenario, own in suite.PARTS:
+        for parameter in scenario.parameters:
+            if parameter.name not in known | own.keys() | {'in-guest'}:
+                known.add(parameter.name)
+                _add_parameter(sub, dataclasses.replace(parameter, help=(
+                    f'{scenario.name}: {parameter.help}')))
+    sub.set_defaults(run=_measure_machine)
+
+
 def _add_compare(sub: argparse.ArgumentParser) -> None:
     sub.add_argument('first', type=Path, help='a report')
-    sub.add_argument('second', type=Path, help='the report to compare it with')
-    sub.add_argument('--kind', choices=sorted(_KINDS),
+    sub.add_argument('second', type=Path, nargs='?',
+                     help='the report to compare it with; none with --kind '
+                          'model')
+    sub.add_argument('--kind', choices=sorted([*_KINDS, _MODEL]),
                      default='before-after',
-                     help='relation of the two reports (default: %(default)s)')
+                     help='relation of the two reports; "model" compares the '
+                          'bandwidth-keys of one report with the contention '
+                          'model and simulated memory (default: '
+                          '%(default)s)')
     sub.add_argument('--allow', action='append', choices=compare.ASPECTS,
                      default=[], metavar='ASPECT',
                      help='aspect that may differ; the comparison notes it: '
@@ -170,11 +213,17 @@ def _list(_arguments: argparse.Namespace) -> int:
     return exits.DONE
 
 
+def _get_parameters(arguments: argparse.Namespace
+                    ) -> dict[str, record.Value]:
+    """Return the scenario parameters of a command line."""
+    return {name.removeprefix('set '): value
+            for name, value in vars(arguments).items()
+            if name.startswith('set ') and value is not None}
+
+
 def _run(arguments: argparse.Namespace) -> int:
     scenario: Scenario = arguments.record
-    given = {name.removeprefix('set '): value
-             for name, value in vars(arguments).items()
-             if name.startswith('set ') and value is not None}
+    given = _get_parameters(arguments)
     if arguments.output:
         files.check_writable(arguments.output)
     try:
@@ -190,6 +239,29 @@ def _run(arguments: argparse.Namespace) -> int:
             'skipped': EXIT_SKIPPED}[result.status]
 
 
+def _measure_machine(arguments: argparse.Namespace) -> int:
+    output: Path = arguments.output
+    files.check_writable(output)
+    made = suite.run_suite(_get_parameters(arguments), arguments.minutes,
+                           Machine(), _say)
+    files.save_file(output, record.to_json(made))
+    signature.sign_file(Machine(), output, arguments.key)
+    files.save_file(output.with_suffix('.html'), document.render(
+        report.document(made, output.stem), 'html'))
+    for result in made.results:
+        print(f'{result.scenario}: {result.status}'
+              + ''.join(f'; {reason}' for reason in result.reasons))
+    done = {result.status for result in made.results}
+    return (exits.FOUND if 'failed' in done
+            else EXIT_SKIPPED if 'skipped' in done else exits.DONE)
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    key = signature.verify_file(Machine(), arguments.report)
+    print(f'{arguments.report}: signed by the {key}')
+    return exits.DONE
+
+
 def _load(path: Path) -> record.Report:
     try:
         return record.from_json(path.read_text(encoding='utf-8'))
@@ -200,6 +272,11 @@ def _load(path: Path) -> record.Report:
 
 
 def _compare(arguments: argparse.Namespace) -> int:
+    if arguments.kind == _MODEL:
+        return _compare_with_model(arguments)
+    if arguments.second is None:
+        raise errors.BenchError('compare: name a second report, or give '
+                                '--kind model')
     found = compare.pairs(_load(arguments.first), _load(arguments.second),
                           _KINDS[arguments.kind], arguments.allow)
     if arguments.format == 'json':
@@ -207,6 +284,19 @@ def _compare(arguments: argparse.Namespace) -> int:
             [_as_data(pair) for pair in found], indent=1) + '\n')
     else:
         _publish(arguments, report.comparison(found, _stem(arguments)))
+    return exits.DONE
+
+
+def _compare_with_model(arguments: argparse.Namespace) -> int:
+    if arguments.second is not None:
+        raise errors.BenchError('compare: --kind model takes one report')
+    rows = model_figures.compare_with_model(_load(arguments.first))
+    if arguments.format == 'json':
+        _write(arguments.output, json.dumps({
+            title: [dataclasses.asdict(row) for row in effects]
+            for title, effects in rows.items()}, indent=1) + '\n')
+    else:
+        _publish(arguments, model_report.make_document(rows))
     return exits.DONE
 
 

@@ -31,7 +31,9 @@ from ghsched_nova.lab.bench import record
 from ghsched_nova.lab.bench import run
 from ghsched_nova.lab.bench import scenarios
 from ghsched_nova.lab.bench.scenarios import cloud
+from ghsched_nova.lab.emulator import machines
 from ghsched_nova.tests.fixtures.guests import Guests
+from ghsched_nova.tests.fixtures import mount
 from ghsched_placement.tests import base
 
 SSHD = '/usr/sbin/sshd'
@@ -112,6 +114,47 @@ class BenchTestCase(base.TestCase):
     def samples(self, found, metric):
         return {tuple(dict(one.conditions).values()): one.samples
                 for one in found.measured.series if one.metric == metric}
+
+
+class BandwidthKeysTest(BenchTestCase):
+    """On an emulated resctrl, which slows nobody down."""
+
+    TINY = {'memory': 1, 'requests': 500, 'keyspace': 50, 'runs': 1,
+            'warm_up': 0, 'caps': '20'}
+
+    def setUp(self):
+        super().setUp()
+        cpus = sorted(os.sched_getaffinity(0))
+        self.resctrl = self.useFixture(mount.ResctrlFixture(machines.build(
+            'openeuler66', f'0={cpus[0]}-{cpus[-1]}')))
+
+    def measure(self, **given):
+        return self.result('bandwidth-keys', resctrl=self.resctrl.path,
+                           port=free_ports(1), **{**self.TINY, **given})
+
+    def check_groups(self, found):
+        """Each key was in its group, with threads, and no group is left."""
+        self.assertEqual(
+            [('alone',), ('none',), ('mem_bw_max=20',), ('mem_bw_min=30',),
+             ('mem_bw_priority=7',)], list(self.samples(found, 'p99 latency')))
+        written = {(one['path'].split('/')[-2], line)
+                   for one in self.resctrl.operations()
+                   if one['op'] == 'write'
+                   and one['path'].endswith('/schemata')
+                   for line in one['data'].split()}
+        self.assertEqual({
+            ('ghsched-bench-streams', 'MB:0=20'),
+            ('ghsched-bench-server', 'MBMIN:0=30'),
+            ('ghsched-bench-server', 'MBPRI:0=7'),
+            ('ghsched-bench-streams', 'MBPRI:0=0')}, written)
+        self.assertEqual([], [name for name in os.listdir(self.resctrl.path)
+                              if name.startswith('ghsched-bench')])
+
+    def test_processes_have_each_key(self):
+        self.check_groups(self.measure())
+
+    def test_guests_have_each_key(self):
+        self.check_groups(self.measure(in_guest=True, accelerator='tcg'))
 
 
 class RedisDensityTest(BenchTestCase):

@@ -32,10 +32,10 @@ TOP = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(TOP))
 
 from ghsched_placement.contention import curve as curves  # noqa: E402
+from ghsched_placement.contention import pair  # noqa: E402
 from ghsched_placement.contention import queueing  # noqa: E402
 from ghsched_placement.contention import server  # noqa: E402
 from ghsched_placement.contention.share import Claim  # noqa: E402
-from ghsched_placement.contention.share import share_bandwidth  # noqa: E402
 from ghsched_placement.contention import shipped  # noqa: E402
 
 #: Relative error of a latency that other machines predict.
@@ -92,15 +92,10 @@ def predict(cell, curve, demand):
 
     Bandwidth is a fraction of the bandwidth in theory.
     """
-    asked = claims(cell, demand)
-    got = share_bandwidth(
-        queueing.get_deliverable_bandwidth(1.0, curve), asked)
     enforcement = queueing.Enforcement(
         queueing.CONTROLLER if cell.option('inside') else queueing.ENTRANCE,
         cell.option('stream_window_us'))
-    waiting = queueing.get_control_group_delays(1.0, asked, got, curve,
-                                                enforcement)
-    return (1 + waiting[0]) * asked[0].demand / got[0], got[1]
+    return pair.predict_pair(*claims(cell, demand), curve, enforcement)
 
 
 def measured():

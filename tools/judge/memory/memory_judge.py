@@ -26,7 +26,7 @@ memory_build.py), simulates every cell and compares the model with the result.
 
   --cells REGEX   only the cells whose names match; default: all of them
   --seeds NUMBER  runs of each cell; default: 3
-  --out FILE      recording to write; default: recorded.json beside this file
+  --out FILE      recording to write; default: that of the contention model
   --short         one seed and a third of the cycles
 """
 
@@ -48,7 +48,8 @@ import tempfile
 import memory_build
 
 HERE = Path(__file__).resolve().parent
-RECORDED = HERE / 'recorded.json'
+RECORDED = (HERE.parents[2] / 'ghsched_placement' / 'contention'
+            / 'simulated_memory.json')
 DDR4 = 'DDR4_8Gb_x8_3200.ini'
 _DDR4_CYCLE_NS = 0.63
 
