@@ -181,6 +181,7 @@ class SuiteTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
+
         def run(scenario, values, _machine, _say):
             return record.Result(scenario.name, 'done', (),
                                  tuple(values.items()), ENVIRONMENT)

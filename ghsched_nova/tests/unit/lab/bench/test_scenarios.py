@@ -82,7 +82,8 @@ class EveryScenarioTest(base.TestCase):
         reasons = scenario.missing(machine, scenario.values({}))
         self.assertNotEqual((), reasons)
         for reason in reasons:
-            self.assertRegex(reason, 'not installed|NUMA node|root|given|resctrl')
+            self.assertRegex(
+                reason, 'not installed|NUMA node|root|given|resctrl')
 
     @ddt.data(*(scenario.name for scenario in scenarios.ALL))
     def test_parameters_parse_their_own_defaults(self, name):
