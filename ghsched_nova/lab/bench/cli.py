@@ -244,9 +244,9 @@ def _measure_machine(arguments: argparse.Namespace) -> int:
     files.check_writable(output)
     made = suite.run_suite(_get_parameters(arguments), arguments.minutes,
                            Machine(), _say)
-    files.save_file(output, record.to_json(made))
+    files.replace_file_content(output, record.to_json(made))
     signature.sign_file(Machine(), output, arguments.key)
-    files.save_file(output.with_suffix('.html'), document.render(
+    files.replace_file_content(output.with_suffix('.html'), document.render(
         report.document(made, output.stem), 'html'))
     for result in made.results:
         print(f'{result.scenario}: {result.status}'

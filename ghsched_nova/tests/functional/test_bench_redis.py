@@ -117,7 +117,7 @@ class BenchTestCase(base.TestCase):
 
 
 class BandwidthKeysTest(BenchTestCase):
-    """On an emulated resctrl, which slows nobody down."""
+    """Bandwidth keys on an emulated resctrl, which slows nobody down."""
 
     TINY = {'memory': 1, 'requests': 500, 'keyspace': 50, 'runs': 1,
             'warm_up': 0, 'caps': '20'}

@@ -107,7 +107,7 @@ class FindingsTest(base.TestCase):
 
 class ModelTest(base.TestCase):
 
-    def test_figures_are_beside_the_recorded_cells(self):
+    def test_figures_have_those_of_recorded_cells(self):
         rows, = model_figures.compare_with_model(make_report(*make_series(
             alone=10.0, none=20.0, mem_bw_max__50=12.0,
             mem_bw_min__30=15.0))).values()
