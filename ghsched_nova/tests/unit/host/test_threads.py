@@ -177,7 +177,7 @@ class ReportStressTest(base.TestCase):
         node.mkdir(parents=True)
         (node / 'cpulist').write_text('0-255\n')
         use = load_use.LoadUse(self.section, lambda *one: told.append(one))
-        sample = load_use.load_reader.LoadReader.sample
+        sample = load_use.load_reader.LoadReader.read_load_sample
 
         def sample_alone(reader, guests):
             inside.append(None)
@@ -190,8 +190,8 @@ class ReportStressTest(base.TestCase):
             use.add_to_stats({}, (), None)
             assert use.load is None or use.load.nodes
 
-        with mock.patch.object(load_use.load_reader.LoadReader, 'sample',
-                               sample_alone):
+        with mock.patch.object(load_use.load_reader.LoadReader,
+                               'read_load_sample', sample_alone):
             self.assertEqual([], threads.stress([report] * 4, 5))
         self.assertEqual('', self.log.output)
 
@@ -299,7 +299,7 @@ class MoverStressTest(base.TestCase):
         own_engine = SimpleNamespace(
             reconcile_guest=lambda _running: None,
             domain_xml=SimpleNamespace(update_memorytune=lambda xml: xml))
-        memory = SimpleNamespace(move=self.move)
+        memory = SimpleNamespace(move_guest_memory=self.move_guest_memory)
         mover = guest_move.Mover(own_engine, memory, threads.threading.RLock())
         self.hosts = {}
 
