@@ -85,7 +85,7 @@ class EngineTestCase(base.TestCase):
             pass
 
     def devices(self, *numbers):
-        """A guest with passthrough devices, and their IOMMU groups."""
+        """Return a guest whose passthrough devices are in IOMMU groups."""
         top = os.path.join(self.root, 'bus', 'pci', 'devices')
         os.makedirs(top)
         self.options.set_override('sysfs_path', self.root, 'ghsched')
