@@ -50,6 +50,10 @@ _TOPOLOGIES = 512
 _LOG_EVERY = 60.0
 
 
+class NoRoom(Exception):
+    """A request that no host in the index of hosts has room for."""
+
+
 class _Current(threading.local):
     """The search of this thread."""
 
@@ -108,11 +112,16 @@ class IndexedScheduler:
         return need
 
     def select_hosts(self, spec: Any, need: Need,
-                     schedule_request: Callable[[Any], Any]) -> Any:
+                     schedule_request: Callable[[Any], Any],
+                     has_other: bool = False) -> Any:
         """Select hosts for a request by the scheduler's index of hosts.
 
         :param schedule_request: function that schedules a copy of the request.
+        :param has_other: whether another request for the same server is to be
+            tried before a search of all hosts.
         :returns: the selected hosts; None if the index finds none.
+        :raises NoRoom: if ``has_other``, and the index proves that no host has
+            room.
         """
         with _log_errors('cannot release the earlier claim', spec):
             self.index.drop_claim(spec.instance_uuid)
@@ -131,8 +140,21 @@ class IndexedScheduler:
                       reason)
         finally:
             self._current.search = None
+        if has_other and not search.tried and self._knows_all_hosts(need):
+            raise NoRoom
         self._count_request('fallbacks')
         return None
+
+    def _knows_all_hosts(self, need: Need) -> bool:
+        """Whether the index has a recent report of each host to judge a need.
+
+        It also leaves out hosts that refused the same need a while ago, though
+        they may have room.
+        """
+        now = time.monotonic()
+        return (self.feed.is_current and not self.feed.unreadable_hosts
+                and not any(view.has_refused(need, now)
+                            for view in self.index.list_views()))
 
     def _try_selecting_hosts(self, search: index_search.Search, spec: Any,
                              schedule_request: Callable[[Any], Any]) -> Any:

@@ -188,8 +188,9 @@ class GhschedSchedulerManager(manager.SchedulerManager):
             if spec is None:
                 return self._schedule_request(context, *args, **kwargs)
             return numa_choice.schedule_with_fitting_count(
-                context, spec, lambda tried: self._schedule_request(
-                    context, *args, **{**kwargs, 'spec_obj': tried}))
+                context, spec, lambda tried, has_other: self._schedule_request(
+                    context, *args, has_other=has_other, **{
+                        **kwargs, 'spec_obj': tried}))
         except exception.NoValidHost as error:
             _record_refused_move(context, spec, error.kwargs.get('reason', ''))
             if spec is not None and not scheduler.is_rebuild(spec):
@@ -200,9 +201,10 @@ class GhschedSchedulerManager(manager.SchedulerManager):
             raise
 
     def _schedule_request(self, context: Any, *args: Any,
-                          **kwargs: Any) -> Any:
-        """Select hosts for a request by the index, or by a search of all
-        hosts.
+                          has_other: bool = False, **kwargs: Any) -> Any:
+        """Select hosts for a request by the index, or by a search of all.
+
+        :param has_other: see :meth:`.IndexedScheduler.select_hosts`.
         """
         spec, indexed = kwargs.get('spec_obj'), self._indexed
         need = (indexed.compute_need(context, spec,
@@ -211,10 +213,8 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         if indexed is None or need is None:
             return self._search_all_hosts(context, *args, **kwargs)
         found = indexed.select_hosts(
-            spec, need,
-            lambda tried: self._select_hosts(context, *args, **{
-                **kwargs, 'spec_obj': tried
-            }))
+            spec, need, lambda tried: self._select_hosts(
+                context, *args, **{**kwargs, 'spec_obj': tried}), has_other)
         if found is None:
             found = self._search_unless_refused(indexed, need, context, *args,
                                                 **kwargs)

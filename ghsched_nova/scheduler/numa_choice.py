@@ -18,6 +18,7 @@ claim takes the number from the limits.
 """
 
 from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ from oslo_log import log as logging
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import scheduler
 from ghsched_nova.nova_seams import shared
+from ghsched_nova.scheduler import indexed
 from ghsched_placement import auto_nodes
 
 LOG = logging.getLogger(__name__)
@@ -34,27 +36,46 @@ LOG = logging.getLogger(__name__)
 
 def schedule_with_fitting_count(
         context: Any, spec: shared.RequestSpec,
-        schedule_request: Callable[[shared.RequestSpec], Any]) -> Any:
+        schedule_request: Callable[[shared.RequestSpec, bool], Any]) -> Any:
     """Schedule a request with the first number of guest NUMA nodes that fits.
 
-    :param schedule_request: function that schedules a request.
+    A number for which the index of hosts proves that no host has room is
+    passed over. It is tried again only if no other number fits, because a
+    search of all hosts is expensive in a large cloud.
+
+    :param schedule_request: function that schedules a request; its second
+        argument says whether it may raise :class:`.indexed.NoRoom`.
     :raises nova.exception.NoValidHost: if no number fits; with all reasons.
     """
-    refusals: dict[int, Any] = {}
-    for count, tried in _list_requests_by_count(context, spec):
-        try:
-            return schedule_request(tried)
-        except exception.NoValidHost as error:
-            refusals[count] = error
-            LOG.debug('ghsched: flavor %(flavor)s does not fit with '
-                      '%(count)d guest NUMA nodes: %(error)s',
-                      {'flavor': spec.flavor.name, 'count': count,
-                       'error': error})
+    refusals: dict[int, exception.NoValidHost] = {}
+    requests = _list_requests_by_count(context, spec)
+    for has_other in (True, False) if len(requests) > 1 else (False,):
+        for count, tried in requests:
+            if count in refusals:
+                continue
+            try:
+                return schedule_request(tried, has_other)
+            except indexed.NoRoom:
+                LOG.debug('ghsched: index of hosts has no room for flavor '
+                          '%(flavor)s with %(count)d guest NUMA nodes',
+                          {'flavor': spec.flavor.name, 'count': count})
+            except exception.NoValidHost as error:
+                refusals[count] = error
+                LOG.debug('ghsched: flavor %(flavor)s does not fit with '
+                          '%(count)d guest NUMA nodes: %(error)s',
+                          {'flavor': spec.flavor.name, 'count': count,
+                           'error': error})
+    raise _join_refusals(dict(sorted(refusals.items())))
+
+
+def _join_refusals(refusals: Mapping[int, exception.NoValidHost]
+                   ) -> exception.NoValidHost:
+    """Return the refusal of a request from those of each number of nodes."""
     reasons = {count: error.kwargs.get('reason', '')
                for count, error in refusals.items()}
     if len(set(reasons.values())) == 1:
-        raise refusals[max(refusals)]
-    raise exception.NoValidHost(reason='; '.join(
+        return refusals[max(refusals)]
+    return exception.NoValidHost(reason='; '.join(
         f'with {count} NUMA node{"s" if count > 1 else ""}: '
         f'{reason.rstrip(".") or "no host"}'
         for count, reason in reasons.items()))

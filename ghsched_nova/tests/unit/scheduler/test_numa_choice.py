@@ -28,6 +28,7 @@ from oslo_utils.fixture import uuidsentinel as uuids
 
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.scheduler import filters
+from ghsched_nova.scheduler import indexed
 from ghsched_nova.scheduler import numa_choice
 from ghsched_nova.tests.unit.scheduler import states
 from ghsched_nova.virt import claim_contexts
@@ -90,7 +91,7 @@ class Cloud:
         host.numa_topology = hardware.numa_usage_from_instance_numa(
             host.numa_topology, claimed, free)
 
-    def _first(self, spec):
+    def _first(self, spec, _has_other):
         for host in self.hosts:
             host.limits = {}
             host.allocation_candidates = [{'allocations': {}, 'mappings': {}}]
@@ -200,7 +201,7 @@ class ChoiceTest(base.TestCase):
             host.numa_topology, None, None))
 
     def test_refusal_has_the_reasons_of_all_numbers(self):
-        def run(spec):
+        def run(spec, _has_other):
             raise exception.NoValidHost(
                 reason=f'reason {len(spec.numa_topology)}.')
         spec = states.spec(0)
@@ -211,6 +212,39 @@ class ChoiceTest(base.TestCase):
                                   None, spec, run)
         self.assertEqual('with 1 NUMA node: reason 1; with 2 NUMA nodes: '
                          'reason 2', error.kwargs['reason'])
+
+    def schedule_with(self, excluded, fitting):
+        """Schedule a request with an index that excludes some numbers.
+
+        :param fitting: numbers for which a complete search finds a host.
+        :returns: number that was chosen, and the searches: number, and
+            whether it may be passed over.
+        """
+        searches = []
+
+        def run(spec, has_other):
+            count = len(spec.numa_topology)
+            searches.append((count, has_other))
+            if has_other and count in excluded:
+                raise indexed.NoRoom
+            if count not in fitting:
+                raise exception.NoValidHost(reason='full')
+            return count
+        spec = states.spec(0)
+        spec.flavor, spec.image = flavor(2, 64, True, 2), IMAGE
+        spec.instance_uuid, spec.scheduler_hints = uuids.server, {}
+        return numa_choice.schedule_with_fitting_count(
+            None, spec, run), searches
+
+    def test_number_that_the_index_excludes_is_passed_over(self):
+        self.assertEqual((2, [(1, True), (2, True)]),
+                         self.schedule_with({1}, {1, 2}))
+
+    def test_number_that_was_passed_over_is_tried_before_a_refusal(self):
+        self.assertEqual((1, [(1, True), (2, True), (1, False)]),
+                         self.schedule_with({1, 2}, {1}))
+        self.assertRaises(exception.NoValidHost, self.schedule_with, {1, 2},
+                          set())
 
     def test_image_that_sets_nodes_is_refused(self):
         spec = states.spec(0)

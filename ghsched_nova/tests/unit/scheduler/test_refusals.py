@@ -35,7 +35,8 @@ NEED = Need((NodeNeed(pinned=4),))
 def spec(name='big'):
     return objects.RequestSpec(
         instance_uuid=uuids.instance,
-        flavor=objects.Flavor(name=name, memory_mb=1, extra_specs={}))
+        flavor=objects.Flavor(name=name, vcpus=4, memory_mb=1,
+                              extra_specs={}))
 
 
 class RefusalsTest(base.TestCase):
@@ -116,3 +117,34 @@ class RefusalsTest(base.TestCase):
         self.useFixture(fixtures.MockPatchObject(
             self.indexed.index, 'may_fit_since', side_effect=ValueError))
         self.assertFalse(self.is_remembered())
+
+    def select_small(self, has_other=True, free=2):
+        """Select a host for a guest of 4 CPUs from an index of one host."""
+        self.indexed.index.update_hosts([HostReport(
+            uuid=uuids.host, name='host', cell='cell', updated=free,
+            nodes=(NodeCapacity(0, 8, free, 0, {0: 1024}),), steered=True)],
+            (), self.now)
+
+        def run(_spec):
+            search = self.indexed.current_search
+            search.batches += 1
+            search.tried.update(view.row.uuid for view in
+                                self.indexed.index.propose_hosts(
+                                    search.need, lambda _row: True,
+                                    search.tried, self.now))
+            raise exception.NoValidHost(reason='none')
+        return self.indexed.select_hosts(spec(), NEED, run, has_other)
+
+    def test_index_without_room_says_so_if_there_is_another_way(self):
+        self.assertRaises(indexed.NoRoom, self.select_small)
+        self.assertIsNone(self.select_small(has_other=False))
+
+    def test_index_with_a_host_with_room_proves_nothing(self):
+        self.assertIsNone(self.select_small(free=4))
+
+    def test_index_with_an_old_look_or_a_refused_host_proves_nothing(self):
+        self.is_current = False
+        self.assertIsNone(self.select_small())
+        self.is_current = True
+        self.indexed.index.add_refusals([uuids.host], NEED, self.now)
+        self.assertIsNone(self.select_small())
