@@ -57,7 +57,8 @@ VFS = 64             # of a PF
 VENDOR, PRODUCT = '15b3', '101e'
 VF_CLASS = f'CUSTOM_PCI_{VENDOR}_{PRODUCT}'.upper()
 CAPABILITIES = ('MEM_BW_MIN', 'MEM_BW_MAX', 'MEM_BW_HARDLIMIT',
-                'MEM_BW_PRIORITY', 'MEM_BW_MONITOR', 'DEVICE_NUMA')
+                'MEM_BW_PRIORITY', 'MEM_BW_MONITOR', 'DEVICE_NUMA',
+                'NUMA_AUTO')
 PROJECT, USER = 'p', 'u'
 
 _NOW = datetime.datetime(2026, 11, 1)

@@ -74,6 +74,7 @@ _ALIAS = {'name': 'nic', 'vendor_id': clouds.VENDOR,
 class Kind:
     """A request.
 
+    :param nodes: NUMA nodes of the guest; 0 if the scheduler chooses.
     :param ours: extra specs for our scheduler.
     :param stock: those with which stock Nova asks Placement for as much.
     """
@@ -90,8 +91,15 @@ def _two(share: int) -> dict[str, str]:
             'group_policy': 'none', **_GROUP}
 
 
+_AUTO = {'ghsched:numa': 'auto'}
+
 KINDS = {
     'plain': Kind(1, 8),
+    # Fits on one node of many hosts.
+    'auto': Kind(0, 8, _AUTO),
+    # Two nodes, since none has so many CPUs.
+    'plain2': Kind(2, 48),
+    'auto2': Kind(0, 48, _AUTO),
     'bw1': Kind(1, 8, {'ghsched:mem_bw_min': '30'},
                 {'resources_BW0:CUSTOM_MEM_BW_PCT': '30', **_GROUP}),
     'bw2': Kind(2, 16, {'ghsched:mem_bw_min': '30'}, _two(30)),
@@ -251,11 +259,13 @@ class Lab:
                     'instances': {}, 'updated': True}
 
     def spec(self, kind: Kind, **values: Any) -> Any:
-        specs = {'hw:numa_nodes': str(kind.nodes),
-                 'hw:cpu_policy': 'dedicated',
+        specs = {'hw:cpu_policy': 'dedicated',
                  **(kind.stock if self.mode == 'stock' else kind.ours)}
+        if kind.nodes:
+            specs['hw:numa_nodes'] = str(kind.nodes)
         flavor = objects.Flavor(
-            id=1, name='bench', memory_mb=kind.nodes * clouds.GUEST_MEMORY,
+            id=1, name='bench',
+            memory_mb=max(1, kind.nodes) * clouds.GUEST_MEMORY,
             vcpus=kind.vcpus, root_gb=clouds.GUEST_DISK, ephemeral_gb=0,
             swap=0, flavorid='1', rxtx_factor=1.0, vcpu_weight=0,
             disabled=False, is_public=True, extra_specs=specs)
@@ -271,6 +281,11 @@ class Lab:
         spec.is_bfv, spec.num_instances = False, 1
         for name, value in values.items():
             setattr(spec, name, value)
+        if not kind.nodes:
+            # nova-api has made it, and the scheduler reads it.
+            objects.InstanceMapping(
+                self.context, instance_uuid=spec.instance_uuid,
+                project_id=clouds.PROJECT, cell_mapping=None).create()
         return spec
 
     def select(self, spec: Any, instances: list[str] | None = None
