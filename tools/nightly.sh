@@ -70,6 +70,10 @@ part_properties() {
     stage 'properties, new examples' 60 \
         env GHSCHED_HYPOTHESIS=search GHSCHED_TEST_DEADLINE=1 \
         bash tools/test.sh unit
+    stage 'number of guest NUMA nodes, exact judge' 30 \
+        env GHSCHED_AUTO_REQUESTS=4000 GHSCHED_AUTO_SEED="$RANDOM" \
+        "$VENV/bin/python" -W ignore -m testtools.run \
+        ghsched_nova.tests.unit.scheduler.test_numa_judge
 }
 
 part_fuzz() {
