@@ -17,6 +17,7 @@ functions that nova-scheduler uses.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -64,10 +65,15 @@ class Table:
         self.rooms = [gradient.FreeCapacity(whole, whole, self.shape.groups)
                       for _host in range(self.shape.hosts)]
 
-    def ways(self, guest: Flavor) -> Iterator[Way]:
-        """Return the places that a guest fits."""
+    def ways(self, guest: Flavor,
+             hosts: Iterable[int] | None = None) -> Iterator[Way]:
+        """Return the places that a guest fits.
+
+        :param hosts: numbers of the hosts to look at; all by default.
+        """
         kind = kind_of(guest)
-        for host, room in enumerate(self.rooms):
+        for host in range(len(self.rooms)) if hosts is None else hosts:
+            room = self.rooms[host]
             if kind.group and not room.groups:
                 continue
             fitting = [node for node, free in room.free.items() if all(
@@ -91,6 +97,9 @@ class Table:
 
 
 Chooser: TypeAlias = Callable[[Table, Flavor, Expected], Way | None]
+#: A guest that runs, with the time of its end before and its place after it.
+Live: TypeAlias = tuple[float, Flavor, Way]
+MakeRoom: TypeAlias = Callable[[Table, list[Live], Flavor], bool]
 
 
 def first_fit(table: Table, guest: Flavor, _mix: Expected) -> Way | None:
@@ -197,16 +206,19 @@ def clairvoyant(shape: Shape, guests: Sequence[Flavor], tries: int,
 
 
 def churn(shape: Shape, guests: Sequence[Flavor], chooser: Chooser,
-          seed: int, steps: int = 600, load: float = LOAD) -> float:
+          seed: int, steps: int = 600, load: float = LOAD,
+          make_room: MakeRoom | None = None) -> float:
     """The part of the worth times time that is served, of what is asked for.
 
     Guests arrive at random and stay for an exponential time.
 
     :param guests: gives the flavors and their frequency.
     :param load: what is asked for at a time, of what is scarcest.
+    :param make_room: function that moves guests when one was refused, and
+        returns whether that one fits now.
     """
     table, mix = Table(shape), gradient.Mix()
-    live: list[tuple[float, Flavor, Way]] = []
+    live: list[Live] = []
     served = asked = 0.0
     for stay in stays(shape, guests, seed, steps, load):
         for _end, guest, way in [one for one in live
@@ -216,6 +228,9 @@ def churn(shape: Shape, guests: Sequence[Flavor], chooser: Chooser,
         mix.add_request(kind_of(stay.guest))
         chosen = chooser(table, stay.guest, mix.get_kind_shares())
         asked += stay.value
+        if chosen is None and make_room and make_room(table, live,
+                                                      stay.guest):
+            chosen = chooser(table, stay.guest, mix.get_kind_shares())
         if chosen is not None:
             table.take(stay.guest, chosen)
             live.append((stay.end, stay.guest, chosen))
