@@ -181,6 +181,34 @@ class Level:
 Levels = Mapping[Key, Level]
 
 
+class ShortTime(NamedTuple):
+    """Time of a month in which a server got less than its guarantee.
+
+    :param short: seconds in which it was short, except by its own cap.
+    :param measured: seconds in which its bandwidth was measured.
+    """
+
+    short: float
+    measured: float
+
+    @property
+    def percent(self) -> float | None:
+        """Percent of the measured time; None if none was measured."""
+        return 100 * self.short / self.measured if self.measured else None
+
+
+def map_short_times(levels: Levels) -> dict[Key, ShortTime]:
+    """Return how long each server of a host got less than its guarantee.
+
+    Time in which only the cap of its flavor kept a server from more is left
+    out.
+    """
+    return {key: ShortTime(sum(seconds for cause, seconds
+                               in level.short.items()
+                               if cause != Cause.OWN_CAP), level.seconds)
+            for key, level in levels.items()}
+
+
 def add_periods(before: Levels, periods: Mapping[Key, tuple[Owner, Period]],
                 seconds: float, now: float) -> dict[Key, Level]:
     """Return the service levels of a host with one more period added.

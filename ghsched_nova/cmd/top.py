@@ -22,7 +22,9 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
+import dataclasses
 import os
+from pathlib import Path
 import select
 import shutil
 import signal
@@ -71,6 +73,11 @@ def make_parser() -> argparse.ArgumentParser:
     top.add_argument('-g', '--guest', default='', metavar='TEXT',
                      help='show only guests whose name, UUID or domain '
                           'contains TEXT')
+    top.add_argument('--service-levels', type=Path, metavar='FILE',
+                     help='show in what part of this month guests got less '
+                          'than their guarantees, from '
+                          'ghsched-service-levels.json in the state_path of '
+                          'nova-compute')
     top.add_argument('--load', action='store_true',
                      help='show load and waiting of NUMA nodes and guests as '
                           'well; reads several files per vCPU')
@@ -101,7 +108,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = make_parser().parse_args(argv)
     if not arguments.node_bandwidth:
         arguments.node_bandwidth = configured.read_node_bandwidth()
-    source = top_source.make_measurement_source(arguments)
+    source = dataclasses.replace(
+        top_source.make_measurement_source(arguments),
+        service_levels=arguments.service_levels)
     top = top_screen.Top(source, arguments.order, arguments.reverse,
                          arguments.json, arguments.guest, arguments.load)
     batch = arguments.batch or arguments.json or not (

@@ -39,8 +39,11 @@ guests
     ``domain_id`` (null if unknown), ``groups``, ``problem``, ``used``, and
     ``nodes`` with ``nodes``, ``asked`` and ``effective`` (null without a
     policy; both with ``min``, ``max``, ``hardlimit`` and ``priority``, the
-    second also with ``bytes_per_second``, the cap), ``used``, and
-    ``cached_bytes``, bytes of the guest in the L3 caches (null if unknown).
+    second also with ``bytes_per_second``, the cap), ``used``,
+    ``cached_bytes``, bytes of the guest in the L3 caches (null if unknown),
+    and with ``--service-levels`` ``short_seconds`` of this month in which the
+    guest got less than its guarantee, of ``measured_seconds`` (both null if
+    unknown).
 others
     Groups that belong to no guest: ``group``, ``control``, and ``nodes`` with
     ``nodes``, ``used`` and ``cached_bytes``.
@@ -68,6 +71,7 @@ from ghsched_placement.bandwidth import Bandwidth
 from ghsched_placement import cpulist
 from ghsched_placement import load
 from ghsched_placement.policy import NodePolicy
+from ghsched_placement import service_level
 
 _MB = 10 ** 6
 _UNITS = {'counter_bytes': 'counters of bytes', 'rate_mb': 'rates'}
@@ -97,7 +101,7 @@ def make_host_document(
             'capacity': node.capacity, 'guaranteed': node.guaranteed,
             'short_chance': snapshot.get_burst_shortage(node.nodes),
         } for node in snapshot.nodes],
-        'guests': [_json_guest(guest) for guest in snapshot.guests],
+        'guests': [_json_guest(guest, snapshot) for guest in snapshot.guests],
         'others': [{
             'group': one.group.name, 'control': one.group.control,
             'nodes': [{'nodes': list(nodes), 'used': _json_figure(figure),
@@ -120,7 +124,8 @@ def _json_figure(figure: rates.Figure) -> dict[str, Any]:
     return {'bytes_per_second': figure.rate, 'state': figure.state.label}
 
 
-def _json_guest(usage: view.GuestUsage) -> dict[str, Any]:
+def _json_guest(usage: view.GuestUsage,
+                snapshot: view.Snapshot) -> dict[str, Any]:
     guest = usage.guest
     return {
         'name': guest.name, 'server': guest.server or None,
@@ -134,7 +139,15 @@ def _json_guest(usage: view.GuestUsage) -> dict[str, Any]:
                 **row.effective.as_dict(),
                 'bytes_per_second': row.effective.rate},
             'used': _json_figure(row.used),
-            'cached_bytes': row.cached} for row in usage.nodes]}
+            'cached_bytes': row.cached,
+            **_json_short_time(snapshot.get_short_time(
+                guest.uuid, row.nodes))} for row in usage.nodes]}
+
+
+def _json_short_time(found: service_level.ShortTime | None
+                     ) -> dict[str, float | None]:
+    return {'short_seconds': found and found.short,
+            'measured_seconds': found and found.measured}
 
 
 # -- sorting ------------------------------------------------------------------
@@ -192,6 +205,8 @@ _GUEST_TITLES = ('GUEST', 'NODE', 'USED MB/s', '%', 'MIN', 'EMIN', 'MAX',
 #: Position and title of the column of L3 cache bytes.
 _CACHED = 4
 _CACHED_TITLE = 'L3 MB'
+#: Title of the column of time in which guests were short.
+_SHORT_TIME_TITLE = 'SHORT %'
 #: Minimum widths of the first columns, which keep them in place while rows are
 #: scrolled.
 _LEAST = (18, 4, 9, 5)
@@ -217,6 +232,7 @@ class _Entry(NamedTuple):
     word: str = ''
     cached: int | None = None
     load: Sequence[str] = ('-', '-')
+    short: service_level.ShortTime | None = None
 
 
 @dataclass(frozen=True)
@@ -226,6 +242,8 @@ class Page:
     :param head: lines above the rows of guests.
     :param cached: whether the table has a column for the L3 caches.
     :param loaded: whether the table has columns for CPU load and wait time.
+    :param shorted: whether the table has a column for the time in which
+        guests got less than their guarantees.
     """
 
     head: tuple[str, ...]
@@ -233,6 +251,7 @@ class Page:
     capacity: dict[topology.Nodes, int | None]
     cached: bool = False
     loaded: bool = False
+    shorted: bool = False
 
     def __len__(self) -> int:
         return len(self.head) + 1 + len(self.entries)
@@ -258,6 +277,10 @@ class Page:
             columns[_CACHED:_CACHED] = top_load.GUEST_TITLES
             for row, entry in zip(cells, shown, strict=True):
                 row[_CACHED:_CACHED] = entry.load
+        if self.shorted:
+            columns.insert(_CACHED, _SHORT_TIME_TITLE)
+            for row, entry in zip(cells, shown, strict=True):
+                row.insert(_CACHED, _format_short_time(entry.short))
         titles, *rows = _align_table_columns(columns, cells, 2, _LEAST)
         lines = [*map(Line, (*self.head, titles))][first:end]
         return lines + [
@@ -294,17 +317,16 @@ def make_top_page(
         lines.append('')
     guests = [one for one in snapshot.guests if _matches(one, name_filter)]
     entries = [
-        entry._replace(load=top_load.format_guest_load_cells(
-            measured, usage.guest.uuid, entry.nodes))
+        entry._replace(
+            load=top_load.format_guest_load_cells(
+                measured, usage.guest.uuid, entry.nodes),
+            short=snapshot.get_short_time(usage.guest.uuid, entry.nodes))
         for usage in sort_guests(guests, order, reverse)
         for entry in _make_guest_rows(usage)]
-    entries += [_Entry(f'({one.group.name})', nodes, figure,
-                       cached=one.cached.get(nodes))
-                for one in snapshot.others if name_filter in one.group.name
-                for nodes, figure in sorted(one.used.items())]
+    entries += _make_group_rows(snapshot, name_filter)
     return Page(tuple(lines), tuple(entries),
                 {node.nodes: node.capacity for node in snapshot.nodes},
-                snapshot.cached, loaded)
+                snapshot.cached, loaded, snapshot.short_times is not None)
 
 
 def _matches(usage: view.GuestUsage, match: str) -> bool:
@@ -379,6 +401,15 @@ def _make_guest_rows(usage: view.GuestUsage) -> list[_Entry]:
                    cached=row.cached) for row in rows]
 
 
+def _make_group_rows(snapshot: view.Snapshot,
+                     name_filter: str) -> list[_Entry]:
+    """Return table rows of the groups that belong to no guest."""
+    return [_Entry(f'({one.group.name})', nodes, figure,
+                   cached=one.cached.get(nodes))
+            for one in snapshot.others if name_filter in one.group.name
+            for nodes, figure in sorted(one.used.items())]
+
+
 def _is_of_interest(row: view.GuestNode) -> bool:
     held = row.effective
     return bool(
@@ -436,6 +467,12 @@ def _format_bandwidth(figure: rates.Figure) -> str:
                 else figure.state.label)
     more = '' if figure.state is rates.State.OK else '+'
     return f'{figure.rate / _MB:.1f}{more}'
+
+
+def _format_short_time(found: service_level.ShortTime | None) -> str:
+    """Return the part of the time in which a guest was short, in percent."""
+    percent = None if found is None else found.percent
+    return '-' if percent is None else f'{percent:.2f}'
 
 
 def _megabytes(size: int | None) -> str:

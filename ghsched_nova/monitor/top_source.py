@@ -31,6 +31,7 @@ from ghsched_nova.monitor import view
 from ghsched_placement import bottleneck
 from ghsched_placement import burst_record
 from ghsched_placement import load
+from ghsched_placement import service_level
 
 #: Minimum seconds of a load measurement, since several scrapers may poll.
 LOAD_PERIOD = 1.0
@@ -46,6 +47,7 @@ class Source:
     :param meter: meter of load and wait time; None if not measured.
     :param proc: mount point of procfs.
     :param bursts: file with the burst statistics of nova-compute.
+    :param service_levels: file of nova-compute with those of servers.
     """
 
     reader: reader.Reader
@@ -53,6 +55,7 @@ class Source:
     meter: load_meter.LoadMeter | None = None
     proc: Path = Path('/proc')
     bursts: Path | None = None
+    service_levels: Path | None = None
 
     def measure_bandwidth(self) -> view.Snapshot:
         """Measure memory bandwidth of host NUMA nodes and running guests.
@@ -66,7 +69,18 @@ class Source:
             view.make_bandwidth_snapshot(usage, self.read_guests()), short={
                 node: record.chance for node, record in
                 burst_record.from_file(self.bursts).items()
-                if record.chance is not None and record.promised})
+                if record.chance is not None and record.promised},
+            short_times=self._read_short_times())
+
+    def _read_short_times(self) -> view.ShortTimes | None:
+        """Read how long servers got less than their guarantees this month.
+
+        None without the file.
+        """
+        if self.service_levels is None:
+            return None
+        return service_level.map_short_times(
+            service_level.from_file(self.service_levels))
 
     def read_guests(self) -> tuple[view.Guest, ...]:
         return self.libvirt.read_guests() if self.libvirt else ()

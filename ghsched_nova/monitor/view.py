@@ -39,6 +39,10 @@ from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import schemata
 from ghsched_placement import bandwidth
 from ghsched_placement import policy as policies
+from ghsched_placement import service_level
+
+#: Time in which servers got less than their guarantees.
+ShortTimes = Mapping[service_level.Key, service_level.ShortTime]
 
 
 @dataclass(frozen=True)
@@ -206,6 +210,8 @@ class Snapshot:
     :param cached: whether L3 cache occupancy was read.
     :param short: by host NUMA node, the probability from 0 to 1 that bursts do
         not get their bandwidth.
+    :param short_times: time of this month in which servers got less than
+        their guarantees; None if it was not read.
     """
 
     title: str
@@ -216,6 +222,18 @@ class Snapshot:
     used: rates.Figure
     cached: bool = False
     short: Mapping[int, float] = field(default_factory=dict)
+    short_times: ShortTimes | None = None
+
+    def get_short_time(self, uuid: str, nodes: topology.Nodes
+                       ) -> service_level.ShortTime | None:
+        """Return how long a guest got less than its guarantee this month.
+
+        None if unknown. Of several host NUMA nodes it is the longest time.
+        """
+        found = [self.short_times[key] for key in (
+            service_level.Key(uuid, node) for node in nodes)
+            if key in self.short_times] if self.short_times else ()
+        return max(found, default=None)
 
     def get_burst_shortage(self, nodes: topology.Nodes) -> float | None:
         """Return the probability that guests do not get their burst bandwidth.

@@ -43,6 +43,7 @@ from ghsched_nova.monitor import top_source
 from ghsched_nova.monitor import view
 from ghsched_nova.tests.fixtures import trees
 from ghsched_placement import burst_record
+from ghsched_placement import service_level
 from ghsched_placement.tests import base
 
 QEMU = 'qemu-7-instance-00000001-vcpus_0-1'
@@ -121,6 +122,34 @@ class BatchTest(TopTestCase):
         self.assertEqual([0.0042, None], [
             node['short_chance'] for node in json.loads(text)['nodes']])
 
+    def test_top_with_service_levels_shows_short_time_of_guests(self):
+        path = self.tree.top / 'levels.json'
+        path.write_text(service_level.to_json({
+            service_level.Key(trees.UUID, 0): service_level.Level(
+                seconds=3600.0, short={'node_full': 30.0, 'unknown': 6.0,
+                                       'own_cap': 900.0})}))
+        _status, text, _errors = self.run_top(
+            self.tree, '-b', '-n', '1', '--service-levels', str(path))
+        titles, *rows = (
+            line for line in text.splitlines()
+            if line.startswith(('GUEST ', trees.UUID, 'instance-', '(low')))
+        end = titles.index('SHORT %') + len('SHORT %')
+        # The name is not longer than 18 columns in a cloud.
+        self.assertLessEqual(end - len(trees.UUID) + 18, 80)
+        # One percent: what only the cap has cost does not count.
+        self.assertEqual(
+            {trees.UUID: '1.00', 'instance-00000001': '-',
+             '(low_prio_machine)': '-'},
+            {row.split()[0]: row[:end].split()[-1] for row in rows})
+        _status, text, _errors = self.run_top(
+            self.tree, '--json', '-n', '1', '--service-levels', str(path))
+        found = {guest['name']: [
+            (node['short_seconds'], node['measured_seconds'])
+            for node in guest['nodes']]
+            for guest in json.loads(text)['guests']}
+        self.assertIn((36.0, 3600.0), found[trees.UUID])
+        self.assertIn((None, None), found['instance-00000001'])
+
     def test_cache_occupancy_of_guests(self):
         tree = self.host('intel')
         tree.group(QEMU, tid=100)
@@ -185,7 +214,8 @@ class BatchTest(TopTestCase):
                            'priority': 3,
                            'bytes_per_second': trees.CAPACITY // 2},
              'used': {'bytes_per_second': 2e9, 'state': 'ok'},
-             'cached_bytes': None},
+             'cached_bytes': None, 'short_seconds': None,
+             'measured_seconds': None},
             guest['nodes'][1])
         self.assertEqual(['low_prio_machine'],
                          [one['group'] for one in first['others']])
