@@ -28,7 +28,7 @@ from ghsched_placement import node_choice
 
 
 def get_fresh_load(state: Any) -> load.Load | None:
-    """Return a host's reported load; None if it is missing or too old."""
+    """Return the load that a host has reported; None if missing or too old."""
     found = load.from_stats(getattr(state, 'stats', None) or {})
     # The clocks of two hosts differ, in both directions.
     if found is None or (abs(time.time() - found.time)
@@ -50,9 +50,10 @@ def count_used_cpus_by_node(state: Any) -> dict[int, node_choice.Taken]:
 
 
 def compute_node_costs(state: Any) -> dict[int, node_choice.Cost]:
-    """Return a cost of each NUMA node of a host, which grows with its load.
+    """Return a number for each NUMA node of a host that grows with its load.
 
-    Empty if load-based placement is off, or the host's load is unknown.
+    The claim uses the nodes with the lowest numbers. Empty if load-based
+    placement is off, or if the host's load is unknown.
     """
     config = shared.config()
     found = get_fresh_load(state) if config.ghsched.load_placement else None
@@ -65,12 +66,13 @@ def compute_node_costs(state: Any) -> dict[int, node_choice.Cost]:
 
 
 def limit_to_least_loaded_nodes(state: Any, spec: shared.RequestSpec) -> Any:
-    """Return a host state whose claim will use the least loaded NUMA nodes.
+    """Return a host state whose limits are the least loaded NUMA nodes.
 
     Called for hosts that passed Nova's filter. The host state is returned
     unchanged if the host has reported no load, or if the claim on the host
     cannot be restricted to NUMA nodes.
 
+    :param state: Nova's host state of the host.
     :param spec: a request that must not change while the host state is in use.
     """
     reported = load.KEY in (getattr(state, 'stats', None) or {})
@@ -83,10 +85,10 @@ def limit_to_least_loaded_nodes(state: Any, spec: shared.RequestSpec) -> Any:
 
 
 def copy_request_with_topology(spec: shared.RequestSpec) -> shared.RequestSpec:
-    """Copy a request that has a NUMA topology; return any other as it is.
+    """Return a copy of a request that has a NUMA topology, else the request.
 
-    Nova changes the topology of the original when it subtracts the guest from
-    a host.
+    The copy protects the request: Nova changes the topology of the original
+    when it subtracts the guest from a host.
     """
     return spec.obj_clone() if _get_topology(spec) else spec
 
@@ -96,22 +98,23 @@ def _get_topology(spec: shared.RequestSpec) -> Any:
 
 
 def copy_state_for_next_instance(state: Any) -> Any:
-    """Return the host state for the next instance of a multi-create request.
+    """Return a host state that the next instance of a multi-create may change.
 
-    A copy, if the limits of the given state may belong to an instance that was
-    already placed, because Nova's filter writes to these limits.
+    Nova's filter writes the NUMA limits of an instance into the host state. If
+    these limits belong to an instance that was already placed, the result is a
+    copy, otherwise the given host state.
     """
     return (HostStateView(state) if isinstance(state, SteeredView)
             else state)
 
 
 class SteeredView(HostStateView):
-    """A host whose limits hold the claim to the best nodes with room.
+    """A host state whose limits restrict the claim to the least loaded nodes.
 
-    Where its nodes are all alike to us, or nothing is known of them, it is as
-    it was. Which nodes are the best takes what the host has reported, and
-    fits, and most hosts that pass the filters are neither chosen nor
-    alternates: it is found out when the limits are read.
+    The host state is as Nova has it if all its nodes are equally loaded, or if
+    their load is unknown. The nodes are chosen only when the limits are read,
+    because most hosts that pass the filters are neither selected nor
+    alternates.
     """
 
     def __init__(self, state: Any, spec: shared.RequestSpec) -> None:
@@ -121,9 +124,9 @@ class SteeredView(HostStateView):
 
     @property
     def limits(self) -> dict[str, Any]:
-        """Limits of the claim on the host, with its least loaded NUMA nodes.
+        """Limits of the claim, which name the host's least loaded NUMA nodes.
 
-        Computed when the limits are read first.
+        Computed when they are first read.
         """
         found: dict[str, Any] = self.__dict__['limits']
         if not self._settled:
@@ -145,7 +148,9 @@ def _choose_cheapest_limits(view: HostStateView, spec: shared.RequestSpec,
                             node_costs: dict[int, node_choice.Cost]) -> Any:
     """Return NUMA limits with the least loaded host nodes that fit a guest.
 
-    None if Nova can fit the guest on no combination of nodes.
+    :param view: state of the host.
+    :param node_costs: cost of each host NUMA node, which grows with its load.
+    :returns: None if Nova can fit the guest on no combination of nodes.
     """
     candidates = view.allocation_candidates or [{}]
     requests = spec.pci_requests.requests if spec.pci_requests else []
@@ -165,6 +170,7 @@ def _iterate_orders_by_cost(node_costs: dict[int, node_choice.Cost],
                             guest_nodes: int) -> Iterator[tuple[int, ...]]:
     """Iterate over assignments of guest to host NUMA nodes, cheapest first.
 
+    :param node_costs: cost of each host NUMA node, which grows with its load.
     :param guest_nodes: number of NUMA nodes of the guest.
     """
     ways = itertools.islice(

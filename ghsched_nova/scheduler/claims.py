@@ -52,17 +52,17 @@ class Claims:
         self._claims: dict[str, _Claim] = {}    # the last, by consumer
 
     def reset(self) -> None:
-        """Forget the claims of the request that this thread scheduled before.
+        """Forget the claims that this thread recorded for an earlier request.
         """
         self._claims = {}
 
     def claim_resources(self, client: Any, context: Any, consumer: str,
                         request: Mapping[str, Any], *args: Any,
                         **kwargs: Any) -> bool:
-        """Claim the resources of a server in Placement and record the claim.
+        """Claim the resources of a server in Placement and remember the claim.
 
-        The parameters and the result are those of
-        ``SchedulerReportClient.claim_resources``.
+        If the request fails later, the claim can be removed. The parameters
+        and the result are those of ``SchedulerReportClient.claim_resources``.
         """
         wanted = request['allocations']
         self._claims[consumer] = _Claim(client, wanted, certain=False)
@@ -101,9 +101,11 @@ class Claims:
 
 def _has_only_claimed_allocations(context: Any, consumer: str,
                                   claim: _Claim) -> bool:
-    """Whether all allocations of a server are from one claim's providers.
+    """Whether a server has allocations only from the providers of one claim.
 
-    True if the claim succeeded although its response was lost.
+    If so, the claim succeeded, even if Placement's response was lost.
+
+    :param consumer: UUID of the server.
     """
     held = claim.client.get_allocs_for_consumer(
         context, consumer)['allocations']

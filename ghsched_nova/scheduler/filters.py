@@ -119,9 +119,10 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
 
     def _filter_hosts(self, hosts: Sequence[Any], spec: shared.RequestSpec,
                       wanted: Wanted, verb: str = 'refused') -> Iterator[Any]:
-        """Yield the hosts that fit a request, with one allocation candidate.
+        """Yield the hosts that fit a request, with one candidate each.
 
-        :param verb: text of the log line about the refused hosts.
+        :param wanted: properties that the allocation candidate must have.
+        :param verb: word of the log line for what happened to refused hosts.
         """
         if not wanted.suffixes and not wanted.near:
             kept = by_load.copy_request_with_topology(spec)
@@ -147,7 +148,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
     @staticmethod
     def _get_candidate_requirements(
             spec: shared.RequestSpec) -> tuple[Wanted, bool]:
-        """Return the properties that a request needs of allocation candidates.
+        """Return what allocation candidates of a request must offer.
 
         :returns: the properties, and whether the request also accepts devices
             that are not on the guest's NUMA nodes.
@@ -170,9 +171,10 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
 
     def _choose_candidate(self, view: HostStateView, spec: shared.RequestSpec,
                           wanted: Wanted) -> Lack | None:
-        """Choose a host's allocation candidate and limit the claim to its
-        nodes.
+        """Choose a host's allocation candidate; limit the claim to it.
 
+        :param view: state of the host.
+        :param wanted: properties that the allocation candidate must have.
         :returns: None, or the reason why no candidate fits.
         """
         if not view.numa_topology:
@@ -196,10 +198,14 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
     def _keep_first_fitting_candidate(self, view: HostStateView,
                                       spec: shared.RequestSpec, wanted: Wanted,
                                       placed: Iterable[Placed]) -> Lack | None:
-        """Keep only the first allocation candidate of a host that fits.
+        """Drop a host's allocation candidates except the first that fits.
 
-        Each assignment of host NUMA nodes to guest NUMA nodes is tried once.
+        Candidates with the same host NUMA nodes for the guest's NUMA nodes are
+        tried once.
 
+        :param view: state of the host.
+        :param wanted: properties that the allocation candidate must have.
+        :param placed: the candidates, each with its host NUMA nodes.
         :returns: None, or the reason why no candidate fits.
         """
         refusal: Lack | None = None
@@ -263,10 +269,11 @@ def _describe_host(view: HostStateView) -> candidates.Host:
 
 def _check_candidate_fits(view: HostStateView, spec: shared.RequestSpec,
                           placed: Placed, near_devices: bool) -> Placed | Lack:
-    """Check that the guest fits on the NUMA nodes of an allocation candidate.
+    """Check whether a guest fits on the NUMA nodes of a candidate.
 
-    If the guest fits, the NUMA limits of the host state name these nodes.
+    If so, the NUMA limits of the host state are set to these nodes.
 
+    :param view: state of the candidate's host.
     :param near_devices: whether the devices that nova-compute claims must be
         on the guest's NUMA nodes.
     :returns: the candidate, or the reason why the guest does not fit.
@@ -299,8 +306,8 @@ def _make_shortage(nodes: Sequence[int], missing_devices: str | bool) -> Lack:
     """Return the reason why a guest does not fit on a candidate's NUMA nodes.
 
     :param nodes: host NUMA nodes of an allocation candidate; may be empty.
-    :param missing_devices: text on missing devices near the guest; empty for
-        none.
+    :param missing_devices: description of the devices that are not free on
+        these nodes; empty if none is missing.
     """
     lack = candidates.make_node_capacity_reason(nodes) if nodes else NO_ROOM
     if not missing_devices:
@@ -362,7 +369,8 @@ def _log_refusals_once(spec: shared.RequestSpec, refused: Gathered,
     If the scheduler manager may retry the request, the reasons are passed to
     it instead.
 
-    :param verb: text of the log line about the refused hosts.
+    :param refused: reasons, each with the hosts that were refused for it.
+    :param verb: word of the log line for what happened to the hosts.
     """
     lines = refused.format_log_lines(spec.flavor.name, verb)
     refusals = request_filter.get_refusals(spec)

@@ -55,10 +55,13 @@ class MostDevices:
         self._most: OrderedDict[tuple[str, int], int] = OrderedDict()
 
     def record_free_devices(self, host: str, node: int, count: int) -> int:
-        """Record how many devices of a host NUMA node are free now.
+        """Record a host NUMA node's free devices; return their largest number.
 
-        :param count: number of free devices.
-        :returns: the largest number recorded so far for the node.
+        The largest number stands for the total, because Nova's pools have only
+        the devices that are free.
+
+        :param count: number of free devices now.
+        :returns: the largest number recorded for the node so far.
         """
         key = host, node
         with self._lock:
@@ -74,7 +77,7 @@ MOST_DEVICES = MostDevices()
 
 
 def get_guest_demand(spec: shared.RequestSpec) -> gradient.Kind | None:
-    """Return CPUs, memory, bandwidth and devices of each NUMA node of a guest.
+    """Return the CPUs, memory, bandwidth and devices of each guest NUMA node.
 
     None for a guest without a NUMA topology.
     """
@@ -99,8 +102,9 @@ def get_guest_demand(spec: shared.RequestSpec) -> gradient.Kind | None:
 
 def get_free_capacity(state: Any,
                       nodes: Sequence[HostNode]) -> gradient.FreeCapacity:
-    """Return the free CPUs, memory, bandwidth and devices of a host's nodes.
+    """Return the free CPUs, memory, bandwidth and devices of host NUMA nodes.
 
+    :param state: Nova's host state of the host.
     :param nodes: the host's NUMA nodes.
     """
     left = headroom.from_stats(getattr(state, 'stats', None) or {})
@@ -122,12 +126,13 @@ def get_free_capacity(state: Any,
 
 def make_cost_function(
         state: Any, spec: shared.RequestSpec) -> candidates.Cost | None:
-    """Return a function that computes the fragmentation cost of a placement.
+    """Return a function that computes how much a placement fragments a host.
 
-    A placement assigns a host NUMA node to each guest NUMA node.
+    The function takes a placement: the host NUMA node of each guest NUMA node.
+    The scheduler chooses the placement with the lowest cost.
 
-    :returns: None if fragmentation does not count; nodes with low numbers are
-        preferred then.
+    :returns: None if fragmentation is not considered; NUMA nodes with low
+        numbers are preferred then.
     """
     mix = MIX.get_kind_shares()
     kind = get_guest_demand(spec) if mix else None

@@ -49,9 +49,9 @@ class GhschedGradientWeigher(option_weigher.OptionWeigher):
 
     def weigh_objects(self, weighed_obj_list: Any,
                       weight_properties: Any) -> list[float]:
-        """Weigh hosts by the fragmentation that a guest would add.
+        """Weigh hosts by how much a guest would fragment free capacity.
 
-        If the weigher's weight is 0 for all hosts, all weights are 0.
+        All weights are 0 if the weigher's multiplier is 0 for all hosts.
         """
         if self.has_zero_weight(weighed_obj_list):
             return [0.0] * len(weighed_obj_list)

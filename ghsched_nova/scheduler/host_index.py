@@ -138,7 +138,7 @@ class NodeCapacity:
     devices: Mapping[Device, int] = field(default_factory=dict)
 
     def has_capacity_for(self, need: NodeNeed) -> bool:
-        """Whether a guest NUMA node fits into a host node's free resources."""
+        """Whether this host NUMA node has room for a guest NUMA node."""
         return (self.pinned >= need.pinned and self.shared >= need.shared
                 and self.pages.get(need.page, 0) >= need.memory
                 and (self.bandwidth is None
@@ -148,9 +148,11 @@ class NodeCapacity:
 
     def subtract(self, need: NodeNeed, claimed: bool,
                  counted: bool) -> 'NodeCapacity':
-        """Return the free resources of a host NUMA node without a guest's.
+        """Return this host node's free resources less those of a guest node.
 
-        :param need: resources of the guest NUMA node on the host NUMA node.
+        A resource that the latest report already excludes is not subtracted.
+
+        :param need: resources of the guest NUMA node.
         :param claimed: whether to subtract CPUs, memory and devices.
         :param counted: whether to subtract bandwidth.
         """
@@ -210,9 +212,10 @@ class HostView:
         """Assign a host NUMA node to each guest NUMA node; None if none fits.
 
         The largest guest node is assigned first, to the host node with the
-        fewest free CPUs. None is exact: the guest does not fit on the host.
+        fewest free CPUs. None is reliable: the guest does not fit on the host.
 
-        :returns: positions of the chosen host NUMA nodes in the host's report.
+        :param need: resources of each guest NUMA node.
+        :returns: the chosen host NUMA nodes, by position in the host's report.
         """
         if need.steered and not self.row.steered:
             return None
@@ -228,10 +231,10 @@ class HostView:
             [choices[node] for node in need.nodes], need.nodes_by_size)
 
     def _list_fitting_nodes(self, need: NodeNeed) -> list[int]:
-        """Return the host NUMA nodes that fit a guest NUMA node.
+        """Return the host NUMA nodes on which a guest NUMA node fits.
 
-        :returns: positions of the nodes in the host's report, the node with
-            the fewest free CPUs first.
+        :returns: the nodes by position in the host's report, the node with the
+            fewest free CPUs first.
         """
         places = [place for place, room in enumerate(self.rooms)
                   if room.has_capacity_for(need)]
@@ -239,14 +242,13 @@ class HostView:
             places, key=lambda place: _make_sort_key(self.rooms[place], need))
 
     def has_refused(self, need: Need, now: float) -> bool:
-        """Whether the host has recently refused a request for equal resources.
+        """Whether the host recently refused a request for the same resources.
         """
         when = self.refused.get(need) if self.refused else None
         return when is not None and now - when < REFUSAL_AGE
 
     def has_more_than(self, earlier: 'HostView') -> bool:
-        """Whether any free resource of a host has grown since an earlier view.
-        """
+        """Whether more of any resource is free than in an earlier view."""
         return (_nodes_gained(earlier.rooms, self.rooms)
                 or self.row.steered > earlier.row.steered
                 or _may_have_grown(self.groups, earlier.groups)
@@ -270,7 +272,10 @@ class _Claim:
     counted: bool = True
 
     def subtract_from(self, view: HostView) -> HostView:
-        """Return the free resources of a host without a claimed guest's."""
+        """Return a host's free resources less those of a guest claimed on it.
+
+        :param view: free resources of the host without the claim.
+        """
         groups = view.groups
         if groups is not None and self.counted:
             groups -= self.need.groups
@@ -303,9 +308,10 @@ class Host:
             self._bandwidth, self._groups = dict(left.bandwidth), left.groups
 
     def update_report(self, row: HostReport, now: float) -> bool:
-        """Replace the resource report of a host by a newer one.
+        """Replace this host's resource report by a newer one.
 
-        :returns: whether the host may have more free resources.
+        :param row: the newer report.
+        :returns: whether the host may have more free resources than before.
         """
         was = self.view.row
         self._mark_claims_counted('claimed', row.guests - was.guests)
@@ -316,7 +322,9 @@ class Host:
         return self._recompute(row, now)
 
     def _mark_claims_counted(self, flag: str, count: int) -> None:
-        """Mark the oldest claims on a host as counted in its newest report.
+        """Mark the oldest claims on a host as included in its newest report.
+
+        Their resources are then no longer subtracted from the report.
 
         :param flag: attribute of the claims to clear.
         :param count: number of guests that are new in the report.
@@ -330,9 +338,11 @@ class Host:
                          groups: int | None, asked: float, now: float) -> bool:
         """Set a host's free bandwidth and control groups from Placement.
 
-        :param asked: time of the query; later claims are subtracted from
-            the values.
-        :returns: whether the host may have more free resources.
+        :param bandwidth: percent by host NUMA node.
+        :param groups: number of free control groups; None if unknown.
+        :param asked: time when Placement was queried; guests claimed later are
+            subtracted from the values.
+        :returns: whether the host may have more free resources than before.
         """
         self._bandwidth.update(bandwidth)
         self._groups = groups
@@ -341,22 +351,27 @@ class Host:
         return self._recompute(self.view.row, now)
 
     def add_claim(self, consumer: str, need: Need, now: float) -> None:
-        """Subtract a guest's resources from a host until a report has them."""
+        """Subtract a new guest's resources until the host's report has them.
+
+        :param consumer: UUID of the guest.
+        """
         nodes = self.view.assign_nodes(need)
         if nodes is not None:
             claim = self._claims[consumer] = _Claim(need, nodes, now)
             self.view = claim.subtract_from(self.view)
 
     def drop_claim(self, consumer: str) -> bool:
-        """Return the resources of a guest to the host that it was claimed on.
+        """Stop subtracting a guest's resources from this host's free ones.
 
-        :returns: whether the host may have more free resources.
+        :param consumer: UUID of the guest.
+        :returns: whether the host may have more free resources than before.
         """
         claim = self._claims.pop(consumer, None)
         return claim is not None and self._recompute(self.view.row, claim.time)
 
     def add_refusal(self, need: Need, now: float) -> None:
-        """Exclude a host from requests for equal resources for a minute."""
+        """Exclude this host from requests for the same resources for a minute.
+        """
         refused = dict(self.view.refused)
         refused.pop(need, None)
         refused[need] = now
@@ -365,9 +380,10 @@ class Host:
         self.view = replace(self.view, refused=refused)
 
     def _recompute(self, row: HostReport, now: float) -> bool:
-        """Recompute a host's free resources from its report and later claims.
+        """Recompute this host's free resources from a report and later claims.
 
-        :returns: whether the host may have more free resources.
+        :param row: the host's resource report.
+        :returns: whether the host may have more free resources than before.
         """
         self._claims = {
             consumer: claim for consumer, claim in self._claims.items()
@@ -391,10 +407,14 @@ def _get_sort_size(need: NodeNeed) -> tuple[int, ...]:
 
 
 def _make_sort_key(room: NodeCapacity, need: NodeNeed) -> tuple[int, ...]:
-    """Return the sort key by which a guest NUMA node prefers host NUMA nodes.
+    """Return a key that sorts host NUMA nodes in the order to try for a guest.
 
-    Nodes without guests and, for a guest without devices, nodes with devices
-    sort last.
+    The guest NUMA node is tried on the first host node first. Host nodes
+    without guests come last, and so do host nodes with devices if the guest
+    needs no devices.
+
+    :param room: free resources of a host NUMA node.
+    :param need: resources of the guest NUMA node.
     """
     spare = not need.devices and any(room.devices.values())
     return room.pinned == room.cpus, spare, room.pinned - need.pinned
@@ -410,7 +430,7 @@ def _nodes_gained(before: Sequence[NodeCapacity],
 
 
 def _may_have_grown(new: int | None, old: int | None) -> bool:
-    """Whether a free amount may have grown; None means an unknown amount."""
+    """Whether a free amount may be larger than before; None means unknown."""
     return new != old and (new is None or old is None or new > old)
 
 
@@ -446,8 +466,9 @@ class Index:
 
     def update_hosts(self, rows: Iterable[HostReport], removed: Iterable[str],
                      now: float) -> None:
-        """Update the scheduler's index of hosts with new resource reports.
+        """Update the scheduler's in-memory index of hosts with new reports.
 
+        :param rows: resource reports of hosts.
         :param removed: UUIDs of the hosts to remove.
         """
         changed = 0
@@ -484,8 +505,7 @@ class Index:
                 (room.pinned, room.bandwidth) for room in host.view.rooms))
 
     def set_unavailable_hosts(self, host_names: Collection[str]) -> None:
-        """Exclude disabled and down hosts from proposals; readmit all others.
-        """
+        """Exclude disabled or down hosts from searches; include all others."""
         with self._lock:
             back = self._unavailable - set(host_names)
             self._unavailable = frozenset(host_names)
@@ -501,11 +521,12 @@ class Index:
             self._gained.append(uuid)
 
     def may_fit_since(self, need: Need, gains: int) -> bool:
-        """Whether a request may fit on a host that has gained resources.
+        """Whether a request may fit on hosts that gained free resources.
 
-        May return True for a request that does not fit, but never the reverse.
+        Used to decide whether to repeat a search that found no host. May
+        return True for a request that does not fit; False is reliable.
 
-        :param gains: :attr:`gains` at the time of an earlier search.
+        :param gains: value of :attr:`gains` at the time of the earlier search.
         """
         with self._lock:
             count = self.gains - gains
@@ -520,8 +541,9 @@ class Index:
                       tried: Collection[str], now: float) -> list[HostView]:
         """Return hosts that seem to have enough free resources for a request.
 
-        The search starts at a random host and skips the classes of hosts that
-        cannot fit the request.
+        The search starts at a random host. Hosts with equal free resources
+        form a class, and whole classes that cannot fit the request are
+        skipped.
 
         :param allows: function that returns whether a host may be
             proposed.
@@ -551,10 +573,11 @@ class Index:
         return list(found.values())
 
     def _iterate_hosts_by_class(self, need: Need) -> Iterator[Host]:
-        """Iterate over the hosts of all classes that may fit a request.
+        """Iterate over the hosts whose class may fit a request.
 
-        Starts at a random host; successive hosts are from different classes,
-        so that they are as varied as the hosts of the whole cloud.
+        Hosts with equal free resources form a class. Iteration starts at a
+        random host, and successive hosts are from different classes, so that
+        the first ones are as varied as the hosts of the whole cloud.
         """
         with self._lock:
             known = self._classes.list_classes()
@@ -569,6 +592,9 @@ class Index:
     def add_claim(self, uuid: str, consumer: str, need: Need,
                   now: float) -> None:
         """Subtract a placed guest from its host's free resources in the index.
+
+        :param uuid: UUID of the host.
+        :param consumer: UUID of the guest.
         """
         with self._lock:
             self._drop_claim(consumer)
@@ -581,7 +607,10 @@ class Index:
                     del self._placed[next(iter(self._placed))]
 
     def drop_claim(self, consumer: str) -> None:
-        """Drop the claim of a guest that will be scheduled again."""
+        """Return a guest's resources to its host before scheduling it again.
+
+        :param consumer: UUID of the guest.
+        """
         with self._lock:
             self._drop_claim(consumer)
 
@@ -596,7 +625,10 @@ class Index:
                          groups: int | None, asked: float, now: float) -> None:
         """Set a host's free bandwidth and control groups from Placement.
 
-        :param asked: time of the query to Placement.
+        :param uuid: UUID of the host.
+        :param bandwidth: percent by host NUMA node.
+        :param groups: number of free control groups; None if unknown.
+        :param asked: time when Placement was queried.
         """
         with self._lock:
             host = self._hosts.get(uuid)
@@ -607,7 +639,10 @@ class Index:
 
     def add_refusals(self, uuids: Iterable[str], need: Need,
                      now: float) -> None:
-        """Exclude hosts from requests for equal resources for a minute."""
+        """Exclude hosts from requests for the same resources for a minute.
+
+        :param uuids: UUIDs of the hosts, which just refused such a request.
+        """
         with self._lock:
             for uuid in uuids:
                 if uuid in self._hosts:
@@ -616,6 +651,9 @@ class Index:
     def choose_at_random(self, hosts: Sequence[str], count: int) -> list[str]:
         """Choose some of the best hosts for a request at random.
 
-        Other schedulers with the same data then choose other hosts.
+        So several schedulers with the same data rarely choose the same host.
+
+        :param hosts: UUIDs of hosts.
+        :param count: number of hosts to choose.
         """
         return self._chance.sample(list(hosts), min(count, len(hosts)))

@@ -62,9 +62,13 @@ def list_guest_node_amounts(topology: Any, threads: int) -> list[GuestNode]:
 
 def list_device_needs(state: Any, spec: shared.RequestSpec,
                       pools: Pools) -> list[DeviceNeed]:
-    """Return the devices that a guest needs, with matching PCI pools.
+    """Return the devices that a guest needs, each with matching PCI pools.
 
-    They are requested by PCI aliases, the VF policy and ports.
+    Devices are requested by PCI aliases, by the extra spec ``ghsched:vfs``,
+    and by ports.
+
+    :param state: Nova's host state of the host.
+    :param pools: the host's pools of free devices.
     """
     wanted = spec.pci_requests if 'pci_requests' in spec else None
     return [DeviceNeed(count=request.count,
@@ -81,7 +85,8 @@ def _list_matching_pools(state: Any, request: Any,
                          pools: Pools) -> frozenset[str]:
     """Return a host's PCI pools that can satisfy a device request.
 
-    If an allocation candidate names pools for the request, only these.
+    If the allocation candidate names pools for the request, only these are
+    returned.
     """
     candidates = state.allocation_candidates or [{}]
     matching = scheduler.list_matching_pools(state, request,
@@ -102,7 +107,9 @@ def list_chosen_nodes(state: Any,
                       nodes: Sequence[HostNode]) -> tuple[HostNode, ...]:
     """Return the host NUMA nodes that ghsched's filter chose for the guest.
 
-    In the order of the guest's NUMA nodes; empty if none were chosen.
+    They are in the order of the guest's NUMA nodes; empty if none were chosen.
+
+    :param nodes: all NUMA nodes of the host.
     """
     known = {node.number: node for node in nodes}
     order = scheduler.get_chosen_nodes(state) or ()
@@ -110,15 +117,19 @@ def list_chosen_nodes(state: Any,
 
 
 def list_limit_physnets(state: Any) -> frozenset[str]:
-    """Return the physical networks that the NUMA limits of a claim name.
+    """Return the physical networks that the claim's NUMA limits name.
 
-    ghsched's filter names a physical network for each allowed NUMA node.
+    To limit a claim to host NUMA nodes, ghsched's filter adds one network for
+    each allowed node.
     """
     return numa.get_physnets((state.limits or {}).get('numa_topology'))
 
 
 def count_threads_per_core(state: Any) -> int:
-    """Return the largest number of hardware threads of a core of a host."""
+    """Return the number of hardware threads per core of a host.
+
+    The largest number, if cores differ.
+    """
     topology = state.numa_topology
     return max((len(siblings) for cell in (topology.cells if topology else ())
                 for siblings in cell.siblings), default=1)
@@ -159,15 +170,15 @@ def _count_near_devices(pools: Pools, node: int) -> dict[str, int]:
 
 
 def _has_only_pinned_cpus(cell: Any) -> bool:
-    """Whether a host NUMA node has CPUs for pinned vCPUs only."""
+    """Whether all CPUs of a host NUMA node are for pinned vCPUs."""
     return bool(cell.pcpuset - cell.cpuset)
 
 
 def _count_shared_cpus(state: Any, cell: Any, floating: int) -> Share:
     """Return total and free shared CPUs of a host NUMA node.
 
-    Guests without a NUMA topology are not subtracted on a node that has CPUs
-    for pinned vCPUs only.
+    :param floating: vCPUs of guests without a NUMA topology to subtract; they
+        are not subtracted on a node whose CPUs are all for pinned vCPUs.
     """
     total = int(len(cell.cpuset) * (state.cpu_allocation_ratio or 1.0))
     used = cell.cpu_usage + (0 if _has_only_pinned_cpus(cell) else floating)
@@ -176,9 +187,10 @@ def _count_shared_cpus(state: Any, cell: Any, floating: int) -> Share:
 
 def _compute_floating_vcpus_per_node(state: Any,
                                      cells: Collection[Any]) -> int:
-    """Return the vCPUs per host NUMA node of guests without a NUMA topology.
+    """Return vCPUs to count on each host node for guests without a topology.
 
-    Rounded up. Nova does not count these vCPUs by node.
+    Nova does not know on which NUMA nodes guests without a NUMA topology run,
+    so their vCPUs are divided evenly among the nodes, rounded up.
     """
     homes = sum(bool(cell.cpuset) for cell in cells)
     placed = sum(cell.cpu_usage + len(cell.pinned_cpus) for cell in cells)
@@ -204,10 +216,11 @@ def _compute_memory(state: Any, cell: Any, page_size: int | None) -> Share:
 
 def _compute_small_page_memory(state: Any, cell: Any,
                                pages: Sequence[Any]) -> Share:
-    """Return total and free memory of a host NUMA node outside huge pages.
+    """Return total and free memory (MiB) of a host node outside huge pages.
 
-    In MiB. Nova counts small pages as used only for guests that ask for a page
-    size; ``memory_usage`` counts all guests with a NUMA topology.
+    Nova counts small pages as used only for guests that ask for a page size.
+    The free memory is therefore computed from ``memory_usage``, which counts
+    all guests with a NUMA topology.
     """
     total = _compute_pages_memory(pages[0]).total if pages else cell.memory
     total = int(total * (state.ram_allocation_ratio or 1.0))
@@ -224,7 +237,7 @@ def _compute_pages_memory(pages: Any) -> Share:
 
 
 def list_nodes_of_floating_guests(state: Any, pools: Pools) -> list[HostNode]:
-    """Return the host NUMA nodes on which guests without a NUMA topology run.
+    """Return the host NUMA nodes that guests without a NUMA topology may use.
 
     These are all nodes with shared CPUs, or the whole host as one node if
     there are none. Nova counts the memory of such guests by host, so it is
@@ -263,7 +276,10 @@ def _compute_host_memory(state: Any, parts: int) -> Share:
 
 def split_floating_guest(nodes: Sequence[HostNode],
                          spec: shared.RequestSpec) -> list[Part]:
-    """Divide a guest without a NUMA topology evenly among host NUMA nodes."""
+    """Divide a guest without a NUMA topology among a host's NUMA nodes.
+
+    Each host NUMA node gets an equal part of the guest's resources.
+    """
     each = GuestNode(shared=-(-spec.vcpus // len(nodes)),
                      memory=-(-spec.memory_mb // len(nodes)))
     return [Part(node, each) for node in nodes]

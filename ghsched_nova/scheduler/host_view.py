@@ -41,9 +41,9 @@ class GhschedHostState(host_manager.HostState):
     @seam('nova.scheduler.host_manager.HostState.consume_from_request',
           ('self', 'spec_obj'))
     def consume_from_request(self, spec_obj: Any) -> None:
-        """Subtract a guest's resources from the host state.
+        """Subtract the resources of a placed guest from this host state.
 
-        Placement names the request group of several VFs once, and Nova takes
+        Placement names the request group of several VFs once, but Nova takes
         one device for each name, so the name is repeated for each VF.
         """
         vfs = list_vf_requests(spec_obj)

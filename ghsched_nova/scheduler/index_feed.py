@@ -107,14 +107,12 @@ class Feed:
 
     @property
     def is_current(self) -> bool:
-        """Whether the index of hosts was just updated from all cell databases.
-        """
+        """Whether the index was recently updated from all cell databases."""
         return time.monotonic() - self._complete_at < CURRENT
 
     @property
     def hosts_ahead(self) -> int:
-        """Number of compute hosts whose last report has a time in the future.
-        """
+        """Number of compute hosts whose last report is dated in the future."""
         return sum(map(len, self._ahead.values()))
 
     @property
@@ -127,9 +125,10 @@ class Feed:
                 list_down_hosts: Callable[[Any], set[str]]) -> None:
         """Update the scheduler's index of hosts from the cell databases.
 
-        Nothing is done if the last update is less than a second old, or if
-        another thread is updating the index.
+        Skipped if the last update is less than a second old, or if another
+        thread is updating the index.
 
+        :param cells: cells whose databases are queried.
         :param list_down_hosts: function that returns the names of the hosts of
             a cell that are disabled or down.
         """
@@ -176,9 +175,9 @@ class Feed:
     def _query_cells(self, context: Any, cells: Sequence[Any], all_hosts: bool,
                      list_down_hosts: Callable[[Any], set[str]],
                      ) -> list[_Answer | None]:
-        """Query each cell database for changed compute nodes.
+        """Query each cell database for compute nodes that have changed.
 
-        :param all_hosts: whether to query all compute nodes.
+        :param all_hosts: whether to query all compute nodes instead.
         :returns: the answers; None for a cell that could not be queried.
         """
         def query_cell(in_cell: Any) -> _Answer:
@@ -223,7 +222,7 @@ class Feed:
             for uuid, _updated, _deleted in answer.seen)
 
     def _record_update_times(self, answer: _Answer) -> None:
-        """Record the time since which to query a cell for changed hosts next.
+        """Record the time from which to look for changes in a cell next.
 
         A time in the future is ignored: the clock of the nova-conductor that
         wrote it differs from the database's, and later changes of other hosts
@@ -273,8 +272,9 @@ class Feed:
 
 
 def parse_compute_node(cell: str, report: Mapping[str, Any]) -> HostReport:
-    """Parse a host's resource report from columns of its compute node record.
+    """Parse a host's resource report from its compute node record.
 
+    :param cell: UUID of the host's cell.
     :raises Exception: if the report is not in Nova's format.
     """
     stats = _parse_json_column(report, 'stats') or {}
@@ -299,8 +299,7 @@ def parse_compute_node(cell: str, report: Mapping[str, Any]) -> HostReport:
 
 
 def _parse_json_column(report: Mapping[str, Any], column: str) -> Any:
-    """Parse the JSON text of a compute node's column; None for an empty one.
-    """
+    """Parse the JSON text in a compute node's column; None if it is empty."""
     text = report[column]
     if not text:
         return None
@@ -311,9 +310,9 @@ def _parse_json_column(report: Mapping[str, Any], column: str) -> Any:
 
 
 def _parse_count(value: object) -> int:
-    """Return a non-negative integer of a host's report; refuse other values.
+    """Return a number of a host's report as a non-negative integer.
 
-    Values above a fixed maximum are refused as well.
+    :raises Exception: for any other value, or a value above a fixed maximum.
     """
     return check_integer(value, MAX_NUMBER)
 
@@ -329,7 +328,7 @@ def _parse_ratio(value: object) -> float:
 
 
 def _parse_cpus(value: Any) -> set[int]:
-    """Return a list of CPU numbers of a host's report as a set."""
+    """Return the set of CPU numbers in a list of a host's report."""
     if not isinstance(value, list) or not all(
             type(cpu) is int for cpu in value):
         raise TypeError('not a list of CPU numbers')
@@ -343,7 +342,7 @@ def _get_object_fields(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _count_free_devices(pools: Any) -> dict[int | None, Counter[Device]]:
-    """Count the free passthrough devices of PCI pools by host NUMA node."""
+    """Count the free devices in a host's PCI pools by NUMA node."""
     found: dict[int | None, Counter[Device]] = {}
     known = () if pools is None else _get_object_fields(pools)['objects']
     for pool in map(_get_object_fields, known):
@@ -362,7 +361,12 @@ def _parse_node_capacity(
     report: Mapping[str, Any],
     devices: Mapping[int | None, Mapping[Device, int]],
 ) -> NodeCapacity:
-    """Parse the free CPUs, memory and devices of a host NUMA node."""
+    """Parse the free CPUs, memory and devices of a host NUMA node.
+
+    :param cell: the NUMA node in the host's report.
+    :param report: columns of the host's compute node record.
+    :param devices: number of free devices by NUMA node and device type.
+    """
     node = _parse_count(cell['id'])
     pinned = _parse_cpus(cell.get('pcpuset') or [])
     pages = dict(map(_parse_free_pages,
@@ -380,7 +384,7 @@ def _parse_node_capacity(
 
 
 def _parse_free_pages(pages: Mapping[str, Any]) -> tuple[int, int]:
-    """Parse the pages of one size of a host NUMA node.
+    """Parse the free memory pages of one size of a host NUMA node.
 
     :returns: page size in KiB, and free memory in MiB.
     """
@@ -392,7 +396,9 @@ def _parse_free_pages(pages: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _runs_ghsched_driver(cell: Mapping[str, Any]) -> bool:
-    """Whether the host of a reported NUMA node runs ghsched's compute driver.
+    """Whether a host runs ghsched's compute driver.
+
+    :param cell: the NUMA node in the host's report.
     """
     network = cell.get('network_metadata')
     return network is not None and names.make_node_physnet(

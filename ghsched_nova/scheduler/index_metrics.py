@@ -113,9 +113,11 @@ class Writer:
         self._registered = 0
 
     def write_metrics(self, figures: Figures) -> None:
-        """Write the scheduler's metrics to this process's metrics file.
+        """Write the scheduler's metrics to a file, at most every 15 seconds.
 
-        Nothing is written within 15 seconds of the last write.
+        Each scheduler process writes a file of its own.
+
+        :param figures: current values of the metrics.
         """
         if self._directory is None or not self._lock.acquire(blocking=False):
             return
@@ -141,7 +143,7 @@ class Writer:
     def _remove_at_exit(self, directory: Path) -> None:
         """Remove this process's metrics file when the process exits.
 
-        A forked process registers the removal of its own file.
+        Called again in each forked process, which has a file of its own.
         """
         if self._registered != os.getpid():
             self._registered = os.getpid()

@@ -89,9 +89,9 @@ class Search:
 def compute_request_need(spec: shared.RequestSpec,
                          instance_uuids: Sequence[str] | None,
                          accounting: policies.Accounting) -> Need | None:
-    """Return the resources that a scheduling request takes on its host.
+    """Return the resources that a scheduling request needs on one host.
 
-    None if the scheduler's index of hosts cannot serve the request.
+    None if the scheduler's in-memory index of hosts cannot serve the request.
 
     :raises PolicyError: if the bandwidth policy of the flavor is invalid.
     """
@@ -117,9 +117,10 @@ def compute_request_need(spec: shared.RequestSpec,
 
 
 def _is_ineligible(spec: shared.RequestSpec) -> bool:
-    """Whether the index of hosts cannot serve a scheduling request.
+    """Whether a scheduling request cannot use the in-memory index of hosts.
 
-    Such a request names hosts, rebuilds a server, or is for a server group.
+    True for a request that names hosts, rebuilds a server, or is for a server
+    group.
     """
     wanted = (spec.requested_destination
               if 'requested_destination' in spec else None)
@@ -180,10 +181,11 @@ class Query:
 
 
 def parse_query(query_string: str) -> Query:
-    """Make a query of one host's candidates from Nova's query of all hosts.
+    """Make a Placement query for one host from Nova's query for all hosts.
 
-    :raises NotForIndex: if the query has a parameter that the index does not
-        support.
+    :param query_string: Nova's query for allocation candidates.
+    :raises NotForIndex: if the query has a parameter that the index of hosts
+        does not support.
     """
     pairs = parse.parse_qsl(query_string)
     amounts = [name.removeprefix('resources') for name, _value in pairs
@@ -211,9 +213,10 @@ def parse_query(query_string: str) -> Query:
 
 def filter_by_traits(query: Query, answer: Mapping[str, Any],
                      host_uuid: str) -> list[Mapping[str, Any]]:
-    """Return the allocation candidates whose providers have the right traits.
+    """Return the allocation candidates that satisfy a query's traits.
 
-    :param query: query whose required and forbidden traits count.
+    :param query: query with required and forbidden traits.
+    :param answer: Placement's answer, with candidates and provider summaries.
     """
     summaries = answer['provider_summaries']
 
@@ -259,9 +262,10 @@ def parse_free_bandwidth_and_groups(
 def get_allocation_candidates(search: Search, index: Index, client: Any,
                               manager: Any, context: Any,
                               resources: Any) -> Any:
-    """Return allocation candidates on hosts that the index proposes.
+    """Return allocation candidates on hosts that the in-memory index proposes.
 
-    The result has the form of ``get_allocation_candidates`` of Nova's client.
+    Nova's own client would query all hosts. The result has the form of its
+    ``get_allocation_candidates``.
 
     :param resources: ``nova.scheduler.utils.ResourceRequest``.
     """
@@ -309,7 +313,7 @@ def _query_host_candidates(client: Any, context: Any, query: Query,
 
 def _propose_hosts(search: Search, index: Index, manager: Any, context: Any,
                    resources: Any) -> list[HostReport]:
-    """Return some of the best hosts on which a request seems to fit."""
+    """Return the best of the hosts that the index proposes for a request."""
     search.batches += 1
     allowed = _AllowedHosts(search.spec, manager, resources)
     rows = {view.row.uuid: view.row for view in index.propose_hosts(
@@ -331,6 +335,8 @@ def _list_filtered_states(spec: shared.RequestSpec, manager: Any, context: Any,
     """Return the states of the hosts that pass the scheduler's filters.
 
     Filters that need an allocation candidate are not run.
+
+    :param uuids: UUIDs of the hosts.
     """
     if not uuids:
         return []

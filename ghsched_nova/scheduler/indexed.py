@@ -82,14 +82,15 @@ class IndexedScheduler:
 
     @property
     def current_search(self) -> index_search.Search | None:
-        """Search of the index of hosts that this thread runs, or None."""
+        """This thread's current search of the index of hosts, or None."""
         return self._current.search
 
     def compute_need(self, context: Any, spec: Any,
                      instance_uuids: Any) -> Need | None:
-        """Return the resources that a scheduling request takes on its host.
+        """Return the resources that a request needs; update the index.
 
-        None if the scheduler's index of hosts cannot serve the request.
+        None if the in-memory index of hosts cannot serve the request; Nova's
+        own search does then.
         """
         try:
             need = index_search.compute_request_need(
@@ -114,14 +115,16 @@ class IndexedScheduler:
     def select_hosts(self, spec: Any, need: Need,
                      schedule_request: Callable[[Any], Any],
                      has_other: bool = False) -> Any:
-        """Select hosts for a request by the scheduler's index of hosts.
+        """Select hosts for a request with the in-memory index of hosts.
 
+        :param need: resources that the request needs on one host.
         :param schedule_request: function that schedules a copy of the request.
-        :param has_other: whether another request for the same server is to be
-            tried before a search of all hosts.
+        :param has_other: whether the server can also be requested with another
+            number of guest NUMA nodes, to be tried before a search of all
+            hosts.
         :returns: the selected hosts; None if the index finds none.
-        :raises NoRoom: if ``has_other``, and the index proves that no host has
-            room.
+        :raises NoRoom: if ``has_other``, and the index proves that the request
+            fits on no host.
         """
         with _log_errors('cannot release the earlier claim', spec):
             self.index.drop_claim(spec.instance_uuid)
@@ -146,10 +149,10 @@ class IndexedScheduler:
         return None
 
     def _knows_all_hosts(self, need: Need) -> bool:
-        """Whether the index has a recent report of each host to judge a need.
+        """Whether the index can prove that the resources are free on no host.
 
-        It also leaves out hosts that refused the same need a while ago, though
-        they may have room.
+        It cannot if a report is missing or unreadable, or if a host is
+        excluded because it refused such a request in the last minute.
         """
         now = time.monotonic()
         return (self.feed.is_current and not self.feed.unreadable_hosts
@@ -196,9 +199,11 @@ class IndexedScheduler:
                               need: Need) -> None:
         """Subtract a placed guest from its host in the index; never raise.
 
-        Guests that were placed by a search of all hosts are subtracted, too. A
-        host that cannot be updated is removed from the index until its next
-        report.
+        Guests that Nova's own search placed are subtracted, too. A host that
+        cannot be updated is removed from the index until its next report.
+
+        :param selections: the selected hosts.
+        :param need: resources of the guest.
         """
         uuid = None
         with _log_errors('cannot subtract the claim from the index', spec):
@@ -213,7 +218,7 @@ class IndexedScheduler:
     # -- refusals -------------------------------------------------------------
 
     def refuse_if_cached(self, spec: Any, need: Need) -> None:
-        """Refuse a request if an equal one has just been refused.
+        """Refuse a request if an equal one was just refused.
 
         :raises nova.exception.NoValidHost: with the reason of that refusal.
         """
@@ -227,7 +232,7 @@ class IndexedScheduler:
 
     def cache_refusal(self, spec: Any, need: Need, gains: int, seconds: float,
                       reason: str) -> None:
-        """Cache why a search of all hosts has refused a request.
+        """Cache the reason why a search of all hosts refused a request.
 
         :param gains: :attr:`Index.gains` when the search began.
         :param seconds: duration of the search.
@@ -236,7 +241,7 @@ class IndexedScheduler:
             self._refusals.add_refusal(spec, need, gains, seconds, reason)
 
     def drop_cached_refusals(self) -> None:
-        """Drop all cached refusals, after a change of host aggregates."""
+        """Drop all cached refusals, because host aggregates have changed."""
         self._refusals.clear()
 
     # -- for the admin --------------------------------------------------------
@@ -272,7 +277,8 @@ class IndexedScheduler:
 def _log_errors(failure: str, spec: Any = None) -> Iterator[None]:
     """Within this context, log any error instead of raising it.
 
-    :param failure: the fixed text of the log line, such as "cannot write".
+    :param failure: beginning of the log line, such as "cannot write".
+    :param spec: the request that the log line names.
     """
     try:
         yield

@@ -70,10 +70,11 @@ class GhschedLoadWeigher(option_weigher.OptionWeigher):
         return score
 
     def _compute_bottleneck_nearness(self, state: Any) -> float | None:
-        """Return a host's load as a part of the load of a bottleneck.
+        """Return how near a host's load is to a bottleneck; 1 is a bottleneck.
 
-        The load of the busiest of the host NUMA nodes that were chosen for the
-        guest, or the mean of all nodes if none were; None if it is unknown.
+        It is the load of the busiest of the host NUMA nodes that were chosen
+        for the guest, or the mean of all nodes if none were; None if it is
+        unknown.
         """
         found = by_load.get_fresh_load(state)
         if found is None:

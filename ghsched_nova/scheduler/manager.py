@@ -100,7 +100,7 @@ class _RequestState(threading.local):
 
     @property
     def removing_filters(self) -> set[str]:
-        """Names of the scheduler filters that removed hosts from a request."""
+        """Names of the filters that removed hosts from the last request."""
         return {one.name for one in self.filtered if one.after < one.before}
 
 
@@ -120,9 +120,9 @@ class _RecordingClient:
         return getattr(self._client, name)
 
     def claim_resources(self, *args: Any, **kwargs: Any) -> bool:
-        """Claim a server's resources in Placement and notice lost races.
+        """Claim a server's resources in Placement; record a failed claim.
 
-        A race is lost if another request has taken the resources first.
+        A claim fails if another request has taken the resources first.
         """
         claimed = self._seen.claims.claim_resources(self._client, *args,
                                                     **kwargs)
@@ -178,9 +178,9 @@ class GhschedSchedulerManager(manager.SchedulerManager):
     @messaging.expected_exceptions(exception.NoValidHost)
     def select_destinations(self, context: Any, *args: Any,
                             **kwargs: Any) -> Any:
-        """Select hosts for a request; after an error release its claims.
+        """Select hosts for a request; if that fails, release its claims.
 
-        Nova itself removes the allocations of a request that is refused.
+        Nova itself does so only after a NoValidHost, not after other errors.
         """
         self._seen.claims.reset()
         spec = kwargs.get('spec_obj')
@@ -202,7 +202,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
     def _schedule_request(self, context: Any, *args: Any,
                           has_other: bool = False, **kwargs: Any) -> Any:
-        """Select hosts for a request by the index, or by a search of all.
+        """Select hosts with the in-memory index, else by Nova's search.
 
         :param has_other: see :meth:`.IndexedScheduler.select_hosts`.
         """
@@ -224,8 +224,9 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
     def _search_unless_refused(self, indexed: IndexedScheduler, need: Need,
                                context: Any, *args: Any, **kwargs: Any) -> Any:
-        """Search all hosts for a request, unless an equal one was just
-        refused.
+        """Select hosts by Nova's search, unless it just refused the like.
+
+        The index has found no host. A new refusal is cached.
         """
         spec, gains = kwargs['spec_obj'].obj_clone(), indexed.index.gains
         indexed.refuse_if_cached(spec, need)
@@ -242,10 +243,9 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
     def _get_all_host_states(self, context: Any, spec_obj: Any,
                              provider_summaries: Any) -> Any:
-        """Return the states of the hosts that may serve a request.
+        """Return the states of the hosts to filter for a request.
 
-        These are the hosts of Placement's allocation candidates, or those that
-        the index of hosts has proposed.
+        All hosts with allocation candidates, or those the index proposed.
         """
         search = self._indexed and self._indexed.current_search
         if not search:
@@ -261,7 +261,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
     def _search_all_hosts(self, context: Any, *args: Any,
                           **kwargs: Any) -> Any:
-        """Select hosts for a request by a search of all hosts.
+        """Select hosts for a request by Nova's search of all hosts.
 
         If no host fits, the error has ghsched's reason.
         """
@@ -300,7 +300,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
     def _iterate_tries(self, spec: shared.RequestSpec,
                        ) -> Iterator[request_filter.Try | None]:
-        """Yield the ways to ask Placement for a request's VFs, the best first.
+        """Yield ways to ask Placement for a request's VFs, the best first.
 
         The nearest VFs come first. For each distance, all VFs of a guest NUMA
         node from one PF are tried first, because that has few candidates, and
@@ -324,7 +324,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
                 yield request_filter.Try(locality, joins=True)
 
     def _has_shared_group(self, policy: policies.GuestPolicy) -> bool:
-        """Whether a host has a shared control group for guests of a policy."""
+        """Whether guests of this policy share a control group anywhere."""
         return self._placement.is_trait_in_use(
             names.make_share_trait(policy.fingerprint, 0))
 
@@ -332,7 +332,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
                              attempt: request_filter.Try | None,
                              refusals: request_filter.Refusals, *args: Any,
                              **kwargs: Any) -> Any:
-        """Select hosts; retry if another request was faster to claim.
+        """Select hosts; retry if another request claimed the resources first.
 
         :param attempt: how to ask Placement for the VFs of the request.
         :param refusals: collects the reasons why hosts are refused.
@@ -356,7 +356,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
                           index: int) -> Any:
         """Return a request's hosts sorted by weight.
 
-        No filter runs for a forced host, so its allocation candidate, which
+        For a forced host no filter runs. So its allocation candidate, which
         nova-conductor expects, is chosen here.
         """
         self._seen.reset_filters()
@@ -373,8 +373,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         return hosts
 
     def _select_hosts(self, *args: Any, **kwargs: Any) -> Any:
-        """Call Nova's select_destinations() and raise its errors undecorated.
-        """
+        """Call Nova's select_destinations(); unwrap errors that it raises."""
         try:
             return super().select_destinations(*args, **kwargs)
         except messaging.ExpectedException as expected:
@@ -410,7 +409,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
 
     def _find_shortages(self, spec: shared.RequestSpec,
                         policy: policies.GuestPolicy) -> list[lack.Lack]:
-        """Return the resources of a request that are free on no host."""
+        """Return the requested resources of which no host has enough free."""
         cloud = cloud_lack.Cloud(
             self._has_candidates, self._list_free_pfs(spec, policy),
             policy.controlled and self._has_shared_group(policy),
@@ -424,7 +423,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
     def _list_free_pfs(self, spec: shared.RequestSpec,
                        policy: policies.GuestPolicy,
                        ) -> dict[str, list[vfs.Pf]]:
-        """Return the PFs with free VFs for each PCI alias of a policy."""
+        """Return the PFs that have free VFs, for each alias of a policy."""
         devices = request_filter.make_device_groups(spec, policy,
                                                     request_filter.Try('node'))
         found: dict[str, list[vfs.Pf]] = {}
@@ -435,7 +434,7 @@ class GhschedSchedulerManager(manager.SchedulerManager):
         return found
 
     def _list_free_providers(self, *resource_and_traits: Any) -> list[vfs.Pf]:
-        """Return the providers in Placement with free resources of a class.
+        """Return the resource providers that have a free resource.
 
         :param resource_and_traits: resource class and required traits.
         """
@@ -465,10 +464,11 @@ def _get_valid_policy(spec: shared.RequestSpec) -> policies.GuestPolicy | None:
 
 def _record_refused_move(context: Any, spec: shared.RequestSpec | None,
                          reason: str) -> None:
-    """Record why a server could not be moved, as an event of its action.
+    """Add the reason why a server could not be moved to its action's events.
 
-    nova-conductor replaces the reason of a refused resize or migration by a
-    sentence of its own, and Nova shows the fault only of servers in ERROR.
+    Users see the reason there: nova-conductor replaces the reason of a refused
+    resize or migration by a sentence of its own, and Nova shows the fault only
+    of servers in ERROR.
     """
     if (spec is None or reason in _NO_REASON or scheduler.is_rebuild(spec)
             or not request_filter.has_ghsched_extra_specs(spec)):
@@ -488,6 +488,6 @@ def _log_too_many_combinations(sizes: vfs.Sizes) -> None:
 
 def _log_distinct_lines(lines: Iterable[str],
                         log_method: Callable[..., None]) -> None:
-    """Log each line about refused hosts once."""
+    """Log each line about refused hosts once, even if given several times."""
     for line in dict.fromkeys(lines):
         log_method('ghsched: flavor %s', line)

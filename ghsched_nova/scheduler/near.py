@@ -46,7 +46,7 @@ def list_requests_without_vf_policy(
 def require_near_devices(requests: Sequence[Any]) -> Sequence[Any]:
     """Set PCI requests to accept only devices on the guest's NUMA nodes.
 
-    Requests of ``ghsched:vfs`` are left out. The requests are changed in
+    Requests made from ``ghsched:vfs`` are skipped. The requests are changed in
     place.
     """
     for request in list_requests_without_vf_policy(requests):
@@ -56,9 +56,11 @@ def require_near_devices(requests: Sequence[Any]) -> Sequence[Any]:
 
 def describe_device_shortage(requests: Sequence[Any],
                              count_free_devices: Free) -> str:
-    """Describe the devices that a guest needs near its NUMA nodes.
+    """Describe the devices that a guest needs near, and where some are free.
 
-    The text also says on which host NUMA nodes such devices are free.
+    :param requests: PCI requests of the guest.
+    :param count_free_devices: function that counts the free devices for a
+        request by host NUMA node.
     """
     needed: Counter[str] = Counter()
     where = {}

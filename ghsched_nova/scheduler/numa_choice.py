@@ -37,11 +37,12 @@ LOG = logging.getLogger(__name__)
 def schedule_with_fitting_count(
         context: Any, spec: shared.RequestSpec,
         schedule_request: Callable[[shared.RequestSpec, bool], Any]) -> Any:
-    """Schedule a request with the first number of guest NUMA nodes that fits.
+    """Schedule a server with the first number of guest NUMA nodes that fits.
 
-    A number for which the index of hosts proves that no host has room is
-    passed over. It is tried again only if no other number fits, because a
-    search of all hosts is expensive in a large cloud.
+    The flavor (``ghsched:numa=auto``) leaves the number to the scheduler. A
+    number is skipped if the index of hosts proves that it fits nowhere; it is
+    searched on all hosts, which is slow in a large cloud, only if no other
+    number fits.
 
     :param schedule_request: function that schedules a request; its second
         argument says whether it may raise :class:`.indexed.NoRoom`.
@@ -70,7 +71,7 @@ def schedule_with_fitting_count(
 
 def _join_refusals(refusals: Mapping[int, exception.NoValidHost]
                    ) -> exception.NoValidHost:
-    """Return the refusal of a request from those of each number of nodes."""
+    """Join the refusals for each number of guest NUMA nodes into one."""
     reasons = {count: error.kwargs.get('reason', '')
                for count, error in refusals.items()}
     if len(set(reasons.values())) == 1:

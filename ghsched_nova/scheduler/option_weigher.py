@@ -38,7 +38,7 @@ class OptionWeigher(weights.BaseHostWeigher):
     unreadable: float
 
     def weight_multiplier(self, host_state: Any) -> float:
-        """Return the weigher's weight for a host.
+        """Return the multiplier of this weigher's score of a host.
 
         Metadata of the host's aggregates override the configuration option.
         """
@@ -47,7 +47,7 @@ class OptionWeigher(weights.BaseHostWeigher):
             getattr(shared.config().ghsched, self.option)))
 
     def has_zero_weight(self, weighed_hosts: Any) -> bool:
-        """Whether the weigher's weight is 0 for all hosts of a request.
+        """Whether this weigher's multiplier is 0 for all hosts of a request.
 
         :param weighed_hosts: hosts in the form of the argument of
             :meth:`weigh_objects`.
@@ -57,8 +57,7 @@ class OptionWeigher(weights.BaseHostWeigher):
 
     def compute_score(self, host_state: Any,
                       spec: shared.RequestSpec) -> float:
-        """Return the score of a host for a request; may raise any exception.
-        """
+        """Return this weigher's score of a host; may raise any exception."""
         raise NotImplementedError
 
     def _weigh_object(self, host_state: Any,

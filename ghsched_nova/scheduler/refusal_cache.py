@@ -64,9 +64,10 @@ class RefusalCache:
         self._refusals: dict[str, _Refusal] = {}
 
     def find_reason(self, spec: Any, need: Need) -> str | None:
-        """Return why an equal request was refused; None if not cached.
+        """Return why an equal request was refused; None if it was not.
 
-        A refusal is dropped once hosts may have gained enough free resources.
+        A cached refusal is dropped once hosts may have gained enough free
+        resources.
         """
         name = make_request_signature(spec)
         with self._lock:
@@ -106,7 +107,7 @@ class RefusalCache:
 
 
 def make_request_signature(spec: Any) -> str:
-    """Return a hash that is equal for requests of the same resources."""
+    """Return a hash of a request, equal for requests of the same resources."""
     return hashlib.sha256(
         jsonutils.dump_as_bytes(_remove_request_ids(spec.obj_to_primitive()),
                                 sort_keys=True)).hexdigest()

@@ -52,7 +52,7 @@ class RefusalLog:
         self._path = directory / FILE
 
     def count_refusal(self, spec: Any) -> None:
-        """Count the refusal of a request by its flavor; never raise."""
+        """Count a refused request in the record of its flavor; never raise."""
         try:
             flavor = spec.flavor
             with self._file_lock():
@@ -108,5 +108,5 @@ class RefusalEndpoint:
         self._log = log
 
     def list_refusals(self, _context: Any) -> str:
-        """Return this host's record of refused requests as JSON text."""
+        """Return the refused requests recorded on this host, as JSON."""
         return refusal_record.to_json(self._log.read_refusals())

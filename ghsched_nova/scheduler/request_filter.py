@@ -89,15 +89,15 @@ def set_try(spec: shared.RequestSpec, attempt: Try | None,
     """Set how the next search of a request asks Placement for VFs.
 
     :param attempt: how to ask; None for the default.
-    :param refusals: collects the log lines about refused hosts, with the
-        shortages that they describe.
+    :param refusals: filled with the log lines about refused hosts, each with
+        the shortages that it describes.
     """
     spec.__dict__['_ghsched_try'] = attempt
     spec.__dict__['_ghsched_refusals'] = refusals
 
 
 def get_refusals(spec: shared.RequestSpec) -> Refusals | None:
-    """Return the collection of reasons why hosts refuse a request.
+    """Return the dictionary that collects why hosts refuse a request.
 
     None if the reasons are not collected.
     """
@@ -106,7 +106,7 @@ def get_refusals(spec: shared.RequestSpec) -> Refusals | None:
 
 
 def get_try(spec: shared.RequestSpec, policy: policies.GuestPolicy) -> Try:
-    """Return how a search of a request asks Placement for VFs.
+    """Return how the current search of a request asks Placement for VFs.
 
     By default all VFs of an alias and a guest NUMA node come from one PF,
     which may be as far from the guest as the policy allows.
@@ -122,8 +122,8 @@ def ghsched_request_filter(_context: Any, spec: shared.RequestSpec) -> bool:
 
     :returns: whether the request was changed.
     :raises nova.exception.RequestFilterFailed: if no host can offer what the
-        flavor asks for; the message names the extra spec and the reason, and
-        appears in the fault of the server.
+        flavor asks for. The message names the extra spec and the reason; users
+        see it in the fault of the server.
     """
     try:
         policy = parse_policy(spec)
@@ -183,7 +183,7 @@ def _make_device_group(spec: shared.RequestSpec, need: policies.Vfs,
 
 
 def list_suffix_prefixes(spec: shared.RequestSpec) -> tuple[str, ...]:
-    """Return the prefixes of the suffixes of ghsched's request groups."""
+    """Return the prefixes that mark request groups added by ghsched."""
     of_vfs = (f'{pci_request.request_id}-' for pci_request in
               pci_requests.select_vf_requests(spec.pci_requests.requests
                                               if spec.pci_requests else ()))
@@ -192,9 +192,9 @@ def list_suffix_prefixes(spec: shared.RequestSpec) -> tuple[str, ...]:
 
 def _replace_requested_resources(
         spec: shared.RequestSpec, wanted: request.Request) -> None:
-    """Replace ghsched's request groups in a request by new ones.
+    """Replace the request groups that ghsched added to a request by new ones.
 
-    A rescheduled request already has such groups.
+    A rescheduled request has groups from its first scheduling.
     """
     ours = list_suffix_prefixes(spec)
     others = [group for group in (

@@ -63,8 +63,7 @@ class CapacityClass:
     two: tuple[Level, ...]
 
     def may_fit(self, needs: 'Needs') -> bool:
-        """Whether a host of this class may have enough capacity for a guest.
-        """
+        """Whether a guest may fit on hosts of this class."""
         return (all(_has_level(self.one, need) for need in needs.each)
                 and (needs.both is None or _has_level(self.two, needs.both)))
 
@@ -83,7 +82,7 @@ class Needs:
 
 
 class Classes(Generic[_Member]):
-    """Members by class. Not safe for threads."""
+    """Hosts by class of (rounded) free capacity. Not safe for threads."""
 
     def __init__(self) -> None:
         self._members: dict[CapacityClass, dict[str, _Member]] = {}
@@ -91,7 +90,11 @@ class Classes(Generic[_Member]):
 
     def set_class(self, uuid: str, member: _Member,
                   host_class: CapacityClass) -> None:
-        """Set the class of a member, which is removed from its earlier class.
+        """Put a host into a class of hosts with equal free capacity.
+
+        The host is removed from its earlier class.
+
+        :param member: the object stored for the host.
         """
         if self._class_of.get(uuid) != host_class:
             self.remove_member(uuid)
@@ -99,7 +102,7 @@ class Classes(Generic[_Member]):
             self._members.setdefault(host_class, {})[uuid] = member
 
     def remove_member(self, uuid: str) -> None:
-        """Remove a member, and its class if it was the last member."""
+        """Remove a host from its class, and the class if it is then empty."""
         known = self._class_of.pop(uuid, None)
         if known is not None:
             del self._members[known][uuid]
@@ -107,12 +110,12 @@ class Classes(Generic[_Member]):
                 del self._members[known]
 
     def list_classes(self) -> list[CapacityClass]:
-        """Return the classes of hosts that have any members."""
+        """Return all classes of hosts with equal (rounded) free capacity."""
         return list(self._members)
 
     def list_members(self,
                      host_classes: Iterable[CapacityClass]) -> list[_Member]:
-        """Return the members of several classes of hosts."""
+        """Return all hosts of the given classes."""
         found: list[_Member] = []
         for known in host_classes:
             found += self._members.get(known, {}).values()
@@ -121,11 +124,11 @@ class Classes(Generic[_Member]):
 
 def iterate_consecutive(members: Sequence[_Member], start: int,
                         count: int) -> Iterator[_Member]:
-    """Iterate over consecutive members, continuing at the first after the
-    last.
+    """Iterate over hosts in order, from one position on and around the end.
 
-    :param start: position of the first member.
-    :param count: maximum number of members.
+    :param members: the hosts.
+    :param start: position of the first host.
+    :param count: maximum number of hosts.
     """
     end = start + min(count, len(members))
     return itertools.chain(members[start:end],
@@ -134,9 +137,10 @@ def iterate_consecutive(members: Sequence[_Member], start: int,
 
 def iterate_scattered(members: Sequence[_Member],
                       start: int) -> Iterator[_Member]:
-    """Iterate over all members so that successive ones are far apart.
+    """Iterate over all hosts; successive ones are far apart in the list.
 
-    :param start: position of the first member.
+    :param members: the hosts.
+    :param start: position of the first host.
     """
     count = len(members)
     # A step of no common divisor reaches every member.
@@ -149,6 +153,8 @@ def iterate_scattered(members: Sequence[_Member],
 
 def round_to_level(pinned: int, bandwidth: int | None) -> Level:
     """Round the free or needed CPUs and bandwidth of a NUMA node to a level.
+
+    Nodes with the same level count as equal when hosts are classified.
 
     :param pinned: dedicated CPUs.
     :param bandwidth: percent; None if unknown.
@@ -163,7 +169,9 @@ def round_to_level(pinned: int, bandwidth: int | None) -> Level:
 
 def classify_host(
         node_amounts: Iterable[tuple[int, int | None]]) -> CapacityClass:
-    """Return the class of a host by the free resources of its NUMA nodes.
+    """Return the class of a host, by the free resources of its NUMA nodes.
+
+    Hosts with equal (rounded) free resources have the same class.
 
     :param node_amounts: free dedicated CPUs and percent of bandwidth by node.
     """
@@ -174,7 +182,9 @@ def classify_host(
 
 
 def make_guest_needs(node_amounts: Iterable[tuple[int, int]]) -> Needs:
-    """Return the levels of free resources that a guest's NUMA nodes need.
+    """Return the rounded resources that each NUMA node of a guest needs.
+
+    They are compared with the classes of hosts.
 
     :param node_amounts: dedicated CPUs and percent of bandwidth by node.
     """

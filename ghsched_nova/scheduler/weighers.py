@@ -50,7 +50,7 @@ class GhschedFragmentationWeigher(option_weigher.OptionWeigher):
                       weight_properties: Any) -> list[float]:
         """Weigh hosts by how a guest would fragment their CPUs and memory.
 
-        If the weigher's weight is 0 for all hosts, all weights are 0.
+        All weights are 0 if the weigher's multiplier is 0 for all hosts.
         """
         if self.has_zero_weight(weighed_obj_list):
             return [0.0] * len(weighed_obj_list)
