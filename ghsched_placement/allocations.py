@@ -21,11 +21,15 @@ def make_allocations_body(consumer: Mapping[str, Any],
                           **changed: Any) -> dict[str, Any]:
     """Return a PUT /allocations body that replaces a consumer's allocations.
 
+    Fields that do not change, such as project and user, are copied from the
+    consumer.
+
     :param consumer: answer to GET /allocations/{consumer}, from microversion
         1.28 to 1.37.
     :param allocations: amount by provider and resource class; a provider
         without an amount is left out.
-    :param changed: values that differ from those of the consumer.
+    :param changed: top-level fields of the body that differ from those of the
+        consumer.
     """
     return {
         'allocations': {provider: {'resources': dict(resources)}
@@ -37,7 +41,6 @@ def make_allocations_body(consumer: Mapping[str, Any],
 
 
 def parse_allocations(answer: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-    """Parse a GET /allocations answer; return amounts by provider and class.
-    """
+    """Parse GET /allocations into amounts by provider and resource class."""
     return {provider: dict(one['resources'])
             for provider, one in answer['allocations'].items()}

@@ -50,11 +50,14 @@ def audit_host_allocations(host: capacity.Host, servers: Iterable[Server],
                                                                     ...]:
     """Compare a host's allocations in Placement with Nova; return findings.
 
+    Each difference is a finding, with a remedy for the admin.
+
     :param host: host with its resource providers.
     :param servers: servers of this host, with the policies of their flavors.
     :param holdings: allocations from this host's providers, by consumer.
     :param others: servers and migrations of other hosts.
-    :param accounting: bandwidth that Placement counts, ``min`` or ``max``.
+    :param accounting: whether Placement counts the guarantee (``min``) or the
+        cap (``max``) of a guest's bandwidth.
     """
     servers, others = tuple(servers), others or Others()
     found = [*_check_providers(host)]
@@ -258,7 +261,12 @@ def _check_allocation(host: capacity.Host, server: Server, policy: GuestPolicy,
 
 def can_share_control_group(host: capacity.Host,
                             policy: GuestPolicy | None) -> bool:
-    """Whether a guest with a policy can share a control group of a host."""
+    """Whether a guest may share a control group with other guests of a host.
+
+    Guests with the same bandwidth policy can share a resctrl control group.
+
+    :param policy: bandwidth policy of the guest; None without one.
+    """
     if policy is None:
         return False
     trait = names.make_share_trait(policy.fingerprint, 0)
@@ -272,7 +280,10 @@ _MOVE_IT = ('live-migrate or resize it, so that it is scheduled again; was '
 def _check_bandwidth(host: capacity.Host, server: Server, policy: GuestPolicy,
                      allocation: Mapping[str, Mapping[str, int]],
                      accounting: Accounting) -> Iterator[Finding]:
-    """Yield a finding if the allocated bandwidth is not what the flavor needs.
+    """Yield a finding if a server's allocated bandwidth is not its flavor's.
+
+    :param accounting: whether Placement counts the guarantee (``min``) or the
+        cap (``max``).
     """
     have = get_bandwidth_by_node(host, allocation)
     want = policy.demand(accounting)
@@ -300,7 +311,7 @@ def _check_node_resources(host: capacity.Host, server: Server,
                           policy: GuestPolicy,
                           allocation: Mapping[str, Mapping[str, int]],
                           accounting: Accounting) -> Iterator[Finding]:
-    """Yield a finding for each L3, burst or real-time amount that is wrong.
+    """Yield a finding for each wrong amount of L3 ways, bursts or RT CPU time.
 
     The amounts allocated from each NUMA node that the server runs on are
     compared with its flavor.
@@ -357,7 +368,7 @@ def _count_vfs(pfs: Iterable[capacity.Pf],
 
 def sum_bandwidth_by_node(host: capacity.Host,
                           holdings: Holdings) -> dict[int, int]:
-    """Return the percent of bandwidth allocated in all from each host node.
+    """Return the percent of bandwidth that all guests have allocated, by node.
 
     :param holdings: allocations from this host's providers, by consumer.
     """
@@ -384,7 +395,7 @@ def get_bandwidth_by_node(host: capacity.Host,
 
 def describe_allocation(host: capacity.Host,
                         allocation: Mapping[str, Mapping[str, int]]) -> str:
-    """Describe the bandwidth, control groups and VFs of an allocation as text.
+    """Describe the bandwidth, control groups and VFs in an allocation as text.
 
     The text is empty if the allocation has other resources only.
 
@@ -409,7 +420,7 @@ def describe_allocation(host: capacity.Host,
 
 
 def _describe_resources(allocation: Mapping[str, Mapping[str, int]]) -> str:
-    """Describe all resource classes and amounts of an allocation as text.
+    """Describe each resource class and amount in an allocation as text.
 
     :param allocation: amounts by provider UUID and resource class.
     """

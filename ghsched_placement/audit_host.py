@@ -32,13 +32,14 @@ _NEXT_REPORT = ('nova-compute puts it right with its next report; look at '
 
 def check_guest_limits(host: capacity.Host, server: Server,
                        shared: bool) -> Iterator[Finding]:
-    """Yield a finding for each NUMA node whose limits differ from the flavor.
+    """Yield a finding for each NUMA node where a guest's limits are wrong.
 
     The limits in the guest's libvirt domain and in its resctrl control group
-    are compared. Differences due to the host's rounding are not reported.
+    are compared with its flavor. Differences due to the host's rounding are
+    not reported.
 
     :param shared: whether several guests share the control group; a missing
-        cap is then not reported.
+        bandwidth cap is then not reported.
     """
     if server.effective is None or server.policy is None:
         return
@@ -61,9 +62,9 @@ def check_guest_limits(host: capacity.Host, server: Server,
 
 def _describe_domain_difference(node_policy: NodePolicy,
                                 reported: diagnostics.GuestNode | None) -> str:
-    """Describe how a guest's libvirt domain differs from its flavor.
+    """Describe how a guest's libvirt domain differs from its flavor, as text.
 
-    The text is empty if the domain does not differ, or is not known.
+    The text is empty if they do not differ, or are not known.
 
     :param node_policy: bandwidth policy of the flavor for a guest NUMA node.
     :param reported: limits of the guest as the host reports them.
@@ -81,12 +82,14 @@ def _describe_domain_difference(node_policy: NodePolicy,
 def _describe_control_group_difference(node_policy: NodePolicy,
                                        reported: diagnostics.GuestNode | None,
                                        shared: bool) -> str:
-    """Describe how a guest's control group differs from its flavor; '' if not.
+    """Describe how a guest's control group differs from its flavor, as text.
+
+    The text is empty if they do not differ, or are not known.
 
     :param node_policy: bandwidth policy of the flavor for a guest NUMA node.
     :param reported: limits of the guest as the host reports them.
-    :param shared: whether several guests share the control group; their caps
-        may then add up to no cap at all.
+    :param shared: whether several guests share the control group; their
+        bandwidth caps may then add up to no cap at all.
     """
     if reported is None:
         return 'no control group is set for it'
@@ -106,10 +109,10 @@ def _describe_control_group_difference(node_policy: NodePolicy,
 
 def check_guarantees(host: capacity.Host, servers: Iterable[Server],
                      allocated: Mapping[int, int]) -> Iterator[Finding]:
-    """Yield a finding for each host node that guarantees too much bandwidth.
+    """Yield a finding for each host node that guarantees more than allocated.
 
-    The bandwidth guaranteed to guests is compared with the bandwidth, bursts
-    included, that Placement has allocated to them.
+    The bandwidth guaranteed to guests in resctrl is compared with the
+    bandwidth, bursts included, that Placement has allocated to them.
 
     :param allocated: percent of bandwidth allocated from each host NUMA node.
     """
@@ -134,9 +137,11 @@ def check_guarantees(host: capacity.Host, servers: Iterable[Server],
 
 
 def yield_guarantees(guests: Iterable[diagnostics.GuestNode]) -> Iterator[int]:
-    """Yield the percent of bandwidth guaranteed to each guest.
+    """Yield the percent of bandwidth that each control group guarantees.
 
-    Guests that share a control group count once, with the group's guarantee.
+    Guests that share a control group count once.
+
+    :param guests: reported limits of the guests on one host NUMA node.
     """
     shared: dict[str, int] = {}
     for reported in guests:

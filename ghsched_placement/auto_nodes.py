@@ -39,7 +39,10 @@ def is_node_count_undecided(extra_specs: Mapping[str, str]) -> bool:
 
 
 def has_chosen_node_count(extra_specs: Mapping[str, str]) -> bool:
-    """Whether the scheduler has chosen the number of guest NUMA nodes."""
+    """Whether extra specs of ghsched:numa=auto already have a node count.
+
+    The scheduler sets hw:numa_nodes when it has chosen the number.
+    """
     return (keys.NUMA.extra_spec in extra_specs
             and keys.NUMA_NODES in extra_specs)
 
@@ -48,6 +51,7 @@ def list_node_counts(extra_specs: Mapping[str, str], vcpus: int,
                      memory_mb: int) -> tuple[int, ...]:
     """Return the numbers of guest NUMA nodes to try for a flavor, ascending.
 
+    For a flavor with ghsched:numa=auto, the scheduler chooses one of them.
     Only numbers that divide both vCPUs and memory evenly are returned.
     """
     most = min(get_max_node_count(extra_specs), vcpus)
@@ -60,7 +64,8 @@ def list_server_node_counts(extra_specs: Mapping[str, str], vcpus: int,
                             is_fixed: bool) -> tuple[int, ...]:
     """Return the numbers of guest NUMA nodes to try for an existing server.
 
-    They are in ascending order.
+    They are in ascending order. Only one is returned if the server must keep
+    the number that it has.
 
     :param current: number that the server has; 0 if it has never run.
     :param is_fixed: whether the number cannot change now, such as during a
@@ -78,7 +83,8 @@ def get_max_node_count(extra_specs: Mapping[str, str]) -> int:
 
 
 def keeps_node_count(extra_specs: Mapping[str, str]) -> bool:
-    """Whether a server keeps its number of guest NUMA nodes when it moves."""
+    """Whether a flavor makes a server keep its number of NUMA nodes in a move.
+    """
     # Slow to import; few flavors need it.
     from oslo_utils import strutils
 
@@ -88,7 +94,8 @@ def keeps_node_count(extra_specs: Mapping[str, str]) -> bool:
 
 def set_node_count(extra_specs: Mapping[str, str], count: int) -> dict[str,
                                                                        str]:
-    """Return a flavor's extra specs with ``hw:numa_nodes`` set to a count."""
+    """Return a copy of extra specs with ``hw:numa_nodes`` set to a node count.
+    """
     return {**extra_specs, keys.NUMA_NODES: str(count)}
 
 

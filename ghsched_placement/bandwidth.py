@@ -82,8 +82,9 @@ class NodePolicy(Bandwidth):
     def get_counted_burst(self, accounting: Accounting) -> int:
         """Return the percent that Placement counts for the node's burst.
 
-        It is 0 if Placement counts the caps of guests (accounting ``max``),
-        because a cap includes the burst.
+        A burst is bandwidth above the guarantee that the guest gets most of
+        the time. The result is 0 if Placement counts the caps of guests
+        (accounting ``max``), because a cap includes the burst.
         """
         return self.burst if accounting == 'min' else 0
 
@@ -96,7 +97,7 @@ class NodePolicy(Bandwidth):
                 + (f',burst={self.burst}' if self.burst else ''))
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return a bandwidth policy as a dict; l3_ways and burst only if set.
+        """Return the bandwidth policy as a dict; l3_ways and burst if not 0.
         """
         more = {'l3_ways': self.l3_ways, 'burst': self.burst}
         return {**self.as_dict(), **{name: value for name, value
@@ -123,7 +124,7 @@ class NodePolicy(Bandwidth):
 
 def check_integer(value: object, maximum: int = 2 ** 16,
                   minimum: int = 0) -> int:
-    """Return a value if it is an integer within limits; raise otherwise.
+    """Return a value if it is an integer within limits; else raise an error.
 
     :param maximum: largest value that is allowed.
     :param minimum: smallest value that is allowed.

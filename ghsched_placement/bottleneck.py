@@ -48,7 +48,7 @@ HYSTERESIS = 20
 
 @dataclass(frozen=True)
 class Limits:
-    """Thresholds at which a node becomes a bottleneck, and stops being one.
+    """Thresholds of load at which a host NUMA node becomes a bottleneck.
 
     :param begin: threshold by resource, in the units of the load record; a
         resource without a threshold is not judged.
@@ -75,7 +75,9 @@ class Change:
 
 def make_bottleneck_limits(thresholds: Mapping[str, int],
                            hysteresis: int = HYSTERESIS) -> Limits:
-    """Return the load thresholds of bottlenecks; missing ones get defaults.
+    """Return the loads at which a NUMA node becomes a bottleneck, by resource.
+
+    Resources without a given threshold get a default one.
 
     :param thresholds: percent of load by resource; 0: the resource cannot be a
         bottleneck.
@@ -93,10 +95,11 @@ def make_bottleneck_limits(thresholds: Mapping[str, int],
 
 def mark_bottlenecks(load: Load, previous: Load | None,
                      limits: Limits) -> Load:
-    """Return a host's load record with the bottlenecks of its nodes filled in.
+    """Return a host's load record with the bottlenecks of its nodes marked.
 
     :param load: load record without bottlenecks.
-    :param previous: previous load record of the host, with its bottlenecks.
+    :param previous: previous load record of the host; a bottleneck in it ends
+        only when the load is well below the threshold.
     :param limits: thresholds at which a bottleneck begins and ends.
     """
     earlier = previous.get_nodes_by_number() if previous else {}
@@ -112,7 +115,7 @@ def _get_bottlenecks(node: HostNode | None) -> Iterable[str]:
 
 def _find_bottlenecks(node: HostNode, previous: Iterable[str],
                       limits: Limits) -> tuple[str, ...]:
-    """Return the resources that are bottlenecks of a host node, by its load.
+    """Return the resources whose load makes a host NUMA node a bottleneck.
 
     :param previous: resources that were bottlenecks of the node before.
     :param limits: thresholds at which a bottleneck begins and ends.

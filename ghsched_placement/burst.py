@@ -91,7 +91,10 @@ _RISKS = {'low': (0.5, 1.5), 'medium': (0.3, 1.2), 'high': (0.1, 1.1)}
 def make_limits_for_risk(risk: str, window: int, ratio: float) -> Limits:
     """Return the burst overcommitment limits for a risk: low, medium or high.
 
-    :param window: hours of measurements that count.
+    A burst is bandwidth above a guest's guarantee. The risk is that guests
+    want more bursts at a time than the host has reserved bandwidth for.
+
+    :param window: hours for which measurements count.
     :param ratio: how many times the bandwidth that is reserved for bursts may
         be promised to guests.
     """
@@ -142,7 +145,7 @@ class Hour:
     short: int = 0
 
     def add_hour(self, other: 'Hour') -> 'Hour':
-        """Return the sum of this burst use record and one of the same hour."""
+        """Return the sum of two records of burst use in the same hour."""
         return Hour(self.number, *map(
             operator.add, list(vars(self).values())[1:],
             list(vars(other).values())[1:]))
@@ -170,9 +173,10 @@ class Measured:
 
 def make_hour_from_period(number: int, shares: Sequence[Share], pool: float,
                           full: bool) -> Hour:
-    """Return an hourly record of burst use that holds one measured period.
+    """Return an hourly record of burst use with one measured period in it.
 
-    The record counts no period if no guest has a burst.
+    A period is the time between two measurements of nova-compute. It is not
+    counted if no guest has a burst.
 
     :param number: number of the hour, in hours since 1970.
     :param shares: use of each guest's burst in the period.
@@ -196,11 +200,14 @@ def make_hour_from_period(number: int, shares: Sequence[Share], pool: float,
 
 def add_period_to_hours(hours: Iterable[Hour], new: Hour,
                         window: int) -> tuple[Hour, ...]:
-    """Add a measured period to the hourly records of burst use; return them.
+    """Add a measured period to the hourly records of burst use of a host node.
+
+    A period is the time between two measurements of nova-compute.
 
     :param hours: records until now; those older than the window are dropped.
-    :param new: record of the new period.
+    :param new: record of the new period, see :func:`make_hour_from_period`.
     :param window: length of the window in hours.
+    :returns: the records with the new period.
     """
     kept = [hour for hour in hours
             if new.number - window < hour.number <= new.number]
@@ -212,12 +219,12 @@ def add_period_to_hours(hours: Iterable[Hour], new: Hour,
 
 
 def to_hour_number(now: float) -> int:
-    """Convert a time in seconds since 1970 to full hours since 1970."""
+    """Convert seconds since 1970 to whole hours since 1970, rounded down."""
     return int(now // _HOUR)
 
 
 def summarize_hours(hours: Sequence[Hour], limits: Limits) -> Measured | None:
-    """Return the burst use on a host NUMA node over a whole window of hours.
+    """Return the burst use of a host NUMA node over a whole window of hours.
 
     None until a whole window has been measured: a shorter time would miss a
     load that occurs once a day.
@@ -244,13 +251,13 @@ def summarize_hours(hours: Sequence[Hour], limits: Limits) -> Measured | None:
 
 def estimate_shortage_probability(found: Measured, promised: float,
                                   pool: float, limits: Limits) -> float:
-    """Estimate how often guests' bursts exceed the bandwidth kept for them.
+    """Estimate how often bursts exceed the bandwidth reserved for them.
 
-    :param found: burst use over the window of measurements.
+    :param found: measured burst use of a host NUMA node.
     :param promised: percent of the host NUMA node that is promised as bursts
         to all guests.
     :param pool: percent of the node that is reserved for bursts.
-    :returns: fraction of the periods, 0 to 1.
+    :returns: fraction, 0 to 1, of the measured periods.
     """
     if promised <= pool:
         return 0.0
@@ -269,8 +276,9 @@ def compute_burst_limit(hours: Sequence[Hour], pool: float,
                         limits: Limits) -> int:
     """Return the percent of a host NUMA node that may be promised as bursts.
 
-    Until a whole window is measured, this is the percent that is reserved for
-    bursts, without overcommitment.
+    More may be promised than is reserved, as guests rarely use their bursts
+    all at once. Until a whole window of hours is measured, the result is what
+    is reserved.
 
     :param hours: hourly records of burst use, the oldest first.
     :param pool: percent of the node that is reserved for bursts.
@@ -294,13 +302,17 @@ def compute_burst_limit(hours: Sequence[Hour], pool: float,
 
 def add_to_hourly_minima(before: Sequence[tuple[int, int]], hour: int,
                          now: int, window: int) -> tuple[tuple[int, int], ...]:
-    """Add a period's burst limit to the lowest burst limits of each hour.
+    """Add a new burst limit of a host node to the lowest burst limits by hour.
 
-    :param before: pairs of the number of an hour and its lowest limit, the
-        oldest first; those older than the window are dropped.
-    :param hour: number of the new period's hour.
-    :param now: percent of the host NUMA node that the new period allows.
+    Placement is offered no more than the lowest limit of the whole window.
+
+    :param before: pairs of the number of an hour and its lowest burst limit,
+        the oldest first; those older than the window are dropped.
+    :param hour: number of the current hour.
+    :param now: percent of the host NUMA node that may be promised as bursts by
+        the latest measurement.
     :param window: length of the window in hours.
+    :returns: the pairs with the new limit.
     """
     kept = [one for one in before if hour - window < one[0] <= hour]
     if kept and kept[-1][0] == hour:
@@ -313,8 +325,8 @@ def add_to_hourly_minima(before: Sequence[tuple[int, int]], hour: int,
 def smooth_burst_offer(before: int, now: int) -> int:
     """Return the percent of a host NUMA node to offer to Placement as bursts.
 
-    A lower limit is offered at once, a higher one only if it is at least 10
-    percent higher, so that small changes do not cause writes.
+    A lower percentage than until now is offered at once, a higher one only if
+    it is at least 10 percent higher, so that small changes cause no writes.
 
     :param before: percent offered until now.
     :param now: percent that the measurements allow now.
@@ -364,9 +376,9 @@ def _compute_incomplete_beta(a: float, b: float, x: float) -> float:
 
 
 def _compute_beta_numerator(a: float, b: float, x: float, step: int) -> float:
-    """Return a numerator in the continued fraction of the beta function.
+    """Return a numerator of the incomplete beta function's continued fraction.
 
-    :param step: number of the numerator.
+    :param step: index of the numerator.
     """
     half, odd = divmod(step, 2)
     if odd:

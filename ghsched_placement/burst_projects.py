@@ -83,7 +83,9 @@ class Use:
     square_sum: float = 0.0
 
     def add_period(self, weight: float, promised: int, used: float) -> 'Use':
-        """Return this project's use of bursts with one measured period added.
+        """Return the project's use of bursts with one more period added.
+
+        Older periods count less, the older the less.
 
         :param weight: factor by which all earlier periods count less.
         :param promised: percent of the host NUMA node that was promised to the
@@ -98,7 +100,10 @@ class Use:
 
     def compute_mean_and_deviation(self, periods: float) -> tuple[float,
                                                                   float]:
-        """Return mean and standard deviation of the used part of the bursts.
+        """Return mean and standard deviation of the used part of bursts.
+
+        This is the part, 0 to 1, that a project's guests use of the bandwidth
+        that is promised to them as bursts.
 
         :param periods: number of measured periods, older ones weighted less.
             Periods before the project's first guest count as fully used.
@@ -135,15 +140,15 @@ class Uses:
 
     @property
     def largest_promised(self) -> int:
-        """Percent of a host node promised as bursts to the largest project."""
+        """Percent of a host node promised as bursts to any project at most."""
         return max((use.promised for use in self.projects), default=0)
 
     @property
     def effective_projects(self) -> float:
-        """Effective number of projects, weighted by their promised bursts.
+        """Effective number of projects with bursts on a host NUMA node.
 
-        Projects with equal shares count as their number, others as fewer (sum
-        squared over sum of squares).
+        Projects that are promised equal bursts count as their number, unequal
+        ones as fewer (square of the sum over sum of the squares).
         """
         squares = sum(use.promised ** 2 for use in self.projects)
         return self.total_promised ** 2 / squares if squares else 0.0
@@ -152,8 +157,9 @@ class Uses:
 def add_period_by_project(before: Uses, hour: int,
                           shares: Iterable[burst.Share],
                           window: int) -> Uses:
-    """Add one measured period to the use of bursts by project.
+    """Add one measured period to the burst use of a host NUMA node by project.
 
+    :param before: use of bursts by project until now.
     :param hour: number of the hour of the period.
     :param shares: use of each guest's burst in the period.
     :param window: hours after which a period counts for 37 percent (1/e).
@@ -181,15 +187,17 @@ def add_period_by_project(before: Uses, hour: int,
 
 def compute_limit_by_project_use(uses: Uses, pool: float,
                                  limits: burst.Limits) -> int:
-    """Return the percent of a host NUMA node that may be promised as bursts.
+    """Return the percent of a host node that may be promised as bursts.
 
-    The measured use of each project limits it. It is never less than the
-    reserved percent, and exactly that if one project has all guests, or if
-    less than a window was measured. If guests count as independent
-    (``limits.correlation`` is 0), only the overcommitment ratio limits it.
+    It depends on how much of its bursts each project has used. It is never
+    less than the reserved percent, and exactly that if one project has all
+    guests, or if less than a window was measured. If guests count as
+    independent (``limits.correlation`` is 0), only the overcommitment ratio
+    limits it.
 
     :param uses: measured use of bursts by project.
     :param pool: percent of the node that is reserved for bursts.
+    :param limits: limits on overcommitting bursts.
     """
     base = max(0, math.floor(pool))
     most = max(base, math.floor(pool * limits.ratio))
@@ -209,8 +217,8 @@ def compute_limit_by_project_use(uses: Uses, pool: float,
 def _compute_worst_use(uses: Uses, safety: float) -> float:
     """Return the percent of a host node that bursts use in the worst case.
 
-    In the worst case the projects that would add most are all busy at the same
-    time.
+    In the worst case, the projects that add most to the use are all busy at
+    the same time.
 
     :param safety: factor on the measured mean use of the other projects.
     """

@@ -59,7 +59,8 @@ class Record:
 
     @property
     def total(self) -> burst.Hour:
-        """Burst use of a host NUMA node, summed over the whole window."""
+        """Burst use of a host NUMA node, summed over all hours of the window.
+        """
         return functools.reduce(burst.Hour.add_hour, self.hours, burst.Hour(0))
 
 
@@ -81,7 +82,8 @@ def add_period_to_record(before: Record, hour: int, now: Period,
                          limits: burst.Limits) -> Record:
     """Add one measured period to the burst record of a host NUMA node.
 
-    If the use of some guest is unknown in the period, no measurement is added.
+    A period is the time between two measurements of nova-compute. It is not
+    counted if the use of some guest is unknown.
 
     :param before: burst record until now.
     :param hour: number of the hour of the period, in hours since 1970.
@@ -115,8 +117,8 @@ def add_period_to_record(before: Record, hour: int, now: Period,
 def to_json(records: Mapping[int, Record]) -> str:
     """Return the burst records of a host's NUMA nodes as JSON.
 
-    The use by project is a JSON object of its own, because older releases
-    refuse unknown names in the record of a node.
+    The use by project is in a JSON object of its own, because older releases
+    refuse unknown fields in the record of a node.
 
     :param records: burst record by host NUMA node.
     """
@@ -129,8 +131,8 @@ def to_json(records: Mapping[int, Record]) -> str:
 def from_json(text: str) -> dict[int, Record]:
     """Parse the burst records of a host's NUMA nodes from JSON.
 
-    The result is empty if the text is malformed, and lacks the use by project
-    if only that part is malformed.
+    The result is empty if the text is malformed. If only the use by project is
+    malformed, only that is left out.
     """
     return wire.parse(text, VERSION, _parse_records) or {}
 

@@ -69,7 +69,7 @@ class VfRequest:
     count: int
 
     def list_vf_group_suffixes(self) -> list[str]:
-        """Return the request group suffix of each VF of a Nova PCI request."""
+        """Return the request group suffix of each VF of a PCI request."""
         return [names.make_vf_suffix(self.request_id, number)
                 for number in range(self.count)]
 
@@ -97,7 +97,10 @@ class Wanted:
     near: bool = False
 
     def list_all_group_suffixes(self) -> frozenset[str]:
-        """Return the request group suffixes of all guest NUMA nodes and VFs.
+        """Return the request group suffixes of all guest nodes and VFs.
+
+        A suffix names a granular request group of an allocation candidates
+        query.
         """
         return frozenset(self.suffixes.values()).union(
             *(vf.list_vf_group_suffixes() for vf in self.vfs))
@@ -121,29 +124,34 @@ class Host:
     busy: Mapping[int, node_choice.Cost] = field(default_factory=dict)
 
     def get_locality_index(self, node: int, other: int | None) -> int:
-        """Return the distance of two host nodes as an index in LOCALITIES.
+        """Return the distance between two NUMA nodes of a host: 0, 1 or 2.
 
         0: same node, 1: another node of the same socket, 2: farther or
         unknown.
+
+        :param other: second host NUMA node; None if unknown.
         """
         return request.get_locality(node, other, self.socket_of)
 
 
 @dataclass(frozen=True)
 class Placed:
-    """Assignment of guest NUMA nodes to host NUMA nodes, with its candidates.
+    """Assignment of guest NUMA nodes to host NUMA nodes, with the candidates
+    for it.
 
     :param nodes: host NUMA node by guest NUMA node; empty when nothing is
         requested that is on a node.
-    :param candidates: Placement's candidates, those with the fewest PFs
-        first. They differ in the PFs of VFs only.
+    :param candidates: Placement's allocation candidates that allow it, those
+        with the fewest PFs first. They differ in the PFs of VFs only.
     :param others: providers of the other request groups by suffix, such as
         those of ``pci_passthrough:alias``.
-    :param far: number of VFs off their node, and off its socket.
-    :param wasted: number of guest nodes without VFs on a node with PFs.
+    :param far: number of VFs on another host node than their guest node, and
+        on another socket.
+    :param wasted: number of guest nodes without VFs on a host node with PFs.
     :param sockets: number of sockets that the guest is on.
     :param pfs: UUIDs of the PFs of the first candidate.
-    :param cost: cost of the nodes to others, see :data:`Cost`.
+    :param cost: cost of using these host nodes to other guests, see
+        :data:`Cost`.
     :param busy: load of the nodes, see
         :func:`ghsched_placement.node_choice.combine_load_costs`.
     """
@@ -160,20 +168,22 @@ class Placed:
 
     @property
     def candidate(self) -> Mapping[str, Any]:
-        """Allocation candidate of the assignment that uses the fewest PFs."""
+        """Allocation candidate that takes the guest's VFs from the fewest PFs.
+        """
         return self.candidates[0]
 
     def get_host_node_order(self) -> tuple[int, ...]:
-        """Return the host NUMA nodes, in the order of the guest NUMA nodes."""
+        """Return the host nodes of all guest nodes, in guest node order."""
         return tuple(node for _guest, node in sorted(self.nodes.items()))
 
     @property
     def rank(self) -> tuple[Any, ...]:
-        """Sort key of assignments of a guest to host nodes; smallest is best.
+        """Sort key of a guest's assignments to host nodes; smallest is best.
 
-        Compared are, in this order: VFs far from their guest nodes; host nodes
-        with PFs for guest nodes without VFs; number of sockets; load; cost to
-        other guests; whose turn it is among equal nodes; number of PFs.
+        It compares, in this order: VFs far from their guest nodes; host nodes
+        with PFs that are used by guest nodes without VFs; number of sockets;
+        load; cost to other guests; which of equal nodes is filled next; number
+        of PFs.
         """
         off_node, off_socket = self.far
         busy, turn = node_choice.split_load_cost(self.busy)
@@ -184,11 +194,12 @@ class Placed:
 
 def map_vfs_to_pfs(candidates: Sequence[Mapping[str, Any]],
                    vfs: Sequence[VfRequest]) -> None:
-    """Add the PF of each VF to the provider mappings of allocation candidates.
+    """Complete the provider mappings of candidates by the PF of each VF.
 
-    Placement maps a request group for several VFs under the suffix of the
-    first of them, so a VF without a mapping gets the PF of the VF before it.
-    Nova reads the mappings from the candidate that it claims.
+    The candidates are changed in place; Nova reads the mappings from the one
+    that it claims. Placement maps a request group for several VFs under the
+    suffix of the first of them, so a VF without a mapping gets the PF of the
+    VF before it.
     """
     for candidate in candidates:
         mappings = candidate['mappings']
@@ -201,7 +212,7 @@ def map_vfs_to_pfs(candidates: Sequence[Mapping[str, Any]],
 
 
 def make_node_capacity_reason(nodes: Iterable[int]) -> Lack:
-    """Return the refusal reason of host nodes without enough CPUs or memory.
+    """Return the refusal reason for host nodes with too few CPUs or memory.
 
     The host NUMA nodes have the bandwidth and VFs that a guest needs, but not
     the CPUs, memory, networks or other devices.

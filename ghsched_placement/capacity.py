@@ -91,13 +91,12 @@ class Stock:
 
     @property
     def step_size(self) -> int:
-        """Number that each allocated amount must be a multiple of (step_size).
-        """
+        """Number that each allocated amount must be a multiple of."""
         return int(self.record.get('step_size', 1))
 
     @property
     def max_unit(self) -> int:
-        """Largest amount that a single allocation can have now.
+        """Largest amount that one more allocation can take now.
 
         It is free, no more than Placement's max_unit, and a multiple of the
         step size.
@@ -180,15 +179,17 @@ class Host:
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """Sorted names of the host's capabilities, such as MEM_BW_MAX."""
+        """Sorted names of what ghsched can do on the host, such as MEM_BW_MAX.
+        """
         return tuple(sorted(
             name for name, trait in names.CAPABILITY_TRAITS.items()
             if trait in self.root.traits))
 
     def get_largest_guarantee(self, node: Node) -> int:
-        """Return the largest percent of bandwidth a host node can guarantee.
+        """Return the largest bandwidth guarantee a node can give, in percent.
 
-        It is 0 if no control group is free on the host.
+        It is the largest for one more guest, and 0 if the host has no free
+        control group.
         """
         if node.bandwidth is None or not self.groups or not self.groups.free:
             return 0
@@ -198,8 +199,8 @@ class Host:
 def compute_fragmentation(host: Host) -> int | None:
     """Return the percent of a host's free bandwidth on partly allocated nodes.
 
-    0 if no NUMA node with free bandwidth has any allocated, 100 if all such
-    nodes have. None if no bandwidth is free.
+    This bandwidth is of no use to a guest that needs a whole NUMA node. 0 if
+    all free bandwidth is on unused nodes, None if no bandwidth is free.
     """
     stocks = [node.bandwidth for node in host.nodes if node.bandwidth]
     free = sum(stock.free for stock in stocks)
@@ -210,7 +211,7 @@ def compute_fragmentation(host: Host) -> int | None:
 
 
 def set_node_capacity(host: Host, capacities: Iterable[NodeCapacity]) -> Host:
-    """Return a host with the given CPUs and memory set on its NUMA nodes.
+    """Return a copy of a host with given CPUs and memory of its NUMA nodes.
 
     :param capacities: CPUs and memory of host NUMA nodes; those of the other
         nodes become unknown.
@@ -239,6 +240,7 @@ def _divide_inventory(host: Host, resource_class: str,
                       parts: int) -> tuple[int, int, float]:
     """Return total, usage and ratio of an even part of a host's inventory.
 
+    :param resource_class: resource class of the host's inventory.
     :param parts: number of parts to divide the host's inventory into.
     """
     stock = host.root.get_stock(resource_class)
@@ -249,7 +251,7 @@ def _divide_inventory(host: Host, resource_class: str,
 
 
 def build_hosts(providers: Iterable[Provider]) -> tuple[Host, ...]:
-    """Build the hosts that run the ghsched driver from Placement's providers.
+    """Build the hosts that run ghsched from Placement's resource providers.
 
     The hosts are sorted by name.
     """
@@ -262,9 +264,10 @@ def build_hosts(providers: Iterable[Provider]) -> tuple[Host, ...]:
 
 
 def parse_numa_node_number(root: str, uuid: str, name: str) -> int | None:
-    """Parse the host NUMA node number in the name of a resource provider.
+    """Parse the host NUMA node number from the name of a resource provider.
 
-    None if the name has none, or the UUID is not that of this NUMA node.
+    None if the name has none, or if the UUID is not the one that ghsched gives
+    the provider of this NUMA node.
 
     :param root: UUID of the compute node's provider.
     """
@@ -310,7 +313,10 @@ def _build_node(provider: Provider, root: Provider, pfs: list[Pf]) -> Node:
 
 
 def _build_pfs(provider: Provider, root: Provider) -> list[Pf]:
-    """Build a PF from each custom (CUSTOM_*) resource class of a provider."""
+    """Return a PF for each custom (CUSTOM_*) resource class of a provider.
+
+    :param root: provider of the compute node.
+    """
     address = provider.name.removeprefix(f'{root.name}_')
     found = []
     for resource_class in sorted(provider.inventories):

@@ -54,11 +54,12 @@ class Change:
 
 
 def to_extra_spec(name: str) -> str:
-    """Convert the name of a changeable bandwidth key to its full extra spec.
+    """Convert a changeable bandwidth setting's name to its extra spec.
 
     :param name: such as ``mem_bw_max``, ``mem-bw-max`` or ``mem_bw_max.0``,
         with or without ``ghsched:``.
-    :raises PolicyError: when the key cannot be changed while a guest exists.
+    :raises PolicyError: when the setting cannot be changed while a guest
+        exists.
     """
     prefix = keys.NAMESPACE + ':'
     word, dot, node = name.removeprefix(prefix).partition('.')
@@ -76,9 +77,9 @@ def merge_extra_specs(extra_specs: Mapping[str, str],
                       requested: RequestedChanges) -> dict[str, str]:
     """Return a flavor's extra specs with the requested changes applied.
 
-    :param requested: new value by key; None removes the key.
-    :raises PolicyError: for a key that cannot be changed while a guest exists,
-        or an invalid value.
+    :param requested: new value by extra spec; None removes the extra spec.
+    :raises PolicyError: for an extra spec that cannot be changed while a guest
+        exists, or an invalid value.
     """
     merged = dict(extra_specs)
     for name, text in requested.items():
@@ -97,8 +98,8 @@ def check_policy_change(extra_specs: Mapping[str, str],
     """Validate a change of a server's bandwidth policy and return it.
 
     :param extra_specs: extra specs of the server's flavor now.
-    :param requested: new value by key; None removes the key.
-    :param guest_nodes: number of guest NUMA nodes.
+    :param requested: new value by extra spec; None removes the extra spec.
+    :param guest_nodes: number of NUMA nodes of the server.
     :raises PolicyError: when the new policy is invalid, or needs a control
         group and the guest was started without one, or the reverse.
     """
@@ -129,6 +130,8 @@ def compute_allocation_amounts(policy: GuestPolicy, accounting: Accounting,
                                ) -> dict[tuple[str, str], int]:
     """Return the amounts that a policy allocates from each host NUMA node.
 
+    :param accounting: whether Placement counts the guarantee (``min``) or the
+        cap (``max``) of bandwidth.
     :param host_nodes: host NUMA node of each guest NUMA node.
     :param compute_node_uuid: UUID of the compute node's provider.
     :param classes: resource classes to return for each host NUMA node, even if
@@ -149,7 +152,7 @@ def compute_allocation_amounts(policy: GuestPolicy, accounting: Accounting,
 def select_allocation_amounts(allocation: Mapping[str, Any],
                               classes: Container[str]
                               ) -> dict[tuple[str, str], int]:
-    """Return the amounts of the given resource classes in an allocation.
+    """Return only the amounts of given resource classes in an allocation.
 
     :param allocation: the allocation, as ``{provider: {'resources': {class:
         amount}}}``.
@@ -164,12 +167,12 @@ def select_allocation_amounts(allocation: Mapping[str, Any],
 def make_changed_allocation_body(answer: Mapping[str, Any],
                                  new_amounts: Amounts
                                  ) -> dict[str, Any] | None:
-    """Return the PUT /allocations body that changes a consumer's amounts.
+    """Return the PUT /allocations body that sets new amounts of a consumer.
 
     :param answer: body of GET /allocations/{consumer} (Placement 1.28 or
         later, up to 1.37).
     :param new_amounts: amounts by provider UUID and resource class; 0 removes
-        one, the others stay as they are.
+        one. Amounts that are not listed stay as they are.
     :returns: None when nothing would change.
     """
     held = allocations.parse_allocations(answer)
@@ -186,9 +189,9 @@ def make_changed_allocation_body(answer: Mapping[str, Any],
 
 def merge_by_maximum(some: Amounts,
                      others: Amounts) -> dict[tuple[str, str], int]:
-    """Merge two allocations, with the larger amount of each resource class.
+    """Merge two allocations, taking the larger amount of each resource.
 
-    The result suffices for both of two policies.
+    While a policy changes, the result suffices for the old and the new one.
     """
     return {key: max(some.get(key, 0), others.get(key, 0))
             for key in {**some, **others}}
@@ -196,7 +199,7 @@ def merge_by_maximum(some: Amounts,
 
 def find_unlisted_providers(amounts: Amounts,
                             providers: Iterable[str]) -> frozenset[str]:
-    """Return the providers of an allocation that are not in a given list.
+    """Return the providers in an allocation that are not in a given list.
 
     :param amounts: amounts of the allocation, by provider UUID and resource
         class.

@@ -21,10 +21,10 @@ from ghsched_placement import policy as policies
 
 def add_change_arguments(parser: argparse.ArgumentParser,
                          identifier: str) -> None:
-    """Add the arguments for changing a server's bandwidth policy to a parser.
+    """Add the arguments that change a server's bandwidth policy to a parser.
 
-    :param identifier: kind of identifier for the server (such as UUID), for
-        the help text.
+    :param identifier: what identifies the server (such as ``UUID``), for the
+        help text.
     """
     parser.add_argument('server', metavar='SERVER',
                         help=f'{identifier} of the server')
@@ -45,10 +45,10 @@ def add_change_arguments(parser: argparse.ArgumentParser,
 
 def parse_change_arguments(arguments: argparse.Namespace) -> dict[str,
                                                                   str | None]:
-    """Return the extra specs to change by the command line; None removes one.
+    """Return the extra specs to change, by the command line; None removes one.
 
-    :raises PolicyError: for a key that cannot be changed, a value outside its
-        range, or a key that is named twice.
+    :raises PolicyError: for an extra spec that cannot be changed, a value
+        outside its range, or an extra spec that is named twice.
     """
     found: dict[str, str | None] = {}
     for name, text in _yield_named_changes(arguments):

@@ -53,7 +53,9 @@ _SHORT = {key.name: key.name.removeprefix('mem_bw_')
 def make_change_report(plan: Any, dry_run: bool) -> dict[str, Any]:
     """Return the report of a bandwidth policy change or dry run as a dict.
 
-    :param plan: the change, with the guest and the limits that the host sets.
+    :param plan: the planned change, with the guest and the limits that the
+        host sets.
+    :param dry_run: whether the change was only checked, and not made.
     """
     guest = plan.guest
     return {
@@ -89,7 +91,7 @@ def summarize_change(report: Mapping[str, Any]) -> str:
 
 
 def list_change_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yield a table row for each guest NUMA node and changed extra spec.
+    """Yield a table row for each guest NUMA node and each changed extra spec.
 
     :param report: report of the change.
     """

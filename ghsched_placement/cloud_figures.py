@@ -42,7 +42,7 @@ class Amount:
 
 @dataclass(frozen=True)
 class FlavorRoom:
-    """Room of a cloud for guests of one flavor.
+    """Number of guests of one flavor that a cloud can still take.
 
     :param least: number of guests that should fit.
     :param guests: number of guests that fit now, over all hosts.
@@ -90,7 +90,9 @@ def list_host_amounts(host: capacity.Host) -> Iterator[Amount]:
 
 def _sum_vfs(host: capacity.Host, node: int | None,
              pfs: Iterable[capacity.Pf]) -> Iterator[Amount]:
-    """Yield capacity and usage of each resource class of VFs, summed over PFs.
+    """Yield capacity and usage of VFs by resource class, summed over some PFs.
+
+    :param node: host NUMA node of the PFs; None for the host as a whole.
     """
     found: dict[str, list[capacity.Stock | None]] = {}
     for pf in pfs:
@@ -101,7 +103,12 @@ def _sum_vfs(host: capacity.Host, node: int | None,
 
 def _sum_stocks(host: capacity.Host, node: int | None, name: str,
                 stocks: Iterable[capacity.Stock | None]) -> Iterator[Amount]:
-    """Yield summed capacity and usage of some inventories; nothing if none."""
+    """Yield the sum of a host's inventories of one class; nothing if none.
+
+    :param node: host NUMA node of the inventories; None for the whole host.
+    :param name: resource class.
+    :param stocks: the inventories; None for one that does not exist.
+    """
     there = [stock for stock in stocks if stock is not None]
     if there:
         yield Amount(host.name, node, name,
@@ -112,10 +119,10 @@ def _sum_stocks(host: capacity.Host, node: int | None, name: str,
 
 def sum_flavor_capacity(flavor: str, wanted_guests: int,
                         verdicts: Iterable[fitting.Verdict]) -> FlavorRoom:
-    """Sum up how many guests of a flavor fit in a cloud, from all verdicts.
+    """Sum up how many guests of a flavor fit in a cloud, from all its hosts.
 
     :param wanted_guests: number of guests that should fit.
-    :param verdicts: results of the checks of all hosts.
+    :param verdicts: how many guests fit on each host, or why none does.
     """
     found = list(verdicts)
     lacking = Counter(resource for verdict in found if not verdict.guests

@@ -75,12 +75,14 @@ def find_refusal_reasons(policy: GuestPolicy, accounting: Accounting,
                          rest: Sequence[tuple[str, str]] = ()) -> list[Lack]:
     """Return the reasons why no host of the cloud can take a guest.
 
-    They are resources and traits that no host has free; if each of them exists
-    by itself, the reason is their combination.
+    They are resources and traits that no host has free. If each of them is
+    free somewhere, the reason is that no host has all of them together.
 
-    :param accounting: bandwidth that Placement counts, ``min`` or ``max``.
+    :param accounting: whether Placement counts the guarantee (``min``) or the
+        cap (``max``) of bandwidth.
     :param cloud: functions that query Placement.
-    :param rest: the other parameters of the allocation candidates query.
+    :param rest: parameters of the allocation candidates query that do not come
+        from the policy.
     """
     bounds = [item for item in rest if item[0] in _BOUNDS]
 
@@ -101,8 +103,9 @@ def find_refusal_reasons(policy: GuestPolicy, accounting: Accounting,
 def _find_unmet_needs(policy: GuestPolicy, accounting: Accounting,
                       cloud: Cloud,
                       rest: Sequence[tuple[str, str]]) -> list[Lack]:
-    """Return the resources and traits a policy needs and no host has free.
+    """Return the resources and traits that a guest needs and no host has free.
 
+    :param policy: what the guest asks for by ghsched's extra specs.
     :param rest: parameters of the allocation candidates query that ghsched has
         not added.
     """
@@ -173,9 +176,9 @@ def _find_missing_local_vfs(alias: str, needs: Sequence[Vfs],
 
 def _list_free_vfs_by_host(of_alias: Sequence[vfs.Pf],
                            free: Mapping[str, int]) -> Iterator[list[int]]:
-    """Yield, for each host, the free VFs of its NUMA nodes, most first.
+    """Yield the free VFs of the NUMA nodes of each host, the most first.
 
-    :param of_alias: PFs of one PCI alias.
+    :param of_alias: PFs of one PCI alias, on all hosts.
     :param free: free VFs by UUID of the NUMA node's provider.
     """
     hosts: dict[str, set[str]] = {}
@@ -187,10 +190,10 @@ def _list_free_vfs_by_host(of_alias: Sequence[vfs.Pf],
 
 def _fits_on_separate_nodes(counts: Iterable[int],
                             free_amounts: Sequence[int]) -> bool:
-    """Whether each requested amount fits on a host NUMA node of its own.
+    """Whether amounts fit on a host if each takes a NUMA node of its own.
 
-    :param counts: amounts that the guest NUMA nodes request.
-    :param free_amounts: free amount of each host node, the largest first.
+    :param counts: amounts that the guest NUMA nodes need.
+    :param free_amounts: free amount of each host NUMA node, the largest first.
     """
     needed = sorted(counts, reverse=True)
     return len(needed) <= len(free_amounts) and all(
@@ -260,6 +263,8 @@ def _find_missing_bandwidth_shares(policy: GuestPolicy, accounting: Accounting,
 def _find_missing_resources(policy: GuestPolicy, accounting: Accounting,
                             ask: Ask) -> Iterator[Lack]:
     """Yield each L3, burst or real-time CPU amount that no host node has free.
+
+    :param ask: returns whether any host satisfies a Placement query.
     """
     for name, (what, key, cure) in lack.BESIDE.items():
         for count in sorted({amounts[name] for amounts
@@ -276,7 +281,9 @@ def _find_missing_resources(policy: GuestPolicy, accounting: Accounting,
 
 
 def _get_counted_key(accounting: Accounting) -> str:
-    """Return the extra spec of the bandwidth that Placement counts.
+    """Return the name of the extra spec whose bandwidth Placement counts.
+
+    It is that of the guarantee (``min``) or of the cap (``max``).
     """
     key = keys.MEM_BW_MIN if accounting == 'min' else keys.MEM_BW_MAX
     return key.extra_spec
@@ -289,10 +296,13 @@ def _needs_missing_group(policy: GuestPolicy, ask: Ask) -> bool:
 
 def _find_missing_shared_bandwidth(policy: GuestPolicy, accounting: Accounting,
                                    ask: Ask) -> Iterator[Lack]:
-    """Yield a reason if no host node with a group to share has the bandwidth.
+    """Yield a reason if no control group to share has enough bandwidth.
 
-    At most one reason is yielded. It is for a cloud without a free resctrl
-    control group, where the guest must share one.
+    A guest must share a resctrl control group if the cloud has none free. The
+    reason, at most one, is that no host node with a suitable control group has
+    enough free bandwidth.
+
+    :param ask: returns whether any host satisfies a Placement query.
     """
     for node, share in sorted(policy.demand(accounting).items()):
         trait = names.make_share_trait(policy.fingerprint, node)
@@ -313,9 +323,10 @@ def _has_node_with_amount(share: int, ask: Ask,
 
 
 def _find_next_bandwidth_step(share: int, ask: Ask) -> int:
-    """Return the next larger percent of bandwidth a node can guarantee, or 0.
+    """Return the next larger percent a host node can guarantee; 0 if none.
 
     :param share: percent of bandwidth that no host NUMA node can guarantee.
+    :param ask: returns whether any host satisfies a Placement query.
     """
     larger = sorted({share + -share % step for step in _STEPS} - {share})
     return next((one for one in larger
@@ -324,9 +335,10 @@ def _find_next_bandwidth_step(share: int, ask: Ask) -> int:
 
 def _find_largest_free_amount(below: int, ask: Ask,
                               resource: str = names.MEM_BW_PCT) -> int:
-    """Return the largest amount of a resource that is free on one host node.
+    """Return the largest amount of a resource that any host node has free.
 
     :param below: amount that no host NUMA node has free.
+    :param ask: returns whether any host satisfies a Placement query.
     """
     low, high = 0, below - 1
     while low < high:
@@ -346,9 +358,9 @@ _BOUNDS = frozenset({'in_tree', 'member_of'})
 
 def strip_ghsched_requests(query: Iterable[tuple[str, str]],
                            prefixes: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Remove from an allocation candidates query all that ghsched has added.
+    """Return a candidates query without the parts that ghsched has added.
 
-    Removed are ghsched's request groups and traits, and the limit.
+    These parts are its request groups, its traits and the limit.
 
     :param prefixes: suffix prefixes of ghsched's request groups.
     """
@@ -373,6 +385,7 @@ def _find_other_unmet_needs(rest: Sequence[tuple[str, str]],
 
     :param rest: parameters of the allocation candidates query that ghsched has
         not added.
+    :param ask: returns whether any host satisfies a query.
     """
     if not rest or ask([item for item in rest if item[0] not in _BOUNDS]):
         return

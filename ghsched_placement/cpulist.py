@@ -28,7 +28,7 @@ class CpuListError(ValueError):
 
 
 def parse_cpu_list(text: str) -> frozenset[int]:
-    """Parse a CPU list such as ``0-3,^2,8`` to a set of CPU numbers.
+    """Parse a CPU list such as ``0-3,^2,8`` into a set of CPU numbers.
 
     Blanks are allowed. ``^N`` or ``^N-M`` excludes CPUs, wherever it stands in
     the list, as in Nova and libvirt. An empty text gives an empty set.
@@ -55,7 +55,7 @@ def parse_cpu_list(text: str) -> frozenset[int]:
 
 
 def render_cpu_list(cpus: Iterable[int]) -> str:
-    """Render CPU numbers as libvirt's canonical text, such as ``0-3,8``.
+    """Render CPU numbers as a list in libvirt's form, such as ``0-3,8``.
 
     Two consecutive numbers are written as a range (``0-1``).
     """

@@ -66,9 +66,10 @@ class GuestNode:
                          self.priority)
 
     def is_enforcing_limits(self, minimum: int, maximum: int) -> bool:
-        """Whether a guest's control group enforces a guarantee and a cap.
+        """Whether the guest's control group has a given guarantee and cap.
 
-        Values that the host has rounded count as enforced.
+        Values that differ only by the host's rounding count as equal. False if
+        the limits of the group are unknown.
 
         :param minimum: guaranteed percent of bandwidth.
         :param maximum: cap, percent of bandwidth.
@@ -77,9 +78,10 @@ class GuestNode:
                                                                     maximum)
 
     def is_violating_limits(self, minimum: int, maximum: int) -> bool:
-        """Whether a guest's control group is known not to enforce its limits.
+        """Whether the guest's control group is known not to enforce limits.
 
-        False if the limits of the group are unknown.
+        False if the limits of the group are unknown, or if the host has
+        another bandwidth policy for the guest.
 
         :param minimum: guaranteed percent of bandwidth.
         :param maximum: cap, percent of bandwidth.
@@ -155,20 +157,19 @@ class Report:
     runs: bool = True
 
     def get_limits_by_host_node(self) -> dict[int, GuestNode]:
-        """Return the bandwidth limits of a guest by host NUMA node number."""
+        """Return the guest's limits and traffic by host NUMA node number."""
         return {node.host_node: node for node in self.guest}
 
 
 def to_diagnostics(report: Report) -> dict[str, Any]:
-    """Convert nova-compute's report on a guest to Nova's server diagnostics.
-    """
+    """Convert nova-compute's report on a guest to Nova's diagnostics."""
     return {KEY: dataclasses.asdict(report)}
 
 
 def from_diagnostics(diagnostics: Mapping[str, Any]) -> Report | None:
     """Parse nova-compute's report on a guest from Nova's server diagnostics.
 
-    None if the diagnostics have no report.
+    None if the diagnostics hold no report.
     """
     found = diagnostics.get(KEY)
     if not isinstance(found, Mapping):

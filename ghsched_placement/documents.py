@@ -39,8 +39,8 @@ class DocumentError(ValueError):
 def load_yaml(path: str) -> Any:
     """Load a YAML file within limits of length, depth and number of nodes.
 
-    :raises DocumentError: when the file cannot be read or is not such YAML;
-        the text does not name the path.
+    :raises DocumentError: when the file cannot be read or is no YAML within
+        the limits; the error does not name the path.
     """
     try:
         text = Path(path).read_text(encoding='utf-8')

@@ -96,7 +96,7 @@ class GuestDemand:
 
     def find_shortages(self, capacity: NodeCapacity | None,
                        guest_node: int) -> list[Shortage]:
-        """Return the shortages of CPUs and memory of a host node for a guest.
+        """Return the CPUs and memory that a host node lacks for a guest node.
 
         :param capacity: CPUs and memory of the host NUMA node; None if the
             host does not report them, which counts as enough.
@@ -109,7 +109,7 @@ class GuestDemand:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Result of checking whether a host has room for a guest.
+    """Result of checking how many guests of one kind fit on a host.
 
     :param nodes: host NUMA node of each guest NUMA node, as an example; empty
         when the guest is refused.
@@ -134,12 +134,15 @@ class Verdict:
 
     @property
     def needs_shared_group(self) -> bool:
-        """Whether guests fit on the host only by sharing control groups."""
+        """Whether the guest fits only by sharing others' control groups."""
         return 0 < self.guests == self.sharing
 
 
 def check_host_capacity(host: capacity.Host, demand: GuestDemand) -> Verdict:
-    """Check whether a guest fits on a host; count how many such guests fit."""
+    """Check how many guests of one kind fit on a host, or why none does.
+
+    :param demand: resources and traits that each guest asks for.
+    """
     lacks = tuple(_find_refusal_reasons(host, demand))
     if lacks:
         return Verdict(host.name, lacks=lacks)
@@ -157,13 +160,20 @@ def check_host_capacity(host: capacity.Host, demand: GuestDemand) -> Verdict:
 
 def _must_share_control_group(host: capacity.Host,
                               demand: GuestDemand) -> bool:
-    """Whether the guest needs a control group and the host has none free."""
+    """Whether a guest needs a control group while the host has none free.
+
+    Such a guest can only share the resctrl control group of guests with the
+    same bandwidth policy.
+    """
     return demand.policy.controlled and not (host.groups and host.groups.free)
 
 
 def _can_share_control_group(node: capacity.Node, demand: GuestDemand,
                              guest_node: int) -> bool:
-    """Whether a host node has a control group that the guest can share."""
+    """Whether a host node has a control group that a guest node may share.
+
+    A resctrl control group can be shared by guests with the same policy.
+    """
     return node.traits >= request.make_share_traits(demand.policy).get(
         guest_node, frozenset())
 
@@ -195,7 +205,7 @@ def _find_refusal_reasons(host: capacity.Host,
 
 def _can_share_on_all_guest_nodes(host: capacity.Host,
                                   demand: GuestDemand) -> bool:
-    """Whether each guest node has a host node with a control group to share.
+    """Whether each guest node finds a host node with a control group to share.
     """
     return all(any(_can_share_control_group(node, demand, guest_node)
                    for node in host.nodes)
@@ -235,7 +245,7 @@ def _check_nodes(host: capacity.Host, demand: GuestDemand, guest_node: int,
 
     Nothing is yielded if at least one host NUMA node can.
 
-    :param must_share: whether the guest has to share a control group.
+    :param must_share: whether the guest must share a control group of others.
     """
     misfits = [(node, tuple(_check_node(node, demand, guest_node, must_share)))
                for node in host.nodes]
@@ -254,7 +264,7 @@ def _check_node(node: capacity.Node, demand: GuestDemand, guest_node: int,
                 must_share: bool) -> Iterator[Lack]:
     """Yield the reasons why a host NUMA node cannot take a guest NUMA node.
 
-    :param must_share: whether the guest has to share a control group.
+    :param must_share: whether the guest must share a control group of others.
     """
     if node.number is None:
         yield Lack(None, 'number', reason='it is not known which node it is')
@@ -276,16 +286,20 @@ def _check_node(node: capacity.Node, demand: GuestDemand, guest_node: int,
 
 
 def _make_resource_sort_key(item: tuple[str, int]) -> tuple[bool, str]:
-    """Return a sort key that orders bandwidth first, other classes by name."""
+    """Return a sort key for resource classes: bandwidth first, others by name.
+
+    :param item: resource class and amount.
+    """
     return item[0] != names.MEM_BW_PCT, item[0]
 
 
 def _check_inventory(name: str, stock: capacity.Stock | None,
                      needed: int) -> Iterator[Lack]:
-    """Yield the reasons why an inventory cannot provide a requested amount.
+    """Yield the reasons why an amount cannot be allocated from an inventory.
 
     :param name: resource class of the amount.
     :param stock: the inventory; None if the host NUMA node has none.
+    :param needed: amount to allocate.
     """
     word = lack.WORDS[name]
     if stock is None:
@@ -340,7 +354,7 @@ class _FreeCapacity:
             for node in host.nodes if node.number is not None}
 
     def add_guest(self) -> tuple[int, ...] | None:
-        """Place one more guest on the host and return its host NUMA nodes.
+        """Take the resources of one more guest; return its host NUMA nodes.
 
         None if the guest does not fit.
         """
@@ -391,10 +405,12 @@ class _FreeCapacity:
                         for name, amount in needed.items()))
 
     def _allows_amounts(self, node: int, amounts: Mapping[str, int]) -> bool:
-        """Whether the inventories of a host node allow amounts of these sizes.
+        """Whether a host node's inventories allow amounts of these sizes.
 
         min_unit and step_size of the inventories are checked, not what is
         free.
+
+        :param amounts: amount to allocate by resource class.
         """
         stocks = self._stocks[node]
         return all(name in stocks and amount >= stocks[name].min_unit
@@ -403,11 +419,11 @@ class _FreeCapacity:
 
     def _match_nodes(self, node_amounts: Sequence[Mapping[str, int]],
                      shares_group: bool) -> tuple[int, ...] | None:
-        """Match each guest NUMA node to a free host node; None if impossible.
+        """Find a free host NUMA node for each guest node; None if impossible.
 
-        The emptiest host nodes are tried first. A guest node whose host nodes
-        are all taken moves another guest node to a different one if possible
-        (Kuhn's augmenting paths).
+        The emptiest host nodes are tried first. If all suitable host nodes are
+        taken by other nodes of the guest, one of these is moved to a different
+        host node if possible (Kuhn's augmenting paths).
 
         :param node_amounts: amounts of each guest node, by resource class.
         :param shares_group: whether the guest shares a control group of other

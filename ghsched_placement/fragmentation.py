@@ -48,7 +48,9 @@ class Share:
         return self.free >= self.total
 
     def get_free_fraction(self, taken: int = 0) -> float:
-        """Return the free fraction of CPUs or memory after taking an amount.
+        """Return the fraction that is still free after taking an amount.
+
+        :param taken: number of CPUs, or MiB of memory.
         """
         if self.total <= 0:
             return 0.0
@@ -112,8 +114,8 @@ class HostNode:
     def is_whole(self) -> bool:
         """Whether a guest that needs a whole host NUMA node can have this one.
 
-        Only CPUs are checked: every guest with a NUMA topology has CPUs on
-        each of its nodes.
+        All its CPUs must be free. Memory is not checked: every guest with a
+        NUMA topology has CPUs on each of its nodes.
         """
         return (self.guarded and self.pinned.is_untouched
                 and self.shared.is_untouched)
@@ -142,9 +144,9 @@ class Part(NamedTuple):
                    default=1.0)
 
     def get_mean_free_fraction(self) -> float:
-        """Return the mean of the free fractions of CPUs and memory.
+        """Return the mean free fraction of the host node's CPUs and memory.
 
-        They are those of the host node, with the guest node placed on it.
+        The guest NUMA node counts as placed on the host node.
         """
         memory = self.node.memory.get_free_fraction(self.guest.memory)
         return (self.get_free_cpu_fraction(True) + memory) / 2
@@ -181,11 +183,12 @@ WORST = Score(0.0)
 
 def score_placement(nodes: Collection[HostNode], placed: Sequence[Part],
                     needs: Sequence[DeviceNeed], guest_nodes: int) -> Score:
-    """Score the fragmentation that a guest would cause on given host nodes.
+    """Score, 0 (worst) to 1, how little a guest would fragment a host.
 
-    Splitting a whole host node costs more than everything else together.
-    Among hosts where as many are split, the best is the one with fewest whole
-    nodes before, then with fewest stranded devices, then the fullest.
+    Splitting a whole host node costs more than everything else together. Among
+    hosts where as many are split, the best is the one with fewest whole nodes
+    before, then with fewest stranded devices (devices of a node that has no
+    CPUs left for them), then the fullest.
 
     :param nodes: all NUMA nodes of the host.
     :param placed: guest NUMA nodes, each with its host NUMA node.
@@ -214,10 +217,11 @@ def _compute_device_cost(nodes: Collection[HostNode], placed: Sequence[Part],
                          needs: Sequence[DeviceNeed]) -> tuple[float, float]:
     """Return the cost of using nodes with devices, and the stranded devices.
 
-    Devices are stranded as far as the CPUs of their node are taken: 8 VFs of a
-    node with a quarter of its CPUs taken count as 2. Devices that the guest
-    takes are not stranded. A guest without devices also pays for being on a
-    node with devices (half), or on another node of such a host (a quarter).
+    Devices are stranded if their node has no free CPUs left, in part if only
+    some CPUs are taken: 8 VFs of a node with a quarter of its CPUs taken count
+    as 2. Devices that the guest takes are not stranded. A guest without
+    devices also pays for being on a node with devices (half), or on another
+    node of such a host (a quarter).
     """
     beside = 0.25 if any(sum(node.devices.values()) for node in nodes) else 0.0
     cost = stranded = 0.0
@@ -237,7 +241,7 @@ def _compute_device_cost(nodes: Collection[HostNode], placed: Sequence[Part],
 
 def _count_remaining_devices(placed: Sequence[Part],
                              needs: Sequence[DeviceNeed]) -> list[int]:
-    """Return the free devices of each host node after placing a guest.
+    """Return how many devices stay free on each host node that a guest takes.
 
     Devices are taken from the nodes in turn, as ``ghsched:vfs`` requests them.
     """

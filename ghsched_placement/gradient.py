@@ -49,7 +49,7 @@ KINDS = 16
 
 @dataclass(frozen=True)
 class Kind:
-    """Guests that take the same.
+    """Amounts that guests of one kind take.
 
     :param nodes: amounts of each guest NUMA node.
     :param group: whether the guests take a control group.
@@ -94,10 +94,10 @@ class FreeCapacity:
 
 
 def measure_unusable_capacity(capacity: FreeCapacity, kind: Kind) -> float:
-    """Return the free capacity of a host that a kind of guest cannot use.
+    """Return how much free capacity of a host a kind of guest cannot use.
 
-    It is a sum over the host NUMA nodes that cannot back such a guest: the
-    free fractions of all their resources are added.
+    The host NUMA nodes that cannot back such a guest count: the free fractions
+    of their CPUs, memory, bandwidth and devices are added up.
     """
     return _measure_unusable_capacity(
         _sum_free_fractions_by_node(capacity),
@@ -105,9 +105,9 @@ def measure_unusable_capacity(capacity: FreeCapacity, kind: Kind) -> float:
 
 
 class Growth:
-    """Growth of the fragmentation of a host for the guests of a mix.
+    """Growth of the unusable free capacity of a host by one more guest.
 
-    :param mix: parts of the kinds of guests.
+    :param mix: fraction of the requests for each kind of guest.
     """
 
     def __init__(self, capacity: FreeCapacity,
@@ -122,7 +122,10 @@ class Growth:
         self._known: dict[frozenset[tuple[int, Amounts]], float] = {}
 
     def get_growth(self, kind: Kind, host_nodes: Sequence[int]) -> float:
-        """Return how much one more guest adds to a host's fragmentation.
+        """Return by how much one more guest increases a host's fragmentation.
+
+        Fragmentation is the free capacity that the guests of recent requests
+        could not use. A lower growth makes a better host.
 
         :param kind: amounts that the guest takes.
         :param host_nodes: host NUMA node of each guest NUMA node.
@@ -155,7 +158,10 @@ class Growth:
 def _measure_unusable_capacity(free_fractions: Mapping[int, float],
                                fitting: Mapping[Amounts, frozenset[int]],
                                groups: int | None, kind: Kind) -> float:
-    """Return the free capacity of a host that a kind of guest cannot use.
+    """Return how much free capacity of a host a kind of guest cannot use.
+
+    It is the sum of the free fractions of the NUMA nodes that cannot back such
+    a guest.
 
     :param free_fractions: sum of the free fractions of all resources, by host
         node.
@@ -181,7 +187,10 @@ def _sum_free_fractions_by_node(capacity: FreeCapacity) -> dict[int, float]:
 
 def _find_fitting_nodes(capacity: FreeCapacity, needs: Iterable[Amounts]
                         ) -> dict[Amounts, frozenset[int]]:
-    """Return the host nodes that can take a guest node, by its amounts."""
+    """Return, for each set of amounts, the host nodes that have them all free.
+
+    :param needs: amounts that a guest node needs, for each kind of guest node.
+    """
     return {taken: frozenset([node for node, free in capacity.free.items()
                               if _has_enough(free, taken)]) for taken in needs}
 

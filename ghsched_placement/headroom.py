@@ -33,7 +33,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Headroom:
-    """Amounts of a host that no guest has been allocated.
+    """Bandwidth and control groups of a host that no guest has allocated.
 
     :param time: seconds since 1970, of the host's clock.
     :param guests: how many have been counted.

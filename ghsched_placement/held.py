@@ -27,8 +27,7 @@ from ghsched_placement.policy import GuestPolicy
 
 @dataclass(frozen=True)
 class Held:
-    """Amounts that Placement has allocated to a guest, by NUMA node of its
-    host.
+    """Bandwidth and devices that a guest has allocated, by host NUMA node.
 
     :param bandwidth: percent, by host NUMA node.
     :param devices: how many PCI devices, by host NUMA node; those whose node
@@ -42,7 +41,7 @@ class Held:
 def parse_allocation_by_node(allocations: Mapping[str, Any], compute_node: str,
                              nodes: Collection[int],
                              node_of_pf: Mapping[str, int | None]) -> Held:
-    """Parse a guest's allocation to bandwidth and devices by host NUMA node.
+    """Parse a guest's allocation into bandwidth and devices by host NUMA node.
 
     :param allocations: ``{provider: {'resources': {class: amount}}}``.
     :param compute_node: UUID of the host's root provider.
@@ -69,10 +68,13 @@ def yield_possible_host_nodes(policy: GuestPolicy, accounting: Accounting,
                               allocation: Held) -> Iterator[tuple[int, ...]]:
     """Yield each assignment of host nodes that a guest's allocation allows.
 
-    An assignment has the host NUMA node of each guest NUMA node. For guest
-    nodes with VFs, host nodes with most devices come first; for others, those
-    with fewest.
+    An assignment gives each guest NUMA node a host NUMA node. For guest nodes
+    with VFs, host nodes with most devices come first; for others, those with
+    fewest.
 
+    :param policy: what the guest asks for by ghsched's extra specs.
+    :param accounting: whether Placement counts the guarantee (``min``) or the
+        cap (``max``) of bandwidth.
     :param guest_nodes: number of guest NUMA nodes.
     :param nodes: NUMA nodes of the host.
     :param allocation: bandwidth and devices of the guest, by host NUMA node.
@@ -97,10 +99,10 @@ def yield_possible_host_nodes(policy: GuestPolicy, accounting: Accounting,
 def _yield_distinct_choices(choices: Sequence[Sequence[int]],
                             taken: tuple[int, ...]
                             ) -> Iterator[tuple[int, ...]]:
-    """Yield each way to give every guest node a host node of its own.
+    """Yield each way to choose a different host node for every guest node.
 
     :param choices: host NUMA nodes that each guest NUMA node may have.
-    :param taken: host NUMA nodes of the first guest NUMA nodes.
+    :param taken: host NUMA nodes already chosen, for the first guest nodes.
     """
     if len(taken) == len(choices):
         yield taken

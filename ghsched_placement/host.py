@@ -62,26 +62,25 @@ class HostDescription:
 
     @property
     def guarantee_step(self) -> int:
-        """Percent step between bandwidth guarantees the hardware can enforce.
+        """Steps, in percent, in which the host can set bandwidth guarantees.
         """
         return math.gcd(*self.guarantees) or 1
 
     @property
     def has_uniform_guarantee_steps(self) -> bool:
-        """Whether the hardware enforces each multiple of the guarantee step.
+        """Whether the host can enforce every multiple of its guarantee step.
         """
         step = self.guarantee_step
         return len(self.guarantees) * step == max(self.guarantees, default=0)
 
     def round_up_guarantee(self, percent: int) -> int:
-        """Round a bandwidth guarantee up to one that the host can enforce.
+        """Round a percentage up to a guarantee that the host can enforce.
 
-        The result is 100 percent if no larger guarantee can be enforced.
+        The result is 100 percent if the host can enforce none as large.
         """
         return next((one for one in self.guarantees if one >= percent), 100)
 
     def round_down_guarantee(self, percent: int) -> int:
-        """Round a bandwidth guarantee down to one that the host can enforce.
-        """
+        """Round a percentage down to a guarantee that the host can enforce."""
         return max((one for one in self.guarantees if one <= percent),
                    default=0)

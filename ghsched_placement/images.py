@@ -37,7 +37,7 @@ class ImageError(ValueError):
 
 def merge_image_properties(extra_specs: Mapping[str, str],
                            properties: Mapping[str, str]) -> dict[str, str]:
-    """Merge image properties into a flavor's extra specs; return the result.
+    """Return a flavor's extra specs with the properties of an image merged in.
 
     :raises ImageError: when the image sets what the flavor does not allow.
     """
@@ -54,8 +54,11 @@ def merge_image_properties(extra_specs: Mapping[str, str],
 
 def _merge_image_value(key: str, name: str, value: str,
                        extra_specs: Mapping[str, str]) -> str:
-    """Return an extra spec's value from an image property and the flavor.
+    """Return the value of an extra spec that an image property may override.
 
+    :param key: name of the extra spec.
+    :param name: name of the image property.
+    :param value: value of the image property.
     :raises ImageError: when Nova does not allow the image to set it.
     """
     of_flavor = extra_specs.get(key)

@@ -39,6 +39,8 @@ Value = int | bool | str | Devices
 def split_extra_spec(extra_spec: str) -> tuple[keys.Key, int | None]:
     """Split an extra spec's name into its key and optional guest NUMA node.
 
+    ``ghsched:mem_bw_min.1`` is the key ``mem_bw_min`` for guest NUMA node 1.
+
     :raises PolicyError: for an unknown key, or a guest NUMA node where the key
         takes none.
     """
@@ -63,9 +65,9 @@ def split_extra_spec(extra_spec: str) -> tuple[keys.Key, int | None]:
 
 
 def parse_extra_spec_value(extra_spec: str, key: keys.Key, text: str) -> Value:
-    """Parse the text value of a ghsched extra spec and check its range.
+    """Parse the value of a ghsched extra spec, given as text; check its range.
 
-    :raises PolicyError: for a value that the key cannot have.
+    :raises PolicyError: for a value that the extra spec cannot have.
     """
     text = str(text).strip()
     if key.kind == 'bool':
@@ -133,6 +135,7 @@ def check_guest_nodes_exist(extra_specs: Mapping[str, str],
                             guest_nodes: int) -> None:
     """Refuse extra specs for guest NUMA nodes that the guest does not have.
 
+    :param guest_nodes: number of guest NUMA nodes.
     :raises PolicyError: for the first of these extra specs.
     """
     for extra_spec in extra_specs:

@@ -64,7 +64,7 @@ class Key:
         return f'{NAMESPACE}:{self.name}'
 
     def get_node_extra_spec(self, node: int) -> str:
-        """Return the extra spec that sets this key for one guest NUMA node."""
+        """Return the name of the key's extra spec for one guest NUMA node."""
         return f'{self.extra_spec}.{node}'
 
 
@@ -395,9 +395,9 @@ _OWN_NAMES = 'mem_bw_'
 
 
 def guess_extra_spec(extra_spec: str) -> str | None:
-    """Return the ghsched extra spec that is most similar to a misspelled one.
+    """Return the ghsched extra spec that a misspelled one most likely means.
 
-    None if no key is similar. The guest NUMA node after the dot is kept.
+    None if no name is similar. The guest NUMA node after the dot is kept.
     """
     named = _NAMED.match(extra_spec)
     rest = extra_spec[named.end():] if named else extra_spec
@@ -411,7 +411,7 @@ def guess_extra_spec(extra_spec: str) -> str | None:
 
 
 def is_in_ghsched_namespace(extra_spec: str) -> bool:
-    """Whether an extra spec begins with "ghsched" and any separator."""
+    """Whether an extra spec's name begins with "ghsched" and any separator."""
     return _NAMED.match(extra_spec) is not None
 
 

@@ -99,8 +99,8 @@ NAMED_HOSTS = 5
 
 @dataclass(frozen=True)
 class Lack:
-    """A resource or trait that a guest needs and a host or cloud does not
-    have.
+    """A resource or trait that a guest needs and that a host or cloud is short
+    of.
 
     :param node: host NUMA node; None for a host as a whole, or all hosts.
     :param resource: what is lacking, in words.
@@ -123,14 +123,14 @@ class Lack:
 
     @property
     def text(self) -> str:
-        """Text on the resource or trait that a host or NUMA node is short of.
-        """
+        """Text on what a host or NUMA node is short of, and by how much."""
         return self.reason or (
             f'{self.free} {get_unit(self.resource)} free, '
             f'{self.needed} needed')
 
     def to_json_object(self) -> dict[str, int | str | None]:
-        """Return node, resource, free and needed amount and text as a dict."""
+        """Return node, resource, free and needed amounts and text as a dict.
+        """
         return {'node': self.node, 'resource': self.resource,
                 'free': self.free, 'needed': self.needed, 'text': self.text}
 
@@ -139,7 +139,9 @@ class Lack:
 
 
 def get_unit(resource: str) -> str:
-    """Return the unit to print after an amount of a resource, such as vCPUs.
+    """Return the unit printed after an amount of a resource, such as "vCPUs".
+
+    :param resource: name of the resource, in words or as a resource class.
     """
     return _UNITS.get(resource, resource)
 
@@ -157,7 +159,7 @@ def describe_amount(number: int, resource: str) -> str:
 
 def find_trait_mismatches(traits: frozenset[str], required: Iterable[str],
                           forbidden: Iterable[str]) -> Iterator[Lack]:
-    """Yield a reason for each missing or forbidden trait of a host.
+    """Yield a reason for each trait a host lacks or must not have.
 
     :param traits: traits of the compute node's own provider.
     """
@@ -179,11 +181,14 @@ def find_resource_shortage(resource: str, needed: int, free: int,
                            per_guest: int | None = None,
                            node: int | None = None,
                            key: str = '') -> Lack | None:
-    """Return a host's shortage of a resource; None if enough is free.
+    """Return the reason that a host is short of a resource; None if it is not.
 
+    :param needed: amount that one guest needs.
     :param per_guest: largest amount that one guest may have; None if it may
         have all that is free.
-    :param key: extra spec that requests the resource, for the text.
+    :param node: host NUMA node that is short of it; None for the whole host.
+    :param key: name of the extra spec that requests the resource, for the
+        text.
     """
     if free < needed:
         found = Lack(node, resource, max(0, free), needed)
@@ -201,7 +206,7 @@ def make_too_few_nodes_reason(guest_nodes: int, suffix: str = '') -> Lack:
 
     Each guest NUMA node fits by itself, but not all of them together.
 
-    :param suffix: end of the text, on what the nodes need besides resources.
+    :param suffix: text to append, on what the nodes need besides resources.
     """
     return Lack(None, COMBINATION, reason=(
         f'the {guest_nodes} guest NUMA nodes need a host NUMA node each, and '
@@ -224,10 +229,10 @@ class Gathered:
 
     def format_log_lines(self, prefix: str,
                          verb: str = 'refused') -> list[str]:
-        """Return a log line for each reason why hosts refused a guest.
+        """Return a log line for each refusal reason, naming its hosts.
 
         :param prefix: text on the flavor, with which each line begins.
-        :param verb: verb of the line.
+        :param verb: what the hosts did, such as ``refused``.
         """
         return [f'{prefix} {verb} on '
                 f'{_format_host_count_and_names(self._hosts[lack])}: {lack}'
@@ -235,7 +240,7 @@ class Gathered:
 
 
 def format_host_names(hosts: Sequence[str]) -> str:
-    """Return the names of the first hosts and the number of the others."""
+    """Return host names as text; after the first few only how many more."""
     shown = ', '.join(hosts[:NAMED_HOSTS])
     if len(hosts) > NAMED_HOSTS:
         shown += f' and {len(hosts) - NAMED_HOSTS} more'
@@ -277,7 +282,8 @@ def explain_filtered_hosts(filtered: Sequence[Filtered], hosts: int,
                            ) -> list[Lack]:
     """Return the reasons why scheduler filters left no host for a guest.
 
-    :param filtered: host counts of each filter, in the order of the filters.
+    :param filtered: number of hosts before and after each filter, in the order
+        of the filters.
     :param hosts: number of hosts among Placement's candidates.
     :param ghsched_reasons: reasons of ghsched's own filters, by filter name.
     """

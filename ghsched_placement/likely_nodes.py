@@ -38,12 +38,14 @@ def guess_host_nodes(nodes: Sequence[HostNode],
                      pack: bool = False) -> tuple[HostNode, ...]:
     """Return the host node that Nova likely chooses for each guest node.
 
+    nova-compute makes the real choice when it claims the guest's resources.
     The result is empty if the host has fewer nodes than the guest.
 
     :param nodes: NUMA nodes of the host, in any order.
     :param needs: passthrough devices that the guest takes.
-    :param physnets: physical networks that the claim must be near to.
-    :param pack: ``[compute]packing_host_numa_cells_allocation_strategy``.
+    :param physnets: physical networks that the guest's nodes must be near to.
+    :param pack: value of
+        ``[compute]packing_host_numa_cells_allocation_strategy``.
     """
     if not guest_nodes or len(nodes) < len(guest_nodes):
         return ()
@@ -65,10 +67,15 @@ def guess_host_nodes(nodes: Sequence[HostNode],
 def _sort_nodes_like_nova(nodes: Sequence[HostNode], pinned: bool,
                           needs: Sequence[DeviceNeed],
                           pack: bool) -> list[HostNode]:
-    """Return the host nodes in the order in which Nova tries them.
+    """Return the host nodes in the order in which Nova tries them for a guest.
 
-    Nova spreads guests over nodes unless configured to pack, and puts nodes
-    with devices first for guests that ask for devices, else last.
+    Nova spreads guests over nodes unless configured to pack them. It puts
+    nodes with devices first for guests that ask for devices, and last for
+    others.
+
+    :param pinned: whether the guest has dedicated CPUs.
+    :param needs: passthrough devices that the guest takes.
+    :param pack: whether Nova is configured to pack guests.
     """
     ordered = sorted(nodes, key=lambda node: node.memory_free,
                      reverse=not pack)

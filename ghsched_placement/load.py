@@ -90,9 +90,9 @@ class HostNode:
     bottlenecks: tuple[str, ...] | None = None
 
     def get_loads_by_resource(self) -> dict[str, float]:
-        """Return the known loads and waiting times of a host NUMA node.
+        """Return the node's known loads and waiting times, by resource.
 
-        They are by name in RESOURCES.
+        The names of the resources are those in RESOURCES.
         """
         found = {name: getattr(self, name) for name in RESOURCES}
         return {name: value for name, value in found.items()
@@ -143,26 +143,29 @@ class Load:
     guests: tuple[GuestNode, ...] = ()
 
     def get_nodes_by_number(self) -> dict[int, HostNode]:
-        """Return the host NUMA nodes of the load record by node number."""
+        """Return the load of each NUMA node of the host, by node number."""
         return {node.node: node for node in self.nodes}
 
 
 def to_stats(load: Load) -> dict[str, str]:
-    """Convert the load record of a host to Nova host stats, without guests."""
+    """Convert a host's load record to Nova host stats; leave out its guests.
+    """
     return {KEY: to_json(dataclasses.replace(load, guests=()))}
 
 
 def to_guest_diagnostics(load: Load, guest: str) -> dict[str, str]:
-    """Convert a host's load record to one guest's diagnostics.
+    """Convert a host's load record to a field of one guest's diagnostics.
 
     The loads of other guests are left out.
+
+    :param guest: UUID of the guest.
     """
     return {KEY: to_json(dataclasses.replace(load, guests=tuple(
         one for one in load.guests if one.guest == guest)))}
 
 
 def from_stats(stats: Mapping[str, Any]) -> Load | None:
-    """Parse the load record in a host's stats or a guest's diagnostics.
+    """Parse a load record from a host's stats or a guest's diagnostics.
 
     None if it is absent or malformed.
     """
@@ -171,7 +174,7 @@ def from_stats(stats: Mapping[str, Any]) -> Load | None:
 
 
 def to_json(load: Load) -> str:
-    """Return the load record of a host as JSON, without unknown values."""
+    """Return a host's load record as JSON; leave out unknown values."""
     return json.dumps(
         {'version': VERSION, 'time': round(load.time, 1),
          'period': round(load.period, 3),
@@ -183,7 +186,7 @@ def to_json(load: Load) -> str:
 def from_json(text: str) -> Load | None:
     """Parse a host's load record from JSON; None if the text is malformed.
 
-    Unknown fields and malformed nodes are ignored, a malformed value of a node
+    Unknown fields and malformed nodes are ignored; a malformed value of a node
     counts as unknown.
     """
     return wire.parse(text, VERSION, _parse_load)

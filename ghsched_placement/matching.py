@@ -54,17 +54,20 @@ class Steps:
 
     @property
     def has_steps_left(self) -> bool:
-        """Whether the search has not yet reached its limit of steps."""
+        """Whether a search may go on: its limit of steps is not reached."""
         return self.taken < self.limit
 
 
 def match_items_to_places(choices: Sequence[Collection[Place]],
                           order: Iterable[int] | None = None
                           ) -> tuple[Place, ...] | None:
-    """Assign a different place to each item; None if this is impossible.
+    """Assign each item a place of its own, from those that it accepts.
+
+    None if this is impossible.
 
     :param choices: places that each item accepts, the preferred first.
-    :param order: order in which items choose; None for their numbers.
+    :param order: order in which items choose; None for the order of
+        ``choices``.
     """
     item_at: dict[Place, int] = {}
     for item in range(len(choices)) if order is None else order:
@@ -77,11 +80,13 @@ def match_items_to_places(choices: Sequence[Collection[Place]],
 def _augment_matching(choices: Sequence[Collection[Place]], item: int,
                       item_at: dict[Place, int], seen: set[Place],
                       steps: Steps) -> bool:
-    """Assign a place to an item, moving other items if needed.
+    """Assign a place to an item; reassign other items if that is needed.
 
+    :param choices: places that each item accepts.
     :param item_at: item by place, changed in place.
     :param seen: places that have been tried.
-    :returns: False if this is impossible.
+    :param steps: counts the steps of the search.
+    :returns: whether the item has got a place.
     """
     steps.taken += len(choices[item])
     for place in choices[item]:
@@ -105,10 +110,11 @@ _Path: TypeAlias = tuple[int, dict[int, int], dict[int, int | None]]
 
 @dataclass(frozen=True)
 class Cheapest:
-    """A way of least cost, and the potentials that prove it.
+    """Assignment of items to places with the least total cost.
 
     The cost of each choice less the potentials of its item and its place is
-    never negative, and 0 on the way.
+    never negative, and 0 for the choices of this assignment; this proves that
+    no other one costs less.
     """
 
     item_at: Mapping[int, int]
@@ -121,10 +127,10 @@ class Cheapest:
         return tuple(place_of[item] for item in range(len(place_of)))
 
     def get_excess_cost(self, item: int, place: int, cost: int) -> int:
-        """Return the least extra cost of having an item in a place.
+        """Return the least extra cost of having an item in a given place.
 
-        The cost is compared with the best assignment. It is a lower bound, as
-        the other items may move.
+        It is compared with the cheapest assignment. It is a lower bound,
+        because other items may have to move, too.
 
         :param cost: cost of the item in that place.
         """
@@ -132,11 +138,11 @@ class Cheapest:
 
 
 def find_cheapest_assignment(costs: Costs, steps: Steps) -> Cheapest | None:
-    """Return the assignment of items to places with the least total cost.
+    """Assign each item a place of its own, with the least total cost.
 
     None if the items cannot all have a place.
 
-    :param costs: cost of each place that an item may have, by item.
+    :param costs: for each item, the cost of each place that it may have.
     :param steps: counts the steps of the search (Hungarian method).
     """
     of_item = [0] * len(costs)
@@ -161,7 +167,16 @@ def find_cheapest_assignment(costs: Costs, steps: Steps) -> Cheapest | None:
 
 def _find_shortest_path(costs: Costs, item: int, known: Cheapest,
                         steps: Steps) -> _Path | None:
-    """Return an item's cheapest augmenting path to a free place, or None."""
+    """Return the cheapest way to give one more item a place, or None.
+
+    The way is an augmenting path: items that have a place already move on
+    until one of them takes a free place.
+
+    :param costs: for each item, the cost of each place that it may have.
+    :param item: item without a place.
+    :param known: cheapest assignment of the items before it.
+    :param steps: counts the steps of the search.
+    """
     near: dict[int, int] = {}
     done: dict[int, int] = {}
     before: dict[int, int | None] = {}
@@ -184,12 +199,13 @@ def _find_shortest_path(costs: Costs, item: int, known: Cheapest,
 def yield_assignments_by_cost(costs: Costs, rest: Rest, steps: Steps
                               ) -> Iterator[tuple[tuple[Any, ...],
                                                   tuple[int, ...]]]:
-    """Yield assignments of items to places with their costs, cheapest first.
+    """Yield assignments of items to places, with costs, cheapest first.
 
-    :param costs: cost of each place that an item may have, by item.
-    :param rest: returns the sort key after the cost, for the places of the
-        first items; a lower bound if some items have none yet.
-    :param steps: limit of the search; the first result ignores it.
+    :param costs: for each item, the cost of each place that it may have.
+    :param rest: returns what to sort assignments of equal cost by, for the
+        places of the first items; a lower bound if some items have none yet.
+    :param steps: limit of the search; the first result is found in spite of
+        it.
     """
     best = find_cheapest_assignment(costs, steps)
     if best is None:
@@ -228,13 +244,15 @@ def _sum_costs(costs: Costs, places: Sequence[int]) -> int:
 def _complete_assignment(costs: Costs, places: Sequence[int],
                          item_at: Mapping[int, int],
                          steps: Steps) -> Mapping[int, int] | None:
-    """Return an assignment in which the first items have the given places.
+    """Return an assignment of all items in which the first have given places.
 
-    None if there is no such assignment of all items.
+    None if there is no such assignment.
 
+    :param costs: for each item, the cost of each place that it may have.
     :param places: places of the first items.
     :param item_at: item by place, in an assignment that has all but the last
         of these places.
+    :param steps: counts the steps of the search.
     """
     if not places:
         return item_at

@@ -30,8 +30,7 @@ _TYPES = {'int': 'integer', 'bool': 'boolean'}
 
 
 def make_metadata_namespace() -> dict[str, Any]:
-    """Return the Glance metadata namespace of ghsched's extra specs as a dict.
-    """
+    """Return Glance's metadata definitions of ghsched's extra specs."""
     return {
         'namespace': NAME,
         'display_name': 'Memory bandwidth, VFs and scheduling (ghsched)',

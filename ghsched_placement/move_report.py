@@ -44,9 +44,10 @@ HEADER = ('Guest Node', 'Host Node', 'Host Node After', 'vCPU', 'CPUs',
 
 
 def parse_node_pairs(texts: Iterable[str]) -> dict[int, int]:
-    """Parse texts such as ``0=1`` to host NUMA nodes by guest NUMA node.
+    """Parse texts such as ``0=1`` (guest NUMA node 0 to host NUMA node 1).
 
     :raises PolicyError: for any other text, and a guest node named twice.
+    :returns: host NUMA node by guest NUMA node.
     """
     found: dict[int, int] = {}
     for text in texts:
@@ -59,7 +60,9 @@ def parse_node_pairs(texts: Iterable[str]) -> dict[int, int]:
 
 
 def parse_move_request(body: Mapping[str, Any]) -> dict[int, int]:
-    """Parse the target host NUMA nodes in a request to move a server.
+    """Parse the target NUMA nodes from an API request to move a server.
+
+    The server moves to other NUMA nodes of its host while it runs.
 
     :param body: body of the API action.
     :returns: host NUMA node by guest NUMA node.
@@ -89,9 +92,11 @@ def _make_policy_error(why: str) -> policies.PolicyError:
 
 
 def make_move_report(plan: Any, dry_run: bool) -> dict[str, Any]:
-    """Return the report of a server's move to other NUMA nodes, or a dry run.
+    """Return the report of a server's move to other NUMA nodes as a dict.
 
-    :param plan: the move, with the guest and its CPUs before and after.
+    :param plan: the planned move, with the guest and its CPUs before and
+        after.
+    :param dry_run: whether the move was only checked, and not made.
     """
     guest, request = plan.guest, plan.request
 
@@ -123,7 +128,7 @@ def summarize_move(report: Mapping[str, Any]) -> str:
 
 
 def list_vcpu_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yield a table row for each vCPU of a moved server.
+    """Yield a table row for each vCPU of a server moved to other NUMA nodes.
 
     :param report: report of the move.
     """

@@ -83,9 +83,11 @@ _SHARES_PREFIX = 'CUSTOM_GHSCHED_SHARES_'
 
 
 def make_share_trait(fingerprint: str, guest_node: int) -> str:
-    """Return the trait of host nodes whose control group guests can share.
+    """Return the trait of host nodes whose control group a guest can share.
 
-    :param fingerprint: fingerprint of the policy of the sharing guests.
+    Guests with the same bandwidth policy can share a resctrl control group.
+
+    :param fingerprint: fingerprint of the guest's policy.
     :param guest_node: guest NUMA node that the host node backs.
     """
     return f'{_SHARES_PREFIX}{fingerprint.upper()}_{guest_node}'
@@ -138,12 +140,15 @@ GROUP_PREFIX = 'ghsched_'
 
 
 def make_bandwidth_suffix(guest_node: int) -> str:
-    """Return the request group suffix of a guest NUMA node's bandwidth."""
+    """Return the request group suffix of a guest NUMA node's bandwidth.
+
+    A suffix names a granular request group of an allocation candidates query.
+    """
     return f'{GROUP_PREFIX}bw{guest_node}'
 
 
 def make_node_suffix(guest_node: int) -> str:
-    """Return the request group suffix for the host node of a guest NUMA node.
+    """Return the suffix of a request group that only selects a host node.
 
     The group requests no resources. It is for a guest NUMA node without a
     request group for bandwidth.
@@ -152,10 +157,11 @@ def make_node_suffix(guest_node: int) -> str:
 
 
 def make_vf_suffix(request_id: str, number: int) -> str:
-    """Return the request group suffix for one VF of a PCI request.
+    """Return the suffix of the request group for one VF of a PCI request.
 
     It is the same as in Nova (``nova.objects.request_spec``).
 
+    :param request_id: ID of Nova's InstancePCIRequest.
     :param number: index of the VF in the request.
     """
     return f'{request_id}-{number}'
@@ -167,8 +173,8 @@ def make_vf_suffix(request_id: str, number: int) -> str:
 def make_node_physnet(node: int) -> str:
     """Return the pseudo physical network that stands for a host NUMA node.
 
-    Nova's claim places a guest on the host NUMA nodes whose pseudo networks
-    are in the scheduler's limits.
+    ghsched puts it into the scheduler's limits of a guest, so that Nova's
+    claim places the guest on this host NUMA node.
     """
     return f'ghsched-numa{node}'
 
@@ -179,15 +185,15 @@ _ORDER = re.compile(r'ghsched-order(?:-\d+)+')
 def make_order_physnet(nodes: Sequence[int]) -> str:
     """Return the pseudo physical network that encodes a guest's host nodes.
 
-    :param nodes: host NUMA node of each guest NUMA node.
+    :param nodes: host NUMA node of each guest NUMA node, in their order.
     """
     return '-'.join(['ghsched-order', *map(str, nodes)])
 
 
 def parse_order_physnet(physnet: str) -> tuple[int, ...] | None:
-    """Parse the host nodes of a guest from a pseudo physical network's name.
+    """Parse a guest's host nodes from the name of a pseudo physical network.
 
-    None if the name does not encode host nodes.
+    None if the name lists no host nodes.
     """
     if not _ORDER.fullmatch(physnet):
         return None
@@ -198,15 +204,15 @@ _COUNT = re.compile(r'ghsched-nodes-(\d+)')
 
 
 def make_count_physnet(nodes: int) -> str:
-    """Return the pseudo physical network that encodes a guest node count.
+    """Return the pseudo physical network that encodes a guest's node count.
+
+    :param nodes: number of guest NUMA nodes.
     """
     return f'ghsched-nodes-{nodes}'
 
 
 def parse_count_physnet(physnet: str) -> int | None:
     """Parse a guest's NUMA node count from a pseudo physical network's name.
-
-    None if the name encodes no such number.
     """
     match = _COUNT.fullmatch(physnet)
     return int(match[1]) if match else None

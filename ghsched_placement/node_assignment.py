@@ -73,12 +73,14 @@ def assign_host_nodes(candidates: Sequence[Mapping[str, Any]], wanted: Wanted,
                       cost: Cost | None = None,
                       steps: matching.Steps | None = None,
                       ) -> tuple[Iterator[Placed], Lack | None]:
-    """Return possible assignments of a guest to host nodes, or a refusal.
+    """Return the possible assignments of a guest to NUMA nodes of a host.
 
-    The assignments are yielded best first.
+    The assignments come best first. If there are none, the second part of the
+    result is the refusal reason.
 
     :param candidates: Placement's allocation candidates of the host.
     :param wanted: request groups that decide the host NUMA nodes.
+    :param host: NUMA node and socket of the host's providers.
     :param has_room: returns whether a host node has the CPUs and memory for a
         guest node; None if all have.
     :param cost: returns the cost of host nodes to other guests; None prefers
@@ -105,12 +107,12 @@ def _read_candidates(candidates: Sequence[Mapping[str, Any]],
                      reader: '_Reader', steps: matching.Steps,
                      ) -> tuple[dict['Rows', list[Mapping[str, Any]]],
                                 Counter[Lack]]:
-    """Sort allocation candidates into usable ones and counts of unusable ones.
+    """Sort allocation candidates into usable and unusable ones.
 
     At most half of the search's steps are spent on reading.
 
-    :returns: usable candidates by the host nodes that they allow for each
-        guest node, and the number of the others by reason.
+    :returns: usable candidates, grouped by the host nodes that they allow for
+        each guest node, and the number of unusable ones by reason.
     """
     alike: dict[Rows, list[Mapping[str, Any]]] = {}
     refusals: Counter[Lack] = Counter()
@@ -131,11 +133,11 @@ _MEANING = (TOO_FAR, ONE_NODE_FOR_TWO, UNKNOWN_DEVICES, UNKNOWN_NODES)
 
 
 class _Row:
-    """Host nodes that one guest node may have.
+    """Host nodes that one guest node may have, with their costs.
 
-    :ivar costs: distance of the VFs as one number by node, see
-        :meth:`_Reader.split_cost`.
-    :ivar nodes: all of them.
+    :ivar costs: cost of each host node, by the distance of the guest node's
+        VFs, as one number; see :meth:`_Reader.split_cost`.
+    :ivar nodes: all these host nodes.
     :ivar best: node of least cost.
     :ivar least: its cost.
     :ivar more: by how much any other node is dearer; 0 without another.
@@ -193,9 +195,10 @@ class _Reader:
 
     def read_candidate(self, mappings: Mapping[str, Sequence[str]],
                        steps: matching.Steps) -> Rows | Lack:
-        """Return the host nodes a candidate allows for each guest node.
+        """Return the host nodes that a candidate allows for each guest node.
 
-        :param mappings: providers by request group suffix.
+        :param mappings: the candidate's providers by request group suffix.
+        :param steps: counts the steps of the search.
         :returns: the reason, if the candidate cannot be used.
         """
         steps.taken += self._size
@@ -223,9 +226,9 @@ class _Reader:
                             pfs: tuple[str, ...]) -> _Row | Lack:
         """Return the host nodes that fit a guest node, or a refusal reason.
 
-        :param provider: UUID of the provider for the guest node's own request
-            group.
-        :param pfs: UUIDs of the PFs of its VFs.
+        :param provider: UUID of the provider that a candidate gives the guest
+            node's own request group.
+        :param pfs: UUIDs of the PFs that the candidate gives its VFs.
         """
         nodes = self._host.node_of_numa
         if provider is None and guest_node.may_lack:
@@ -254,12 +257,13 @@ class _Reader:
     def _rate_near_nodes(self, nodes: Iterable[int],
                          devices: Mapping[int | None, int]) -> dict[int,
                                                                     int]:
-        """Return the distance of a guest's VFs from each host NUMA node.
+        """Return the distance of a guest node's VFs from each host node.
 
-        Nodes that are farther from a VF than the flavor allows are left out.
+        Host nodes that are farther from a VF than the flavor allows are left
+        out. The distances of all VFs are combined into one number.
 
         :param nodes: host NUMA nodes to rate.
-        :param devices: number of VFs by host NUMA node.
+        :param devices: number of VFs by the host NUMA node of their PF.
         """
         found = {}
         for node in nodes:
@@ -274,14 +278,18 @@ class _Reader:
     def split_cost(self, cost: int) -> tuple[Far, int]:
         """Split an assignment's cost into far VFs and wasted host nodes.
 
-        A wasted node has PFs, and its guest node has no VFs.
+        A far VF is on another NUMA node or socket than its guest node. A
+        wasted host node has PFs, and its guest node has no VFs.
         """
         cost, wasted = divmod(cost, self._unit)
         off_socket, off_node = divmod(cost, self._unit)
         return (off_node, off_socket), wasted
 
     def has_assignment(self, rows: Rows) -> bool:
-        """Whether each guest node can have a host node of its own."""
+        """Whether each guest node can have a different host node.
+
+        :param rows: host nodes that each guest NUMA node may have.
+        """
         key = tuple([row.nodes for row in rows])
         if key not in self._ways:
             self._ways[key] = matching.match_items_to_places(
@@ -290,7 +298,7 @@ class _Reader:
 
 
 def _yield_guest_nodes(wanted: Wanted) -> Iterator[_Guest]:
-    """Yield the guest NUMA nodes to assign to host NUMA nodes.
+    """Yield the guest NUMA nodes to be assigned, with their request groups.
 
     Nothing is yielded if no request is bound to a NUMA node.
     """
@@ -306,7 +314,7 @@ def _yield_guest_nodes(wanted: Wanted) -> Iterator[_Guest]:
 
 
 def _compute_least_cost(rows: Rows) -> int:
-    """Return a lower bound of the cost of any assignment of a guest.
+    """Return a lower bound of the cost of a guest's assignments.
 
     :param rows: host nodes that each guest NUMA node may have.
     """
@@ -340,9 +348,9 @@ class _Loads:
         self._known: dict[frozenset[int], tuple[Any, ...]] = {}
 
     def get_rank(self, nodes: Sequence[int]) -> tuple[Any, ...]:
-        """Return a sort key of host nodes by sockets, load and turn.
+        """Return a sort key of host nodes by sockets and load.
 
-        If these are not enough nodes for the guest, it is a lower bound.
+        If these are too few nodes for the guest, the key is a lower bound.
 
         :param nodes: host nodes of the first guest nodes.
         """
@@ -378,7 +386,7 @@ class _Loads:
 
     def _compute_least_load(self, nodes: frozenset[int], missing: int
                             ) -> node_choice.Cost:
-        """Return the least load cost of the host nodes that a guest can have.
+        """Return the least load of a guest's host nodes, given the first.
 
         :param nodes: host NUMA nodes that the guest has already.
         :param missing: number of further nodes that the guest needs.
@@ -405,9 +413,10 @@ _Costed: TypeAlias = tuple[Mapping[tuple[int, ...], tuple[float, ...]],
 
 
 class _Ways:
-    """All ways of the candidates of a host.
+    """All assignments of a guest to host NUMA nodes, from a host's candidates.
 
-    :param alike: candidates by their rows.
+    :param alike: candidates by the host nodes that they allow for each guest
+        node.
     """
 
     def __init__(self, wanted: Wanted, host: Host, reader: _Reader,
@@ -423,9 +432,10 @@ class _Ways:
         self._found = False
 
     def yield_by_rank(self, cost: Cost | None) -> Iterator[Placed]:
-        """Yield assignments of a guest to host NUMA nodes, best first.
+        """Yield the assignments of the guest to host NUMA nodes, best first.
 
-        :param cost: returns the cost of host nodes to other guests, or None.
+        :param cost: returns the cost of host nodes to other guests; None if
+            there is no such cost.
         """
         for costs, ways in self._yield_by_cost(cost):
             by_order = itertools.groupby(ways, key=lambda way: way[:2])
@@ -435,9 +445,12 @@ class _Ways:
                     [rows for _key, _order, rows in same])
 
     def _yield_by_cost(self, cost: Cost | None) -> Iterator[_Costed]:
-        """Yield groups of assignments of equal rank, the best group first.
+        """Yield groups of equally good assignments, the best group first.
 
-        In each group the assignment of least cost to other guests comes first.
+        In each group, the assignment of least cost to other guests comes
+        first.
+
+        :param cost: returns the cost of host nodes to other guests, or None.
         """
         if cost is None:
             yield {}, self._yield_ways_by_rank()
@@ -460,7 +473,10 @@ class _Ways:
         return costs, sorted(first, key=lambda way: (costs[way[1]], way[:2]))
 
     def _get_costed_limit(self, order: Sequence[int]) -> float:
-        """Return how many assignments can be rated by cost in time."""
+        """Return how many assignments can be rated within the step limit.
+
+        :param order: host nodes of one assignment.
+        """
         each = COST_STEPS * max(1, len(order))
         return min(MAX_COSTED,
                    (self._steps.limit - self._steps.taken) / each)
@@ -469,7 +485,7 @@ class _Ways:
         """Yield assignments from all allocation candidates, best first.
 
         Candidates that allow the same host nodes are searched together, and
-        only when no others can have a better assignment.
+        only once no others can have a better assignment.
         """
         heap: list[Any] = []
         for number, rows in enumerate(self._alike):
@@ -494,7 +510,12 @@ class _Ways:
     def _yield_placements(self, key: tuple[Any, ...], order: tuple[int, ...],
                           cost: tuple[float, ...],
                           several: Sequence[Rows]) -> Iterator[Placed]:
-        """Yield assignments to given host nodes, fewest PFs first.
+        """Yield the results for given host nodes, those with fewest PFs first.
+
+        :param key: sort key of the assignment, which begins with its cost.
+        :param order: host node of each guest node.
+        :param cost: cost of these host nodes to other guests.
+        :param several: host nodes that the usable candidates allow.
         """
         groups = [group for rows in several
                   for group in self._group_candidates(rows)]
@@ -534,9 +555,11 @@ class _Ways:
 
     def _list_other_providers(self, mappings: Mapping[str, Sequence[str]]
                               ) -> tuple[Any, ...]:
-        """Return the providers of request groups that ghsched did not add.
+        """Return the providers of the request groups that ghsched did not add.
 
         They include devices of ``pci_passthrough:alias``.
+
+        :param mappings: a candidate's providers by request group suffix.
         """
         return tuple(sorted([
             (suffix, tuple(providers))

@@ -51,12 +51,13 @@ class Taken:
 def compute_relative_load(load: Load, taken: Mapping[int, Taken],
                           limits: Limits,
                           comparable_only: bool = True) -> dict[int, float]:
-    """Return each host NUMA node's load, relative to its bottleneck threshold.
+    """Return each host NUMA node's load relative to its bottleneck threshold.
 
     The resource that is nearest to its threshold counts; 1 is the threshold.
     vCPUs placed since the measurement count as busy.
 
-    :param taken: CPUs and vCPUs of each host NUMA node in Nova's records.
+    :param taken: CPUs and allocated vCPUs of each host NUMA node, by Nova's
+        records.
     :param limits: thresholds at which a node becomes a bottleneck.
     :param comparable_only: compare only resources measured on all nodes.
     """
@@ -89,12 +90,14 @@ def _add_expected_load(node: HostNode, taken: Taken | None) -> HostNode:
 
 def compute_load_costs(load: Load, taken: Mapping[int, Taken], limits: Limits,
                        pack: bool = False) -> dict[int, Cost]:
-    """Return the cost, by load, of placing one more guest on each host node.
+    """Return how loaded each host node is, as a cost of placing a guest there.
 
-    It is empty if the load of a node is unknown.
+    The result is empty if the load of a node is unknown.
 
-    :param taken: CPUs and vCPUs of each host NUMA node in Nova's records.
-    :param pack: whether equally loaded nodes are filled one by one.
+    :param taken: CPUs and allocated vCPUs of each host NUMA node, by Nova's
+        records.
+    :param limits: thresholds at which a node becomes a bottleneck.
+    :param pack: whether to fill equally loaded nodes one after the other.
     """
     near = compute_relative_load(load, taken, limits)
     if not near or near.keys() != taken.keys():
@@ -111,9 +114,10 @@ def _get_allocated_vcpu_ratio(taken: Taken) -> float:
 
 def combine_load_costs(nodes: Iterable[int],
                        costs: Mapping[int, Cost]) -> Cost:
-    """Combine the load costs of host nodes: first the worst, then the sum.
+    """Combine the load costs of several host nodes into one cost.
 
-    Empty if the cost of a node is unknown. The order of nodes does not matter.
+    The highest cost counts first, then the sum; the order of nodes does not
+    matter. Empty if the cost of a node is unknown.
     """
     parts = [costs.get(node) for node in nodes]
     known = [part for part in parts if part is not None]
@@ -125,5 +129,8 @@ def combine_load_costs(nodes: Iterable[int],
 
 
 def split_load_cost(cost: Cost) -> tuple[Cost, Cost]:
-    """Split a load cost into its part by load and its part by turn."""
+    """Split a load cost into measured load and ratio of allocated vCPUs.
+
+    The allocated vCPUs decide between nodes that are equally loaded.
+    """
     return cost[:-2], cost[-2:]

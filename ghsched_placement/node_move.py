@@ -77,7 +77,7 @@ class GuestCell:
 
     @property
     def dedicated_cpus(self) -> frozenset[int]:
-        """Dedicated host CPUs that the guest NUMA node has now."""
+        """Dedicated host CPUs that the guest NUMA node has before the move."""
         return frozenset(self.pins.values()) | self.reserved
 
 
@@ -114,11 +114,11 @@ def plan_node_move(guest: Sequence[GuestCell],
                    host_nodes: Mapping[int, HostCell],
                    targets: Mapping[int, int],
                    devices: Iterable[str] = ()) -> Move:
-    """Plan the move of a guest to other NUMA nodes and CPUs of its host.
+    """Plan a guest's move to other NUMA nodes and CPUs of the same host.
 
     :param guest: all NUMA nodes of the guest.
-    :param host_nodes: free CPUs and memory by host NUMA node; those of the
-        guest itself count as taken.
+    :param host_nodes: free CPUs and memory by host NUMA node; what the guest
+        itself has counts as taken.
     :param targets: new host NUMA node by guest NUMA node.
     :param devices: PCI addresses of passthrough devices of the guest.
     :raises NotMovable: when the guest cannot be moved in this way.
@@ -168,9 +168,13 @@ def _check_devices(devices: Iterable[str]) -> None:
 
 def _add_freed_cpus(cell: HostCell, node: int, guest: Sequence[GuestCell],
                     moving: Mapping[int, int]) -> HostCell:
-    """Add the CPUs that moving guest nodes free to a host node's free CPUs.
+    """Return a host node with the CPUs that moving guest nodes free added.
 
     Memory is not added: it is in use until it has been moved.
+
+    :param node: number of the host NUMA node.
+    :param guest: all NUMA nodes of the guest.
+    :param moving: new host NUMA node of each guest NUMA node that moves.
     """
     left = [guest[number].dedicated_cpus for number in moving
             if guest[number].host_node == node]
@@ -202,6 +206,7 @@ def _move_cell(cell: GuestCell, target: HostCell, node: int,
 
     :param cell: guest NUMA node before the move.
     :param target: free CPUs of the new host NUMA node.
+    :param node: number of the new host NUMA node.
     :param cores: cores of the old host NUMA node.
     :raises NotMovable: when the new host NUMA node has too few CPUs.
     """
@@ -223,11 +228,13 @@ def _move_cell(cell: GuestCell, target: HostCell, node: int,
 
 def _map_cpus(cell: GuestCell, target: HostCell,
               cores: Iterable[frozenset[int]]) -> dict[int, int] | None:
-    """Return the new host CPU of each old one; None if too few are free.
+    """Return the new host CPU for each old one; None if too few are free.
 
     vCPUs that share a core share one again, because the guest sees them as
     threads of one core; with the thread policy ``prefer`` only if possible.
 
+    :param cell: guest NUMA node before the move.
+    :param target: free CPUs of the new host NUMA node.
     :param cores: cores of the host NUMA node that the guest node leaves.
     """
     whole = cell.threads == 'isolate'
@@ -253,9 +260,10 @@ def _map_cpus(cell: GuestCell, target: HostCell,
 
 def _choose_core(cores: Iterable[frozenset[int]],
                  count: int) -> frozenset[int] | None:
-    """Return the smallest set of free CPUs of a core that is large enough.
+    """Return the free CPUs of the core that has just enough of them.
 
-    None if no core has enough free CPUs.
+    It is the core with the fewest free CPUs that are enough; None if no core
+    has enough.
 
     :param cores: free CPUs of each core.
     :param count: number of CPUs that are needed.

@@ -110,7 +110,7 @@ class NodeCapacity:
 
     @property
     def vcpus(self) -> int:
-        """Number of vCPUs that may share the host CPUs of a NUMA node."""
+        """Number of vCPUs that the node's shared host CPUs may have."""
         return math.floor(self.cpus * self.cpu_ratio)
 
     @property
@@ -125,17 +125,17 @@ class NodeCapacity:
 
     @property
     def memory_capacity(self) -> int:
-        """MiB of a host NUMA node for guests, allocation ratio included."""
+        """MiB that guests may have of the node, allocation ratio included."""
         return math.floor(self.memory * self.ram_ratio)
 
     @property
     def memory_free(self) -> int:
-        """MiB of memory that is still free for guests on a host NUMA node."""
+        """MiB of a host NUMA node that guests can still have."""
         return self.memory_capacity - self.memory_used
 
     def find_shortages(self, guest: GuestNode,
                        page_size: PageSize = None) -> list[Shortage]:
-        """Return the shortages of CPUs and memory for a guest NUMA node.
+        """Return the CPUs and memory that are missing for a guest node.
 
         :param page_size: memory page size that the guest asks for.
         """
@@ -148,18 +148,18 @@ class NodeCapacity:
 
     def take_guest_node(self, guest: GuestNode,
                         page_size: PageSize = None) -> 'NodeCapacity':
-        """Return the host node's capacity with a guest node counted as used.
-        """
+        """Return the node's capacity after a guest node is placed on it."""
         return self._with_changed_usage(guest,
                                         self._choose_pages(guest, page_size),
                                         1)
 
     def release_guest_node(self, guest: GuestNode,
                            page_size: PageSize = None) -> 'NodeCapacity':
-        """Return the host node's capacity with a guest node counted as free.
+        """Return the host node's capacity after a guest NUMA node is removed.
 
-        :param page_size: KiB, or None for a guest that asks for no size; for
-            any other, the pages are unknown and stay counted as used.
+        :param page_size: page size in KiB, or None for a guest that asks for
+            no size; for any other value, the pages are unknown and stay
+            counted as used.
         """
         return self._with_changed_usage(guest, next(
             (one for one in self.pages
@@ -184,7 +184,8 @@ class NodeCapacity:
 
     def _make_memory_shortage(self, guest: GuestNode,
                               page_size: PageSize) -> Shortage:
-        """Return needed and free MiB of memory for a guest node."""
+        """Return the shortage of memory for a guest node: needed and free MiB.
+        """
         counted = self.memory_free if guest.shared else self.memory
         if page_size is not None:
             most = max((one.free_mb for one in self._list_usable_pages(
@@ -198,8 +199,7 @@ class NodeCapacity:
 
     def _choose_pages(self, guest: GuestNode,
                       page_size: PageSize) -> Pages | None:
-        """Return the pages that Nova takes for a guest node; None if too few.
-        """
+        """Return the pages that Nova takes for a guest node, or None."""
         if page_size is None:
             return self.pages[0] if self.pages else None
         return next((one for one in self._list_usable_pages(guest, page_size)
@@ -207,7 +207,9 @@ class NodeCapacity:
 
     def _list_usable_pages(self, guest: GuestNode,
                            size: PageSize) -> Iterator[Pages]:
-        """Yield the kinds of memory pages a guest node may use, largest first.
+        """Yield the memory pages a guest node may use, largest size first.
+
+        :param size: page size that the guest asks for.
         """
         sizes = {'small': self.pages[:1], 'large': self.pages[1:],
                  'any': self.pages, None: ()}
@@ -222,7 +224,10 @@ class NodeCapacity:
 
 
 def to_diagnostics(capacities: Iterable[NodeCapacity]) -> dict[str, str]:
-    """Convert CPUs and memory of host NUMA nodes to a guest's diagnostics."""
+    """Convert CPUs and memory of host NUMA nodes to a field of diagnostics.
+
+    nova-compute reports them in the diagnostics of each guest of the host.
+    """
     return {KEY: json.dumps(
         {'version': VERSION,
          'nodes': [dataclasses.asdict(room) for room in capacities]},
@@ -231,7 +236,7 @@ def to_diagnostics(capacities: Iterable[NodeCapacity]) -> dict[str, str]:
 
 def from_diagnostics(diagnostics: Mapping[str, Any]
                      ) -> tuple[NodeCapacity, ...]:
-    """Parse CPUs and memory of host NUMA nodes from a guest's diagnostics.
+    """Parse CPUs and memory of a host's NUMA nodes from a guest's diagnostics.
 
     The result is empty if the record is malformed; unknown fields are ignored.
     """
@@ -241,7 +246,7 @@ def from_diagnostics(diagnostics: Mapping[str, Any]
 
 
 def _parse_node_capacity(found: Mapping[str, Any]) -> NodeCapacity:
-    """Parse the CPUs and memory of one host NUMA node.
+    """Parse the CPUs and memory of one host NUMA node from a mapping.
 
     :raises ValueError: for a value that is not a finite number.
     """

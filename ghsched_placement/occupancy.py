@@ -36,7 +36,7 @@ def add_guest(host: capacity.Host, demand: fitting.GuestDemand,
 
 def remove_guest(host: capacity.Host, demand: fitting.GuestDemand,
                  nodes: tuple[int, ...]) -> capacity.Host:
-    """Return a host with the resources of one guest counted as free.
+    """Return a copy of a host with the resources of one guest counted as free.
 
     :param demand: resources that the guest has.
     :param nodes: host NUMA node of each guest NUMA node.
