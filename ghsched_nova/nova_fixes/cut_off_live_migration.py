@@ -66,13 +66,13 @@ class Unknown(Exception):
 
 
 def install_in_compute() -> None:
-    """Patch nova-compute to finish or roll back migrations that it has missed.
+    """Patch nova-compute to complete live migrations after a restart.
 
     At its start Nova's ``ComputeManager._reset_live_migration`` resets the
     server to the source host, even if libvirt has copied the guest to the
-    destination meanwhile. For servers with an extra spec of ghsched this
-    repair asks libvirt, and finishes the migration or rolls it back. Applied
-    once, however often it is called.
+    destination meanwhile. For servers whose flavor has ghsched extra specs the
+    patch asks libvirt first, and then finishes the migration or rolls it back.
+    Idempotent.
     """
     registry.replace_function(
         'nova.compute.manager.ComputeManager.'
@@ -102,9 +102,10 @@ def make_live_migration_reset(
         finish: Callable[...,
                          Any], roll_back: Callable[...,
                                                    Any]) -> Callable[..., Any]:
-    """Wrap Nova's reset of a live migration to finish it or roll it back.
+    """Return a replacement of Nova's reset that finishes live migrations.
 
-    Nova resets the migration when nova-compute starts.
+    Nova resets a server's live migration when nova-compute starts. The
+    replacement finishes it if the guest was copied, or else rolls it back.
 
     :param reset: ``ComputeManager._reset_live_migration``.
     :param list_in_progress: function that returns the live migrations in
@@ -184,10 +185,11 @@ def live_migrate_to_end(migrate: Callable[..., Any],
                                                                         Any],
                         recover_method: Callable[..., Any],
                         block_migration: bool, migrate_data: Any) -> None:
-    """Live-migrate a guest; ask libvirt for the result if Nova's driver fails.
+    """Live-migrate a guest; if Nova's driver fails, ask libvirt what happened.
 
-    Since Nova 32 the driver also raises an error of libvirt after the guest
-    was rolled back, which sets the server to ``ERROR``.
+    The guest may have been migrated, or rolled back, despite the error. Since
+    Nova 32 the driver raises an error of libvirt even after a rollback, which
+    sets the server to ``ERROR``.
 
     :param migrate: ``LibvirtDriver.live_migration``, which takes the
         parameters after ``is_copied``.
@@ -220,7 +222,7 @@ def live_migrate_to_end(migrate: Callable[..., Any],
 
 
 def wait_for_result(is_gone: Callable[[], bool | None]) -> bool | None:
-    """Wait for the end of libvirt's copy; return whether the guest was copied.
+    """Wait until libvirt stops copying a guest; return if it was copied.
 
     :param is_gone: function that returns whether the guest has left this host;
         None while libvirt copies the guest.
@@ -248,7 +250,7 @@ def wait_for_result(is_gone: Callable[[], bool | None]) -> bool | None:
 
 
 def wait_for_copy(host: Any, instance: Any) -> bool | None:
-    """Wait for libvirt's migration job of a guest; return its result.
+    """Wait for libvirt's migration job of a guest; return if it succeeded.
 
     :param host: ``nova.virt.libvirt.host.Host`` of the driver.
     :returns: whether the guest is on the destination; None if that is unknown.
@@ -260,7 +262,7 @@ def wait_for_copy(host: Any, instance: Any) -> bool | None:
 
 
 def _has_domain(host: Any, instance: Any) -> bool:
-    """Whether libvirt has the domain of a guest; True if it does not answer.
+    """Whether libvirt still has a guest's domain; True if libvirt is silent.
     """
     try:
         host.get_guest(instance)
@@ -273,7 +275,7 @@ def _has_domain(host: Any, instance: Any) -> bool:
 
 
 def _is_gone(host: Any, instance: Any) -> bool | None:
-    """Whether libvirt has copied a guest away; None while the copy runs.
+    """Whether a guest has left this host; None while libvirt copies it.
 
     :raises Unknown: libvirt paused the guest for the last part of its memory,
         and does not know whether the destination has started the guest.
@@ -290,7 +292,7 @@ def _is_gone(host: Any, instance: Any) -> bool | None:
 
 
 def _abort_copy(host: Any, instance: Any) -> bool:
-    """Abort the live migration of a guest; return whether the guest remains.
+    """Abort a guest's live migration; return whether the guest is still here.
 
     libvirt aborts a copy as soon as it can, which may be after the guest has
     left this host.
@@ -331,12 +333,12 @@ def _abort_disk_copies(host: Any, instance: Any) -> None:
       ('self', 'context', 'instance', 'host'))
 def finish_live_migration(manager: Any, context: Any, instance: Any,
                           migration: Any) -> None:
-    """Run nova-compute's steps after libvirt has copied a live-migrated guest.
+    """Run nova-compute's steps that follow libvirt's copy of a guest.
 
-    nova-compute has lost its data of the migration. So no disk is removed,
-    except with the directory of a guest that is not on shared storage, and no
-    volume is disconnected, because the volumes' records are those of the
-    destination.
+    Used after a restart, when nova-compute has lost its data of the live
+    migration. So no disk is removed, except with the directory of a guest that
+    is not on shared storage, and no volume is disconnected, because the
+    volumes' records are those of the destination.
 
     :param manager: ``nova.compute.manager.ComputeManager``.
     :param migration: a live migration from this host.
@@ -356,7 +358,7 @@ def finish_live_migration(manager: Any, context: Any, instance: Any,
 
 @seam('nova.virt.libvirt.guest.Guest.get_job_info', ('self',))
 def is_being_copied(guest: Any) -> bool:
-    """Whether libvirt is copying a guest, for a migration or another job.
+    """Whether a libvirt job (a migration, for example) is copying a guest.
 
     :param guest: ``nova.virt.libvirt.guest.Guest``.
     :raises Exception: libvirt cannot answer.

@@ -35,13 +35,12 @@ _DELETING = (task_states.DELETING, task_states.SOFT_DELETING)
 
 
 def install_in_api() -> None:
-    """Patch nova-api to keep the task state of servers that are deleted.
+    """Patch nova-api to keep the task state of resized servers on deletion.
 
-    Only of a server in VERIFY_RESIZE: nova-api confirms the resize before it
-    deletes the server, and the confirmation clears the task state
-    ``deleting``. A nova-compute that restarts meanwhile does not resume the
-    deletion. For servers with an extra spec of ghsched the repair sets the
-    task state again. Applied once, however often it is called.
+    Before nova-api deletes a server in VERIFY_RESIZE it confirms the resize,
+    which clears the task state ``deleting``. A nova-compute that restarts
+    meanwhile does not resume the deletion. For servers whose flavor has
+    ghsched extra specs the patch sets the task state again. Idempotent.
     """
     registry.replace_function(
         'nova.compute.api.API._confirm_resize_on_deleting', _confirm_resize)
@@ -61,7 +60,7 @@ def _confirm_resize(original: Callable[..., Any], compute_api: Any,
 
 
 def _restore_task_state(instance: Any, task_state: str) -> None:
-    """Restore the task state of a server, unless it has another one now."""
+    """Restore a server's task state if it was cleared meanwhile."""
     instance.task_state = task_state
     try:
         instance.save(expected_task_state=[None])

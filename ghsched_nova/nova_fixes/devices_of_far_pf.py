@@ -44,12 +44,11 @@ _is_ours = contextvars.ContextVar('ghsched_devices_of_far_pf', default=False)
 
 
 def install_in_scheduler() -> None:
-    """Patch nova-scheduler to count only the devices that Placement offers.
+    """Patch nova-scheduler to count only VFs that Placement has allocated.
 
-    ``PciDeviceStats._filter_pools`` accepts a PF near the guest with enough
-    free VFs, although Placement has allocated VFs of another PF. For flavors
-    with an extra spec of ghsched the repair counts the VFs that Placement
-    allocated. Applied once, however often it is called.
+    Nova's ``PciDeviceStats._filter_pools`` accepts a host if a PF near the
+    guest has enough free VFs, although Placement has allocated VFs of another
+    PF. The patch acts on flavors with ghsched extra specs. Idempotent.
     """
     registry.replace_function(_FILTER, _filter_pools)
     registry.replace_function(
@@ -57,13 +56,12 @@ def install_in_scheduler() -> None:
 
 
 def install_in_compute() -> None:
-    """Patch nova-compute to claim only devices that Placement has allocated.
+    """Patch nova-compute to claim only VFs that Placement has allocated.
 
-    ``PciDeviceStats._filter_pools`` accepts a PF near the guest with enough
-    free VFs, although Placement has allocated VFs of another PF; the claim
-    then takes too few devices or is refused. For flavors with an extra spec of
-    ghsched the repair counts the VFs that Placement allocated. Applied once,
-    however often it is called.
+    Nova's ``PciDeviceStats._filter_pools`` accepts a PF near the guest with
+    enough free VFs, although Placement has allocated VFs of another PF; the
+    claim then takes too few devices or is refused. The patch acts on flavors
+    with ghsched extra specs. Idempotent.
     """
     registry.replace_function(_FILTER, _filter_pools)
     registry.replace_function(f'{_TRACKER}.instance_claim', _instance_claim)
@@ -72,9 +70,10 @@ def install_in_compute() -> None:
 
 @contextlib.contextmanager
 def limited_to_allocated_devices(flavor: Any) -> Iterator[None]:
-    """Within this context, limit Nova's PCI pools to Placement's choice.
+    """Within this context, hide devices that Placement has not allocated.
 
-    Only if the flavor has an extra spec of ghsched.
+    Nova then sees only allocated devices in its PCI pools. Has no effect for a
+    flavor without ghsched extra specs.
     """
     token = _is_ours.set('extra_specs' in flavor
                          and policies.wanted(flavor.extra_specs))
@@ -120,14 +119,16 @@ def _move_claim(original: Callable[..., Any], tracker: Any, context: Any,
 def _filter_pools(original: Callable[..., Any], pci_stats: Any,
                   pools: Sequence[Any], request: Any, numa_cells: Any,
                   rp_uuids: Sequence[str]) -> Any:
-    """Filter PCI pools by Nova's function, with at most the allocated devices.
+    """Call Nova's filter of PCI pools with only the allocated devices.
 
     The count of a pool is reduced to the devices that Placement allocated from
-    it. Before the claim the mapping names the PF of a request group once,
-    whatever the number of VFs; Nova's own count of free devices decides then.
-    In a claim the mapping names the PF of each VF.
+    it. Before the claim Placement's answer names the PF of a request group
+    once, whatever the number of VFs; Nova's own count of free devices decides
+    then. In a claim it names the PF of each VF.
 
-    :returns: the unchanged pools that Nova's function keeps.
+    :param original: Nova's ``PciDeviceStats._filter_pools``.
+    :param rp_uuids: UUIDs of the resource providers with allocated devices.
+    :returns: the pools that Nova's function accepts, with their full count.
     """
     if len(rp_uuids or ()) < request.count or not _is_ours.get():
         return original(pci_stats, pools, request, numa_cells,
@@ -145,7 +146,7 @@ def _filter_pools(original: Callable[..., Any], pci_stats: Any,
 
 def _limit_device_count(pool: Mapping[str, Any],
                         allocated: Mapping[str, int]) -> dict[str, Any]:
-    """Limit the device count of a PCI pool to the allocated devices.
+    """Return a PCI pool that counts only the allocated devices.
 
     :param allocated: devices that Placement allocated, by resource provider.
     """

@@ -51,9 +51,9 @@ _EVACUATING = ('accepted', 'pre-migrating')
 def install_in_api() -> None:
     """Patch nova-api to cancel a server's live migrations before evacuation.
 
-    nova-conductor may mistake the record of that live migration for the record
-    of the evacuation. For servers with an extra spec of ghsched nova-api first
-    cancels the live migration. Applied once, however often it is called.
+    Otherwise nova-conductor may mistake the record of a live migration for
+    that of the evacuation. The patch acts on servers whose flavor has ghsched
+    extra specs. Idempotent.
     """
     registry.replace_function('nova.compute.api.API.evacuate', _evacuate)
     registry.replace_function(
@@ -62,11 +62,10 @@ def install_in_api() -> None:
 
 
 def install_in_compute() -> None:
-    """Patch nova-compute not to start live migrations that are cancelled.
+    """Patch nova-compute to ignore requests for cancelled live migrations.
 
-    A host that was lost reads old requests when it is back. For servers with
-    an extra spec of ghsched it ignores those of cancelled live migrations.
-    Applied once, however often it is called.
+    A host that was lost reads old requests when it is back. The patch acts on
+    servers whose flavor has ghsched extra specs. Idempotent.
     """
     registry.replace_function(
         'nova.compute.manager.ComputeManager.live_migration',
@@ -94,10 +93,14 @@ def _cancel_and_rebuild(original: Callable[..., Any],
                         *args: Any,
                         recreate: bool = False,
                         **kwargs: Any) -> Any:
-    """Cancel the live migrations of a server, then request its evacuation.
+    """Cancel a server's live migrations, then continue Nova's evacuation.
 
-    By then Nova has checked that the host is down, and has created the
-    migration record of the evacuation (``API.evacuate``).
+    Wraps Nova's ``API.rebuild``, which ``API.evacuate`` calls after it has
+    checked that the host is down, and has created the migration record of the
+    evacuation.
+
+    :param recreate: whether the server is being evacuated; otherwise nothing
+        is cancelled.
     """
     if recreate:
         cancel_live_migrations(context, instance)
@@ -108,8 +111,9 @@ def _cancel_and_rebuild(original: Callable[..., Any],
 def refuse_early_evacuation(context: Any, instance: Any) -> None:
     """Refuse an evacuation while nova-conductor schedules a live migration.
 
-    Only for servers with an extra spec of ghsched. When nova-conductor gives
-    up, it would remove the server's allocation on the new host.
+    When nova-conductor gives up the live migration, it would remove the
+    server's allocation on the new host. Only for servers whose flavor has
+    ghsched extra specs.
 
     :raises nova.exception.InstanceInvalidState: nova-api answers 409; the
         request succeeds some minutes later.
@@ -127,8 +131,8 @@ def refuse_early_evacuation(context: Any, instance: Any) -> None:
 def cancel_live_migrations(context: Any, instance: Any) -> None:
     """Cancel a server's live migrations before its evacuation; never raise.
 
-    Only for servers with an extra spec of ghsched. The evacuation goes on if a
-    live migration cannot be cancelled.
+    The evacuation goes on if a live migration cannot be cancelled. Only for
+    servers whose flavor has ghsched extra specs.
     """
     if not servers.uses_ghsched(instance):
         return
@@ -163,10 +167,10 @@ def is_being_scheduled(migration: Any) -> bool:
                'migration', 'migrate_data'))
 def _begin_unless_cancelled(original: Callable[..., Any], manager: Any,
                             context: Any, *args: Any, **kwargs: Any) -> Any:
-    """Start a live migration unless an evacuation has cancelled it.
+    """Start a live migration unless it was cancelled for an evacuation.
 
-    A host that returns reads requests from before, with an old record of the
-    migration.
+    A lost host that is back reads old requests from the message bus, with an
+    old record of the migration.
     """
     if live_migrations.has_ended(context, kwargs['migration']):
         LOG.warning('ghsched: ignoring a request for a live migration that '

@@ -40,10 +40,10 @@ _OF_MIGRATION = ('migration_context', 'numa_topology', 'pci_requests',
 def install_in_compute() -> None:
     """Patch nova-compute to roll back live migrations if Placement is down.
 
-    An error of ``ComputeManager._revert_allocation`` ends Nova's rollback, and
-    the server stays migrating or is set to ``ERROR``. For servers with an
-    extra spec of ghsched the error is logged instead. Applied once, however
-    often it is called.
+    In Nova an error of ``ComputeManager._revert_allocation`` ends the
+    rollback, and the server stays migrating or is set to ``ERROR``. For
+    servers whose flavor has ghsched extra specs the error is logged and the
+    rollback continues. Idempotent.
     """
     registry.replace_function(
         'nova.compute.manager.ComputeManager.'
@@ -55,11 +55,13 @@ def install_in_compute() -> None:
       ('self', 'context', 'instance', 'migration'))
 def revert_allocation(original: Callable[..., Any], manager: Any, context: Any,
                       instance: Any, migration: Any) -> Any:
-    """Return a live migration's allocation to the server; log any error.
+    """Give a live migration's allocation back to the server; log any error.
 
     Nova's ``_revert_allocation`` raises the error, which ends the rollback of
     the live migration: the server stays migrating or is set to ``ERROR``,
     although the guest runs on the source.
+
+    :param original: Nova's ``ComputeManager._revert_allocation``.
     """
     try:
         return original(manager, context, instance, migration)
@@ -82,13 +84,13 @@ def revert_allocation(original: Callable[..., Any], manager: Any, context: Any,
       ('self', 'revert'))
 @contextlib.contextmanager
 def saving_without_destination(instance: Any) -> Iterator[None]:
-    """Within this context, save an instance without the destination's claim.
+    """Within this context, saving an instance omits the destination's claim.
 
-    During a rollback nova-compute of the destination gives the driver the
-    instance with the NUMA topology and devices of the destination
-    (``Instance.mutated_migration_context``), which LibvirtDriver saves when it
-    cleans up. It would also save a migration context that the source has
-    dropped by then, and the next rebuild would use that context.
+    Used when a destination rolls back a live migration. There nova-compute
+    gives the driver an instance with the NUMA topology and devices of the
+    destination (``Instance.mutated_migration_context``), which LibvirtDriver
+    saves when it cleans up. It would also save a migration context that the
+    source has dropped by then, and the next rebuild would use that context.
     """
     def saved(save: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         instance.obj_reset_changes(_OF_MIGRATION, recursive=True)

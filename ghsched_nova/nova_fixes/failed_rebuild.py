@@ -30,10 +30,10 @@ seam = registry.make_seam_decorator(registry.COMPUTE)
 def install_in_compute() -> None:
     """Patch nova-compute to keep a server's allocation if a rebuild fails.
 
-    ``ComputeManager.rebuild_instance`` handles each failure as that of an
-    evacuation, and removes the server's allocation in Placement. For servers
-    with an extra spec of ghsched that are rebuilt in place the allocation is
-    kept. Applied once, however often it is called.
+    Nova's ``ComputeManager.rebuild_instance`` handles each failure as that of
+    an evacuation, and removes the server's allocation in Placement. The patch
+    keeps the allocation of servers that are rebuilt on their host, and whose
+    flavor has ghsched extra specs. Idempotent.
     """
     registry.replace_function(
         'nova.compute.resource_tracker.ResourceTracker.'

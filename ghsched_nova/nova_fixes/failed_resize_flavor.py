@@ -34,12 +34,12 @@ _KEEPS = '_ghsched_keeps_flavor'
 
 
 def install_in_compute() -> None:
-    """Patch nova-compute to keep the new flavor when finishing a resize fails.
+    """Patch nova-compute to keep the new flavor if finishing a resize fails.
 
-    The server has the claim and the allocation of the new flavor, but
-    ``ComputeManager._finish_resize`` resets it to the old flavor. A server
-    that :func:`keep_flavor` has marked keeps the new flavor. Applied once,
-    however often it is called.
+    The server then has the claim and the allocation of the new flavor, but
+    Nova's ``ComputeManager._finish_resize`` resets it to the old flavor. A
+    server that :func:`keep_flavor` has marked keeps the new flavor.
+    Idempotent.
     """
     registry.replace_function(
         'nova.compute.manager.ComputeManager.'
@@ -61,8 +61,8 @@ def _set_instance_info(original: Callable[..., None], instance: Any,
 def keep_flavor(instance: Any) -> None:
     """Mark an instance so that Nova does not reset its flavor to the old one.
 
-    The mark is for this process and has no effect unless the repair of failed
-    resizes is applied.
+    The mark is for this process, and has no effect without the patch of
+    :func:`install_in_compute`.
     """
     if instance.new_flavor is not None and (
             instance.flavor.flavorid == instance.new_flavor.flavorid

@@ -38,12 +38,13 @@ _NOWHERE = '1{:07x}:00:00.0'
 
 
 def install_in_compute() -> None:
-    """Repair live migrations with passthrough devices of the flavor.
+    """Patch nova-compute to live-migrate guests with the flavor's devices.
 
-    For servers with an extra spec of ghsched the PCI requests of the server
-    are kept, the addresses of its devices are ordered for the update of the
-    guest's XML, and a destination that refuses releases the devices that it
-    has claimed. Applied once, however often it is called.
+    For servers whose flavor has ghsched extra specs and asks for passthrough
+    devices: the server's PCI requests are kept, the device addresses in the
+    guest's XML are replaced in an order that mixes up none, and a destination
+    that refuses the migration releases the devices that it has claimed.
+    Idempotent.
     """
     registry.replace_function(
         'nova.compute.manager.ComputeManager.'
@@ -59,8 +60,9 @@ def install_in_compute() -> None:
       ('self', 'ctxt', 'instance', 'pci_requests'))
 def _claim_devices(original: Callable[..., Any], manager: Any, context: Any,
                    instance: Any, pci_requests: Any) -> dict[str, str]:
-    """Claim devices on the destination of a live migration.
+    """Claim a guest's devices on the destination of a live migration.
 
+    :param original: Nova's function that claims the devices.
     :returns: address on the destination by address on the source.
     """
     addresses = original(manager, context, instance, pci_requests)
@@ -78,7 +80,10 @@ def _claim_devices(original: Callable[..., Any], manager: Any, context: Any,
 def _check_destination(original: Callable[...,
                                           Any], manager: Any, context: Any,
                        instance: Any, *args: Any, **kwargs: Any) -> Any:
-    """Check the destination; release its claimed devices if it refuses."""
+    """Run Nova's check of a destination; if refused, release its devices.
+
+    The devices have been claimed on the destination for the live migration.
+    """
     try:
         return original(manager, context, instance, *args, **kwargs)
     except Exception:
@@ -89,7 +94,7 @@ def _check_destination(original: Callable[...,
 
 
 def _keep_pci_requests(instance: Any) -> None:
-    """Restore the PCI requests of an instance in its migration context.
+    """Write an instance's PCI requests to its migration context again.
 
     The flavor does not change in a live migration, and the devices of the
     destination are claimed for these requests.
@@ -101,10 +106,10 @@ def _keep_pci_requests(instance: Any) -> None:
 
 
 def order_replacements(new_by_old: Mapping[str, str]) -> dict[str, str]:
-    """Return the steps to replace old device addresses by new ones.
+    """Return the order in which to replace device addresses in a guest's XML.
 
-    Each address that is both old and new would be replaced twice, so all
-    addresses are replaced by addresses of no device first.
+    An address that is both old and new would be replaced twice. So all old
+    addresses are first replaced by addresses of no device.
 
     :param new_by_old: address on the destination by address on the source.
     """

@@ -53,12 +53,12 @@ CanJoin: TypeAlias = Callable[[policies.GuestPolicy, Sequence[int]], bool]
 
 
 def install_in_compute() -> None:
-    """Patch nova-compute to limit claims of live migrations to NUMA nodes.
+    """Patch nova-compute to claim a live-migrated guest's allocated NUMA
+    nodes.
 
-    Nova 31 to 33 lose the limits (bug 2153425), and so does each release when
-    an administrator forces the host. For servers with an extra spec of ghsched
-    the claim takes the host NUMA nodes that Placement has allocated. Applied
-    once, however often it is called.
+    Nova 31 to 33 lose the limits of a live migration's claim (bug 2153425),
+    and so does each release when an administrator forces the host. The patch
+    acts on servers whose flavor has ghsched extra specs. Idempotent.
     """
     registry.replace_function(
         'nova.compute.resource_tracker.ResourceTracker.'
@@ -133,12 +133,16 @@ def _make_limits(node: Any, order: Sequence[int]) -> Any:
 
 def iterate_node_orders(instance: Any, host: Destination,
                         can_join: CanJoin) -> Iterator[tuple[int, ...]]:
-    """Iterate over the possible host NUMA nodes of a live-migrated guest.
+    """Iterate over the NUMA nodes that a live-migrated guest may claim.
 
-    Empty for a guest without a NUMA restriction, or with a flavor that cannot
-    be read, which nova-compute refuses later.
+    These are the host NUMA nodes that match the guest's allocation in
+    Placement. Empty for a guest without a NUMA restriction, or with a flavor
+    that cannot be read, which nova-compute refuses later.
 
-    :returns: the host NUMA node of each guest NUMA node, for each possibility.
+    :param host: the destination, with the allocation.
+    :param can_join: function that returns whether the guest can share a
+        control group of the destination.
+    :returns: for each possibility the host node of each guest NUMA node.
     """
     guest_nodes = len(numa.list_host_nodes(instance.numa_topology))
     try:

@@ -29,8 +29,8 @@ _LIVE_MIGRATING = ('accepted', 'queued', 'preparing', 'running')
 def list_live_migrations_in_progress(context: Any, instance: Any) -> list[Any]:
     """Return a server's live migrations in progress, most advanced first.
 
-    There may be several: a nova-conductor that stops while it prepares a live
-    migration leaves a record behind.
+    Usually one; a nova-conductor that stops while it prepares a live migration
+    leaves another record behind.
     """
     return sorted(list_migrations(context, instance,
                                   objects.fields.MigrationType.LIVE_MIGRATION,
@@ -42,7 +42,7 @@ def list_live_migrations_in_progress(context: Any, instance: Any) -> list[Any]:
 @seam('nova.objects.migration.Migration.get_by_id',
       ('context', 'migration_id'))
 def has_ended(context: Any, migration: Any) -> bool:
-    """Whether a live migration has ended since this host was asked for it."""
+    """Whether a live migration has ended, according to Nova's database."""
     return objects.Migration.get_by_id(
         context, migration.id).status not in _LIVE_MIGRATING
 
@@ -51,7 +51,11 @@ def has_ended(context: Any, migration: Any) -> bool:
       ('context', 'filters', 'sort_keys', 'sort_dirs', 'limit', 'marker'))
 def list_migrations(context: Any, instance: Any, kind: str,
                     statuses: Sequence[str]) -> list[Any]:
-    """Return the migrations of an instance with a given type and status."""
+    """Return the migrations of an instance with a given type and status.
+
+    :param kind: migration type.
+    :param statuses: accepted statuses.
+    """
     return list(objects.MigrationList.get_by_filters(context, {
         'instance_uuid': instance.uuid, 'status': list(statuses),
         'migration_type': kind}))
@@ -64,10 +68,10 @@ def list_migrations(context: Any, instance: Any, kind: str,
       ('self', 'context', 'source_consumer_uuid', 'target_consumer_uuid'))
 def roll_back_live_migration(context: Any, instance: Any,
                              migration: Any) -> None:
-    """Roll back Nova's records of a live migration whose guest was not copied.
+    """Roll back Nova's records of a live migration without a copied guest.
 
-    The destination counts the claim of the migration until the migration's
-    record has ended, and frees the resources with its next periodic report.
+    The destination frees the claimed resources with the periodic report after
+    that.
 
     :param migration: a live migration from the host of the instance.
     :raises Exception: an error of Nova.

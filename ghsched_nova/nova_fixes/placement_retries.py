@@ -40,12 +40,11 @@ _OF_PROVIDER = 'Inventory and/or allocations changed'
 
 
 def install_in_api() -> None:
-    """Patch nova-api to retry deleting allocations after conflicts.
+    """Patch nova-api to retry the deletion of allocations after a conflict.
 
-    Nova retries other changes after a 409 with
-    ``placement.concurrent_update``, but not a deletion, and sets the server to
-    ``ERROR``. The repair retries for servers with an allocation of a resource
-    class of ghsched. Applied once, however often it is called.
+    After a 409 with ``placement.concurrent_update`` Nova retries other
+    changes, but not a deletion, and sets the server to ``ERROR``. The patch
+    acts on servers with an allocation of a ghsched resource class. Idempotent.
     """
     registry.replace_function(
         'nova.scheduler.client.report.SchedulerReportClient.'

@@ -50,9 +50,9 @@ def install_in_api() -> None:
     """Patch nova-api to correct RequestSpecs after failed or reverted resizes.
 
     Nova leaves the flavor or the PCI requests of the failed resize in the
-    RequestSpec, and the next move asks Placement for the wrong resources. For
-    servers with an extra spec of ghsched nova-api resets the RequestSpec
-    before each move. Applied once, however often it is called.
+    server's RequestSpec, and the next move asks Placement for the wrong
+    resources. For servers whose flavor has ghsched extra specs the RequestSpec
+    is corrected before each move. Idempotent.
     """
     for name in MOVES:
         registry.replace_function(f'nova.compute.api.API.{name}',
@@ -83,9 +83,9 @@ def _repair_before_move(original: Callable[..., Any], api: Any, context: Any,
 def reset_request_spec(context: Any, instance: Any) -> None:
     """Reset the flavor in a server's RequestSpec to the server's flavor.
 
-    Only for servers with an extra spec of ghsched. A server with a task state
-    is skipped: its RequestSpec may rightly name the flavor of the move in
-    progress, and nova-api refuses to move it anyway.
+    Only for servers whose flavor has ghsched extra specs. A server with a task
+    state is skipped: its RequestSpec may rightly name the flavor of the move
+    in progress, and nova-api refuses to move it anyway.
     """
     if instance.task_state is not None or not servers.uses_ghsched(instance):
         return
@@ -100,8 +100,7 @@ def reset_request_spec(context: Any, instance: Any) -> None:
 def copy_flavor_to_spec(spec: Any, instance: Any) -> bool:
     """Set a RequestSpec's flavor and PCI requests to those of its instance.
 
-    A RequestSpec without an extra spec of ghsched, before and after, is not
-    changed.
+    Nothing is changed if neither flavor has ghsched extra specs.
 
     :returns: whether the RequestSpec was changed.
     """
@@ -124,7 +123,8 @@ def copy_flavor_to_spec(spec: Any, instance: Any) -> bool:
 
 
 def _make_comparable(requests: Any) -> list[tuple[str, int, str | None]]:
-    """Return the devices that PCI requests ask for, in a comparable form."""
+    """Return the devices that PCI requests ask for, to compare two requests.
+    """
     return [(request.alias_name, request.count, request.requester_id)
             for request in (requests.requests if requests else ())
             if request.alias_name]

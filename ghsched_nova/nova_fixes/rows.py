@@ -21,15 +21,15 @@ from ghsched_nova.nova_seams import registry
 
 @dataclass(frozen=True)
 class Fix:
-    """A repair of one defect of Nova.
+    """A fix of one defect of Nova, applied as a patch of Nova's functions.
 
     :param name: of the page in ``doc/source/contributor/upstream``, and of
         the module in this package.
-    :param processes: where it is applied.
+    :param processes: services that apply the fix.
     :param servers: ``ours``: servers whose flavor has a key of ghsched;
         ``none``: it acts on no server, but on a connection of the process.
     :param bug: number at Launchpad.
-    :param until: release of Nova that has the repair; None for none.
+    :param until: release of Nova that has the fix; None for none.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Fix:
     until: int | None = None
 
     def import_module(self) -> Any:
-        """Import and return the module of a bug fix of Nova.
+        """Import and return the module that applies this fix of a Nova bug.
 
         A service imports only the fixes that it applies.
         """
@@ -47,10 +47,10 @@ class Fix:
         return importlib.import_module(f'ghsched_nova.nova_fixes.{name}')
 
     def list_seam_names(self, process: str | None = None) -> frozenset[str]:
-        """Return the names of the Nova functions that a bug fix relies on.
+        """Return the Nova functions that this fix of a Nova bug relies on.
 
-        :param process: the service whose names are returned; None for all
-            services.
+        :param process: only those used in this service; None for all services.
+        :returns: dotted names.
         """
         user = self.import_module().__name__
         return frozenset(

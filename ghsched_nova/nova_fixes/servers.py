@@ -22,7 +22,7 @@ from ghsched_placement import policy as policies
 
 
 def uses_ghsched(instance: Any) -> bool:
-    """Whether a flavor of a server has an extra spec of ghsched.
+    """Whether a flavor of a server has ghsched extra specs.
 
     The current, old and new flavor are checked, because a server that is being
     resized has two (``Instance.new_flavor``).
@@ -38,9 +38,9 @@ def uses_ghsched(instance: Any) -> bool:
 
 def limit_to_ghsched_servers(replacement: Callable[..., Any],
                              instance_position: int) -> Callable[..., Any]:
-    """Wrap a replacement of a Nova function to act on ghsched's servers only.
+    """Wrap a Nova function's replacement to act on ghsched's servers only.
 
-    Servers whose flavor has an extra spec of ghsched get the replacement, all
+    Servers whose flavor has ghsched extra specs get the replacement, all
     others Nova's function.
 
     :param replacement: takes Nova's function, then its arguments.

@@ -51,24 +51,24 @@ class State:
 
 
 def list_fix_only_names() -> frozenset[str]:
-    """Return the names of Nova functions that only bug fixes rely on."""
+    """Return the Nova functions that only ghsched's fixes of Nova bugs use."""
     return frozenset(seam.name for seam in registry.SEAMS.values() if all(
         user.startswith('ghsched_nova.nova_fixes.') for user in seam.users))
 
 
 def iterate_unknown_fixes(configured: Collection[str]) -> Iterator[str]:
-    """Yield the values of ``[ghsched]nova_fixes`` that name no bug fix."""
+    """Yield the values of ``[ghsched]nova_fixes`` that name no known fix."""
     return (word for word in configured
             if word not in _BY_NAME and word not in (AUTO, NONE))
 
 
 def describe_state(fix: Fix, configured: Collection[str], release: int,
                    mismatches: Collection[signatures.Mismatch]) -> State:
-    """Return whether a bug fix of Nova is applied, and the reason if not.
+    """Return whether a fix of a Nova bug is applied, and if not, why.
 
     :param configured: values of ``[ghsched]nova_fixes``.
     :param release: major version number of Nova.
-    :param mismatches: functions that the fix relies on and that differ in the
+    :param mismatches: functions that the fix relies on, and that differ in the
         installed Nova.
     """
     if fix.name not in configured and AUTO not in configured:
@@ -82,7 +82,7 @@ def describe_state(fix: Fix, configured: Collection[str], release: int,
 
 
 def describe_local_state(fix: Fix, process: str | None = None) -> State:
-    """Return whether this host applies a bug fix of Nova; if not, why.
+    """Return whether this host applies a fix of a Nova bug; if not, why.
 
     The installed Nova and the configuration decide.
 
@@ -95,9 +95,12 @@ def describe_local_state(fix: Fix, process: str | None = None) -> State:
 
 
 def is_applied(name: str, process: str) -> bool:
-    """Whether a service of this host applies a bug fix of Nova.
+    """Whether a service on this host is to apply a fix of a Nova bug.
 
     A fix that does not suit the installed Nova is logged.
+
+    :param name: name of the fix.
+    :param process: name of the service.
     """
     found = describe_local_state(_BY_NAME[name], process)
     if not found.applied and found.text.startswith('not applied'):
@@ -111,7 +114,10 @@ APPLIED: set[str] = set()
 
 
 def apply_fixes(process: str) -> None:
-    """Apply the bug fixes of Nova to a service; idempotent."""
+    """Apply the fixes of Nova bugs to this service; idempotent.
+
+    :param process: name of the service.
+    """
     function = f'install_in_{process.removeprefix("nova-")}'
     for fix in FIXES:
         if process in fix.processes and is_applied(fix.name, process):
@@ -120,12 +126,12 @@ def apply_fixes(process: str) -> None:
 
 
 def is_applied_to(name: str, instance: Any) -> bool:
-    """Whether this process applies a bug fix of Nova to a server."""
+    """Whether this process applies a fix of a Nova bug to a given server."""
     return name in APPLIED and servers.uses_ghsched(instance)
 
 
 def require_compatible_fixes(process: str) -> None:
-    """Refuse to start a service if bug fixes of Nova cannot be applied.
+    """Refuse to start a service if fixes of Nova bugs cannot be applied.
 
     :raises ghsched_nova.nova_seams.registry.SeamsDiffer: with the functions
         that differ, and each value of ``[ghsched]nova_fixes`` that names no

@@ -72,10 +72,10 @@ def add_flavor_check(
       ('flavor', 'is_bfv', 'count'), releases=range(31, 34))
 def extend_usage_deltas(
         function: Callable[..., dict[str, int]]) -> None:
-    """Add resources to the usage that Nova checks against a project's limits.
+    """Add resources to those that Nova checks against a project's limits.
 
-    ``nova.limit.placement.enforce_num_instances_and_resources``, which
-    nova-api calls for a new server, a resize, a restore and an unshelving,
+    The unified limits are checked for a new server, a resize, a restore and an
+    unshelving. ``nova.limit.placement.enforce_num_instances_and_resources``
     looks ``_get_deltas`` up in its module. Nova 31 to 33 have
     ``_get_deltas_by_flavor``, which takes only the flavor of a request.
 
@@ -126,9 +126,9 @@ def enforce_limits(context: Any, project_id: str,
 
 @seam('nova.policy.register_rules', ('enforcer',))
 def make_enforcer(rules: Sequence[policy.RuleDefault]) -> policy.Enforcer:
-    """Return a policy enforcer with additional rules for nova-api.
+    """Return a policy enforcer with Nova's rules and additional rules.
 
-    It has Nova's rules too, because a policy file may refer to them. Nova's
+    Nova's rules are included because a policy file may refer to them. Nova's
     own enforcer is not changed.
 
     :param rules: additional rules, each with its default.
@@ -164,7 +164,10 @@ def authorize(enforcer: policy.Enforcer, context: Any, rule: str,
 @seam('nova.objects.service.ServiceList.get_by_binary',
       ('context', 'binary', 'include_disabled'))
 def list_scheduler_hosts(context: Any) -> set[str]:
-    """Return the hosts that run nova-scheduler, of all cells that answer."""
+    """Return the hosts that run nova-scheduler, from all cells.
+
+    Cells that do not answer are skipped.
+    """
     answers = nova_context.scatter_gather_all_cells(
         context, objects.ServiceList.get_by_binary, 'nova-scheduler')
     return {service.host for services in answers.values()

@@ -34,7 +34,7 @@ seam = registry.make_seam_decorator(registry.COMPUTE)
 def get_dedicated_cpus() -> frozenset[int]:
     """Return the host CPUs of ``[compute]cpu_dedicated_set``.
 
-    Empty if the option is not set; calls
+    Empty if the option is not set. Nova's function is
     ``nova.virt.hardware.get_cpu_dedicated_set() -> set | None``.
     """
     return frozenset(hardware.get_cpu_dedicated_set() or ())
@@ -55,11 +55,11 @@ def register_driver_module(module: types.ModuleType) -> None:
 @seam('nova.virt.libvirt.host.Host.get_guest', ('self', 'instance'))
 @seam('nova.virt.libvirt.guest.Guest.launch', ('self', 'pause'))
 def wrap_guest_launches(host: Any, function: Callable[..., Any]) -> None:
-    """Call a function in place of each launch of an existing libvirt domain.
+    """Wrap each launch of an existing libvirt domain by a function.
 
     ``LibvirtDriver._soft_reboot`` and ``_resume_guest_after_snapshot`` call
-    ``launch()`` of the guest that ``get_guest()`` returned, and its CPUs run
-    at once.
+    ``launch()`` of the guest that ``get_guest()`` returned, and the guest's
+    CPUs run at once. The function can start the guest paused instead.
 
     :param host: nova.virt.libvirt.host.Host of the driver.
     :param function: takes Nova's ``launch`` of a guest, the guest, the
@@ -84,9 +84,9 @@ def wrap_guest_launches(host: Any, function: Callable[..., Any]) -> None:
 @seam('nova.compute.resource_tracker.ResourceTracker.update_usage',
       ('self', 'context', 'instance', 'nodename'))
 def report_resources(virtapi: Any, context: Any, instance: Any) -> None:
-    """Update Placement with the resources of this compute host now.
+    """Report the resources of this compute host to Placement now.
 
-    nova-compute does so after a guest has changed its state. Nothing is
+    nova-compute does so whenever a guest has changed its state. Nothing is
     reported for a guest that is not claimed on this host yet.
 
     :param virtapi: ``ComputeVirtAPI`` of the driver, which has nova-compute's
@@ -108,7 +108,7 @@ def instance_lock(uuid: str) -> Any:
 
 @seam('nova.compute.task_states.REBUILD_SPAWNING')
 def is_rebuilt_in_place(instance: Any) -> bool:
-    """Whether an instance is being rebuilt on its own host.
+    """Whether an instance is being rebuilt on its host, not evacuated.
 
     The record of an evacuated instance names its old host until the instance
     runs on the new one
@@ -127,11 +127,10 @@ def is_being_evacuated_here(instance: Any) -> bool:
 @seam('nova.pci.whitelist.Whitelist.specs')
 def make_tag_lookup(
 ) -> Callable[[Mapping[str, Any]], Mapping[str, str] | None]:
-    """Return a function that looks up the tags of a passthrough device.
+    """Return a function that returns a PCI device's ``[pci]device_spec`` tags.
 
-    The tags are those of ``[pci]device_spec``. The function takes a device as
-    libvirt reports it. The PCI tracker filters devices by the same
-    ``nova.pci.whitelist.Whitelist``.
+    The function takes a device as libvirt reports it. The PCI tracker filters
+    devices by the same ``nova.pci.whitelist.Whitelist``.
     """
     specs = whitelist.Whitelist(nova.conf.CONF.pci.device_spec).specs
 
@@ -144,9 +143,12 @@ def make_tag_lookup(
 
 
 def add_physnet(cell: Any, physnet: str) -> None:
-    """Add a physical network to a host NUMA node.
+    """Add a physical network to those that a host NUMA node offers.
 
-    A set-of-strings field of a versioned object notices assignment only.
+    The set is assigned anew, because a set-of-strings field of a versioned
+    object notices only an assignment.
+
+    :param cell: Nova's NUMACell.
     """
     cell.network_metadata.physnets = (
         set(cell.network_metadata.physnets) | {physnet})

@@ -26,11 +26,11 @@ seam = registry.make_seam_decorator(registry.COMPUTE)
       ('context', 'report_client', 'pci_requests', 'provider_mapping'))
 def call_before_claims(
         function: Callable[[Any, Mapping[str, Sequence[str]]], None]) -> None:
-    """Call a function with a guest's resource providers before each claim.
+    """Call a function before each claim of a guest with resource providers.
 
     ``nova.compute.manager.ComputeManager`` and ``nova.conductor`` look
     ``nova.compute.utils.update_pci_request_with_placement_allocations`` up in
-    its module right before each claim of a guest with such providers.
+    its module right before each such claim.
 
     :param function: called after Nova's function; takes the PCI requests of
         the instance, and the providers by suffix of the request group.

@@ -39,7 +39,9 @@ _MOVING: dict[tuple[str, str], Any] = {}
 @seam('nova.compute.resource_tracker.ResourceTracker._update_usage',
       ('self', 'usage', 'nodename', 'sign'))
 def count_moving_guests(tracker: Any, nodename: str) -> None:
-    """Count moving guests on both their new and their old host NUMA nodes.
+    """Count guests that move between NUMA nodes on their old and new nodes.
+
+    So no other guest can claim either.
 
     :param tracker: nova-compute's resource tracker, which counts usage from
         the records of its guests with each periodic report.
@@ -55,9 +57,7 @@ def count_moving_guests(tracker: Any, nodename: str) -> None:
 
 
 def _make_usage(topology: Any) -> dict[str, Any]:
-    """Return a NUMA topology in the form that Nova's usage update takes.
-
-    See ``ResourceTracker._update_usage``.
+    """Wrap a NUMA topology as ``ResourceTracker._update_usage`` expects usage.
     """
     return {'memory_mb': 0, 'numa_topology': topology}
 
@@ -66,11 +66,11 @@ def _make_usage(topology: Any) -> dict[str, Any]:
 def claim_new_nodes(
         virtapi: Any, instance: Any,
         after: Sequence[node_move.GuestCell]) -> Iterator[Callable[[], None]]:
-    """Claim a guest's new host NUMA nodes within this context.
+    """Within this context, a guest has its new host NUMA nodes claimed, too.
 
-    The guest is counted on its old nodes, too. Yields a function that writes
-    the new nodes into the guest's record, unless its task state has changed;
-    the guest is then counted on the new nodes only.
+    The guest is counted on its old nodes as well. Yields a function that
+    writes the new nodes into the guest's record, unless its task state has
+    changed; the guest is then counted on the new nodes only.
 
     :param virtapi: ``ComputeVirtAPI``, which has nova-compute's manager.
     :param after: the guest's NUMA nodes after the move.
@@ -106,7 +106,8 @@ def claim_new_nodes(
 
 @seam('nova.compute.resource_tracker.COMPUTE_RESOURCE_SEMAPHORE')
 def _make_tracker_lock() -> Any:
-    """Return the lock of nova-compute's ``ResourceTracker``."""
+    """Return the lock that nova-compute's ``ResourceTracker`` uses for claims.
+    """
     return lockutils.lock(resource_tracker.COMPUTE_RESOURCE_SEMAPHORE,
                           'nova-', fair=True)
 

@@ -44,7 +44,7 @@ _BUS_PORT = 5672
 def make_rpc_client(context: Any, target: Any) -> Any:
     """Return an RPC client for the message bus of a context's cell.
 
-    The RPC APIs of ``nova.compute.rpcapi`` create theirs in the same way.
+    Made in the same way as the clients of ``nova.compute.rpcapi``.
     """
     router = rpc.ClientRouter(rpc.get_client(
         target, serializer=rpc.JsonPayloadSerializer()))
@@ -54,10 +54,10 @@ def make_rpc_client(context: Any, target: Any) -> Any:
 @seam('nova.rpc.TRANSPORT')
 @seam('nova.context.RequestContext.mq_connection')
 def is_bus_reachable(context: Any) -> bool:
-    """Whether a host of a cell's message bus accepts a TCP connection.
+    """Whether any host of a cell's message bus accepts a TCP connection.
 
-    The first RPC call of a process waits without a limit for the connection of
-    its reply queue, whatever time-out the call has
+    Checked before an RPC call: the first call of a process waits without a
+    limit for the connection of its reply queue, whatever time-out the call has
     (``oslo_messaging._drivers.amqpdriver.AMQPDriverBase._get_reply_q``).
 
     :param context: context of the cell, see ``nova.context.target_cell``.
@@ -82,7 +82,7 @@ def _accepts_connection(address: tuple[str, int]) -> bool:
 def get_long_call_timeouts() -> dict[str, int]:
     """Return Nova's time-outs of RPC calls that may take long.
 
-    A host that stops sending heartbeats fails such a call early.
+    With heartbeats: a host that stops sending them fails the call early.
     """
     return {'timeout': shared.config().long_rpc_timeout,
             'call_monitor_timeout': shared.config().rpc_response_timeout}

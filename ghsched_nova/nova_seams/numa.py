@@ -38,7 +38,7 @@ _claim = threading.local()
 
 
 def list_host_nodes(topology: InstanceNUMATopology | None) -> Sequence[int]:
-    """Return the host NUMA node of each NUMA node of a claimed instance.
+    """Return the host NUMA node that each NUMA node of an instance claimed.
 
     After the claim ``InstanceNUMACell.id`` is the number of the host NUMA
     node.
@@ -77,7 +77,7 @@ def list_host_capacities(node: Any) -> dict[int, node_move.HostCell]:
 
 
 def _list_cores(cell: Any) -> tuple[frozenset[int], ...]:
-    """Return the dedicated CPUs of each core of a host NUMA node.
+    """Return the dedicated CPUs of a host NUMA node, grouped by core.
 
     Nova lists no siblings on a host without SMT; each CPU is a core then.
     """
@@ -90,7 +90,7 @@ def _list_cores(cell: Any) -> tuple[frozenset[int], ...]:
       ('host_topology', 'instance_topology', 'provider_mapping', 'limits',
        'pci_requests', 'pci_stats'))
 def patch_numa_fit() -> None:
-    """Change Nova's NUMA fit to use the host NUMA nodes that ghsched chose.
+    """Patch Nova's NUMA fit to use the host NUMA nodes that ghsched chose.
 
     ghsched's NUMA limits name the host NUMA node of each guest NUMA node, and
     the number of guest NUMA nodes of a flavor with ``ghsched:numa=auto``.
@@ -117,7 +117,11 @@ def patch_numa_fit() -> None:
 def _fit_in_order(original: Callable[..., Any], host_topology: Any,
                   instance_topology: Any, provider_mapping: Any, limits: Any,
                   **of_devices: Any) -> Any:
-    """Fit a guest on the host NUMA nodes in the order of the claim's limits.
+    """Fit a guest on the host NUMA nodes that its claim's limits name.
+
+    None if Nova's function would use the nodes in another order.
+
+    :param original: Nova's ``numa_fit_instance_to_host``.
     """
     order = parse_node_order(limits)
     if order is not None and host_topology and instance_topology:
@@ -131,8 +135,10 @@ def _fit_in_order(original: Callable[..., Any], host_topology: Any,
 
 def _fit_first_topology(fit: Callable[[Any], Any], topologies: Sequence[Any],
                         count: int | None) -> Any:
-    """Return the first of several guest NUMA topologies that fits on a host.
+    """Fit the first of several guest NUMA topologies that a host has room for.
 
+    :param fit: function that fits one topology on the host; None if it
+        cannot.
     :param topologies: guest NUMA topologies, the best first.
     :param count: number of guest NUMA nodes that the scheduler chose; None if
         there was no choice.
@@ -153,7 +159,9 @@ def _fit_first_topology(fit: Callable[[Any], Any], topologies: Sequence[Any],
 @contextlib.contextmanager
 def claiming_first_fit(topologies: Sequence[InstanceNUMATopology] | None,
                        ) -> Iterator[None]:
-    """Within this context, claims use the first NUMA topology that fits.
+    """Within this context, a claim tries several guest NUMA topologies.
+
+    The first that fits is claimed.
 
     :param topologies: guest NUMA topologies, the best first; None for the
         topology that the flavor asks for.
@@ -194,7 +202,8 @@ def _get_limited_count(limits: Any) -> int | None:
 
 
 def copy_limits_with_count(limits: Any, count: int) -> Any:
-    """Return a copy of NUMA limits with a required number of guest nodes."""
+    """Return a copy of NUMA limits that also requires a number of guest nodes.
+    """
     limits = limits.obj_clone()
     metadata = (limits.network_metadata
                 if 'network_metadata' in limits else None)
@@ -217,7 +226,7 @@ def parse_node_order(limits: Any) -> tuple[int, ...] | None:
 
 
 def get_physnets(limits_or_cell: Any) -> frozenset[str]:
-    """Return the physical networks of NUMA limits or of a host NUMA node.
+    """Return the physical networks named by NUMA limits or a host NUMA node.
 
     :param limits_or_cell: limits of a claim, or a host NUMA node.
     """
@@ -235,7 +244,11 @@ def copy_with_nodes_in_order(topology: NUMATopology,
 
 
 def _remove_pseudo_networks(limits: Any) -> Any:
-    """Return NUMA limits without networks that no host NUMA node has."""
+    """Return NUMA limits without pseudo networks that no host offers.
+
+    ghsched adds these to tell the claim the order of host NUMA nodes and the
+    number of guest NUMA nodes.
+    """
     known = get_physnets(limits)
     kept = {physnet for physnet in known
             if names.parse_order_physnet(physnet) is None

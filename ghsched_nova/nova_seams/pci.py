@@ -24,7 +24,7 @@ seam = registry.make_seam_decorator(*registry.PROCESSES)
 @seam('nova.pci.request.get_pci_requests_from_flavor',
       ('flavor', 'affinity_policy'))
 def wrap_pci_requests(function: Callable[..., Any]) -> None:
-    """Replace Nova's function that reads the PCI requests of a flavor.
+    """Wrap Nova's function that makes PCI requests from a flavor.
 
     nova-api (``nova.compute.api``), nova-compute
     (``nova.compute.resource_tracker``, for a move) and

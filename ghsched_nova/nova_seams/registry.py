@@ -73,7 +73,8 @@ class Seam:
     users: frozenset[str] = frozenset()
 
     def get_parameters(self, release: int) -> tuple[str, ...] | None:
-        """Return the function's parameters in one release of Nova."""
+        """Return the parameters that a release's version of this function has.
+        """
         if self.parameters is None:
             return None
         return tuple(one for one in self.parameters
@@ -92,7 +93,10 @@ _replacing = threading.RLock()
 
 def make_seam_decorator(
         *processes: str) -> Callable[..., Callable[[_Used], _Used]]:
-    """Make a decorator that declares which functions of Nova ghsched uses.
+    """Make a decorator that declares that a function uses a function of Nova.
+
+    Such a function of Nova is called a seam. All seams are compared with the
+    installed Nova when a service starts.
 
     :param processes: services of Nova in which ghsched uses the functions.
     """
@@ -110,7 +114,7 @@ def make_seam_decorator(
 
 
 def _add_seam(seam: Seam) -> None:
-    """Add a function of Nova to the table of those that ghsched uses.
+    """Add a function of Nova to the table of functions that ghsched uses.
 
     Several modules may declare the same function.
 
@@ -126,7 +130,7 @@ def _add_seam(seam: Seam) -> None:
 
 
 def load_all_seams() -> None:
-    """Import all modules that declare functions of Nova as used by ghsched.
+    """Import all modules that declare which functions of Nova ghsched uses.
 
     The table of these functions is complete afterwards.
     """
@@ -140,10 +144,12 @@ def load_all_seams() -> None:
 
 def get_expected_parameters(release: int, names: Iterable[str] | None = None,
                             ) -> dict[str, tuple[str, ...] | None]:
-    """Return the expected parameters of Nova's functions that ghsched uses.
+    """Return the parameters that ghsched expects of Nova's functions.
+
+    Only of functions that ghsched uses.
 
     :param release: major version number of Nova, 31 for OpenStack 2025.1.
-    :param names: names to return; None for all declared names.
+    :param names: functions to return; None for all.
     """
     return {name: SEAMS[name].get_parameters(release)
             for name in (SEAMS if names is None else names)
@@ -151,9 +157,9 @@ def get_expected_parameters(release: int, names: Iterable[str] | None = None,
 
 
 def find_owner(name: str) -> tuple[Any, str]:
-    """Return the module or class of Nova that contains a dotted name.
+    """Return the module or class of Nova in which a dotted name is defined.
 
-    :returns: the owner, and the last part of the name.
+    :returns: the module or class, and the last part of the name.
     :raises AttributeError: if Nova has no such module or class.
     """
     *path, attribute = name.split('.')
@@ -218,7 +224,7 @@ def _record_replacement(name: str, function: Callable[..., Any],
 
 
 def record_addition(name: str, added: Any) -> None:
-    """Record an object that ghsched added to a list or table of Nova."""
+    """Record that ghsched added an object to a list or table of Nova."""
     with _replacing:
         REPLACED[name] = tuple(dict.fromkeys(
             (*REPLACED.get(name, ()), _get_qualified_name(added))))

@@ -54,7 +54,7 @@ _OF_FIT = ('memory', 'pagesize', 'cpu_policy', 'cpu_thread_policy',
       ('ctxt', 'request_spec'))
 def add_request_filter(
         function: Callable[[Any, RequestSpec], bool]) -> None:
-    """Add a request filter to the list of nova-scheduler's request filters.
+    """Add a filter to nova-scheduler's request filters.
 
     Nova has no entry point for request filters; it walks the list
     ``nova.scheduler.request_filter.ALL_REQUEST_FILTERS`` at each request
@@ -71,7 +71,7 @@ def add_request_filter(
       ('self', 'host', 'node', 'cell', 'kwargs'))
 def set_host_state_class(
         manager: Any, make_host_state: Callable[[str, str, str], Any]) -> None:
-    """Set the class of the host states that a host manager makes.
+    """Set the class that a host manager uses for host states.
 
     ``HostManager`` calls ``host_state_cls`` for each host of a request.
 
@@ -106,13 +106,16 @@ class _MappedSpec(request_spec.RequestSpec):
 @seam('nova.objects.request_spec.RequestSpec.get_request_group_mapping',
       ('self',))
 def get_group_mapping(spec: RequestSpec) -> dict[str, list[str]]:
-    """Return the resource providers of each request group, by suffix."""
+    """Return the resource providers chosen for each request group, by suffix.
+    """
     return spec.get_request_group_mapping() or {}
 
 
 def copy_with_group_mapping(spec: RequestSpec,
                             mapping: dict[str, list[str]]) -> RequestSpec:
-    """Return a copy of a request with other providers of its request groups.
+    """Return a copy of a request with other providers for its request groups.
+
+    :param mapping: resource providers by suffix of the request group.
     """
     return _MappedSpec(spec, mapping)
 
@@ -128,7 +131,7 @@ def copy_with_group_mapping(spec: RequestSpec,
       'get_allocation_candidates', ('self', 'context', 'resources'))
 def watch_filters(filters: Iterable[Any],
                   record_filter: Callable[[str, int, int], None]) -> list[Any]:
-    """Return copies of scheduler filters that report how many hosts pass.
+    """Return copies of scheduler filters that count the hosts that pass.
 
     Nova asks a filter for its class's name and for ``filter_all``.
 
@@ -140,7 +143,7 @@ def watch_filters(filters: Iterable[Any],
 
 @seam('nova.manager.Manager.additional_endpoints')
 def add_rpc_endpoint(manager: Any, endpoint: Any) -> None:
-    """Add an RPC endpoint to those that a manager of Nova serves."""
+    """Add an RPC endpoint to those that a manager of a Nova service offers."""
     manager.additional_endpoints.append(endpoint)
 
 
@@ -232,13 +235,13 @@ class _WithoutAllocations:
 def claim_resources(client: Any, context: Any, consumer: str,
                     request: Mapping[str, Any], *args: Any,
                     **kwargs: Any) -> frozenset[str]:
-    """Claim a guest's resources in Placement; return the providers it gains.
+    """Claim a guest's resources in Placement; return the gained providers.
 
     Empty if the claim failed. ``SchedulerReportClient.claim_resources`` first
     reads the allocation of the guest, because an evacuated guest has one. For
-    a guest with a resource class of ghsched the allocation is read only after
-    Placement has refused a claim without one. Other guests are claimed as Nova
-    does.
+    a guest with a resource class of ghsched the allocation is read only if
+    Placement refuses a claim that assumes none, which saves a request. Other
+    guests are claimed as Nova does.
     """
     wanted = frozenset(request['allocations'])
     if not any(names.OUR_CLASSES.intersection(allocation['resources'])
@@ -268,8 +271,7 @@ def get_chosen_nodes(state: Any) -> tuple[int, ...] | None:
 
 def make_numa_limits(host_state: Any, spec: RequestSpec, nodes: Sequence[int],
                      in_order: bool) -> Any:
-    """Return limits that restrict the claim of a guest to some host NUMA
-    nodes.
+    """Return limits that restrict a guest's claim to some host NUMA nodes.
 
     The claim (``nova.virt.hardware.numa_fit_instance_to_host``, called by
     ``nova.compute.claims``) takes host nodes that together have every physical
@@ -295,13 +297,13 @@ def make_numa_limits(host_state: Any, spec: RequestSpec, nodes: Sequence[int],
 def fit_guest_topology(host_state: Any, spec: RequestSpec, limits: Any,
                        mappings: Any,
                        requests: Sequence[Any]) -> InstanceNUMATopology | None:
-    """Return the NUMA topology of a guest on a host; None if none fits.
+    """Return the NUMA topology that a claim would choose; None if none fits.
 
-    It is the topology that the claim will choose.
     ``numa_fit_instance_to_host`` fills in the topology that it is given, so it
     gets a copy.
 
     :param limits: NUMA limits of the claim.
+    :param mappings: resource providers of each request group.
     :param requests: PCI requests.
     """
     return hardware.numa_fit_instance_to_host(
@@ -342,7 +344,9 @@ def map_equal_guest_nodes(spec: RequestSpec) -> tuple[int, ...]:
 
 def offers_pseudo_networks(topology: NUMATopology,
                            make_name: Callable[[int], str]) -> bool:
-    """Whether each host NUMA node offers ghsched's pseudo physical network.
+    """Whether each NUMA node of a host offers ghsched's pseudo network.
+
+    This physical network without hardware names the node in a claim's limits.
 
     :param make_name: returns the pseudo network's name of a host NUMA node.
     """
@@ -356,10 +360,10 @@ def offers_pseudo_networks(topology: NUMATopology,
 @seam('nova.scheduler.host_manager.HostState.allocation_candidates')
 @seam('nova.scheduler.host_manager.HostState.numa_topology')
 def map_pfs_to_nodes(host_state: Any) -> dict[str, int | None]:
-    """Return the host NUMA node of each PF with free devices.
+    """Return the host NUMA node of each PF that has free devices.
 
-    By UUID of the PF's resource provider, which the PCI tracker stores in the
-    pools from which the claim takes the devices.
+    The key is the UUID of the PF's resource provider, which the PCI tracker
+    stores in the pools from which the claim takes the devices.
     """
     stats = host_state.pci_stats
     return pci.map_pools_to_nodes(stats.pools if stats else ())
@@ -369,12 +373,13 @@ def map_pfs_to_nodes(host_state: Any) -> dict[str, int | None]:
       ('context', 'report_client', 'pci_requests', 'provider_mapping'))
 def copy_requests_for_claim(requests: Sequence[Any],
                             mappings: Any) -> list[Any]:
-    """Return copies of PCI requests as a claim will change them.
+    """Return copies of PCI requests, changed as nova-compute does for a claim.
 
     For a port with guaranteed bandwidth Placement chose the PF. Nova reads the
     PF's interface from the name of the provider, and the claim takes a VF of
     that PF (``nova.compute.manager``, before each claim).
 
+    :param mappings: resource providers of each request group.
     :raises nova.exception.NovaException: if the provider or its name is not as
         Nova expects.
     """
@@ -415,10 +420,9 @@ def list_matching_pools(host_state: Any,
 @seam('nova.objects.numa.NUMATopology.has_threads')
 def satisfies_cpu_thread_policy(topology: NUMATopology,
                                 spec: RequestSpec) -> bool:
-    """Whether a host has the hardware threads that a guest requires.
+    """Whether a host has the hardware threads that a CPU thread policy needs.
 
-    A guest may require them by its CPU thread policy. Nova's fit of the guest
-    refuses such a host, too, but names no reason.
+    Nova's fit of the guest refuses such a host, too, but names no reason.
     """
     guest: InstanceNUMATopology = spec.numa_topology
     return bool(topology.has_threads) or not any(
@@ -465,7 +469,7 @@ def get_aggregates(resources: Any) -> tuple[list[set[str]], set[str]]:
 @seam('nova.objects.instance.Instance.get_by_uuid',
       ('context', 'uuid', 'expected_attrs', 'use_slave'))
 def get_current_numa_count(context: Any, uuid: str) -> tuple[int, bool]:
-    """Return a server's number of guest NUMA nodes; also if it live-migrates.
+    """Return a server's number of NUMA nodes, and if it is live-migrating.
 
     The number is read from Nova's record; 0 for a server that has never run.
 

@@ -50,10 +50,12 @@ _AT_A_TIME = 500
       ('context', 'cell_mappings', 'timeout', 'fn', 'args', 'kwargs'))
 def call_in_cells(context: Any, cells: Sequence[Any],
                   function: Callable[[Any], Any]) -> list[Any]:
-    """Call a function for each cell; return its results by cell.
+    """Call a function for each cell; return the results.
 
     The result is None for a cell that fails.
     ``HostManager._get_computes_for_cells`` queries cells in the same way.
+
+    :param function: takes the context of a cell.
     """
     found = nova_context.scatter_gather_cells(
         context, cells, nova_context.CELL_TIMEOUT, function)
@@ -64,10 +66,10 @@ def call_in_cells(context: Any, cells: Sequence[Any],
 def list_changed_compute_nodes(context: Any, since: Any) -> list[Any]:
     """Return the compute nodes of a cell that have changed since a time.
 
-    As UUID, ``updated_at`` and ``deleted``. ``nova.objects.ComputeNodeList``
-    has no query for changes.
+    ``nova.objects.ComputeNodeList`` has no such query.
 
     :param since: None for all compute nodes.
+    :returns: rows of UUID, ``updated_at`` and ``deleted``.
     """
     node = main_models.ComputeNode
     query = sa.select(node.uuid, node.updated_at, node.deleted)
@@ -81,7 +83,8 @@ def list_changed_compute_nodes(context: Any, since: Any) -> list[Any]:
 
 
 def get_database_time(context: Any) -> datetime.datetime:
-    """Return the time of a cell's database, in UTC without a time zone."""
+    """Return the current time of a cell's database, in UTC without time zone.
+    """
     with main_db.get_engine(context=context).connect() as connection:
         clock = {'mysql': sa.func.utc_timestamp(6),
                  'postgresql': sa.func.timezone('UTC', sa.func.now())}.get(
@@ -111,7 +114,7 @@ def read_compute_node_reports(context: Any,
 def list_unavailable_hosts(context: Any) -> set[str]:
     """Return the hosts of a cell whose nova-compute is disabled or down.
 
-    Down is decided as in ``nova.servicegroup.drivers.db``.
+    The same rule as ``nova.servicegroup.drivers.db`` decides what is down.
     """
     service = main_models.Service
     heard = sa.func.coalesce(service.last_seen_up, service.updated_at,
@@ -147,9 +150,7 @@ class _HostTopology(numa_object.NUMATopology):
         return 'NUMATopology'
 
     def obj_attr_is_set(self, attrname: str) -> bool:
-        """Return True: reading any attribute of this host topology loads the
-        attribute.
-        """
+        """Return True: reading an attribute that is not set loads it."""
         return attrname in self.fields
 
     def obj_load_attr(self, attrname: str) -> None:
@@ -162,11 +163,13 @@ class _HostTopology(numa_object.NUMATopology):
 
 @seam('nova.objects.numa.NUMATopology.obj_from_db_obj', ('db_obj',))
 def cache_host_topologies(size: int) -> None:
-    """Cache parsed host NUMA topologies, which Nova parses with each request.
+    """Make nova-scheduler parse a host's NUMA topology only after a change.
 
-    A topology is parsed when first used or changed. The cached object is
-    shared safely: Nova makes a new topology when it subtracts guests
+    Nova parses it with each request. The cached object is shared safely: Nova
+    makes a new topology when it subtracts guests
     (``nova.virt.hardware.numa_usage_from_instance_numa``).
+
+    :param size: number of topologies in the cache.
     """
     @functools.lru_cache(maxsize=size)
     def parse(document: str) -> Any:
@@ -213,9 +216,10 @@ def get_host_states(manager: Any, context: Any, uuids: Sequence[str],
 
 def _read_services(context: Any,
                    hosts: Iterable[str]) -> list[Mapping[str, Any]]:
-    """Read the nova-compute services of some hosts of a cell by one query.
+    """Read the nova-compute services of some hosts of a cell in one query.
 
-    Nova's host states hold a service as a dictionary of its fields.
+    :returns: services as dictionaries of their fields, as in Nova's host
+        states.
     """
     service = main_models.Service
     query = sa.select(*service.__table__.c).where(

@@ -26,13 +26,14 @@ seam = registry.make_seam_decorator(registry.SCHEDULER, registry.COMPUTE)
        'topic_alt'),
       since={'topic_alt': 33})
 def replace_manager_class(binary: str, path: str) -> None:
-    """Replace the manager class of a service of Nova.
+    """Replace the manager class of a Nova service by ghsched's.
 
     ``nova.service.Service.create`` looks the class up in
     ``nova.service.SERVICE_MANAGERS`` by the name of the binary, unless its
     caller names a class; ``nova.cmd.scheduler.main`` and
     ``nova.cmd.compute.main`` do not.
 
+    :param binary: name of the service's binary.
     :param path: dotted name of ghsched's manager class.
     """
     service.SERVICE_MANAGERS[binary] = path

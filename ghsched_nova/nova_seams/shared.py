@@ -31,8 +31,7 @@ RequestSpec: TypeAlias = Any
 
 
 def config() -> Any:
-    """Return Nova's configuration with the section ``[ghsched]`` registered.
-    """
+    """Return Nova's configuration, with ghsched's options registered."""
     conf.register_opts(nova.conf.CONF)
     return nova.conf.CONF
 

@@ -59,14 +59,17 @@ def get_nova_release() -> int:
 
 
 def iterate_seam_names(process: str) -> Iterator[str]:
-    """Iterate over the names of Nova's functions that a service relies on."""
+    """Iterate over the Nova functions that ghsched uses in a service."""
     return (name
             for name in registry.get_expected_parameters(get_nova_release())
             if process in registry.SEAMS[name].processes)
 
 
 def list_mismatches(names: Iterable[str]) -> tuple[Mismatch, ...]:
-    """Return Nova's functions that are missing or have other parameters."""
+    """Return which Nova functions are missing or have other parameters.
+
+    :param names: dotted names of the functions.
+    """
     found = ((name, expected or (), get_installed_parameters(name))
              for name, expected in registry.get_expected_parameters(
                  get_nova_release(), names).items())
@@ -78,8 +81,8 @@ def require_seams(process: str, ignored: Iterable[str] = ()) -> None:
     """Refuse to start a service if Nova's functions are not as expected.
 
     :param process: name of the service.
-    :param ignored: names that are not checked, because only bug fixes rely on
-        them.
+    :param ignored: functions that are not checked, because only fixes of Nova
+        bugs rely on them.
     :raises ghsched_nova.nova_seams.registry.SeamsDiffer: naming each function,
         its expected and its found parameters.
     """
@@ -97,7 +100,7 @@ def require_seams(process: str, ignored: Iterable[str] = ()) -> None:
 def get_installed_parameters(name: str) -> tuple[str, ...] | None:
     """Return the parameters of a function of the installed Nova, or None.
 
-    Each name is looked up once, before ghsched replaces the function. An
+    The result is cached from before ghsched replaces the function. An
     attribute or a constant has no parameters.
     """
     try:
