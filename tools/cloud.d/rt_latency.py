@@ -35,6 +35,7 @@ from aio import cli
 from aio.lab import Lab
 from aio.services import COMPUTE
 from aio.settings import read
+from ghsched_nova.lab.bench import guest
 from ghsched_nova.lab.bench.machine import Machine
 from ghsched_nova.lab.bench.scenarios import guest_latency
 from ghsched_nova.lab.bench.scenarios import rt_latency
@@ -54,10 +55,12 @@ def upload(lab: Lab, runs: int) -> None:
     values = rt_latency.SCENARIO.values({
         'runs': runs, 'interval': 10000, 'loops': 100})
     files = lab.settings.cache / 'guest'
+    machine = Machine()
     with tempfile.TemporaryDirectory() as directory:
-        ramdisk = guest_latency.ramdisk(
-            Machine(), Path(directory),
-            guest_latency.init(values).replace('read -r word', 'sleep 10'))
+        ramdisk = guest.make_ramdisk(
+            machine, Path(directory),
+            guest_latency.init(values).replace('read -r word', 'sleep 10'),
+            [machine.which('cyclictest')])
         catalog.upload_guest(lab.cloud, IMAGE, catalog.GuestFiles(
             files / 'vmlinuz', ramdisk, files / 'disk.raw'),
             'console=ttyS0 quiet no_timer_check')
