@@ -61,7 +61,8 @@ DATABASE = {'ghsched server set'}
 #: Commands that read files, libvirt and the kernel of their host only.
 LOCAL = {'ghsched doctor', 'ghsched explain', 'ghsched-host plan',
          'ghsched-host reconcile', 'ghsched-bench list', 'ghsched-bench run',
-         'ghsched-bench report', 'ghsched-bench compare', 'ghsched-exporter',
+         'ghsched-bench report', 'ghsched-bench compare',
+         'ghsched-bench machine', 'ghsched-bench verify', 'ghsched-exporter',
          'ghsched-status', 'ghsched-top', 'ghsched-resctrl-emulator',
          'ghsched-testhost'}
 
