@@ -46,7 +46,7 @@ class PlacementError(Exception):
 
 
 class PlacementClient:
-    """Every method raises :class:`PlacementError` and nothing else.
+    """Client of Placement; its methods raise :class:`PlacementError` only.
 
     :param session: with ``get``, ``put`` and ``delete``, as Nova's report
         client has them.
@@ -69,24 +69,25 @@ class PlacementClient:
         self._ask('delete', url)
 
     def get_inventories(self, provider: str) -> dict[str, Any]:
-        """Return the inventories of a provider, by resource class."""
+        """Return the inventories of a resource provider, by resource class."""
         return dict(self.get(f'/resource_providers/{provider}/inventories')[
             'inventories'])
 
     def get_usages(self, provider: str) -> dict[str, int]:
-        """Return the allocated amounts of a provider, by resource class."""
+        """Return the allocated amounts of a resource provider, by class."""
         return dict(self.get(f'/resource_providers/{provider}/usages')[
             'usages'])
 
     def get_free_amounts(self, provider: str) -> dict[str, int]:
-        """Return the free amounts of a provider, by resource class."""
+        """Return the free amounts of a resource provider, by resource class.
+        """
         used = self.get_usages(provider)
         return {name: tree.free(record, used.get(name, 0))
                 for name, record in self.get_inventories(provider).items()}
 
     def get_usage_by_consumer(self, provider: str,
                               resource_class: str) -> dict[str, int]:
-        """Return what each consumer has of a provider's resource class."""
+        """Return the amount of a class each consumer has of a provider."""
         held = self.get(f'/resource_providers/{provider}/allocations')
         return {consumer: int(one['resources'][resource_class])
                 for consumer, one in held['allocations'].items()
@@ -97,10 +98,7 @@ class PlacementClient:
             f'/resource_providers/{provider}/traits')['traits'])
 
     def is_trait_in_use(self, trait: str) -> bool:
-        """Whether any resource provider in Placement has a trait.
-
-        Also False if Placement does not know the trait.
-        """
+        """Whether any resource provider in Placement has a given trait."""
         try:
             return bool(self.get('/resource_providers', [
                 ('required', trait)])['resource_providers'])
@@ -111,10 +109,13 @@ class PlacementClient:
 
     def get_allocation_candidates(self, query: Sequence[tuple[str, str]],
                                   limit: int) -> dict[str, Any]:
-        """Return Placement's answer to a query for allocation candidates.
+        """Return Placement's answer to an allocation candidates query.
 
-        Its list is empty if Placement does not know a trait or a resource
-        class of the query.
+        The answer has no candidates if Placement does not know a trait or a
+        resource class of the query.
+
+        :param query: parameters of GET /allocation_candidates.
+        :param limit: largest number of candidates to ask for.
         """
         try:
             return self.get('/allocation_candidates',
@@ -125,10 +126,14 @@ class PlacementClient:
             raise
 
     def move_provider(self, uuid: str, name: str, parent: str) -> None:
-        """Give a resource provider another parent in the same provider tree.
+        """Move a resource provider below another parent of the same tree.
 
-        Nova's report client cannot do it, and keeps the parent that Placement
+        Nova's report client cannot do this: it keeps the parent that Placement
         has.
+
+        :param uuid: UUID of the provider to move.
+        :param name: name of the provider.
+        :param parent: UUID of the new parent.
         """
         self.put(f'/resource_providers/{uuid}',
                  {'name': name, 'parent_provider_uuid': parent})

@@ -62,7 +62,7 @@ class Vfs:
 
 @dataclass(frozen=True)
 class GuestPolicy:
-    """All that one guest asks for.
+    """All that a guest asks of its host by ghsched's extra specs.
 
     :param nodes: one entry per guest NUMA node, empty when the guest has no
         ``ghsched:mem_bw_*`` and no ``ghsched:l3_ways`` key (it then needs no
@@ -96,7 +96,10 @@ class GuestPolicy:
 
     @property
     def controlled(self) -> bool:
-        """Whether the guest needs a resctrl control group on its host."""
+        """Whether the guest needs a resctrl control group on its host.
+
+        The kernel limits and guarantees bandwidth and L3 by control group.
+        """
         return bool(self.nodes)
 
     @property
@@ -106,6 +109,8 @@ class GuestPolicy:
 
     def demand(self, accounting: Accounting = 'min') -> dict[int, int]:
         """Return the percent of bandwidth to allocate, by guest NUMA node.
+
+        Guest nodes for which Placement counts no bandwidth are left out.
 
         :param accounting: bandwidth that Placement counts: the guarantee
             (``min``) or the cap (``max``).
@@ -117,14 +122,17 @@ class GuestPolicy:
 
     @property
     def partitions(self) -> bool:
-        """Whether the guest has an L3 cache partition of its own."""
+        """Whether the guest has ways of an L3 cache to itself."""
         return any(node.l3_ways for node in self.nodes)
 
     def resources(self, accounting: Accounting = 'min'
                   ) -> dict[int, dict[str, int]]:
-        """Return the amounts to allocate in Placement, by guest NUMA node.
+        """Return the amounts to allocate from host NUMA nodes in Placement.
 
-        The amounts of a node are by resource class.
+        They are by guest NUMA node and resource class.
+
+        :param accounting: bandwidth that Placement counts: the guarantee
+            (``min``) or the cap (``max``).
         """
         shares = self.demand(accounting)
         found = {number: {names.MEM_BW_PCT: shares.get(number, 0),
@@ -139,7 +147,10 @@ class GuestPolicy:
                 for number, amounts in found.items() if any(amounts.values())}
 
     def capabilities(self) -> frozenset[str]:
-        """Return the names of the host capabilities that the policy needs."""
+        """Return what a host must be able to do for the policy, by name.
+
+        The names are those of ghsched's capability traits, such as MEM_BW_MAX.
+        """
         needed = {'L3_WAYS'} if self.partitions else set()
         for node in self.nodes:
             if node.minimum or node.burst:
@@ -176,19 +187,20 @@ class GuestPolicy:
 
 
 def digest(parts: Iterable[str]) -> str:
-    """Return a SHA-256 digest of several texts, as 16 hexadecimal digits."""
+    """Return one SHA-256 digest of some texts, as 16 hexadecimal digits."""
     return hashlib.sha256(';'.join(parts).encode()).hexdigest()[:16]
 
 
 def wanted(extra_specs: Mapping[str, str]) -> bool:
-    """Whether a flavor has any ghsched extra spec, valid or not."""
+    """Whether a flavor has any extra spec of ghsched, valid or not."""
     return any(key.startswith(_PREFIX) for key in extra_specs)
 
 
 def check(extra_spec: str, text: object) -> None:
-    """Check the key and the value of a single ghsched extra spec.
+    """Refuse a ghsched extra spec with an unknown name or an invalid value.
 
-    :raises PolicyError: when the key is unknown or the value is invalid.
+    :param text: value of the extra spec.
+    :raises PolicyError: when the name is unknown or the value is invalid.
     """
     key, _ = split_extra_spec(extra_spec)
     parse_extra_spec_value(extra_spec, key, str(text))
@@ -237,7 +249,10 @@ def node_count(extra_specs: Mapping[str, str], default: int = 0) -> int:
 
 
 def misspelt(given: Iterable[str]) -> Iterator[PolicyError]:
-    """Yield an error for each extra spec that misspells a ghsched key."""
+    """Yield an error for each extra spec that misspells one of ghsched's.
+
+    :param given: names of the extra specs.
+    """
     for extra_spec in sorted(given):
         if extra_spec.startswith(_PREFIX):
             continue
@@ -247,10 +262,10 @@ def misspelt(given: Iterable[str]) -> Iterator[PolicyError]:
 
 
 def doubtful(extra_specs: Iterable[str]) -> Iterator[str]:
-    """Yield a warning for each extra spec that resembles a ghsched key.
+    """Yield a warning for each extra spec that may be meant for ghsched.
 
-    Such extra specs are not refused, because they may be properties of host
-    aggregates.
+    Its name resembles one of ghsched's. It is not refused, because it may be a
+    property of host aggregates.
     """
     for extra_spec in sorted(extra_specs):
         if extra_spec.startswith(_PREFIX) or keys.guess_extra_spec(extra_spec):
@@ -262,9 +277,11 @@ def doubtful(extra_specs: Iterable[str]) -> Iterator[str]:
 
 
 def check_names(given: Iterable[str]) -> None:
-    """Refuse extra specs that misspell a ghsched key.
+    """Refuse extra specs whose names are misspelled ones of ghsched.
 
-    :raises PolicyError: for the first of them.
+    :param given: names of the extra specs.
+    :raises PolicyError: for the first misspelled one; the error suggests a
+        name.
     """
     error = next(misspelt(given), None)
     if error is not None:
@@ -275,8 +292,8 @@ def check_flavor(extra_specs: Mapping[str, str],
                  given: Iterable[str]) -> GuestPolicy | None:
     """Validate the ghsched extra specs of a flavor; return its guest policy.
 
-    None if the flavor has none, if no extra spec that matters was changed, or
-    if hw:numa_nodes is not a number.
+    None if the flavor has none, if none that ghsched depends on was changed,
+    or if hw:numa_nodes is not a number.
 
     :param given: names of the extra specs that are new or changed.
     :raises PolicyError: for the first extra spec that is invalid.
@@ -356,6 +373,7 @@ def _split_values(ours: Mapping[str, str]
                   ) -> tuple[dict[str, Value], dict[tuple[str, int], Value]]:
     """Parse ghsched extra specs; separate those of single guest NUMA nodes.
 
+    :param ours: values of ghsched's extra specs, as text, by name.
     :returns: values by key, and values by key and guest NUMA node.
     """
     general: dict[str, Value] = {}
@@ -374,8 +392,8 @@ def problems(extra_specs: Mapping[str, str],
              guest_nodes: int) -> tuple[PolicyError, ...]:
     """Return all errors in the ghsched extra specs of a flavor.
 
-    Extra specs that contradict each other are reported only once every extra
-    spec is valid by itself.
+    Contradictions between extra specs are reported only once every extra spec
+    is valid by itself.
     """
     ours = {key: value for key, value in sorted(extra_specs.items())
             if key.startswith(_PREFIX)}
@@ -397,9 +415,11 @@ def problems(extra_specs: Mapping[str, str],
 
 def _split_into_groups(ours: Mapping[str, str],
                        guest_nodes: int) -> Iterator[dict[str, str]]:
-    """Split extra specs into groups that can be parsed independently.
+    """Split ghsched extra specs into groups that can be checked one by one.
 
     Only extra specs in the same group can contradict each other.
+
+    :param ours: values of ghsched's extra specs, as text, by name.
     """
     split = {extra_spec: split_extra_spec(extra_spec) for extra_spec in ours}
     for node in range(guest_nodes):
@@ -420,7 +440,9 @@ def _split_into_groups(ours: Mapping[str, str],
 
 def _find_own_error(extra_spec: str, text: str,
                     guest_nodes: int) -> PolicyError | None:
-    """Return the error in a single extra spec; None if it has none by itself.
+    """Return the error in an extra spec, whatever the others say; or None.
+
+    :param text: value of the extra spec.
     """
     try:
         key, _node = split_extra_spec(extra_spec)
@@ -443,7 +465,7 @@ def _find_policy_error(extra_specs: Mapping[str, str],
 
 def parse_vfs(extra_specs: Mapping[str, str],
               guest_nodes: int) -> tuple[Vfs, ...]:
-    """Parse the VFs that a flavor requests, ignoring its other extra specs.
+    """Parse the VFs that a flavor requests; ignore its other extra specs.
 
     :raises PolicyError: when an extra spec for VFs is invalid.
     """
@@ -482,9 +504,10 @@ def _assign_vfs(general: dict[str, Value],
                 guest_nodes: int) -> tuple[Vfs, ...]:
     """Return the VFs that a flavor requests for each guest NUMA node.
 
-    :param general: values by key, for all guest nodes; that for VFs is
+    :param general: parsed values by key, for all guest nodes; the one for VFs
+        is removed.
+    :param special: parsed values by key and guest node; those for VFs are
         removed.
-    :param special: values by key and guest node; those for VFs are removed.
     """
     by_node: dict[int, Devices] = {}
     for name, node in list(special):
@@ -505,10 +528,11 @@ def _assign_vfs(general: dict[str, Value],
 
 
 def _get_even_part(count: int, position: int, parts: int) -> int:
-    """Return the size of one part of a number that is split evenly.
+    """Return the size of one part of a number that is divided evenly.
 
-    The first parts are the largest.
+    If the number is not a multiple, the first parts are larger by one.
 
+    :param count: number to divide.
     :param position: index of the part.
     :param parts: number of parts.
     """

@@ -95,7 +95,7 @@ class _Group:
 
 def make_candidates_query(flavor: Flavor, request: requests.Request,
                           require_owner: bool = True) -> list[tuple[str, str]]:
-    """Return the allocation candidates query of nova-scheduler for a flavor.
+    """Return the candidates query that nova-scheduler sends for a flavor.
 
     It is that of a cloud with Nova's default settings, without a target host,
     availability zone, ports and image properties, which would add to it.
@@ -127,7 +127,7 @@ def make_candidates_query(flavor: Flavor, request: requests.Request,
 
 def list_ignored_extra_specs(extra_specs: Mapping[str, str]
                              ) -> tuple[str, ...]:
-    """Return the extra specs that the computed Placement query leaves out."""
+    """Return the extra specs that make_candidates_query does not consider."""
     return tuple(sorted(filter(_NOT_SHOWN.fullmatch, extra_specs)))
 
 
@@ -137,11 +137,15 @@ def _forbid_traits(traits: set[str]) -> list[str]:
 
 def _choose_group_policy(flavor: Flavor, groups: Mapping[str, _Group],
                          request: requests.Request) -> str | None:
-    """Return the group_policy parameter that Nova and ghsched send, or None.
+    """Return the value of the group_policy parameter of the query, or None.
 
     A valid value in the flavor counts. Otherwise it is ``isolate`` if each
-    group needs a host NUMA node of its own and the flavor has no numbered
-    group, and ``none`` if there are several groups, at most one of the flavor.
+    request group of ghsched needs a host NUMA node of its own and the flavor
+    has no numbered group, and ``none`` if there are several groups, at most
+    one of the flavor.
+
+    :param groups: request groups of the flavor.
+    :param request: request groups and traits that ghsched adds.
     """
     asked = flavor.extra_specs.get('group_policy')
     if asked in ('none', 'isolate'):
@@ -182,7 +186,12 @@ def _add_trait(group: _Group, name: str, value: str) -> None:
 
 
 def _add_resource(group: _Group, name: str, value: str) -> None:
-    """Add a ``resources:`` extra spec to a request group, unless malformed."""
+    """Add the resource of an extra spec to a request group, if well-formed.
+
+    :param group: request group to change.
+    :param name: resource class.
+    :param value: amount, as text.
+    """
     known = name.startswith(orc.CUSTOM_NAMESPACE) or name in orc.STANDARDS
     if known and re.fullmatch('[0-9]{1,18}', value.strip()):
         group.resources[name] = int(value)
@@ -190,7 +199,10 @@ def _add_resource(group: _Group, name: str, value: str) -> None:
 
 def _add_flavor_resources(flavor: Flavor,
                           groups: Mapping[str, _Group]) -> None:
-    """Add CPUs, memory and disk that no ``resources:`` extra spec sets."""
+    """Add the flavor's CPUs, memory and disk to the unnumbered request group.
+
+    Amounts that an extra spec ``resources:`` has set are kept.
+    """
     base = groups[''].resources
     if flavor.pcpus and not any(group.resources.get(orc.PCPU)
                                 for group in groups.values()):

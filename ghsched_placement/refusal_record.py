@@ -35,7 +35,7 @@ _MAX_TEXT = 255
 
 @dataclass(frozen=True)
 class Refused:
-    """Refusals of one flavor.
+    """Number and time of the requests for a flavor that found no host.
 
     :param flavor: ID of the flavor.
     :param name: name of the flavor.
@@ -51,18 +51,21 @@ class Refused:
 
 def add_refusal(record: Iterable[Refused], flavor: str, name: str,
                 now: float) -> tuple[Refused, ...]:
-    """Return a record of refusals with one more refusal of a flavor.
+    """Add one refusal of a flavor to the record of refused flavors.
 
-    If there are too many flavors, the one that was refused least recently is
-    dropped.
+    nova-scheduler refuses a request if it finds no host. If there are too many
+    flavors, the one that was refused least recently is dropped.
 
+    :param flavor: ID of the flavor.
+    :param name: name of the flavor.
     :param now: seconds since 1970.
+    :returns: the record with the refusal.
     """
     return merge_refusals(record, [Refused(flavor, name, 1, now)])
 
 
 def merge_refusals(*records: Iterable[Refused]) -> tuple[Refused, ...]:
-    """Merge records of refusals, adding the counts of each flavor.
+    """Merge records of refused flavors; add the counts of each flavor.
 
     The flavors that were refused last come first.
     """
@@ -78,7 +81,7 @@ def merge_refusals(*records: Iterable[Refused]) -> tuple[Refused, ...]:
 
 def list_recent_refusals(record: Iterable[Refused],
                          since: float) -> list[Refused]:
-    """Return the flavors refused since a time, most often refused first.
+    """Return the flavors refused since a time, the most refused first.
 
     :param since: seconds since 1970.
     """
@@ -99,9 +102,9 @@ def from_json(text: str) -> tuple[Refused, ...]:
 
 
 def _parse_flavor(found: dict[str, Any]) -> Refused:
-    """Parse the record of one flavor's refusals.
+    """Parse the number and time of one flavor's refusals.
 
-    :raises ValueError: for an impossible number.
+    :raises ValueError: for a number that is not possible.
     """
     count, last = int(found['count']), float(found['last'])
     if not 0 < count < 2 ** 53 or not 0 <= last < 2 ** 53:

@@ -43,7 +43,7 @@ _DIFFERENT = ('allocation-differs', 'nodes-differ')
 
 @dataclass(frozen=True)
 class Repair:
-    """A change of the allocation of one consumer.
+    """Planned correction of the allocation of one consumer.
 
     :param host: name of the compute node that it is about.
     :param text: what is to be done.
@@ -63,11 +63,15 @@ def plan_repairs(host: capacity.Host, servers: Iterable[Server],
                  holdings: Holdings,
                  findings: Iterable[Finding], is_up: bool,
                  accounting: Accounting = 'min') -> Iterator[Repair]:
-    """Yield the repairs of wrong allocations that an audit found on a host.
+    """Yield the corrections of wrong allocations that an audit has found.
 
+    :param servers: servers of the host.
+    :param holdings: allocations from the host's providers, by consumer.
     :param findings: findings of the audit.
     :param is_up: whether nova-compute of the host is up. While it is down, the
         allocation of an evacuated server is not removed from the host.
+    :param accounting: whether Placement counts the guarantee (``min``) or the
+        cap (``max``) of bandwidth.
     """
     by_uuid = {server.uuid: server for server in servers}
     planned = set()
@@ -90,16 +94,17 @@ def plan_repairs(host: capacity.Host, servers: Iterable[Server],
 
 
 def is_repairable(finding: Finding) -> bool:
-    """Whether an audit finding is of a kind that --fix can repair."""
+    """Whether ``audit --fix`` can repair a finding of this kind."""
     return finding.kind in (*_OWNERLESS, *_DIFFERENT) or bool(finding.owner)
 
 
 def plan_release(host: capacity.Host, consumer: str,
                  allocation: Amounts) -> Repair | None:
-    """Plan the release of all that a consumer has allocated from a host.
+    """Plan to remove all that a consumer has allocated from a host.
 
-    None if its allocation has no resources of ghsched.
+    None if the consumer has no resources of ghsched.
 
+    :param consumer: UUID of the consumer.
     :param allocation: amounts by provider UUID and resource class.
     """
     text = audit.describe_allocation(host, allocation)
@@ -113,7 +118,7 @@ def plan_release(host: capacity.Host, consumer: str,
 
 def plan_transfer(host: capacity.Host, consumer: str, allocation: Amounts,
                   server: Server) -> Repair:
-    """Plan the transfer of a migration's allocation to its server.
+    """Plan to give a server the allocation that an ended migration has left.
 
     :param consumer: UUID of the migration.
     :param allocation: amounts by provider UUID and resource class.
@@ -126,7 +131,7 @@ def plan_transfer(host: capacity.Host, consumer: str, allocation: Amounts,
 def plan_flavor_repair(host: capacity.Host, server: Server,
                        allocation: Amounts,
                        accounting: Accounting = 'min') -> Repair | None:
-    """Plan the repair that makes a server's allocation match its flavor.
+    """Plan the change that makes a server's allocation match its flavor.
 
     None if nothing is wrong, if the right amounts are unknown, or without an
     allocation (run nova-manage placement heal_allocations first).
@@ -167,7 +172,7 @@ def plan_flavor_repair(host: capacity.Host, server: Server,
 
 def apply_amounts(allocation: Amounts,
                   wanted: Amounts) -> dict[str, dict[str, int]]:
-    """Return a consumer's allocation with the amounts of a repair applied.
+    """Return a consumer's allocation after a repair.
 
     :param allocation: amounts by provider UUID and resource class.
     :param wanted: amounts that the repair sets; 0 removes one.
@@ -188,7 +193,9 @@ def _copy_allocation(allocation: Amounts) -> dict[str, dict[str, int]]:
 
 def make_repair_body(answer: Mapping[str, Any], wanted: Amounts
                      ) -> dict[str, Any] | None:
-    """Return the PUT /allocations body of a repair; None if nothing changes.
+    """Return the PUT /allocations body that makes a planned repair.
+
+    None if nothing changes.
 
     :param answer: body of GET /allocations/{consumer}, from microversion 1.28
         on.
@@ -205,15 +212,18 @@ def make_transfer_body(answer: Mapping[str, Any],
                        server_answer: Mapping[str, Any], repair: Repair,
                        generation: int | None = None
                        ) -> dict[str, dict[str, Any]] | None:
-    """Return the POST /allocations body that moves allocations to a server.
+    """Return the POST /allocations body that gives a server an allocation.
 
-    It replaces the server's own allocation, as Nova does when a migration
-    fails (``SchedulerReportClient.move_allocations``). None if there is
-    nothing to move, or the server has an allocation from the same providers.
+    The allocation is that of an ended migration. It replaces the server's own,
+    as Nova does when a migration fails
+    (``SchedulerReportClient.move_allocations``). None if there is nothing to
+    move, or if the server has an allocation from the same providers.
 
     :param answer: body of GET /allocations/{consumer} for the migration.
     :param server_answer: body of GET /allocations/{consumer} for the server.
-    :param generation: consumer generation if ``server_answer`` has none.
+    :param repair: the planned repair.
+    :param generation: consumer generation of the server if ``server_answer``
+        has none.
     """
     if server_answer['allocations'].keys() & answer['allocations'].keys() or (
             not answer['allocations']):

@@ -96,9 +96,9 @@ class Devices:
     required: frozenset[str] = frozenset()
 
     def make_pf_groups(self) -> Iterator[Group]:
-        """Yield a request group for each PF, with all VFs to take from it.
+        """Yield a request group for each PF, for all VFs to take from the PF.
 
-        With one group for each VF, as in Nova, Placement would search m to the
+        With one group for each VF, as in Nova, Placement would try m to the
         power of n combinations for n VFs among m PFs.
         """
         first = 0
@@ -111,16 +111,20 @@ class Devices:
 def build_request(policy: GuestPolicy, accounting: Accounting,
                   devices: Sequence[Devices] = (),
                   locality: str = 'node', joining: bool = False) -> Request:
-    """Return the request groups and traits to ask Placement for, by policy.
+    """Return the request groups and traits that a policy adds to a query.
 
-    There is one group for each guest NUMA node with bandwidth or other counted
-    resources, and one for each PF. The control group is requested of the
-    compute node.
+    nova-scheduler sends them to Placement with its allocation candidates
+    query. There is one group for each guest NUMA node with bandwidth or other
+    counted resources, and one for each PF. The control group is requested of
+    the compute node.
 
-    :param devices: VFs of the policy, by PF.
+    :param accounting: whether Placement counts the guarantee (``min``) or the
+        cap (``max``) of bandwidth.
+    :param devices: VFs that the policy requests, with the numbers to take from
+        each PF.
     :param locality: required distance of VFs, one of :data:`LOCALITIES`;
         Placement enforces ``node`` only.
-    :param joining: whether the guest shares an existing control group.
+    :param joining: whether the guest shares a control group of other guests.
     """
     demand = policy.resources(accounting)
     own_group = policy.controlled and not joining
@@ -148,7 +152,9 @@ def build_request(policy: GuestPolicy, accounting: Accounting,
 
 def count_combinations(policy: GuestPolicy, accounting: Accounting, nodes: int,
                        pfs: Mapping[str, int]) -> int:
-    """Return how many provider combinations Placement tries for one host.
+    """Return how many combinations of providers Placement tries on one host.
+
+    Placement tries every way to give the request groups of a query providers.
 
     :param nodes: number of host NUMA nodes.
     :param pfs: number of PFs of the host, by PCI alias.
@@ -158,8 +164,13 @@ def count_combinations(policy: GuestPolicy, accounting: Accounting, nodes: int,
 
 
 def check_size(policy: GuestPolicy, accounting: Accounting = 'min') -> None:
-    """Refuse a flavor for which Placement would search for minutes or longer.
+    """Refuse a flavor for which Placement would search for minutes.
 
+    It has too many guest NUMA nodes and VFs.
+
+    :param policy: what the flavor asks for by ghsched's extra specs.
+    :param accounting: whether Placement counts the guarantee (``min``) or the
+        cap (``max``) of bandwidth.
     :raises PolicyError: with the number of combinations to search.
     """
     pfs = Counter(need.alias for need in policy.vfs)
@@ -185,9 +196,12 @@ def _make_node_groups(counted: Collection[int],
                       traits: Mapping[int, frozenset[str]],
                       near: Mapping[int, Sequence[str]]
                       ) -> tuple[list[Group], tuple[tuple[str, ...], ...]]:
-    """Return request groups and subtrees that bind groups to one host node.
+    """Return groups that bind a guest node's requests to one host NUMA node.
 
-    :param counted: guest nodes with a request group for bandwidth.
+    They request no resources. With ``same_subtree``, Placement takes the
+    providers of all groups in a subtree from the same host node.
+
+    :param counted: guest nodes that have a request group for bandwidth.
     :param traits: required traits of the host node, by guest node.
     :param near: suffixes of groups on the same host node, by guest node.
     :returns: additional groups, and suffixes of groups for ``same_subtree``.
@@ -208,16 +222,18 @@ def _make_node_groups(counted: Collection[int],
 
 
 def make_share_traits(policy: GuestPolicy) -> dict[int, frozenset[str]]:
-    """Return the traits of host nodes with a control group a guest can share.
+    """Return the traits of host nodes whose control group a guest can share.
 
-    :returns: required traits by guest NUMA node.
+    Guests with the same bandwidth policy can share a resctrl control group.
+
+    :returns: required traits of the host node, by guest NUMA node.
     """
     return {node: frozenset({names.make_share_trait(policy.fingerprint, node)})
             for node in range(len(policy.nodes))}
 
 
 def _list_host_traits(policy: GuestPolicy) -> frozenset[str]:
-    """Return the traits that a host needs to enforce a guest policy."""
+    """Return the traits that a host must have to enforce a guest's policy."""
     needed = policy.capabilities()
     if policy.vfs:
         # Only such a host has its PFs below its NUMA nodes.
@@ -228,10 +244,11 @@ def _list_host_traits(policy: GuestPolicy) -> frozenset[str]:
 
 def get_locality(node: int, other: int | None,
                  socket_of: Mapping[int, int | None]) -> int:
-    """Return the distance of two host NUMA nodes as an index in LOCALITIES.
+    """Return the distance between two NUMA nodes of a host: 0, 1 or 2.
 
     0: same node, 1: another node of the same socket, 2: farther or unknown.
 
+    :param node: first host NUMA node.
     :param other: second host NUMA node; None if unknown.
     :param socket_of: socket by host NUMA node, None if unknown.
     """
@@ -245,12 +262,14 @@ def get_locality(node: int, other: int | None,
 
 def list_node_suffixes(policy: GuestPolicy, accounting: Accounting,
                        joining: bool = False) -> dict[int, str]:
-    """Return the request group suffix that selects a guest node's host node.
+    """Return the request group suffix for each guest NUMA node's host node.
 
-    The suffixes are by guest NUMA node. Nodes for which ghsched requests
-    nothing are left out.
+    A suffix names a granular request group. The suffixes are by guest NUMA
+    node; guest nodes for which ghsched requests nothing are left out.
 
-    :param joining: whether the guest shares an existing control group.
+    :param accounting: whether Placement counts the guarantee (``min``) or the
+        cap (``max``) of bandwidth.
+    :param joining: whether the guest shares a control group of other guests.
     """
     demand = policy.resources(accounting)
     joined = range(len(policy.nodes)) if joining else ()

@@ -34,7 +34,7 @@ from ghsched_placement.placement_client import PlacementError
 
 @dataclass(frozen=True)
 class Provider:
-    """A provider of the tree of a compute node.
+    """A resource provider in the tree of a compute node.
 
     :param parent: UUID; empty for the compute node itself.
     :param classes: resource classes of its inventories.
@@ -51,7 +51,7 @@ class Provider:
 
 @dataclass(frozen=True)
 class Step:
-    """A change of one provider that retiring ghsched makes.
+    """Change of a provider that removes data of ghsched from Placement.
 
     :param what: a parent, one resource class, traits, or all of it.
     :param value: UUID of the new parent, or what is taken away.
@@ -71,12 +71,13 @@ class Step:
 
 
 def plan_retirement(providers: Sequence[Provider]) -> tuple[Step, ...]:
-    """Plan the steps that remove ghsched's data from Placement, in order.
+    """Plan how to remove ghsched's data about a host from Placement.
 
     The provider of a NUMA node is deleted, unless it has an inventory that is
     not ghsched's.
 
     :param providers: all providers in the tree of a compute node.
+    :returns: the steps, in the order in which to make them.
     """
     found: list[Step] = []
     for provider in providers:
@@ -105,7 +106,7 @@ def _select_ghsched_traits(traits: Iterable[str]) -> frozenset[str]:
 
 def read_provider_tree(client: PlacementClient,
                        name: str) -> tuple[Provider, ...]:
-    """Return the provider tree of a compute node; empty if absent.
+    """Return all resource providers of a compute node; empty if none.
 
     :param name: name of the compute node's provider.
     :raises PlacementError: when Placement refuses or does not answer.
@@ -130,9 +131,9 @@ def _read_provider(client: PlacementClient,
 
 
 def apply_retirement_step(client: PlacementClient, step: Step) -> None:
-    """Apply one step of removing ghsched's data from Placement.
+    """Make one planned change that removes ghsched's data from Placement.
 
-    A provider that does not exist any more counts as done.
+    It counts as made if the provider does not exist any more.
 
     :raises PlacementError: when Placement refuses or does not answer.
     """

@@ -71,9 +71,7 @@ class Scheduling:
 
     @property
     def cpu_permille(self) -> int:
-        """CPU time of a real-time thread in thousandths of a CPU.
-
-        It is rounded up, and 0 without a runtime and a period.
+        """CPU time that a real-time thread may use, in thousandths of a CPU.
         """
         if not self.runtime_us or not self.period_us:
             return 0
@@ -114,13 +112,18 @@ class ThreadPolicy:
 
     @property
     def scheduler_classes(self) -> tuple[Scheduling, ...]:
-        """Scheduling of each kind of the guest's threads for which one is set.
+        """Scheduling of each kind of thread for which the flavor sets one.
+
+        The kinds are vCPUs, emulator threads and I/O threads.
         """
         return tuple(kind for kind in (self.vcpus, self.emulator,
                                        self.iothreads) if kind is not None)
 
     def describe_priorities(self) -> dict[str, str]:
-        """Return scheduling class and priority as text, by kind of thread."""
+        """Return scheduling class and priority as text, by kind of thread.
+
+        The kinds are vCPUs, emulator threads and I/O threads.
+        """
         return {kind: str(value) for kind, value in (
             ('vcpus', self.vcpus), ('emulator', self.emulator),
             ('iothreads', self.iothreads)) if value is not None}
@@ -130,7 +133,7 @@ class ThreadPolicy:
         return any(kind.realtime for kind in self.scheduler_classes)
 
     def capabilities(self) -> frozenset[str]:
-        """Return the host capabilities that the thread policy needs."""
+        """Return what a host must be able to do for the policy, by name."""
         needed = set()
         if any(kind.priority for kind in self.scheduler_classes):
             needed.add('VCPU_REALTIME')
@@ -200,15 +203,15 @@ def build_policy(values: Mapping[str, object],
 
 def compute_room(cpus: int, runtime_us: int, period_us: int,
                  percent: int) -> int:
-    """Return the CPU time of a host node that real-time vCPUs may use.
+    """Return the CPU time that real-time vCPUs may use of shared host CPUs.
 
-    It is in thousandths of a CPU.
+    It is that of one NUMA node, in thousandths of a CPU.
 
-    :param cpus: number of shared host CPUs.
+    :param cpus: number of shared host CPUs of the NUMA node.
     :param runtime_us: ``sched_rt_runtime_us`` of the host's kernel, -1 for no
         limit.
     :param period_us: ``sched_rt_period_us`` of the host's kernel.
-    :param percent: percent of the kernel's real-time limit to use for vCPUs.
+    :param percent: percent of the kernel's real-time limit that vCPUs may use.
     """
     each = 1000 if runtime_us < 0 else max(
         0, 1000 * runtime_us // period_us - _KEPT_FOR_OTHERS)
@@ -216,11 +219,11 @@ def compute_room(cpus: int, runtime_us: int, period_us: int,
 
 
 def list_vcpus(policy: ThreadPolicy, count: int) -> frozenset[int]:
-    """Return the vCPUs to which a thread policy's scheduling class applies.
+    """Return the vCPUs that a thread policy's scheduling class is for.
 
     :param count: number of vCPUs of the guest.
-    :raises PolicyError: when the mask leaves none, or names one that the guest
-        does not have.
+    :raises PolicyError: when the mask leaves no vCPU, or names one that the
+        guest does not have.
     """
     every = frozenset(range(count))
     if policy.vcpus is None or not policy.mask:
@@ -239,9 +242,9 @@ def list_vcpus(policy: ThreadPolicy, count: int) -> frozenset[int]:
 
 
 def parse_vcpu_mask(mask: str, count: int = 0) -> frozenset[int]:
-    """Parse a mask such as ``2-3`` or ``^0-1`` to a set of vCPU numbers.
+    """Parse a mask such as ``2-3`` or ``^0-1`` into a set of vCPU numbers.
 
-    :param count: number of vCPUs of the guest.
+    :param count: number of vCPUs of the guest, needed for masks with ``^``.
     :raises PolicyError: for a malformed mask.
     """
     rules = [rule.strip() for rule in mask.split(',')]
@@ -269,7 +272,7 @@ def _make_scheduling(values: Mapping[str, object], scheduler: keys.Key,
 
 
 def _uses_shared_cpus(extra_specs: Mapping[str, str]) -> bool:
-    """Whether a flavor lets real-time vCPUs run on shared host CPUs.
+    """Whether a flavor's real-time vCPUs run on shared host CPUs for certain.
 
     False if the flavor sets no CPU policy, because the image could set one.
     """
@@ -277,11 +280,11 @@ def _uses_shared_cpus(extra_specs: Mapping[str, str]) -> bool:
 
 
 def _parse_times(values: Mapping[str, object], scheduler: str) -> Scheduling:
-    """Parse runtime, deadline and period of real-time vCPUs, and check them.
-
-    A deadline is allowed for the scheduler ``deadline`` only.
+    """Parse and check runtime, deadline and period of real-time vCPUs.
 
     :param values: parsed values of ghsched's scheduling keys, by key name.
+    :param scheduler: scheduling class of the vCPUs; only ``deadline`` may have
+        a deadline.
     :raises PolicyError: when the kernel would not accept them.
     """
     if scheduler != DEADLINE:

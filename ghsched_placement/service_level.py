@@ -51,7 +51,7 @@ KEPT_S = 86400.0
 
 
 class Cause(enum.StrEnum):
-    """Cause why a server was short in a period; the first that applies."""
+    """Reason why a server got too little bandwidth; the first that applies."""
 
     #: The control group does not hold the server's policy.
     NOT_PROTECTED = 'not_protected'
@@ -83,10 +83,7 @@ class Owner:
 
 @dataclass(frozen=True)
 class Period:
-    """Bandwidth of a server on a host NUMA node in one period.
-
-    All shares are percent of the node's theoretical bandwidth; None if
-    unknown.
+    """Bandwidth of a server on a host node between two measurements.
 
     :param asked: guarantee of the flavor.
     :param cap: cap of the flavor; 100 without one.
@@ -110,10 +107,12 @@ class Period:
 
 
 def find_cause(period: Period, moved: bool) -> Cause | None:
-    """Return why a server had too little bandwidth in a period.
+    """Return why a server got too little bandwidth in a measured period.
 
-    None if it had enough.
+    A period is the time between two measurements of nova-compute. None if the
+    server had enough.
 
+    :param period: bandwidth of the server in the period.
     :param moved: whether the server has just come to the host NUMA node.
     """
     got = period.got
@@ -153,7 +152,7 @@ class Hour:
 
 @dataclass(frozen=True)
 class Level:
-    """Service level of a server on a host NUMA node in one month.
+    """Bandwidth that a server has got on a host NUMA node in one month.
 
     :param month: year times 12 plus month, of UTC.
     :param seen: when its last period ended, in seconds since 1970.
@@ -200,8 +199,10 @@ class ShortTime(NamedTuple):
 def map_short_times(levels: Levels) -> dict[Key, ShortTime]:
     """Return how long each server of a host got less than its guarantee.
 
-    Time in which only the cap of its flavor kept a server from more is left
-    out.
+    The month of the server's last measurement counts. Time in which only the
+    cap of its flavor kept a server from more is left out.
+
+    :param levels: service levels of the host's servers.
     """
     return {key: ShortTime(sum(seconds for cause, seconds
                                in level.short.items()
@@ -211,10 +212,16 @@ def map_short_times(levels: Levels) -> dict[Key, ShortTime]:
 
 def add_periods(before: Levels, periods: Mapping[Key, tuple[Owner, Period]],
                 seconds: float, now: float) -> dict[Key, Level]:
-    """Return the service levels of a host with one more period added.
+    """Add a measured period to the service levels of a host's servers.
 
+    A service level says how much bandwidth a server got in a month, and how
+    long it was short of its guarantee.
+
+    :param before: service levels until now.
+    :param periods: bandwidth of each server in the new period.
     :param seconds: length of the period.
     :param now: end of the period, in seconds since 1970.
+    :returns: the service levels with the new period.
     """
     found = {key: level for key, level in before.items()
              if now - level.seen <= KEPT_S}
@@ -229,7 +236,10 @@ def add_periods(before: Levels, periods: Mapping[Key, tuple[Owner, Period]],
 
 
 def _begin_month(level: Level, now: float) -> Level:
-    """Return a service level for the current month, reset if it is a new one.
+    """Return a service level for the current month; reset for a new month.
+
+    :param level: bandwidth service level of one server.
+    :param now: current time in seconds since 1970.
     """
     utc = time.gmtime(now)
     month = 12 * utc.tm_year + utc.tm_mon - 1
@@ -240,7 +250,14 @@ def _begin_month(level: Level, now: float) -> Level:
 
 def _add_period_to_level(level: Level, period: Period, seconds: float,
                          now: float, moved: bool) -> Level:
-    """Return a server's service level with one measured period added."""
+    """Add a measured period to the bandwidth service level of a server.
+
+    :param period: bandwidth of the server in the period.
+    :param seconds: length of the period.
+    :param now: end of the period, in seconds since 1970.
+    :param moved: whether the server has just come to the host NUMA node.
+    :returns: the service level with the period.
+    """
     level = dataclasses.replace(level, seen=now, last=period)
     if period.got is None:
         return dataclasses.replace(level,
@@ -263,7 +280,16 @@ def _add_period_to_level(level: Level, period: Period, seconds: float,
 
 def _add_period_to_hours(hours: tuple[Hour, ...], number: int, seconds: float,
                          got: float, short: float) -> tuple[Hour, ...]:
-    """Add one period to a server's hourly records; drop the oldest ones."""
+    """Add a measured period to a server's hourly records of bandwidth.
+
+    The oldest records are dropped.
+
+    :param hours: hourly records until now.
+    :param number: number of the current hour, in hours since 1970.
+    :param seconds: length of the period.
+    :param got: percent of bandwidth that the server used.
+    :param short: seconds in which the server was short of its guarantee.
+    """
     last = hours[-1] if hours and hours[-1].number == number else Hour(number)
     total = last.seconds + seconds
     mean = (last.got * last.seconds + got * seconds) / total if total else 0.0
@@ -276,7 +302,7 @@ def _add_period_to_hours(hours: tuple[Hour, ...], number: int, seconds: float,
 
 
 def to_json(levels: Levels) -> str:
-    """Return the service levels of a host's servers as JSON."""
+    """Return the bandwidth service levels of a host's servers as JSON."""
     return json.dumps({'version': VERSION, 'levels': [
         [*key, {**dataclasses.asdict(level), 'hours': [
             list(dataclasses.astuple(hour)) for hour in level.hours]}]
@@ -284,7 +310,7 @@ def to_json(levels: Levels) -> str:
 
 
 def from_json(text: str) -> dict[Key, Level]:
-    """Parse the service levels of a host's servers from JSON.
+    """Parse the bandwidth service levels of a host's servers from JSON.
 
     The result is empty if the text is malformed.
     """
@@ -292,7 +318,7 @@ def from_json(text: str) -> dict[Key, Level]:
 
 
 def from_file(path: Path | None) -> dict[Key, Level]:
-    """Read the service levels of a host's servers from a JSON file.
+    """Read the bandwidth service levels of a host's servers from a file.
 
     The result is empty without a path, or if the file cannot be read.
     """
@@ -308,7 +334,7 @@ def _parse_levels(found: Mapping[str, Any]) -> dict[Key, Level]:
 
 
 def _parse_level(found: Mapping[str, Any]) -> Level:
-    """Parse the service level of one server; ignore unknown keys."""
+    """Parse a server's bandwidth service level; ignore unknown keys."""
     causes = {str(cause) for cause in Cause}
     return Level(
         Owner(**_parse_fields(Owner, found['owner'], str)),
@@ -325,7 +351,7 @@ def _parse_level(found: Mapping[str, Any]) -> Level:
 
 
 def _parse_period(found: Mapping[str, Any]) -> Period:
-    """Parse the last measured period of a server's service level."""
+    """Parse a server's bandwidth in one measured period from a mapping."""
     values = _parse_fields(Period, found, lambda value: (
         value if value is None or isinstance(value, bool) else float(value)))
     return Period(**values)
@@ -333,11 +359,12 @@ def _parse_period(found: Mapping[str, Any]) -> Period:
 
 def _parse_fields(kind: type, found: Mapping[str, Any], parse: Any
                   ) -> dict[str, Any]:
-    """Return the values of the fields of a dataclass, parsed, by name.
+    """Parse values of the fields of a dataclass from a mapping.
 
     :param kind: the dataclass.
-    :param found: values by field name; fields without a value are left out.
-    :param parse: parses one value.
+    :param found: values by field name.
+    :param parse: function that parses one value.
+    :returns: parsed value by field name; fields without a value are left out.
     """
     names: Iterable[str] = (one.name for one in dataclasses.fields(kind))
     return {name: parse(found[name]) for name in names if name in found}

@@ -83,7 +83,8 @@ class Guest:
 
     @property
     def needs(self) -> tuple[GuestNode, ...]:
-        """CPUs and memory that each guest NUMA node takes of its host node."""
+        """CPUs and memory that each guest NUMA node needs of a host NUMA node.
+        """
         isolated = self.pcpus - len(self.dedicated)
         return tuple(GuestNode(
             pinned=(len(cell.vcpus & self.dedicated)
@@ -94,8 +95,9 @@ class Guest:
 
 def split(vcpus: int, memory_mb: int,
           extra_specs: Mapping[str, str]) -> Guest:
-    """Split a flavor's vCPUs and memory into guest NUMA nodes as Nova does.
+    """Split a flavor's vCPUs and memory among guest NUMA nodes as Nova does.
 
+    :param vcpus: number of vCPUs.
     :raises TopologyError: when Nova would refuse the flavor.
     """
     isolated = _get_choice('hw:emulator_threads_policy', extra_specs,
@@ -122,7 +124,7 @@ def split(vcpus: int, memory_mb: int,
 
 def _get_choice(key: str, extra_specs: Mapping[str, str],
                 choices: Sequence[str]) -> str:
-    """Return the value of an extra spec, '' if absent; check its choices.
+    """Return the value of an extra spec that has fixed choices; '' if unset.
 
     :raises TopologyError: for a value that is not one of the choices.
     """
@@ -138,9 +140,10 @@ def _get_choice(key: str, extra_specs: Mapping[str, str],
 
 def _list_dedicated_vcpus(vcpus: int, isolated: bool,
                           extra_specs: Mapping[str, str]) -> frozenset[int]:
-    """Return the vCPUs that get a dedicated host CPU, by the flavor.
+    """Return which vCPUs of a flavor get a dedicated host CPU.
 
-    :param isolated: whether emulator threads have a dedicated CPU, too.
+    :param vcpus: number of vCPUs.
+    :param isolated: whether the emulator threads have a dedicated CPU, too.
     """
     policy = _get_choice('hw:cpu_policy', extra_specs,
                          ('shared', 'dedicated', 'mixed'))
@@ -165,6 +168,7 @@ def _has_pcpu_request(vcpus: int, isolated: bool, policy: str,
                       extra_specs: Mapping[str, str]) -> bool:
     """Whether a flavor requests dedicated CPUs by ``resources:PCPU``.
 
+    :param vcpus: number of vCPUs.
     :param isolated: whether emulator threads have a dedicated CPU, too.
     :param policy: value of hw:cpu_policy.
     """
@@ -201,7 +205,10 @@ def _list_mixed_vcpus(vcpus: int, mask: str | None,
 
 def _list_realtime_vcpus(vcpus: int,
                          extra_specs: Mapping[str, str]) -> frozenset[int]:
-    """Return the vCPUs with Nova's real-time scheduling; empty without it."""
+    """Return the vCPUs that Nova schedules in real time; empty if none.
+
+    :param vcpus: number of vCPUs.
+    """
     if not strutils.bool_from_string(extra_specs.get('hw:cpu_realtime')):
         return frozenset()
     everything = listed = frozenset(range(vcpus))
@@ -220,7 +227,11 @@ def _list_realtime_vcpus(vcpus: int,
 
 
 def _parse_vcpu_mask(key: str, vcpus: int, mask: str) -> frozenset[int]:
-    """Return the vCPUs of a mask: those listed, or all but the excluded."""
+    """Parse a mask of vCPUs: those that it lists, or all but the excluded.
+
+    :param key: name of the extra spec, for the error.
+    :param vcpus: number of vCPUs.
+    """
     listed = _parse_cpus(key, f'0-{vcpus - 1},{mask}'
                          if mask.strip().startswith('^') else mask)
     if not listed:
@@ -311,9 +322,10 @@ def _make_cells(nodes: int, vcpus: int, memory_mb: int,
 
 def vcpus_by_node(nodes: int, vcpus: int, extra_specs: Mapping[str, str]
                   ) -> tuple[frozenset[int], ...]:
-    """Return the vCPU numbers of each guest NUMA node.
+    """Return the vCPU numbers of each guest NUMA node of a flavor.
 
     :param nodes: number of guest NUMA nodes.
+    :param vcpus: number of vCPUs.
     :raises TopologyError: when Nova would refuse the flavor's hw:numa_cpus.
     """
     listed = _list_numbered_values('hw:numa_cpus', extra_specs)
@@ -325,7 +337,9 @@ def vcpus_by_node(nodes: int, vcpus: int, extra_specs: Mapping[str, str]
 
 def _list_numbered_values(key: str,
                           extra_specs: Mapping[str, str]) -> list[str]:
-    """Return the values of extra specs key.0, key.1, ..., up to a missing one.
+    """Return the values of the extra specs key.0, key.1 and so on.
+
+    The list ends before the first number that has no extra spec.
     """
     values: list[str] = []
     while f'{key}.{len(values)}' in extra_specs:

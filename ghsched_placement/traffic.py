@@ -31,7 +31,7 @@ MOST = 32
 
 @dataclass(frozen=True)
 class Talk:
-    """Traffic between an address of a guest and another address.
+    """Network traffic between an address of a guest and another address.
 
     :param rate: bytes per second, decayed as a tie is.
     """
@@ -43,9 +43,10 @@ class Talk:
 
 @dataclass(frozen=True)
 class Port:
-    """An address of a guest.
+    """A fixed IP address of a guest.
 
-    :param network: with whose it is.
+    :param network: project and network name of the address.
+    :param guest: UUID of the guest.
     """
 
     guest: str
@@ -54,7 +55,10 @@ class Port:
 
 
 def write(ties: affinity.Ties, addresses: Iterable[str]) -> dict[str, Any]:
-    """Return a guest's network traffic with its peers, for its diagnostics.
+    """Return a guest's network traffic as a field of its diagnostics.
+
+    The field lists the traffic of each of its addresses with other addresses,
+    the most first.
 
     :param ties: traffic between pairs of IP addresses.
     :param addresses: IP addresses of the guest.
@@ -73,7 +77,7 @@ def _order_pair(pair: affinity.Pair, mine: set[str]) -> tuple[str, str]:
 
 
 def read(diagnostics: Mapping[str, Any]) -> tuple[Talk, ...] | None:
-    """Parse the network traffic in a guest's diagnostics; None if absent."""
+    """Parse a guest's network traffic from its diagnostics; None if absent."""
     found = diagnostics.get(KEY)
     if not isinstance(found, list):
         return None
@@ -91,7 +95,8 @@ def _parse_talk(found: Any) -> Talk | None:
 
 
 def ports(server: Mapping[str, Any]) -> tuple[Port, ...]:
-    """Return the fixed IP addresses in a server record of Nova's API."""
+    """Return the fixed IP addresses of a server, by its record in Nova's API.
+    """
     found = []
     for name, entries in (server.get('addresses') or {}).items():
         for entry in entries:
@@ -104,9 +109,10 @@ def ports(server: Mapping[str, Any]) -> tuple[Port, ...]:
 
 def between(talks: Mapping[str, Iterable[Talk]],
             known: Iterable[Port]) -> affinity.Ties:
-    """Return the network traffic between each pair of guests.
+    """Return the network traffic between each pair of guests of a cloud.
 
-    If both hosts report the traffic of a pair, the larger figure counts.
+    Hosts report traffic between addresses; the guests are found by them. If
+    both hosts report the traffic of a pair, the larger figure counts.
 
     :param talks: reported traffic, by guest UUID.
     :param known: all fixed IP addresses in the cloud.
@@ -135,9 +141,9 @@ def between(talks: Mapping[str, Iterable[Talk]],
 
 def _find_guest_by_address(ports_of_address: Iterable[Port],
                            networks: set[str]) -> str:
-    """Return the UUID of the guest that has an IP address; '' if ambiguous.
+    """Return the UUID of the guest with an IP address; '' if not unique.
 
-    :param ports_of_address: ports that have the address.
+    :param ports_of_address: ports with the address, in different networks.
     :param networks: networks whose guests are preferred.
     """
     ports_of_address = list(ports_of_address)

@@ -80,7 +80,7 @@ class Config:
     reserved_elsewhere: int = 0
 
     def reserved(self, node: int) -> int:
-        """Return the percent of a node's bandwidth reserved by configuration.
+        """Return the percent of a node's bandwidth that the operator reserves.
         """
         return self.reserved_bandwidth.get(node, self.reserved_elsewhere)
 
@@ -126,13 +126,15 @@ def desired(root_uuid: str, root_name: str, host: HostDescription,
             ) -> tuple[Provider, ...]:
     """Return the resource providers that a host should have in Placement.
 
-    The compute node's provider is the first.
+    The compute node's provider comes first, then one for each NUMA node.
 
     :param root_uuid: UUID of the compute node's provider.
     :param root_name: name of the compute node's provider.
+    :param host: properties of the host.
+    :param config: options of the host.
     :param current: inventories and usages in Placement, by provider UUID.
-    :param fewer: usages of inventories that shrink, by provider UUID and
-        resource class.
+    :param fewer: usages of inventories whose total shrinks, by provider UUID
+        and resource class.
     """
     current = current or {}
     capabilities = frozenset(
@@ -153,10 +155,11 @@ def retired(provider: Provider,
             current: Mapping[str, Current]) -> Provider:
     """Return the provider of a removed NUMA node that guests still use.
 
-    It accepts no new allocations, and is kept because Placement does not
-    delete an inventory in use (409 InventoryInUse).
+    It is kept without anything to allocate, because Placement does not delete
+    an inventory in use (409 InventoryInUse).
 
-    :param current: usage by resource class.
+    :param provider: provider of the NUMA node as ghsched has reported it.
+    :param current: total and usage in Placement, by resource class.
     """
     return Provider(
         uuid=provider.uuid, name=provider.name,
@@ -167,7 +170,7 @@ def retired(provider: Provider,
 
 def inventory(total: int, reserved: int = 0, allocation_ratio: float = 1.0,
               step: int = 1) -> dict[str, int | float]:
-    """Return an inventory record as Placement's API takes it.
+    """Return an inventory record in the form of Placement's API.
 
     :param step: number that each allocated amount must be a multiple of.
     """
@@ -179,7 +182,9 @@ def inventory(total: int, reserved: int = 0, allocation_ratio: float = 1.0,
 
 
 def slots(provider: Provider) -> frozenset[str]:
-    """Return the names of all control group units that a host offers.
+    """Return the name of each resctrl control group that a host offers.
+
+    Placement counts control groups; each unit has a name.
 
     :param provider: compute node's resource provider.
     """
@@ -191,7 +196,11 @@ def slots(provider: Provider) -> frozenset[str]:
 
 
 def free(record: Inventory, used: int) -> int:
-    """Return the free amount of an inventory, computed like Placement does."""
+    """Return the free amount of an inventory, as Placement computes it.
+
+    :param record: inventory record of Placement's API.
+    :param used: amount that is allocated.
+    """
     capacity = ((record['total'] - record['reserved'])
                 * record['allocation_ratio'])
     return max(0, math.floor(capacity) - used)
@@ -224,10 +233,12 @@ def bandwidth(node: int, host: HostDescription, config: Config,
               current: Current) -> dict[str, int | float]:
     """Return the bandwidth inventory of a host NUMA node; empty without one.
 
-    The amount reserved is limited by what is allocated, since Placement would
+    The reserved amount is limited by what is allocated, since Placement would
     otherwise refuse to change allocations. The step size divides every
     existing allocation, so that migrations can move them.
 
+    :param node: number of the host NUMA node.
+    :param config: options of the host.
     :param current: usage and allocations of the inventory in Placement.
     """
     if node not in host.nodes:
@@ -251,10 +262,10 @@ def bandwidth(node: int, host: HostDescription, config: Config,
 
 def _compute_unusable_bandwidth(host: HostDescription, amounts: Sequence[int],
                                 capacity: float, ratio: float) -> int:
-    """Return the percent of a node's bandwidth that cannot be allocated.
+    """Return the percent of a node's bandwidth lost to rounded guarantees.
 
-    It includes what guests get beyond their allocations, and the remainder
-    that the hardware cannot guarantee to a further guest.
+    It is what guests get beyond their allocations, and the rest that the
+    hardware cannot guarantee to a further guest.
 
     :param amounts: percent allocated to each guest.
     :param capacity: percent that can be allocated in total.
@@ -269,9 +280,10 @@ def _compute_unusable_bandwidth(host: HostDescription, amounts: Sequence[int],
 
 
 def counted(host: HostDescription, node: int) -> dict[str, tuple[int, int]]:
-    """Return a host node's total of L3 ways and of real-time CPU time.
+    """Return how many L3 ways and how much real-time CPU time a node offers.
 
-    :returns: total and smallest request, by resource class.
+    :param node: number of the host NUMA node.
+    :returns: total amount and smallest amount to request, by resource class.
     """
     return {names.L3_WAYS: (host.l3_ways.get(node, 0), host.l3_ways_least),
             names.RT_CPU_PERMILLE: (host.rt_permille.get(node, 0), 1)}
@@ -279,10 +291,13 @@ def counted(host: HostDescription, node: int) -> dict[str, tuple[int, int]]:
 
 def _make_counted_inventory(amount: int, least: int,
                             current: Current) -> dict[str, int | float]:
-    """Return an inventory whose total is never less than its usage.
+    """Return the inventory of an amount that a host NUMA node offers.
+
+    The total is never less than the usage, as Placement would refuse that;
+    what is too much is reserved.
 
     :param amount: amount that the host offers.
-    :param least: smallest amount that can be requested.
+    :param least: smallest amount that one allocation can have.
     :param current: usage of the inventory in Placement.
     """
     if not amount:
@@ -295,7 +310,8 @@ def _make_counted_inventory(amount: int, least: int,
 def burst_pool(node: int, host: HostDescription, config: Config) -> int:
     """Return the percent of a host NUMA node that is reserved for bursts.
 
-    It is 0 if the host cannot enforce guarantees.
+    A burst is bandwidth above a guarantee that a guest gets most of the time.
+    The result is 0 if the host cannot enforce guarantees.
     """
     if node not in host.nodes or 'MEM_BW_MIN' not in host.capabilities:
         return 0
@@ -305,12 +321,20 @@ def burst_pool(node: int, host: HostDescription, config: Config) -> int:
 
 def _get_reserved_percent(node: int, host: HostDescription,
                           config: Config) -> int:
-    """Return the percent of a host node's bandwidth that no guest can get."""
+    """Return the percent of a host node's bandwidth that no guest can get.
+
+    It is reserved by configuration, or used by the kernel's control groups.
+
+    :param node: number of the host NUMA node.
+    """
     return max(config.reserved(node), host.kept_share)
 
 
 def offered_bursts(node: int, host: HostDescription, config: Config) -> int:
-    """Return the percent of a host NUMA node to be promised as bursts at most.
+    """Return the percent of a host node that may be promised as bursts.
+
+    A burst is bandwidth above a guarantee that a guest gets most of the time.
+    More may be promised to all guests than is reserved.
     """
     pool = burst_pool(node, host, config)
     return host.bursts.get(node, pool) if pool else 0
@@ -320,8 +344,8 @@ def _make_burst_inventory(node: int, host: HostDescription, config: Config,
                           current: Current) -> dict[str, int | float]:
     """Return the inventory of bandwidth bursts of a host NUMA node.
 
-    The allocation ratio allows guests to be promised more than is reserved. No
-    single burst can be larger than what is reserved.
+    Its allocation ratio allows more to be promised to guests than is reserved.
+    No single burst can be larger than what is reserved.
 
     :param current: usage of the inventory in Placement.
     """
@@ -348,9 +372,9 @@ def _make_group_inventory(host: HostDescription,
                           current: Current) -> Mapping[str, Inventory]:
     """Return the inventory of a host's resctrl control groups.
 
-    A control group that several guests share counts once. While units are
+    A control group that several guests share counts once. While groups are
     allocated, the total does not fall, because nova-compute would not start
-    without a unit in use (AssignedResourceNotFound).
+    without one that is in use (AssignedResourceNotFound).
 
     :param current: total, usage and consumers in Placement.
     """

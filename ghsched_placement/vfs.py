@@ -42,7 +42,7 @@ _MAX_COMBINATIONS = 20000
 
 @dataclass(frozen=True)
 class Pf:
-    """A provider of VFs, or of something else that is counted.
+    """A resource provider of VFs, or of other counted PCI devices.
 
     :param root: UUID of the compute node's provider.
     :param parent: UUID of the provider that it is below; its host NUMA node,
@@ -55,10 +55,12 @@ class Pf:
     free: int
 
     def place(self, locality: str) -> str:
-        """Return the UUID of the provider that VFs of a locality must share.
+        """Return the provider whose VFs are equally near: NUMA node or host.
 
         It is the NUMA node's provider for locality ``node``, else the compute
         node's.
+
+        :param locality: how near VFs must be to a guest NUMA node.
         """
         return self.parent if locality == 'node' else self.root
 
@@ -67,6 +69,7 @@ def query(resource_class: str,
           required: frozenset[str]) -> list[tuple[str, str]]:
     """Return the allocation candidates query that finds PFs with a free VF.
 
+    :param resource_class: resource class of the VFs.
     :param required: traits that the PFs must have.
     """
     asked = [('resources_vf', f'{resource_class}:1')]
@@ -81,7 +84,7 @@ def read(summaries: Mapping[str, Any], resource_class: str,
 
     :param summaries: ``provider_summaries`` of microversion 1.29 or later.
     :param resource_class: resource class of the VFs.
-    :param required: traits that the PFs must have.
+    :param required: traits that the PFs must have; others are left out.
     """
     found = []
     for summary in summaries.values():
@@ -94,11 +97,11 @@ def read(summaries: Mapping[str, Any], resource_class: str,
 
 
 def by_place(pfs: Iterable[Pf], locality: str) -> dict[str, list[int]]:
-    """Return the numbers of free VFs of the PFs of each NUMA node or host.
+    """Return the free VFs of each PF, grouped by NUMA node or by host.
 
-    The largest number comes first.
-
-    :param locality: ``node`` groups PFs by NUMA node, others by host.
+    :param locality: ``node`` groups by NUMA node, others by host.
+    :returns: numbers of free VFs, the largest first, by provider UUID of the
+        NUMA node or compute node.
     """
     places: dict[str, list[int]] = {}
     for pf in pfs:
@@ -112,11 +115,15 @@ def tries(policy: GuestPolicy, find: Callable[[], Mapping[str, Sequence[Pf]]],
           ) -> Iterator[tuple[str, Sizes]]:
     """Yield the ways to request a guest's VFs from Placement, best first.
 
-    The nearest locality comes first. For each locality, all VFs of a guest
-    node come from one PF first, then from several PFs.
+    A way is how near the VFs must be to their guest nodes (locality), and how
+    they are divided among PFs. The nearest locality comes first, and for each
+    locality all VFs of a guest node from one PF.
 
-    :param find: returns the PFs of each PCI alias; called only if needed.
-    :param too_many: called for a way that takes Placement too long.
+    :param policy: what the guest asks for by ghsched's extra specs.
+    :param find: function that returns the PFs of each PCI alias; called only
+        if needed.
+    :param too_many: called for each division that is skipped because Placement
+        would take too long.
     """
     pfs: Mapping[str, Sequence[Pf]] | None = None
     last = LOCALITIES.index(policy.vfs_locality)
@@ -132,11 +139,11 @@ def tries(policy: GuestPolicy, find: Callable[[], Mapping[str, Sequence[Pf]]],
 
 def is_feasible(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
                 sizes: Sizes) -> bool:
-    """Whether Placement can search a division of VFs among PFs in time.
+    """Whether Placement can search for VFs divided among PFs in time.
 
     :param needs: VFs that the guest requests.
     :param pfs: PFs by PCI alias.
-    :param sizes: number of VFs from each PF.
+    :param sizes: number of VFs from each PF, by guest node and alias.
     """
     parts = Counter[str]()
     for need in needs:
@@ -146,12 +153,13 @@ def is_feasible(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
 
 def ways(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
          locality: str, most: int) -> list[Sizes]:
-    """Return the divisions of a guest's VFs among PFs that fit on some host.
+    """Return divisions of a guest's VFs among several PFs that some host has.
 
     Those with the fewest parts come first, then those that fit most hosts.
 
     :param needs: VFs that the guest requests.
     :param pfs: PFs by PCI alias.
+    :param locality: how near the VFs must be to their guest NUMA nodes.
     :param most: maximum number of divisions to return.
     """
     found: Counter[tuple[tuple[int, ...], ...]] = Counter()
@@ -170,9 +178,13 @@ def ways(needs: Sequence[Vfs], pfs: Mapping[str, Sequence[Pf]],
 def _yield_host_divisions(needs: Sequence[Vfs],
                           pfs: Mapping[str, Sequence[Pf]], locality: str
                           ) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Yield the divisions of a guest's VFs among the PFs of one host.
+    """Yield the ways to divide a guest's VFs among the PFs of one host.
 
     Each assignment of guest NUMA nodes to host nodes is tried.
+
+    :param needs: VFs that the guest requests.
+    :param pfs: PFs of the host, by PCI alias.
+    :param locality: how near the VFs must be to their guest NUMA nodes.
     """
     places = {alias: by_place(of_alias, locality)
               for alias, of_alias in pfs.items()}
@@ -199,9 +211,10 @@ def _take_vfs(needs: Sequence[Vfs],
               places: Mapping[str, Mapping[str, Sequence[int]]],
               place_of: Mapping[int, str],
               ) -> tuple[tuple[int, ...], ...] | None:
-    """Return the number of VFs to take from each PF; None if too few are free.
+    """Return how many VFs to take from each PF; None if too few are free.
 
-    :param places: free VFs by PCI alias and place.
+    :param needs: VFs that the guest requests.
+    :param places: numbers of free VFs of PFs, by PCI alias and place.
     :param place_of: place (host node or host) of each guest NUMA node.
     :returns: for each requested kind of VF the number by PF.
     """
@@ -224,7 +237,9 @@ def _take_vfs(needs: Sequence[Vfs],
 
 def combinations(parts: Mapping[str, int],
                  pfs: Mapping[str, Sequence[Pf]]) -> int:
-    """Return how many combinations of PFs Placement tries for one host.
+    """Return how many combinations of PFs Placement tries on one host.
+
+    Placement tries every way to give the request groups for VFs a PF.
 
     :param parts: number of request groups for VFs, by PCI alias.
     :param pfs: PFs by PCI alias.

@@ -33,8 +33,10 @@ def parse(text: Any, version: int, build: Callable[[dict[str, Any]], T]
           ) -> T | None:
     """Parse a versioned JSON record; None if it is absent or malformed.
 
+    Such records are exchanged between services of different releases.
+
     :param text: JSON text of the record; None if there is none.
-    :param version: version of the format that can be read.
+    :param version: version of the record's format that can be read.
     :param build: builds the result from the parsed JSON object; may raise any
         of :data:`MALFORMED`.
     """

@@ -37,8 +37,9 @@ def fit_container_demand(machine: Machine, workload: Workload = REFERENCE,
                          baseline: str = 'none') -> float:
     """Return the MB/s per container that best explain a published density.
 
-    The density is the number of containers that run well on the machine.
+    The density is how many containers run well on the machine at a time.
 
+    :param workload: guests, and what their containers do.
     :param baseline: scenario of the published density: ``none`` where the
         kernel chose CPUs and memory, ``static`` where redis was bound.
     :raises ValueError: when no density of the machine was published.
@@ -59,8 +60,11 @@ def fit_container_demand(machine: Machine, workload: Workload = REFERENCE,
 
 def fit_machine_demand(machine: Machine, workload: Workload = REFERENCE,
                        baseline: str = 'none') -> Machine:
-    """Return a machine copy with the demand fitted to its published density.
+    """Return a machine whose containers' demand fits its published density.
 
+    The density is how many containers run well on the machine at a time.
+
+    :param workload: guests, and what their containers do.
     :param baseline: scenario of the published density.
     :raises ValueError: when no density of the machine was published.
     """
@@ -69,10 +73,10 @@ def fit_machine_demand(machine: Machine, workload: Workload = REFERENCE,
 
 
 def get_binding_speedup(machine: Machine) -> float:
-    """Return the memory access speed-up from binding guests to NUMA nodes.
+    """Return how much faster memory is if guests are bound to NUMA nodes.
 
-    The speed-up is the mean latency over all pairs of NUMA nodes, relative to
-    the latency of a local access.
+    It is the mean latency over all pairs of NUMA nodes, divided by the latency
+    of a local access.
     """
     numbers = [node.id for node in machine.nodes]
     return sum(traffic.get_idle_latency(machine, here, there)

@@ -122,10 +122,10 @@ class LatencyCurve:
         return max(1.0, first + part * (high.get_latency(utilisation) - first))
 
     def get_max_utilisation(self, writes: float = WRITES) -> float:
-        """Return the highest memory utilisation in the measured curve, 0 to 1.
+        """Return the highest memory utilisation that was measured, 0 to 1.
 
-        This is the fraction of its theoretical bandwidth that the memory
-        delivers.
+        This is the fraction of its theoretical bandwidth that the memory can
+        deliver.
 
         :param writes: fraction of the accesses that are writes; the nearest
             measured line is used if no line has as many or as few writes.

@@ -91,11 +91,13 @@ class Curve:
 def predict_latencies(
         machine: Machine, scenario: str, keys: Keys | None = None,
         most: int | None = None, workload: Workload = REFERENCE) -> Curve:
-    """Predict the p99 latency for each number of containers on a machine.
+    """Predict the p99 latency by number of containers on a machine.
 
-    :param scenario: ``none``, ``static`` or ``ghsched``.
+    :param scenario: how guests run: unbound (``none``), bound to NUMA nodes
+        (``static``), or bound with a bandwidth policy (``ghsched``).
     :param keys: bandwidth policy of the guests; None for the default.
     :param most: largest number of containers; None for as many as fit.
+    :param workload: guests, and what their containers do.
     :raises ValueError: when the scenario is unknown, the policy cannot be
         enforced or the guests do not fit.
     """
@@ -116,12 +118,15 @@ def predict_latencies(
 
 def predict_p99(machine: Machine, scenario: str, containers: int, keys: Keys
                 | None = None, workload: Workload = REFERENCE) -> float:
-    """Predict the p99 latency of a given number of containers on a machine.
+    """Predict the p99 latency with a given number of containers.
 
     The latency is relative to the latency of a single container.
 
-    :param scenario: ``none``, ``static`` or ``ghsched``.
+    :param scenario: how guests run: unbound (``none``), bound to NUMA nodes
+        (``static``), or bound with a bandwidth policy (``ghsched``).
+    :param containers: number of containers on the machine, in all guests.
     :param keys: bandwidth policy of the guests; None for the default.
+    :param workload: guests, and what their containers do.
     :raises ValueError: when the scenario is unknown, the policy cannot be
         enforced or the guests do not fit.
     """
@@ -132,9 +137,10 @@ def predict_p99(machine: Machine, scenario: str, containers: int, keys: Keys
 
 def make_default_policy(machine: Machine,
                         workload: Workload = REFERENCE) -> GuestPolicy:
-    """Return the default bandwidth policy of guests for a density prediction.
+    """Return the bandwidth policy that predictions assume by default.
 
-    On a host that cannot enforce guarantees, the policy covers VFs only.
+    It guarantees up to half of each host node to its guests, and nothing on a
+    machine that cannot enforce guarantees.
     """
     guests = workloads.place_guests(machine, workload, 'ghsched')
     sharing = max((sum(node in nodes for nodes in guests)
@@ -196,7 +202,7 @@ class _Model:
             for path in slot.paths)
 
     def get_peak_utilisations(self, containers: int) -> tuple[float, float]:
-        """Return the utilisation of the busiest memory node and busiest link.
+        """Return the utilisations of the busiest memory node and link.
 
         :param containers: number of containers in all guests.
         """
@@ -208,7 +214,7 @@ class _Model:
         return self._to_p99(self.get_latency(containers))
 
     def get_worst_p99(self, containers: int) -> float:
-        """Return the highest p99 latency among guest nodes with containers.
+        """Return the highest p99 latency of the containers of any guest node.
 
         :param containers: number of containers in all guests.
         """
@@ -221,7 +227,7 @@ class _Model:
         return 1 + self._workload.elasticity * more
 
     def find_density(self, p99: Callable[[int], float] | None = None) -> int:
-        """Return the largest number of containers with acceptable p99 latency.
+        """Return the largest number of containers with acceptable latency.
 
         :param p99: function that returns the p99 latency for a number of
             containers; None for the latency of the first container.
@@ -283,9 +289,9 @@ class Report:
 def predict_scenarios(machine: Machine, keys: Keys | None = None,
                       against: Machine | None = None,
                       workload: Workload | None = None) -> Report:
-    """Predict container densities with and without bandwidth control.
+    """Predict how many containers run well with and without bandwidth control.
 
-    The report compares the density under bandwidth control with the density
+    The report compares the number under bandwidth control with the number
     without control, with static binding and, if given, on another machine.
 
     :param keys: bandwidth policy of the guests; None for the default.
@@ -336,10 +342,12 @@ def compute_sensitivity(machine: Machine, keys: Keys | None = None,
                         ) -> tuple[Shift, ...]:
     """Predict how container densities change with each model parameter.
 
-    Each parameter is varied down and up while all others keep their values.
+    A density is how many containers run well on the machine. Each parameter is
+    varied down and up while all others keep their values.
 
     :param keys: bandwidth policy of the guests; None for the default.
     :param against: another machine to compare with, without bandwidth control.
+    :param workload: workload; None for the workload of the published test.
     :param step: fraction by which each parameter is varied.
     :param bases: kinds of parameters to vary, of :data:`machine.BASES`.
     :param refit: function that fits the machine again after each change.
@@ -368,8 +376,10 @@ def _scale_parameter(
         machine: Machine, parameter: Parameter, factor: float) -> Machine:
     """Return a copy of a machine with one model parameter multiplied.
 
-    Remote accesses never become faster than local accesses, and containers
-    never demand less bandwidth than their VFs use.
+    The result stays possible: remote accesses never become faster than local
+    ones, and containers never demand less bandwidth than their VFs use.
+
+    :param factor: what the parameter is multiplied by.
     """
     value = parameter.value * factor
     if parameter.name.endswith('_latency'):
@@ -410,6 +420,7 @@ def search_best_policy(machine: Machine, workload: Workload = REFERENCE,
     the host cannot enforce are skipped. Of equally good policies, the one with
     the smallest guarantee is returned.
 
+    :param workload: guests, and what their containers do.
     :param most: largest number of containers; None for as many as fit.
     :raises ValueError: when the guests do not fit the host.
     """

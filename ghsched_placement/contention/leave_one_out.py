@@ -50,23 +50,23 @@ class Comparison:
 
     @property
     def error(self) -> float:
-        """Relative error of the predicted memory latency."""
+        """Relative error of the predicted memory latency of a machine."""
         return self.predicted / self.measured - 1
 
     @property
     def is_covered(self) -> bool:
-        """Whether the measured latency is in the range of the other machines.
-        """
+        """Whether the measured latency is within the other machines' range."""
         return self.low <= self.measured <= self.high
 
 
 def predict_from_other_machines(
         curves: Mapping[str, LatencyCurve], writes: float = WRITES
 ) -> dict[str, tuple[Comparison, ...]]:
-    """Predict the memory latency of each machine from all other machines.
+    """Predict each machine's memory latency from all other machines.
 
-    The comparison of a machine ends at the highest utilisation in its measured
-    curve.
+    This shows how far a prediction may be off for a machine that was not
+    measured. The comparison of a machine ends at the highest utilisation that
+    was measured on it.
 
     :param curves: measured latency curve of each machine.
     :param writes: fraction of the accesses that are writes.

@@ -99,7 +99,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class Machine:
-    """All that the model knows of a host.
+    """Bandwidth, latency and NUMA nodes of a host, for the contention model.
 
     :param nodes: ascending by id.
     :param nics: NUMA node of each NIC, as often as it has NICs.
@@ -166,7 +166,7 @@ class Machine:
         return next(one for one in self.parameters if one.name == name)
 
     def replace_parameter(self, name: str, value: float) -> 'Machine':
-        """Return a copy of the machine with a new value of one parameter."""
+        """Return a copy of the machine with one model parameter changed."""
         return replace(self, parameters=tuple(
             replace(one, value=value) if one.name == name else one
             for one in self.parameters))
@@ -176,7 +176,7 @@ class Machine:
 
     def get_link(self, origin: int,
                  destination: int) -> tuple[str, int, int] | None:
-        """Return the link between two NUMA nodes; None within one node.
+        """Return the link between two NUMA nodes; None for the same node.
 
         All nodes of a socket share the socket's links to other sockets.
         """

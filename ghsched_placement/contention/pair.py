@@ -26,15 +26,17 @@ _CONTROLLER = queueing.Enforcement()
 def predict_pair(server: Claim, streams: Claim, curve: LatencyCurve,
                  enforcement: queueing.Enforcement = _CONTROLLER
                  ) -> tuple[float, float]:
-    """Return the server's memory latency and the bandwidth of the streams.
+    """Predict how a server and memory streams slow each other down.
 
-    Bandwidths are fractions of the theoretical bandwidth of the memory; the
-    latency is relative to an idle machine.
+    Return the server's memory latency, relative to an idle machine, and the
+    bandwidth of the streams. Bandwidths are fractions of the theoretical
+    bandwidth of the memory.
 
-    :param server: claim of a server that needs the same bandwidth when its
+    :param server: bandwidth that the server wants; it needs the same when its
         memory is slow.
-    :param streams: claim of all streams together.
+    :param streams: bandwidth that all streams together want.
     :param curve: latency curve of the memory.
+    :param enforcement: how the memory controller applies bandwidth controls.
     """
     claims = server, streams
     received = share_bandwidth(

@@ -80,14 +80,21 @@ _RAISED, _NORMAL, _BEYOND = 2, 1, 0
 
 
 def get_mean_queueing_delay(utilisation: float) -> float:
-    """Return the mean queueing delay at a utilisation, in service times."""
+    """Return the mean waiting time in a queue at a utilisation.
+
+    It is in service times of one access.
+
+    :param utilisation: utilisation of the memory or link, 0 to 1.
+    """
     busy = min(utilisation, BUSIEST)
     return busy / (1 - busy)
 
 
 def get_queue_utilisation(
         utilisation: float, curve: LatencyCurve | None) -> float:
-    """Return the queue utilisation that explains a measured memory latency.
+    """Return the utilisation at which a queue is as slow as the memory.
+
+    The queue model then has the latency that was measured.
 
     :param utilisation: utilisation of the memory, 0 to 1.
     :param curve: measured latency curve; None returns the given utilisation.
@@ -100,7 +107,7 @@ def get_queue_utilisation(
 
 def get_deliverable_bandwidth(capacity: float,
                               curve: LatencyCurve | None) -> float:
-    """Return the bandwidth that a memory delivers in practice, in MB/s.
+    """Return the MB/s that a memory can deliver in practice.
 
     :param capacity: theoretical bandwidth of the memory, in MB/s.
     :param curve: latency curve of the memory; None returns the theoretical
@@ -115,14 +122,15 @@ def get_control_group_delays(
         capacity: float, claims: Sequence[Claim], received: Sequence[float],
         curve: LatencyCurve | None = None,
         enforcement: Enforcement = Enforcement()) -> tuple[float, ...]:
-    """Return the mean queueing delay of each control group on a NUMA node.
+    """Return how long accesses of each control group wait for memory.
 
-    The delays are in service times.
+    The delays are means, in service times of one access.
 
     :param capacity: theoretical bandwidth of the node, in MB/s.
-    :param claims: bandwidth claims of the control groups on the node.
-    :param received: bandwidth that each claim receives, in MB/s.
+    :param claims: bandwidth that each control group on the node wants.
+    :param received: bandwidth that each control group gets, in MB/s.
     :param curve: latency curve of the memory; None models a queue.
+    :param enforcement: how the memory controller applies the controls.
     """
     even = _get_even_delays(capacity, claims, received, curve,
                             enforcement.scope)
@@ -136,10 +144,13 @@ def get_control_group_delays(
 def _get_windowed_delays(
         capacity: float, claims: Sequence[Claim], received: Sequence[float],
         curve: LatencyCurve | None, scope: str) -> list[float]:
-    """Return the mean queueing delays if hard caps are enforced per window.
+    """Return the mean queueing delays if hard caps count per time window.
 
     In each time window, the capped groups run without a cap until their
     bandwidth is used up, and then pause. A delay is the mean over time.
+
+    :param claims: bandwidth that each control group on the node wants.
+    :param received: bandwidth that each control group gets, in MB/s.
     """
     capped = [claim.hardlimit and claim.demand > claim.maximum
               for claim in claims]
@@ -166,7 +177,11 @@ def _sum_chosen(amounts: Sequence[float], chosen: Sequence[bool]) -> float:
 def _get_even_delays(
         capacity: float, claims: Sequence[Claim], received: Sequence[float],
         curve: LatencyCurve | None, scope: str) -> tuple[float, ...]:
-    """Return the mean queueing delays if a cap spaces the requests evenly."""
+    """Return the mean queueing delays if a cap spaces requests evenly.
+
+    :param claims: bandwidth that each control group on the node wants.
+    :param received: bandwidth that each control group gets, in MB/s.
+    """
     parts = [_split_by_priority(claim, amount)
              for claim, amount in zip(claims, received, strict=True)]
     loads: dict[_Class, float] = defaultdict(float)
@@ -181,7 +196,11 @@ def _get_even_delays(
 
 
 def _split_by_priority(claim: Claim, received: float) -> dict[_Class, float]:
-    """Split the bandwidth of a control group, in MB/s, by priority class."""
+    """Split the MB/s that a control group gets by priority class.
+
+    :param claim: bandwidth that the group wants.
+    :param received: bandwidth that the group gets, in MB/s.
+    """
     raised = min(received, claim.guaranteed_bandwidth)
     normal = min(received, claim.capped_demand) - raised
     return {(_RAISED, 0): raised, (_NORMAL, claim.priority): normal,

@@ -71,13 +71,16 @@ class Range:
 
     @property
     def fraction_at_goal(self) -> float:
-        """Fraction of the random draws whose density reaches the goal."""
+        """Fraction of the random draws whose density reaches the goal.
+
+        A density is how many containers run well on the machine.
+        """
         return sum(one >= GOAL for one in self.by_latency) / len(
             self.by_latency)
 
 
 def get_percentile(values: Sequence[float], percent: float) -> float:
-    """Return a percentile of sorted values, by the nearest-rank method."""
+    """Return a percentile of ascending values by the nearest-rank method."""
     place = round(percent / 100 * (len(values) - 1))
     return values[min(max(place, 0), len(values) - 1)]
 
@@ -89,9 +92,13 @@ def predict_random_densities(
         progress: Callable[[int], None] = lambda _done: None) -> Range:
     """Predict container densities for random draws of the model parameters.
 
+    A density is how many containers run well on the machine. The draws show
+    how much it depends on parameters that nobody knows exactly.
+
     :param curves: latency curves to draw from; None stands for a queue.
     :param count: number of draws.
-    :param baselines: members of :data:`BASELINES` to draw from.
+    :param workload: guests, and what their containers do.
+    :param baselines: scenarios of the published density to draw from.
     :param progress: called with the number of finished draws.
     """
     rng = random.Random(seed)  # noqa: S311

@@ -39,7 +39,7 @@ DEFAULT_PRIORITY = 3
 
 @dataclass(frozen=True)
 class Claim:
-    """Bandwidth that one control group asks of a controller, in MB/s.
+    """Bandwidth that one control group wants of a controller, in MB/s.
 
     :param demand: what it would move if it were alone and had no cap.
     :param minimum: guarantee.
@@ -56,18 +56,20 @@ class Claim:
 
     @property
     def capped_demand(self) -> float:
-        """Demand of the control group, limited by its cap, in MB/s."""
+        """MB/s that the control group wants, at most its cap."""
         return min(self.demand, self.maximum)
 
     @property
     def max_bandwidth(self) -> float:
-        """Maximum bandwidth of the group while other groups are idle, in MB/s.
+        """MB/s that the control group can use while the others are idle.
+
+        This is more than its cap if the cap is not a hard limit.
         """
         return self.capped_demand if self.hardlimit else self.demand
 
     @property
     def guaranteed_bandwidth(self) -> float:
-        """Part of the group's demand that its guarantee covers, in MB/s."""
+        """MB/s of the control group's demand that its guarantee covers."""
         return min(self.capped_demand, self.minimum)
 
 
@@ -85,11 +87,13 @@ def share_bandwidth(
         capacity: float, claims: Sequence[Claim]) -> tuple[float, ...]:
     """Divide a host NUMA node's memory bandwidth among its control groups.
 
-    Return the bandwidth of each group in MB/s. The sum is less than the
-    capacity if the groups demand less.
+    Guarantees come first, then what is below the caps, by priority, then what
+    groups without a hard limit want. The sum is less than the capacity if the
+    groups want less.
 
     :param capacity: bandwidth of the node, in MB/s.
-    :param claims: demand and bandwidth control of each group.
+    :param claims: bandwidth that each group wants, and its limits.
+    :returns: bandwidth of each group in MB/s.
     """
     got = [0.0] * len(claims)
     _share_free_bandwidth(capacity, got, [
@@ -108,13 +112,13 @@ def share_bandwidth(
 
 def _share_free_bandwidth(capacity: float, received: list[float],
                           wanted: Sequence[tuple[int, float, float]]) -> None:
-    """Divide the free bandwidth of a node among some of its control groups.
+    """Divide the free bandwidth of a node among some control groups.
 
     Each group receives at most its maximum, in proportion to its weight.
 
     :param capacity: bandwidth of the node, in MB/s.
     :param received: bandwidth of each control group in MB/s, changed in place.
-    :param wanted: index, maximum and weight of each group that receives more.
+    :param wanted: index, maximum and weight of each group to share among.
     """
     needs = [_Need(index, received[index], top, weight)
              for index, top, weight in wanted if top > received[index]]
@@ -131,9 +135,13 @@ def _share_free_bandwidth(capacity: float, received: list[float],
 
 def _find_bandwidth_per_weight(bandwidth: float,
                                needs: Sequence[_Need]) -> float:
-    """Return the MB/s per unit of weight at which all bandwidth is used up.
+    """Return how many MB/s each unit of weight gets if all is divided.
+
+    Groups share the bandwidth in proportion to their weights, within their own
+    lower and upper bounds.
 
     :param bandwidth: bandwidth to divide, in MB/s.
+    :param needs: bounds and weight of each group.
     """
     steps = sorted([(need.floor / need.weight, need.weight)
                     for need in needs]

@@ -34,11 +34,11 @@ def load_shipped_curve(name: str) -> LatencyCurve:
 
 
 def load_curve_for_dialect(dialect: str) -> LatencyCurve:
-    """Load the shipped memory latency curve that suits a host best.
+    """Load the shipped memory latency curve that is closest to a host.
 
     Arm hosts get the curve of Graviton3, x86 hosts the curve of Skylake.
 
-    :param dialect: name of the host's resctrl variant.
+    :param dialect: name of the host's variant of resctrl.
     """
     return load_shipped_curve('mess-skylake' if dialect in
                               _X86 else 'mess-graviton3')

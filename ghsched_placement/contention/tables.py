@@ -43,7 +43,7 @@ Row = Sequence[str]
 
 
 def render_comparison_tables(ours: Machine, other: Machine) -> str:
-    """Render tables that compare the container densities of two machines.
+    """Render tables of how many containers run well on each of two machines.
 
     :param ours: machine with bandwidth control.
     :param other: machine without bandwidth control to compare with.
@@ -142,7 +142,12 @@ def _render_fitted_shifts(ours: Machine, other: Machine) -> str:
 
 
 def _render_other_shifts(ours: Machine, other: Machine) -> str:
-    """Render the density ratios that result from changing unfitted parameters.
+    """Render how the compared densities change with unfitted parameters.
+
+    A density is how many containers run well on a machine.
+
+    :param ours: machine with bandwidth control.
+    :param other: machine without bandwidth control to compare with.
     """
     return _render_shifts(
         f'Each other parameter of {ours.name} moved by 20 %, demand_mb fitted '
@@ -171,7 +176,10 @@ def _render_shifts(title: str, shifts: Sequence[Shift]) -> str:
 def render_density_ranges(
         machine: Machine, curves: Mapping[str, LatencyCurve | None],
         count: int, every: Sequence[LatencyCurve | None] = ()) -> str:
-    """Render a table of the predicted density range for each latency curve.
+    """Render a table of predicted container densities by latency curve.
+
+    A density is how many containers run well on the machine; each row has the
+    range over many random draws of the model parameters.
 
     :param curves: latency curves by name; None stands for a queue.
     :param count: number of random draws for each curve.
@@ -201,7 +209,9 @@ def render_density_ranges(
 
 
 def render_prediction_errors(curves: Mapping[str, LatencyCurve]) -> str:
-    """Render a table of how well the other machines predict each machine.
+    """Render a table of how well machines' latency predicts each other's.
+
+    Each machine is predicted from all the others.
 
     :param curves: measured latency curve of each machine.
     """

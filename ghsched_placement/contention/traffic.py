@@ -57,17 +57,16 @@ class Control:
 
     @classmethod
     def from_policy(cls, policy: NodePolicy) -> 'Control':
-        """Build the model's bandwidth control from a guest NUMA node's policy.
-        """
+        """Convert the bandwidth policy of a guest node for the model."""
         return cls(policy.minimum, policy.maximum, policy.hardlimit,
                    sharing.DEFAULT_PRIORITY if policy.priority is None
                    else policy.priority)
 
     def make_claim(self, capacity: float, demand: float) -> Claim:
-        """Return the bandwidth claim of a control group on a host NUMA node.
+        """Return the bandwidth that a control group wants of a host node.
 
         :param capacity: bandwidth of the node, in MB/s.
-        :param demand: bandwidth that the group would use if unlimited, in
+        :param demand: bandwidth that the group would use without limits, in
             MB/s.
         """
         return Claim(
@@ -127,7 +126,7 @@ class Load:
 
 @dataclass(frozen=True)
 class _Stage:
-    """Effects of one node or link on the flows that pass it."""
+    """Share and delay of each flow of traffic at one node or link."""
 
     part: Mapping[int, float] = field(default_factory=dict)
     wait: Mapping[int, float] = field(default_factory=dict)
@@ -136,7 +135,9 @@ class _Stage:
 
 def solve_traffic(machine: Machine, flows: Sequence[Flow],
                   controls: Controls | None = None) -> Load:
-    """Compute the bandwidth and access latency of each flow of memory traffic.
+    """Compute bandwidth and latency of each flow of memory traffic.
+
+    A flow is the traffic of one control group between two NUMA nodes.
 
     :param flows: memory traffic between NUMA nodes.
     :param controls: bandwidth control of each group on each node.
@@ -172,7 +173,9 @@ def solve_traffic(machine: Machine, flows: Sequence[Flow],
 
 
 def get_idle_latency(machine: Machine, origin: int, memory: int) -> float:
-    """Return the idle latency of a memory access, relative to a local one.
+    """Return the latency of a memory access on an idle machine.
+
+    It is relative to an access to the same NUMA node.
 
     :param origin: NUMA node of the CPU or device.
     :param memory: NUMA node of the memory.
@@ -203,10 +206,11 @@ def _make_link_stages(machine: Machine,
 
 def _make_node_stage(machine: Machine, node: int, flows: Sequence[Flow],
                      arriving: Sequence[float], controls: Controls) -> _Stage:
-    """Return how the memory of a host NUMA node limits and delays traffic.
+    """Return how a node's memory limits and delays the flows of traffic.
 
     The bandwidth control of a group applies only to accesses to this memory.
 
+    :param node: host NUMA node of the memory.
     :param arriving: bandwidth of each flow that reaches the node, in MB/s.
     """
     capacity = machine['capacity_mb']

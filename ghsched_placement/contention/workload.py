@@ -90,16 +90,17 @@ class Workload:
     own_buffers: bool = False
 
     def count_guests(self, scenario: str) -> int:
-        """Return how many guests a scenario has, even if not all of them fit.
+        """Return how many guests a scenario has, whether they fit or not.
 
-        :param scenario: ``none``, ``static`` or ``ghsched``.
+        :param scenario: how guests run: unbound (``none``), bound to NUMA
+            nodes (``static``), or bound with a bandwidth policy (``ghsched``).
         """
         if scenario == 'ghsched' or self.guests_without is None:
             return self.guests
         return self.guests_without
 
     def count_containers_by_resource(self) -> dict[str, int]:
-        """Return how many containers fit in a guest, by limiting resource."""
+        """Return how many containers each resource of a guest suffices for."""
         found = {
             'guest memory': self.memory_mb // self.container_memory_mb,
             'guest vCPUs': self.vcpus // self.container_vcpus}
@@ -126,7 +127,7 @@ class Path:
 
 def find_container_limit(machine: Machine, workload: Workload,
                          scenario: str) -> tuple[int, str]:
-    """Return how many containers fit on a machine, and the limiting resource.
+    """Return how many containers fit on a machine, and what limits them.
 
     :raises ValueError: when not even one guest fits the host.
     """
@@ -189,7 +190,7 @@ def _choose_nodes(fits: Sequence[Node], parts: int,
 
 @dataclass(frozen=True)
 class Slot:
-    """A guest NUMA node, and what one container on it does.
+    """A guest NUMA node, with the memory traffic of a container on it.
 
     :param guest: number of the guest, of so many.
     :param position: guest NUMA node, of so many.
@@ -205,10 +206,7 @@ class Slot:
     flows: tuple[Flow, ...]
 
     def count_containers(self, containers: int) -> int:
-        """Return how many containers run in this guest NUMA node.
-
-        Containers are distributed round-robin over the guests, and within a
-        guest over its NUMA nodes.
+        """Return how many of all containers run in this guest NUMA node.
 
         :param containers: number of containers in all guests.
         """
@@ -221,6 +219,9 @@ def list_guest_nodes(machine: Machine, workload: Workload, scenario: str,
     """Return all guest NUMA nodes on a machine, guest by guest.
 
     Each guest node comes with the memory traffic of one container.
+
+    :param workload: guests, and what their containers do.
+    :param keys: bandwidth policy of the guests.
     """
     found = []
     guests = place_guests(machine, workload, scenario)
@@ -249,7 +250,9 @@ def list_guest_nodes(machine: Machine, workload: Workload, scenario: str,
 def _yield_memory_paths(machine: Machine, scenario: str, nodes: Sequence[int],
                         buffers: Mapping[int, Sequence[int]], group: str,
                         device_mb: float) -> Iterator[Path]:
-    """Yield the memory traffic of one container, by CPU node and memory node.
+    """Yield the parts of a container's memory traffic, by pair of nodes.
+
+    A pair is the NUMA node of the CPUs and the NUMA node of the memory.
 
     :param nodes: host NUMA nodes of the guest.
     :param buffers: nodes with the buffers of the container's VF, by container
@@ -272,7 +275,7 @@ def _yield_memory_paths(machine: Machine, scenario: str, nodes: Sequence[int],
 def _list_buffer_nodes(machine: Machine, keys: GuestPolicy | None,
                        nodes: Sequence[int], origin: int,
                        is_local: bool) -> tuple[int, ...]:
-    """Return the NUMA nodes that hold the buffers of a container's VF.
+    """Return the NUMA nodes with the network buffers of a container's VF.
 
     :param keys: bandwidth policy of the guest.
     :param nodes: host NUMA nodes of the guest.
@@ -309,7 +312,7 @@ def _yield_dma_flows(machine: Machine, buffers: Mapping[int, Sequence[int]],
 def list_memory_flows(machine: Machine, workload: Workload,
                       slots: Sequence[Slot],
                       containers: int) -> tuple[Flow, ...]:
-    """Return the memory traffic of a number of containers and their VFs.
+    """Return the memory traffic of all containers on a machine and their VFs.
 
     :param slots: guest NUMA nodes on the machine.
     :param containers: number of containers in all guests.
@@ -329,9 +332,9 @@ def list_memory_flows(machine: Machine, workload: Workload,
 
 def make_bandwidth_controls(machine: Machine, workload: Workload,
                             keys: GuestPolicy | None) -> Controls:
-    """Return the bandwidth control of each guest on each host NUMA node.
+    """Return the bandwidth limits of each guest on each host NUMA node.
 
-    :param keys: bandwidth policy of each guest.
+    :param keys: bandwidth policy of each guest; None for none.
     :raises ValueError: when the host cannot enforce the policy.
     """
     if keys is None or not keys.nodes:
