@@ -297,6 +297,7 @@ def run(options: argparse.Namespace, hosts: int, urls: dict[str, str],
         f'{platform.python_version()}, {platform.machine()}')
     kinds = options.kinds.split(',')
     say(_HEAD)
+    cpu: dict[tuple[str, str], float] = {}
     found = measure(urls, options, server)
     if options.rivals:
         found = (row for some in (found, *(
@@ -308,6 +309,13 @@ def run(options: argparse.Namespace, hosts: int, urls: dict[str, str],
                               'database': options.database, **row}),
                   flush=True)
         say(show(row))
+        if 'rivals' not in row:
+            cpu[row['kind'], row['row']] = row['cpu']
+    for kind, mode in cpu:
+        plain = kind.replace('auto', 'plain')
+        if plain != kind and (plain, mode) in cpu:
+            say(f'{kind} to {plain}, {mode}: '
+                f'{cpu[kind, mode] / cpu[plain, mode]:.2f} times the CPU')
     say(_load())
 
 
