@@ -128,8 +128,7 @@ def check_devices(requests: Iterable[Devices],
 
 
 def describe_missing_devices(requests: Iterable[Devices]) -> tuple[str, ...]:
-    """Return text on each PCI request of a guest with too few claimed devices.
-    """
+    """Describe each PCI request for which a guest claimed too few devices."""
     return tuple(f'{len(one.claimed)} of {one.count} devices of {one.name}'
                  for one in requests if len(one.claimed) < one.count)
 

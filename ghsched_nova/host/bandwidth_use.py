@@ -45,10 +45,8 @@ class BandwidthUse:
                           ) -> view.Snapshot | None:
         """Measure the host's memory bandwidth since the last call.
 
-        Never raises.
-
-        An error is logged, and the host then reports its resources without
-        bandwidth.
+        Never raises: an error is logged, and the host then reports its
+        resources without bandwidth.
 
         :param guests: running guests to attribute bandwidth to.
         :returns: None if nothing was measured.

@@ -63,7 +63,7 @@ class BurstUse:
 
     def record_bursts(self, snapshot: view.Snapshot | None,
                       now: float) -> None:
-        """Add a bandwidth measurement to the burst records; never raises.
+        """Add one measurement of burst use to the records; never raises.
 
         :param snapshot: the measured bandwidth; None if nothing was measured.
         :param now: seconds since 1970.
@@ -82,7 +82,10 @@ class BurstUse:
 
     def _add_to_records(self, measured: Mapping[int, burst_record.Period],
                         hour: int) -> None:
-        """Add measured burst use to the records of NUMA nodes, and save them.
+        """Add the burst use of NUMA nodes to their records, and save them.
+
+        :param measured: burst use by host NUMA node.
+        :param hour: hours since 1970.
         """
         limits = conf.make_burst_limits(self._section)
         records = dict(self.records)
@@ -109,9 +112,8 @@ def list_measured_periods(
 ) -> dict[int, burst_record.Period]:
     """Return the measured burst use of each NUMA node with a burst pool.
 
-    A burst pool is bandwidth that is reserved for short peaks of guests.
-
-    A value measured for several nodes together is skipped. Guarantees that
+    A burst pool is bandwidth that is reserved for short peaks of guests. A
+    value measured for several nodes together is skipped. Guarantees that
     exceed the bandwidth outside the pool reduce the pool: guests that started
     before the pool was configured have such guarantees.
     """
@@ -131,9 +133,9 @@ def list_measured_periods(
 
 def list_burst_shares(guests: Iterable[view.GuestUsage], node: int,
                       capacity: int | None) -> list[burst.Share] | None:
-    """Return each guest's permitted and used burst bandwidth on a NUMA node.
+    """Return how much each guest may and does burst on a NUMA node.
 
-    Bandwidth up to a guest's guarantee is not counted as burst use.
+    A guest bursts when it uses more bandwidth than its guarantee.
 
     :param node: the host NUMA node.
     :param capacity: bytes per second that the node can deliver.

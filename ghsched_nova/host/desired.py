@@ -75,7 +75,7 @@ class Running:
 
     @functools.cached_property
     def root(self) -> etree._Element:
-        """Root element ``<domain>`` of a running domain's XML."""
+        """Root element ``<domain>`` of the running domain's XML."""
         return document.parse_element(self.xml)
 
     @functools.cached_property
@@ -116,7 +116,7 @@ class Running:
 
     @property
     def measured(self) -> bool:
-        """Whether a domain needs a resctrl monitoring group of its own.
+        """Whether this domain needs a monitoring group of its own.
 
         A domain with a control group is measured in that group. libvirt
         creates a monitoring group for <monitor> in <memorytune>, but does not
@@ -168,8 +168,7 @@ def parse_running_domain(xml: str, number: int = -1) -> Running:
 
 
 def may_have_policy(xml: str) -> bool:
-    """Whether a domain XML may contain a bandwidth policy, by a text search.
-    """
+    """Whether a domain XML may have a bandwidth policy; a fast text search."""
     return metadata.NAMESPACE in xml
 
 
@@ -203,6 +202,7 @@ def make_desired_group(host: resctrl_host.ResctrlHost, running: Running,
                                             int] = _NOBODY) -> model.Guest:
     """Return the resctrl group that a domain's policy requires.
 
+    :param host: bandwidth control capabilities of the host.
     :param group_sizes: number of running domains by shared control group.
     :raises NOT_DESIRED: if the policy cannot be read or not be enforced.
     """
@@ -238,9 +238,10 @@ def add_iommu_groups(
     host: resctrl_host.ResctrlHost,
     section: Any,
 ) -> model.Guest:
-    """Return a domain's desired group with the IOMMU groups of its devices.
+    """Add the passthrough devices of a domain to its desired resctrl group.
 
-    The kernel then also limits the memory traffic of passthrough devices.
+    The group names them by IOMMU group. The kernel then also limits the memory
+    traffic of these devices.
 
     :param guest: desired group of the domain, without devices.
     :param section: the ``[ghsched]`` section of the configuration.
@@ -272,7 +273,9 @@ def read_iommu_group(sysfs: Path, address: str) -> int:
 
 def make_default_group(host: resctrl_host.ResctrlHost, running: Running,
                        maximum: int) -> model.Guest | None:
-    """Return the desired default control group of a domain without a policy.
+    """Return the control group that caps a domain without a policy.
+
+    All such domains share this group.
 
     :param maximum: cap in percent of bandwidth, for all such domains together.
     :returns: None if the domain's XML asks for a control group of its own.
@@ -293,11 +296,11 @@ def make_default_group(host: resctrl_host.ResctrlHost, running: Running,
 
 def _find_group_maker(root: etree._Element
                       ) -> tuple[model.Maker, frozenset[int] | None]:
-    """Return who creates a domain's control group, and the vCPUs in it.
+    """Return who creates a domain's control group, and for which vCPUs.
 
     libvirt creates the group if the domain XML has a fitting <memorytune>,
-    else ghsched. Since 12.8 libvirt applies a <memorytune> without vcpus to
-    the whole process (docs/formatdomain, "CPU Tuning").
+    else ghsched does. Since 12.8 libvirt applies a <memorytune> without vcpus
+    to the whole process (docs/formatdomain, "CPU Tuning").
 
     :returns: None in place of the vCPUs for all of them.
     """

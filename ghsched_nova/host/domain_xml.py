@@ -61,7 +61,7 @@ class DomainXml:
 
     def render_policy(self, xml: str, policy: GuestPolicy,
                       host_nodes: Sequence[int]) -> str:
-        """Return a domain XML with a guest's bandwidth limits and policy.
+        """Write a guest's bandwidth policy and limits into a domain XML.
 
         The limits are a ``<memorytune>``, the policy is part of the metadata.
 
@@ -89,12 +89,10 @@ class DomainXml:
 
     def render_unprotected(self, xml: str, policy: GuestPolicy,
                            host_nodes: Sequence[int]) -> str:
-        """Return a domain XML with a guest's policy, but without limits.
+        """Write a guest's bandwidth policy into a domain XML, without limits.
 
-        The policy is part of the metadata.
-
-        nova-compute creates the guest's control group with the first report
-        at which the host can enforce the policy.
+        Used if the host cannot enforce the policy now. nova-compute creates
+        the guest's control group with the first report at which the host can.
 
         :param xml: domain XML as Nova made it.
         :param host_nodes: host NUMA node of each guest NUMA node.
@@ -104,7 +102,11 @@ class DomainXml:
 
     def _make_policy(self, policy: GuestPolicy,
                      host_nodes: Sequence[int]) -> metadata.DomainPolicy:
-        """Return a guest's policy with its host NUMA nodes, for the metadata.
+        """Return the policy to store in a guest's metadata.
+
+        It also names the guest's host NUMA nodes.
+
+        :param host_nodes: host NUMA node of each guest NUMA node.
         """
         realtime = tuple(host_nodes[:len(policy.rt_permille)])
         if not policy.controlled and not policy.monitor:
@@ -115,9 +117,9 @@ class DomainXml:
             policy, tuple(host_nodes[:len(policy.nodes)]), shared, realtime)
 
     def update_memorytune(self, xml: str) -> str:
-        """Return a domain XML with ``<memorytune>`` adapted to the policy.
+        """Update the bandwidth limits in a domain XML to its current policy.
 
-        The policy is that in the metadata of the domain.
+        The limits are a ``<memorytune>``, the policy is in the metadata.
 
         :returns: the same text if ``<memorytune>`` is up to date, or if
             libvirt does not create the control group.
@@ -172,7 +174,7 @@ class DomainXml:
             return xml
 
     def _libvirt_uses_resctrl(self, detected: bool) -> bool:
-        """Whether libvirt, not ghsched, creates the guests' control groups.
+        """Whether libvirt creates guests' control groups; else ghsched does.
 
         :param detected: whether libvirt can use resctrl on this host; used if
             ``[ghsched]memorytune_attributes`` is ``auto``.

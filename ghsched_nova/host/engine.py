@@ -56,7 +56,7 @@ def _privileged() -> ModuleType:
 
 def measure_schemata(root: Path, lines: Sequence[str],
                      domain: int) -> Mapping[str, rounding.Readings]:
-    """Measure as root how resctrl rounds bandwidth percentages.
+    """Measure how the kernel rounds bandwidth percentages; needs root.
 
     :param root: mount point of resctrl.
     :param lines: names of the schemata lines.
@@ -69,7 +69,7 @@ def measure_schemata(root: Path, lines: Sequence[str],
 
 def _list_foreign_groups(root: Path, names: frozenset[str],
                          known: frozenset[str]) -> frozenset[str]:
-    """Return the control groups that do not belong to ghsched's guests.
+    """Return the resctrl control groups that other software has created.
 
     :param names: names of all control groups.
     :param known: groups of domains without a policy.
@@ -80,7 +80,7 @@ def _list_foreign_groups(root: Path, names: frozenset[str],
 
 
 def _ignore_repairs(_kinds: Iterable[str]) -> None:
-    """Ignore the kinds of a reconciliation's repairs; the default callback."""
+    """Do nothing; the default callback for the changes of a reconciliation."""
 
 
 #: Reasons why policies are not enforced, and the actions taken.
@@ -202,7 +202,7 @@ class HostEngine(host_facts.HostFacts):
         return bool(report.actions)
 
     def _reconcile_with_all(self, running: desired.Running) -> bool:
-        """Enforce all running guests' policies for one started guest."""
+        """Enforce all guests' policies because one guest was started."""
         problems, actions = self._reconcile_running(running)
         for problem in problems:
             if problem.guest == running.domain.uuid:
@@ -211,13 +211,15 @@ class HostEngine(host_facts.HostFacts):
         return bool(actions)
 
     def check_access(self) -> None:
-        """Raise GroupError unless resctrl is mounted and can be locked."""
+        """Raise GroupError if resctrl is not mounted or cannot be locked."""
         _privileged().reconcile(self.root, self.run_path, model.Wanted())
 
     def make_wanted_state(self, running: Iterable[desired.Running],
                           before: Iterable[str]
                           ) -> tuple[model.Wanted, list[model.Problem]]:
-        """Return the desired resctrl state and the unenforceable policies.
+        """Return the resctrl state that the host should have.
+
+        Also returns the policies that cannot be enforced.
 
         :param running: all running domains.
         :param before: names of the groups from before the domains were listed.
@@ -281,7 +283,7 @@ class HostEngine(host_facts.HostFacts):
                   = _ignore_repairs) -> tuple[model.Problem, ...]:
         """Enforce all guests' policies; remove unused control groups.
 
-        :param repaired: function that takes the kinds of the changes made.
+        :param repaired: called with the kinds of the changes made.
         :returns: unenforced policies, with the reasons.
         """
         with self._reconciling:     # an older call must not replace not_held
@@ -324,10 +326,7 @@ class HostEngine(host_facts.HostFacts):
             return (*problems, *report.problems), report.actions
 
     def release_group(self, uuid: str) -> None:
-        """Remove a stopped guest's control group, or update a shared one.
-
-        Never raises.
-        """
+        """Remove or update a stopped guest's control group; never raise."""
         groups = self.groups()
         if (self._partitioned or naming.render_monitor_path(uuid) in groups
                 or any(map(naming.is_shared_group, groups))):
@@ -351,7 +350,7 @@ class HostEngine(host_facts.HostFacts):
 
     def can_join(self, policy: GuestPolicy,
                  host_nodes: Sequence[int]) -> bool:
-        """Whether a guest can share an existing control group of this host."""
+        """Whether a guest can share a control group that this host has."""
         nodes = host_nodes[:len(policy.nodes)]
         return (
             self.shares
@@ -375,8 +374,9 @@ class HostEngine(host_facts.HostFacts):
     def needs_group(self, running: desired.Running) -> bool:
         """Whether a domain's policy requires a control or monitoring group.
 
-        True if the policy is unreadable. Under a default cap for all guests, a
-        guest that is only measured needs no group of its own.
+        True if the policy is unreadable. If a cap applies to all guests
+        without a policy, a guest that is only measured needs no group of its
+        own.
         """
         try:
             return running.controlled or (

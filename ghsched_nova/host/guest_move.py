@@ -78,6 +78,8 @@ class Mover:
         """Move a running domain to other host NUMA nodes; undo after an error.
 
         :param packed: the move in the wire format of RPC calls.
+        :param claim: claims the new nodes in Nova.
+        :param record: reads the guest's NUMA nodes in Nova's record.
         :raises NotChanged: with the reason, and what could not be restored.
         """
         with self._mark_busy(domain.guest.uuid):
@@ -96,9 +98,11 @@ class Mover:
                       commit: Callable[[], None], record: Record) -> None:
         """Move a domain to its claimed NUMA nodes and update Nova's record.
 
-        After an error the domain is moved back.
+        After an error the domain is moved back. Runs inside the claim, so the
+        new nodes stay claimed during a rollback.
 
-        Runs inside the claim, so the new nodes stay claimed during a rollback.
+        :param packed: the move in the wire format of RPC calls.
+        :param commit: writes the new nodes to Nova's record.
         """
         request = move_messages.unpack_move(packed)
         try:
@@ -111,7 +115,11 @@ class Mover:
     def _roll_back(self, domain: policy_change.Domain,
                    request: move_messages.Request, record: Record,
                    error: Exception) -> None:
-        """Undo a domain's failed move, unless Nova's record has the new nodes.
+        """Move a domain back after an error of its move.
+
+        If Nova's record already has the new nodes, the move is kept.
+
+        :param error: the error.
         """
         LOG.warning('ghsched: cannot move guest %(name)s between NUMA nodes, '
                     'returning it to its old nodes: %(error)r',
@@ -140,9 +148,9 @@ class Mover:
 
     def resolve_interrupted_move(self, domain: policy_change.Domain,
                                  cells: Sequence[GuestCell]) -> bool:
-        """Finish or undo an interrupted move of a domain between NUMA nodes.
+        """Move a domain to Nova's recorded nodes if its move was interrupted.
 
-        The guest is moved to the NUMA nodes in Nova's record.
+        This finishes or undoes the move between host NUMA nodes.
 
         :param cells: NUMA nodes of the guest in Nova's record.
         :returns: whether a move of the domain was interrupted.
@@ -220,9 +228,9 @@ class Mover:
             _LIVE | _CONFIG)
 
     def _remove_record(self, domain: policy_change.Domain) -> None:
-        """Remove the record of a finished move from a domain; never raises.
+        """Remove the note of a finished move from a domain; never raises.
 
-        A record that cannot be removed is harmless: nova-compute's next
+        A note that cannot be removed is harmless: nova-compute's next
         periodic report removes it.
         """
         try:
@@ -246,7 +254,7 @@ class Mover:
 
 def is_same_placement(first: Sequence[GuestCell],
                       second: Sequence[GuestCell]) -> bool:
-    """Whether two NUMA records of a guest have the same host nodes and CPUs.
+    """Whether two records of a guest have the same host NUMA nodes and CPUs.
     """
     def key(cell: GuestCell) -> tuple[Any, ...]:
         return cell.host_node, dict(cell.pins), cell.reserved

@@ -26,9 +26,10 @@ from ghsched_placement.policy import GuestPolicy
 def render_host_topology(section: Any, xml: str, policy: GuestPolicy,
                          host_nodes: Sequence[int],
                          libvirt: tuple[int, ...]) -> str:
-    """Return a domain XML that shows the guest the host's NUMA topology.
+    """Return a domain XML that shows the guest the host's NUMA properties.
 
-    Unchanged if the policy does not request that.
+    These are, among others, the distances of its nodes. The XML is unchanged
+    if the policy does not request that.
 
     :param section: the ``[ghsched]`` section of the configuration.
     :param host_nodes: host NUMA node of each guest NUMA node.

@@ -69,10 +69,9 @@ class HostFacts:
     def groups(self) -> frozenset[str]:
         """Return the names of the host's resctrl groups.
 
-        Empty without resctrl.
-
         These are all control groups, and the monitoring groups that
-        nova-compute created in the kernel's default group.
+        nova-compute created in the kernel's default group. Empty without
+        resctrl.
 
         Call this before listing libvirt's domains: a group is created after
         its domain has started, so the domain of each returned group is then in
@@ -93,7 +92,7 @@ class HostFacts:
             return []
 
     def read_distances(self) -> dict[int, dict[int, int]]:
-        """Return the ACPI SLIT distance of each pair of host NUMA nodes.
+        """Return the distance of each pair of host NUMA nodes (ACPI SLIT).
 
         Empty without a SLIT, and if ``[ghsched]device_numa_nearest`` is off.
         """
@@ -121,8 +120,7 @@ class HostFacts:
 
     @property
     def has_default_cap(self) -> bool:
-        """Whether a common bandwidth cap applies to guests without a policy.
-        """
+        """Whether guests without a policy share a common bandwidth cap."""
         return bool(self.section.default_bandwidth_max < 100)
 
     @property

@@ -116,9 +116,9 @@ class InterruptKeeper:
 
     @functools.cached_property
     def _has_interrupt_bypass(self) -> bool:
-        """Whether interrupts reach guests of this host directly; cached.
+        """Whether device interrupts reach guests without the hypervisor.
 
-        That is without the hypervisor.
+        The result is cached.
         """
         return irq_bypass.ANY in irq_bypass.read_host_capabilities(
             self._section.irq_bypass, Path(self._section.sysfs_path),
@@ -128,7 +128,9 @@ class InterruptKeeper:
 def list_steered_guests(
     running: Iterable[desired.Running],
 ) -> list[model.Guest]:
-    """Return the guests whose device interrupts belong on housekeeping CPUs.
+    """Return the guests whose policy moves their device interrupts.
+
+    The interrupts belong on the CPUs for housekeeping.
 
     :returns: these guests, with their passthrough devices.
     """

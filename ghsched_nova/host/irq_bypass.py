@@ -79,9 +79,12 @@ class Facts:
 
 
 def detect_capabilities(facts: Facts) -> frozenset[str]:
-    """Return the interrupt bypass capabilities of a host.
+    """Return how a host delivers interrupts to guests without the hypervisor.
 
     A kernel parameter alone is not enough: the hardware must support it, too.
+
+    :param facts: contents of the host's sysfs and procfs files.
+    :returns: names of capabilities.
     """
     kinds = (_find_gicv4_bypass(facts.log), _detect_intel(facts),
              _detect_amd(facts))
@@ -91,6 +94,8 @@ def detect_capabilities(facts: Facts) -> frozenset[str]:
 def select_capabilities(words: Collection[str],
                         found: frozenset[str]) -> frozenset[str]:
     """Return the interrupt bypass capabilities to report to Placement.
+
+    With interrupt bypass, interrupts reach guests without the hypervisor.
 
     :param words: value of ``[ghsched]irq_bypass``.
     :param found: detected capabilities, used if the value is ``auto``.

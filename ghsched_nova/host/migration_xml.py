@@ -32,8 +32,8 @@ from ghsched_nova.resctrl import resolve
 def check_domain_numbering(host: resctrl_host.ResctrlHost) -> None:
     """Refuse a host whose resctrl domains are not numbered as its NUMA nodes.
 
-    The source renumbers memorytune by NUMA nodes, because it does not know
-    the resctrl domains of the destination.
+    In a live migration the source writes NUMA node numbers into memorytune,
+    because it does not know the resctrl domains of the destination.
 
     :raises PolicyNotHeld: naming the NUMA node and its resctrl domains.
     """

@@ -97,6 +97,8 @@ def _describe_differences(root: etree._Element, request: move_messages.Request,
                           allowed: frozenset[int] | None) -> Iterator[str]:
     """Describe how a domain's CPUs and memory differ from Nova's record.
 
+    A domain that differs is not moved.
+
     :param allowed: host NUMA nodes that the domain's memory may be on; None if
         unknown. They are read from the process, because after a move the live
         XML still names the nodes that the domain was started on.
@@ -142,11 +144,11 @@ def _find_memory_shortages(request: move_messages.Request,
 
 
 def _read_free_memory(cell: GuestCell, node: Path) -> int | None:
-    """Return a NUMA node's free memory in MiB for a guest NUMA node.
+    """Return the free memory in MiB of a host NUMA node for a guest NUMA node.
 
-    Only pages of the guest node's page size count.
+    Only pages of the guest node's page size count. None if unknown.
 
-    None if that is unknown.
+    :param node: directory of the host NUMA node in sysfs.
     """
     pages = node / 'hugepages' / f'hugepages-{cell.page_size}kB'
     try:

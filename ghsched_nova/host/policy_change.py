@@ -123,7 +123,7 @@ def count_group_guests(host: engine.HostEngine, uuid: str, live: str | None,
     A running guest keeps the kind of group (own or shared) that it was started
     with.
 
-    :param uuid: UUID of the guest.
+    :param uuid: UUID of the guest, which is counted, too.
     :param live: live XML of the guest; None if it is stopped.
     :returns: 1 for a group of the guest's own.
     :raises MessageError: if the policy is malformed.
@@ -144,7 +144,7 @@ def _setting_to_dict(setting: resolve.DomainSetting) -> dict[str, Any]:
 
 def domain_has_policy(host: engine.HostEngine, domain: Domain,
                       policy: Sequence[messages.Node]) -> bool:
-    """Whether a domain's live and persistent XML both have a given policy."""
+    """Whether a domain already has a policy in its live and persistent XML."""
     stored = domain.stored
     return (read_policy(domain.live) == read_policy(stored) == list(policy)
             and host.domain_xml.update_memorytune(stored) == stored)

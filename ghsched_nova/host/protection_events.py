@@ -38,11 +38,9 @@ class Notices:
         self._sent: set[str] = set()
 
     def notify_changes(self, host: str, reasons: Mapping[str, str]) -> None:
-        """Notify of guests that lost or regained their bandwidth protection.
+        """Notify about guests whose policy became enforced or unenforced.
 
-        Never raises.
-
-        The next call retries a notification that cannot be sent.
+        Never raises. The next call retries a notification that cannot be sent.
 
         :param host: name of this compute host.
         :param reasons: reason by UUID of each guest that is not protected.
@@ -55,7 +53,12 @@ class Notices:
                         'protection, retrying with the next report: %s', error)
 
     def _send_changes(self, host: str, reasons: Mapping[str, str]) -> None:
-        """Send a notification for each guest whose protection changed."""
+        """Send a notification for each guest whose protection changed.
+
+        A guest is protected while its policy is enforced.
+
+        :param reasons: reason by UUID of each guest that is not protected.
+        """
         for uuid in sorted(reasons.keys() - self._sent):
             self._send(_NOT_PROTECTED + 'start', {
                 'host': host, 'server': uuid, 'reason': reasons[uuid]})

@@ -72,7 +72,7 @@ class Readings:
     def get_measured(self) -> _Known:
         """Return how the kernel rounds percentages, by schemata line.
 
-        Measurements from before the last mount of resctrl are left out.
+        Measurements from before resctrl was last mounted are left out.
         """
         with self._lock:
             mount = _identify_mount(self._root)
@@ -157,9 +157,9 @@ class Readings:
 
 
 def _validate_readings(shown: object) -> rounding.Readings:
-    """Refuse a malformed list of measured bandwidth percentages.
+    """Refuse a malformed table of how the kernel rounds percentages.
 
-    The list must have 101 items, one for each of 0 to 100 percent.
+    It must be a list of 101 items, one for each of 0 to 100 percent.
 
     :raises ValueError: if the value is malformed.
     """
@@ -172,7 +172,10 @@ def _validate_readings(shown: object) -> rounding.Readings:
 
 
 def _identify_mount(root: Path) -> str:
-    """Return an identifier of the current resctrl mount; empty if none."""
+    """Return an identifier of the current resctrl mount; empty if unmounted.
+
+    It differs after each mount.
+    """
     try:
         found = os.stat(root / 'info')
         return (f'{_BOOT_ID.read_text(encoding="ascii").strip()}/'

@@ -38,10 +38,9 @@ class Repairs:
         self._adding = threading.Lock()
 
     def count_repairs(self, kinds: Iterable[str]) -> None:
-        """Add repairs of guests' resctrl groups to the counts in a file.
+        """Count repairs of guests' resctrl groups in a file; never raise.
 
-        Never raises. Assigning the kernel's bandwidth counters to groups is
-        not counted.
+        Assigning the kernel's bandwidth counters to groups is not counted.
 
         :param kinds: kinds of the changes made.
         """

@@ -96,6 +96,7 @@ class ThreadKeeper:
     def capabilities(self) -> frozenset[str]:
         """Return the host's real-time and interrupt bypass capabilities.
 
+        With interrupt bypass, interrupts reach guests without the hypervisor.
         The names are keys of :data:`names.CAPABILITY_TRAITS`.
         """
         found = {name for name in self._tries
@@ -105,7 +106,7 @@ class ThreadKeeper:
         return self._irq_bypass | found
 
     def compute_realtime_capacity(self) -> dict[int, int]:
-        """Return the CPU time for real-time vCPUs on the host's shared CPUs.
+        """Return the CPU time on shared CPUs that real-time vCPUs may use.
 
         :returns: thousandths of one CPU, by host NUMA node.
         """
@@ -122,7 +123,10 @@ class ThreadKeeper:
 
     @functools.cached_property
     def _irq_bypass(self) -> frozenset[str]:
-        """Interrupt bypass capabilities of this host; cached."""
+        """Interrupt bypass capabilities of this host; cached.
+
+        With interrupt bypass, interrupts reach guests without the hypervisor.
+        """
         return irq_bypass.read_host_capabilities(
             self._section.irq_bypass, Path(self._section.sysfs_path)
         )
@@ -142,7 +146,7 @@ class ThreadKeeper:
         return scheduling.render_scheduling(xml, policy.threads)
 
     def reconcile_guest(self, running: desired.Running) -> None:
-        """Set the thread scheduling classes that libvirt did not set.
+        """Set a guest's thread scheduling classes that libvirt did not set.
 
         libvirt does not support SCHED_DEADLINE, and new threads of a real-time
         thread inherit its class.
@@ -243,7 +247,10 @@ def _has_preempt_rt(sysfs: Path) -> bool:
 
 def list_guests_with_classes(
         running: Iterable[desired.Running]) -> list[model.Guest]:
-    """Return the guests whose domain XML sets thread scheduling classes."""
+    """Return the guests whose threads have configured scheduling classes.
+
+    The domain XML names the classes.
+    """
     return [guest for one in running if (
         guest := _read_thread_classes(one)) is not None]
 
@@ -269,7 +276,8 @@ def _read_thread_classes(running: desired.Running) -> model.Guest | None:
 
 
 def _find_key(policy: GuestPolicy, priority: int) -> keys.Key:
-    """Return the extra spec that requests a real-time priority in a policy."""
+    """Return the extra spec by which a policy asks for a real-time priority.
+    """
     threads = policy.threads
     for one, key in ((threads.vcpus, keys.VCPU_PRIORITY),
                      (threads.emulator, keys.EMULATOR_PRIORITY)):

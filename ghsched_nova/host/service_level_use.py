@@ -54,12 +54,16 @@ class ServiceLevelUse:
     def record_period(self, snapshot: view.Snapshot | None,
                       measured: load.Load | None, not_held: Collection[str],
                       uncounted: Collection[str], now: float) -> None:
-        """Record the service levels since the last report; never raises.
+        """Record each server's service level since the last report.
+
+        The service level is what the server got of its bandwidth policy. Never
+        raises.
 
         :param snapshot: bandwidth since the last report; None if unknown.
         :param measured: load since the last report; None if unknown.
-        :param not_held: UUIDs of guests whose policy is not held.
-        :param uncounted: UUIDs of guests whose share Placement lacks.
+        :param not_held: UUIDs of guests whose policy is not enforced.
+        :param uncounted: UUIDs of guests whose guarantee Placement has not
+            allocated.
         :param now: seconds since 1970.
         """
         try:
@@ -86,9 +90,14 @@ class ServiceLevelUse:
 def make_periods(snapshot: view.Snapshot, measured: load.Load | None,
                  not_held: Collection[str], uncounted: Collection[str]
                  ) -> Iterator[tuple[Key, tuple[Owner, Period]]]:
-    """Yield a service level period of each server and host NUMA node.
+    """Yield what each server got on each host NUMA node since the last report.
 
     Servers without a bandwidth policy are left out.
+
+    :param measured: load since the last report; None if unknown.
+    :param not_held: UUIDs of guests whose policy is not enforced.
+    :param uncounted: UUIDs of guests whose guarantee Placement has not
+        allocated.
     """
     used = {node: usage for usage in snapshot.nodes for node in usage.nodes}
     busy = _map_cpu_loads(measured)
@@ -111,7 +120,14 @@ def make_periods(snapshot: view.Snapshot, measured: load.Load | None,
 def _make_period(row: view.GuestNode, node: view.NodeUsage | None,
                  busy: float | None, protected: bool,
                  uncounted: bool) -> Period:
-    """Return the service level period of a server on one host NUMA node."""
+    """Return what a server got on one host NUMA node since the last report.
+
+    :param row: measured bandwidth of the server on the node.
+    :param node: measured bandwidth of the node; None if unknown.
+    :param busy: load of the server's vCPUs; None if unknown.
+    :param protected: whether the server's policy is enforced.
+    :param uncounted: whether Placement has not allocated its guarantee.
+    """
     asked = row.asked
     if asked is None:
         raise ValueError('a server without a policy has no service level')
@@ -135,7 +151,7 @@ def _map_cpu_loads(measured: load.Load | None
                    ) -> Mapping[tuple[str, int], float]:
     """Return the load of guests' vCPUs, by guest and host NUMA node.
 
-    Of several guest nodes on one host node it is that of the busiest.
+    If several guest nodes are on one host node, the busiest counts.
     """
     found: dict[tuple[str, int], float] = {}
     for one in (measured.guests if measured is not None else ()):

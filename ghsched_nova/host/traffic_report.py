@@ -74,7 +74,7 @@ class GuestTraffic:
 
     def add_to_diagnostics(self, found: dict[str, Any],
                            guest: Any) -> dict[str, Any]:
-        """Return a guest's diagnostics with network traffic; never raises.
+        """Add a guest's network traffic to its diagnostics; never raises.
 
         :param found: diagnostics without traffic.
         :param guest: guest of nova.virt.libvirt.guest.

@@ -40,7 +40,7 @@ Holdings = Mapping[str, Mapping[str, Any]]
 def find_unallocated_guests(guests: Mapping[str, metadata.DomainPolicy],
                             holdings: Holdings, root: str,
                             accounting: Accounting) -> dict[str, str]:
-    """Return guests whose guaranteed bandwidth Placement does not allocate.
+    """Return the guests whose guarantee Placement has not allocated.
 
     While a guest migrates away, the migration may be the consumer that has the
     allocation.
@@ -83,7 +83,7 @@ def _describe_difference(guest: metadata.DomainPolicy,
 def list_counted_policies(
         running: Iterable[desired.Running],
         accounting: Accounting) -> dict[str, metadata.DomainPolicy]:
-    """Return the policies of guests that need a Placement allocation.
+    """Return the policies that Placement must have allocated resources for.
 
     :returns: policy by UUID of the guest.
     """
@@ -102,7 +102,7 @@ def list_counted_policies(
 def check_allocations(
         running: Iterable[desired.Running], root: str, accounting: Accounting,
         holders: Callable[[str, str], Mapping[str, int]]) -> dict[str, str]:
-    """Log running guests whose guaranteed bandwidth is not in Placement.
+    """Log running guests whose guarantee Placement has not allocated.
 
     :param root: UUID of the compute node's resource provider.
     :param holders: PlacementClient.get_usage_by_consumer, which returns

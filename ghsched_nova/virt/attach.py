@@ -60,9 +60,9 @@ def wrap_port_attachment(
         attach: Callable[..., Any],
         list_required_nodes: Callable[[Any],
                                       Iterable[int]]) -> Callable[..., Any]:
-    """Wrap Nova's attachment of a port so that its error explains the refusal.
+    """Wrap Nova's attachment of a port so that users see why it is refused.
 
-    The user sees the reason as HTTP 400 and in the fault of the server.
+    The reason is in the HTTP 400 answer and in the fault of the server.
 
     :param attach: ``ComputeManager._attach_interface``.
     :param list_required_nodes: function that returns the host NUMA nodes on
@@ -95,9 +95,9 @@ def wrap_port_attachment(
 def add_guest_address(device_xml: str, guest_xml: str,
                       host_node_of: Mapping[str, int | None], mode: str,
                       numa_element: bool, distances: Distances) -> str:
-    """Return a hot-plugged device's XML with an address on its guest node.
+    """Add a PCI address on the right guest NUMA node to a device's XML.
 
-    :param device_xml: XML as Nova made it, without a guest address.
+    :param device_xml: hot-plugged device as Nova made it, without address.
     :param guest_xml: live XML of the domain.
     :param host_node_of: host NUMA node by PCI address on the host.
     :param mode: ``required`` or ``preferred``.
@@ -135,9 +135,9 @@ def add_guest_address(device_xml: str, guest_xml: str,
 
 def _add_address_on_node(device_xml: str, guest_xml: str, guest_node: int,
                          numa_element: bool) -> str | None:
-    """Return a device's XML with an address on a guest NUMA node.
+    """Add a PCI address on a guest NUMA node to a device's XML.
 
-    None if no PCI port of that node is free.
+    :returns: the XML; None if no PCI port of that node is free.
     """
     if numa_element:
         return device_numa.set_device_node(device_xml, guest_node)
@@ -176,7 +176,7 @@ class PlacedGuest:
 
 
 def _wrap_to_xml(config: Any, add_address: Place) -> None:
-    """Change a device configuration to render its XML with a guest address.
+    """Make a device configuration add a guest PCI address to its XML.
 
     :param config: device configuration of nova.virt.libvirt.config.
     :param add_address: function that adds the guest PCI address to a device's
@@ -196,12 +196,13 @@ class PlacingVIFDriver(vif.LibvirtGenericVIFDriver):
 
     @contextlib.contextmanager
     def adding_guest_addresses(self, add_address: Place) -> Iterator[None]:
-        """Within this context, add guest PCI addresses to configured devices.
+        """Within this context, attached devices get a PCI address in the
+        guest.
 
         Only devices that this thread configures are changed.
 
-        :param add_address: function that adds the guest address to a device's
-            XML.
+        :param add_address: function that adds the guest address to a
+            device's XML.
         """
         self._local.where = add_address
         try:

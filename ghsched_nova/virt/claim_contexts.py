@@ -28,10 +28,9 @@ from ghsched_placement import auto_nodes
 
 @contextlib.contextmanager
 def claiming_instance(instance: Any) -> Iterator[None]:
-    """Within this context, an instance's claim follows the scheduler's choice.
+    """Within this context, an instance's claim takes what the scheduler chose.
 
-    The claim takes the devices and the guest NUMA topology that nova-scheduler
-    chose.
+    These are the devices and the guest NUMA topology.
     """
     with pci_requests.claiming_instance(instance), numa.claiming_first_fit(
             _list_topologies(instance.flavor, instance.image_meta, instance,
@@ -42,10 +41,9 @@ def claiming_instance(instance: Any) -> Iterator[None]:
 @contextlib.contextmanager
 def claiming_move(instance: Any, flavor: Any, image: Any,
                   is_live: bool) -> Iterator[None]:
-    """Within this context, a move's claim follows the scheduler's choice.
+    """Within this context, a move's claim takes what the scheduler chose.
 
-    The claim takes the devices and the guest NUMA topology that nova-scheduler
-    chose.
+    These are the devices and the guest NUMA topology.
 
     :param flavor: new flavor of the instance.
     :param image: ImageMeta; None for a server without an image.
@@ -58,9 +56,11 @@ def claiming_move(instance: Any, flavor: Any, image: Any,
 
 def _list_topologies(flavor: Any, image: Any, instance: Any,
                      is_live: bool) -> Sequence[Any] | None:
-    """Return the NUMA topologies that a flavor allows for a guest, best first.
+    """Return the guest NUMA topologies that a flavor allows, the best first.
 
     None if the flavor allows only one.
+
+    :param is_live: whether the guest keeps running.
     """
     specs = flavor.extra_specs if 'extra_specs' in flavor else {}
     if not auto_nodes.is_node_count_undecided(specs):

@@ -96,7 +96,9 @@ class GhschedLibvirtDriver(driver_reports.ReportingDriver,
 
     def cleanup(self, context: Any, instance: Any, *args: Any,
                 **kwargs: Any) -> Any:
-        """Remove the control group of a guest that was deleted or moved away.
+        """Clean up a guest that was deleted or moved away, as Nova does.
+
+        Its control group is removed, too.
         """
         result = super().cleanup(context, instance, *args, **kwargs)
         self._ghsched.release_group(instance.uuid)

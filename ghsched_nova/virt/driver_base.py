@@ -74,7 +74,7 @@ class DriverBase(libvirt_driver.LibvirtDriver):
     def _check_allocated_nodes(
             self, instance: Any, topology: Any, allocations: Any,
             vfs: Sequence[tuple[int, int | None]] = ()) -> None:
-        """Refuse a guest whose claim and allocation name different host nodes.
+        """Refuse a guest whose claim and allocation name different nodes.
 
         :param topology: NUMA topology that the instance has claimed.
         :param allocations: allocation of the guest in Placement.
@@ -95,7 +95,7 @@ class DriverBase(libvirt_driver.LibvirtDriver):
             raise refusal.log_refusal(error, instance) from error
 
     def _check_claimed_devices(self, instance: Any, allocations: Any) -> None:
-        """Refuse a guest that has not claimed the devices in its allocation.
+        """Refuse a guest that claimed other devices than were allocated.
 
         :param allocations: allocation of the guest in Placement.
         :raises nova.exception.ComputeResourcesUnavailable: Nova then tries the
@@ -153,7 +153,7 @@ class DriverBase(libvirt_driver.LibvirtDriver):
                           {'name': guest.name, 'problem': problem})
 
     def _notify_protection_changes(self) -> None:
-        """Send notifications of guests whose protection has begun or ended."""
+        """Notify about guests whose policy became enforced or unenforced."""
         self._notices.notify_changes(shared.config().host,
                                      dict(self._ghsched.not_held))
 
@@ -164,7 +164,7 @@ class DriverBase(libvirt_driver.LibvirtDriver):
         return self._last_running
 
     def _read_running_guest(self, guest: Any) -> desired.Running:
-        """Return a running guest with its XML, without it if unreadable."""
+        """Return a running guest with its XML; with no XML if unreadable."""
         domain = model.Domain(guest.uuid, guest.id, guest.name)
         try:
             xml = guest.get_xml_desc()
@@ -198,11 +198,10 @@ def list_claimed_devices(instance: Any) -> list[Any]:
 
 
 def list_devices_by_request(instance: Any) -> list[allocation_check.Devices]:
-    """Return requested, allocated and claimed devices of each PCI request.
+    """Return how each PCI request of an instance was satisfied.
 
-    :returns: for each PCI request of the instance the number of requested
-        devices, the providers that Placement allocated, and the devices that
-        nova-compute claimed.
+    :returns: for each request the number of requested devices, the providers
+        that Placement allocated, and the devices that nova-compute claimed.
     """
     claimed: dict[str, list[str | None]] = {}
     for device in instance.pci_devices or ():
@@ -237,8 +236,8 @@ def get_destination_topology(instance: Any) -> Any:
 def parse_policy(instance: Any) -> policies.GuestPolicy | None:
     """Parse the bandwidth policy of an instance's flavor; None without one.
 
-    :raises PolicyError: if the flavor is invalid, which happens only on a
-        forced host: otherwise nova-api or nova-scheduler refuses the flavor.
+    :raises PolicyError: if the flavor is invalid. nova-api or nova-scheduler
+        refuse such a flavor unless the host is forced.
     """
     return policies.parse(instance.flavor.extra_specs,
                           len(numa.list_host_nodes(instance.numa_topology)),

@@ -41,7 +41,7 @@ class AttachingDriver(base.DriverBase):
 
     def attach_interface(self, context: Any, instance: Any, image_meta: Any,
                          vif: Any) -> Any:
-        """Attach a port; the guest sees the NUMA node of a passthrough device.
+        """Attach a port; show the guest the NUMA node of a passthrough device.
 
         :raises PortRefused: under ``device_numa=required``, if the guest has
             no free PCI address on that node.
@@ -68,8 +68,8 @@ class AttachingDriver(base.DriverBase):
     def _attach_pci_devices(self, guest: Any, pci_devs: Any) -> Any:
         """Attach a guest's PCI devices again after it was suspended.
 
-        A cold snapshot suspends a guest, too. The guest sees the NUMA nodes of
-        the devices if its policy asks for that.
+        A cold snapshot suspends a guest, too. If the guest's policy asks for
+        it, the guest sees the NUMA nodes of the devices as before.
         """
         return super()._attach_pci_devices(
             self._make_placed_guest(guest, pci_devs), pci_devs)
@@ -88,10 +88,9 @@ class AttachingDriver(base.DriverBase):
 
     def _make_placed_guest(self, guest: Any,
                            pci_devices: Iterable[Any]) -> Any:
-        """Wrap a guest so that attached devices get addresses on NUMA nodes.
+        """Wrap a guest so that it sees the NUMA nodes of attached devices.
 
-        The guest itself is returned if its policy does not ask for NUMA nodes
-        of devices.
+        The guest itself is returned if its policy does not ask for that.
         """
         where = self._make_address_adder(guest, pci_devices)
         return guest if where is None else attach.PlacedGuest(guest, where)
@@ -100,8 +99,9 @@ class AttachingDriver(base.DriverBase):
                             ) -> attach.Place | None:
         """Return a function that adds a guest PCI address to a device's XML.
 
-        The device is hot-plugged. None if the guest's policy does not ask for
-        device NUMA nodes: Nova then attaches devices without an address.
+        It is called when a device is hot-plugged. None if the guest's policy
+        does not ask for device NUMA nodes: Nova then attaches devices without
+        an address.
         """
         domain = metadata.read_policy(guest.get_xml_desc())
         if domain is None or domain.policy.device_numa == device_numa.NONE:
@@ -120,7 +120,7 @@ class AttachingDriver(base.DriverBase):
 
 def attach_with_reason(attach_interface: Callable[..., Any], *args: Any,
                        **kwargs: Any) -> Any:
-    """Attach a port to a guest; an error states why the driver refused."""
+    """Attach a port to a guest; the error says why the driver refused it."""
     return attach.wrap_port_attachment(attach_interface,
                                        _list_required_device_nodes)(*args,
                                                                     **kwargs)
@@ -129,7 +129,8 @@ def attach_with_reason(attach_interface: Callable[..., Any], *args: Any,
 def _list_required_device_nodes(instance: Any) -> list[int]:
     """Return the host NUMA nodes on which an instance's devices must be.
 
-    Empty unless the policy has ``device_numa=required``.
+    Empty unless the instance's flavor requires devices on the guest's nodes
+    (``device_numa=required``).
     """
     policy = base.parse_policy(instance)
     if policy is None or policy.device_numa != device_numa.REQUIRED:

@@ -72,16 +72,15 @@ class MigratingDriver(base.DriverBase):
 
     def pre_live_migration(self, context: Any, instance: Any, *args: Any,
                            **kwargs: Any) -> Any:
-        """Prepare the destination of a live migration; check the guest there.
+        """Prepare this destination; check that it can enforce the policy.
 
-        Nova rolls the live migration back if the destination cannot enforce
-        the bandwidth policy.
+        If it cannot, Nova rolls the live migration back.
         """
         self._check_arriving_guest(instance)
         return super().pre_live_migration(context, instance, *args, **kwargs)
 
     def _check_arriving_guest(self, instance: Any) -> None:
-        """Refuse a live migration if this host cannot enforce the policy.
+        """Refuse a live migration whose policy this host cannot enforce.
 
         :raises nova.exception.MigrationPreCheckError: with the reason.
         """
@@ -106,9 +105,9 @@ class MigratingDriver(base.DriverBase):
     def _check_domain_numbers(self, instance: Any) -> None:
         """Refuse a live migration if resctrl domains and NUMA nodes differ.
 
-        They must have the same numbers: the source renumbers ``<memorytune>``
-        in the guest's XML by NUMA nodes, because it does not know the resctrl
-        domains of the destination.
+        Their numbers must be equal: the source writes the destination's NUMA
+        nodes into ``<memorytune>`` of the guest's XML, because it does not
+        know the resctrl domains of the destination.
 
         :raises nova.exception.MigrationPreCheckError: with the reason.
         """
@@ -137,9 +136,10 @@ class MigratingDriver(base.DriverBase):
             device_names)
 
     def _update_memorytune(self, xml: str) -> str:
-        """Update ``<memorytune>`` in a domain XML to the current policy.
+        """Update the bandwidth limits in a domain XML to the current policy.
 
-        The policy may have changed after the guest's start.
+        The limits are in ``<memorytune>``. The policy may have changed after
+        the guest's start.
 
         :returns: the same XML if the host cannot enforce the policy any more.
         """

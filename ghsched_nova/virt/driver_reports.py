@@ -98,7 +98,7 @@ class ReportingDriver(base.DriverBase):
         self._check_allocations(provider_tree.data(nodename).uuid)
 
     def _check_allocations(self, root: str) -> None:
-        """Log running guests without their guaranteed bandwidth in Placement.
+        """Log running guests whose guarantee Placement has not allocated.
 
         Called once per periodic report of nova-compute; never raises.
 
@@ -154,8 +154,8 @@ class ReportingDriver(base.DriverBase):
     def _get_host_numa_topology(self) -> Any:
         """Return the host's NUMA topology with a pseudo network for each node.
 
-        A claim that asks for this physical network is restricted to the host
-        NUMA node.
+        A claim that asks for a node's pseudo network (a physical network
+        without hardware) is restricted to this host NUMA node.
         """
         topology = super()._get_host_numa_topology()
         cells = topology.cells if topology is not None else ()
@@ -190,8 +190,10 @@ class ReportingDriver(base.DriverBase):
     def _add_headroom(self, resources: Any) -> Any:
         """Add the host's free bandwidth and control groups to a report.
 
-        nova-scheduler's index of hosts reads them from the compute node's
-        stats. Never raises, because the index is only a hint.
+        nova-scheduler's in-memory index of hosts reads them from the compute
+        node's stats. Never raises, because the index is only a hint.
+
+        :param resources: the report, as Nova's driver makes it.
         """
         try:
             running = self._last_running

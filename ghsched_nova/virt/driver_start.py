@@ -135,8 +135,10 @@ class StartingDriver(base.DriverBase):
                        nodes: Sequence[int], instance: Any) -> str:
         """Return a domain XML with a guest's policy and its bandwidth limits.
 
-        Without the limits if this host cannot enforce them and may start the
-        guest nevertheless.
+        The limits are left out if this host cannot enforce them, and may start
+        the guest nevertheless.
+
+        :param nodes: host NUMA node of each guest NUMA node.
         """
         try:
             return self._ghsched.domain_xml.render_policy(xml, policy, nodes)
@@ -178,9 +180,9 @@ class StartingDriver(base.DriverBase):
         return guest
 
     def _must_start_paused(self, xml: str) -> bool:
-        """Whether a guest must be started paused.
+        """Whether a guest must start paused until its policy is enforced.
 
-        Its policy is then enforced before its vCPUs run.
+        Otherwise its vCPUs would first run without bandwidth limits.
         """
         return desired.may_have_policy(xml) or self._ghsched.has_default_cap
 
@@ -203,8 +205,8 @@ class StartingDriver(base.DriverBase):
     def _report_shared_groups(self, context: Any, instance: Any) -> None:
         """Report changed shared control groups to Placement; never raise.
 
-        Until nova-compute's next periodic report nova-scheduler would
-        otherwise not place guests here that could share the group.
+        So nova-scheduler can place guests that could share the group here
+        before nova-compute's next periodic report.
         """
         if not self._ghsched.has_sharing_changed:
             return
@@ -220,8 +222,8 @@ class StartingDriver(base.DriverBase):
     def _soft_reboot(self, instance: Any) -> Any:
         """Reboot a guest softly, then enforce its policy again.
 
-        Another process may have started the guest while Nova waited for its
-        shutdown.
+        The policy is enforced even if another process has started the guest
+        while Nova waited for its shutdown.
         """
         done = super()._soft_reboot(instance)
         if done:
@@ -240,7 +242,7 @@ class StartingDriver(base.DriverBase):
             original_power_state: Any, instance: Any, guest: Any) -> None:
         """Resume a guest after a snapshot, then enforce its policy again.
 
-        The guest's devices were attached again.
+        Nova attaches the guest's passthrough devices again when it resumes.
         """
         restarted = self._needs_suspend_resume_for_snapshot(
             live_snapshot, original_power_state)
@@ -278,8 +280,9 @@ class StartingDriver(base.DriverBase):
     def _enforce_or_report(self, guest: Any, instance: Any) -> None:
         """Enforce a guest's policy, or record that the guest is unprotected.
 
-        Only a guest that may start without protection is recorded. Each
-        periodic report of nova-compute then tries to enforce the policy.
+        A guest that must not start unprotected raises an error instead. Each
+        periodic report of nova-compute retries the policies of recorded
+        guests.
         """
         running = desired.parse_running_domain(guest.get_xml_desc(), guest.id)
         try:
@@ -294,9 +297,9 @@ class StartingDriver(base.DriverBase):
 
 
 def _stop_guest(guest: Any, instance: Any) -> None:
-    """Power off a guest; log an error of libvirt instead of raising it.
+    """Power off a guest that must not run; log an error of libvirt.
 
-    The caller then raises its own reason.
+    The error is not raised: the caller raises why the guest must not run.
     """
     try:
         guest.poweroff()

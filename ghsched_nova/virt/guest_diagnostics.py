@@ -107,7 +107,10 @@ class GuestDiagnostics:
 
     def _render_report(self, uuid: str,
                        report: diagnostics.Report) -> dict[str, Any]:
-        """Render a guest's diagnostics, with its last enforcement problem."""
+        """Render a guest's diagnostics, with why its policy is not enforced.
+
+        :param report: diagnostics without that reason.
+        """
         return diagnostics.to_diagnostics(dataclasses.replace(
             report, not_held=self._host.not_held.get(uuid, ''),
             uncounted=self._host.uncounted.get(uuid, ''),
@@ -133,7 +136,7 @@ class GuestDiagnostics:
 
     def _list_domains_and_leftovers(
             self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """List the host's domains with a policy and its leftover groups.
+        """List domains with a policy, and control groups without a domain.
 
         The result is cached for a moment, because an audit requests the
         diagnostics of all guests of a host, one after the other.
@@ -156,7 +159,7 @@ class GuestDiagnostics:
 
     def _check_schemata(self, usage: view.GuestUsage,
                         domain: metadata.DomainPolicy) -> dict[int, bool]:
-        """Compare the schemata of a guest's control groups with its policy.
+        """Check whether resctrl limits a guest's bandwidth as its policy says.
 
         :returns: by host NUMA node whether the schemata are those of the
             policy; empty if the desired schemata are unknown.
@@ -177,8 +180,8 @@ def list_leftover_groups(groups: Iterable[str],
                          running: Iterable[model.Domain]) -> tuple[str, ...]:
     """Return the control and monitoring groups whose guest does not run.
 
-    Shared groups are never returned: they belong to no single guest, and each
-    periodic report of nova-compute reconciles them.
+    Such groups are left over. Shared groups are never returned: they belong to
+    no single guest, and each periodic report of nova-compute reconciles them.
 
     :param groups: names of all control and monitoring groups.
     :param running: all running domains, with or without a policy.
@@ -200,11 +203,13 @@ def list_leftover_groups(groups: Iterable[str],
 def check_guest_schemata(host: resctrl_host.ResctrlHost, policy: GuestPolicy,
                          host_nodes: tuple[int, ...],
                          usage: view.GuestUsage) -> dict[int, bool]:
-    """Compare the schemata of a guest's control groups with its policy.
+    """Check whether resctrl limits a guest's bandwidth as its policy says.
+
+    The schemata of the guest's control groups are compared with the policy.
 
     :param policy: policy of the group; for a shared one, of all its guests.
     :param host_nodes: host NUMA node of each guest NUMA node.
-    :param usage: measured bandwidth of the guest.
+    :param usage: measured bandwidth of the guest, with its control groups.
     :returns: by host NUMA node whether the schemata are those of the policy;
         empty if the guest has no group.
     :raises PolicyNotHeld: if the host cannot enforce the policy.
@@ -233,7 +238,7 @@ def make_bandwidth_report(
         schemata_match: Mapping[int, bool] = _NOT_KNOWN,
         bursts: Mapping[int, burst_record.Record] = _NO_BURSTS,
 ) -> diagnostics.Report:
-    """Return the memory bandwidth diagnostics of one guest of a host.
+    """Return a guest's memory bandwidth, as shown in its diagnostics.
 
     :param snapshot: measured bandwidth of the host.
     :param usage: measured bandwidth of the guest.
@@ -268,10 +273,15 @@ def _describe_bursts(record: burst_record.Record | None) -> dict[str, Any]:
 def _describe_guest_node(row: view.GuestNode, shared: str,
                          schemata_match: Mapping[int, bool]
                          ) -> Iterator[diagnostics.GuestNode]:
-    """Return bandwidth diagnostics of a guest NUMA node.
+    """Return a guest NUMA node's bandwidth, as shown in diagnostics.
 
-    They are given by host node of the guest node's memory. A bandwidth
-    measured for several host nodes together is omitted.
+    There is one entry for each host node with memory of the guest node. A
+    bandwidth measured for several host nodes together is omitted.
+
+    :param row: measured bandwidth of the guest NUMA node.
+    :param shared: name of the guest's shared control group; empty for none.
+    :param schemata_match: by host NUMA node, whether the guest's schemata are
+        those of its policy.
     """
     held = row.effective or _NOTHING
     for node in row.nodes:

@@ -59,10 +59,12 @@ class HostMoves:
 
     def check_move(self, domain: policy_change.Domain,
                    move: move_messages.Packed) -> None:
-        """Refuse a guest's impossible move between NUMA nodes of this host.
+        """Refuse a move between this host's NUMA nodes that is not possible.
 
         Nothing is changed.
 
+        :param domain: the guest's domain.
+        :param move: the move in the wire format of RPC calls.
         :raises NotChanged: with all reasons.
         """
         found = move_checks.find_refusals(
@@ -78,6 +80,8 @@ class HostMoves:
 
         Also sends a notification.
 
+        :param domain: the guest's domain.
+        :param move: the move in the wire format of RPC calls.
         :raises NotChanged: if the guest was not moved; the reason names what
             could not be restored.
         """
@@ -100,8 +104,10 @@ class HostMoves:
                      request: move_messages.Request) -> None:
         """Update Placement and notify after a guest's move between NUMA nodes.
 
-        Never raises; nova-compute's next periodic report updates Placement if
-        this fails.
+        Never raises. If the update fails, nova-compute's next periodic report
+        updates Placement.
+
+        :param request: the move.
         """
         try:
             compute.report_resources(self._virtapi, context, instance)

@@ -28,7 +28,9 @@ LOG = logging.getLogger(__name__)
 
 
 def detect_features(host: Any) -> LibvirtFeatures:
-    """Return the features of the host's libvirt, configured or detected.
+    """Return which optional features the host's libvirt supports.
+
+    They are detected unless they are configured.
 
     :param host: nova.virt.libvirt.host.Host of the driver.
     """
@@ -39,9 +41,9 @@ def detect_features(host: Any) -> LibvirtFeatures:
 
 
 def _supports_memorytune_attributes(host: Any) -> bool:
-    """Whether libvirt supports ghsched's attributes of ``<memorytune>``.
+    """Whether libvirt supports min_bandwidth, hardlimit and priority.
 
-    They are min_bandwidth, hardlimit and priority.
+    These are attributes of ``<memorytune>`` that upstream libvirt lacks.
     """
     choice = shared.config().ghsched.memorytune_attributes
     if choice != 'auto':
@@ -54,7 +56,8 @@ def _supports_memorytune_attributes(host: Any) -> bool:
 def _creates_process_groups(host: Any) -> bool:
     """Whether libvirt creates control groups for whole QEMU processes.
 
-    Also False unless ``[ghsched]control_threads`` is ``all``.
+    Otherwise it creates them for vCPU threads only. Also False unless
+    ``[ghsched]control_threads`` is ``all``.
     """
     if shared.config().ghsched.control_threads != 'all':
         return False
@@ -63,7 +66,10 @@ def _creates_process_groups(host: Any) -> bool:
 
 
 def _supports_numa_element(host: Any) -> bool:
-    """Whether libvirt supports the element ``<numa node='N'/>`` of devices."""
+    """Whether libvirt supports a device's element ``<numa node='N'/>``.
+
+    The element shows the guest the device on one of its NUMA nodes.
+    """
     choice = shared.config().ghsched.device_numa_renderer
     if choice != 'auto':
         return bool(choice == 'element')
@@ -73,11 +79,15 @@ def _supports_numa_element(host: Any) -> bool:
 
 def _keeps_after_define(host: Any, xml: str,
                         has_element: Callable[[str], bool]) -> bool:
-    """Whether libvirt keeps an XML element when a probe domain is defined.
+    """Whether libvirt keeps an XML element of a domain that it defines.
 
-    Upstream libvirt silently drops unknown elements. The probe domains never
-    start. They are KVM guests, which memorytune needs; on a host without KVM
-    nothing is probed, because Nova would log an error at each start.
+    Upstream libvirt silently drops unknown elements. A probe domain is defined
+    and never started. It is a KVM guest, which memorytune needs; on a host
+    without KVM nothing is probed, because Nova would log an error at each
+    start.
+
+    :param xml: XML of the probe domain.
+    :param has_element: returns whether an XML still has the element.
     """
     if shared.config().libvirt.virt_type != 'kvm':
         return False

@@ -56,7 +56,7 @@ class GhschedResourceTracker(resource_tracker.ResourceTracker):
                     *args: Any, **kwargs: Any) -> Any:
         """Claim the resources that nova-scheduler chose for a server's move.
 
-        Nova makes the PCI requests of the instance again for this claim.
+        Nova makes the PCI requests of the new flavor anew for this claim.
         """
         image = kwargs.get('image_meta') or None
         if isinstance(image, dict):
@@ -71,10 +71,10 @@ class GhschedResourceTracker(resource_tracker.ResourceTracker):
           ('self', 'context', 'instances', 'nodename'))
     def _update_usage_from_instances(self, context: Any, instances: Any,
                                      nodename: str) -> Any:
-        """Count the resources of guests; moving guests on both their nodes.
+        """Count the resources that guests of this host use.
 
-        A guest that moves between NUMA nodes of the host uses both until the
-        move has ended.
+        A guest that moves between NUMA nodes of the host is counted on its old
+        and its new nodes until the move has ended.
         """
         found = super()._update_usage_from_instances(context, instances,
                                                      nodename)
@@ -96,8 +96,8 @@ class GhschedComputeManager(manager.ComputeManager):
     def init_host(self, service_ref: Any) -> None:
         """Initialize nova-compute, and accept ghsched's RPC calls.
 
-        They change bandwidth policies of guests and move guests between NUMA
-        nodes. ``nova.service.Service`` serves the manager and its
+        The calls change bandwidth policies of guests and move guests between
+        NUMA nodes. ``nova.service.Service`` serves the manager and its
         ``additional_endpoints`` afterwards.
         """
         super().init_host(service_ref)
@@ -110,6 +110,7 @@ class GhschedComputeManager(manager.ComputeManager):
           ('self', 'context', 'instance', 'network_id', 'port_id',
            'requested_ip', 'tag'))
     def _attach_interface(self, *args: Any, **kwargs: Any) -> Any:
-        """Attach a port to a guest; an error states why the driver refused."""
+        """Attach a port to a guest; the error says why the driver refused it.
+        """
         return driver_devices.attach_with_reason(super()._attach_interface,
                                                  *args, **kwargs)

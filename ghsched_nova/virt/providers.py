@@ -41,7 +41,10 @@ Holders = Callable[[str, str], Mapping[str, int]]
 
 
 def count_inventory_groups(provider_tree: Any, nodename: str) -> int:
-    """Return the number of control groups in a compute node's inventory."""
+    """Return how many control groups a compute node offers in Placement.
+
+    :param nodename: name of the compute node's provider.
+    """
     record = provider_tree.data(nodename).inventory.get(names.RESCTRL_GROUP)
     return int(record['total']) if record else 0
 
@@ -50,7 +53,7 @@ def update_inventories(provider_tree: Any, nodename: str,
                        host: HostDescription, config: tree.Config,
                        groups_before: int, usages: Usages,
                        holders: Holders) -> tuple[tree.Provider, ...]:
-    """Write a host's NUMA and control group inventories to a provider tree.
+    """Write a host's bandwidth and control groups to Nova's provider tree.
 
     :param provider_tree: tree of Nova's libvirt driver; changed in place.
     :param nodename: name of the compute node's provider.
@@ -91,11 +94,9 @@ def update_inventories(provider_tree: Any, nodename: str,
 def _find_uncontrolled_bandwidth(provider_tree: Any, root_uuid: str,
                                  host: HostDescription,
                                  usages: Usages) -> Mapping[str, tree.Current]:
-    """Return total and used bandwidth of host NUMA nodes without control.
+    """Return the bandwidth of NUMA nodes that can no longer be controlled.
 
-    Only of nodes whose bandwidth could be controlled before.
-
-    :returns: inventory and use in Placement, by UUID of the NUMA provider.
+    :returns: total and use in Placement, by UUID of the NUMA provider.
     """
     found = {}
     for node in set(host.numa_nodes) - set(host.nodes):
@@ -114,7 +115,9 @@ def _find_shrinking_classes(
         provider_tree: Any, root_uuid: str, host: HostDescription,
         config: tree.Config,
         usages: Usages) -> Mapping[tuple[str, str], tree.Current]:
-    """Return resource classes whose inventory shrinks, with total and usage.
+    """Return the resources of which a host will offer less than now.
+
+    :returns: current total and usage, by provider UUID and resource class.
     """
     found = {}
     for node in {*host.nodes, *host.numa_nodes}:
@@ -139,7 +142,11 @@ def _find_shrinking_bandwidth(
         provider_tree: Any, root_uuid: str, host: HostDescription,
         config: tree.Config, usages: Usages,
         current: Mapping[str, tree.Current]) -> Mapping[str, tree.Current]:
-    """Return the used bandwidth of host NUMA nodes that will offer less."""
+    """Return the NUMA nodes that will offer less bandwidth than now.
+
+    :param current: bandwidth that can no longer be controlled.
+    :returns: used bandwidth, by UUID of the NUMA provider.
+    """
     found = {}
     for node in host.nodes:
         uuid = names.make_numa_provider_uuid(root_uuid, node)
@@ -156,11 +163,14 @@ def _find_shrinking_bandwidth(
 def _sum_rounded_guarantees(
         provider_tree: Any, root_uuid: str, host: HostDescription,
         holders: Holders) -> Mapping[str, tree.Current]:
-    """Return the sum of guarantees on each host NUMA node that rounds them.
+    """Return allocated guarantees of NUMA nodes that start to round them.
 
-    Such a node rounds guarantees to a step. Nodes whose inventory already has
-    the host's step and minimum are skipped: Placement refuses guarantees
+    Such a host rounds guarantees up to a step. Nodes whose inventory already
+    has the host's step and minimum are skipped: Placement refuses guarantees
     between two steps there.
+
+    :param holders: function that returns the allocated amounts by consumer.
+    :returns: the allocated amounts, by UUID of the NUMA provider.
     """
     found = {}
     exact = (host.round_up_guarantee(1) == 1
@@ -198,7 +208,7 @@ def _put_provider(provider_tree: Any, provider: tree.Provider) -> None:
 @seam('nova.compute.provider_tree.ProviderTree.update_resources',
       ('self', 'name_or_uuid', 'resources'))
 def _put_group_resources(provider_tree: Any, root: tree.Provider) -> None:
-    """Write a named resource for each control group to Nova's provider tree.
+    """Write a named resource for each control group to the provider tree.
 
     Nova's resource tracker then assigns a control group to every guest, as it
     does for virtual persistent memory.
@@ -216,9 +226,11 @@ def _put_group_resources(provider_tree: Any, root: tree.Provider) -> None:
 
 def _retire_providers(provider_tree: Any, wanted: Sequence[tree.Provider],
                       usages: Usages) -> None:
-    """Reserve or remove the providers of NUMA nodes that a host has no more.
+    """Remove the providers of NUMA nodes that a host no longer has.
 
-    A provider that guests use is reserved.
+    A provider that guests use is kept, but wholly reserved.
+
+    :param wanted: providers of the host's current NUMA nodes.
     """
     kept = {provider.uuid for provider in wanted}
     for uuid in provider_tree.get_provider_uuids(wanted[0].uuid):
@@ -249,9 +261,11 @@ def _reserve_inventory(data: Any, used: Mapping[str, int]) -> tree.Provider:
 
 
 def _remove_provider(provider_tree: Any, data: Any) -> None:
-    """Remove a NUMA provider from Nova's provider tree.
+    """Remove a NUMA node's provider from Nova's provider tree.
 
-    If others use it, remove only ghsched's inventories.
+    If other software uses it, only ghsched's inventories are removed.
+
+    :param data: the provider in the tree.
     """
     others = {name: record for name, record in data.inventory.items()
               if name not in names.OUR_CLASSES}

@@ -57,7 +57,7 @@ _REASONS: tuple[tuple[type[Exception], str], ...] = (
 
 
 def describe_for_tenant(error: Exception) -> str:
-    """Return the reason of an error for a tenant, without names of hosts.
+    """Return an error's reason in words for a tenant, without host names.
 
     It refers to the extra specs of the flavor.
     """
@@ -71,7 +71,7 @@ def describe_for_tenant(error: Exception) -> str:
 
 def log_refusal(error: Exception,
                 instance: object) -> exception.ComputeResourcesUnavailable:
-    """Log why a guest is refused; return the exception to raise in Nova.
+    """Log why a guest is refused; return the exception for Nova to raise.
 
     The exception has the reason for the tenant.
     """

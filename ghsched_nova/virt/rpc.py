@@ -100,7 +100,9 @@ class PolicyEndpoint:
     def check_policy(self, context: Any, instance_uuid: str,
                      policy: Sequence[messages.Node],
                      running: bool) -> Answer:
-        """Return the values that this host would enforce for a policy.
+        """Return the bandwidth limits that a policy would have on this host.
+
+        Nothing is changed.
 
         :param running: whether Nova records the guest as running.
         """
@@ -115,8 +117,11 @@ class PolicyEndpoint:
 
     def _describe_group(self, uuid: str, xml: str | None,
                         policy: Sequence[messages.Node]) -> Answer:
-        """Return the limits of a guest's control group and its guest count.
+        """Return a policy's limits, and how many guests would share them.
 
+        Guests that share a control group share its limits.
+
+        :param uuid: UUID of the guest.
         :param xml: live XML of the guest; None if it is stopped.
         """
         guests = policy_change.count_group_guests(
@@ -133,7 +138,8 @@ class PolicyEndpoint:
                   void: str) -> Answer:
         """Return the bandwidth policy of a running guest.
 
-        :param void: ID of a policy change to refuse if it arrives later.
+        :param void: ID of an earlier set_policy() call, which is refused if it
+            arrives after this call.
         """
         with compute.instance_lock(instance_uuid):
             self._void.append(void)
@@ -165,7 +171,10 @@ class PolicyEndpoint:
     @_return_refusals
     def check_move(self, context: Any, instance_uuid: str,
                    move: move_messages.Packed) -> Answer:
-        """Refuse an impossible move of a guest between this host's nodes."""
+        """Refuse a guest's move between NUMA nodes if it is not possible.
+
+        Nothing is changed.
+        """
         with self.running_domain(instance_uuid) as domain:
             self._mover.check_move(domain, move)
         return {}
@@ -209,7 +218,7 @@ class PolicyEndpoint:
 
     @contextlib.contextmanager
     def running_domain(self, uuid: str) -> Iterator[policy_change.Domain]:
-        """Within this context, give access to an instance's running domain.
+        """Within this context, use the running libvirt domain of an instance.
 
         :raises NotChanged: if the domain does not run.
         """

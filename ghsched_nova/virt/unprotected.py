@@ -47,9 +47,10 @@ _arrives = contextvars.ContextVar('ghsched_guest_arrives', default=False)
 
 @contextlib.contextmanager
 def refusing_unprotected_guests() -> Iterator[None]:
-    """Within this context, may_start_unprotected() refuses every guest.
+    """Within this context, no guest may start without its bandwidth policy.
 
-    Also a decorator, for methods that start guests which are new on this host.
+    :func:`may_start_unprotected` then returns False. Also a decorator, for
+    methods that start guests which are new on this host.
     """
     token = _arrives.set(True)
     try:
@@ -59,9 +60,9 @@ def refusing_unprotected_guests() -> Iterator[None]:
 
 
 def may_start_unprotected(error: Exception, instance: Any) -> bool:
-    """Whether a guest of this host may start without its bandwidth policy.
+    """Whether a guest may start although its policy cannot be enforced.
 
-    Logs an error if it may.
+    ``[ghsched]unprotected_guests`` decides. Logs an error if it may.
 
     :param error: reason why the policy cannot be enforced.
     """
