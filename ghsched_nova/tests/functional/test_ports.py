@@ -17,16 +17,15 @@ import copy
 import os
 
 import fixtures
-from lxml import etree
 from nova import context as nova_context
 from nova import objects
 from nova.tests import fixtures as nova_fixtures
-from nova.tests.fixtures import libvirt as fakelibvirt
 from nova.virt.libvirt import host
 from oslo_serialization import jsonutils
 from oslo_utils import uuidutils
 
 from ghsched_nova.guest import device_numa
+from ghsched_nova.tests.fixtures import libvirt
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import test_vfs
 
@@ -38,49 +37,13 @@ NETWORK = 'physnet2'
 FAR_IS_ALLOWED = {'hw:pci_numa_affinity_policy': 'preferred'}
 
 
-class WholeXml(fixtures.Fixture):
-    """Nova's fake Domain tells all that it was made of, as libvirt does."""
-
-    def _setUp(self):
-        domain = fakelibvirt.Domain
-        parse, attach, detach = (domain._parse_definition,
-                                 domain.attachDevice, domain.detachDevice)
-
-        def keep(self, xml):
-            self._whole = etree.fromstring(xml)
-            return parse(self, xml)
-
-        def add(self, xml):
-            device = etree.fromstring(xml)
-            etree.SubElement(device, 'alias', name='hot0')
-            self._whole.find('devices').append(device)
-            return attach(self, etree.tostring(device, encoding='unicode'))
-
-        def remove(self, xml):
-            mac = etree.fromstring(xml).find('mac').get('address')
-            devices = self._whole.find('devices')
-            for interface in devices.findall('interface'):
-                if interface.find('mac').get('address') == mac:
-                    devices.remove(interface)
-            return detach(self, xml)
-
-        def tell(self, flags):
-            return etree.tostring(self._whole, encoding='unicode')
-
-        for name, function in (('_parse_definition', keep),
-                               ('attachDevice', add),
-                               ('detachDevice', remove), ('XMLDesc', tell)):
-            self.useFixture(fixtures.MonkeyPatch(
-                f'nova.tests.fixtures.libvirt.Domain.{name}', function))
-
-
 class PortsTestCase(test_vfs.VfsTestCase):
     """Hosts with VFs for ports and others for flavors, on given NUMA nodes.
     """
 
     def setUp(self):
         super().setUp()
-        self.useFixture(WholeXml())
+        self.useFixture(libvirt.WholeXml())
         nic = {'vendor_id': test_vfs.VENDOR, 'product_id': test_vfs.PRODUCT}
         port = {'vendor_id': test_vfs.VENDOR, 'product_id': PORT_VF,
                 'physical_network': NETWORK}
