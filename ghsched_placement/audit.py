@@ -30,6 +30,7 @@ from ghsched_placement.findings import Finding
 from ghsched_placement.findings import Holdings
 from ghsched_placement.findings import Others
 from ghsched_placement.findings import Server
+from ghsched_placement import keys
 from ghsched_placement import lack
 from ghsched_placement import names
 from ghsched_placement.policy import Accounting
@@ -174,7 +175,7 @@ def _check_node(host: capacity.Host, node: capacity.Node,
     if missing:
         yield Finding(host.name, 'traits-missing', node.name,
                       f'it has not {", ".join(missing)}', _NEXT_REPORT)
-    if node.bandwidth is None and controls:
+    if node.bandwidth is None and controls and not node.nearest:
         yield Finding(
             host.name, 'inventory-missing', node.name,
             f'it has no {names.MEM_BW_PCT}, other nodes of the host can be '
@@ -341,8 +342,7 @@ def _check_vfs(host: capacity.Host, server: Server, policy: GuestPolicy,
     want = Counter[int]()
     for one in policy.vfs:
         want[one.guest_node] += one.count
-    have = {node.number: _count_vfs(node.pfs, allocation)
-            for node in host.nodes}
+    have = _count_vfs_by_node(host, policy, allocation)
     total = _count_vfs(host.pfs, allocation)
     if total < want.total():
         yield Finding(
@@ -358,6 +358,23 @@ def _check_vfs(host: capacity.Host, server: Server, policy: GuestPolicy,
                     host.name, 'nodes-differ', server.uuid,
                     f'{server.name} holds {have.get(node, 0)} VFs on NUMA '
                     f'node {node}, its flavor needs {count} there', _MOVE_IT)
+
+
+def _count_vfs_by_node(host: capacity.Host, policy: GuestPolicy,
+                       allocation: Mapping[str, Mapping[str, int]]
+                       ) -> Counter[int | None]:
+    """Return the number of a server's VFs by host NUMA node.
+
+    Under ``ghsched:device_numa=preferred`` VFs of a node without CPUs count
+    for the nearest node with CPUs.
+    """
+    number_of = {node.uuid: node.number for node in host.nodes}
+    have = Counter[int | None]()
+    for node in host.nodes:
+        number = (number_of.get(node.nearest, node.number)
+                  if policy.device_numa == keys.PREFERRED else node.number)
+        have[number] += _count_vfs(node.pfs, allocation)
+    return have
 
 
 def _count_vfs(pfs: Iterable[capacity.Pf],

@@ -86,6 +86,8 @@ class Wanted:
         :data:`ghsched_placement.request.LOCALITIES`.
     :param guest_nodes: number of guest NUMA nodes. Those without a group are
         assigned host nodes as well, to keep off nodes that others need.
+    :param is_nearest_near: whether VFs of a host node without CPUs count as
+        VFs of the nearest node with CPUs.
     :param near: whether the other devices, which no candidate puts on a NUMA
         node, have to be on host nodes of the guest.
     """
@@ -95,6 +97,7 @@ class Wanted:
     locality: str = 'any'
     guest_nodes: int = 0
     near: bool = False
+    is_nearest_near: bool = False
 
     def list_all_group_suffixes(self) -> frozenset[str]:
         """Return the request group suffixes of all guest nodes and VFs.
@@ -116,12 +119,26 @@ class Host:
     :param socket_of: socket by host NUMA node, None when unknown.
     :param busy: cost of host NUMA nodes by their load; without a cost all
         nodes are equal.
+    :param nearest: nearest node with CPUs, by host NUMA node without CPUs.
     """
 
     node_of_numa: Mapping[str, int]
     node_of_pf: Mapping[str, int | None] = field(default_factory=dict)
     socket_of: Mapping[int, int | None] = field(default_factory=dict)
     busy: Mapping[int, node_choice.Cost] = field(default_factory=dict)
+    nearest: Mapping[int, int] = field(default_factory=dict)
+
+    def map_pfs_to_nodes(self, is_nearest_near: bool
+                         ) -> Mapping[str, int | None]:
+        """Return the host NUMA node that the VFs of each PF count for.
+
+        :param is_nearest_near: whether VFs of a node without CPUs count for
+            the nearest node with CPUs.
+        """
+        if not is_nearest_near or not self.nearest:
+            return self.node_of_pf
+        return {pf: None if node is None else self.nearest.get(node, node)
+                for pf, node in self.node_of_pf.items()}
 
     def get_locality_index(self, node: int, other: int | None) -> int:
         """Return the distance between two NUMA nodes of a host: 0, 1 or 2.

@@ -132,6 +132,8 @@ class Node:
         the host was not asked for them or does not report them.
     :param stocks: inventory and usage by resource class of
         :data:`names.NODE_CLASSES`.
+    :param nearest: for a node without CPUs, UUID of the provider of the
+        nearest node with CPUs; else empty.
     """
 
     number: int | None
@@ -143,6 +145,7 @@ class Node:
     bursts: Stock | None = None
     room: NodeCapacity | None = None
     stocks: Mapping[str, Stock] = field(default_factory=dict)
+    nearest: str = ''
 
     def count_free_vfs(self, resource_class: str) -> int:
         """Return the number of free VFs of a resource class on this node."""
@@ -308,6 +311,8 @@ def _build_node(provider: Provider, root: Provider, pfs: list[Pf]) -> Node:
         provider.name, provider.get_stock(names.MEM_BW_PCT),
         tuple(sorted(pfs, key=lambda pf: pf.address)), provider.traits,
         provider.get_stock(names.MEM_BW_BURST_PCT),
+        nearest=provider.parent if provider.parent
+        and provider.parent != root.uuid else '',
         stocks={name: stock for name in sorted(names.NODE_CLASSES)
                 if (stock := provider.get_stock(name)) is not None})
 

@@ -27,6 +27,7 @@ class HostDescription:
     :param numa_nodes: all host NUMA nodes that guests can be placed on,
         ascending; devices belong to a node whether its bandwidth can be
         controlled or not.
+    :param nearest: the nearest node with CPUs, by node without CPUs.
     :param control_groups: how many resctrl control groups guests may have,
         the kernel's default group not counted.
     :param sharing: the group of each guest that shares one, or will when it
@@ -59,6 +60,7 @@ class HostDescription:
     bursts: Mapping[int, int] = field(default_factory=dict)
     sharing: Mapping[str, str] = field(default_factory=dict)
     shares: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    nearest: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def guarantee_step(self) -> int:

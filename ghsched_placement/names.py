@@ -179,6 +179,26 @@ def make_node_physnet(node: int) -> str:
     return f'ghsched-numa{node}'
 
 
+_DEVICES = re.compile(r'ghsched-devices-of-(\d+)')
+
+
+def make_devices_physnet(node: int) -> str:
+    """Return the pseudo physical network of a host NUMA node without CPUs.
+
+    The nearest node with CPUs reports it to nova-scheduler.
+    """
+    return f'ghsched-devices-of-{node}'
+
+
+def parse_devices_physnet(physnet: str) -> int | None:
+    """Parse the host NUMA node without CPUs from a pseudo physical network.
+
+    None if the name encodes no such node.
+    """
+    match = _DEVICES.fullmatch(physnet)
+    return int(match[1]) if match else None
+
+
 _ORDER = re.compile(r'ghsched-order(?:-\d+)+')
 
 

@@ -183,7 +183,8 @@ class _Reader:
                  has_room: HasRoom) -> None:
         self._host, self._has_room = host, has_room
         self._most_far = LOCALITIES.index(wanted.locality)
-        self._with_pfs = set(host.node_of_pf.values())
+        self._node_of_pf = host.map_pfs_to_nodes(wanted.is_nearest_near)
+        self._with_pfs = set(self._node_of_pf.values())
         self._ways: dict[Any, bool] = {}
         self.guests = tuple(_yield_guest_nodes(wanted))
         #: Steps that are as long as reading a candidate.
@@ -238,9 +239,9 @@ class _Reader:
         else:
             return UNKNOWN_NODES
         if len(pfs) < len(guest_node.vfs) or not (
-                self._host.node_of_pf.keys() >= set(pfs)):
+                self._node_of_pf.keys() >= set(pfs)):
             return UNKNOWN_DEVICES
-        devices = Counter(map(self._host.node_of_pf.__getitem__, pfs))
+        devices = Counter(map(self._node_of_pf.__getitem__, pfs))
         key = provider, frozenset(devices.items())
         if key not in guest_node.rows:
             near = self._rate_near_nodes(some, devices)

@@ -80,9 +80,10 @@ def plan_retirement(providers: Sequence[Provider]) -> tuple[Step, ...]:
     :returns: the steps, in the order in which to make them.
     """
     found: list[Step] = []
+    root = next((one.uuid for one in providers if not one.parent), '')
     for provider in providers:
         if names.NUMA_NODE_TRAIT in provider.traits and provider.parent:
-            found += [Step('move', child, (provider.parent,))
+            found += [Step('move', child, (root,))
                       for child in providers
                       if child.parent == provider.uuid]
             if provider.classes <= names.OUR_CLASSES:

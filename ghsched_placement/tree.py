@@ -19,6 +19,8 @@
      |   |                 CUSTOM_L3_WAYS,
      |   |                 CUSTOM_RT_CPU_PERMILLE, HW_NUMA_ROOT, ...
      |   +- <node>_<PF>    VFs, filled by Nova
+     |   +- <node>_NUMA2   node without CPUs, nearest to node 0
+     |       +- <node>_<PF>
      +- <node>_NUMA1       ...
 
 Two rules shape the result. Inventory never goes below what is in use: what a
@@ -148,7 +150,9 @@ def desired(root_uuid: str, root_name: str, host: HostDescription,
     offered = [
         _make_numa_provider(root, node, host, config, current, fewer or {})
         for node in sorted({*host.nodes, *host.numa_nodes})]
-    return (root, *offered)
+    # Providers without CPUs are below others, which must exist before.
+    return (root, *sorted(
+        offered, key=lambda provider: provider.parent_uuid != root_uuid))
 
 
 def retired(provider: Provider,
@@ -222,7 +226,9 @@ def _make_numa_provider(root: Provider, node: int, host: HostDescription,
     return Provider(
         uuid=uuid,
         name=names.make_numa_provider_name(root.name, node),
-        parent_uuid=root.uuid,
+        parent_uuid=(names.make_numa_provider_uuid(root.uuid,
+                                                   host.nearest[node])
+                     if node in host.nearest else root.uuid),
         inventories={name: record for name, record in offered.items()
                      if record},
         traits=root.traits | host.shares.get(node, frozenset())

@@ -90,10 +90,26 @@ def read(summaries: Mapping[str, Any], resource_class: str,
     for summary in summaries.values():
         record = summary['resources'].get(resource_class)
         if record and required <= set(summary['traits']):
-            found.append(Pf(summary['root_provider_uuid'],
-                            summary['parent_provider_uuid'] or '',
+            root = summary['root_provider_uuid']
+            found.append(Pf(root, _find_place(summaries, summary, root),
                             record['capacity'] - record['used']))
     return found
+
+
+def _find_place(summaries: Mapping[str, Any], summary: Mapping[str, Any],
+                root: str) -> str:
+    """Return the UUID of the NUMA node's provider that a PF is below.
+
+    For a PF of a node without CPUs it is the nearest node with CPUs, below
+    which Placement has the node without CPUs.
+    """
+    place: str = summary['parent_provider_uuid'] or ''
+    above = summaries.get(place)
+    while above is not None and above['parent_provider_uuid'] not in (
+            None, root):
+        place = above['parent_provider_uuid']
+        above = summaries.get(place)
+    return place
 
 
 def by_place(pfs: Iterable[Pf], locality: str) -> dict[str, list[int]]:

@@ -24,6 +24,7 @@ from lxml import etree
 from ghsched_nova.guest import device_numa
 from ghsched_nova.guest import document
 from ghsched_nova.host_files.hostfile import HostFile
+from ghsched_placement import cpuless_nodes
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement import topology
 
@@ -53,9 +54,10 @@ def render_device_numa(
     devices = list(_choose_vfs(host, policy, host_nodes))
     if not devices:
         return (UNKNOWN,)
+    distances = {node: {nearest: host.distances[node][nearest]}
+                 for node, nearest in host.nearest.items()}
     decision = device_numa.assign_devices(
-        devices, host_nodes, policy.device_numa
-    )
+        devices, host_nodes, policy.device_numa, distances, True)
     xml = _make_domain_xml(guest, devices)
     placed = (device_numa.render_numa_element(xml, decision.guest_node_of)
               if host.extended else
@@ -74,7 +76,9 @@ def _choose_vfs(host: HostFile, policy: GuestPolicy, host_nodes: Sequence[int]
         near = (host_nodes[need.guest_node]
                 if need.guest_node < len(host_nodes) else None)
         pfs = sorted((pf for pf in host.pfs if pf.alias == need.alias),
-                     key=lambda pf: (pf.node != near, pf.address))
+                     key=lambda pf: (cpuless_nodes.get_counted_node(
+                         pf.node, host.nearest, policy.device_numa) != near,
+                         pf.address))
         count = need.count
         for pf in pfs:
             taken = min(count, left[pf.address])

@@ -227,9 +227,7 @@ def _render_metadata(question: Question, policy: policies.GuestPolicy,
 def _make_topology(host: hostfile.HostFile) -> host_topology.HostTopology:
     """Return the NUMA distances, latency and bandwidth of a host file."""
     return host_topology.HostTopology(
-        distances={node.id: dict(zip((other.id for other in host.nodes),
-                                     node.distances, strict=True))
-                   for node in host.nodes if node.distances},
+        distances=host.distances,
         latency={node.id: node.latency_ns for node in host.nodes},
         bandwidth={node.id: node.bandwidth_mb * 10 ** 6
                    for node in host.nodes})

@@ -26,6 +26,7 @@ from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import sysfs as sysfs_files
+from ghsched_placement import cpuless_nodes
 
 LOG = logging.getLogger(__name__)
 
@@ -63,8 +64,7 @@ class HostFacts:
         self, options: resctrl_host.HostSettings
     ) -> resctrl_host.ResctrlHost:
         return resctrl_host.read_host(
-            self.root, Path(self.section.sysfs_path), options,
-            self._shown.get_measured())
+            self.root, self._sysfs, options, self._shown.get_measured())
 
     def groups(self) -> frozenset[str]:
         """Return the names of the host's resctrl groups.
@@ -94,15 +94,30 @@ class HostFacts:
     def read_distances(self) -> dict[int, dict[int, int]]:
         """Return the distance of each pair of host NUMA nodes (ACPI SLIT).
 
-        Empty without a SLIT, and if ``[ghsched]device_numa_nearest`` is off.
+        Empty without a SLIT. If ``[ghsched]device_numa_nearest`` is off, only
+        nodes without CPUs are returned, with the distance to the nearest node
+        with CPUs.
         """
+        found = sysfs_files.read_distances(self._sysfs)
         if not self.section.device_numa_nearest:
-            return {}
-        found = sysfs_files.read_distances(Path(self.section.sysfs_path))
+            return {node: {nearest: found[node][nearest]}
+                    for node, nearest in self.find_nearest_nodes().items()}
         if not found:
             LOG.warning('ghsched: cannot read the distances of NUMA nodes '
                         'from sysfs, attaching no device to the nearest node')
         return found
+
+    def find_nearest_nodes(self) -> dict[int, int]:
+        """Return the nearest NUMA node with CPUs of each node without CPUs."""
+        with_cpus = {node for node, path
+                     in sysfs_files.iterate_numa_nodes(self._sysfs)
+                     if sysfs_files.read_node_cpus(path)}
+        return cpuless_nodes.find_nearest_nodes(
+            sysfs_files.read_distances(self._sysfs), with_cpus)
+
+    @property
+    def _sysfs(self) -> Path:
+        return Path(self.section.sysfs_path)
 
     def warn_of_open_directory(self) -> None:
         """Log a warning if unprivileged users can lock the resctrl directory.

@@ -96,18 +96,23 @@ class Placer:
                 provider_tree.new_child(
                     name, parent, uuid=uuidutils.generate_uuid())
             else:
-                self._move_below(provider_tree.data(name), parent)
+                self.move_below(provider_tree.data(name), parent)
 
-    def _move_below(self, provider: Any, parent: str) -> None:
+    def move_below(self, provider: Any, parent: str) -> None:
+        """Move a resource provider below another one, unless it is there.
+
+        An error of Placement is logged, and the next report retries.
+        """
         if parent in (provider.parent_uuid, self._moved.get(provider.uuid)):
             return
         try:
             self._client().move_provider(provider.uuid, provider.name, parent)
         except PlacementError as error:
-            LOG.warning('ghsched: cannot move PCI provider %(name)s below its '
-                        'NUMA node, retrying with the next report: %(error)s',
-                        {'name': provider.name, 'error': error})
+            LOG.warning('ghsched: cannot move provider %(name)s below '
+                        '%(parent)s, retrying with the next report: %(error)s',
+                        {'name': provider.name, 'parent': parent,
+                         'error': error})
             return
         self._moved[provider.uuid] = parent
-        LOG.info('ghsched: moved PCI provider %(name)s below its NUMA node '
-                 '%(parent)s', {'name': provider.name, 'parent': parent})
+        LOG.info('ghsched: moved provider %(name)s below %(parent)s',
+                 {'name': provider.name, 'parent': parent})

@@ -37,6 +37,7 @@ from ghsched_placement.contention.machine import CONTROLS
 from ghsched_placement.contention.machine import Machine
 from ghsched_placement.contention.machine import MachineError
 from ghsched_placement.contention import shipped
+from ghsched_placement import cpuless_nodes
 from ghsched_placement import cpulist
 from ghsched_placement import documents
 from ghsched_placement import tree
@@ -133,6 +134,19 @@ class HostFile:
     def sockets(self) -> dict[int, int | None]:
         """Socket number of each host NUMA node."""
         return {node.id: node.socket for node in self.nodes}
+
+    @property
+    def distances(self) -> dict[int, dict[int, int]]:
+        """Distance (ACPI SLIT) of each two NUMA nodes; empty if not given."""
+        return {node.id: dict(zip((other.id for other in self.nodes),
+                                  node.distances, strict=True))
+                for node in self.nodes if node.distances}
+
+    @property
+    def nearest(self) -> dict[int, int]:
+        """Nearest NUMA node with CPUs, by NUMA node without CPUs."""
+        return cpuless_nodes.find_nearest_nodes(
+            self.distances, {node.id for node in self.nodes if node.cpus})
 
     @property
     def aliases(self) -> dict[str, str]:

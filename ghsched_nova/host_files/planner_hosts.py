@@ -44,6 +44,7 @@ def make_providers(host: HostFile, name: str) -> tuple[tree.Provider, ...]:
     found = tree.desired(
         str(uuid.uuid5(_NAMESPACE, name)), name,
         replace(resctrl, numa_nodes=tuple(node.id for node in host.nodes),
+                nearest=host.nearest,
                 bursts={
                     node.id: math.floor(host.burst_ratio * tree.burst_pool(
                         node.id, resctrl, host.tree_config))

@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import field
 import functools
 import itertools
 from typing import Any
@@ -39,6 +40,7 @@ from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import pci
 from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import shared
+from ghsched_placement import cpuless_nodes
 from ghsched_placement import held
 from ghsched_placement import names
 from ghsched_placement import policy as policies
@@ -73,12 +75,23 @@ class Destination:
     :param nodes: host NUMA nodes.
     :param node_of_pf: host NUMA node by UUID of a PF's provider.
     :param allocations: what Placement holds for the guest, by provider.
+    :param nearest: nearest node with CPUs, by host NUMA node without CPUs.
     """
 
     uuid: str
     nodes: tuple[int, ...]
     node_of_pf: Mapping[str, int | None]
     allocations: Mapping[str, Any]
+    nearest: Mapping[int, int] = field(default_factory=dict)
+
+    def map_pfs_to_nodes(self, device_numa: str) -> dict[str, int | None]:
+        """Return the host NUMA node that the VFs of each PF count for.
+
+        :param device_numa: value of ``ghsched:device_numa``.
+        """
+        return {pf: cpuless_nodes.get_counted_node(node, self.nearest,
+                                                   device_numa)
+                for pf, node in self.node_of_pf.items()}
 
 
 @seam('nova.compute.resource_tracker.ResourceTracker.live_migration_claim',
@@ -116,7 +129,7 @@ def _describe_destination(tracker: Any, node: Any, allocs: Any) -> Destination:
     return Destination(
         node.uuid, tuple(numa.list_host_nodes(topology)),
         pci.map_pools_to_nodes(tracked.stats.pools if tracked else ()),
-        allocs or {})
+        allocs or {}, tracker.driver._ghsched.find_nearest_nodes())
 
 
 def _make_limits(node: Any, order: Sequence[int]) -> Any:
@@ -157,9 +170,9 @@ def iterate_node_orders(instance: Any, host: Destination,
             policy.controlled or policy.vfs or policy.rt_permille):
         return
     accounting = shared.config().ghsched.bandwidth_accounting
-    found = held.parse_allocation_by_node(host.allocations, host.uuid,
-                                          host.nodes,
-                                          host.node_of_pf)
+    found = held.parse_allocation_by_node(
+        host.allocations, host.uuid, host.nodes,
+        host.map_pfs_to_nodes(policy.device_numa))
     for order in held.yield_possible_host_nodes(policy, accounting,
                                                 guest_nodes,
                                                 host.nodes,

@@ -164,6 +164,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
                                        attempt.joins),
             host_view.list_vf_requests(spec), attempt.locality,
             guest_nodes=len(spec.numa_topology or ()),
+            is_nearest_near=policy.device_numa == keys.PREFERRED,
             near=bool(spec.numa_topology
                       and policy.device_numa != keys.NONE
                       and near.list_requests_without_vf_policy(requests)))
@@ -264,6 +265,10 @@ def _describe_host(view: HostStateView) -> candidates.Host:
                       for cell in view.numa_topology.cells},
         node_of_pf=scheduler.map_pfs_to_nodes(view),
         socket_of=scheduler.get_node_sockets(view.numa_topology),
+        nearest={node: cell.id for cell in view.numa_topology.cells
+                 for physnet in numa.get_physnets(cell)
+                 if (node := names.parse_devices_physnet(physnet))
+                 is not None},
         busy=by_load.compute_node_costs(view))
 
 

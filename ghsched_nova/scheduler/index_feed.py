@@ -17,6 +17,7 @@ in between the hosts that have changed, at most once a second.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from collections import Counter
@@ -283,7 +284,8 @@ def parse_compute_node(cell: str, report: Mapping[str, Any]) -> HostReport:
         'cells'])) if document is not None else []
     if len(cells) > MAX_NODES:
         raise ValueError(f'{len(cells)} NUMA nodes (at most {MAX_NODES})')
-    devices = _count_free_devices(_parse_json_column(report, 'pci_stats'))
+    devices = _add_to_nearest_nodes(
+        _count_free_devices(_parse_json_column(report, 'pci_stats')), cells)
     nodes = tuple(_parse_node_capacity(one, report, devices) for one in cells)
     return HostReport(uuid=report['uuid'],
                       name=report['host'],
@@ -353,6 +355,28 @@ def _count_free_devices(pools: Any) -> dict[int | None, Counter[Device]]:
         number = None if node is None else _parse_count(node)
         found.setdefault(number, Counter())[device] += _parse_count(
             pool['count'])
+    return found
+
+
+def _add_to_nearest_nodes(devices: dict[int | None, Counter[Device]],
+                          cells: Iterable[Mapping[str, Any]],
+                          ) -> dict[int | None, Counter[Device]]:
+    """Add devices of NUMA nodes without CPUs to the nearest node with CPUs.
+
+    Some flavors may have them there, and what the index finds is checked.
+
+    :param devices: number of free devices by host NUMA node.
+    :param cells: serialized NUMA cells of the host.
+    """
+    found = dict(devices)
+    for cell in cells:
+        network = cell.get('network_metadata')
+        physnets = _get_object_fields(network)['physnets'] if network else ()
+        for physnet in physnets:
+            node = names.parse_devices_physnet(physnet)
+            if node is not None:
+                found[cell['id']] = (found.get(cell['id'], Counter())
+                                     + devices.get(node, Counter()))
     return found
 
 

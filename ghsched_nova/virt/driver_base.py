@@ -42,6 +42,7 @@ from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.resctrl import model
 from ghsched_nova.virt import refusal
+from ghsched_placement import cpuless_nodes
 from ghsched_placement.placement_client import PlacementClient
 from ghsched_placement import policy as policies
 
@@ -65,6 +66,8 @@ class DriverBase(libvirt_driver.LibvirtDriver):
         self._interrupts = interrupts.InterruptKeeper(
             shared.config().ghsched, compute.get_dedicated_cpus())
         self._last_running: list[desired.Running] = []
+        # Devices of this host as last reported to Nova.
+        self._pci_devices: list[dict[str, Any]] = []
         self._repairs = repair_counts.Repairs(
             Path(shared.config().state_path) / repair_metrics.FILE)
         self._notices = protection_events.Notices(messaging.send_notification)
@@ -87,6 +90,10 @@ class DriverBase(libvirt_driver.LibvirtDriver):
             if policy is None:
                 return
             cells = numa.list_host_nodes(topology)
+            nearest = self._ghsched.find_nearest_nodes() if vfs else {}
+            vfs = [(guest_node, cpuless_nodes.get_counted_node(
+                node, nearest, policy.device_numa))
+                for guest_node, node in vfs]
             allocation_check.check_allocation(
                 policy, shared.config().ghsched.bandwidth_accounting,
                 cells, allocations or {}, self._host.get_node_uuid(), vfs,

@@ -12,6 +12,7 @@
 
 """The part of the compute driver that reports to Placement and to Nova."""
 
+from collections.abc import Iterable
 import dataclasses
 from pathlib import Path
 import time
@@ -55,8 +56,8 @@ class ReportingDriver(base.DriverBase):
 
     def __init__(self, virtapi: Any, read_only: bool = False) -> None:
         super().__init__(virtapi, read_only)
-        self._pci_devices: list[dict[str, Any]] = []
         self._numa_nodes: tuple[int, ...] = ()
+        self._nearest: dict[int, int] = {}
         self._offered: tuple[tree.Provider, ...] = ()
         # Whether a report of resources precedes update_provider_tree, which
         # Nova calls for claims, too.
@@ -89,6 +90,10 @@ class ReportingDriver(base.DriverBase):
             self._describe_host(),
             conf.make_tree_config(shared.config().ghsched), groups_before,
             client.get_usages, client.get_usage_by_consumer)
+        for provider in self._offered[1:]:
+            # A node may have gained or lost its CPUs.
+            self._pci_placer.move_below(provider_tree.data(provider.uuid),
+                                        str(provider.parent_uuid))
         if shared.config().pci.report_in_placement:
             self._pci_placer.move_providers(
                 provider_tree, nodename, pci_providers.map_provider_nodes(
@@ -122,7 +127,7 @@ class ReportingDriver(base.DriverBase):
     def _describe_host(self) -> HostDescription:
         found = self._ghsched.describe(self._list_stopped_guests())
         return dataclasses.replace(
-            found, numa_nodes=self._numa_nodes,
+            found, numa_nodes=self._numa_nodes, nearest=self._nearest,
             rt_permille=self._threads.compute_realtime_capacity(),
             bursts=self._burst_use.offered_percent,
             capabilities=found.capabilities | self._threads.capabilities())
@@ -161,10 +166,28 @@ class ReportingDriver(base.DriverBase):
         cells = topology.cells if topology is not None else ()
         for cell in cells:
             compute.add_physnet(cell, names.make_node_physnet(cell.id))
+        self._nearest = self._find_nearest_nodes(cells)
         self._numa_nodes = tuple(sorted(cell.id for cell in cells))
         self._threads.shared = {cell.id: frozenset(cell.cpuset)
                                 for cell in cells}
         return topology
+
+    def _find_nearest_nodes(self, cells: Iterable[Any]) -> dict[int, int]:
+        """Return the nearest node with CPUs of each host NUMA node without
+        CPUs.
+
+        The nearest node reports a pseudo physical network for each of them.
+
+        :param cells: Nova's NUMA cells of the host; changed in place.
+        """
+        by_number = {cell.id: cell for cell in cells}
+        found = {}
+        for node, nearest in self._ghsched.find_nearest_nodes().items():
+            if node in by_number and nearest in by_number:
+                compute.add_physnet(by_number[nearest],
+                                    names.make_devices_physnet(node))
+                found[node] = nearest
+        return found
 
     def get_available_resource(self, nodename: str) -> Any:
         self._reconcile()

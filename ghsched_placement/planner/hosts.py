@@ -76,6 +76,16 @@ class Host:
                 if provider.parent}
 
     @property
+    def nearest(self) -> dict[int, int]:
+        """Nearest NUMA node with CPUs, by host NUMA node without CPUs.
+
+        The provider of the latter is below that of the former.
+        """
+        nodes = self.node_by_provider
+        return {node: nodes[above] for place, node in nodes.items()
+                if (above := self.parent_by_provider.get(place)) in nodes}
+
+    @property
     def socket_by_node(self) -> dict[int, int | None]:
         """Socket number of each host NUMA node; None if unknown."""
         return {cell.node: cell.socket for cell in self.cells}
@@ -92,7 +102,7 @@ class Host:
                 for place, node in self.node_by_provider.items()}, node_of_pf={
                     get_uuid(place): node
                     for place, node in self.node_by_device_provider.items()},
-            socket_of=self.socket_by_node)
+            socket_of=self.socket_by_node, nearest=self.nearest)
 
     def make_comparison_key(self) -> Any:
         """Return a key to compare the inventories and usages of hosts."""

@@ -24,6 +24,7 @@ import re
 from ghsched_placement import auto_nodes
 from ghsched_placement import candidates
 from ghsched_placement.fragmentation import DeviceNeed
+from ghsched_placement import keys
 from ghsched_placement import names
 from ghsched_placement.planner.client import PlannerError
 from ghsched_placement.planner.flavors import Flavor
@@ -152,7 +153,8 @@ class Need:
             vfs=[candidates.VfRequest(
                 need.guest_node, self._make_vf_request_id(need), need.count)
                 for need in self.policy.vfs],
-            locality=locality, guest_nodes=len(self.guest.cells))
+            locality=locality, guest_nodes=len(self.guest.cells),
+            is_nearest_near=self.policy.device_numa == keys.PREFERRED)
 
     def _make_vf_request_id(self, need: Vfs) -> str:
         """Return an ID of a VF request, unique within a Placement query."""

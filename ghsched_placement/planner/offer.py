@@ -25,6 +25,7 @@ import itertools
 
 from ghsched_placement import candidates
 from ghsched_placement import node_assignment
+from ghsched_placement.planner import hosts
 from ghsched_placement.planner.need import Need
 from ghsched_placement.planner.state import State
 from ghsched_placement import request as requests
@@ -74,11 +75,24 @@ def list_pfs_by_alias(state: State, need: Need) -> dict[str, list[vfs.Pf]]:
     """Return the PFs of a host that serve a flavor's PCI aliases, by alias."""
     host = state.host
     return {alias: [
-        vfs.Pf(host.root.uuid, host.providers[place].parent or '',
+        vfs.Pf(host.root.uuid, _get_place(host, place),
                state.get_free_amount((place, need.aliases[alias])))
         for place in host.node_by_device_provider
         if need.aliases[alias] in host.providers[place].inventories]
         for alias in {one.alias for one in need.policy.vfs}}
+
+
+def _get_place(host: hosts.Host, place: int) -> str:
+    """Return the UUID of the NUMA node's provider that a PF is below.
+
+    For a PF of a node without CPUs it is the nearest node with CPUs.
+
+    :param place: index of the PF's provider.
+    """
+    above = host.parent_by_provider.get(place, 0)
+    while host.parent_by_provider.get(above, 0):
+        above = host.parent_by_provider[above]
+    return host.providers[above].uuid
 
 
 class _Offers:
