@@ -43,12 +43,13 @@ NOVA_SIDE = frozenset(
 #: Parts that know neither Nova nor each other.
 PURE = frozenset(
     f'ghsched_nova.{name}'
-    for name in ('guest', 'interrupts', 'lab.bench', 'lab.emulator',
+    for name in ('guest', 'interrupts', 'lab.emulator',
                  'memory', 'resctrl', 'threads', 'traffic'))
 
 #: Parts that join the pure ones and know no Nova: the pure ones do not import
 #: them, and of them only the later imports the earlier.
-JOINING = ('ghsched_nova.monitor', 'ghsched_nova.host')
+JOINING = ('ghsched_nova.monitor', 'ghsched_nova.host',
+           'ghsched_nova.lab.bench')
 
 #: Modules of the Nova side that import no Nova, and may be imported by parts
 #: that do not: messages to a host, output and files of commands.

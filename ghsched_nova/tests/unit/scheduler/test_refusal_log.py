@@ -106,8 +106,8 @@ class CollectTest(base.TestCase):
         client = mock.Mock()
         client.prepare.return_value.call = call
         with mock.patch.multiple(
-                refusals.messaging, rpc_client=lambda *_args: client,
-                bus_answers=lambda _context: bus), mock.patch.object(
+                refusals.messaging, make_rpc_client=lambda *_args: client,
+                is_bus_reachable=lambda _context: bus), mock.patch.object(
                 refusals.api, 'list_scheduler_hosts',
                 return_value=set(answers)):
             return refusals.collect_refusals(mock.sentinel.context)

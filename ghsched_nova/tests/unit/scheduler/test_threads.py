@@ -119,7 +119,7 @@ class IndexStressTest(base.TestCase):
         found = {view.row.uuid: (view.row, view.rooms, view.groups)
                  for view in self.index.list_views()}
         self.assertEqual({view.row.uuid: (view.row, view.rooms, view.groups)
-                          for view in fresh.views()}, found)
+                          for view in fresh.list_views()}, found)
         self.assertEqual((HOSTS, {}), (len(self.index), self.index._placed))
 
     def test_index_under_native_threads_subtracts_all_claims(self):
@@ -181,12 +181,12 @@ class FeedStressTest(base.TestCase):
         self.patch(index_feed, 'REFRESH', 0.0)
         self.hosts = {f'h{number}': 0 for number in range(HOSTS)}
         for name, value in (
-                ('in_cells', lambda _context, cells, look: [
+                ('call_in_cells', lambda _context, cells, look: [
                     look(cell) for cell in cells]),
-                ('database_time', lambda _context: self.TIME
+                ('get_database_time', lambda _context: self.TIME
                  + datetime.timedelta(days=1)),
-                ('changed_compute_nodes', self.changed),
-                ('compute_node_reports', self.reports)):
+                ('list_changed_compute_nodes', self.changed),
+                ('read_compute_node_reports', self.reports)):
             self.useFixture(fixtures.MonkeyPatch(
                 f'ghsched_nova.nova_seams.scheduler_hosts.{name}', value))
         self.feed = index_feed.Feed(host_index.Index())
@@ -251,7 +251,7 @@ class RequestStressTest(base.TestCase):
     def test_requests_under_native_threads_never_fail_after_the_claim(self):
         claimed, lock = set(), threading.Lock()
 
-        def select(spec, need, _run):
+        def select(spec, need, _run, _has_other):
             """Claim in Placement, as IndexedScheduler.select_hosts does."""
             found = self.indexed.index.propose_hosts(need, anywhere, (), 0)
             if not found:
