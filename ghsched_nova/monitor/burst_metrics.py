@@ -58,7 +58,7 @@ class Collector(registry.Collector):
         self._path = path
 
     def collect(self) -> Iterator[core.Metric]:
-        """Yield a Prometheus gauge for each bandwidth burst statistic.
+        """Yield a Prometheus gauge for each statistic of bandwidth bursts.
 
         Each gauge has a sample per host NUMA node.
         """

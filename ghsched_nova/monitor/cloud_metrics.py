@@ -166,7 +166,10 @@ def _make_host_metrics(cloud: cloud_figures.Cloud) -> Iterator[core.Metric]:
 
 def _make_flavor_metrics(
         flavors: Sequence[cloud_figures.FlavorRoom]) -> Iterator[core.Metric]:
-    """Yield metrics of how many more guests of watched flavors fit."""
+    """Yield metrics of how many more guests of some flavors fit in the cloud.
+
+    :param flavors: the flavors that the administrator chose to watch.
+    """
     for name, values in (
             ('guests', [room.guests for room in flavors]),
             ('least_guests', [room.least for room in flavors]),

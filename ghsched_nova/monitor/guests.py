@@ -189,7 +189,7 @@ class Libvirt:
 
 
 def _wrap_metadata_in_domain(metadata_xml: str) -> str:
-    """Return a libvirt domain XML that contains only a metadata element.
+    """Wrap a domain's metadata element in a libvirt domain XML.
 
     libvirt strips the namespace (virXMLExtractNamespaceXML), but the policy
     parser needs it.

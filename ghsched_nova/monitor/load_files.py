@@ -58,7 +58,7 @@ class Device(NamedTuple):
 
 
 def parse_cpu_times(text: str) -> dict[int, Times]:
-    """Parse ``/proc/stat``: busy and total clock ticks of each CPU.
+    """Return each CPU's busy and total clock ticks from ``/proc/stat``.
 
     I/O wait counts as idle. Guest time is part of user time, see proc_stat(5).
     """
@@ -72,7 +72,7 @@ def parse_cpu_times(text: str) -> dict[int, Times]:
 
 
 def parse_run_times(text: str) -> Run | None:
-    """Parse a thread's ``schedstat``: nanoseconds of running and waiting.
+    """Return the nanoseconds that a thread ran and waited, from ``schedstat``.
 
     The thread waited for a CPU while it was runnable
     (Documentation/scheduler/sched-stats.rst). None if the text is malformed.
@@ -84,7 +84,7 @@ def parse_run_times(text: str) -> Run | None:
 
 
 def parse_last_cpu(text: str) -> int | None:
-    """Parse a thread's ``stat``: the CPU on which the thread ran last.
+    """Return the CPU on which a thread ran last, from its ``stat`` file.
 
     None if the text is malformed.
     """
@@ -95,7 +95,7 @@ def parse_last_cpu(text: str) -> int | None:
 
 
 def parse_stall_time(text: str) -> int | None:
-    """Parse a PSI file: microseconds in which some task stalled.
+    """Return the microseconds in which some task stalled, from a PSI file.
 
     PSI files are ``memory.pressure``, ``/proc/pressure/memory`` and the like
     (Documentation/accounting/psi.rst). None if the text is malformed.
@@ -105,7 +105,7 @@ def parse_stall_time(text: str) -> int | None:
 
 
 def parse_vmstat(text: str) -> dict[str, int]:
-    """Parse the ``vmstat`` file of a NUMA node: counters by name."""
+    """Return a NUMA node's counters by name, from its ``vmstat`` file."""
     return {match[1]: int(match[2]) for match in _COUNT.finditer(text)}
 
 
@@ -138,9 +138,11 @@ def _sum(vmstat: Mapping[str, int], names: tuple[str, ...]) -> int | None:
 
 
 def parse_diskstats(text: str) -> dict[str, Device]:
-    """Parse ``/proc/diskstats``: milliseconds busy and queued of each disk.
+    """Return milliseconds busy and queued of each disk, from diskstats.
 
     Documentation/admin-guide/iostats.rst.
+
+    :param text: content of ``/proc/diskstats``.
     """
     found = {}
     for line in text.splitlines():
@@ -151,7 +153,7 @@ def parse_diskstats(text: str) -> dict[str, Device]:
 
 
 def parse_node_meminfo(text: str) -> tuple[int, int] | None:
-    """Parse the ``meminfo`` file of a NUMA node: total and free KiB."""
+    """Return a NUMA node's total and free KiB, from its ``meminfo`` file."""
     found = dict(_MEMORY.findall(text))
     if len(found) != 2:
         return None
@@ -159,7 +161,7 @@ def parse_node_meminfo(text: str) -> tuple[int, int] | None:
 
 
 def parse_memory_numa_stat(text: str) -> dict[int, int] | None:
-    """Parse ``memory.numa_stat``: bytes of a control group by NUMA node.
+    """Return a control group's bytes by NUMA node, from ``memory.numa_stat``.
 
     The control group is of version 2. hugetlbfs pages are not counted;
     ``shmem`` is part of ``file``.
@@ -178,7 +180,7 @@ def parse_memory_numa_stat(text: str) -> dict[int, int] | None:
 
 
 def parse_numa_maps(text: str) -> dict[int, int]:
-    """Parse ``numa_maps`` of a process: bytes mapped by NUMA node."""
+    """Return a process's mapped bytes by NUMA node, from ``numa_maps``."""
     found: dict[int, int] = {}
     for line in text.splitlines():
         page = _PAGE.search(line)
@@ -191,7 +193,7 @@ def parse_numa_maps(text: str) -> dict[int, int]:
 
 
 def parse_guest_control_group(text: str) -> str | None:
-    """Parse ``/proc/PID/cgroup`` of QEMU: control group of the guest.
+    """Return a guest's control group, from ``/proc/PID/cgroup`` of its QEMU.
 
     libvirt puts threads into child groups; the result is the group of the
     whole machine (cgroups(7), unified hierarchy). None without a unified

@@ -54,10 +54,10 @@ class LoadMeter:
         guests: Iterable[load_reader.RunningGuest],
         bandwidth: load_rates.Bandwidth | None = None,
     ) -> tuple[bottleneck.Change, ...]:
-        """Measure the load of a host; return changes of NUMA bottlenecks.
+        """Measure the load of a host; return new and ended bottlenecks.
 
-        A change says that a host NUMA node became, or stopped being, a
-        bottleneck. The load is in :attr:`load`.
+        A host NUMA node becomes a bottleneck when it is overloaded. The load
+        is in :attr:`load`.
 
         :param guests: running guests.
         :param bandwidth: memory bandwidth measured over about the same time.

@@ -52,7 +52,10 @@ _OF_GUEST = (
 def make_load_metrics(
     measured: load.Load | None, guests: Iterable[view.Guest]
 ) -> Iterator[core.Metric]:
-    """Yield Prometheus metrics of a measured host load, if there is one."""
+    """Yield the Prometheus metrics of a host's measured load.
+
+    :param measured: the load; None yields nothing.
+    """
     if measured is None:
         return
     for kind, text in (

@@ -145,7 +145,7 @@ class _Between:
 
     @property
     def total_and_remote_memory(self) -> tuple[int, int] | None:
-        """Bytes of a guest's memory: in total, and on remote NUMA nodes.
+        """A guest's memory in bytes: in total, and on remote NUMA nodes.
 
         A host NUMA node is remote if none of the guest's vCPUs ran on the
         node. None if unknown.
@@ -161,7 +161,10 @@ def compute_load(before: Sample, now: Sample, measured_at: float,
                  bandwidth: Bandwidth | None = None) -> Load | None:
     """Compute the load of a host from two samples of kernel counters.
 
-    :param measured_at: seconds since 1970 at the second sample.
+    :param before: the earlier sample.
+    :param now: the later sample.
+    :param measured_at: seconds since 1970 at the later sample.
+    :param bandwidth: memory bandwidth over that time; None if unknown.
     :returns: None if no time lies between the samples.
     """
     period = now.when - before.when
@@ -177,7 +180,7 @@ def compute_load(before: Sample, now: Sample, measured_at: float,
 
 
 def extract_known_bandwidth(snapshot: view.Snapshot | None) -> Bandwidth:
-    """Return the complete bandwidth figures of a resctrl measurement.
+    """Return the complete bandwidth figures of a measurement with resctrl.
 
     Figures of several host NUMA nodes together, and incomplete figures, are
     left out.
@@ -242,11 +245,14 @@ def _demand(old: Guest | None, vcpu: int, thread: Thread,
 def _compute_mean_wait_ratio(
     demands: Iterable[_Demand], period: float
 ) -> float | None:
-    """Return the mean share of time that vCPUs waited for a CPU.
+    """Return the mean part of the time that vCPUs waited for a CPU.
 
     Weighted by the vCPUs' CPU demand: an unweighted mean would hide two vCPUs
     that compete for a CPU among many idle ones, and the ratio of wait to
     demand alone would report a bottleneck where almost nothing ran.
+
+    :param demands: CPU demand of each vCPU.
+    :param period: time between the two samples.
     """
     wanted = waited = 0.0
     known = False
@@ -342,7 +348,7 @@ def _busy(cpus: Iterable[int], before: Sample, now: Sample) -> float | None:
 def _find_largest_stall_ratio(
     guests_on_node: Iterable[_Between], before: Sample, now: Sample
 ) -> float | None:
-    """Return the largest share of time that a guest waited for memory.
+    """Return the largest part of the time that a guest waited for memory.
 
     Only guests on one host NUMA node count. None if unknown. Without figures
     of guests, the figure of the host is used if it is 0 or the host has one

@@ -112,7 +112,7 @@ class LoadReader:
 
     @property
     def current_time(self) -> float:
-        """Current time in seconds of the monotonic clock of load samples."""
+        """Current time of the clock of load samples: monotonic, in seconds."""
         return self._clock()
 
     def read_load_sample(
@@ -211,7 +211,7 @@ class LoadReader:
 
     def _read_guest_memory(
             self, process: _Process, now: float) -> Mapping[int, int] | None:
-        """Read the memory of a guest in bytes by host NUMA node.
+        """Read how many bytes of a guest's memory are on each host NUMA node.
 
         None if unknown. ``numa_maps`` is preferred: control group statistics
         lack huge pages.

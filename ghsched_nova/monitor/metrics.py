@@ -71,7 +71,7 @@ class Described:
 
     @property
     def exported_name(self) -> str:
-        """Name of an exported metric; a counter has the suffix ``_total``."""
+        """Name by which Prometheus sees this metric (counters: ``_total``)."""
         return self.name + '_total' if self.counter else self.name
 
 
@@ -256,7 +256,9 @@ def _resctrl_metrics(found: reader.Round,
 
 
 def _drop_nested_monitoring_groups(owned_groups: Owned) -> Owned:
-    """Drop monitoring groups inside a control group of the same guest.
+    """Drop monitoring groups whose parent is a control group of the guest.
+
+    The parent's figures include them.
 
     :param owned_groups: groups, each with its guest.
     """
@@ -319,7 +321,7 @@ def _energy(found: reader.Round, owned: Owned) -> core.Metric:
 def _map_shared_group_guests(
     owned_groups: Owned, guests: Iterable[view.Guest]
 ) -> dict[str, list[view.Guest]]:
-    """Return the guests of each shared control group, by group name.
+    """Return the guests that share each control group, by group name.
 
     :param owned_groups: resctrl groups, each with its guest.
     """
@@ -342,7 +344,7 @@ def _make_effective_limit_metrics(
     host: topology.Host, owned_groups: Owned,
     sharers: Mapping[str, Sequence[view.Guest | None]]
 ) -> Iterator[core.Metric]:
-    """Yield metrics of the bandwidth limits in force.
+    """Yield metrics of the bandwidth limits that the kernel enforces now.
 
     The samples are by control group and host NUMA node.
 
@@ -393,10 +395,11 @@ def _make_unprotected_metric(
     owned_groups: Owned, sharers: Mapping[str, Sequence[view.Guest]],
     guests: Iterable[view.Guest]
 ) -> Iterator[core.Metric]:
-    """Yield the metric of guests whose policy is not enforced.
+    """Yield the metric of guests whose bandwidth policy is not enforced.
 
-    These guests have a bandwidth policy that needs a control group, but are in
-    no control group.
+    Their policy needs a control group, but they are in none.
+
+    :param sharers: guests by name of the control group that they share.
     """
     inside = {guest for group, guest in owned_groups if group.control}
     inside |= {guest for together in sharers.values() for guest in together}

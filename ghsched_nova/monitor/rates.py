@@ -65,8 +65,7 @@ class State(enum.IntEnum):
 
     @property
     def label(self) -> str:
-        """Lower-case name of a counter's state, for output and metric labels.
-        """
+        """Name of this state of a counter, as shown in output and metrics."""
         return self.name.lower()
 
 
@@ -104,7 +103,7 @@ ZERO = Figure(State.OK, 0.0)
 
 
 def parse_monitor_file(content: bytes, read_at: float) -> Reading:
-    """Parse the content of a resctrl monitor file.
+    """Parse the content of a resctrl file that reports bandwidth.
 
     Malformed content gives a reading without a value.
 
@@ -120,7 +119,7 @@ def parse_monitor_file(content: bytes, read_at: float) -> Reading:
 
 
 def parse_core_energy(content: bytes) -> float | None:
-    """Parse a resctrl file ``core_energy``: energy in joules.
+    """Return the energy in joules from a resctrl file ``core_energy``.
 
     None if the content is not a number.
     """
@@ -131,7 +130,7 @@ def parse_core_energy(content: bytes) -> float | None:
 def compute_bandwidths(before: Mapping[_Key, Reading],
                        now: Mapping[_Key, Reading],
                        unit: Unit) -> dict[_Key, Figure]:
-    """Compute the bandwidth of each monitor file from two readings of it.
+    """Compute the bandwidth between two readings of each monitor file.
 
     :param before: previous readings by file.
     :param now: current readings by file.
@@ -169,7 +168,7 @@ _FIRST = Figure(State.FIRST, None)
 
 
 def sum_bandwidths(figures: Iterable[Figure]) -> Figure:
-    """Return the sum of bandwidth figures; NOTHING if there are none.
+    """Add up bandwidth figures; return NOTHING if there are none.
 
     The sum has the worst state of the figures and leaves out unknown ones.
     """

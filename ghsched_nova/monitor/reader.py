@@ -114,9 +114,7 @@ class Reader:
         return self._last
 
     def get_monitored_host(self) -> topology.Host:
-        """Return the resctrl properties of the monitored host, cached.
-
-        They are read again after a new mount of resctrl.
+        """Return the host's resctrl properties; read them after each mount.
 
         :raises MonitorUnavailable: if the host reports no bandwidth.
         """
@@ -136,7 +134,7 @@ class Reader:
             return host
 
     def read_monitor_files(self) -> Round:
-        """Read the monitor files of all resctrl groups once.
+        """Read the files that report bandwidth, of all resctrl groups.
 
         :raises MonitorUnavailable: if the host reports no bandwidth (any
             more).
@@ -186,7 +184,7 @@ class Reader:
         return found
 
     def measure_group_bandwidth(self) -> view.Usage:
-        """Return the bandwidth of all resctrl groups since the previous call.
+        """Return each resctrl group's bandwidth since the previous call.
 
         Counters have no rate in the first call; their state is FIRST.
 
@@ -211,10 +209,9 @@ class Reader:
 def _sum_cache_bytes_by_nodes(
     occupancy: Mapping[tuple[str, int, topology.Place], rates.Reading],
 ) -> dict[tuple[str, int], dict[topology.Nodes, int]]:
-    """Return each resctrl group's bytes in L3 caches, by NUMA nodes.
+    """Return each resctrl group's bytes in the L3 caches of NUMA nodes.
 
-    The nodes are those of the cache. Nodes with an unreadable cache are left
-    out.
+    Nodes with an unreadable cache are left out.
 
     :param occupancy: readings by group name, inode number and cache.
     """
@@ -253,9 +250,9 @@ def _sum_bandwidth_by_nodes(
 
 
 def _list_resctrl_groups(resctrl_path: str) -> list[tuple[view.Group, str]]:
-    """Return all resctrl groups with the paths of their directories.
+    """Return all resctrl groups: control groups and monitoring groups.
 
-    These are the control groups and the monitoring groups.
+    Each comes with the path of its directory.
 
     :param resctrl_path: mount point of resctrl.
     """
@@ -299,7 +296,7 @@ def _lines(path: str) -> schemata.Schemata | None:
 
 @functools.lru_cache(maxsize=1024)
 def _parse_schemata_cached(content: bytes) -> schemata.Schemata:
-    """Parse a schemata file; the result is cached by content."""
+    """Parse the content of a schemata file; equal content is parsed once."""
     return schemata.parse_kernel_schemata(content.decode(errors='replace'))
 
 

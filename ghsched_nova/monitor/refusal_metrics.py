@@ -36,7 +36,7 @@ class Collector(registry.Collector):
         self._path = path
 
     def collect(self) -> Iterator[core.Metric]:
-        """Yield the metrics of nova-scheduler's refusals by flavor.
+        """Yield metrics of requests that nova-scheduler refused, by flavor.
 
         These are the number of refusals and the time of the last one.
         """

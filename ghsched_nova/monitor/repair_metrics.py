@@ -33,15 +33,18 @@ VERSION = 1
 
 
 def render_repair_counts(counts: Mapping[str, int]) -> str:
-    """Return the number of repairs of the host by kind, as JSON."""
+    """Return as JSON how often each kind of repair was made on this host.
+
+    A repair corrects a guest's resctrl group.
+    """
     return json.dumps({'version': VERSION, 'repairs': dict(counts)},
                       sort_keys=True)
 
 
 def parse_repair_counts(text: str) -> dict[str, int]:
-    """Parse JSON with the number of repairs by kind of repair.
+    """Parse how often each kind of repair was made, from JSON.
 
-    Empty if the text is malformed.
+    A repair corrects a guest's resctrl group. Empty if the text is malformed.
     """
     return wire.parse(text, VERSION, lambda found: {
         str(kind): int(count)
@@ -58,9 +61,9 @@ class Collector(registry.Collector):
         self._path = path
 
     def collect(self) -> Iterator[core.Metric]:
-        """Yield the Prometheus counter of repairs of the host.
+        """Yield the Prometheus counter of this host's repairs, by kind.
 
-        The counter has a sample per kind of repair.
+        A repair corrects a guest's resctrl group.
         """
         try:
             counts = parse_repair_counts(self._path.read_text())

@@ -88,7 +88,8 @@ class Collector(registry.Collector):
         return []
 
     def collect(self) -> list[core.Metric]:
-        """Return the service level metrics of all servers of this host."""
+        """Return metrics of what the host's servers got of their guarantees.
+        """
         levels = service_level.from_file(self._path)
         rows = [((level.owner.project, key.server, level.owner.flavor,
                   str(key.node)), level)

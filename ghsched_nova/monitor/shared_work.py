@@ -47,10 +47,10 @@ class SharedWork(Generic[_Result]):
         self._begun = 0.0
 
     def get_result(self) -> _Result:
-        """Wait for the run of the function in progress; return its result.
+        """Return the result of the function, run once for concurrent callers.
 
-        If no run is in progress, a new one is started, which concurrent
-        callers share.
+        If a run is in progress, its result is awaited, otherwise a run is
+        started.
 
         :raises NoAnswer: if the run does not finish in time.
         :raises Exception: any exception of the function.

@@ -26,7 +26,10 @@ GUEST_TITLES = ('CPU %', 'WAIT %')
 
 
 def make_load_document(measured: load.Load | None) -> Any:
-    """Return a host load measurement as JSON data, as nova-compute does."""
+    """Return the measured load of a host as JSON data.
+
+    nova-compute reports load in the same form.
+    """
     return None if measured is None else json.loads(load.to_json(measured))
 
 
@@ -57,9 +60,12 @@ def format_guest_load_cells(
 def _compute_weighted_mean(
     guest_nodes: Iterable[load.GuestNode], values: Sequence[float | None]
 ) -> float | None:
-    """Return the mean of load values, weighted by number of vCPUs.
+    """Return the mean of values of guest NUMA nodes, weighted by vCPUs.
 
     None if a value is unknown.
+
+    :param guest_nodes: the guest NUMA nodes.
+    :param values: value of each node.
     """
     found = [(one.vcpus or 0, value)
              for one, value in zip(guest_nodes, values, strict=True)

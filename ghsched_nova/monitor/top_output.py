@@ -88,6 +88,10 @@ def make_host_document(
     """Return the bandwidth and load of a host as JSON data.
 
     Numbers have full precision.
+
+    :param measured_at: seconds since 1970.
+    :param problem: cause why libvirt did not answer.
+    :param measured: the load; None if unknown.
     """
     return {
         'time': measured_at, 'dialect': snapshot.title, 'unit': snapshot.unit,
@@ -115,7 +119,12 @@ def make_host_document(
 def format_host_as_json(
         snapshot: view.Snapshot, measured_at: float, problem: str = '',
         measured: load.Load | None = None) -> str:
-    """Return the bandwidth and load of a host as one line of JSON."""
+    """Return the bandwidth and load of a host as one line of JSON.
+
+    :param measured_at: seconds since 1970.
+    :param problem: cause why libvirt did not answer.
+    :param measured: the load; None if unknown.
+    """
     return json.dumps(
         make_host_document(snapshot, measured_at, problem, measured))
 
@@ -185,7 +194,9 @@ def sort_guests(guests: Sequence[view.GuestUsage], order: str = 'used',
                 reverse: bool = False) -> list[view.GuestUsage]:
     """Return guests sorted by a column of ghsched-top.
 
-    Equal guests are sorted by name.
+    Guests with equal values are sorted by name.
+
+    :param order: name of the column.
     """
     key, most_first = ORDERS[order]
     by_name = sorted(guests, key=lambda usage: (usage.guest.title,
@@ -336,7 +347,7 @@ def _matches(usage: view.GuestUsage, match: str) -> bool:
 
 
 def _is_limited_below_policy(row: view.GuestNode | None) -> bool:
-    """Whether a guest is limited to less bandwidth than its policy says.
+    """Whether a guest's enforced limit is lower than its policy says.
 
     A difference of two percent is allowed: openEuler's 6.6 kernel may show
     that much less than was written.
@@ -349,7 +360,7 @@ def _is_limited_below_policy(row: view.GuestNode | None) -> bool:
 
 
 def _format_node_lines(snapshot: view.Snapshot) -> list[str]:
-    """Return table lines with the bandwidth of each host NUMA node.
+    """Return the lines of ghsched-top with the bandwidth of each NUMA node.
 
     The last line has the sum if there are several nodes.
     """
@@ -389,7 +400,8 @@ def _node_row(node: view.NodeUsage) -> Row:
 def _make_guest_rows(usage: view.GuestUsage) -> list[_Entry]:
     """Return table rows of a guest's bandwidth, one per host NUMA node.
 
-    For a guest without a policy, only nodes with traffic or limits.
+    For a guest without a policy, nodes without traffic and limits are left
+    out.
     """
     if not usage.nodes:
         return [_Entry(usage.guest.title, (), rates.NOTHING,
@@ -403,7 +415,10 @@ def _make_guest_rows(usage: view.GuestUsage) -> list[_Entry]:
 
 def _make_group_rows(snapshot: view.Snapshot,
                      name_filter: str) -> list[_Entry]:
-    """Return table rows of the groups that belong to no guest."""
+    """Return table rows of the resctrl groups that belong to no guest.
+
+    :param name_filter: text that names of shown groups contain.
+    """
     return [_Entry(f'({one.group.name})', nodes, figure,
                    cached=one.cached.get(nodes))
             for one in snapshot.others if name_filter in one.group.name
@@ -470,7 +485,10 @@ def _format_bandwidth(figure: rates.Figure) -> str:
 
 
 def _format_short_time(found: service_level.ShortTime | None) -> str:
-    """Return the part of the time in which a guest was short, in percent."""
+    """Return how much of the month a guest got too little bandwidth.
+
+    In percent of the time, as text.
+    """
     percent = None if found is None else found.percent
     return '-' if percent is None else f'{percent:.2f}'
 

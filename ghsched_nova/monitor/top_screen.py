@@ -108,6 +108,8 @@ class Top:
     ) -> str:
         """Return the output that shows the current figures in a terminal.
 
+        :param columns: width of the terminal.
+        :param lines: height of the terminal.
         :param problem: message shown in place of the figures.
         """
         self._room = max(1, lines - 1)
@@ -160,7 +162,7 @@ class Top:
         self.shift = max(0, self.shift + side)
 
     def _edit_guest_filter(self, key: str) -> None:
-        """Change the guest name filter by a key that the user has pressed."""
+        """Apply a pressed key to the text by which guests are filtered."""
         typed = self._asking or ''
         if key in ('\r', '\n'):
             self.match, self._asking, self.skip = typed, None, 0
@@ -173,7 +175,7 @@ class Top:
 
 
 def parse_terminal_keys(text: str) -> list[str]:
-    """Return the keys that terminal input stands for.
+    """Return the keys that were pressed, from a terminal's input.
 
     Unknown escape sequences are left out.
     """
@@ -188,7 +190,11 @@ def parse_terminal_keys(text: str) -> list[str]:
 
 def render_screen(lines: Sequence[top_output.Line],
                   colour: bool = False) -> str:
-    """Return terminal output that replaces the shown lines by new ones."""
+    """Return the terminal codes and text that replace the shown lines.
+
+    :param lines: the new lines.
+    :param colour: whether to use colours.
+    """
     return _HOME + '\n'.join(
         (f'{_RED}{line.text}{_PLAIN}' if colour and line.alarm
          else line.text) + _END_OF_LINE for line in lines) + _END_OF_SCREEN

@@ -75,7 +75,7 @@ class Source:
     def _read_short_times(self) -> view.ShortTimes | None:
         """Read how long servers got less than their guarantees this month.
 
-        None without the file.
+        None if the file of service levels does not exist.
         """
         if self.service_levels is None:
             return None
@@ -103,9 +103,9 @@ class Source:
         return self.meter.load
 
     def count_vfio_interrupts(self) -> Mapping[str, int]:
-        """Return the interrupts that the host has handled, by PCI address.
+        """Return interrupt counts of passthrough devices, by PCI address.
 
-        These are interrupts of passthrough (VFIO) devices only.
+        Counted by the host since its start.
         """
         try:
             text = (self.proc / 'interrupts').read_text(errors='replace')
@@ -168,10 +168,9 @@ def parse_node_bandwidth(text: str) -> dict[int, int]:
 
 def make_measurement_source(
         arguments: argparse.Namespace, *, energy: bool = False) -> Source:
-    """Return a reader of bandwidth, guests and load of this host.
+    """Return an object that measures bandwidth and load of this host.
 
-    The command-line options select what is read.
-
+    :param arguments: command-line options; they select what is read.
     :param energy: whether to read the energy of processor cores, too.
     """
     return Source(

@@ -104,7 +104,7 @@ class Host:
 def read_monitored_host(
         resctrl_path: Path, sysfs: Path,
         node_bandwidth: Mapping[int, int] | None = None) -> Host:
-    """Read bandwidth monitors, NUMA nodes and L3 caches of this host.
+    """Read how this host measures bandwidth, and its NUMA nodes and caches.
 
     :param node_bandwidth: MB/s (10^6 bytes per second) that host NUMA nodes
         can deliver, from the administrator; overrides the firmware's table.
@@ -145,13 +145,13 @@ def read_monitored_host(
 def find_monitor_files(
     resctrl_path: Path, host: Host, monitor: dialects.Monitor | None = None
 ) -> tuple[Place, ...]:
-    """Return the monitor files of all resctrl domains of a host.
+    """Return the paths of a resctrl group's files that report measurements.
 
-    The paths are relative to the directory of a resctrl group. Domains whose
-    CPUs are all offline have no file.
+    There is one for each resctrl domain. The paths are relative to the
+    directory of the group. Domains whose CPUs are all offline have no file.
 
     :param resctrl_path: mount point of resctrl.
-    :param monitor: kind of figure; memory bandwidth by default.
+    :param monitor: kind of measurement; memory bandwidth by default.
     """
     monitor = monitor or host.monitor
     found = []
@@ -221,9 +221,9 @@ def _read_control_domains(
         resctrl_path: Path, sysfs: Path, node_bandwidth: Mapping[int, int],
         dialect: dialects.Dialect | None,
         l3: Mapping[int, frozenset[int]]) -> tuple[dict[int, Nodes], int]:
-    """Read the resctrl domains of each host NUMA node in the MB line.
+    """Read in which resctrl domains each host NUMA node can be limited.
 
-    Also return the MB value that means no cap.
+    Also return the value of the schemata line MB that means no cap.
 
     :param node_bandwidth: bandwidth of host NUMA nodes in MB/s, from the
         configuration.

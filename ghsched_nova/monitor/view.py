@@ -65,7 +65,7 @@ class Group:
 
     @property
     def directory_name(self) -> str:
-        """Name of the directory of a resctrl group, without its parents."""
+        """Name of the group's own directory, without parent directories."""
         return self.name.rpartition('/')[2]
 
 
@@ -228,7 +228,8 @@ class Snapshot:
                        ) -> service_level.ShortTime | None:
         """Return how long a guest got less than its guarantee this month.
 
-        None if unknown. Of several host NUMA nodes it is the longest time.
+        None if unknown. If there are several host NUMA nodes, the longest time
+        is returned.
         """
         found = [self.short_times[key] for key in (
             service_level.Key(uuid, node) for node in nodes)
@@ -236,10 +237,10 @@ class Snapshot:
         return max(found, default=None)
 
     def get_burst_shortage(self, nodes: topology.Nodes) -> float | None:
-        """Return the probability that guests do not get their burst bandwidth.
+        """Return how probably bandwidth for bursts is short on NUMA nodes.
 
-        It is the highest one of some host NUMA nodes, from 0 to 1; None if
-        unknown.
+        It is the probability, from 0 to 1, on the worst of the host NUMA nodes
+        that guests do not get their burst bandwidth. None if unknown.
         """
         return max((self.short[node] for node in nodes if node in self.short),
                    default=None)
@@ -275,7 +276,10 @@ class Owners:
 
 
 def index_guests(guests: Iterable[Guest]) -> Owners:
-    """Return an index of running guests that finds a resctrl group's guest."""
+    """Return an index that finds the guest of a resctrl group.
+
+    :param guests: running guests.
+    """
     guests = tuple(guests)
     return Owners(
         {guest.uuid: guest for guest in guests},
@@ -287,8 +291,9 @@ def index_guests(guests: Iterable[Guest]) -> Owners:
 
 
 def make_bandwidth_snapshot(usage: Usage, guests: Sequence[Guest]) -> Snapshot:
-    """Return the bandwidth of a host and its guests: policy, limit, use.
+    """Return what the host and its guests request, may use and use.
 
+    :param usage: measured bandwidth by resctrl group.
     :param guests: running guests of libvirt; guests known only by their groups
         are added.
     """
@@ -322,7 +327,10 @@ def make_bandwidth_snapshot(usage: Usage, guests: Sequence[Guest]) -> Snapshot:
 
 def _drop_nested_monitoring_groups(
         groups: Sequence[GroupUsage]) -> list[GroupUsage]:
-    """Drop monitoring groups whose parent group is in the list, too."""
+    """Drop monitoring groups whose parent group is in the list, too.
+
+    The parent's figures include them.
+    """
     names = {one.group.name for one in groups if one.group.control}
     return [one for one in groups
             if one.group.control or one.group.parent not in names]
@@ -380,12 +388,13 @@ def _make_guest_usage(
 def list_shared_groups(
     guest: Guest, groups: Iterable[Group]
 ) -> tuple[str, ...]:
-    """Return names of control groups that a guest shares with others.
+    """Return the control groups that a guest shares with other guests.
 
     Empty for most guests. The first is the group that its policy requires,
     even if it does not exist.
 
     :param groups: groups of this guest alone.
+    :returns: names of the groups.
     """
     found = []
     if guest.policy is not None and guest.policy.shared:
@@ -480,9 +489,9 @@ class _Held:
 def _compute_joint_limits(
         host: topology.Host, lines: schemata.Schemata, nodes: topology.Nodes,
         guest_nodes: Collection[int]) -> Effective | None:
-    """Return a control group's joint bandwidth limits on several NUMA nodes.
+    """Return a control group's bandwidth limits on several NUMA nodes.
 
-    The bandwidth of these host NUMA nodes is reported together.
+    The bandwidth of these host NUMA nodes is measured together.
 
     :param lines: schemata of the group.
     :param guest_nodes: host NUMA nodes of the guest; empty if unknown.
@@ -537,7 +546,7 @@ def compute_effective_limits(
 def _convert_cap(
         host: topology.Host, caps: Mapping[int, int], node: int,
         guest_nodes: Collection[int]) -> tuple[float | None, int | None]:
-    """Convert a NUMA node's bandwidth cap to percent and bytes per second.
+    """Return a NUMA node's bandwidth cap in percent and bytes per second.
 
     Each is None if unknown.
 
@@ -562,7 +571,9 @@ def _convert_cap(
 def _compute_cap_share(
     host: topology.Host, domain: int, node: int, guest_nodes: Collection[int]
 ) -> Fraction:
-    """Return which share of a resctrl domain's cap applies to a NUMA node.
+    """Return which part of a resctrl domain's cap counts for a NUMA node.
+
+    Several NUMA nodes may share a domain.
 
     :param guest_nodes: host NUMA nodes of the guest; empty if unknown.
     """

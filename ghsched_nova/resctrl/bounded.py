@@ -36,8 +36,10 @@ def order_guarantee_writes(
     """Order a plan so that guarantees are lowered before others are raised.
 
     The kernel refuses a guarantee that makes the sum of all control groups
-    exceed the bandwidth. Groups are therefore removed first, and the default
-    group's guarantee is lowered where guests have guarantees.
+    exceed the bandwidth. Groups are therefore removed first, and the kernel's
+    default group gets less where guests have guarantees.
+
+    :param plan: planned changes of resctrl.
     """
     if not wanted.bounded:
         return plan
@@ -70,10 +72,11 @@ _Values = tuple[tuple[int, str], ...]
 def _split_lowered_values(line: schemata.Line, current: schemata.Schemata
                           | None
                           ) -> tuple[_Values, _Values]:
-    """Split the new values of a schemata line into lowered and raised values.
+    """Split a schemata line's new values into lowered and raised ones.
 
     :param line: the line to write, with all its new values.
     :param current: present schemata of the control group; None if unknown.
+    :returns: the lowered values, and the others.
     """
     found = current.line(line.name) if current else None
     before = dict(found.values) if found else {}
@@ -120,7 +123,9 @@ def _lower_default_guarantee(
 def _find_raised_domains(
     name: str, reset: int, desired: Iterable[resolve.Desired]
 ) -> set[int]:
-    """Return the resctrl domains where a guest needs more than a new group.
+    """Return the resctrl domains where a guest's guarantee needs room.
+
+    There a guest's value is higher than that of a new control group.
 
     :param name: name of the schemata line.
     :param reset: value of this line in a new control group.

@@ -72,14 +72,12 @@ class Cache:
 
     @property
     def longest_free_mask(self) -> int:
-        """Mask of the longest run of L3 ways that no exclusive group uses."""
+        """Bit mask of the longest run of L3 ways that no group reserves."""
         return find_longest_free_run(self.mask, self.exclusive)
 
     @property
     def prefers_low_ways(self) -> bool:
-        """Whether guests get the lowest free L3 cache ways first.
-
-        False if they get the highest first.
+        """Whether guests get the lowest free L3 ways first; else the highest.
         """
         return bool(
             self.region & self.longest_free_mask & -self.longest_free_mask
@@ -133,12 +131,13 @@ def read_caches(
 
 
 def _parse_marked_ways(usage: str, letters: str) -> int:
-    """Return the L3 ways with certain letters in info/L3/bit_usage, as a mask.
-
-    Masks of several caches are joined.
+    """Return the L3 ways that info/L3/bit_usage marks with certain letters.
 
     The kernel marks ways that hardware uses with ``H`` or ``X``, and ways of
     control groups in mode exclusive with ``E``.
+
+    :param usage: text of info/L3/bit_usage.
+    :returns: bit mask, of all caches together.
     """
     return functools.reduce(
         operator.or_, _parse_marked_ways_by_cache(usage, letters).values(), 0
@@ -169,13 +168,14 @@ def find_longest_free_run(mask: int, exclusive: Mapping[int, int]) -> int:
 
 
 def choose_guest_ways(free: int, taken: int, shared: int) -> int:
-    """Return the bit mask of the L3 cache ways that guests may reserve.
+    """Choose the L3 cache ways that guests may reserve for themselves.
 
     They are at one end of the free ways, away from the ways of devices.
 
     :param free: bit mask of the free ways, one run.
     :param taken: bit mask of ways that devices write into.
     :param shared: minimum number of ways that stay shared by all guests.
+    :returns: bit mask of the ways.
     """
     if not free:
         return 0
@@ -191,7 +191,10 @@ def choose_guest_ways(free: int, taken: int, shared: int) -> int:
 
 
 def make_low_bits_mask(ways: int) -> int:
-    """Return a bit mask with the given number of lowest bits set."""
+    """Return a bit mask whose lowest bits are set.
+
+    :param ways: number of bits.
+    """
     return (1 << ways) - 1
 
 
@@ -205,12 +208,13 @@ def is_contiguous(mask: int) -> bool:
 def compute_unreserved_ways(
     cache: Cache, masks: Mapping[str, int], domain: int
 ) -> int:
-    """Return the bit mask of the unreserved L3 cache ways of one cache.
+    """Return the L3 ways of one cache that no control group has reserved.
 
     Control groups without reserved ways share them.
 
     :param masks: bit mask of exclusive ways on this cache, by control group.
     :param domain: id of the cache.
+    :returns: bit mask.
     """
     used = functools.reduce(operator.or_, masks.values(), 0)
     left = cache.mask
@@ -223,7 +227,7 @@ def compute_unreserved_ways(
 
 
 def find_longest_bit_run(mask: int) -> int:
-    """Return a bit mask with only the longest run of set bits of another mask.
+    """Return the longest run of adjacent set bits of a mask, as a mask.
 
     Of runs of equal length, the lowest is returned.
     """
@@ -239,12 +243,10 @@ def find_longest_bit_run(mask: int) -> int:
 def assign_reserved_masks(
     cache: Cache, wanted: Mapping[str, int], current: Mapping[str, int]
 ) -> dict[str, int]:
-    """Return the bit mask of reserved L3 ways for each group, on one cache.
+    """Assign reserved L3 ways of one cache to control groups.
 
-    A group's present mask is kept if it is valid.
-
-    If the free ways are not contiguous, all groups get new masks, so that the
-    free ways become contiguous.
+    A group keeps its present mask if it is valid. If the free ways are not
+    contiguous, all groups get new masks, so that they become contiguous.
 
     :param wanted: number of exclusive ways by control group.
     :param current: present bit mask by control group.
@@ -280,12 +282,11 @@ def _find_valid_masks(
 
 def _add_outermost_masks(cache: Cache, masks: Mapping[str, int],
                          wanted: Mapping[str, int]) -> dict[str, int]:
-    """Assign each further control group the outermost free L3 ways.
-
-    The result contains the masks of all groups.
+    """Assign further control groups the outermost of the free L3 ways.
 
     :param masks: bit masks of the groups that have one already.
     :param wanted: number of exclusive ways of each further group.
+    :returns: bit masks of all groups.
     """
     found = dict(masks)
     taken = 0
@@ -304,7 +305,9 @@ def _add_outermost_masks(cache: Cache, masks: Mapping[str, int],
 
 
 def _list_candidate_masks(cache: Cache, ways: int) -> list[int]:
-    """Return all masks of a number of adjacent L3 ways, the preferred first.
+    """Return all bit masks of some adjacent L3 ways, the preferred first.
+
+    :param ways: number of ways in each mask.
     """
     first = (cache.region & -cache.region).bit_length() - 1
     spans = [make_low_bits_mask(ways) << place
@@ -352,12 +355,14 @@ def describe_shared_ways(cache: Cache, domains: Iterable[int],
 def list_private_caches(
     cache: Cache, group: schemata.Schemata, root: schemata.Schemata
 ) -> list[int]:
-    """Return the ids of L3 caches where a group shares no way with the root.
+    """Return the L3 caches of which a control group shares no way.
 
-    Caches on which the group has no way are left out.
+    The group is compared with the root group. Caches on which the group has no
+    way are left out.
 
     :param group: schemata of the control group.
     :param root: schemata of the root group.
+    :returns: ids of the caches.
     """
     line = cache.lines[0]
     return [domain for domain in sorted(cache.domains)
@@ -367,16 +372,18 @@ def list_private_caches(
 
 
 def make_outermost_mask_key(cache: Cache, mask: int) -> int:
-    """Return a sort key that puts the outermost L3 cache bit mask first."""
+    """Return a sort key of an L3 bit mask that puts the outermost mask first.
+    """
     return mask if cache.prefers_low_ways else -mask
 
 
 def _map_private_caches(domains: frozenset[int], sysfs: Path,
                         of_nodes: bool) -> dict[int, tuple[int, ...]]:
-    """Return the L3 cache ids of each NUMA node with caches of its own.
+    """Return the L3 caches of each NUMA node that shares none of its caches.
 
     :param domains: ids of caches in the schemata.
     :param of_nodes: whether these ids are numbers of NUMA nodes.
+    :returns: ids of the caches, by node.
     """
     by_node: dict[int, set[int]] = {}
     for node, path in sysfs_files.iterate_numa_nodes(sysfs):

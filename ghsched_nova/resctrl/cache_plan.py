@@ -42,7 +42,7 @@ _ROOT_TEXT = "the kernel's default group"
 
 def add_mask_writes(plan: model.Plan, actual: model.Actual,
                     wanted: model.Wanted) -> model.Plan:
-    """Return a resctrl plan that also writes the guests' L3 cache bit masks.
+    """Add writes of the guests' L3 cache bit masks to a plan for resctrl.
 
     Other control groups lose ways before a guest gets them exclusively.
     """
@@ -85,7 +85,10 @@ def add_mask_writes(plan: model.Plan, actual: model.Actual,
 def _insert_mask_writes(actions: Sequence[model.Action],
                         masks: Sequence[model.Action]
                         ) -> Iterator[model.Action]:
-    """Yield planned changes, with L3 mask writes before the moves of threads.
+    """Insert writes of L3 masks into planned changes, before moves of threads.
+
+    :param actions: the planned changes.
+    :param masks: the writes.
     """
     yield from (one for one in actions if one.kind != 'move threads')
     yield from masks
@@ -141,7 +144,7 @@ _Masks = dict[int, dict[str, int]]
 def _assign_masks(cache: caches.Cache, groups: Mapping[str, model.Guest],
                   current: Mapping[str, schemata.Schemata]
                   ) -> tuple[_Masks, list[model.Problem]]:
-    """Assign L3 bit masks to control groups; report a shortage as problems.
+    """Assign L3 bit masks to control groups; report groups left without ways.
 
     :param groups: a guest of each control group, by name of the group.
     :param current: present schemata of each group.
@@ -166,10 +169,11 @@ def _write_masks(cache: caches.Cache, groups: Mapping[str, model.Guest],
                  masks: _Masks) -> Iterator[model.Action]:
     """Yield writes of the L3 cache bit masks of the guests' control groups.
 
-    Groups without reserved ways get the remaining ways.
+    Groups without reserved ways get the remaining ways. They are written
+    first, then the outermost masks, so that no guest gets ways that another
+    group still has.
 
-    The outermost masks are written first, so that no guest gets ways that
-    another guest has not left yet.
+    :param masks: the bit masks of reserved ways.
     """
     for domain, mine in masks.items():
         rest = caches.compute_unreserved_ways(cache, mine, domain)

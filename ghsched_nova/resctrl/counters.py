@@ -42,8 +42,9 @@ _RESOURCES = ('L3', 'MB')
 
 def read_counters(files: fs.Files, root: Path,
                   groups: Iterable[str]) -> model.Counters | None:
-    """Return the assignable bandwidth counters of a host.
+    """Return which resctrl groups have the host's bandwidth counters.
 
+    On some hosts there are fewer counters than groups, and they are assigned.
     None if the kernel counts the bandwidth of every group anyway.
 
     :param groups: paths of control groups and monitoring groups below the
@@ -95,10 +96,13 @@ def _parse_assignments(
 def add_counter_assignments(
     plan: model.Plan, actual: model.Actual, wanted: model.Wanted
 ) -> model.Plan:
-    """Return a resctrl plan that also assigns bandwidth counters to guests.
+    """Add assignments of bandwidth counters to guests to a plan for resctrl.
 
     Groups that the plan creates are left out: the kernel assigns counters to
     new groups.
+
+    :param plan: planned changes of resctrl.
+    :returns: the extended plan.
     """
     counters = actual.counters
     if counters is None:
@@ -123,9 +127,11 @@ def add_counter_assignments(
 def map_measuring_groups(
     guests: Iterable[model.Guest], names: Mapping[str, model.Group]
 ) -> dict[str, model.Guest]:
-    """Map each resctrl group that measures bandwidth to its guest.
+    """Return the guest of each resctrl group that measures bandwidth.
 
     The key is the path of a control group or monitoring group.
+
+    :param names: existing groups by name.
     """
     return {
         model.get_monitoring_group_path(name, guest.domain.uuid)
@@ -154,9 +160,9 @@ class _Ledger:
         self._released: dict[model.Counted, list[int]] = {}
 
     def assign_counter(self, group: str, domain: int) -> bool:
-        """Assign a free bandwidth counter of a resctrl domain to a group.
+        """Assign a bandwidth counter of a resctrl domain to a group.
 
-        If none is free, one of a group that is not to be measured is released.
+        If none is free, one is taken from a group that need not be measured.
 
         :returns: False if the domain has no counter left.
         """

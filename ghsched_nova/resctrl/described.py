@@ -184,7 +184,7 @@ def _parse_control(top: str, info: Mapping[str, str]) -> Control | None:
 def add_described_knobs(known: Sequence[knobs.Knob],
                         controls: Sequence[Control], root: schemata.Schemata
                         ) -> tuple[knobs.Knob, ...]:
-    """Add controls that the kernel describes to a host's known controls.
+    """Add bandwidth controls that the kernel describes to the known ones.
 
     :param known: controls that ghsched knows without a description; they take
         precedence.
@@ -203,7 +203,8 @@ def add_described_knobs(known: Sequence[knobs.Knob],
 
 
 def make_control_preference_key(control: Control) -> tuple[bool, int, str]:
-    """Return a sort key that puts the preferred bandwidth control first."""
+    """Return a sort key of a bandwidth control; preferred controls come first.
+    """
     word = control.name.rpartition('_')[2]
     order = _ORDER.index(word) if word in _ORDER else len(_ORDER)
     return control.name != control.resource, order, control.name
@@ -249,7 +250,7 @@ def _convert_control(
 
 def _has_same_domains(control: Control, found: Sequence[knobs.Knob],
                       root: schemata.Schemata) -> bool:
-    """Whether a control has the same resctrl domains as the control in use.
+    """Whether a described control has the resctrl domains of those in use.
 
     :param found: controls in use; the first one is compared.
     :param root: schemata of the root group.
@@ -289,7 +290,7 @@ def filter_controls_by_resource(
 
 def find_domain_kind(controls: Sequence[Control], line: str
                      ) -> knobs.DomainKind | None:
-    """Return whether a schemata line's domains are L3 caches or NUMA nodes.
+    """Return whether the domains of a schemata line are L3 caches or nodes.
 
     None if the kernel does not describe the line.
     """
@@ -299,9 +300,10 @@ def find_domain_kind(controls: Sequence[Control], line: str
 
 def apply_described_maximum(knob: knobs.Knob, controls: Sequence[Control]
                             ) -> knobs.Knob:
-    """Return a bandwidth control with the maximum that the kernel describes.
+    """Set a bandwidth control's maximum to the one that the kernel describes.
 
-    Unchanged if the maximum is fixed or the control is not described.
+    :param knob: the control; returned unchanged if its maximum is fixed, or if
+        the kernel does not describe it.
     """
     control = next((one for one in controls if one.name == knob.line), None)
     if control is None or not knob.power:

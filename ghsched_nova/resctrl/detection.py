@@ -36,7 +36,7 @@ from ghsched_placement import decimals
 
 def detect_dialect(info: Info, root: schemata.Schemata,
                    group_files: Set[str] = frozenset()) -> Dialect | None:
-    """Return the resctrl variant (dialect) of a host's kernel.
+    """Return which known variant (dialect) of resctrl this host has.
 
     The result contains only the bandwidth controls that the host has.
 
@@ -76,7 +76,10 @@ def detect_dialect(info: Info, root: schemata.Schemata,
 def _matches_described_cap(
     dialect: Dialect, controls: Sequence[described.Control]
 ) -> bool:
-    """Whether a dialect's cap has the unit that the kernel describes."""
+    """Whether the kernel describes the cap in the unit that a dialect expects.
+
+    A dialect is a known variant of resctrl.
+    """
     lines = {knob.line for knob in dialect.knobs if knob.role == 'maximum'}
     return all(
         control.unit_bytes_per_s == dialect.unit.size if dialect.absolute
@@ -86,7 +89,7 @@ def _matches_described_cap(
 
 def _make_described_dialect(controls: Sequence[described.Control],
                             root: schemata.Schemata) -> Dialect:
-    """Return a resctrl dialect made only from the kernel's own descriptions.
+    """Make a resctrl variant (dialect) from the kernel's own descriptions.
 
     It has no controls yet, only the unit of the described cap.
     """
@@ -110,10 +113,14 @@ def _make_described_dialect(controls: Sequence[described.Control],
 def list_fitting_dialects(
     info: Info, root: schemata.Schemata, group_files: Set[str] = frozenset()
 ) -> list[Dialect]:
-    """Return the matching resctrl dialects that know the most bandwidth lines.
+    """Return the resctrl variants (dialects) that fit a host best.
 
-    New kernels may have lines that no dialect knows, so that an unknown line
-    does not exclude a dialect.
+    They know the most bandwidth lines of the host. New kernels may have lines
+    that no dialect knows, so an unknown line does not exclude a dialect.
+
+    :param info: text of the files below resctrl's info/, by path.
+    :param root: schemata of the root group.
+    :param group_files: names of the files in the root group.
     """
     unknown = {dialect.name: len(list_unknown_lines(dialect, root))
                for dialect in dialects.ALL
@@ -124,7 +131,11 @@ def list_fitting_dialects(
 
 def list_unknown_lines(dialect: Dialect, root: schemata.Schemata
                        ) -> tuple[schemata.Line, ...]:
-    """Return a host's bandwidth lines that a resctrl dialect does not know."""
+    """Return a host's bandwidth lines that a resctrl variant does not know.
+
+    :param dialect: the known variant of resctrl.
+    :param root: schemata of the root group.
+    """
     return tuple(line for line in root.lines if line.name.startswith('MB')
                  and line.name not in dialect.line_names)
 
@@ -132,9 +143,9 @@ def list_unknown_lines(dialect: Dialect, root: schemata.Schemata
 def describe_unused_controls(
     dialect: Dialect, root: schemata.Schemata
 ) -> tuple[str, ...]:
-    """Return notes on unknown bandwidth lines and on lines that weaken caps.
+    """Describe bandwidth lines that ghsched does not use, for administrators.
 
-    The notes are for the administrator of the host.
+    These are unknown lines, and lines that weaken caps.
 
     :param root: schemata of the root group.
     """
@@ -147,7 +158,10 @@ def describe_unused_controls(
 
 
 def describe_reduced_caps(group: schemata.Schemata) -> Iterator[str]:
-    """Yield a note on each schemata line that reduces a cap's bandwidth."""
+    """Yield a note on each schemata line that makes a group's cap lower.
+
+    :param group: schemata of the control group.
+    """
     for name in dialects.LIMITING:
         values = _get_values(group, name)
         if not values:
@@ -165,7 +179,10 @@ def describe_reduced_caps(group: schemata.Schemata) -> Iterator[str]:
 
 def explain_unknown_dialect(info: Info, root: schemata.Schemata,
                             group_files: Set[str] = frozenset()) -> str:
-    """Return one sentence on why no known resctrl dialect matches a host."""
+    """Return why no known resctrl variant (dialect) matches this host.
+
+    :returns: one sentence.
+    """
     reasons = [
         f'not {dialect.title}, because '
         + (
@@ -179,7 +196,9 @@ def explain_unknown_dialect(info: Info, root: schemata.Schemata,
 
 def explain_mismatch(dialect: Dialect, info: Info, root: schemata.Schemata,
                      group_files: Set[str] = frozenset()) -> str | None:
-    """Return why a resctrl dialect does not match a host; None if it matches.
+    """Return why a resctrl variant does not match a host; None if it does.
+
+    :param dialect: the known variant of resctrl.
     """
     return (_explain_wrong_files(dialect.evidence, info)
             or _explain_missing_throttle(dialect.evidence, info)
@@ -189,7 +208,10 @@ def explain_mismatch(dialect: Dialect, info: Info, root: schemata.Schemata,
 
 
 def _apply_kernel_maximums(dialect: Dialect, info: Info) -> Dialect:
-    """Return a resctrl dialect with the maximum values of info/MB/features."""
+    """Set a resctrl variant's maximum values to those in info/MB/features.
+
+    :param dialect: the known variant of resctrl.
+    """
     told = dict(word.split('@', 1) for word in
                 info.get('MB/features', '').split() if '@' in word)
 
@@ -295,7 +317,7 @@ def _explain_wrong_caps(dialect: Dialect, caps: list[bool]) -> str | None:
 
 
 def _read_granularity(info: Info) -> tuple[int, int] | None:
-    """Return granularity and minimum of bandwidth caps from info/MB.
+    """Return the granularity and the minimum of caps, from info/MB.
 
     None if one of the two is missing or malformed.
     """

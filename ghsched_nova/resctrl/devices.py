@@ -26,10 +26,13 @@ from ghsched_nova.resctrl import model
 
 def add_device_moves(plan: model.Plan, actual: model.Actual,
                      wanted: model.Wanted) -> model.Plan:
-    """Return a resctrl plan that also moves passthrough devices.
+    """Add moves of passthrough devices to a plan for resctrl.
 
     Devices leave a control group before the group is removed. They join a
     guest's group after the threads of the guest.
+
+    :param plan: planned changes of resctrl.
+    :returns: the extended plan.
     """
     groups = {guest.domain.uuid: model.find_guest_group(guest, actual.groups)
               or guest.group for guest in wanted.guests}
@@ -70,7 +73,9 @@ def _move_missing_devices(
 
 def _release_devices(actual: model.Actual, wanted: model.Wanted,
                      groups: set[str]) -> Iterator[model.Action]:
-    """Yield moves of devices that no running guest uses to the default group.
+    """Yield moves of unused devices out of control groups.
+
+    Devices that no running guest uses go to the kernel's default group.
 
     :param groups: names of the control groups that the devices leave.
     """

@@ -76,7 +76,7 @@ class Monitor:
     unit: Literal['rate_mb', 'counter_bytes']
 
     def is_announced(self, info: Info) -> bool:
-        """Whether a host reports memory bandwidth in the files of a monitor.
+        """Whether a host has this kind of files that report memory bandwidth.
 
         :param info: text of the files below resctrl's info/, by path.
         """
@@ -164,13 +164,12 @@ class Dialect:
     staged: bool = False
 
     def find_knob(self, role: Role) -> Knob | None:
-        """Return the control for one part of a policy, e.g. the cap, or None.
-        """
+        """Return the bandwidth control for a role, e.g. the cap, or None."""
         return next((k for k in self.knobs if k.role == role), None)
 
     @property
     def main_knob(self) -> Knob:
-        """Bandwidth control for caps; the one for guarantees without caps."""
+        """Bandwidth control of the caps; without caps, of the guarantees."""
         return (
             self.find_knob('maximum')
             or self.find_knob('minimum')
@@ -183,7 +182,7 @@ class Dialect:
         return self.unit.size is not None
 
     def capabilities(self) -> frozenset[str]:
-        """Return the bandwidth capabilities of a resctrl dialect.
+        """Return the bandwidth capabilities of this resctrl variant.
 
         They are keys of names.CAPABILITY_TRAITS, e.g. MEM_BW_MAX.
         """
@@ -202,12 +201,12 @@ class Dialect:
 
     @property
     def line_names(self) -> frozenset[str]:
-        """Names of the schemata lines that a resctrl dialect knows."""
+        """Names of the schemata lines that this resctrl variant has."""
         return frozenset(knob.line for knob in self.knobs).union(
             self.passive, LIMITING)
 
     def restrict_to_lines(self, lines: frozenset[str]) -> 'Dialect':
-        """Return a resctrl dialect with only the controls that a host has.
+        """Return this resctrl variant without controls that a host lacks.
 
         :param lines: names of the host's schemata lines.
         """

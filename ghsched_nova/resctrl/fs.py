@@ -197,7 +197,7 @@ def wait_for_writer(root: Path, patience: float = READER_PATIENCE) -> None:
 
 
 def can_any_user_lock(root: Path) -> bool:
-    """Whether unprivileged users can open and lock the resctrl directory.
+    """Whether unprivileged users can lock the resctrl directory.
 
     A process that holds a lock (flock(2)) there prevents libvirt from starting
     guests.
@@ -225,10 +225,11 @@ def write_line(files: Files, root: Path, path: Path, line: str) -> None:
 def move_devices(
     files: Files, root: Path, group: Path, devices: Iterable[int]
 ) -> None:
-    """Move IOMMU groups of devices to a control group.
+    """Move the IOMMU groups of devices to a resctrl control group.
 
     IOMMU groups that no longer exist are skipped.
 
+    :param devices: numbers of IOMMU groups.
     :raises GroupError: if the kernel refuses a move.
     """
     for number in devices:

@@ -160,7 +160,9 @@ class ResctrlHost:
 
     @property
     def written_values(self) -> dict[str, dict[int, int]]:
-        """Value to write for each shown value that differs, by schemata line.
+        """Value to write so that the kernel shows a value, by schemata line.
+
+        Only values for which the two differ.
         """
         return {
             line: scale.values_to_write
@@ -170,14 +172,14 @@ class ResctrlHost:
 
     @property
     def tolerance(self) -> dict[str, int]:
-        """Accepted difference from the wanted schemata value, by line."""
+        """Accepted difference of a shown from a written value, by line."""
         return {knob.line: knob.tolerance or self.granularity + _COARSEST
                 for knob in self.dialect.knobs if knob.tolerance
                 or knob.measured and knob.line not in self.scales}
 
     @property
     def bounded_lines(self) -> dict[str, int]:
-        """Value of a new control group, by schemata line with a bounded sum.
+        """Value in a new control group, by schemata line with a limited sum.
 
         The kernel limits the sum of such a line over all control groups.
         """
@@ -216,7 +218,7 @@ class ResctrlHost:
         return self.spare_monitors // self.num_closids
 
     def count_lost_control_groups(self, monitors: int) -> int:
-        """Return how many control groups monitoring groups make impossible.
+        """Return how many control groups the host loses to monitoring groups.
 
         Both need monitoring ids (RMIDs), of which the host has a fixed number.
 
@@ -248,7 +250,7 @@ class ResctrlHost:
 
     def make_description(
             self, reserved_groups: int = 0) -> placement_host.HostDescription:
-        """Return the host description from which Placement inventory is made.
+        """Return the host's properties from which its inventory is made.
 
         :param reserved_groups: number of control groups reserved for other
             software, without the kernel's default group.
@@ -314,7 +316,7 @@ def _detect_dialect(
     resctrl: Path, info: Mapping[str, str], root: schemata.Schemata,
     settings: HostSettings
 ) -> dialects.Dialect:
-    """Return the resctrl variant (dialect) of the host's kernel.
+    """Return which known variant (dialect) of resctrl this host has.
 
     Its monitor is the one that this host has; None without one.
 
@@ -367,7 +369,8 @@ def read_info(resctrl: Path) -> dict[str, str]:
 def _list_info_files(directory: Path, depth: int = 0) -> Iterator[Path]:
     """Yield the files of resctrl's info/ that describe controls.
 
-    Subdirectories are searched only for descriptions of schemata lines.
+    :param depth: depth of the directory below info/. Deeper ones are searched
+        only for descriptions of schemata lines.
     """
     for path in sysfs_files.list_directory(directory):
         if os.path.isfile(path):
@@ -377,11 +380,10 @@ def _list_info_files(directory: Path, depth: int = 0) -> Iterator[Path]:
 
 
 def _read_bandwidth_info(resctrl: Path) -> dict[str, str]:
-    """Return the text of resctrl's info/ files, by path.
-
-    A host without control of memory bandwidth is refused.
+    """Read resctrl's info/ of a host that can control memory bandwidth.
 
     :param resctrl: mount point of resctrl.
+    :returns: text of the files, by path.
     :raises ResctrlUnavailable: if the host cannot control memory bandwidth.
     """
     info = read_info(resctrl)
@@ -438,7 +440,7 @@ def _count_rmids(dialect: dialects.Dialect, info: Mapping[str, str]) -> int:
 
 def _count_assignable(dialect: dialects.Dialect,
                       info: Mapping[str, str]) -> dict[int, int]:
-    """Return the number of assignable bandwidth counters by resctrl domain.
+    """Return how many bandwidth counters can be assigned, by resctrl domain.
 
     Empty unless the kernel's mode in mbm_assign_mode, marked by brackets, is
     mbm_event (Documentation/filesystems/resctrl.rst).
@@ -463,7 +465,7 @@ def _count_assignable(dialect: dialects.Dialect,
 
 def _compute_uncapped_value(dialect: dialects.Dialect,
                             caps: Mapping[int, int]) -> int:
-    """Return the schemata value that leaves a control group without a cap.
+    """Return the schemata value that means no bandwidth cap.
 
     :param caps: values of the root group by domain.
     """
@@ -481,7 +483,7 @@ def _compute_uncapped_value(dialect: dialects.Dialect,
 def read_scales(dialect: dialects.Dialect, minimum: int, granularity: int,
                 readings: Mapping[str, rounding.Readings] = _NO_READINGS
                 ) -> dict[str, rounding.Scale]:
-    """Return the percentages that each schemata line can hold, by line.
+    """Return which percentages each schemata line can be set to, by line.
 
     :param minimum: lowest cap of the host.
     :param granularity: granularity of caps.
@@ -513,7 +515,12 @@ def read_scales(dialect: dialects.Dialect, minimum: int, granularity: int,
 def _list_unmeasured_lines(dialect: dialects.Dialect, granularity: int,
                            readings: Mapping[str, rounding.Readings]
                            ) -> tuple[str, ...]:
-    """Return the schemata lines whose rounding must still be measured."""
+    """Return the schemata lines whose rounding must still be measured.
+
+    The kernel rounds the percentages that are written to these lines.
+
+    :param readings: measured percentages by line.
+    """
     return tuple(
         knob.line for knob in dialect.knobs if knob.line not in readings
         and (knob.measured or knob.fraction and granularity > 1))

@@ -97,7 +97,7 @@ class Knob:
     tolerance: int = 0
 
     def can_show(self, value: int) -> bool:
-        """Whether the kernel can show this value in a schemata line."""
+        """Whether this schemata line can have a value when it is read."""
         lowest = self.minimum if self.lowest is None else self.lowest
         return lowest <= value <= self.maximum
 
@@ -108,7 +108,7 @@ class Knob:
 
     @property
     def is_coarse(self) -> bool:
-        """Whether only some percentages can be set as a cap or guarantee."""
+        """Whether only some percentages can be set in this schemata line."""
         return self.role in ('maximum', 'minimum') and (
             not self.is_percent or self.tolerance > 0
             or self.role == 'minimum' and self.maximum < 100)
@@ -135,7 +135,7 @@ class Knob:
         return 100 * value / self.whole
 
     def list_percentages(self) -> tuple[int, ...]:
-        """Return the percentages that a schemata line can hold, ascending."""
+        """Return the percentages that can be set in this line, ascending."""
         lowest = max(1, self.minimum, self.tolerance + 1)
         if self.role == 'minimum':
             highest = min(self.maximum, math.floor(self.whole))

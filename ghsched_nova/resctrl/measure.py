@@ -33,13 +33,14 @@ def measure_percentages(root: Path, lines: Sequence[str], domain: int,
                         files: fs.Files | None = None,
                         lock_timeout: float = fs.LOCK_TIMEOUT
                         ) -> dict[str, rounding.Readings]:
-    """Measure to which percentage the kernel rounds each of 0 to 100, by line.
+    """Measure to which percentage the kernel rounds each of 0 to 100.
 
     A temporary control group is created for the measurement.
 
     :param root: mount point of resctrl.
     :param lines: names of the schemata lines.
     :param domain: resctrl domain to write to.
+    :returns: percentages by line.
     :raises GroupError: if resctrl is not mounted or locked, no control group
         is left, or the group cannot be read.
     """

@@ -106,13 +106,16 @@ class Guest:
 
     @property
     def is_only_measured(self) -> bool:
-        """Whether a guest has no bandwidth policy, but is to be measured."""
+        """Whether the guest has no bandwidth policy and is to be measured."""
         return (self.maker == 'ghsched' and self.monitor
                 and not self.shared and not self.desired)
 
     @property
     def group(self) -> str:
-        """Name of the control or monitoring group that a guest needs."""
+        """Name of the resctrl group that the guest needs.
+
+        It is a control group or a monitoring group.
+        """
         if self.is_only_measured:
             return naming.render_monitor_path(self.domain.uuid)
         if self.maker == 'ghsched':
@@ -278,13 +281,14 @@ class Action:
 
     @property
     def what(self) -> str:
-        """Schemata line, thread ids or IOMMU groups that a change writes."""
+        """Schemata line, thread ids or IOMMU groups that this change writes.
+        """
         return (self.line.strip()
                 or ', '.join(map(str, self.threads or self.devices)))
 
     @property
     def is_for_monitoring(self) -> bool:
-        """Whether a change of resctrl serves only to measure bandwidth."""
+        """Whether this change of resctrl serves only to measure bandwidth."""
         return self.kind in COUNTING or f'/{naming.MONITORS}' in self.group
 
     def __str__(self) -> str:
@@ -329,7 +333,9 @@ class Plan:
 
 
 def check_desired_state(wanted: Wanted) -> None:
-    """Refuse a malformed desired state of resctrl before root applies it.
+    """Refuse a malformed desired state of resctrl.
+
+    Checked before it is applied with root's privileges.
 
     :raises ValueError: with the reason.
     """
@@ -426,9 +432,10 @@ def is_libvirt_monitor(name: str, domain: Domain) -> bool:
 
 
 def is_libvirt_group(machine: tuple[int, str] | None, domain: Domain) -> bool:
-    """Whether libvirt would give this group name to a domain.
+    """Whether libvirt gives a domain's control group this name.
 
-    :param machine: domain id and remaining text of the group name.
+    :param machine: domain id and remaining text of the group name; None if the
+        name is not of libvirt's form.
     """
     return (machine is not None and machine[0] == domain.id
             and naming.is_similar_name(machine[1], domain.name))
@@ -437,7 +444,9 @@ def is_libvirt_group(machine: tuple[int, str] | None, domain: Domain) -> bool:
 def map_guests_by_group(
     guests: Iterable[Guest], names: Collection[str]
 ) -> dict[str, list[Guest]]:
-    """Group guests by the name of their existing or future resctrl group.
+    """Return the guests of each resctrl group, by name of the group.
+
+    The group exists already, or is yet to be created.
 
     :param names: names of the existing groups.
     """
@@ -460,7 +469,10 @@ def get_monitoring_group_path(group: str, uuid: str) -> str:
 def expand_shared_problems(
     guests: Iterable[Guest], problems: Iterable[Problem]
 ) -> Iterator[Problem]:
-    """Yield problems, those of a shared control group once for each guest."""
+    """Repeat each problem of a shared control group for each of its guests.
+
+    Other problems are yielded as they are.
+    """
     by_group = map_guests_by_group(guests, ())
     for problem in problems:
         concerned = [] if problem.guest else by_group.get(problem.group, [])

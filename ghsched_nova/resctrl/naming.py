@@ -112,7 +112,7 @@ def parse_machine_name(name: str) -> tuple[int, str] | None:
 
 
 def is_similar_name(part: str, name: str) -> bool:
-    """Whether libvirt may have derived a group name from this domain name.
+    """Whether libvirt may have made a group's name from a domain's name.
 
     Only letters and digits are compared, and the group name may be cut off.
 

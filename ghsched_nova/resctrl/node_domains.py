@@ -26,13 +26,11 @@ _NodeMap = tuple[dict[int, tuple[int, ...]], dict[int, str]]
 def map_domains(
     dialect: dialects.Dialect, domains: frozenset[int], sysfs: Path
 ) -> _NodeMap:
-    """Return the resctrl domains of each host NUMA node.
+    """Return the resctrl domains that belong to each host NUMA node.
 
-    The second result is the reason for each node that cannot have limits.
-
-    Limits are impossible on a node without CPUs or domains, or with CPUs whose
-    domain is unknown. With sub-NUMA clusters several nodes have the same
-    domain.
+    The second result has the reason for each node that cannot have limits:
+    one without CPUs or domains, or with CPUs whose domain is unknown. With
+    sub-NUMA clusters several nodes have the same domain.
 
     :param domains: ids of the domains in the MB schemata line.
     :raises ResctrlUnavailable: if it is unknown what the domain ids mean.

@@ -82,7 +82,11 @@ def _rank_group(item: tuple[str, Sequence[Guest]]) -> int:
 
 def _collect_actions(steps: Iterable[Action | Problem],
                      actions: list[Action]) -> Iterator[Problem]:
-    """Append the actions of a plan's steps to a list; yield the problems."""
+    """Divide a plan's steps: append actions to a list, yield problems.
+
+    :param steps: planned changes, and problems that prevent changes.
+    :param actions: the list.
+    """
     for step in steps:
         if isinstance(step, Action):
             actions.append(step)
@@ -95,9 +99,9 @@ def _index_domains_by_id(domains: Iterable[Domain]) -> dict[int, Domain]:
 
 
 def _is_foreign(name: str, running: Mapping[int, Domain]) -> bool:
-    """Whether a group belongs to other software or a running libvirt domain.
+    """Whether ghsched must not manage the resctrl group of this name.
 
-    ghsched does not manage such groups.
+    The group belongs to other software, or to a running libvirt domain.
 
     :param running: running libvirt domains by id.
     """
@@ -123,8 +127,8 @@ def _find_leaked_groups(actual: model.Actual, wanted: model.Wanted,
     guest's threads are left in it.
 
     :param needed: names of groups that guests need.
-    :param guest_tids: ids of threads whose guests need a group; they do not
-        count when there are too few groups.
+    :param guest_tids: ids of threads that will move to their guest's group;
+        they do not keep a group if there are too few groups.
     """
     uuids = {domain.uuid for domain in wanted.domains}
     # It is known which group these need; the others may need theirs.
@@ -186,10 +190,11 @@ class _CanNot(Exception):  # noqa: N818
 
 def _plan_group(name: str, guests: Sequence[Guest], actual: model.Actual,
                 wanted: model.Wanted) -> Iterator[Action | Problem]:
-    """Yield the changes that create or repair a control group of guests.
+    """Yield the changes that create or correct a guest's control group.
 
     A problem is yielded for each guest whose policy cannot be enforced.
 
+    :param name: name of the group.
     :param guests: guests of the group; several if they share it.
     """
     uuids = [guest.domain.uuid for guest in guests]
@@ -323,10 +328,14 @@ def _move_threads(guest: Guest, name: str, inside: Set[int],
 def _find_foreign_vcpus(guests: Sequence[Guest], name: str,
                         actual: model.Actual,
                         guest_tids: Set[int]) -> Iterator[Problem]:
-    """Yield a problem for each guest whose control group has foreign vCPUs.
+    """Yield a problem if a control group has vCPUs of other guests.
 
-    :param guest_tids: ids of threads whose guests need a group; they do
-        not count.
+    One for each of the group's guests.
+
+    :param guests: guests of the group.
+    :param name: name of the group.
+    :param guest_tids: ids of threads that will move to their guest's group;
+        they do not count.
     """
     group = actual.groups.get(name)
     strange = group.vcpu_threads - guest_tids if group else None
@@ -345,12 +354,11 @@ def _plan_monitoring(
     actual: model.Actual,
     wanted: model.Wanted,
 ) -> Iterator[Action]:
-    """Yield the changes that give guests in shared groups a monitoring group.
+    """Yield the changes that give guests of shared groups monitoring groups.
 
-    The number of monitoring ids limits how many guests get one.
-
-    Monitoring groups of guests that left are removed first. Guests without a
-    policy come last.
+    Monitoring groups of guests that left are removed first. The number of
+    monitoring ids limits how many guests get one; guests without a policy come
+    last.
 
     :param shared: guests by shared control group.
     """
@@ -383,7 +391,7 @@ def _plan_monitoring(
 
 def _choose_monitored(guests: Iterable[Guest], monitored: Set[str],
                       spare: int) -> list[Guest]:
-    """Return the guests of a shared group that get or keep a monitoring group.
+    """Choose which guests of a shared group have a monitoring group.
 
     :param monitored: UUIDs of guests that have one already.
     :param spare: number of further monitoring groups that can be created.

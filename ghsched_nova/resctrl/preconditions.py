@@ -81,9 +81,9 @@ class Missing:
 
 
 def list_unmet_preconditions(kernel: Kernel) -> tuple[Missing, ...]:
-    """Return the preconditions of bandwidth control that a host does not meet.
+    """Return what prevents bandwidth control on a host.
 
-    They concern the kernel, the firmware and the mount of resctrl.
+    The conditions concern the kernel, the firmware and the mount of resctrl.
     """
     if 'MB' in kernel.info:
         return ()

@@ -111,7 +111,7 @@ _Report = tuple[Sequence[tuple[model.Kind, str, str, str, str,
 
 
 def remove_own_group(root: Path, uuid: str) -> bool:
-    """Remove a guest's control group as root, through the privileged daemon.
+    """Remove a guest's own control group with root's privileges.
 
     The group stays if vCPU threads are still in it.
 
@@ -127,8 +127,9 @@ def remove_own_group(root: Path, uuid: str) -> bool:
 
 def reconcile(root: Path, run_path: Path,
               wanted: model.Wanted) -> reconciling.Report:
-    """Bring the host's resctrl groups to the desired state as root.
+    """Bring the host's resctrl groups to the desired state, as root.
 
+    :param run_path: directory with libvirt's PID files.
     :raises fs.GroupError: if resctrl is not mounted or locked, or the helper
         does not answer.
     :raises ValueError: if the desired state is malformed.
@@ -171,8 +172,11 @@ def _pack_problems(problems: Sequence[model.Problem]
 
 def measure_percentages(root: Path, lines: Sequence[str],
                         domain: int) -> dict[str, rounding.Readings]:
-    """Measure as root how the kernel rounds bandwidth percentages.
+    """Measure how the kernel rounds bandwidth percentages, as root.
 
+    :param root: mount point of resctrl.
+    :param lines: names of the schemata lines.
+    :param domain: resctrl domain to write to.
     :raises fs.GroupError: if resctrl cannot be used.
     :raises ValueError: for a malformed line or domain.
     """

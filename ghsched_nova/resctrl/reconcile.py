@@ -99,7 +99,7 @@ class Place:
 
 def preview(place: Place, wanted: model.Wanted,
             files: fs.Files | None = None) -> Report:
-    """Return the changes and problems of a reconciliation, without doing it.
+    """Return what a reconciliation of resctrl would change; change nothing.
 
     :raises GroupError: if resctrl is not mounted, or its lock is not free.
     """
@@ -114,9 +114,8 @@ def reconcile(place: Place, wanted: model.Wanted,
               files: fs.Files | None = None) -> Report:
     """Bring the guests' resctrl groups to the desired state.
 
-    Groups, schemata values and the threads in groups are corrected.
-
-    An error for one guest does not stop the work on other guests.
+    Groups, schemata values and the threads in groups are corrected. An error
+    for one guest does not stop the work on other guests.
 
     :raises GroupError: if resctrl is not mounted, or its lock is not free.
     """
@@ -229,9 +228,9 @@ class _Work:
             (what.group, one) in self.failed for one in needed)
 
     def can_retry_groups(self, plan: model.Plan) -> bool:
-        """Whether to retry control groups that could not be created.
+        """Whether to retry the creation of control groups that failed.
 
-        That is so if groups were or will be removed. The problems of the
+        Worth a retry if groups were or will be removed. The problems of the
         retried groups are forgotten.
         """
         freed = (any(action.kind == 'remove group' for action in plan.actions)
@@ -286,10 +285,9 @@ class _Work:
             return
 
     def _is_rmid_busy(self, path: Path, error: OSError) -> bool:
-        """Whether a new group was refused because free RMIDs are still busy.
+        """Whether a group was refused only because free ids are still busy.
 
         A monitoring id (RMID) is busy while caches hold data of its old group.
-
         With monitoring ids per control group (MPAM), the kernel returns ENOSPC
         for this, too.
         """
@@ -354,7 +352,7 @@ class _Work:
     def _list_groups_to_join(
         self, path: Path, action: model.Action
     ) -> tuple[Path, ...]:
-        """Return the groups that a thread must join in turn to reach a group.
+        """Return the groups that a thread must join, one after the other.
 
         A thread must be in the parent control group before it can join a
         monitoring group (``__rdtgroup_move_task()`` in fs/resctrl/rdtgroup.c).

@@ -115,15 +115,15 @@ class DomainSetting:
 
     @property
     def memorytune(self) -> dict[str, int | None]:
-        """Bandwidth settings by attribute of libvirt's ``<memorytune>``."""
+        """This setting as attributes of libvirt's ``<memorytune>``."""
         return {'id': self.domain, 'bandwidth': self.maximum,
                 'hardlimit': self.hardlimit, 'priority': self.priority,
                 'min_bandwidth': self.minimum}
 
     def get_value_for_role(self, role: knobs.Role) -> int | None:
-        """Return the value of one part of a policy, e.g. the cap.
+        """Return this setting's schemata value for a role, e.g. the cap.
 
-        None if the host does not support that part.
+        None if the host does not support the role.
         """
         value = getattr(self, role)
         return None if value is None else int(value)
@@ -225,9 +225,10 @@ def scale_shared_policy(
     policy: guest_policy.GuestPolicy,
     guests: int,
 ) -> guest_policy.GuestPolicy:
-    """Multiply a bandwidth policy by the number of guests in a shared group.
+    """Return the policy of a control group that several guests share.
 
-    The policy is unchanged on hosts where limits hold for each CPU core.
+    It is the bandwidth policy of each guest times the number of guests; the
+    policy is unchanged on hosts where limits hold for each CPU core.
 
     :param guests: number of guests.
     """
@@ -242,11 +243,12 @@ def scale_shared_policy(
 
 def make_default_policy(host: resctrl_host.ResctrlHost, maximum: int
                         ) -> tuple[guest_policy.GuestPolicy, tuple[int, ...]]:
-    """Return the policy and NUMA nodes of the cap for guests without a policy.
+    """Return a bandwidth policy that caps all guests without a policy.
 
     The cap is hard if the host supports that, with the lowest priority.
 
     :param maximum: cap in percent.
+    :returns: the policy, and the host NUMA nodes it applies to.
     :raises PolicyNotHeld: if it is unknown whether caps are hard or soft.
     """
     held = host.capabilities()
@@ -340,9 +342,10 @@ def _join_settings(host: resctrl_host.ResctrlHost, first: DomainSetting,
 def _round_up_value(host: resctrl_host.ResctrlHost, knob: knobs.Knob,
                     key: keys.Key,
                     value: int, floor: int = 0) -> int:
-    """Return the lowest possible schemata value at or above a requested one.
+    """Round a requested schemata value up to one that the host can show.
 
     :param key: flavor key of the requested value, for the error message.
+    :param floor: lowest value to return.
     :raises PolicyNotHeld: if the line can show no such value.
     """
     value = max(value, floor, knob.minimum if knob.is_percent else 0)
@@ -390,9 +393,10 @@ def _compute_scale(host: resctrl_host.ResctrlHost, host_node: int) -> float:
 
 def _get_unit_and_domain_count(host: resctrl_host.ResctrlHost,
                                host_node: int) -> tuple[int | Fraction, int]:
-    """Return the bytes per second of one cap unit, and a node's domain count.
+    """Return the size of a cap's unit, and a NUMA node's number of domains.
 
-    The domains are the resctrl domains of the host NUMA node.
+    :returns: bytes per second, and the number of resctrl domains of the host
+        NUMA node.
     """
     return (host.dialect.unit.size or 1,
             len(host.domains_by_node[host_node]))
@@ -412,12 +416,13 @@ def _compute_minimum(host: resctrl_host.ResctrlHost,
 
 def _round_down_burst(host: resctrl_host.ResctrlHost, knob: knobs.Knob,
                       requested: guest_policy.NodePolicy) -> int:
-    """Return the schemata value of a guarantee plus its share of the burst.
+    """Return the schemata value of a guarantee plus a share of the burst.
 
-    It is rounded down; 0 if it does not exceed the guarantee.
+    The share is what each guest gets when all guests burst at once. The value
+    is rounded down, so that the sum stays within the bandwidth reserved for
+    bursts.
 
-    The share is what each guest gets when all guests burst at once. Rounding
-    down keeps the sum within the bandwidth reserved for bursts.
+    :returns: 0 if the value does not exceed the guarantee.
     """
     most = math.floor(min(100, requested.minimum + requested.burst
                           / host.burst_ratio))
@@ -448,9 +453,11 @@ def _choose_priority(host: resctrl_host.ResctrlHost,
 
 def make_desired_lines(host: resctrl_host.ResctrlHost,
                        settings: Sequence[DomainSetting]) -> Desired:
-    """Return the schemata values of a guest's control group.
+    """Return the schemata values that a guest's control group must have.
 
     The values are by line and resctrl domain, in the order of writing.
+
+    :param settings: the guest's bandwidth settings.
     """
     desired: dict[str, dict[int, int]] = {}
     for knob in host.dialect.knobs:
@@ -493,7 +500,7 @@ def _get_default_value(host: resctrl_host.ResctrlHost,
 def find_differences(current: schemata.Schemata, desired: Desired,
                      others: Others = _NONE, tolerance: Tolerance = _EXACT
                      ) -> tuple[Difference, ...]:
-    """Return the schemata values of a control group that are not as wanted.
+    """Return where a control group's schemata differ from the wanted values.
 
     :param current: schemata of the group.
     :param desired: wanted values in the domains that the guest uses.
@@ -548,10 +555,11 @@ def plan_writes(current: schemata.Schemata, desired: Desired,
 
 
 def get_value_to_write(writes: Writes, line: str, value: int) -> int:
-    """Return the schemata value to write so that the kernel shows a value.
+    """Return the value to write so that the kernel shows a given value.
 
     :param writes: value to write by line and value that the kernel shows; only
         where the two differ.
+    :param line: name of the schemata line.
     """
     return writes.get(line, {}).get(value, value)
 

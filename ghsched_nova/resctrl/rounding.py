@@ -63,7 +63,7 @@ class Scale:
 
     @classmethod
     def from_readings(cls, readings: Readings) -> 'Scale':
-        """Return the percentages that a line can hold, from measurements.
+        """Make a scale, the percentages a line can hold, from measurements.
 
         :param readings: percentages shown after each of 0 to 100 was written.
         """
@@ -80,22 +80,22 @@ class Scale:
 
     @property
     def values_to_write(self) -> dict[int, int]:
-        """Value to write for each shown percentage that differs."""
+        """Value to write by shown percentage, where the two differ."""
         return {shown: value for shown, value in self.written.items()
                 if shown != value}
 
     def find_percent_at_least(self, percent: int) -> int | None:
-        """Return the lowest possible percentage at or above the given one.
+        """Round a percentage up to one that the schemata line can hold.
 
-        None if the schemata line can hold none.
+        None if there is none.
         """
         return next((shown for shown in self.written if shown >= percent),
                     None)
 
     def find_percent_at_most(self, percent: float) -> int:
-        """Return the highest possible percentage at or below the given one.
+        """Round a percentage down to one that the schemata line can hold.
 
-        0 if the schemata line can hold none.
+        0 if there is none.
         """
         return max((shown for shown in self.written if shown <= percent),
                    default=0)
@@ -108,7 +108,7 @@ def round_up(value: int, granularity: int) -> int:
 
 @functools.cache
 def make_mpam_scale(granularity: int, minimum: int) -> Scale:
-    """Return the percentages that the mainline MPAM driver can hold.
+    """Return which percentages the mainline MPAM driver can set.
 
     :param granularity: bandwidth_gran of the host.
     :param minimum: min_bandwidth of the host.

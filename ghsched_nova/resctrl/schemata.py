@@ -123,7 +123,10 @@ def render_schemata(schemata: Schemata) -> str:
 
 
 def render_values(values: tuple[tuple[int, str], ...]) -> str:
-    """Return the text of a schemata line after the colon: ``0=50;1=100``."""
+    """Return the values of a schemata line as text: ``0=50;1=100``.
+
+    :param values: pairs of domain id and value.
+    """
     return ';'.join(f'{domain}={value}' for domain, value in values)
 
 

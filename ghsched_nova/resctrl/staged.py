@@ -45,10 +45,14 @@ _Values = dict[str, dict[int, str]]
 def add_writes_of_unchanged_lines(
     plan: model.Plan, actual: model.Actual, wanted: model.Wanted
 ) -> model.Plan:
-    """Return a resctrl plan that rewrites all lines of a changed resource.
+    """Add writes of unchanged schemata lines to a plan for resctrl.
 
-    OLK-5.10 gives a group whose line is written the other lines of whichever
-    group was written before.
+    All lines of a resource are written if one changes, because OLK-5.10 gives
+    a group whose line is written the other lines of whichever group was
+    written before.
+
+    :param plan: planned changes of resctrl.
+    :returns: the extended plan.
     """
     if not wanted.staged:
         return plan
@@ -76,6 +80,8 @@ def _write_all_lines(first: model.Action, current: schemata.Schemata,
                      writes: resolve.Writes, actions: Iterable[model.Action]
                      ) -> Iterator[model.Action]:
     """Yield writes of all schemata lines of a resource in one control group.
+
+    Lines that are not planned to change are written with their present values.
 
     :param first: first planned write of the resource.
     :param current: schemata of the group.

@@ -114,7 +114,7 @@ def _read_other_groups(files: fs.Files, root: Path, wanted: model.Wanted,
 
 def _read_counters(files: fs.Files, root: Path, wanted: model.Wanted,
                    groups: Mapping[str, model.Group]) -> model.Counters | None:
-    """Return the assignable bandwidth counters of a host.
+    """Return which resctrl groups have the host's bandwidth counters.
 
     None if no guest is to be measured or no assignment is needed.
     """
@@ -166,8 +166,11 @@ def _list_measuring_groups(files: fs.Files, root: Path,
 def _read_qemu_threads(process: int, proc: Path,
                        others: Mapping[int, Mapping[int, str]]) -> dict[int,
                                                                         str]:
-    """Return the names of QEMU's threads and of the kernel's for this QEMU.
+    """Return the names of all threads that serve a guest's QEMU process.
 
+    These are its own threads and kernel threads.
+
+    :param process: process id of QEMU.
     :param others: kernel threads by process id.
     """
     mine = _read_threads(proc, process) if process else {}
@@ -221,7 +224,9 @@ def _read_monitoring_groups(
 
 def _count_other_monitors(files: fs.Files, root: Path,
                           names: Iterable[str]) -> int:
-    """Count monitoring groups other than those of guests that share a group.
+    """Count the host's monitoring groups, except those in shared groups.
+
+    Monitoring groups of guests that share a control group are not counted.
 
     :param names: names of the control groups.
     """
@@ -309,10 +314,10 @@ def _read_threads(proc: Path, process: int) -> dict[int, str]:
 def _read_vhost_threads(proc: Path) -> dict[int, dict[int, str]]:
     """Return the vhost kernel threads that serve each QEMU process.
 
-    :returns: thread names by thread id, by process id.
-
     Up to Linux 6.3 vhost has a kernel thread ``vhost-<process>`` per queue;
     later it runs in a thread of the process.
+
+    :returns: thread names by thread id, by process id.
     """
     found: dict[int, dict[int, str]] = {}
     for tid in _list_process_ids(proc):

@@ -51,12 +51,11 @@ def read_node_cpus(node: Path) -> frozenset[int]:
 
 
 def read_rated_bandwidth(node: Path) -> int:
-    """Return a NUMA node's memory bandwidth in bytes per second from the HMAT.
+    """Return a NUMA node's memory bandwidth in bytes per second.
 
-    0 if the firmware has no value.
-
-    See Documentation/admin-guide/mm/numaperf.rst. The value for the nearest
-    CPUs is preferred.
+    From the firmware's HMAT, see Documentation/admin-guide/mm/numaperf.rst.
+    The value for the nearest CPUs is preferred. 0 if the firmware has no
+    value.
 
     :param node: sysfs directory of the node.
     """
@@ -69,9 +68,9 @@ def read_rated_bandwidth(node: Path) -> int:
 
 
 def read_rated_latency(node: Path) -> int:
-    """Return a NUMA node's memory read latency in nanoseconds from the HMAT.
+    """Return a NUMA node's memory read latency in nanoseconds.
 
-    0 if the firmware has no value.
+    From the firmware's HMAT. 0 if the firmware has no value.
 
     :param node: sysfs directory of the node.
     """

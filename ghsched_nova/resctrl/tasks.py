@@ -27,7 +27,9 @@ _TID = re.compile(r'[0-9]{1,10}')
 
 
 def parse_thread_ids(tasks: str) -> frozenset[int]:
-    """Return the thread ids in a resctrl ``tasks`` file; skip other entries.
+    """Return the thread ids in the text of a resctrl ``tasks`` file.
+
+    Other entries are skipped.
     """
     return frozenset(int(word) for word in tasks.split()
                      if _TID.fullmatch(word))
@@ -63,7 +65,7 @@ def read_thread_name(proc: Path, tid: int) -> str:
 
 
 def read_process_id(proc: Path, tid: int) -> set[str]:
-    """Return a set of a thread's process id; empty if the thread has ended."""
+    """Return the process id of a thread, in a set; empty if it has ended."""
     try:
         status = (proc / str(tid) / 'status').read_text(errors='replace')
     except OSError:
