@@ -124,7 +124,7 @@ def make_pci_requests(original: Callable[..., Any], flavor: Any,
             request.requester_id = f'ghsched-vfs-node{vfs.guest_node}'
             found.requests.append(request)
     set_allocated_pfs(found.requests, getattr(_claims, 'mapping', None),
-                      policies.wanted(extra_specs))
+                      policies.has_ghsched_keys(extra_specs))
     return found
 
 
@@ -142,7 +142,8 @@ def parse_requested_vfs(
         # Nova checks hw:numa_nodes itself. A locality without VFs does not
         # need it.
         return policies.parse_vfs(extra_specs,
-                                  policies.node_count(extra_specs, 1))
+                                  policies.get_guest_node_count(extra_specs,
+                                                                1))
     except policies.PolicyError as error:
         raise BadFlavor(reason=str(error)) from error
 
@@ -184,7 +185,8 @@ def claiming_instance(instance: Any) -> Iterator[None]:
     mapping = _pop_allocated_pfs(instance)
     if mapping and instance.pci_requests:
         set_allocated_pfs(instance.pci_requests.requests, mapping,
-                          policies.wanted(instance.flavor.extra_specs))
+                          policies.has_ghsched_keys(
+                              instance.flavor.extra_specs))
     yield
 
 

@@ -87,7 +87,7 @@ def merge_extra_specs(extra_specs: Mapping[str, str],
         if text is None:
             merged.pop(name, None)
         else:
-            policies.check(name, text)
+            policies.check_extra_spec(name, text)
             merged[name] = text.strip()
     return merged
 
@@ -104,8 +104,8 @@ def check_policy_change(extra_specs: Mapping[str, str],
         group and the guest was started without one, or the reverse.
     """
     merged = merge_extra_specs(extra_specs, requested)
-    before = policies.parse(extra_specs, guest_nodes) or GuestPolicy()
-    after = policies.parse(merged, guest_nodes) or GuestPolicy()
+    before = policies.parse_policy(extra_specs, guest_nodes) or GuestPolicy()
+    after = policies.parse_policy(merged, guest_nodes) or GuestPolicy()
     if before.controlled != after.controlled:
         raise policies.PolicyError(
             to_extra_spec(next(iter(requested))),

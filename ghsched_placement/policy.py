@@ -191,12 +191,12 @@ def digest(parts: Iterable[str]) -> str:
     return hashlib.sha256(';'.join(parts).encode()).hexdigest()[:16]
 
 
-def wanted(extra_specs: Mapping[str, str]) -> bool:
+def has_ghsched_keys(extra_specs: Mapping[str, str]) -> bool:
     """Whether a flavor has any extra spec of ghsched, valid or not."""
     return any(key.startswith(_PREFIX) for key in extra_specs)
 
 
-def check(extra_spec: str, text: object) -> None:
+def check_extra_spec(extra_spec: str, text: object) -> None:
     """Refuse a ghsched extra spec with an unknown name or an invalid value.
 
     :param text: value of the extra spec.
@@ -222,10 +222,11 @@ def check_topology(extra_specs: Mapping[str, str]) -> None:
             if keys.NUMA_NODES not in extra_specs and (
                     not auto_nodes.is_node_count_undecided(extra_specs)):
                 raise PolicyError(extra_spec, NEEDS_TOPOLOGY)
-            node_count(extra_specs)
+            get_guest_node_count(extra_specs)
 
 
-def node_count(extra_specs: Mapping[str, str], default: int = 0) -> int:
+def get_guest_node_count(extra_specs: Mapping[str, str],
+                         default: int = 0) -> int:
     """Return the number of guest NUMA nodes that a flavor requests.
 
     If the scheduler chooses the number, return the largest that it may choose.
@@ -237,7 +238,7 @@ def node_count(extra_specs: Mapping[str, str], default: int = 0) -> int:
     if auto_nodes.is_node_count_undecided(extra_specs):
         for key in (keys.NUMA, keys.NUMA_MAX):
             if key.extra_spec in extra_specs:
-                check(key.extra_spec, extra_specs[key.extra_spec])
+                check_extra_spec(key.extra_spec, extra_specs[key.extra_spec])
         return auto_nodes.get_max_node_count(extra_specs)
     text = str(extra_specs.get(keys.NUMA_NODES, '')).strip()
     if not (text.isascii() and text.isdecimal()):
@@ -248,7 +249,7 @@ def node_count(extra_specs: Mapping[str, str], default: int = 0) -> int:
     return int(text)
 
 
-def misspelt(given: Iterable[str]) -> Iterator[PolicyError]:
+def find_misspelt_keys(given: Iterable[str]) -> Iterator[PolicyError]:
     """Yield an error for each extra spec that misspells one of ghsched's.
 
     :param given: names of the extra specs.
@@ -261,7 +262,7 @@ def misspelt(given: Iterable[str]) -> Iterator[PolicyError]:
             yield PolicyError(extra_spec, f'do you mean {nearest}?')
 
 
-def doubtful(extra_specs: Iterable[str]) -> Iterator[str]:
+def find_doubtful_keys(extra_specs: Iterable[str]) -> Iterator[str]:
     """Yield a warning for each extra spec that may be meant for ghsched.
 
     Its name resembles one of ghsched's. It is not refused, because it may be a
@@ -283,7 +284,7 @@ def check_names(given: Iterable[str]) -> None:
     :raises PolicyError: for the first misspelled one; the error suggests a
         name.
     """
-    error = next(misspelt(given), None)
+    error = next(find_misspelt_keys(given), None)
     if error is not None:
         raise error
 
@@ -307,12 +308,12 @@ def check_flavor(extra_specs: Mapping[str, str],
     check_topology(extra_specs)
     auto_nodes.refuse_auto_with_fixed_node_count(extra_specs)
     told = keys.NUMA_NODES in extra_specs
-    nodes = node_count(extra_specs, -1 if told else 1)
-    return parse(extra_specs, nodes) if nodes >= 0 else None
+    nodes = get_guest_node_count(extra_specs, -1 if told else 1)
+    return parse_policy(extra_specs, nodes) if nodes >= 0 else None
 
 
-def parse(extra_specs: Mapping[str, str],
-          guest_nodes: int, vcpus: int = 0) -> GuestPolicy | None:
+def parse_policy(extra_specs: Mapping[str, str],
+                 guest_nodes: int, vcpus: int = 0) -> GuestPolicy | None:
     """Parse the guest policy from the ghsched extra specs of a flavor.
 
     None if the flavor has no ghsched extra specs.
@@ -388,8 +389,8 @@ def _split_values(ours: Mapping[str, str]
     return general, special
 
 
-def problems(extra_specs: Mapping[str, str],
-             guest_nodes: int) -> tuple[PolicyError, ...]:
+def find_all_errors(extra_specs: Mapping[str, str],
+                    guest_nodes: int) -> tuple[PolicyError, ...]:
     """Return all errors in the ghsched extra specs of a flavor.
 
     Contradictions between extra specs are reported only once every extra spec
@@ -402,7 +403,7 @@ def problems(extra_specs: Mapping[str, str],
     found = [error for key, value in ours.items()
              if (error := _find_own_error(key, value,
                                           guest_nodes)) is not None]
-    found.extend(misspelt(others))
+    found.extend(find_misspelt_keys(others))
     if found:
         return tuple(found)
     for together in (*_split_into_groups(ours, guest_nodes), ours):
@@ -447,7 +448,7 @@ def _find_own_error(extra_spec: str, text: str,
     try:
         key, _node = split_extra_spec(extra_spec)
         if key.name in scheduling.KEYS or key in auto_nodes.KEYS:
-            check(extra_spec, text)
+            check_extra_spec(extra_spec, text)
             return None
     except PolicyError as error:
         return error
@@ -457,7 +458,7 @@ def _find_own_error(extra_spec: str, text: str,
 def _find_policy_error(extra_specs: Mapping[str, str],
                        guest_nodes: int) -> PolicyError | None:
     try:
-        parse(extra_specs, guest_nodes)
+        parse_policy(extra_specs, guest_nodes)
     except PolicyError as error:
         return error
     return None
@@ -471,7 +472,7 @@ def parse_vfs(extra_specs: Mapping[str, str],
     """
     ours = {key: value for key, value in extra_specs.items()
             if key.startswith(keys.VFS.extra_spec)}
-    policy = parse(ours, guest_nodes)
+    policy = parse_policy(ours, guest_nodes)
     return policy.vfs if policy else ()
 
 

@@ -53,7 +53,7 @@ class Validator(base.ExtraSpecValidator):
 
     def validate(self, name: str, value: Any) -> None:
         try:
-            policy.check(name, value)
+            policy.check_extra_spec(name, value)
         except policy.PolicyError as error:
             raise _make_error(error) from None
         try:

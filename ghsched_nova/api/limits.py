@@ -89,8 +89,9 @@ def _parse_policy(flavor: Any) -> policies.GuestPolicy | None:
     """Return a flavor's bandwidth policy; None if the flavor is invalid."""
     extra_specs = flavor.extra_specs
     try:
-        return policies.parse(extra_specs, policies.node_count(extra_specs),
-                              flavor.vcpus)
+        return policies.parse_policy(
+            extra_specs, policies.get_guest_node_count(extra_specs),
+            flavor.vcpus)
     except policies.PolicyError:
         return None
 

@@ -147,8 +147,8 @@ def _parse_flavor(explanation: Explanation) -> dict[str, Any]:
     policies.check_topology(question.flavor_specs)
     guest = topology.split(question.vcpus, question.memory_mb,
                            question.flavor_specs)
-    policy = policies.parse(question.flavor_specs, len(guest.cells),
-                            question.vcpus)
+    policy = policies.parse_policy(question.flavor_specs, len(guest.cells),
+                                   question.vcpus)
     policy = policy or policies.GuestPolicy()
     request.check_size(policy, question.accounting)
     return {'guest': guest, 'policy': policy}
@@ -213,7 +213,7 @@ def _explain_host(explanation: Explanation) -> dict[str, Any]:
 def _render_metadata(question: Question, policy: policies.GuestPolicy,
                      host_nodes: Sequence[int]) -> str:
     """Return the libvirt metadata that nova-compute writes for a policy."""
-    if not policies.wanted(question.flavor_specs):
+    if not policies.has_ghsched_keys(question.flavor_specs):
         return ''
     root = document.parse_element(metadata.write_policy(
         '<domain/>', metadata.DomainPolicy(

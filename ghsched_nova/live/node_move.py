@@ -295,8 +295,8 @@ class NodeMove:
         :param new_nodes: new host NUMA node of each guest NUMA node.
         """
         guest = place.guest
-        policy = policies.parse(guest.extra_specs, len(place.cells),
-                                guest.vcpus)
+        policy = policies.parse_policy(guest.extra_specs, len(place.cells),
+                                       guest.vcpus)
         if policy is None or not policy.resources(self.accounting):
             return {}, {}
         wanted = changes.compute_allocation_amounts(

@@ -52,7 +52,8 @@ def _confirm_resize(original: Callable[..., Any], compute_api: Any,
                     context: Any, instance: Any) -> Any:
     before = instance.task_state
     result = original(compute_api, context, instance)
-    if before in _DELETING and policies.wanted(instance.flavor.extra_specs):
+    if before in _DELETING and policies.has_ghsched_keys(
+            instance.flavor.extra_specs):
         instance.refresh()
         if instance.task_state is None:
             _restore_task_state(instance, before)

@@ -76,7 +76,7 @@ def limited_to_allocated_devices(flavor: Any) -> Iterator[None]:
     flavor without ghsched extra specs.
     """
     token = _is_ours.set('extra_specs' in flavor
-                         and policies.wanted(flavor.extra_specs))
+                         and policies.has_ghsched_keys(flavor.extra_specs))
     try:
         yield
     finally:

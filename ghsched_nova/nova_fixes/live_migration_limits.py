@@ -159,8 +159,8 @@ def iterate_node_orders(instance: Any, host: Destination,
     """
     guest_nodes = len(numa.list_host_nodes(instance.numa_topology))
     try:
-        policy = policies.parse(instance.flavor.extra_specs, guest_nodes,
-                                instance.flavor.vcpus)
+        policy = policies.parse_policy(
+            instance.flavor.extra_specs, guest_nodes, instance.flavor.vcpus)
     except policies.PolicyError as error:
         LOG.warning('ghsched: cannot read the extra specs of the flavor, '
                     'not restricting the live migration claim: %s', error,

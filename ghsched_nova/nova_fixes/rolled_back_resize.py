@@ -105,8 +105,8 @@ def copy_flavor_to_spec(spec: Any, instance: Any) -> bool:
     :returns: whether the RequestSpec was changed.
     """
     flavor = instance.flavor
-    if not (policies.wanted(spec.flavor.extra_specs)
-            or policies.wanted(flavor.extra_specs)):
+    if not (policies.has_ghsched_keys(spec.flavor.extra_specs)
+            or policies.has_ghsched_keys(flavor.extra_specs)):
         return False
     of_flavor = all(getattr(spec.flavor, name) == getattr(flavor, name)
                     for name in _OF_FLAVOR)

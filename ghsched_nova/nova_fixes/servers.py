@@ -30,7 +30,7 @@ def uses_ghsched(instance: Any) -> bool:
     try:
         flavors = [getattr(instance, name, None)
                    for name in ('flavor', 'new_flavor', 'old_flavor')]
-        return any(policies.wanted(flavor.extra_specs or {})
+        return any(policies.has_ghsched_keys(flavor.extra_specs or {})
                    for flavor in flavors if flavor is not None)
     except exception.NovaException:     # one of them cannot be loaded
         return False

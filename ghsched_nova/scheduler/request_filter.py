@@ -46,7 +46,7 @@ Refusals: TypeAlias = dict[str, Lack]
 def has_ghsched_extra_specs(spec: shared.RequestSpec) -> bool:
     """Whether the flavor of a scheduling request has extra specs of ghsched.
     """
-    return 'extra_specs' in spec.flavor and policies.wanted(
+    return 'extra_specs' in spec.flavor and policies.has_ghsched_keys(
         spec.flavor.extra_specs)
 
 
@@ -63,8 +63,8 @@ def parse_policy(spec: shared.RequestSpec) -> policies.GuestPolicy | None:
             keys.NUMA.extra_spec, 'needs the scheduler of ghsched; start '
             'nova-scheduler as ghsched-nova-scheduler')
     topology = spec.numa_topology if 'numa_topology' in spec else None
-    return policies.parse(extra_specs, len(topology) if topology else 0,
-                          spec.flavor.vcpus)
+    return policies.parse_policy(extra_specs, len(topology) if topology else 0,
+                                 spec.flavor.vcpus)
 
 
 @dataclass(frozen=True)

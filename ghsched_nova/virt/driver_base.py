@@ -108,7 +108,7 @@ class DriverBase(libvirt_driver.LibvirtDriver):
         :raises nova.exception.ComputeResourcesUnavailable: Nova then tries the
             next host.
         """
-        if not policies.wanted(instance.flavor.extra_specs):
+        if not policies.has_ghsched_keys(instance.flavor.extra_specs):
             return
         try:
             allocation_check.check_devices(
@@ -246,6 +246,7 @@ def parse_policy(instance: Any) -> policies.GuestPolicy | None:
     :raises PolicyError: if the flavor is invalid. nova-api or nova-scheduler
         refuse such a flavor unless the host is forced.
     """
-    return policies.parse(instance.flavor.extra_specs,
-                          len(numa.list_host_nodes(instance.numa_topology)),
-                          instance.flavor.vcpus)
+    return policies.parse_policy(instance.flavor.extra_specs,
+                                 len(numa.list_host_nodes(
+                                     instance.numa_topology)),
+                                 instance.flavor.vcpus)

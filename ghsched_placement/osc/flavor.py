@@ -142,7 +142,7 @@ class CheckFlavor(base.Lister):
                              classes: Mapping[str, str],
                              specs: Mapping[str, str]) -> None:
         """Log which extra specs are doubtful and which cannot be checked."""
-        for text in policies.doubtful(specs):
+        for text in policies.find_doubtful_keys(specs):
             self.log.warning(text)
         unknown = sorted({vfs.alias for vfs in policy.vfs} - classes.keys())
         if unknown:
@@ -260,12 +260,12 @@ def parse_flavor_specs(size: Size, extra_specs: Mapping[str, str]
         guest = topology.split(size.vcpus, size.memory_mb, extra_specs)
     except topology.TopologyError as error:
         raise base.Refused(f'the flavor: {error}') from None
-    problems = policies.problems(extra_specs, len(guest.cells))
+    problems = policies.find_all_errors(extra_specs, len(guest.cells))
     if problems:
         raise base.Refused('\n'.join(
             f'the flavor: {problem}' for problem in problems))
-    policy = policies.parse(extra_specs, len(guest.cells), size.vcpus
-                            ) or policies.GuestPolicy()
+    policy = policies.parse_policy(extra_specs, len(guest.cells), size.vcpus
+                                   ) or policies.GuestPolicy()
     try:
         request.check_size(policy)
     except policies.PolicyError as error:
@@ -286,7 +286,7 @@ def list_node_count_variants(size: Size, extra_specs: Mapping[str, str]
     if not auto_nodes.is_node_count_undecided(extra_specs):
         return [extra_specs]
     try:
-        policies.node_count(extra_specs)
+        policies.get_guest_node_count(extra_specs)
         auto_nodes.refuse_auto_conflicts(extra_specs)
     except policies.PolicyError as error:
         raise base.Refused(f'the flavor: {error}') from None

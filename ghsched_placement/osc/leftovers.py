@@ -94,7 +94,7 @@ def yield_server_leftovers(
     """Yield a leftover for each server whose flavor has ghsched extra specs.
     """
     for record in records:
-        if policies.wanted(observe.get_flavor_extra_specs(record)):
+        if policies.has_ghsched_keys(observe.get_flavor_extra_specs(record)):
             yield Leftover(
                 'Nova', 'server', f'{record["name"]} ({record["id"]})',
                 'resize it to a flavor without keys of ghsched, or delete it')
@@ -105,7 +105,8 @@ def yield_flavor_leftovers(
     """Yield a leftover for each flavor with ghsched extra specs."""
     for record in sorted(records, key=lambda one: str(one['name'])):
         specs = record.get('extra_specs') or {}
-        ours = sorted(key for key in specs if policies.wanted({key: ''}))
+        ours = sorted(key for key in specs
+                      if policies.has_ghsched_keys({key: ''}))
         if ours:
             yield Leftover(
                 'Nova', 'flavor', str(record['name']),

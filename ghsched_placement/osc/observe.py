@@ -85,8 +85,9 @@ def parse_server_record(record: Mapping[str, Any],
     """
     policy, problem = None, ''
     try:
-        policy = policies.parse(get_flavor_extra_specs(record), len(nodes),
-                                int(record['flavor'].get('vcpus', 0)))
+        policy = policies.parse_policy(get_flavor_extra_specs(record),
+                                       len(nodes),
+                                       int(record['flavor'].get('vcpus', 0)))
     except policies.PolicyError as error:
         problem = str(error)
     return Server(
@@ -250,7 +251,7 @@ def _parse_server_with_nodes(client: clients.Client,
 
     Host NUMA nodes are only read for a server with a bandwidth policy.
     """
-    ours = policies.wanted(get_flavor_extra_specs(record))
+    ours = policies.has_ghsched_keys(get_flavor_extra_specs(record))
     return parse_server_record(
         record,
         client.get_host_numa_nodes(record['id']) if ours else ())

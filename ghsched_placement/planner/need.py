@@ -31,7 +31,7 @@ from ghsched_placement.planner.flavors import Flavor
 from ghsched_placement.policy import Accounting
 from ghsched_placement.policy import check_topology
 from ghsched_placement.policy import GuestPolicy
-from ghsched_placement.policy import parse
+from ghsched_placement.policy import parse_policy
 from ghsched_placement.policy import PolicyError
 from ghsched_placement.policy import Vfs
 from ghsched_placement import query
@@ -230,8 +230,8 @@ def build_flavor_need(flavor: Flavor, accounting: Accounting = 'min',
     try:
         guest = topology.split(flavor.vcpus, flavor.ram, flavor.extra_specs)
         check_topology(flavor.extra_specs)
-        policy = parse(flavor.extra_specs, len(guest.cells),
-                       flavor.vcpus) or GuestPolicy()
+        policy = parse_policy(flavor.extra_specs, len(guest.cells),
+                              flavor.vcpus) or GuestPolicy()
         request.check_size(policy, accounting)
     except (topology.TopologyError, PolicyError) as error:
         raise PlannerError(f'flavor {flavor.name}: {error}') from None

@@ -121,7 +121,7 @@ class DecideTest(base.TestCase):
             return
         self.assertEqual({**before, **wish}, decided.extra_specs)
         self.assertEqual(
-            policies.parse(decided.extra_specs, 2) or GuestPolicy(),
+            policies.parse_policy(decided.extra_specs, 2) or GuestPolicy(),
             decided.after)
         self.assertEqual(decided.after, change.check_policy_change(
             decided.extra_specs, wish, 2).after)

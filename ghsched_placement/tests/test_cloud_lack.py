@@ -13,7 +13,7 @@
 """Resources that a guest needs and no host of the cloud has."""
 
 from ghsched_placement import cloud_lack
-from ghsched_placement.policy import parse
+from ghsched_placement.policy import parse_policy
 from ghsched_placement.tests import base
 from ghsched_placement.vfs import Pf
 
@@ -49,8 +49,8 @@ MIN = 'CUSTOM_GHSCHED_MEM_BW_MIN'
 class FindTest(base.TestCase):
 
     def find(self, cloud, nodes=(), joins=False, **keys):
-        policy = parse({f'ghsched:{key}': str(value)
-                        for key, value in keys.items()}, 2)
+        policy = parse_policy({f'ghsched:{key}': str(value)
+                               for key, value in keys.items()}, 2)
         return cloud_lack.find_refusal_reasons(policy, 'min', cloud_lack.Cloud(
             cloud, joins=joins,
             nodes=lambda: nodes or [Pf('a', 'a', cloud.most)] * 2))
@@ -69,7 +69,7 @@ class FindTest(base.TestCase):
         self.assertIn('; one can hold 28 %', str(found))
 
     def test_real_time_that_no_node_has_left_is_reported_with_its_key(self):
-        policy = parse({
+        policy = parse_policy({
             'hw:numa_nodes': '1', 'hw:cpu_policy': 'shared',
             'ghsched:vcpu_scheduler': 'rr', 'ghsched:vcpu_runtime_us': '500',
             'ghsched:vcpu_period_us': '1000'}, 1, 2)
@@ -173,8 +173,8 @@ class VfsTest(base.TestCase):
     traits = frozenset({'CUSTOM_GHSCHED_DEVICE_NUMA'})
 
     def find(self, pfs, nodes=2, **keys):
-        policy = parse({f'ghsched:{key}': value
-                        for key, value in keys.items()}, nodes)
+        policy = parse_policy({f'ghsched:{key}': value
+                               for key, value in keys.items()}, nodes)
         return [str(item) for item in cloud_lack.find_refusal_reasons(
             policy, 'min', cloud_lack.Cloud(
                 Cloud(traits=self.traits), {'nic': pfs}))]
@@ -242,7 +242,7 @@ class NotOursTest(base.TestCase):
             self.assertIn("('in_tree', 'a-host')", text)
             return not any(word in text for word in refused)
         found = cloud_lack.find_refusal_reasons(
-            parse({'ghsched:mem_bw_min': '60'}, 1), 'min',
+            parse_policy({'ghsched:mem_bw_min': '60'}, 1), 'min',
             cloud_lack.Cloud(ask),
             cloud_lack.strip_ghsched_requests(ASKED, ('ghsched_',)))
         where = ' where the request may go'

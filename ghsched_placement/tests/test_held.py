@@ -26,7 +26,7 @@ HOST = '7c0a6f1e-5c2c-4a52-9d0f-0a4f4b2f6f10'
 def parsed(nodes=1, **keys):
     specs = {f'ghsched:{key.replace("__", ".")}': str(value)
              for key, value in keys.items()}
-    return policy.parse(specs, nodes)
+    return policy.parse_policy(specs, nodes)
 
 
 def ways(guest, guest_nodes, nodes, found, accounting='min'):

@@ -58,7 +58,7 @@ def flavors(draw):
 
 def parsed(specs, nodes):
     """A policy that must be there."""
-    result = policy.parse(specs, nodes)
+    result = policy.parse_policy(specs, nodes)
     assert result is not None
     return result
 
@@ -67,7 +67,7 @@ class RefusalTestCase(base.TestCase):
 
     def refused(self, specs, nodes, key, reason):
         with self.assertRaises(policy.PolicyError) as raised:
-            policy.parse(specs, nodes)
+            policy.parse_policy(specs, nodes)
         self.assertEqual(key, raised.exception.key)
         self.assertRegex(raised.exception.reason, reason)
         self.assertEqual(f'{key}: {raised.exception.reason}',
@@ -92,13 +92,13 @@ class ParseTest(base.TestCase):
 
     def test_a_flavor_without_our_keys_has_no_policy(self):
         specs = {'hw:numa_nodes': '2', 'ghsched': 'x', 'x:ghsched:a': 'y'}
-        self.assertFalse(policy.wanted(specs))
-        self.assertIsNone(policy.parse(specs, 2))
+        self.assertFalse(policy.has_ghsched_keys(specs))
+        self.assertIsNone(policy.parse_policy(specs, 2))
 
     def test_one_key_holds_for_every_guest_node(self):
         node = policy.NodePolicy(minimum=60)
         self.assertEqual(policy.GuestPolicy((node, node)),
-                         policy.parse({'ghsched:mem_bw_min': '60'}, 2))
+                         policy.parse_policy({'ghsched:mem_bw_min': '60'}, 2))
 
     def test_a_key_of_a_node_goes_before_the_general_one(self):
         specs = {'ghsched:mem_bw_min': '20', 'ghsched:mem_bw_min.1': '0',
@@ -108,7 +108,7 @@ class ParseTest(base.TestCase):
         self.assertEqual(
             policy.GuestPolicy((policy.NodePolicy(20, 100, True, 7),
                                 policy.NodePolicy(0, 30, False, None))),
-            policy.parse(specs, 2))
+            policy.parse_policy(specs, 2))
 
     def test_one_node_key_makes_a_policy_for_all_nodes(self):
         result = parsed({'ghsched:mem_bw_max.1': '50'}, 3)
@@ -131,7 +131,7 @@ class ParseTest(base.TestCase):
     def test_good_values_parse_or_contradict_each_other(self, flavor):
         specs, nodes = flavor
         try:
-            result = policy.parse(specs, nodes)
+            result = policy.parse_policy(specs, nodes)
         except policy.PolicyError as error:
             self.assertIn(error.key, specs)
             self.assertRegex(error.reason, 'is more than|does not go with|'
@@ -158,7 +158,7 @@ class ParseTest(base.TestCase):
         st.integers(0, 3))
     def test_any_text_is_a_policy_or_a_refusal_of_a_key(self, specs, nodes):
         try:
-            policy.parse(specs, nodes)
+            policy.parse_policy(specs, nodes)
         except policy.PolicyError as error:
             self.assertIn(error.key, specs)
             self.assertTrue(error.reason)
@@ -196,7 +196,7 @@ class RefusalTest(RefusalTestCase):
                               'GHSCHED.', ' ghsched:', 'ghsched: ',
                               'ghsched::'):
                     wrong = f'{start}{key.name}{node}'
-                    errors = list(policy.misspelt([wrong]))
+                    errors = list(policy.find_misspelt_keys([wrong]))
                     if wrong.startswith('ghsched:'):
                         self.refused({wrong: '1'}, 2, wrong, 'do you mean '
                                      + re.escape(key.extra_spec + node))
@@ -209,21 +209,23 @@ class RefusalTest(RefusalTestCase):
         for key in keys.KEYS:
             for node in ('', '.0') if key.per_node else ('',):
                 name = key.name + node
-                texts = [str(error) for error in policy.misspelt([name])]
-                texts += policy.doubtful([name])
+                texts = [str(error)
+                         for error in policy.find_misspelt_keys([name])]
+                texts += policy.find_doubtful_keys([name])
                 self.assertEqual(1, len(texts), name)
                 self.assertIn(key.extra_spec + node, texts[0])
         # No other software has a property of these names.
-        self.assertEqual(1, len(list(policy.misspelt(['mem_bw_max']))))
-        self.assertEqual([], list(policy.misspelt(['monitor'])))
+        self.assertEqual(1,
+                         len(list(policy.find_misspelt_keys(['mem_bw_max']))))
+        self.assertEqual([], list(policy.find_misspelt_keys(['monitor'])))
 
     def test_word_of_the_namespace_alone_is_doubted(self):
         for name in ('ghsched', 'ghsched-hosts', 'Ghsched'):
-            self.assertEqual([], list(policy.misspelt([name])))
+            self.assertEqual([], list(policy.find_misspelt_keys([name])))
             self.assertEqual([f'{name} is no key of ghsched, whose keys have '
                               'the form ghsched:NAME'],
-                             list(policy.doubtful([name])))
-        self.assertEqual([], list(policy.doubtful(
+                             list(policy.find_doubtful_keys([name])))
+        self.assertEqual([], list(policy.find_doubtful_keys(
             ['ghsched:mem_bw_min', 'hw:numa_nodes', 'ghschedule', 'x'])))
 
     def test_values(self):
@@ -303,15 +305,15 @@ class TopologyOfTheFlavorTest(RefusalTestCase):
 class CheckTest(base.TestCase):
 
     def test_needs_no_knowledge_of_the_flavor(self):
-        policy.check('ghsched:mem_bw_min.9', '60')
-        policy.check('ghsched:mem_bw_min', 60)
+        policy.check_extra_spec('ghsched:mem_bw_min.9', '60')
+        policy.check_extra_spec('ghsched:mem_bw_min', 60)
 
     def test_refuses_a_key_or_value_as_parse_does(self):
         for key, value in (('ghsched:mem_bw_min', '101'),
                            ('ghsched:mem_bw_min.x', '1'),
                            ('ghsched:nothing', '1')):
             with self.assertRaises(policy.PolicyError) as raised:
-                policy.check(key, value)
+                policy.check_extra_spec(key, value)
             self.assertEqual(key, raised.exception.key)
 
 
@@ -323,7 +325,7 @@ class CheckFlavorTest(base.TestCase):
         # Both together are refused by check_flavor alone.
         assume('ghsched:numa' not in specs)
         specs = {**specs, 'hw:numa_nodes': str(nodes)}
-        refused = policy.problems(specs, nodes)
+        refused = policy.find_all_errors(specs, nodes)
         try:
             policy.check_flavor(specs, specs)
             self.assertEqual((), refused)
@@ -338,7 +340,7 @@ class CheckFlavorTest(base.TestCase):
         for nodes in ('129', '999999999999', '9' * 5000):
             specs = {'ghsched:mem_bw_min': '5', 'hw:numa_nodes': nodes}
             for check in (lambda specs: policy.check_flavor(specs, specs),
-                          policy.check_topology, policy.node_count):
+                          policy.check_topology, policy.get_guest_node_count):
                 with self.assertRaisesRegex(
                         policy.PolicyError, '^hw:numa_nodes: .* at most 128'):
                     check(specs)
@@ -399,7 +401,7 @@ class CapabilitiesTest(base.TestCase):
     @given(flavors())
     def test_every_need_has_a_trait(self, flavor):
         try:
-            result = policy.parse(*flavor)
+            result = policy.parse_policy(*flavor)
         except policy.PolicyError:
             return
         if result is not None:
@@ -494,7 +496,7 @@ class VfsTest(base.TestCase):
 class ProblemsTest(base.TestCase):
 
     def problems(self, nodes, **specs):
-        return [str(error) for error in policy.problems(
+        return [str(error) for error in policy.find_all_errors(
             {'ghsched:' + key.replace('__', '.'): value
              for key, value in specs.items()}, nodes)]
 
@@ -508,8 +510,9 @@ class ProblemsTest(base.TestCase):
              for text in found])
 
     def test_names_that_are_nearly_ours(self):
-        found = policy.problems({'Ghsched:mem_bw_min': '1', 'hw:numa_nodes': 1,
-                                 'gsched:vfs.0': 'nic:1'}, 1)
+        found = policy.find_all_errors({'Ghsched:mem_bw_min': '1',
+                                        'hw:numa_nodes': 1,
+                                        'gsched:vfs.0': 'nic:1'}, 1)
         self.assertEqual(
             ['Ghsched:mem_bw_min: do you mean ghsched:mem_bw_min?',
              'gsched:vfs.0: do you mean ghsched:vfs.0?'],
@@ -530,9 +533,9 @@ class ProblemsTest(base.TestCase):
                                                          fewer):
         specs, nodes = flavor
         nodes = max(0, nodes - fewer)
-        found = policy.problems(specs, nodes)
+        found = policy.find_all_errors(specs, nodes)
         try:
-            policy.parse(specs, nodes)
+            policy.parse_policy(specs, nodes)
         except policy.PolicyError as error:
             self.assertIn(str(error), map(str, found))
         else:

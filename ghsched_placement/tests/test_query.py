@@ -77,7 +77,7 @@ class FlavorTest(base.TestCase):
 class GhschedTest(base.TestCase):
 
     def wanted(self, nodes=1):
-        parsed = policy.parse({'ghsched:mem_bw_min': '60'}, nodes)
+        parsed = policy.parse_policy({'ghsched:mem_bw_min': '60'}, nodes)
         assert parsed is not None
         return request.build_request(parsed, 'min')
 

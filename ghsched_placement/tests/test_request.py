@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from ghsched_placement import names
 from ghsched_placement.policy import GuestPolicy
 from ghsched_placement.policy import NodePolicy
-from ghsched_placement.policy import parse
+from ghsched_placement.policy import parse_policy
 from ghsched_placement.policy import PolicyError
 from ghsched_placement import request
 from ghsched_placement.tests import base
@@ -29,22 +29,22 @@ from ghsched_placement.tests.fixtures import sample_flavors
 class BuildTest(base.TestCase):
 
     def test_each_guest_node_asks_for_its_guarantee_on_one_host_node(self):
-        policy = parse({'ghsched:mem_bw_min.0': '30',
-                        'ghsched:mem_bw_min.1': '70'}, 2)
+        policy = parse_policy({'ghsched:mem_bw_min.0': '30',
+                               'ghsched:mem_bw_min.1': '70'}, 2)
         wanted = request.build_request(policy, 'min')
         self.assertEqual(
             [{names.MEM_BW_PCT: 30}, {names.MEM_BW_PCT: 70}],
             [dict(group.resources) for group in wanted.groups])
 
     def test_a_guest_takes_one_control_group_whatever_its_nodes(self):
-        policy = parse({'ghsched:mem_bw_max': '50'}, 4)
+        policy = parse_policy({'ghsched:mem_bw_max': '50'}, 4)
         wanted = request.build_request(policy, 'min')
         self.assertEqual(((), {names.RESCTRL_GROUP: 1}),
                          (wanted.groups, wanted.resources))
 
     def test_counting_caps_asks_for_the_cap(self):
-        policy = parse({'ghsched:mem_bw_min': '10',
-                        'ghsched:mem_bw_max': '50'}, 1)
+        policy = parse_policy({'ghsched:mem_bw_min': '10',
+                               'ghsched:mem_bw_max': '50'}, 1)
         self.assertEqual(
             {names.MEM_BW_PCT: 50},
             dict(request.build_request(policy, 'max').groups[0].resources))
@@ -108,8 +108,8 @@ class BuildTest(base.TestCase):
 class IsolationTest(base.TestCase):
 
     def test_isolation_is_asked_for_host_nodes_of_one_guest_only(self):
-        two = parse({'ghsched:mem_bw_min': '30'}, 2)
-        one = parse({'ghsched:mem_bw_min.0': '30'}, 2)
+        two = parse_policy({'ghsched:mem_bw_min': '30'}, 2)
+        one = parse_policy({'ghsched:mem_bw_min.0': '30'}, 2)
         device = request.Devices(0, 'id', 'CUSTOM_VF', (1,))
         for policy, devices, joining, expected in (
                 (two, (), False, True), (one, (), False, False),
@@ -144,7 +144,7 @@ class SizeTest(base.TestCase):
             for nodes in range(1, 17):
                 vfs = {f'ghsched:vfs.{node}': specs['ghsched:vfs']
                        for node in range(nodes) if 'ghsched:vfs' in specs}
-                policy = parse({
+                policy = parse_policy({
                     **{name: value for name, value in specs.items()
                        if name != 'ghsched:vfs'}, **vfs,
                     'hw:numa_nodes': str(nodes)}, nodes, nodes)
@@ -159,12 +159,12 @@ class SizeTest(base.TestCase):
     def test_few_counted_nodes_of_a_large_guest_are_accepted(self):
         for specs in ({'ghsched:mem_bw_min.15': '5'},
                       {'ghsched:mem_bw_min.0': '5', 'ghsched:vfs.0': 'nic:2'}):
-            request.check_size(parse(specs, 16))
+            request.check_size(parse_policy(specs, 16))
 
     def test_vfs_of_unlike_aliases_are_counted_by_alias(self):
-        policy = parse({'ghsched:vfs.0': 'a:1', 'ghsched:vfs.1': 'a:1',
-                        'ghsched:vfs.2': 'b:1', 'ghsched:vfs.3': 'b:1',
-                        'ghsched:vfs_locality': 'node'}, 4)
+        policy = parse_policy({'ghsched:vfs.0': 'a:1', 'ghsched:vfs.1': 'a:1',
+                               'ghsched:vfs.2': 'b:1', 'ghsched:vfs.3': 'b:1',
+                               'ghsched:vfs_locality': 'node'}, 4)
         self.assertEqual(4 * 9, request.count_combinations(
             policy, 'min', 8, {'a': 2, 'b': 3, 'c': 9}))
         self.patch(request, 'MAX_COMBINATIONS', 16)
@@ -173,7 +173,7 @@ class SizeTest(base.TestCase):
         self.assertRaises(PolicyError, request.check_size, policy)
 
     def test_caps_are_counted_where_accounting_says_so(self):
-        policy = parse({'ghsched:mem_bw_max': '50'}, 9)
+        policy = parse_policy({'ghsched:mem_bw_max': '50'}, 9)
         request.check_size(policy, 'min')
         self.assertRaises(PolicyError, request.check_size, policy, 'max')
 
@@ -217,7 +217,7 @@ class JoiningTest(base.TestCase):
 class DevicesTest(base.TestCase):
 
     def build(self, locality='node', sizes=(20,), **specs):
-        policy = parse({'ghsched:vfs': 'nic:40', **specs}, 2)
+        policy = parse_policy({'ghsched:vfs': 'nic:40', **specs}, 2)
         devices = [
             request.Devices(vf.guest_node, f'id{vf.guest_node}', 'CUSTOM_VF',
                             sizes, frozenset({'CUSTOM_PF'}))
@@ -275,7 +275,7 @@ class DevicesTest(base.TestCase):
             self.assertEqual((), wanted.same_subtree)
 
     def test_only_guest_nodes_with_something_of_ours_are_named(self):
-        policy = parse({'ghsched:vfs.1': 'nic:1',
-                        'ghsched:mem_bw_min.2': '5'}, 4)
+        policy = parse_policy({'ghsched:vfs.1': 'nic:1',
+                               'ghsched:mem_bw_min.2': '5'}, 4)
         self.assertEqual({1: 'ghsched_node1', 2: 'ghsched_bw2'},
                          request.list_node_suffixes(policy, 'min'))

@@ -31,13 +31,13 @@ DEDICATED = {'hw:cpu_policy': 'dedicated',
 
 
 def parsed(specs, **ours):
-    result = policy.parse({**specs, **{
+    result = policy.parse_policy({**specs, **{
         f'ghsched:{name}': str(value) for name, value in ours.items()}}, 1)
     return result.threads
 
 
 def problems(specs, **ours):
-    return [str(error) for error in policy.problems({**specs, **{
+    return [str(error) for error in policy.find_all_errors({**specs, **{
         f'ghsched:{name}': str(value) for name, value in ours.items()}}, 1)]
 
 
@@ -100,7 +100,7 @@ class ParseTest(base.TestCase):
         for value in (0, 100, 'x'):
             with self.assertRaisesRegex(policy.PolicyError,
                                         '^ghsched:vcpu_priority: '):
-                policy.check('ghsched:vcpu_priority', value)
+                policy.check_extra_spec('ghsched:vcpu_priority', value)
 
     def test_deadline_has_times_that_the_kernel_takes(self):
         vcpus = parsed(DEDICATED, vcpu_scheduler='deadline',
@@ -154,7 +154,7 @@ class ParseTest(base.TestCase):
 
     def test_each_guest_node_takes_what_its_vcpus_do(self):
         def counted(vcpus, nodes=1, **specs):
-            return policy.parse(
+            return policy.parse_policy(
                 {**SHARED, 'ghsched:vcpu_scheduler': 'rr',
                  'ghsched:vcpu_runtime_us': '100',
                  'ghsched:vcpu_period_us': '300',

@@ -101,7 +101,7 @@ def ours(vfs: int, locality: str, bandwidth: int, pfs: int = 1) -> Asked:
     specs = {'ghsched:vfs': f'nic:{vfs}', 'ghsched:vfs_locality': locality}
     if bandwidth:
         specs['ghsched:mem_bw_min'] = str(bandwidth)
-    policy = policies.parse(specs, GUEST_NODES)
+    policy = policies.parse_policy(specs, GUEST_NODES)
     devices = [request.Devices(
         item.guest_node, _id(item.guest_node), simulated_placement.VF_CLASS,
         (item.count // pfs,) * pfs) for item in policy.vfs]

@@ -93,9 +93,9 @@ HOST = host_topology.HostTopology(
     cpus={cpu: host_topology.Place(cpu // 2, 0, 0, cpu)
           for cpu in range(4)})
 
-POLICY = policy.parse({'ghsched:guest_topology': 'host',
-                       'ghsched:mem_bw_min.0': '20',
-                       'ghsched:mem_bw_max.1': '50'}, 2)
+POLICY = policy.parse_policy({'ghsched:guest_topology': 'host',
+                              'ghsched:mem_bw_min.0': '20',
+                              'ghsched:mem_bw_max.1': '50'}, 2)
 
 
 def shown(xml, shape):

@@ -120,7 +120,7 @@ class AllCapabilitiesTestCase(openstack_base.CommandTestCase,
     def check_place(self, server, extra_specs):
         """Placement and domain agree on the node, with all of each class."""
         node, = self.host_nodes(server)
-        policy = policies.parse(extra_specs, 1, 2)
+        policy = policies.parse_policy(extra_specs, 1, 2)
         wanted = policy.resources()
         self.assertEqual({node: wanted[0]} if wanted else {},
                          self.held(server))

@@ -60,7 +60,8 @@ class ExplainedQueryTest(test_vfs.VfsTestCase):
                                            'hw:cpu_policy': 'dedicated',
                                            **KEYS})
         printed = query.make_candidates_query(
-            flavor, request.build_request(policies.parse(KEYS, 2), 'min'),
+            flavor,
+            request.build_request(policies.parse_policy(KEYS, 2), 'min'),
             require_owner=nova_base.RELEASE >= 34)
         (sent,) = self.sent
         self.assertEqual(sorted(printed), sorted(parse.parse_qsl(sent)))

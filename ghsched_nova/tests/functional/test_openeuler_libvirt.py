@@ -61,8 +61,9 @@ host = engine.HostEngine(options.ghsched)
 host.domain_xml.libvirt = features
 given = json.load(sys.stdin)
 print(json.dumps([features.extended, features.numa_element,
-                  host.domain_xml.render_policy(given['xml'], policy.parse(
-                      given['specs'], 1), (1,))]))
+                  host.domain_xml.render_policy(
+                      given['xml'], policy.parse_policy(given['specs'], 1),
+                      (1,))]))
 """
 
 ALL = {'ghsched:mem_bw_min': '20', 'ghsched:mem_bw_max': '60',

@@ -88,7 +88,7 @@ class PlacementTest(base.TestCase):
             set(names.CAPABILITY_TRAITS.values()))
 
     def test_traits_of_groups_to_share(self):
-        guest = policy.parse(KEYS, 2)
+        guest = policy.parse_policy(KEYS, 2)
         self.assertEqual('CUSTOM_GHSCHED_SHARES_FCFC9B04F297ED20_1',
                          names.make_share_trait(guest.fingerprint, 1))
 
@@ -116,7 +116,7 @@ class NovaTest(base.TestCase):
 class HostTest(base.TestCase):
 
     def test_control_groups(self):
-        guest = policy.parse(KEYS, 2)
+        guest = policy.parse_policy(KEYS, 2)
         self.assertEqual(
             (
                 f'ghsched-{UUID}',
@@ -132,12 +132,12 @@ class HostTest(base.TestCase):
 
     def test_a_domain_is_read(self):
         self.assertEqual(
-            metadata.DomainPolicy(policy.parse(KEYS, 2), (1, 0)),
+            metadata.DomainPolicy(policy.parse_policy(KEYS, 2), (1, 0)),
             metadata.read_policy(DOMAIN))
 
     def test_a_domain_with_a_burst_is_read(self):
         self.assertEqual(
-            metadata.DomainPolicy(policy.parse(
+            metadata.DomainPolicy(policy.parse_policy(
                 {**KEYS, 'ghsched:mem_bw_burst.1': '30'}, 2), (1, 0)),
             metadata.read_policy(DOMAIN.replace('max="40"',
                                                 'max="40" burst="30"')))

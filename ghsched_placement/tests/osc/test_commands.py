@@ -161,7 +161,7 @@ class ServersTest(base.TestCase):
             observe.get_flavor_extra_specs({'flavor': {}})
 
     def test_a_row_for_each_guest_node(self):
-        policy = policies.parse({
+        policy = policies.parse_policy({
             'ghsched:mem_bw_min.1': '20', 'ghsched:vfs.0': 'nic:2'}, 2)
         rows = [commands.plain(row)
                 for row in server.list_node_rows(server.Guest(
@@ -335,7 +335,7 @@ class FlavorTest(base.TestCase):
         """Six guest nodes on 8 host nodes have 8^6 = 262144 combinations."""
         small, large = (clouds.host(*map(clouds.node, range(nodes)))
                         for nodes in (6, 8))
-        policy = policies.parse({'ghsched:mem_bw_min': '5'}, 6)
+        policy = policies.parse_policy({'ghsched:mem_bw_min': '5'}, 6)
         (text, ) = flavor.yield_slow_query_warnings(policy, 'min',
                                                     [small, large], {})
         self.assertIn(f'host {large.name} has 262144 combinations', text)
@@ -368,7 +368,7 @@ class FlavorTest(base.TestCase):
             (wish.amounts, wish.required, wish.forbidden, wish.guest_nodes))
 
     def test_the_class_of_an_alias_where_there_is_no_choice(self):
-        policy = policies.parse({'ghsched:vfs': 'nic:1'}, 1)
+        policy = policies.parse_policy({'ghsched:vfs': 'nic:1'}, 1)
         with_vfs = clouds.host(clouds.node(0), clouds.pf('0000:01:00.0', 0))
         self.assertEqual({'nic': clouds.VF},
                          flavor.guess_vf_classes(policy, [with_vfs]))

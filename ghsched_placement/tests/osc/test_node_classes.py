@@ -43,7 +43,7 @@ VCPUS = 2
 
 
 def policy_of(kind):
-    return policies.parse(sample_flavors.flavor(
+    return policies.parse_policy(sample_flavors.flavor(
         sample_flavors.KEY_OF_CLASS[kind]), 1, VCPUS)
 
 
@@ -227,7 +227,8 @@ class RoomTest(base.TestCase):
             [room, other if second else dataclasses.replace(room, node=1)])
 
     def verdict(self, kind, second):
-        policy = policies.parse(sample_flavors.flavor('mem_bw_min'), 1, 1)
+        policy = policies.parse_policy(sample_flavors.flavor('mem_bw_min'), 1,
+                                       1)
         return fitting.check_host_capacity(
             self.host(kind, second), fitting.GuestDemand(
                 policy, 1, needs=(ROOMS[kind][0],)))

@@ -43,7 +43,7 @@ HOST = 'OS-EXT-SRV-ATTR:hypervisor_hostname'
 
 
 def server(uuid='u', nodes=(0,), **specs):
-    return Server(uuid, uuid, 'a', policies.parse(
+    return Server(uuid, uuid, 'a', policies.parse_policy(
         {f'ghsched:{key}': value for key, value in specs.items()},
         len(nodes)), '', nodes, running=True)
 
@@ -74,7 +74,8 @@ class GuestTest(base.TestCase):
         for kind, key in sample_flavors.KEY_OF_CLASS.items():
             specs = sample_flavors.flavor(key)
             found = measured.make_rebalance_guest(
-                Server('u', 'u', 'a', policies.parse(specs, 1, 2), '', (0, ),
+                Server('u', 'u', 'a', policies.parse_policy(specs, 1, 2), '',
+                       (0, ),
                        running=True), said())
             counted = {names.MEM_BW_PCT: found.guarantee, **found.counted}
             self.assertGreater(counted[kind], 0)
@@ -452,7 +453,8 @@ class RoomTest(base.TestCase):
         """
         specs = sample_flavors.flavor(key)
         found = measured.make_rebalance_guest(
-            Server('u', 'u', 'a', policies.parse(specs, 1, 2), '', (0, ),
+            Server('u', 'u', 'a', policies.parse_policy(specs, 1, 2), '',
+                   (0, ),
                    running=True), said())
         hosts = {name: capacity.build_hosts([clouds.root(name), *(
             clouds.counting_node(number, name, **(
@@ -481,7 +483,8 @@ class RoomTest(base.TestCase):
     def test_other_host_needs_a_group_and_the_traits(self):
         specs = sample_flavors.flavor('mem_bw_min')
         found = measured.make_rebalance_guest(
-            Server('u', 'u', 'a', policies.parse(specs, 1, 2), '', (0, ),
+            Server('u', 'u', 'a', policies.parse_policy(specs, 1, 2), '',
+                   (0, ),
                    running=True), said())
         for other, expected in (
                 (clouds.root('b'), True),

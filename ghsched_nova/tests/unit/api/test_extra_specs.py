@@ -134,9 +134,9 @@ class ValidateTest(LoadedTestCase):
             validators.validate(name, text)
         except exception.ValidationError:
             with self.assertRaises(policy.PolicyError):
-                policy.check(name, text)
+                policy.check_extra_spec(name, text)
         else:
-            policy.check(name, text)
+            policy.check_extra_spec(name, text)
 
 
 class RegisterTest(base.TestCase):

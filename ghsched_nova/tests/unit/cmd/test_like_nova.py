@@ -244,7 +244,7 @@ class QueryTest(base.TestCase):
         if numa and not fits(numa):
             return
         guest = topology.split(4, 2048, extra_specs)
-        policy = policies.parse(extra_specs, len(guest.cells))
+        policy = policies.parse_policy(extra_specs, len(guest.cells))
         told = parse.urlencode(query.make_candidates_query(
             query.Flavor(vcpus=guest.shared, pcpus=guest.pcpus,
                          memory_mb=2048, disk_gb=13, swap_mb=swap,

@@ -43,7 +43,7 @@ HOST = HostTopology(
 
 def policy(nodes=2, **keys):
     specs = {f'ghsched:{key}': value for key, value in keys.items()}
-    return policies.parse(
+    return policies.parse_policy(
         {'ghsched:guest_topology': 'host', **specs}, nodes)
 
 
@@ -196,8 +196,8 @@ class FlavorTest(base.TestCase):
 
     def test_a_cpu_topology_of_novas_own_is_refused(self):
         with self.assertRaisesRegex(policies.PolicyError, 'hw:cpu_cores'):
-            policies.parse({'ghsched:guest_topology': 'host',
-                            'hw:cpu_cores': '2'}, 1)
+            policies.parse_policy({'ghsched:guest_topology': 'host',
+                                   'hw:cpu_cores': '2'}, 1)
 
     def test_it_needs_numa_nodes(self):
         with self.assertRaisesRegex(policies.PolicyError, 'NUMA topology'):

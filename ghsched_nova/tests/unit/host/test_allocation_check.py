@@ -13,7 +13,7 @@
 
 from ghsched_nova.host import allocation_check
 from ghsched_placement import names
-from ghsched_placement.policy import parse
+from ghsched_placement.policy import parse_policy
 from ghsched_placement.tests import base
 
 HOST = '0b1f6f0e-35f5-4c4b-9f38-1c6f2f3f8d55'
@@ -26,7 +26,7 @@ def on(node, share):
 
 
 class CheckTest(base.TestCase):
-    policy = parse({'ghsched:mem_bw_min': '60'}, 1)
+    policy = parse_policy({'ghsched:mem_bw_min': '60'}, 1)
 
     def check(self, host_nodes, allocations, policy=None):
         allocation_check.check_allocation(
@@ -43,7 +43,7 @@ class CheckTest(base.TestCase):
         self.assertIn('claimed on host NUMA node 0', str(error))
 
     def test_other_ways_of_the_l3_are_refused(self):
-        policy = parse({'ghsched:l3_ways': '3'}, 1)
+        policy = parse_policy({'ghsched:l3_ways': '3'}, 1)
         held = {NODE[1]: {'resources': {names.L3_WAYS: 3}}}
         self.check([1], {**ROOT, **held}, policy)
         error = self.assertRaises(
@@ -52,7 +52,7 @@ class CheckTest(base.TestCase):
         self.assertIn('0 ways of the L3 for it instead of 3', str(error))
 
     def test_real_time_of_another_node_is_refused(self):
-        policy = parse({
+        policy = parse_policy({
             'hw:numa_nodes': '1', 'hw:cpu_policy': 'shared',
             'ghsched:vcpu_scheduler': 'fifo',
             'ghsched:vcpu_runtime_us': '1000',
@@ -65,7 +65,7 @@ class CheckTest(base.TestCase):
                       '668', str(error))
 
     def test_another_burst_is_refused(self):
-        policy = parse({'ghsched:mem_bw_burst': '30'}, 1)
+        policy = parse_policy({'ghsched:mem_bw_burst': '30'}, 1)
         held = {NODE[1]: {'resources': {names.MEM_BW_BURST_PCT: 30}}}
         self.check([1], {**ROOT, **held}, policy)
         error = self.assertRaises(
@@ -82,13 +82,14 @@ class CheckTest(base.TestCase):
         error = self.assertRaises(
             allocation_check.Disagreement, self.check, [0],
             {HOST: {'resources': {'VCPU': 2}}},
-            parse({'ghsched:mem_bw_max': '50'}, 1))
+            parse_policy({'ghsched:mem_bw_max': '50'}, 1))
         self.assertIn('past the scheduler', str(error))
 
     def test_a_vf_of_another_node_is_refused_where_near_is_a_must(self):
         def check(**keys):
             allocation_check.check_allocation(
-                parse({'ghsched:vfs': 'nic:2', **keys}, 1), 'min', [1], ROOT,
+                parse_policy({'ghsched:vfs': 'nic:2', **keys}, 1), 'min', [1],
+                ROOT,
                 HOST, [(0, 1), (0, 0)])
         check()
         error = self.assertRaises(allocation_check.Disagreement, check,
@@ -96,7 +97,7 @@ class CheckTest(base.TestCase):
         self.assertIn('a VF for it on node 0', str(error))
 
     def test_a_guest_that_is_only_measured_needs_no_allocation(self):
-        self.check([], {}, parse({'ghsched:monitor': 'true'}, 0))
+        self.check([], {}, parse_policy({'ghsched:monitor': 'true'}, 0))
 
 
 class DevicesTest(base.TestCase):

@@ -22,8 +22,8 @@ ROOT = '11111111-2222-4333-8444-555555555555'
 
 
 def guest(*nodes, shared=False, **keys):
-    parsed = policy.parse({f'ghsched:{name}': value
-                           for name, value in keys.items()}, len(nodes))
+    parsed = policy.parse_policy({f'ghsched:{name}': value
+                                  for name, value in keys.items()}, len(nodes))
     return metadata.write_policy('<domain/>', metadata.DomainPolicy(
         policy=parsed, host_nodes=nodes, shared=shared))
 

@@ -18,7 +18,7 @@ from ghsched_nova.host import desired
 from ghsched_nova.host import uncounted_guests
 from ghsched_nova.resctrl import model
 from ghsched_placement import names
-from ghsched_placement.policy import parse
+from ghsched_placement.policy import parse_policy
 from ghsched_placement.tests import base
 
 HOST = '0b1f6f0e-35f5-4c4b-9f38-1c6f2f3f8d55'
@@ -26,8 +26,9 @@ SHARES = st.integers(1, 100)
 
 
 def guest(share, node=0, shared=False):
-    return metadata.DomainPolicy(parse({'ghsched:mem_bw_min': str(share)}, 1),
-                                 (node,), shared)
+    return metadata.DomainPolicy(
+        parse_policy({'ghsched:mem_bw_min': str(share)}, 1),
+        (node,), shared)
 
 
 def held(share, node=0, groups=1):

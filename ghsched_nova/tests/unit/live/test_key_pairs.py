@@ -157,7 +157,7 @@ class Server:
 
     @property
     def policy(self):
-        return policies.parse(self.specs, 1, 2)
+        return policies.parse_policy(self.specs, 1, 2)
 
     def render(self, memorytune='none'):
         cpus = ['0-1' if self.cell.vcpus else str(cpu) for cpu in (0, 1)]
@@ -367,7 +367,7 @@ class KeyTestCase(base.TestCase):
 
     def contradicts(self, specs):
         try:
-            policies.parse(specs, 1, 2)
+            policies.parse_policy(specs, 1, 2)
         except policies.PolicyError:
             return True
         return False

@@ -102,7 +102,7 @@ class AdmissionTest(base.TestCase):
                      chance.randint(runtime, period)),
                  'ghsched:vcpu_period_us': str(period)}
         try:
-            return policy.parse(FLAVOR | times, 1).threads.vcpus
+            return policy.parse_policy(FLAVOR | times, 1).threads.vcpus
         except policy.PolicyError:
             return self.flavors(chance)
 
