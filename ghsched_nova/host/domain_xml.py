@@ -143,7 +143,8 @@ class DomainXml:
         Under ``preferred``, if one device cannot be placed, the XML is
         returned as Nova made it.
 
-        :param devices: the guest's claimed passthrough devices.
+        :param devices: the guest's claimed passthrough devices. The node of
+            any other, such as an accelerator of Cyborg, is read from sysfs.
         :param host_nodes: host NUMA node of each guest NUMA node.
         :raises DeviceNumaError: under ``required``, with each device that
             cannot be placed, and the reason.
@@ -151,11 +152,10 @@ class DomainXml:
         if policy.device_numa == device_numa.NONE:
             return xml
         try:
-            there = set(device_numa.list_passthrough_addresses(xml))
             distances = self._facts.read_distances()
             decision = device_numa.assign_devices(
-                [device for device in devices if device.address in there],
-                host_nodes, policy.device_numa, distances, bool(distances))
+                self._list_devices(xml, devices), host_nodes,
+                policy.device_numa, distances, bool(distances))
             for problem in decision.problems:
                 LOG.warning('ghsched: cannot attach a passthrough device to '
                             'its own guest NUMA node: %s', problem)
@@ -172,6 +172,19 @@ class DomainXml:
                         'guest to their guest NUMA nodes, starting it without '
                         'their NUMA nodes: %s', error)
             return xml
+
+    def _list_devices(self, xml: str, claimed: Sequence[device_numa.Device]
+                      ) -> list[device_numa.Device]:
+        """Return the passthrough devices of a domain XML, claimed ones first.
+
+        The node of devices that Nova has not claimed is read from sysfs.
+        """
+        there = device_numa.list_passthrough_addresses(xml)
+        known = {device.address for device in claimed}
+        return [*(device for device in claimed if device.address in there),
+                *(device_numa.Device(address,
+                                     self._facts.read_device_node(address))
+                  for address in there if address not in known)]
 
     def _libvirt_uses_resctrl(self, detected: bool) -> bool:
         """Whether libvirt creates guests' control groups; else ghsched does.

@@ -107,6 +107,10 @@ class HostFacts:
                         'from sysfs, attaching no device to the nearest node')
         return found
 
+    def read_device_node(self, address: str) -> int | None:
+        """Return the host NUMA node of a PCI device; None if it is unknown."""
+        return sysfs_files.read_device_node(self._sysfs, address)
+
     def find_nearest_nodes(self) -> dict[int, int]:
         """Return the nearest NUMA node with CPUs of each node without CPUs."""
         with_cpus = {node for node, path

@@ -117,6 +117,13 @@ def read_distances(sysfs: Path) -> dict[int, dict[int, int]]:
     return found
 
 
+def read_device_node(sysfs: Path, address: str) -> int | None:
+    """Return the host NUMA node of a PCI device; None if it is unknown."""
+    text = (read_text(sysfs / 'bus' / 'pci' / 'devices' / address
+                      / 'numa_node') or '').strip()
+    return int(text) if _NUMBER.fullmatch(text) else None
+
+
 def iterate_l3_caches(
     sysfs: Path, cpus: frozenset[int]
 ) -> Iterator[int | None]:
